@@ -99,6 +99,19 @@ pub fn unexpected(outcome: &Outcome) -> Response {
     }
 }
 
+/// The response to a request that has waited for the order in vain. Nothing was sent for it yet.
+pub fn order_unknown(outcome: &Outcome) -> Response {
+    match outcome {
+        Outcome::Refused(Refusal::Unknown(reason)) => {
+            let message = format!(
+                "this node cannot tell what its fleet has acknowledged ({reason}); nothing was changed"
+            );
+            error(503, "unconfirmed", message).field("Retry-After", RETRY_AFTER_S)
+        }
+        other => unexpected(other),
+    }
+}
+
 fn body(code: &str, message: &str) -> String {
     serde_json::json!({ "error": { "code": code, "message": message } }).to_string()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::{Access, Caller, CanonicalPath};
-use encke_stream::{Views, home};
+use encke_stream::Views;
 
 use crate::action::Action;
 use crate::admin::Admin;
@@ -27,8 +27,6 @@ pub struct Router {
     admin: Admin,
     streams: StreamAccess,
     encoders: Arc<Encoders>,
-    /// Other nodes change the same streams.
-    in_fleet: bool,
 }
 
 /// The settings of all protocols.
@@ -40,6 +38,9 @@ pub struct ProtocolSettings {
     pub events: EventsSettings,
     /// Of pools.
     pub pool: PoolApiSettings,
+    /// Other nodes change the same streams: what is said of a stream includes everything that any node has acknowledged before the
+    /// request.
+    pub in_fleet: bool,
 }
 
 /// What becomes of a request.
@@ -61,6 +62,7 @@ impl Router {
         let streams = StreamAccess {
             views,
             name_bytes_max: settings.durable_streams.name_bytes_max,
+            in_fleet: settings.in_fleet,
         };
         Router {
             gate: Arc::new(gate),
@@ -74,17 +76,6 @@ impl Router {
             streams,
             admin,
             encoders: Arc::new(encoders),
-            in_fleet: false,
-        }
-    }
-
-    /// The router of a node of a fleet: what it says of a stream includes everything that any node has acknowledged before the
-    /// request.
-    #[must_use]
-    pub fn in_fleet(self) -> Self {
-        Router {
-            in_fleet: true,
-            ..self
         }
     }
 
@@ -140,47 +131,12 @@ impl Router {
             return (Action::Respond(refused), None);
         }
         let caller = rights.caller().cloned();
-        if let Some(log) = self.awaited_log(&request, path.as_str()) {
-            return (Action::AwaitOrder(log, request.body), caller);
-        }
         let admitted = Admitted {
             path: path.as_str(),
             method: request.method,
             rights,
         };
         (self.route(request, &admitted), caller)
-    }
-
-    /// The log whose order the request must wait for before it is answered. A change is decided in the order anyway, so it waits
-    /// only where this node knows no stream that it could change.
-    fn awaited_log(&self, request: &Request<'_>, path: &str) -> Option<usize> {
-        if !self.in_fleet {
-            return None;
-        }
-        let logs = self.streams.views.logs();
-        if path == events::PATH {
-            return (request.barriers < logs).then_some(request.barriers);
-        }
-        let name = self.durable_streams.path(path)?;
-        let waits = match request.method {
-            "GET" | "HEAD" => true,
-            "PUT" => request.headers.first("Stream-Forked-From").is_some(),
-            "POST" | "DELETE" => match self.streams.views.look(name) {
-                Some(_) => match self.streams.find(name, request.now_ms) {
-                    // A stream of another type may have the name by now.
-                    Ok(stream) => {
-                        let asked = request.headers.first("Content-Type");
-                        let asked = asked.and_then(|asked| std::str::from_utf8(asked).ok());
-                        asked.is_some_and(|asked| !stream.media.matches(asked))
-                    }
-                    Err(_) => true,
-                },
-                // It is loaded first.
-                None => false,
-            },
-            _ => false,
-        };
-        (waits && request.barriers == 0).then(|| home(name, logs))
     }
 
     fn route(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {

@@ -14,6 +14,8 @@ use crate::response::Response;
 pub(crate) struct StreamAccess {
     pub(crate) views: Arc<Views>,
     pub(crate) name_bytes_max: usize,
+    /// Other nodes change the same streams.
+    pub(crate) in_fleet: bool,
 }
 
 /// A position in a stream, as clients name it.

@@ -9,7 +9,7 @@ use clap::Args;
 use encke_access::Access;
 use encke_log::Reader;
 use encke_net::{Metrics, ServedStreams, Server, StartError};
-use encke_protocol::{Admin, Probes, Router};
+use encke_protocol::{Admin, Probes, ProtocolSettings, Router};
 use encke_stream::{Logs, OrderKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
@@ -160,16 +160,16 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
             rendered.render()
         }),
     };
+    let protocols = ProtocolSettings {
+        in_fleet: node.is_some(),
+        ..config.protocols.clone()
+    };
     let router = Router::new(
         Arc::clone(&logs.views),
-        config.protocols.clone(),
+        protocols,
         config.gate(access),
         Admin::new(probes, config.net.pools.forgets),
     );
-    let router = match &node {
-        Some(_) => router.in_fleet(),
-        None => router,
-    };
     let streams = ServedStreams {
         logs,
         level: config.ack,

@@ -173,4 +173,10 @@ fn a_revocation_closes_connections_at_every_node_of_a_fleet() {
     eventually("the other node refuses the token", || {
         b.ask("GET", "/v1/stream/s", &token, b"") == (401, "revoked".into())
     });
+    // Who may not read costs the brokers nothing.
+    let other = bearer(&a.token(&["--sub", "bob", "--allow", "read=/v1/stream/other"]));
+    brokers.freeze(0);
+    let refused = b.ask("GET", "/v1/stream/s", &other, b"");
+    assert_eq!(refused, (404, "not_found".into()));
+    brokers.thaw(0);
 }

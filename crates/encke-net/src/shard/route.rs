@@ -131,7 +131,7 @@ impl Shard {
                 parked.barriers += 1;
                 self.route_again(index, parked);
             }
-            other => self.respond(index, &problem::unexpected(&other)),
+            other => self.respond(index, &problem::order_unknown(&other)),
         }
         self.resume(index);
     }

@@ -17,6 +17,7 @@ mod write;
 use std::sync::Arc;
 
 use encke_access::Operation;
+use encke_stream::home;
 
 use crate::action::Action;
 use crate::encoder::{EncoderId, Encoders};
@@ -107,6 +108,9 @@ impl DurableStreams {
         if let Err(refused) = admitted.require(needed) {
             return Action::Respond(refused);
         }
+        if self.awaits_order(&request, name) {
+            return Action::AwaitOrder(home(name, self.streams.views.logs()), request.body);
+        }
         // Held until the action is decided, so that the stream stays in memory.
         let Some(known) = self.streams.known(name) else {
             return load(name, request.body);
@@ -119,5 +123,30 @@ impl DurableStreams {
             _ => self.delete(&request, name),
         };
         action.unwrap_or_else(Action::Respond)
+    }
+
+    /// Whether the request must wait for the order of its log before it is answered. A change is decided in the order anyway, so
+    /// it waits only where this node knows no stream that it could change.
+    fn awaits_order(&self, request: &Request<'_>, name: &str) -> bool {
+        if !self.streams.in_fleet || request.barriers > 0 {
+            return false;
+        }
+        match request.method {
+            "GET" | "HEAD" => true,
+            "PUT" => request.headers.first("Stream-Forked-From").is_some(),
+            _ => match self.streams.known(name) {
+                Some(_) => match self.streams.find(name, request.now_ms) {
+                    // A stream of another type may have the name by now.
+                    Ok(stream) => {
+                        let asked = request.headers.first("Content-Type");
+                        let asked = asked.and_then(|asked| std::str::from_utf8(asked).ok());
+                        asked.is_some_and(|asked| !stream.media.matches(asked))
+                    }
+                    Err(_) => true,
+                },
+                // It is loaded first.
+                None => false,
+            },
+        }
     }
 }

@@ -84,22 +84,15 @@ impl Events {
         action.unwrap_or_else(Action::Respond)
     }
 
-    fn subscribe(
+    /// What the caller may read of what it names, with its place in the request. What is hidden from a caller that resumes
+    /// is over.
+    fn allowed<'a>(
         &self,
-        request: &Request<'_>,
+        parameters: &'a Parameters,
         admitted: &Admitted<'_>,
-    ) -> Result<Action, Response> {
-        let parameters = Parameters::parse(request)?;
-        check_count(&parameters.named, self.settings, self.streams.views.logs())?;
-        // Read before any stream's facts, so that they include everything up to here.
-        let committed = self.streams.views.all_committed();
-        let resumed = parameters.after.as_ref();
-        if let Some(id) = resumed {
-            check_id(id, &committed)?;
-        }
-        let mut sources = Vec::with_capacity(parameters.named.len());
-        let mut over = Vec::new();
-        let mut held = Vec::with_capacity(parameters.named.len());
+        over: &mut Vec<(&'a str, StreamEnd)>,
+    ) -> Result<Vec<(usize, &'a Named)>, Response> {
+        let mut allowed = Vec::with_capacity(parameters.named.len());
         for (place, named) in parameters.named.iter().enumerate() {
             if let Some(pattern) = &named.pattern {
                 if let Some(segments) = pattern.prefix().strip_suffix('/') {
@@ -107,6 +100,49 @@ impl Events {
                 }
                 let prefix = format!("{}{}", self.root, pattern.prefix());
                 admitted.require_below(Operation::Read, &prefix)?;
+                allowed.push((place, named));
+                continue;
+            }
+            self.streams.check_name(&named.name)?;
+            let path = format!("{}{}", self.root, named.name);
+            match admitted.require_at(Operation::Read, &path) {
+                Ok(()) => allowed.push((place, named)),
+                // The same answers as for a stream that does not exist.
+                Err(refused) if refused.status == 404 && parameters.after.is_some() => {
+                    over.push((&named.name, StreamEnd::Deleted));
+                }
+                Err(refused) if refused.status == 404 => {
+                    return Err(missing(&named.name, 404).audited(refused.audit));
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+        Ok(allowed)
+    }
+
+    fn subscribe(
+        &self,
+        request: &Request<'_>,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
+        let parameters = Parameters::parse(request)?;
+        check_count(&parameters.named, self.settings, self.streams.views.logs())?;
+        let resumed = parameters.after.as_ref();
+        let mut over = Vec::new();
+        let allowed = self.allowed(&parameters, admitted, &mut over)?;
+        let logs = self.streams.views.logs();
+        if self.streams.in_fleet && !allowed.is_empty() && request.barriers < logs {
+            return Ok(Action::AwaitOrder(request.barriers, Vec::new()));
+        }
+        // Read before any stream's facts, so that they include everything up to here.
+        let committed = self.streams.views.all_committed();
+        if let Some(id) = resumed {
+            check_id(id, &committed)?;
+        }
+        let mut sources = Vec::with_capacity(allowed.len());
+        let mut held = Vec::with_capacity(allowed.len());
+        for (place, named) in allowed {
+            if let Some(pattern) = &named.pattern {
                 for (log, committed) in (0..).zip(&committed) {
                     let from = self.pattern_start(named, log, place, resumed, *committed)?;
                     sources.push(MergeSource {
@@ -119,19 +155,6 @@ impl Events {
                     });
                 }
                 continue;
-            }
-            self.streams.check_name(&named.name)?;
-            let path = format!("{}{}", self.root, named.name);
-            if let Err(refused) = admitted.require_at(Operation::Read, &path) {
-                match refused.status {
-                    // The same answers as for a stream that does not exist.
-                    404 if resumed.is_some() => {
-                        over.push((named.name.as_str(), StreamEnd::Deleted));
-                        continue;
-                    }
-                    404 => return Err(missing(&named.name, 404).audited(refused.audit)),
-                    _ => return Err(refused),
-                }
             }
             // Held until the action is decided, so that the stream stays in memory.
             let Some(known) = self.streams.known(&named.name) else {

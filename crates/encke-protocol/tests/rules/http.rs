@@ -157,3 +157,40 @@ fn operators_have_paths_of_their_own() {
         assert_eq!(said.field("Allow").is_some(), status == 405);
     }
 }
+
+#[test]
+fn in_a_fleet_only_what_would_be_answered_waits_for_the_order() {
+    let mut server = Server::new(encke_protocol::ProtocolSettings {
+        in_fleet: true,
+        ..Default::default()
+    });
+    let mut waits = |line: &str, headers: &[(&str, &str)], body: &[u8]| {
+        let before = server.waited;
+        let said = server.send(line, headers, body);
+        (said.status, server.waited - before)
+    };
+    // A change is decided in the order.
+    assert_eq!(waits("PUT /v1/stream/a", &[TEXT], b""), (201, 0));
+    assert_eq!(waits("POST /v1/stream/a", &[TEXT], b"x"), (204, 0));
+    let source = ("Stream-Forked-From", "/v1/stream/a");
+    assert_eq!(waits("PUT /v1/stream/b", &[TEXT, source], b""), (201, 1));
+    // This node may not have what others have acknowledged.
+    assert_eq!(waits("GET /v1/stream/a", &[], b""), (200, 1));
+    assert_eq!(waits("HEAD /v1/stream/a", &[], b""), (200, 1));
+    assert_eq!(waits("POST /v1/stream/none", &[TEXT], b"x"), (404, 1));
+    assert_eq!(waits("GET /v1/stream/none", &[], b""), (404, 1));
+    let both = "HEAD /v1/events?stream=a&stream=b";
+    assert_eq!(waits(both, &[], b""), (200, 1));
+    // What is wrong is wrong at every node.
+    assert_eq!(waits("GET /v1/stream/a/../b", &[], b""), (400, 0));
+    assert_eq!(waits("PATCH /v1/stream/a", &[], b""), (405, 0));
+    assert_eq!(waits("POST /v1/events?stream=a", &[], b""), (405, 0));
+    assert_eq!(
+        waits("GET /v1/events?stream=a&stream=.", &[], b""),
+        (400, 0)
+    );
+    assert_eq!(waits("GET /v1/events", &[], b""), (400, 0));
+    server.caller.operator = true;
+    assert_eq!(server.send("GET /v1/stream/a", &[], b"").status, 404);
+    assert_eq!(server.waited, 6, "as before");
+}

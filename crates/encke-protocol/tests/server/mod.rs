@@ -25,6 +25,8 @@ pub struct Server {
     /// Who sends all further requests.
     pub caller: CallerInfo<'static>,
     pub jobs: encke_jobs::JobMachine,
+    /// How often a request has waited for the order of a fleet.
+    pub waited: usize,
     asked: HashMap<PoolClient, (Waiting, Vec<Heard>)>,
     machine: Machine,
     log: Log<SimulatedDisk>,
@@ -134,6 +136,7 @@ impl Server {
             now_ms: NOW_MS,
             caller: CallerInfo::default(),
             jobs: encke_jobs::JobMachine::new(Default::default(), Default::default()),
+            waited: 0,
             asked: HashMap::new(),
             machine,
             log,
@@ -173,17 +176,23 @@ impl Server {
         headers: &[(&str, &[u8])],
         body: &[u8],
     ) -> Reply {
-        let routed = self.router.request(Request {
+        let request = |body, barriers| Request {
             method,
             path,
             query,
             headers: Headers(headers),
-            body: body.to_vec(),
+            body,
             caller: self.caller,
             now_ms: self.now_ms,
-            barriers: 0,
-        });
-        let mut answer = routed.action;
+            barriers,
+        };
+        let mut answer = self.router.request(request(body.to_vec(), 0)).action;
+        let mut barriers = 0;
+        while let Action::AwaitOrder(_, body) = answer {
+            barriers += 1;
+            answer = self.router.request(request(body, barriers)).action;
+        }
+        self.waited += barriers;
         loop {
             answer = match answer {
                 Action::Respond(response) => return Reply::Said(said(response)),
@@ -196,7 +205,7 @@ impl Server {
                 }
                 Action::Wait(wait) => return Reply::Polls(wait),
                 Action::AwaitKeys(response, _) => return Reply::Said(said(response)),
-                Action::AwaitOrder(..) => panic!("this server is in no fleet"),
+                Action::AwaitOrder(..) => unreachable!("it has waited"),
                 Action::Load(load) => panic!("{} is not in memory", load.name),
                 Action::Commit(command, then) => {
                     let outcome = self.apply(command);
