@@ -169,8 +169,9 @@ impl<D: Disk> LogSnapshot<D> {
                 bytes
             }
             Content::Bytes(content) => {
-                let from = offset as usize;
-                buffer.copy_from_slice(&content[from..from + bytes]);
+                // Empty behind the end.
+                let content = content.get(offset as usize..).unwrap_or_default();
+                buffer.copy_from_slice(&content[..bytes]);
                 bytes
             }
         };

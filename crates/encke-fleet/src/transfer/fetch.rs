@@ -406,7 +406,7 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(60);
 const PIECE_WITHIN: Duration = Duration::from_secs(5);
 
 /// A file is hashed within this time.
-const HASH_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const HASH_WITHIN: Duration = Duration::from_secs(60);
 
 /// How often a piece is asked for that does not arrive, or arrives damaged.
 const TRIES_MAX: u32 = 5;

@@ -177,7 +177,10 @@ impl Shared {
         match open {
             Some(open) => {
                 *open.used_at.lock() = Instant::now();
-                work(&open)
+                let answer = work(&open);
+                // A large file takes a while.
+                *open.used_at.lock() = Instant::now();
+                answer
             }
             None => Answer::Refused(format!("it has no copy {copy} any more")),
         }
@@ -245,7 +248,10 @@ impl OpenCopy {
 pub(super) const COPIES_MAX: usize = 2;
 
 /// A copy ends when no request names it for this long. Until then it holds the space of what the log has removed.
-const IDLE_MAX: Duration = Duration::from_secs(30);
+const IDLE_MAX: Duration = Duration::from_secs(90);
+
+// The copier may wait that long for one answer.
+const _: () = assert!(IDLE_MAX.as_secs() > super::fetch::HASH_WITHIN.as_secs());
 
 /// How often copies are looked at that nothing asks for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
