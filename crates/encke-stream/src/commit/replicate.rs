@@ -231,7 +231,9 @@ impl<D: Disk> Commit<D> {
             let chain = &mut replica.chain;
             chain.apply(batch.tip, batch.resume, now_ms, &batch.batch);
             chain.leave(&batch.left);
-            if made || chain.is_mark_due() {
+            // A repair continues behind a mark, and a name that has left must not be known again.
+            let leaves = !batch.left.is_empty();
+            if made || leaves || chain.is_mark_due() {
                 // A mark behind them would make them part of the order, which has not made them.
                 if !self.cut.is_empty() {
                     return Err(CannotApply::Failed(DIFFERS.into()));
