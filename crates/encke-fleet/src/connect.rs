@@ -143,8 +143,9 @@ impl<T: Clone + PartialEq> Turn<T> {
     }
 }
 
-/// A connection that does not answer two of these is dead.
-const PING_EVERY: Duration = Duration::from_secs(2);
+/// A connection that does not answer two of these is dead: another broker is found within the time for which appends are sent
+/// again.
+const PING_EVERY: Duration = Duration::from_secs(1);
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
