@@ -288,6 +288,12 @@ fn brokers_that_have_lost_the_order_are_not_followed() {
         a.ask("GET", "/readyz", &[], b"").status == 503
     });
     assert_eq!(append(&mut connection, 5), 503);
+    // A node without data does not begin another order beside it.
+    let other = data_dir();
+    let refused = Ended::of(&mut command(&brokers, "b", other.path(), &[]));
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    let why = "the brokers have lost the order of log 0, which the node a followed";
+    assert!(refused.stderr.contains(why), "{refused:?}");
     a.terminate();
     let refused = Ended::of(&mut command(&brokers, "a", dir.path(), &[]));
     assert_eq!(refused.code, Some(3), "{refused:?}");
@@ -298,7 +304,6 @@ fn brokers_that_have_lost_the_order_are_not_followed() {
         "{refused:?}"
     );
     // Another order of at least the same length is another one, too.
-    let other = data_dir();
     let b = node(&brokers, "b", other.path(), &[]);
     b.create("s");
     let mut connection = b.connect();
@@ -455,8 +460,24 @@ fn the_commands_say_how_a_fleet_is() {
     // Subscribers, and takeovers.
     assert_eq!((all.get(2), all.get(3)), (Some(&"3"), Some(&"1")), "{text}");
     drop(subscribers);
+    // A name belongs to one process.
+    let other = data_dir();
+    let refused = Ended::of(&mut command(&brokers, "a", other.path(), &[]));
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("a node a of the fleet encke runs already"),
+        "{refused:?}"
+    );
     // A node that is stopped does not answer; the report says so.
     b.freeze();
+    let (code, text, _) = ask(&["status"]);
+    assert_eq!(code, Some(5), "{text}");
+    assert!(
+        text.contains("problem: node b has taken part and does not answer"),
+        "{text}"
+    );
     a.freeze();
     let (code, text, _) = ask(&["status"]);
     assert_eq!(code, Some(5), "{text}");

@@ -101,7 +101,25 @@ fn nodes_continue_with_the_longest_history_when_the_brokers_have_lost_the_order(
         "{report}"
     );
     let (code, text, why) = fleet(&brokers, &["status"]);
-    assert_eq!(code, Some(1), "nothing was changed: {text}{why}");
+    assert_eq!(code, Some(5), "nothing was changed: {text}{why}");
+    let lost =
+        "problem: the brokers have lost the order of log 0: `encke fleet repair` makes it anew";
+    assert!(text.contains(lost), "{text}");
+    // What is given for another node, or for none, stands for nothing.
+    let same = format!("c={}", dirs[1].path().display());
+    let (code, _, why) = fleet(
+        &brokers,
+        &["repair", "--stopped", &stopped, "--stopped", &same],
+    );
+    assert_eq!(code, Some(2), "{why}");
+    assert!(
+        why.contains("each node has a directory of its own"),
+        "{why}"
+    );
+    let (code, report) = repair(&brokers, &["--stopped", &stopped, "--without", "e"]);
+    assert_eq!(code, Some(5), "{report}");
+    let problem = "--without e: no node of that name has taken part; known are a, b, c";
+    assert!(problems(&report).contains(problem), "{report}");
     let (code, report) = repair(&brokers, &["--stopped", &stopped, "--accept"]);
     assert_eq!(
         (code, &report["done"]),

@@ -32,16 +32,19 @@ pub(crate) struct OrderStream {
 
 /// Finds the stream of a log, or creates it, and compares it with what the node has applied. While the brokers do not answer, such
 /// as between two leaders, it asks again, at most for [`FleetSettings::silence_max`]. A loss must be certain.
+///
+/// `followers` are the nodes that have applied something of the order of a log: an order that they follow is not begun anew.
 pub(crate) async fn open(
     context: &jetstream::Context,
     settings: &FleetSettings,
     place: (usize, usize),
     chain: &Chain,
+    followers: impl AsyncFn(usize) -> Result<Vec<String>, FleetError>,
 ) -> Result<OrderStream, FleetError> {
     let until = Instant::now() + settings.silence_max;
     let mut loss = LossWatch::default();
     loop {
-        let error = match try_open(context, settings, place, chain).await {
+        let error = match try_open(context, settings, place, chain, &followers).await {
             Err(error @ FleetError::NoAnswer { .. }) if Instant::now() < until => {
                 loss.is_not_said();
                 error
@@ -59,6 +62,7 @@ async fn try_open(
     settings: &FleetSettings,
     (log, logs): (usize, usize),
     chain: &Chain,
+    followers: &impl AsyncFn(usize) -> Result<Vec<String>, FleetError>,
 ) -> Result<OrderStream, FleetError> {
     let name = stream_name(&settings.name, log);
     let subject = subject(&settings.name, log);
@@ -90,10 +94,17 @@ async fn try_open(
                         applied: chain.tip.position,
                     });
                 }
+                let nodes = followers(log).await?;
+                if !nodes.is_empty() {
+                    return Err(FleetError::Orphaned { log, nodes });
+                }
                 let created = context.get_or_create_stream(config).await;
                 created.map_err(|error| match error.kind() {
                     CreateStreamErrorKind::TimedOut => no_answer(error.to_string()),
-                    _ => failed(creation(&error.to_string())),
+                    _ => failed(creation(
+                        &error.to_string(),
+                        "set fleet-replicas in [tuning] to 1",
+                    )),
                 })?
             }
             jetstream::context::GetStreamErrorKind::JetStream(ref why)
@@ -294,13 +305,13 @@ pub(crate) fn created_ns(info: &Info) -> i128 {
     info.created.unix_timestamp_nanos()
 }
 
-/// What to do when a stream cannot be created.
-pub(crate) fn creation(error: &str) -> String {
+/// What to do when a stream cannot be created. `alone` is the advice for a single broker.
+pub(crate) fn creation(error: &str, alone: &str) -> String {
     let few = ["replicas > 1", "insufficient", "no suitable peers"];
     match few.iter().any(|why| error.contains(why)) {
-        true => format!(
-            "{error}: the brokers are fewer than the replicas; set fleet-replicas in [tuning] to 1 for a single broker"
-        ),
+        true => {
+            format!("{error}: the brokers are fewer than the replicas; {alone} for a single broker")
+        }
         false => error.to_owned(),
     }
 }

@@ -89,6 +89,27 @@ pub enum FleetError {
         /// The last position that this node has applied.
         applied: u64,
     },
+    /// The brokers have no order, and nodes have a history of it.
+    #[error(
+        "the brokers have lost the order of log {log}, which the node{} {} followed: `encke fleet repair` makes it anew, then start this node",
+        if nodes.len() == 1 { "" } else { "s" }, nodes.join(", ")
+    )]
+    Orphaned {
+        /// The index of the log.
+        log: usize,
+        /// The nodes.
+        nodes: Vec<String>,
+    },
+    /// Another process runs under the name of the node.
+    #[error(
+        "a node {node} of the fleet {fleet} runs already: give this one another name with --node"
+    )]
+    NameInUse {
+        /// The node.
+        node: String,
+        /// The fleet.
+        fleet: String,
+    },
     /// The brokers have no fleet of that name.
     #[error("the brokers at {brokers} have no fleet {name:?}")]
     NoFleet {

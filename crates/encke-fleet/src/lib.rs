@@ -56,7 +56,7 @@ use broker::OrderStream;
 use follow::Follower;
 use probe::Probe;
 use publish::Publisher;
-use report::{ActivitySource, Responder};
+use report::{ActivitySource, ReportSource, Responder};
 
 /// A node's connection to its fleet.
 pub struct Fleet {
@@ -107,19 +107,35 @@ impl Fleet {
     /// # Errors
     /// See [`FleetError`]. Nothing was applied.
     pub fn open(&mut self, chains: &[Chain]) -> Result<(), FleetError> {
+        let (fleet, node) = (&self.settings.name, self.settings.node.as_str());
+        let runs = report::runs(&self.client, fleet, node);
+        if self.runtime.block_on(runs) {
+            return Err(FleetError::NameInUse {
+                node: node.to_owned(),
+                fleet: fleet.to_string(),
+            });
+        }
         for (log, chain) in chains.iter().enumerate() {
             let place = (log, chains.len());
-            let opened = broker::open(&self.context, &self.settings, place, chain);
+            let followers = async |log| report::followers(&self.client, fleet, log).await;
+            let opened = broker::open(&self.context, &self.settings, place, chain, followers);
             self.orders.push(self.runtime.block_on(opened)?);
         }
-        let requests = self.client.subscribe(report::subject(&self.settings.name));
-        let requests = self.runtime.block_on(requests);
+        let subscribe = |subject| {
+            let subscribed = self.runtime.block_on(self.client.subscribe(subject));
+            subscribed.map_err(std::io::Error::other)
+        };
         let responder = Responder {
             client: self.client.clone(),
-            requests: requests.map_err(std::io::Error::other)?,
-            node: self.settings.node.to_string(),
-            logs: self.logs.subscribe(),
-            activity: Arc::clone(&self.activity),
+            requests: [
+                subscribe(report::subject(fleet))?,
+                subscribe(report::subject_of(fleet, node))?,
+            ],
+            source: ReportSource {
+                node: node.to_owned(),
+                logs: self.logs.subscribe(),
+                activity: Arc::clone(&self.activity),
+            },
         };
         self.runtime.spawn(responder.run());
         Ok(())

@@ -117,8 +117,18 @@ impl Repair {
         let client = connect::connect(&self.access, &name, CONNECT_WITHIN).await?;
         let context = jetstream::new(client.clone());
         let mut nodes = report::ask(&client, &self.fleet, &Question::default()).await?;
-        nodes.retain(|node| !self.without.contains(&node.node));
         let mut report = FleetRepairReport::default();
+        let known = known(&nodes, &self.stopped);
+        let unknown = self.without.iter().filter(|name| !known.contains(*name));
+        report.problems.extend(unknown.map(|name| {
+            let known = known
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ");
+            format!("--without {name}: no node of that name has taken part; known are {known}")
+        }));
+        nodes.retain(|node| !self.without.contains(&node.node));
         let of_nodes = nodes.iter().map(|node| node.logs.len());
         let of_stopped = self.stopped.iter().map(|node| node.tips.len());
         let logs = of_nodes.chain(of_stopped).max().unwrap_or(0);
@@ -337,7 +347,12 @@ impl Repair {
             deleted.map_err(|error| failed(error.to_string()))?;
         }
         let made = context.create_stream(config).await;
-        let made = made.map_err(|error| failed(broker::creation(&error.to_string())))?;
+        let made = made.map_err(|error| {
+            failed(broker::creation(
+                &error.to_string(),
+                "give the repair --replicas 1",
+            ))
+        })?;
         let info = made.get_info().await;
         let info = info.map_err(|error| failed(error.to_string()))?;
         if !broker::continues_behind(&info, tip) || info.state.last_sequence < tip.position {
@@ -396,13 +411,8 @@ fn missing(nodes: &[NodeReport], stopped: &[StoppedNode], without: &[String]) ->
             problems.push(format!("node {name} is there twice"));
         }
     }
-    let of_running = nodes.iter().flat_map(|node| &node.logs);
-    let known = of_running.flat_map(|log| &log.nodes);
-    let known: BTreeSet<&String> = known
-        .chain(stopped.iter().flat_map(|node| &node.nodes))
-        .collect();
-    for name in known {
-        if !names.contains(name.as_str()) && !without.contains(name) {
+    for name in known(nodes, stopped) {
+        if !names.contains(name.as_str()) && !without.contains(&name) {
             problems.push(format!(
                 "node {name} has taken part and may have more: start it, or give its directory with --stopped {name}=DIR, or give \
                  --without {name} if what only it has may be lost"
@@ -410,6 +420,16 @@ fn missing(nodes: &[NodeReport], stopped: &[StoppedNode], without: &[String]) ->
         }
     }
     problems
+}
+
+/// The names of all nodes that have taken part, or answer.
+fn known(nodes: &[NodeReport], stopped: &[StoppedNode]) -> BTreeSet<String> {
+    let logs = nodes.iter().flat_map(|node| &node.logs);
+    let named = logs.flat_map(|log| &log.nodes);
+    let named = named.chain(nodes.iter().map(|node| &node.node));
+    let stopped_named = stopped.iter().flat_map(|node| &node.nodes);
+    let stopped_named = stopped_named.chain(stopped.iter().map(|node| &node.name));
+    named.chain(stopped_named).cloned().collect()
 }
 
 fn members(nodes: &[NodeReport], stopped: &[StoppedNode], log: usize) -> Vec<Member> {

@@ -1,6 +1,7 @@
 //! Reports of the nodes of a fleet: each node answers a request with its position in the order of each log, and the caller
 //! compares the answers.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -149,7 +150,13 @@ pub struct FleetReport {
 /// Answers requests for reports.
 pub(crate) struct Responder {
     pub(crate) client: Client,
-    pub(crate) requests: Subscriber,
+    /// Requests to all nodes, and to this one.
+    pub(crate) requests: [Subscriber; 2],
+    pub(crate) source: ReportSource,
+}
+
+/// What a node reports.
+pub(crate) struct ReportSource {
     pub(crate) node: String,
     pub(crate) logs: watch::Receiver<Vec<Arc<LogStatus>>>,
     /// Set when the node serves.
@@ -158,11 +165,12 @@ pub(crate) struct Responder {
 
 impl Responder {
     /// Runs until the client is closed.
-    pub(crate) async fn run(mut self) {
-        while let Some(request) = self.requests.next().await {
+    pub(crate) async fn run(self) {
+        let mut requests = futures_util::stream::select_all(self.requests);
+        while let Some(request) = requests.next().await {
             let Some(reply) = request.reply else { continue };
             let question = serde_json::from_slice::<Question>(&request.payload);
-            let report = self.report(&question.unwrap_or_default());
+            let report = self.source.report(&question.unwrap_or_default());
             let Ok(body) = serde_json::to_vec(&report) else {
                 continue;
             };
@@ -171,7 +179,9 @@ impl Responder {
             }
         }
     }
+}
 
+impl ReportSource {
     fn report(&self, question: &Question) -> NodeReport {
         let logs = self.logs.borrow();
         let leave = question.leave.as_ref();
@@ -208,6 +218,18 @@ pub(crate) fn subject(name: &FleetName) -> String {
     format!("{name}.report")
 }
 
+/// The subject of requests for the report of one node.
+pub(crate) fn subject_of(name: &FleetName, node: &str) -> String {
+    format!("{name}.report.{node}")
+}
+
+/// Whether a process runs under the name of a node.
+pub(crate) async fn runs(client: &Client, name: &FleetName, node: &str) -> bool {
+    let answer = client.request(subject_of(name, node), "".into()).await;
+    // One that does not answer has lost its connection, and the broker has not noticed.
+    answer.is_ok()
+}
+
 /// Asks the brokers and the nodes of a fleet. `compare`: also whether all of them have the same order.
 ///
 /// # Errors
@@ -232,14 +254,31 @@ async fn gather(
     let context = jetstream::new(client.clone());
     let mut report = FleetReport {
         logs: Vec::new(),
-        nodes: ask(&client, name, &Question::default()).await?,
+        nodes: ask_known(&client, name).await?,
         problems: Vec::new(),
         compared: Vec::new(),
     };
-    while let Some(info) = order(&context, name, report.logs.len()).await? {
-        report.logs.push(broker_log(&info));
+    let logs = report.nodes.iter().map(|node| node.logs.len()).max();
+    let logs = logs.unwrap_or(0);
+    while logs == 0 || report.logs.len() < logs {
+        let log = report.logs.len();
+        match order(&context, name, log).await {
+            Ok(Some(info)) => report.logs.push(broker_log(&info)),
+            Ok(None) if logs == 0 => break,
+            Ok(None) => {
+                report.problems.push(format!(
+                    "the brokers have lost the order of log {log}: `encke fleet repair` makes it anew"
+                ));
+                break;
+            }
+            Err(error) if logs == 0 => return Err(error),
+            Err(error) => {
+                report.problems.push(error.to_string());
+                break;
+            }
+        }
     }
-    if report.logs.is_empty() {
+    if report.logs.is_empty() && report.nodes.is_empty() {
         return Err(FleetError::NoFleet {
             name: name.to_string(),
             brokers: access.brokers.to_string(),
@@ -250,6 +289,44 @@ async fn gather(
         report.compare(&client, &context, name).await?;
     }
     Ok(report)
+}
+
+/// The reports of all nodes, by name. Those that have taken part and do not answer are asked again.
+async fn ask_known(client: &Client, name: &FleetName) -> Result<Vec<NodeReport>, FleetError> {
+    let mut nodes = ask(client, name, &Question::default()).await?;
+    for _ in 0..ASKED_AGAIN {
+        if silent(&nodes).is_empty() {
+            break;
+        }
+        let more = ask(client, name, &Question::default()).await?;
+        let new = |node: &NodeReport| !nodes.iter().any(|known| known.node == node.node);
+        let new: Vec<_> = more.into_iter().filter(new).collect();
+        nodes.extend(new);
+    }
+    nodes.sort_by(|one, other| one.node.cmp(&other.node));
+    Ok(nodes)
+}
+
+/// The nodes that have applied something of the order of a log.
+pub(crate) async fn followers(
+    client: &Client,
+    name: &FleetName,
+    log: usize,
+) -> Result<Vec<String>, FleetError> {
+    let mut nodes = ask(client, name, &Question::default()).await?;
+    nodes.retain(|node| node.logs.get(log).is_some_and(|log| log.applied > 0));
+    Ok(nodes.into_iter().map(|node| node.node).collect())
+}
+
+/// The names of nodes that have taken part and are not among these.
+fn silent(nodes: &[NodeReport]) -> BTreeSet<String> {
+    let known = nodes.iter().flat_map(|node| &node.logs);
+    let known = known.flat_map(|log| &log.nodes).cloned();
+    let mut silent: BTreeSet<String> = known.collect();
+    for node in nodes {
+        silent.remove(&node.node);
+    }
+    silent
 }
 
 /// The reports of all nodes that answer in time, by name.
@@ -344,6 +421,11 @@ impl FleetReport {
                 self.problems.push(format!("node {}: {reason}", node.node));
             }
         }
+        for node in silent(&self.nodes) {
+            self.problems.push(format!(
+                "node {node} has taken part and does not answer: start it, or let the fleet forget it with `encke fleet leave --node {node}`"
+            ));
+        }
         for (log, order) in self.logs.iter().enumerate() {
             for broker in &order.offline {
                 let problem = format!("broker {broker} does not follow the order of log {log}");
@@ -425,5 +507,8 @@ impl FleetReport {
 
 /// All nodes answer within this time, or count as silent.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(750);
+
+/// How often silent nodes are asked again.
+const ASKED_AGAIN: usize = 3;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);

@@ -72,6 +72,7 @@ impl FromStr for StoppedArg {
 
 /// Makes the orders anew, or says what that would do.
 pub(crate) fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
+    check_directories(&args.stopped)?;
     let stopped: Result<Vec<_>, Failed> = args.stopped.iter().map(stopped_node).collect();
     let repair = Repair {
         access: args.brokers.access(),
@@ -96,6 +97,27 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
         true => ExitCode::SUCCESS,
         false => Code::Unfit.into(),
     })
+}
+
+/// Refuses a directory that is given for two nodes: the data of one of them would not be looked at.
+fn check_directories(stopped: &[StoppedArg]) -> Result<(), Failed> {
+    for (index, one) in stopped.iter().enumerate() {
+        let path = one.directory.canonicalize().ok();
+        let before = &stopped[..index];
+        let other = before
+            .iter()
+            .find(|other| path.is_some() && other.directory.canonicalize().ok() == path);
+        if let Some(other) = other {
+            let error = anyhow::anyhow!(
+                "--stopped gives {} for the nodes {} and {}: each node has a directory of its own",
+                one.directory.display(),
+                other.node,
+                one.node
+            );
+            return Err(Code::Usage.with(error));
+        }
+    }
+    Ok(())
 }
 
 /// Opens the data of a node that does not run, as its start would, to see where it continues.

@@ -152,10 +152,13 @@ impl Node {
 /// The exit code for a node that cannot take part.
 fn code(error: &FleetError) -> Code {
     match error {
-        FleetError::Credentials { .. } | FleetError::Logs { .. } => Code::Usage,
-        FleetError::Lost { .. } | FleetError::Behind { .. } | FleetError::OtherHistory { .. } => {
-            Code::Data
+        FleetError::Credentials { .. } | FleetError::Logs { .. } | FleetError::NameInUse { .. } => {
+            Code::Usage
         }
+        FleetError::Lost { .. }
+        | FleetError::Behind { .. }
+        | FleetError::OtherHistory { .. }
+        | FleetError::Orphaned { .. } => Code::Data,
         FleetError::NoBroker { .. }
         | FleetError::NoFleet { .. }
         | FleetError::NoJetStream { .. }
