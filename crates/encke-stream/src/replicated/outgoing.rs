@@ -1,9 +1,11 @@
 //! Commands on their way to the replicated order: encoded as batches, while their submitters wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::mem::Discriminant;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use encke_log::StreamNo;
 use encke_mailbox::Receiver;
 use parking_lot::{Condvar, Mutex};
 
@@ -56,6 +58,8 @@ pub(super) struct Outstanding {
 struct State {
     batches: BTreeMap<u64, Vec<Option<Submitter>>>,
     proposals: Vec<FleetCommand>,
+    /// The kinds and streams of those that need not be there twice.
+    proposed: HashSet<(Discriminant<FleetCommand>, StreamNo)>,
     /// When batches were made, until they are answered.
     made: VecDeque<(u64, Instant)>,
     answered: Option<Answered>,
@@ -136,12 +140,34 @@ impl Outstanding {
         answered.is_some_and(|last| last.number >= number)
     }
 
-    /// Sends these with the next batch. Proposals past a bound are dropped: they are made again.
-    pub(super) fn propose(&self, mut proposals: Vec<FleetCommand>) {
+    /// Sends these with the next batch, but for those that wait already. Proposals past a bound are dropped: they are made
+    /// again.
+    pub(super) fn propose(&self, proposals: Vec<FleetCommand>) {
         let mut state = self.state.lock();
-        let room = PROPOSALS_MAX.saturating_sub(state.proposals.len());
-        proposals.truncate(room);
-        state.proposals.append(&mut proposals);
+        for proposal in proposals {
+            if state.proposals.len() >= PROPOSALS_MAX {
+                return;
+            }
+            let key = match &proposal {
+                FleetCommand::End { stream } | FleetCommand::Renew { stream } => {
+                    Some((std::mem::discriminant(&proposal), stream.no))
+                }
+                // A later one removes more.
+                FleetCommand::Trim { .. }
+                | FleetCommand::Barrier { .. }
+                | FleetCommand::Dispatch { .. }
+                | FleetCommand::Leave { .. } => None,
+            };
+            if key.is_none_or(|key| state.proposed.insert(key)) {
+                state.proposals.push(proposal);
+            }
+        }
+    }
+
+    fn take_proposals(&self) -> Vec<FleetCommand> {
+        let mut state = self.state.lock();
+        state.proposed.clear();
+        std::mem::take(&mut state.proposals)
     }
 
     /// Waits until few batches are outstanding.
@@ -211,7 +237,7 @@ impl OutgoingBatches {
                 }
                 continue;
             }
-            let mut proposals = std::mem::take(&mut self.outstanding.state.lock().proposals);
+            let mut proposals = self.outstanding.take_proposals();
             if self.left.is_empty() {
                 let mut commands = Vec::new();
                 let patience = match proposals.is_empty() {
@@ -323,3 +349,27 @@ const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
 /// How often proposals and the end are looked for while no command arrives.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::NamedStream;
+
+    #[test]
+    fn what_is_proposed_again_while_it_waits_is_sent_once() {
+        let outstanding = Outstanding::default();
+        let stream = |no| NamedStream {
+            no,
+            name: "s".into(),
+        };
+        let end = |no| FleetCommand::End { stream: stream(no) };
+        let renew = |no| FleetCommand::Renew { stream: stream(no) };
+        outstanding.propose(vec![end(1), end(2), renew(1)]);
+        outstanding.propose(vec![end(1), renew(1), end(3)]);
+        assert_eq!(outstanding.take_proposals().len(), 4);
+        outstanding.propose(vec![end(1)]);
+        assert_eq!(outstanding.take_proposals().len(), 1);
+        outstanding.propose((0..PROPOSALS_MAX as u64 + 9).map(end).collect());
+        assert_eq!(outstanding.take_proposals().len(), PROPOSALS_MAX);
+    }
+}

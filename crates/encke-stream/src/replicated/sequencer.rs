@@ -150,9 +150,10 @@ impl<D: Disk> ReplicaSequencer<D> {
         if self.stopped.is_some() {
             return;
         }
-        let mut proposals = self.commit.proposals(now_ms, own);
-        let leaving = self.following.status.take_leaving();
-        proposals.extend(leaving.into_iter().map(|node| FleetCommand::Leave { node }));
+        // What an operator asks for once comes first: proposals past a bound are dropped.
+        let leaving = self.following.status.take_leaving().into_iter();
+        let mut proposals: Vec<_> = leaving.map(|node| FleetCommand::Leave { node }).collect();
+        proposals.extend(self.commit.proposals(now_ms, own));
         if self.settled_at.is_none_or(|at| at.elapsed() > SETTLE_EVERY) {
             // Nodes wait for different times, so that one of them is enough.
             let idle_ms = MARK_EVERY_MS + self.following.jitter_ms();
