@@ -28,12 +28,17 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Runs until the publisher has ended.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(self) {
         let mut loss = LossWatch::default();
         // When this broker has last said something that counts, or was connected.
         let mut useful = Instant::now();
+        let mut ended = self.ended.clone();
         loop {
-            match self.ask().await {
+            let answer = tokio::select! {
+                answer = self.ask() => answer,
+                _ = ended.wait_for(|ended| *ended) => return,
+            };
+            match answer {
                 Answer::Has(last) => {
                     loss.is_not_said();
                     useful = Instant::now();
@@ -48,7 +53,8 @@ impl Probe {
                     useful = Instant::now();
                     let certain = loss.is_said(useful);
                     if certain && !self.handle.status().has_stopped() {
-                        self.handle.stop(reason.as_str().into());
+                        // The sequencer may be busy.
+                        tokio::task::block_in_place(|| self.handle.stop(reason.as_str().into()));
                     }
                     self.status.not_heard(reason);
                 }
@@ -66,7 +72,7 @@ impl Probe {
             }
             tokio::select! {
                 () = tokio::time::sleep(ASK_EVERY) => {}
-                _ = self.ended.wait_for(|ended| *ended) => return,
+                _ = ended.wait_for(|ended| *ended) => return,
             }
         }
     }

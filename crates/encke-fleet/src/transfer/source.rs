@@ -64,7 +64,9 @@ impl CopySource {
             let request = tokio::select! {
                 request = self.requests.next() => request,
                 _ = look.tick() => {
-                    shared.drop_idle(IDLE_MAX);
+                    // It removes directories.
+                    let shared = Arc::clone(&shared);
+                    tokio::task::spawn_blocking(move || shared.drop_idle(IDLE_MAX));
                     continue;
                 }
             };
