@@ -95,7 +95,7 @@ impl Probe {
             Err(error) if !broker::is_missing(&self.context, &self.order.name).await => {
                 Answer::None(error.to_string())
             }
-            Err(_) => Answer::Lost("the brokers have lost the order".to_owned()),
+            Err(_) => Answer::Lost(format!("the brokers have lost the order; {REPAIR}")),
         }
     }
 }
@@ -118,15 +118,20 @@ fn answer(info: &Info, created_ns: i128, received: u64) -> Answer {
         return Answer::None(broker::NO_QUORUM.to_owned());
     }
     if broker::created_ns(info) != created_ns {
-        return Answer::Lost("the brokers have another order than before".to_owned());
+        return Answer::Lost(format!(
+            "the brokers have another order than before; {REPAIR}"
+        ));
     }
     match last < received {
         true => Answer::Lost(format!(
-            "the brokers have lost a part of the order: it ends at {last}, and this node has received {received}"
+            "the brokers have lost a part of the order: it ends at {last}, and this node has received {received}; {REPAIR}"
         )),
         false => Answer::Has(last),
     }
 }
+
+/// What an operator does about a loss.
+const REPAIR: &str = "run `encke fleet repair`, then start this node again";
 
 /// A broker that does not answer about the order for this long may be cut off from the others, although it answers its clients. A connection that
 /// is dead is noticed before.

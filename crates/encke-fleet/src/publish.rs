@@ -24,7 +24,9 @@ impl Publisher {
     pub(crate) fn run(self, runtime: &Handle, mut outgoing: OutgoingBatches) {
         while let Some(batch) = outgoing.next_batch() {
             if self.order.status().has_stopped() {
-                self.give_up(&batch, "this node has stopped to follow the order");
+                let reason = "this node follows the order no longer";
+                let number = batch.batch.at.number;
+                self.order.refuse_batch(number, reason.into());
                 continue;
             }
             self.status.begin(batch.commands);
@@ -33,16 +35,13 @@ impl Publisher {
             if let Err(reason) = sent {
                 tracing::error!(%reason, log = self.stream, commands = batch.commands, "a batch was not confirmed in time");
                 self.status.gave_up();
-                self.give_up(&batch, &reason);
+                let number = batch.batch.at.number;
+                self.order.give_up(number, reason.as_str().into());
                 // What waits behind it would wait as long again.
                 let waiting = outgoing.take_waiting();
                 self.order.refuse(waiting, reason.into());
             }
         }
-    }
-
-    fn give_up(&self, batch: &OutgoingBatch, reason: &str) {
-        self.order.give_up(batch.batch.at.number, reason.into());
     }
 
     /// Sends the messages of a batch. Each is sent again until a broker confirms it, or the time is over.

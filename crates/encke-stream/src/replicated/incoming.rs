@@ -10,6 +10,7 @@ use super::outgoing::Outstanding;
 use super::status::OrderStatus;
 use crate::batch::Submitter;
 use crate::command::FleetCommand;
+use crate::outcome::Refusal;
 
 /// Takes the messages of the order, in order.
 pub struct IncomingBatches {
@@ -30,6 +31,8 @@ pub(super) enum Incoming {
     Batch(FollowedBatch),
     /// A batch of this node was not stored in time. Its submitters get this reason.
     GaveUp(u64, Arc<str>),
+    /// A batch of this node was not sent, because it follows the order no longer.
+    NotSent(u64, Arc<str>),
     /// These were never sent, for this reason.
     Refused(Vec<Submitter>, Arc<str>),
     /// The order cannot be followed any further.
@@ -62,10 +65,8 @@ pub(super) enum Next {
     /// Nothing arrived in time.
     Nothing,
     Batches(Vec<OrderedBatch>),
-    /// These submitters get no reply from the order, for this reason.
-    Unknown(Vec<Submitter>, Arc<str>),
-    /// These were never sent, for this reason.
-    Refused(Vec<Submitter>, Arc<str>),
+    /// These submitters get no reply from the order.
+    Refused(Vec<Submitter>, Refusal),
     Stop(Arc<str>),
     /// No message arrives any more.
     End,
@@ -164,6 +165,11 @@ impl OrderHandle {
         let _ = self.sequencer.send(Incoming::GaveUp(number, reason));
     }
 
+    /// Tells the submitters of a batch of this node that it was not sent, because this node follows the order no longer.
+    pub fn refuse_batch(&self, number: u64, reason: Arc<str>) {
+        let _ = self.sequencer.send(Incoming::NotSent(number, reason));
+    }
+
     /// Tells submitters that nothing of theirs was sent ([`OutgoingBatches::take_waiting`](super::OutgoingBatches::take_waiting)).
     pub fn refuse(&self, submitters: Vec<Submitter>, reason: Arc<str>) {
         let _ = self.sequencer.send(Incoming::Refused(submitters, reason));
@@ -185,7 +191,10 @@ impl Following {
     /// Waits for batches, at most for `patience`, and takes several if they are there.
     pub(super) fn next(&mut self, patience: Duration) -> Next {
         if !self.passed.is_empty() {
-            return Next::Unknown(std::mem::take(&mut self.passed), PASSED.into());
+            return Next::Refused(
+                std::mem::take(&mut self.passed),
+                Refusal::Unknown(PASSED.into()),
+            );
         }
         let first = match self.after.take() {
             Some(after) => Some(after),
@@ -218,8 +227,15 @@ impl Following {
                 }
                 Next::Batches(batches)
             }
-            Some(Incoming::GaveUp(number, reason)) => Next::Unknown(self.gave_up(number), reason),
-            Some(Incoming::Refused(submitters, reason)) => Next::Refused(submitters, reason),
+            Some(Incoming::GaveUp(number, reason)) => {
+                Next::Refused(self.outstanding.give_up(number), Refusal::Unknown(reason))
+            }
+            Some(Incoming::NotSent(number, reason)) => {
+                Next::Refused(self.outstanding.give_up(number), Refusal::LogFailed(reason))
+            }
+            Some(Incoming::Refused(submitters, reason)) => {
+                Next::Refused(submitters, Refusal::Stalled(reason))
+            }
             Some(Incoming::Stop(reason)) => Next::Stop(reason),
         }
     }
@@ -237,10 +253,6 @@ impl Following {
             self.passed.extend(passed);
         }
         OrderedBatch { batch, submitters }
-    }
-
-    fn gave_up(&self, number: u64) -> Vec<Submitter> {
-        self.outstanding.give_up(number)
     }
 
     /// The submitters of all batches up to this one have their replies.

@@ -88,12 +88,7 @@ impl<D: Disk> ReplicaSequencer<D> {
                 }
                 self.propose(clock(), false);
             }
-            Next::Refused(submitters, reason) => {
-                self.refuse(submitters, &Refusal::Stalled(reason));
-            }
-            Next::Unknown(submitters, reason) => {
-                self.refuse(submitters, &Refusal::Unknown(reason));
-            }
+            Next::Refused(submitters, refusal) => self.refuse(submitters, &refusal),
             Next::Stop(reason) => self.stop(reason),
             Next::Batches(batches) => self.apply(batches, clock()),
         }
