@@ -1,9 +1,9 @@
 //! The order of commands.
 //!
 //! Everything that the outcome of a command depends on is in an [`Ordered`] batch, time included. Two machines that apply
-//! the same batches return the same outcomes. Today's [`Order`] is that of one mailbox ([`local`]). A replicated log can
-//! take its place: no later stage reads a clock or a mailbox to judge a command. One thing is still local: whether a batch
-//! also ends expired streams. A refused attempt is repeated after a while by the local clock.
+//! the same batches return the same outcomes. The only [`Order`] is that of one mailbox ([`local`]). A node of a fleet has the same
+//! stages behind another order ([`replicated`](crate::replicated)): no later stage reads a clock or a mailbox to judge a command. One thing is
+//! local here: whether a batch also ends expired streams. A refused attempt is repeated after a while by the local clock.
 
 pub(crate) mod gather;
 pub(crate) mod local;
