@@ -608,4 +608,15 @@ fn a_directory_belongs_to_a_node_or_to_a_server_by_itself() {
     ));
     assert_eq!(two.code, Some(2), "{two:?}");
     assert!(two.stderr.contains("the fleet has 1 logs"), "{two:?}");
+    let small = ["--segment", "4MiB", "--body-max", "1MiB"];
+    let small = Ended::of(&mut command(&brokers, "b", data_dir().path(), &small));
+    assert_eq!(small.code, Some(2), "{small:?}");
+    let why = "start it with --segment 67108864";
+    assert!(small.stderr.contains(why), "{small:?}");
+    drop(node(
+        &brokers,
+        "b",
+        data_dir().path(),
+        &["--segment", "67108864"],
+    ));
 }

@@ -79,6 +79,7 @@ async fn try_open(
     let kept = Kept {
         replicas: settings.replicas,
         keep: settings.keep,
+        segment_bytes: Some(settings.segment_bytes),
     };
     let config = config(&settings.name, (log, logs), kept);
     let found = match context.get_stream(&name).await {
@@ -130,6 +131,10 @@ async fn try_open(
             asked: logs,
         });
     }
+    let asked = settings.segment_bytes;
+    if let Some(has) = segment_bytes(&info).filter(|has| *has != asked) {
+        return Err(FleetError::Segment { has, asked });
+    }
     if info.config.subjects != [subject.clone()] {
         let subjects = &info.config.subjects;
         return Err(failed(format!(
@@ -153,6 +158,8 @@ async fn try_open(
 pub(crate) struct Kept {
     pub(crate) replicas: Replicas,
     pub(crate) keep: Duration,
+    /// The size of a segment at all nodes. None: it is not known, and not compared.
+    pub(crate) segment_bytes: Option<u64>,
 }
 
 /// The subject of the messages of a log's order.
@@ -162,6 +169,9 @@ fn subject(fleet: &FleetName, log: usize) -> String {
 
 /// The stream of a new order.
 pub(crate) fn config(fleet: &FleetName, (log, logs): (usize, usize), kept: Kept) -> Config {
+    let mut metadata = HashMap::from([(META_LOGS.into(), logs.to_string())]);
+    let segment = kept.segment_bytes.map(|bytes| bytes.to_string());
+    metadata.extend(segment.map(|bytes| (META_SEGMENT.to_owned(), bytes)));
     Config {
         name: stream_name(fleet, log),
         subjects: vec![subject(fleet, log)],
@@ -173,9 +183,14 @@ pub(crate) fn config(fleet: &FleetName, (log, logs): (usize, usize), kept: Kept)
         duplicate_window: DUPLICATES_WITHIN.min(kept.keep),
         deny_delete: true,
         deny_purge: true,
-        metadata: HashMap::from([(META_LOGS.into(), logs.to_string())]),
+        metadata,
         ..Config::default()
     }
+}
+
+/// The size of a segment at all nodes of an order.
+pub(crate) fn segment_bytes(info: &Info) -> Option<u64> {
+    info.config.metadata.get(META_SEGMENT)?.parse().ok()
 }
 
 /// Makes the stream of an order one that continues behind `tip`.
@@ -333,6 +348,9 @@ const META_CONTINUES: &str = "encke-continues";
 
 /// Where the number of logs is in the description of a stream.
 const META_LOGS: &str = "encke-logs";
+
+/// Where the size of a segment is.
+const META_SEGMENT: &str = "encke-segment";
 
 /// Within this time the brokers find a batch that was sent twice. The machine finds it later, too.
 const DUPLICATES_WITHIN: Duration = Duration::from_secs(120);

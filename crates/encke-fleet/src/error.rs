@@ -55,6 +55,16 @@ pub enum FleetError {
         /// What this node has.
         asked: usize,
     },
+    /// The fleet has segments of another size.
+    #[error(
+        "the logs of the fleet have segments of {has} bytes, those of this node {asked} bytes: start it with --segment {has}"
+    )]
+    Segment {
+        /// What its first node had.
+        has: u64,
+        /// What this node has.
+        asked: u64,
+    },
     /// The node has applied more than the order has.
     #[error(
         "the brokers have lost a part of the order of log {log}: it ends at {last}, and this node has applied {applied}"

@@ -333,10 +333,12 @@ impl Repair {
             Some(info) => Kept {
                 replicas: Replicas(info.config.num_replicas),
                 keep: info.config.max_age,
+                segment_bytes: broker::segment_bytes(info),
             },
             None => Kept {
                 replicas: self.replicas,
                 keep: self.keep,
+                segment_bytes: None,
             },
         };
         let mut config = broker::config(&self.fleet, (log, logs), kept);

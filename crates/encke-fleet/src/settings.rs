@@ -25,6 +25,8 @@ pub struct FleetSettings {
     pub silence_max: Duration,
     /// How long the brokers keep the order: a node that is away for less continues by itself.
     pub keep: Duration,
+    /// The size of a segment of the nodes' logs, in bytes: what fits into one at a node must fit at all of them.
+    pub segment_bytes: u64,
 }
 
 /// How brokers are reached.

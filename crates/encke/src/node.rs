@@ -152,9 +152,10 @@ impl Node {
 /// The exit code for a node that cannot take part.
 fn code(error: &FleetError) -> Code {
     match error {
-        FleetError::Credentials { .. } | FleetError::Logs { .. } | FleetError::NameInUse { .. } => {
-            Code::Usage
-        }
+        FleetError::Credentials { .. }
+        | FleetError::Logs { .. }
+        | FleetError::Segment { .. }
+        | FleetError::NameInUse { .. } => Code::Usage,
         FleetError::Lost { .. }
         | FleetError::Behind { .. }
         | FleetError::OtherHistory { .. }

@@ -130,7 +130,7 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
     }
     let began = std::time::Instant::now();
     let metrics = Metrics::new().context("the metrics can't be set up")?;
-    let (logs, node) = match config.fleet.settings() {
+    let (logs, node) = match config.fleet.settings(config.log_options.segment_bytes) {
         None => (restore(config, &config.log_options)?, None),
         Some(settings) => {
             let directories = directories(config)?;

@@ -70,8 +70,8 @@ impl Default for FleetConfig {
 }
 
 impl FleetConfig {
-    /// The settings of the node. `None` for a server by itself.
-    pub(crate) fn settings(&self) -> Option<FleetSettings> {
+    /// The settings of the node, whose logs have segments of this size. `None` for a server by itself.
+    pub(crate) fn settings(&self, segment_bytes: u64) -> Option<FleetSettings> {
         let (brokers, node) = self.brokers.clone().zip(self.node.clone())?;
         Some(FleetSettings {
             access: BrokerAccess {
@@ -85,6 +85,7 @@ impl FleetConfig {
             retry: self.retry,
             silence_max: self.silence_max,
             keep: self.keep,
+            segment_bytes,
         })
     }
 }
