@@ -46,6 +46,22 @@ struct Running {
     synced: Arc<Mutex<Vec<bool>>>,
 }
 
+impl Running {
+    /// The batch of a command, whose client has this token.
+    fn batch(&mut self, command: Command, token: u64) -> OutgoingBatch {
+        let from = Submitter { shard: 0, token };
+        let submission = Submission { command, from };
+        assert!(self.mailbox.try_send(Lane::Data, submission, 1).is_ok());
+        self.outgoing.next_batch().unwrap()
+    }
+
+    /// Takes a message of the order.
+    fn take(&mut self, position: u64, time_ms: u64, message: &[u8]) {
+        let taken = self.incoming.take(position, time_ms, message);
+        taken.unwrap().unwrap();
+    }
+}
+
 #[derive(Clone, Default)]
 struct Replies(Arc<Mutex<Vec<(u64, Outcome)>>>);
 
@@ -58,6 +74,12 @@ impl Outlet for Replies {
     }
 
     fn admit(&self) {}
+}
+
+impl Replies {
+    fn take(&self) -> Vec<(u64, Outcome)> {
+        std::mem::take(&mut *self.0.lock())
+    }
 }
 
 impl Node {
@@ -138,14 +160,10 @@ impl Node {
         self.running.as_mut().unwrap()
     }
 
-    /// The batch of a command.
+    /// The batch of a command, sent by a node that is up to date.
     fn batch(&mut self, command: Command, now_ms: u64, shared: &Shared) -> OutgoingBatch {
         self.follow(shared, usize::MAX, now_ms);
-        let running = self.run();
-        let from = Submitter { shard: 0, token: 1 };
-        let submission = Submission { command, from };
-        assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
-        running.outgoing.next_batch().unwrap()
+        self.run().batch(command, 1)
     }
 
     /// Sends a command, as all messages of a batch. The order may store some of them twice.
@@ -173,12 +191,7 @@ impl Node {
         let running = self.run();
         let behind = running.incoming.position() as usize;
         for (index, (time_ms, message)) in shared.iter().enumerate().skip(behind).take(count) {
-            let position = index as u64 + 1;
-            running
-                .incoming
-                .take(position, *time_ms, message)
-                .unwrap()
-                .unwrap();
+            running.take(index as u64 + 1, *time_ms, message);
             running.sequencer.turn(Duration::ZERO, &|| now_ms);
         }
         running.sequencer.turn(Duration::ZERO, &|| now_ms);
@@ -196,12 +209,7 @@ impl Node {
             };
             self.disk.set_faults(faults);
             let running = self.run();
-            let position = behind as u64 + 1;
-            running
-                .incoming
-                .take(position, *time_ms, message)
-                .unwrap()
-                .unwrap();
+            running.take(behind as u64 + 1, *time_ms, message);
             running.sequencer.turn(Duration::ZERO, &|| now_ms);
             self.disk.set_faults(Faults::default());
         }

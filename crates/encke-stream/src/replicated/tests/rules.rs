@@ -7,7 +7,7 @@ fn outcome(node: &mut Node, what: Do, shared: &mut Shared) -> Outcome {
     let command = command_of(node.name, what, 0);
     node.send(command, NOW_MS, false, shared);
     node.follow(shared, usize::MAX, NOW_MS);
-    let replies = std::mem::take(&mut *node.run().replies.0.lock());
+    let replies = node.run().replies.take();
     let (_, outcome) = replies.into_iter().last().expect("the batch has a reply");
     outcome
 }
@@ -111,7 +111,7 @@ fn data_that_was_read_for_another_type_is_refused() {
     append.detach();
     a.send(append, NOW_MS, false, &mut shared);
     a.follow(&shared, usize::MAX, NOW_MS);
-    let replies = std::mem::take(&mut *a.run().replies.0.lock());
+    let replies = a.run().replies.take();
     assert!(
         matches!(
             replies.last(),
@@ -133,7 +133,7 @@ fn a_reply_comes_when_the_batch_is_applied_and_says_when_it_is_unknown() {
     );
     assert!(node.run().replies.0.lock().is_empty());
     node.follow(&shared, usize::MAX, NOW_MS);
-    let replies = std::mem::take(&mut *node.run().replies.0.lock());
+    let replies = node.run().replies.take();
     assert!(
         matches!(&replies[..], [(1, Outcome::Created { existed: false, .. })]),
         "{replies:?}"
@@ -151,7 +151,7 @@ fn a_reply_comes_when_the_batch_is_applied_and_says_when_it_is_unknown() {
         .handle()
         .give_up(2, "no broker answers".into());
     running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
-    let replies = std::mem::take(&mut *running.replies.0.lock());
+    let replies = running.replies.take();
     assert!(
         matches!(&replies[..], [(1, Outcome::Refused(Refusal::Unknown(_)))]),
         "{replies:?}"
@@ -178,8 +178,7 @@ fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() 
     let (time_ms, message) = shared[0].clone();
     for (node, syncs) in [(&mut a, true), (&mut b, false)] {
         let running = node.run();
-        let taken = running.incoming.take(1, time_ms, &message);
-        taken.unwrap().unwrap();
+        running.take(1, time_ms, &message);
         running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
         assert_eq!(*running.synced.lock(), [syncs]);
         assert_eq!(running.status.applied().position, 1);
@@ -219,23 +218,17 @@ fn the_repetition_of_an_append_is_answered_when_the_append_is_durable() {
         for (index, (time_ms, message)) in shared.iter().enumerate() {
             let position = index as u64 + 1;
             if position > running.incoming.position() {
-                let taken = running.incoming.take(position, *time_ms, message);
-                taken.unwrap().unwrap();
+                running.take(position, *time_ms, message);
                 running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
             }
         }
     };
-    let running = b.run();
-    let command = command(append, 0);
-    let from = Submitter { shard: 0, token: 1 };
-    let submission = Submission { command, from };
-    assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
-    let batch = running.outgoing.next_batch().unwrap();
+    let batch = b.run().batch(command(append, 0), 1);
     deliver(&mut b, &shared);
     assert_eq!(b.run().status.marked().position, 0, "it is only written");
     shared.extend(batch.messages.into_iter().map(|message| (NOW_MS, message)));
     deliver(&mut b, &shared);
-    let replies = std::mem::take(&mut *b.run().replies.0.lock());
+    let replies = b.run().replies.take();
     assert!(
         matches!(
             &replies[..],
@@ -257,12 +250,8 @@ fn no_answer_is_waited_for_that_does_not_come() {
     let mut node = Node::new(0, 0, false);
     let mut shared = Shared::new();
     let send = |node: &mut Node| {
-        let running = node.run();
         let command = command(Do::Create(0, None, None, None, 3), 0);
-        let from = Submitter { shard: 0, token: 1 };
-        let submission = Submission { command, from };
-        assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
-        running.outgoing.next_batch().unwrap()
+        node.run().batch(command, 1)
     };
     // The first batch is answered, so that the next ones are worth a wait.
     let first = send(&mut node);
@@ -290,7 +279,7 @@ fn a_batch_that_no_node_applies_any_more_is_answered() {
     node.send(create(), NOW_MS, false, &mut shared);
     shared.extend(lost.messages.into_iter().map(|message| (NOW_MS, message)));
     node.follow(&shared, usize::MAX, NOW_MS);
-    let replies = std::mem::take(&mut *node.run().replies.0.lock());
+    let replies = node.run().replies.take();
     let outcomes: Vec<_> = replies.iter().map(|(_, outcome)| outcome).collect();
     assert!(
         matches!(
@@ -323,18 +312,12 @@ fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
     let (replies, status) = (running.replies.clone(), Arc::clone(&running.status));
     let take = |running: &mut Running, batch: OutgoingBatch| {
         for message in batch.messages {
-            let position = running.incoming.position() + 1;
-            let taken = running.incoming.take(position, NOW_MS, &message);
-            taken.unwrap().unwrap();
+            running.take(running.incoming.position() + 1, NOW_MS, &message);
         }
     };
     take(&mut running, first);
     // This one waits behind it.
-    let from = Submitter { shard: 0, token: 2 };
-    let command = append();
-    let submission = Submission { command, from };
-    assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
-    let second = running.outgoing.next_batch().unwrap();
+    let second = running.batch(append(), 2);
     let mut running = std::thread::scope(|scope| {
         let stalled = scope.spawn(move || {
             running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
@@ -358,7 +341,7 @@ fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
         running.incoming.position(),
         "both are applied"
     );
-    let mut replies = std::mem::take(&mut *replies.0.lock());
+    let mut replies = replies.take();
     replies.sort_by_key(|(token, _)| *token);
     assert!(
         matches!(
