@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::context::CreateStreamErrorKind;
+use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, PeerInfo, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode};
 use encke_stream::{Chain, Tip, message_hash};
@@ -84,31 +84,26 @@ async fn try_open(
     let config = config(&settings.name, (log, logs), kept);
     let found = match context.get_stream(&name).await {
         Ok(stream) => stream,
-        Err(error) => match error.kind() {
-            jetstream::context::GetStreamErrorKind::JetStream(ref why)
-                if why.error_code() == ErrorCode::STREAM_NOT_FOUND =>
-            {
-                if chain.tip.position > 0 {
-                    return Err(FleetError::Lost {
-                        log,
-                        last: 0,
-                        applied: chain.tip.position,
-                    });
-                }
-                let nodes = followers(log).await?;
-                if !nodes.is_empty() {
-                    return Err(FleetError::Orphaned { log, nodes });
-                }
-                let created = context.get_or_create_stream(config).await;
-                created.map_err(|error| match error.kind() {
-                    CreateStreamErrorKind::TimedOut => no_answer(error.to_string()),
-                    _ => failed(creation(
-                        &error.to_string(),
-                        "set fleet-replicas in [tuning] to 1",
-                    )),
-                })?
+        Err(error) if says_missing(&error) => {
+            if chain.tip.position > 0 {
+                return Err(FleetError::Lost {
+                    log,
+                    last: 0,
+                    applied: chain.tip.position,
+                });
             }
-            jetstream::context::GetStreamErrorKind::JetStream(ref why)
+            let nodes = followers(log).await?;
+            if !nodes.is_empty() {
+                return Err(FleetError::Orphaned { log, nodes });
+            }
+            let created = context.get_or_create_stream(config).await;
+            created.map_err(|error| match error.kind() {
+                CreateStreamErrorKind::TimedOut => no_answer(error.to_string()),
+                _ => failed(creation(&error.to_string(), ONE_REPLICA)),
+            })?
+        }
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(ref why)
                 if why.error_code() == ErrorCode::JETSTREAM_NOT_ENABLED
                     || why.error_code() == ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT =>
             {
@@ -331,16 +326,21 @@ pub(crate) fn creation(error: &str, alone: &str) -> String {
     }
 }
 
+/// What a single broker needs, in the settings of a node.
+pub(crate) const ONE_REPLICA: &str = "set fleet-replicas in [tuning] to 1";
+
 /// Whether the brokers say that they have no stream of this name.
 pub(crate) async fn is_missing(context: &jetstream::Context, name: &str) -> bool {
-    match context.get_stream(name).await {
-        Ok(_) => false,
-        Err(error) => matches!(
-            error.kind(),
-            jetstream::context::GetStreamErrorKind::JetStream(ref why)
-                if why.error_code() == ErrorCode::STREAM_NOT_FOUND
-        ),
-    }
+    let found = context.get_stream(name).await;
+    found.is_err_and(|error| says_missing(&error))
+}
+
+/// Whether an error says so.
+pub(crate) fn says_missing(error: &GetStreamError) -> bool {
+    matches!(
+        error.kind(),
+        GetStreamErrorKind::JetStream(why) if why.error_code() == ErrorCode::STREAM_NOT_FOUND
+    )
 }
 
 /// Where a stream that a repair has made says behind which tip it continues.

@@ -87,29 +87,33 @@ fn known(server: &Server) -> KnownBroker<&ServerAddr> {
 /// The brokers to choose from: those that the settings name, as long as they are several and all can be reached.
 fn choice<T: Copy + PartialEq>(brokers: &[KnownBroker<T>]) -> Vec<T> {
     let named = brokers.iter().filter(|broker| broker.named);
-    let suffice = named.clone().all(|broker| broker.reached);
-    let addresses = |brokers: &mut dyn Iterator<Item = &KnownBroker<T>>| {
-        let mut addresses = Vec::new();
-        for broker in brokers {
-            if !addresses.contains(&broker.address) {
-                addresses.push(broker.address);
-            }
-        }
-        addresses
-    };
-    let named = addresses(&mut { named });
-    match suffice && named.len() > 1 {
+    let all_reached = named.clone().all(|broker| broker.reached);
+    let named = addresses(named);
+    match all_reached && named.len() > 1 {
         true => named,
-        false => addresses(&mut brokers.iter()),
+        false => addresses(brokers.iter()),
     }
+}
+
+/// Their addresses, each once.
+fn addresses<'a, T: Copy + PartialEq + 'a>(
+    brokers: impl Iterator<Item = &'a KnownBroker<T>>,
+) -> Vec<T> {
+    let mut addresses = Vec::new();
+    for broker in brokers {
+        if !addresses.contains(&broker.address) {
+            addresses.push(broker.address);
+        }
+    }
+    addresses
 }
 
 /// Whether there is another broker than the one that is connected.
 pub(crate) async fn has_others(client: &Client) -> bool {
     let pool = tokio::time::timeout(REQUEST_WITHIN, client.server_pool()).await;
-    pool.is_ok_and(|pool| {
-        pool.is_ok_and(|pool| choice(&pool.iter().map(known).collect::<Vec<_>>()).len() > 1)
-    })
+    let Ok(Ok(pool)) = pool else { return false };
+    let brokers: Vec<_> = pool.iter().map(known).collect();
+    choice(&brokers).len() > 1
 }
 
 /// Whose turn it is.
@@ -153,6 +157,9 @@ const REQUEST_WITHIN: Duration = Duration::from_secs(2);
 
 /// Messages of the order that wait for a node. A node that is further behind asks for them again.
 const SUBSCRIPTION_MESSAGES_MAX: usize = 8_192;
+
+/// How long a command waits for a broker.
+pub(crate) const COMMANDS_WAIT: Duration = Duration::from_secs(5);
 
 /// The time between two attempts to connect, at all brokers together.
 pub(crate) const RECONNECT_EVERY: Duration = Duration::from_millis(250);

@@ -269,9 +269,7 @@ async fn measure(
     };
     let measured = async {
         let created = context.create_stream(config).await;
-        created.map_err(|error| {
-            broker::creation(&error.to_string(), "set fleet-replicas in [tuning] to 1")
-        })?;
+        created.map_err(|error| broker::creation(&error.to_string(), broker::ONE_REPLICA))?;
         store(context, &subject).await
     };
     let measured = match tokio::time::timeout(MEASURED_WITHIN, measured).await {

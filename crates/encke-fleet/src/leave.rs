@@ -36,7 +36,7 @@ pub fn leave(
         .build()?;
     runtime.block_on(async {
         let name = format!("encke fleet {fleet} leave");
-        let client = connect::connect(access, &name, CONNECT_WITHIN).await?;
+        let client = connect::connect(access, &name, connect::COMMANDS_WAIT).await?;
         let node = node.as_str();
         let nodes = report::ask(&client, fleet, &Question::default()).await?;
         if nodes.iter().any(|one| one.node == node) {
@@ -72,11 +72,8 @@ pub fn leave(
 }
 
 fn knows(one: &NodeReport, node: &str) -> bool {
-    let mut nodes = one.logs.iter().flat_map(|log| &log.nodes);
-    nodes.any(|known| known == node)
+    one.known().any(|known| known == node)
 }
-
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// All nodes that answer apply the command within this time.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(20);

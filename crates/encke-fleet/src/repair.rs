@@ -114,7 +114,7 @@ impl Repair {
 
     async fn repair(&self) -> Result<FleetRepairReport, FleetError> {
         let name = format!("encke fleet {} repair", self.fleet);
-        let client = connect::connect(&self.access, &name, CONNECT_WITHIN).await?;
+        let client = connect::connect(&self.access, &name, connect::COMMANDS_WAIT).await?;
         let context = jetstream::new(client.clone());
         let mut nodes = report::ask(&client, &self.fleet, &Question::default()).await?;
         let mut report = FleetRepairReport::default();
@@ -426,12 +426,11 @@ fn missing(nodes: &[NodeReport], stopped: &[StoppedNode], without: &[String]) ->
 
 /// The names of all nodes that have taken part, or answer.
 fn known(nodes: &[NodeReport], stopped: &[StoppedNode]) -> BTreeSet<String> {
-    let logs = nodes.iter().flat_map(|node| &node.logs);
-    let named = logs.flat_map(|log| &log.nodes);
-    let named = named.chain(nodes.iter().map(|node| &node.node));
-    let stopped_named = stopped.iter().flat_map(|node| &node.nodes);
-    let stopped_named = stopped_named.chain(stopped.iter().map(|node| &node.name));
-    named.chain(stopped_named).cloned().collect()
+    let running = nodes.iter();
+    let running = running.flat_map(|node| node.known().chain([&node.node]));
+    let stopped = stopped.iter();
+    let stopped = stopped.flat_map(|node| node.nodes.iter().chain([&node.name]));
+    running.chain(stopped).cloned().collect()
 }
 
 fn members(nodes: &[NodeReport], stopped: &[StoppedNode], log: usize) -> Vec<Member> {
@@ -525,8 +524,6 @@ fn compare(log: usize, members: &[Member], hashes: &Hashes) -> Compared {
         unknown,
     }
 }
-
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a repair waits for a leader.
 const LEADER_WITHIN: Duration = Duration::from_secs(5);

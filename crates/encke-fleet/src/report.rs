@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use async_nats::jetstream::{self, ErrorCode, stream::Info};
+use async_nats::jetstream::{self, stream::Info};
 use async_nats::{Client, Subscriber};
 use encke_stream::{Tip, message_hash};
 use futures_util::StreamExt;
@@ -49,6 +49,13 @@ pub struct NodeReport {
     pub activity: Option<NodeActivity>,
     /// Its logs.
     pub logs: Vec<NodeLog>,
+}
+
+impl NodeReport {
+    /// The names of the nodes that have taken part in any log.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &String> {
+        self.logs.iter().flat_map(|log| &log.nodes)
+    }
 }
 
 /// What a node does now: state that is no part of the order.
@@ -250,7 +257,12 @@ async fn gather(
     name: &FleetName,
     compare: bool,
 ) -> Result<FleetReport, FleetError> {
-    let client = connect::connect(access, &format!("encke fleet {name}"), CONNECT_WITHIN).await?;
+    let client = connect::connect(
+        access,
+        &format!("encke fleet {name}"),
+        connect::COMMANDS_WAIT,
+    )
+    .await?;
     let context = jetstream::new(client.clone());
     let mut report = FleetReport {
         logs: Vec::new(),
@@ -319,14 +331,10 @@ pub(crate) async fn followers(
 }
 
 /// The names of nodes that have taken part and are not among these.
-fn silent(nodes: &[NodeReport]) -> BTreeSet<String> {
-    let known = nodes.iter().flat_map(|node| &node.logs);
-    let known = known.flat_map(|log| &log.nodes).cloned();
-    let mut silent: BTreeSet<String> = known.collect();
-    for node in nodes {
-        silent.remove(&node.node);
-    }
-    silent
+fn silent(nodes: &[NodeReport]) -> BTreeSet<&String> {
+    let answers = |name: &&String| nodes.iter().any(|node| node.node == **name);
+    let known = nodes.iter().flat_map(NodeReport::known);
+    known.filter(|name| !answers(name)).collect()
 }
 
 /// The reports of all nodes that answer in time, by name.
@@ -370,13 +378,9 @@ pub(crate) async fn order(
     let found = match context.get_stream(&stream).await {
         Ok(found) => found,
         Err(error) => {
-            return match error.kind() {
-                jetstream::context::GetStreamErrorKind::JetStream(ref why)
-                    if why.error_code() == ErrorCode::STREAM_NOT_FOUND =>
-                {
-                    Ok(None)
-                }
-                _ => Err(failed(error.to_string())),
+            return match broker::says_missing(&error) {
+                true => Ok(None),
+                false => Err(failed(error.to_string())),
             };
         }
     };
@@ -421,11 +425,11 @@ impl FleetReport {
                 self.problems.push(format!("node {}: {reason}", node.node));
             }
         }
-        for node in silent(&self.nodes) {
-            self.problems.push(format!(
+        self.problems.extend(silent(&self.nodes).into_iter().map(|node| {
+            format!(
                 "node {node} has taken part and does not answer: start it, or let the fleet forget it with `encke fleet leave --node {node}`"
-            ));
-        }
+            )
+        }));
         for (log, order) in self.logs.iter().enumerate() {
             for broker in &order.offline {
                 let problem = format!("broker {broker} does not follow the order of log {log}");
@@ -510,5 +514,3 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(750);
 
 /// How often silent nodes are asked again.
 const ASKED_AGAIN: usize = 3;
-
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);

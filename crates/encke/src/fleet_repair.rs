@@ -1,5 +1,6 @@
 //! `encke fleet repair`: lets the nodes continue when the brokers have lost the order.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -101,13 +102,13 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
 
 /// Refuses a directory that is given for two nodes: the data of one of them would not be looked at.
 fn check_directories(stopped: &[StoppedArg]) -> Result<(), Failed> {
-    for (index, one) in stopped.iter().enumerate() {
-        let path = one.directory.canonicalize().ok();
-        let before = &stopped[..index];
-        let other = before
-            .iter()
-            .find(|other| path.is_some() && other.directory.canonicalize().ok() == path);
-        if let Some(other) = other {
+    let mut nodes = BTreeMap::new();
+    for one in stopped {
+        // One that is not there is refused when it is opened.
+        let Ok(path) = one.directory.canonicalize() else {
+            continue;
+        };
+        if let Some(other) = nodes.insert(path, one) {
             let error = anyhow::anyhow!(
                 "--stopped gives {} for the nodes {} and {}: each node has a directory of its own",
                 one.directory.display(),
