@@ -61,6 +61,7 @@ mod disk;
 mod durability;
 mod failing_reads;
 mod fleet;
+mod fleet_brokers;
 mod fleet_copy;
 mod fleet_pools;
 mod fleet_repair;
