@@ -15,6 +15,7 @@
 //! - [`http2`]: the same requests and responses on the streams of an HTTP/2 connection.
 //! - [`http2_limits`]: each bound of an HTTP/2 connection is reached, and has its answer and its count.
 //! - [`limits`]: limits per client address, and in total.
+//! - [`limits_of_wires`]: each limit over HTTP/1.1 and over HTTP/2.
 //! - [`proxies`]: the client of a proxied connection, from trusted proxies only.
 //! - [`older_data`]: data of earlier versions opens.
 //! - [`overload`]: at a limit requests get a clear 503, and nothing is lost or invented.
@@ -40,6 +41,7 @@
 //! - [`poisoned_log`]: the failure of one of several logs affects only its own streams.
 //! - [`pool_limits`]: bounds of pools, and the exclusion of pools and retention.
 //! - [`pools`]: every job is done although workers and the server die.
+//! - [`memory`]: what connections hold is bounded for each client, and no client can take the memory of others.
 //! - [`mistakes`]: the answers to mistakes at the command line and over HTTP, in a golden file.
 //! - [`hang_ups`]: SIGHUP is a reload, or the end of the terminal.
 //! - [`obstacles`]: `serve --check`, `doctor` and a start agree on what keeps a server from starting.
@@ -74,7 +76,9 @@ mod http2_limits;
 mod late_subscribers;
 mod levels;
 mod limits;
+mod limits_of_wires;
 mod log_commands;
+mod memory;
 mod mistakes;
 mod multi_stream;
 mod obstacles;

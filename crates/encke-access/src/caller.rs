@@ -233,10 +233,26 @@ pub struct CallerTag {
 }
 
 impl CallerTag {
+    /// What tells it from other callers; `None` without credentials.
+    pub fn identity(&self) -> Option<CallerIdentity> {
+        (self.authority.kind != CallerKind::Anonymous).then(|| CallerIdentity {
+            authority: Arc::as_ptr(&self.authority).addr(),
+            credential: self.subject.or(self.token_id),
+        })
+    }
+
     /// As [`Caller::ends_at_ms`].
     pub fn ends_at_ms(&self) -> Option<u64> {
         (self.ends_at_s != NEVER).then(|| u64::from(self.ends_at_s) * 1_000)
     }
+}
+
+/// Tells callers with credentials apart, for as long as a tag of each is kept: by the subject or the id of a token, or else by what
+/// the callers of one key with the same grants share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallerIdentity {
+    authority: usize,
+    credential: Option<std::num::NonZeroU64>,
 }
 
 /// The name of callers without credentials.

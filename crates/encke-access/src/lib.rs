@@ -37,7 +37,7 @@ mod token;
 pub use access::{API_KEYS_MAX, Access, AccessCounts, KeyLocation, Resolved};
 pub use authorities::SHARED_GRANTS_MAX;
 pub use cache::TokenCacheCounts;
-pub use caller::{Caller, CallerKind, CallerTag};
+pub use caller::{Caller, CallerIdentity, CallerKind, CallerTag};
 pub use config::{
     AccessConfig, AccessConfigError, AnonymousConfig, ApiKeyConfig, CertificateConfig,
     IssuerConfig, Secret, SigningKeyConfig,

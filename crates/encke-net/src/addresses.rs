@@ -31,7 +31,7 @@ pub(crate) struct Addresses {
 }
 
 /// The number of an address in the table; valid while a connection that has entered has not left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AddressNo(u32);
 
 impl AddressNo {

@@ -1,5 +1,8 @@
 //! The memory of connections beyond their slots: parts of requests, and output that sockets have not taken.
+//!
+//! When it runs short, the client that holds the most loses some of it, and not the one that asks next: see `holdings`.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,6 +11,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Buffers {
     bytes: AtomicUsize,
     bytes_max: usize,
+    shards: Vec<ShardBuffers>,
+}
+
+/// What the shards know of each other.
+#[derive(Debug)]
+struct ShardBuffers {
+    /// What the client with the most holds at this shard, as far as it matters.
+    largest: AtomicUsize,
+    /// Wakes the shard.
+    wake: Arc<OwnedFd>,
 }
 
 /// One connection's share. It is given back when this is dropped.
@@ -18,10 +31,16 @@ pub(crate) struct BufferShare {
 }
 
 impl Buffers {
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// `wakes` are the descriptors for events that wake the shards, by their numbers.
+    pub(crate) fn new(bytes_max: usize, wakes: impl IntoIterator<Item = Arc<OwnedFd>>) -> Self {
+        let shards = wakes.into_iter().map(|wake| ShardBuffers {
+            largest: AtomicUsize::new(0),
+            wake,
+        });
         Buffers {
             bytes: AtomicUsize::new(0),
             bytes_max,
+            shards: shards.collect(),
         }
     }
 
@@ -29,14 +48,51 @@ impl Buffers {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether more parts of requests may be kept. The last quarter is for output.
-    pub(crate) fn have_room_for_requests(&self) -> bool {
-        self.bytes() < self.bytes_max / 4 * 3
-    }
-
-    /// Whether more output may be kept.
+    /// Whether anything more may be kept.
     pub(crate) fn have_room(&self) -> bool {
         self.bytes() < self.bytes_max
+    }
+
+    /// Whether so much is held that the clients with the most must lose some of it. The rest of the room is for all others meanwhile.
+    pub(crate) fn are_crowded(&self) -> bool {
+        self.bytes() >= self.bytes_max / 8 * 7
+    }
+
+    /// Whether it begins to matter which client holds the most.
+    pub(crate) fn matter(&self) -> bool {
+        self.bytes() >= self.bytes_max / 4
+    }
+
+    /// How much must be given back, so that there is room for a while.
+    pub(crate) fn excess(&self) -> usize {
+        self.bytes().saturating_sub(self.bytes_max / 4 * 3)
+    }
+
+    /// Notes what the client with the most holds at a shard.
+    pub(crate) fn note_largest(&self, shard: u16, bytes: usize) {
+        let own = self.shards.get(usize::from(shard));
+        if let Some(ShardBuffers { largest, .. }) = own
+            && largest.load(Ordering::Relaxed) != bytes
+        {
+            largest.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the client with the most is at this shard. If not, the shard where it is gets woken.
+    pub(crate) fn is_largest(&self, shard: u16) -> bool {
+        let shards = self.shards.iter().enumerate();
+        // The first one of those that are equal.
+        let largest = shards
+            .rev()
+            .max_by_key(|(_, other)| other.largest.load(Ordering::Relaxed));
+        match largest {
+            Some((number, other)) if number != usize::from(shard) => {
+                // The counter is never read; see `shard_channel`.
+                let _ = rustix::io::write(&other.wake, &1u64.to_ne_bytes());
+                false
+            }
+            _ => true,
+        }
     }
 }
 
@@ -70,13 +126,14 @@ mod tests {
 
     #[test]
     fn what_is_held_is_given_back() {
-        let buffers = Arc::new(Buffers::new(100));
+        let buffers = Arc::new(Buffers::new(100, []));
         let mut first = BufferShare::default();
         let mut second = BufferShare::default();
         first.set(60, &buffers);
-        assert!(buffers.have_room_for_requests());
+        assert!(!buffers.are_crowded());
         second.set(30, &buffers);
-        assert!(!buffers.have_room_for_requests() && buffers.have_room());
+        assert!(buffers.are_crowded() && buffers.have_room());
+        assert_eq!(buffers.excess(), 15);
         first.set(80, &buffers);
         assert!(!buffers.have_room());
         first.set(1, &buffers);
@@ -84,5 +141,25 @@ mod tests {
         drop(second);
         drop(first);
         assert_eq!(buffers.bytes(), 0);
+    }
+
+    #[test]
+    fn one_shard_has_the_client_with_the_most() {
+        let wakes = std::array::from_fn::<_, 3, _>(|_| wake());
+        let buffers = Buffers::new(100, wakes.clone());
+        let is_woken = |shard: usize| rustix::io::read(&wakes[shard], &mut [0; 8]).is_ok();
+        buffers.note_largest(1, 10);
+        assert!(buffers.is_largest(1));
+        assert!(!buffers.is_largest(2));
+        assert!(is_woken(1) && !is_woken(0) && !is_woken(2));
+        buffers.note_largest(0, 10);
+        assert!(buffers.is_largest(0), "one of those that are equal");
+        buffers.note_largest(2, 11);
+        assert!(buffers.is_largest(2) && !buffers.is_largest(0));
+    }
+
+    fn wake() -> Arc<OwnedFd> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap())
     }
 }

@@ -69,7 +69,7 @@ impl Compressors {
         metrics: &Metrics,
     ) -> Option<Box<Compressor>> {
         let room = |used: usize| (used < self.max).then_some(used + 1);
-        let reserved = self.buffers.have_room_for_requests()
+        let reserved = !self.buffers.are_crowded()
             && (self.used)
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
                 .is_ok();
@@ -130,6 +130,11 @@ impl Compressor {
         self.share
             .set(STATE_BYTES + input.capacity(), &self.buffers);
         (self.input, self.taken, self.ends) = (input, 0, ends);
+    }
+
+    /// What it takes in memory, without the output of a step.
+    pub(crate) fn bytes(&self) -> usize {
+        STATE_BYTES + self.input.capacity()
     }
 
     /// Whether there is input that is not compressed, or an end that is not written.
@@ -232,7 +237,7 @@ mod tests {
     #[test]
     fn the_number_and_the_memory_are_bounded_and_given_back() {
         let metrics = Metrics::new().unwrap();
-        let buffers = Arc::new(Buffers::new(STATE_BYTES * 4));
+        let buffers = Arc::new(Buffers::new(STATE_BYTES * 4, []));
         let compressors = Compressors::new(2, Arc::clone(&buffers));
         let begin = || compressors.begin(ContentCoding::Gzip, &metrics);
         let (first, second) = (begin().unwrap(), begin().unwrap());
@@ -244,7 +249,7 @@ mod tests {
         third.add(vec![0; STATE_BYTES], false);
         drop(second);
         // There may be another one, but not so much memory.
-        third.add(vec![0; 2 * STATE_BYTES], false);
+        third.add(vec![0; 3 * STATE_BYTES], false);
         assert!(begin().is_none());
         drop(third);
         assert_eq!((compressors.used(), buffers.bytes()), (0, 0));
@@ -256,7 +261,7 @@ mod tests {
             parts in prop::collection::vec((any::<u8>(), 0..3 * STEP_BYTES), 0..4),
         ) {
             for coding in ContentCoding::ALL {
-                let buffers = Arc::new(Buffers::new(usize::MAX));
+                let buffers = Arc::new(Buffers::new(usize::MAX, []));
                 let compressors = Compressors::new(1, buffers);
                 let metrics = Metrics::new().unwrap();
                 let mut compressor = compressors.begin(coding, &metrics).unwrap();

@@ -30,6 +30,7 @@ mod fanout;
 mod fleet_links;
 mod forwarded;
 mod hash_index;
+mod holdings;
 mod http;
 mod http2;
 mod lag;

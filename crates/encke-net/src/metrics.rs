@@ -37,6 +37,7 @@ pub struct Metrics {
     pub(crate) accepts_held: IntCounter,
     pub(crate) accepts_gathered: IntCounter,
     pub(crate) hangups: IntCounter,
+    pub(crate) buffers_shed: IntCounter,
     pub(crate) deferred_put_off: IntCounter,
     pub(crate) rests: IntCounter,
     pub(crate) closed: IntCounterVec,
@@ -174,6 +175,10 @@ impl Metrics {
             rests: counter(
                 "encke_rests_total",
                 "Rounds of sends to a stream's subscribers that took longer than a turn of a shard, so that the next round was delayed.",
+            )?,
+            buffers_shed: counter(
+                "encke_buffers_shed_total",
+                "Connections and HTTP/2 streams that lost what they held in memory: their client held more than `buffers_per_client`, or the most while all held nearly `buffers_max`.",
             )?,
             hangups: counter("encke_hangups_total", "Connections that the client closed.")?,
             closed: counters(
@@ -416,6 +421,7 @@ pub(crate) struct ShardCounts {
     pub(crate) catch_ups: u64,
     pub(crate) accepted: u64,
     pub(crate) hangups: u64,
+    pub(crate) buffers_shed: u64,
     pub(crate) deferred_put_off: u64,
     pub(crate) rests: u64,
     pub(crate) connections: i64,
@@ -441,6 +447,7 @@ impl ShardCounts {
             (&metrics.catch_ups, counts.catch_ups),
             (&metrics.accepted, counts.accepted),
             (&metrics.hangups, counts.hangups),
+            (&metrics.buffers_shed, counts.buffers_shed),
             (&metrics.deferred_put_off, counts.deferred_put_off),
             (&metrics.rests, counts.rests),
             (&metrics.held_back, counts.held_back),

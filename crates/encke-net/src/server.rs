@@ -219,7 +219,10 @@ impl Server {
         };
         let connections = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
-        let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max));
+        let buffers = Arc::new(Buffers::new(
+            settings.buffers_bytes_max,
+            receivers.iter().map(|receiver| Arc::clone(&receiver.wake)),
+        ));
         let compressors = Compressors::new(settings.compressions_max, Arc::clone(&buffers));
         let compressors = Arc::new(compressors);
         let congested = Arc::new(CongestedStreams::default());

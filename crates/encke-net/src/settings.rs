@@ -76,6 +76,9 @@ pub struct NetSettings {
     pub lag_age_max: Duration,
     /// Bytes that all connections may hold in parts of requests and in output that sockets have not taken.
     pub buffers_bytes_max: usize,
+    /// Bytes of them that one client may hold at a shard: a caller with credentials, or an address without; 0 for no limit. A
+    /// client that holds more loses the largest of them.
+    pub buffers_per_client_max: usize,
     /// Responses that are compressed at a time; further ones are sent as they are. 0 for no compression.
     pub compressions_max: usize,
     /// How long a subscriber's connection is quiet before a heartbeat is sent.
@@ -179,6 +182,7 @@ impl Default for NetSettings {
             lag_bytes_max: 1 << 30,
             lag_age_max: Duration::from_secs(3600),
             buffers_bytes_max: 512 << 20,
+            buffers_per_client_max: 64 << 20,
             compressions_max: 32,
             heartbeat: Duration::from_secs(30),
             mailbox_items_max: 65_536,

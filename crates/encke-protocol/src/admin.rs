@@ -67,6 +67,24 @@ impl Admin {
         action.unwrap_or_else(Action::Respond)
     }
 
+    /// Refuses a request that its caller may not make, by its head alone.
+    pub(crate) fn authorise(
+        &self,
+        request: &Request<'_>,
+        admitted: &Admitted<'_>,
+    ) -> Result<(), Response> {
+        match admitted.path {
+            REVOKE => {
+                admitted.require(Operation::Admin)?;
+                only(request.method, &["POST"])
+            }
+            path => match self.show(request, admitted, path)? {
+                response if response.status >= 400 => Err(response),
+                _ => Ok(()),
+            },
+        }
+    }
+
     fn show(
         &self,
         request: &Request<'_>,

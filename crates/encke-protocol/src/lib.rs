@@ -53,5 +53,5 @@ pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origin
 pub use pool::PoolApiSettings;
 pub use request::{CallerInfo, Headers, Request};
 pub use response::{AuditNote, Body, CrossOrigin, CrossOriginFields, Response};
-pub use router::{ProtocolSettings, Routed, Router};
+pub use router::{HeadAdmission, ProtocolSettings, Routed, Router};
 pub use run::Run;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{Access, Caller, CanonicalPath};
+use encke_access::{Access, Caller, CanonicalPath, PathError};
 use encke_stream::Views;
 
 use crate::action::Action;
@@ -15,6 +15,7 @@ use crate::misspelled;
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::problem::error;
 use crate::request::Request;
+use crate::response::Response;
 use crate::streams::StreamAccess;
 
 /// All protocols over the same streams.
@@ -52,6 +53,20 @@ pub struct Routed {
     pub caller: Option<Arc<Caller>>,
     /// The origin that the response names as its reader.
     pub reader: OriginReader,
+}
+
+/// Whether a request may go on, by its head.
+#[derive(Debug)]
+pub enum HeadAdmission {
+    /// It may. Its caller, as far as that is known by now.
+    Admitted(Option<Arc<Caller>>),
+    /// It gets this response.
+    Refused {
+        /// The response.
+        response: Box<Response>,
+        /// The origin that the response names as its reader.
+        reader: OriginReader,
+    },
 }
 
 impl Router {
@@ -93,6 +108,19 @@ impl Router {
         }
     }
 
+    /// Whether a request may go on whose body is still to come: what it is refused for by its head alone, it is refused for before
+    /// memory is spent on its body.
+    pub fn head(&self, request: &Request<'_>) -> HeadAdmission {
+        let checked = self.gate.check(request);
+        match checked.and_then(|()| self.admit_head(request)) {
+            Ok(caller) => HeadAdmission::Admitted(caller),
+            Err(response) => HeadAdmission::Refused {
+                response: Box::new(response),
+                reader: self.gate.reader(request),
+            },
+        }
+    }
+
     /// The access control, if there is one.
     pub fn access(&self) -> Option<&Arc<Access>> {
         self.gate.access.control()
@@ -115,10 +143,7 @@ impl Router {
         }
         let path = match CanonicalPath::parse(request.path) {
             Ok(path) => path,
-            Err(why) => {
-                let response = error(400, "bad_path", why.to_string());
-                return (Action::Respond(response), None);
-            }
+            Err(why) => return (Action::Respond(bad_path(&why)), None),
         };
         let rights = match self.gate.resolve(&request, &path) {
             Ok(rights) => rights,
@@ -139,12 +164,57 @@ impl Router {
         (self.route(request, &admitted), caller)
     }
 
+    fn admit_head(&self, request: &Request<'_>) -> Result<Option<Arc<Caller>>, Response> {
+        if request.method == "OPTIONS" {
+            return Err(preflight());
+        }
+        let path = CanonicalPath::parse(request.path).map_err(|why| bad_path(&why))?;
+        let rights = match self.gate.resolve(request, &path) {
+            Ok(rights) => rights,
+            Err(Stop::Refused(response)) => return Err(response),
+            // The keys may be there when the body is. Until then it is the body of a client without credentials.
+            Err(Stop::AwaitingKeys(_)) => return Ok(None),
+        };
+        misspelled::check_fields(request.headers)?;
+        let caller = rights.caller().cloned();
+        let admitted = Admitted {
+            path: path.as_str(),
+            method: request.method,
+            rights,
+        };
+        self.authorise(request, &admitted)?;
+        Ok(caller)
+    }
+
+    /// Refuses a request whose caller may not make it, by its head alone.
+    fn authorise(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+        let path = admitted.path;
+        self.serves(request, path)?;
+        if path == events::PATH {
+            return Events::check_method(request.method);
+        }
+        if let Some(name) = self.durable_streams.path(path) {
+            return self.durable_streams.authorise(request, name, admitted);
+        }
+        match self.pools.path(path) {
+            Some(below) => self.pools.authorise(request, below, admitted),
+            None => self.admin.authorise(request, admitted),
+        }
+    }
+
+    /// Refuses a request at the address for operators that is for clients.
+    fn serves(&self, request: &Request<'_>, path: &str) -> Result<(), Response> {
+        if !request.caller.operator || self.admin.serves(path) {
+            return Ok(());
+        }
+        let why = "at this address there are only /healthz, /readyz, /metrics and /v1/admin/";
+        Err(refused(request, error(404, "not_found", why), "not_here"))
+    }
+
     fn route(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
         let path = admitted.path;
-        if request.caller.operator && !self.admin.serves(path) {
-            let why = "at this address there are only /healthz, /readyz, /metrics and /v1/admin/";
-            let response = refused(&request, error(404, "not_found", why), "not_here");
-            return Action::Respond(response);
+        if let Err(refused) = self.serves(&request, path) {
+            return Action::Respond(refused);
         }
         if path == events::PATH {
             return self.events.request(&request, admitted);
@@ -159,4 +229,8 @@ impl Router {
                 .request(&request, admitted, self.access(), &self.streams),
         }
     }
+}
+
+fn bad_path(why: &PathError) -> Response {
+    error(400, "bad_path", why.to_string())
 }

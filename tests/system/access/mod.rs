@@ -12,16 +12,16 @@ use tempfile::TempDir;
 use crate::rig::{Encke, Ended, JSON, command, data_dir, operators_address, serve};
 
 /// A server with access control, and the address for its operators.
-struct Guarded {
-    encke: Encke,
+pub(crate) struct Guarded {
+    pub(crate) encke: Encke,
     stdout: std::io::BufReader<std::process::ChildStdout>,
-    operators: std::net::SocketAddr,
+    pub(crate) operators: std::net::SocketAddr,
     config: std::path::PathBuf,
     _config_dir: TempDir,
 }
 
 impl Guarded {
-    fn start(flags: &[&str]) -> Guarded {
+    pub(crate) fn start(flags: &[&str]) -> Guarded {
         Guarded::start_in(data_dir(), flags).0
     }
 
@@ -49,13 +49,13 @@ impl Guarded {
     }
 
     /// Creates a stream as the backend.
-    fn create(&self, path: &str, body: &[u8]) {
+    pub(crate) fn create(&self, path: &str, body: &[u8]) {
         let (status, _) = self.ask("PUT", path, &bearer(API_KEY), body);
         assert_eq!(status, 201, "{path}");
     }
 
     /// The header field with [`Guarded::token_of`].
-    fn allowed(&self, subject: &str, allow: &str) -> String {
+    pub(crate) fn allowed(&self, subject: &str, allow: &str) -> String {
         bearer(&self.token_of(subject, allow))
     }
 

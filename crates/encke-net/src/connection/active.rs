@@ -220,26 +220,16 @@ impl Active {
         }
     }
 
-    /// Updates its share of the memory of all connections.
-    pub(crate) fn weigh(&mut self, buffers: &Arc<Buffers>) {
-        let task = match &self.task {
-            Task::Reading {
-                body: Some(body), ..
-            } => body.bytes(),
-            Task::ReceivingBody(body) => body.bytes.capacity(),
-            Task::Subscribed(Subscriber {
-                feed: FeedState::Merged(merged),
-                ..
-            }) => merged.bytes(),
-            _ => 0,
-        };
+    /// Updates its share of the memory of all connections. Returns what it holds, with what is counted elsewhere.
+    pub(crate) fn weigh(&mut self, buffers: &Arc<Buffers>) -> usize {
         let pending = self.pending.as_ref();
         let pending = pending.map_or(0, |pending| pending.bytes.capacity());
-        let bytes = match self.input.capacity() + pending + task {
+        let bytes = match self.input.capacity() + pending + self.task.bytes() {
             0 => 0,
             bytes => bytes + size_of::<Active>(),
         };
         self.memory.set(bytes, buffers);
+        bytes + self.task.compressor_bytes()
     }
 
     /// Since when it is behind, if it is.
@@ -277,6 +267,36 @@ impl Active {
         match &mut self.task {
             Task::Subscribed(subscriber) => Some(subscriber),
             _ => None,
+        }
+    }
+}
+
+impl Task {
+    /// What it holds of a request or for a response, beside its own size.
+    fn bytes(&self) -> usize {
+        match self {
+            Task::Reading {
+                body: Some(body), ..
+            } => body.bytes(),
+            Task::ReceivingBody(body) => body.bytes.capacity(),
+            Task::AwaitingLoad(parked) | Task::AwaitingOrder(parked) => parked.bytes(),
+            Task::AwaitingKeys(awaited) => awaited.request.bytes(),
+            Task::Subscribed(Subscriber {
+                feed: FeedState::Merged(merged),
+                ..
+            }) => merged.bytes(),
+            _ => 0,
+        }
+    }
+
+    /// What its compressor holds, which has a share of its own.
+    fn compressor_bytes(&self) -> usize {
+        match self {
+            Task::Streaming {
+                coding: PartCoding::Coded(compressor),
+                ..
+            } => compressor.bytes(),
+            _ => 0,
         }
     }
 }
@@ -352,6 +372,14 @@ impl ParkedRequest {
             held: Vec::new(),
         }
     }
+
+    /// What it takes in memory, about.
+    fn bytes(&self) -> usize {
+        let fields = self.fields.iter();
+        let fields: usize = fields.map(|(name, value)| name.len() + value.len()).sum();
+        let query = self.query.as_ref().map_or(0, |query| query.len());
+        size_of::<Self>() + self.path.len() + query + fields + self.body.capacity()
+    }
 }
 
 #[cfg(test)]
@@ -397,7 +425,7 @@ mod tests {
 
     #[test]
     fn memory_is_counted_while_something_is_held() {
-        let buffers = Arc::new(Buffers::new(1 << 20));
+        let buffers = Arc::new(Buffers::new(1 << 20, []));
         let mut active = subscriber(0);
         active.weigh(&buffers);
         assert_eq!(buffers.bytes(), 0);

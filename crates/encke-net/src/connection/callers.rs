@@ -1,7 +1,7 @@
 //! The callers of a shard's connections: what lasts longer than a caller's credentials ends with them. Some 36 bytes for each
 //! connection, and none without access control.
 
-use encke_access::CallerTag;
+use encke_access::{CallerIdentity, CallerTag};
 
 use crate::chunked_vec::ChunkedVec;
 
@@ -43,6 +43,11 @@ impl ConnectionCallers {
     pub(crate) fn set(&mut self, index: u32, caller: Option<CallerTag>) {
         let ends_at_ms = caller.as_ref().and_then(CallerTag::ends_at_ms);
         self.put(index, caller, ends_at_ms);
+    }
+
+    /// The caller of a connection's request, if it has credentials.
+    pub(crate) fn identity(&self, index: u32) -> Option<CallerIdentity> {
+        self.callers.get(index)?.as_ref()?.identity()
     }
 
     fn put(&mut self, index: u32, caller: Option<CallerTag>, ends_at_ms: Option<u64>) {

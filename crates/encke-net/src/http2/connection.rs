@@ -10,6 +10,7 @@ use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
 
 use super::frame_meter::{Flood, FrameMeter};
+use super::read_ahead::ReadAhead;
 use super::wire::{Wire, WireEnd};
 use crate::settings::NetSettings;
 
@@ -24,6 +25,8 @@ pub(crate) struct Http2Connection {
     meter: FrameMeter,
     /// The slots of its streams.
     pub(crate) streams: Vec<u32>,
+    /// What they have read ahead.
+    pub(crate) read_ahead: ReadAhead,
     /// Requests that were not looked at yet.
     accepted: Vec<AcceptedStream>,
     /// Bytes that were written to its streams since it was last polled.
@@ -83,6 +86,7 @@ impl Http2Connection {
             wire,
             meter: FrameMeter::new(),
             streams: Vec::new(),
+            read_ahead: ReadAhead::default(),
             accepted: Vec::new(),
             unflushed: 0,
             dirty: false,
@@ -101,6 +105,11 @@ impl Http2Connection {
         self.wire.receive(bytes);
         self.received = true;
         Ok(())
+    }
+
+    /// Since when the fields of a request arrive that are not complete, by the clock of [`Self::receive`].
+    pub(crate) fn head_since(&self) -> Option<Duration> {
+        self.meter.head_since()
     }
 
     /// Handles what has arrived, and writes what its streams have sent. Returns the bytes for the socket.

@@ -13,6 +13,10 @@ pub(crate) struct FrameMeter {
     control_taken_ns: u64,
     resets: RateLimit,
     resets_taken_ns: u64,
+    /// Since when the fields of a request arrive, until they are complete.
+    head_since: Option<Duration>,
+    /// The frame in work is the last one of them.
+    head_ends: bool,
 }
 
 /// Where the next byte stands.
@@ -42,6 +46,8 @@ impl FrameMeter {
             control_taken_ns: 0,
             resets: RESETS,
             resets_taken_ns: 0,
+            head_since: None,
+            head_ends: false,
         }
     }
 
@@ -50,6 +56,7 @@ impl FrameMeter {
         while let Some(&byte) = bytes.first() {
             match self.place {
                 Place::Payload(0) => {
+                    self.end_frame();
                     self.place = Place::Head {
                         bytes: 0,
                         length: 0,
@@ -69,6 +76,10 @@ impl FrameMeter {
                     match before {
                         0..3 => length = length << 8 | u32::from(byte),
                         3 => kind = byte,
+                        4 if matches!(kind, HEADERS | CONTINUATION) => {
+                            self.head_since.get_or_insert(now);
+                            self.head_ends = byte & END_HEADERS != 0;
+                        }
                         _ => {}
                     }
                     bytes = &bytes[1..];
@@ -85,7 +96,21 @@ impl FrameMeter {
                 }
             }
         }
+        if matches!(self.place, Place::Payload(0)) {
+            self.end_frame();
+        }
         Ok(())
+    }
+
+    /// Since when the fields of a request arrive that are not complete.
+    pub(crate) fn head_since(&self) -> Option<Duration> {
+        self.head_since
+    }
+
+    fn end_frame(&mut self) {
+        if std::mem::take(&mut self.head_ends) {
+            self.head_since = None;
+        }
     }
 
     /// A frame with data was sent: the client may update two windows for it.
@@ -119,6 +144,10 @@ const HEAD_BYTES: u8 = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+
+/// The flag of the last frame with fields.
+const END_HEADERS: u8 = 4;
 
 /// Control frames that a connection may send at once, and in a second. Each frame with data that it gets allows two more.
 pub(crate) const CONTROL_FRAMES_BURST: u64 = 5_000;
@@ -205,5 +234,44 @@ mod tests {
         meter.place = Place::Payload(0);
         let later = at + Duration::from_millis(10);
         meter.count(&update, later).unwrap();
+    }
+
+    #[test]
+    fn the_fields_of_a_request_are_timed_until_they_are_complete() {
+        let at = Duration::from_secs;
+        let frame = |kind: u8, flags: u8| {
+            let mut frame = frame(kind, 10);
+            frame[4] = flags;
+            frame
+        };
+        let mut meter = FrameMeter::new();
+        meter.count(&[b'x'; 24], at(1)).unwrap();
+        assert_eq!(meter.head_since(), None);
+        meter.count(&frame(HEADERS, END_HEADERS), at(2)).unwrap();
+        assert_eq!(meter.head_since(), None);
+        // In three frames, which come byte by byte.
+        for (number, frame) in [
+            frame(HEADERS, 1),
+            frame(CONTINUATION, 0),
+            frame(CONTINUATION, END_HEADERS),
+        ]
+        .iter()
+        .enumerate()
+        {
+            for (place, byte) in frame.iter().enumerate() {
+                let is_last = number == 2 && place + 1 == frame.len();
+                meter.count(&[*byte], at(3 + place as u64)).unwrap();
+                let began = (number > 0 || place >= 4) && !is_last;
+                assert_eq!(
+                    meter.head_since(),
+                    began.then_some(at(7)),
+                    "{number} {place}"
+                );
+            }
+        }
+        // Another frame's flag of the same value says nothing.
+        meter.count(&frame(HEADERS, 1), at(50)).unwrap();
+        meter.count(&frame(DATA, END_HEADERS), at(51)).unwrap();
+        assert_eq!(meter.head_since(), Some(at(50)));
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod frame_meter;
+pub(crate) mod read_ahead;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod stream;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 
+use super::read_ahead::StreamReadAhead;
 use super::request::Http2Request;
 
 /// A stream, beside its slot.
@@ -14,6 +15,7 @@ pub(crate) struct Http2Stream {
     /// The slot of its connection.
     pub(crate) connection: u32,
     sender: Sender,
+    pub(crate) read_ahead: StreamReadAhead,
     /// The client has been told the end of the body.
     ended: bool,
 }
@@ -53,6 +55,7 @@ impl Http2Stream {
         Http2Stream {
             connection,
             sender: Sender::Head(respond),
+            read_ahead: StreamReadAhead::default(),
             ended: false,
         }
     }

@@ -132,6 +132,25 @@ impl Shard {
         index: u32,
         fields: &[(&'a str, &'a [u8])],
     ) -> Result<CallerInfo<'a>, Rejection> {
+        let (caller, is_new) = self.identify(index, fields)?;
+        // A stream of HTTP/2 has the address of its connection, unless a proxy names one.
+        let own = self.owners.of(index).address;
+        let address = own.or_else(|| self.owners.of(self.socket_of(index)).address);
+        // A new client of a proxy's connection was counted when it came.
+        if let (Some(address), false) = (address, is_new) {
+            let now = self.clock.now();
+            let counted = self.context.addresses.request(address, now);
+            counted.map_err(Denied::refused)?;
+        }
+        Ok(caller)
+    }
+
+    /// Determines the client of a request; also whether it is another one than that of the request before.
+    pub(super) fn identify<'a>(
+        &mut self,
+        index: u32,
+        fields: &[(&'a str, &'a [u8])],
+    ) -> Result<(CallerInfo<'a>, bool), Rejection> {
         let owner = self.owners.of(index);
         let mut caller = CallerInfo {
             tls: self.connections.slots[index].flags.has(Flags::TLS),
@@ -148,17 +167,10 @@ impl Shard {
             self.set_request_client(index, said.client);
             if !self.is_still(owner, said.client) {
                 self.hand_over(index, said.client)?;
-                return Ok(caller);
+                return Ok((caller, true));
             }
         }
-        if let Some(address) = owner.address {
-            let now = self.clock.now();
-            self.context
-                .addresses
-                .request(address, now)
-                .map_err(Denied::refused)?;
-        }
-        Ok(caller)
+        Ok((caller, false))
     }
 
     /// Whether the client of a proxy's connection is the same as before.

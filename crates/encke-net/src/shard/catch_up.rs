@@ -22,6 +22,9 @@ impl Shard {
         let from = self.position(index);
         let facts = stream.facts();
         if from < facts.tail {
+            if self.awaits_window(index) {
+                return false;
+            }
             let active = self.connections.active(index);
             let waits = active.is_some_and(|a| matches!(a.task, Task::AwaitingRecord { .. }));
             let subscriber = active.and_then(|active| active.subscriber());
@@ -29,7 +32,7 @@ impl Shard {
                 true => EAGER_BYTES,
                 false => RUN_BYTES,
             };
-            let fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
+            let mut fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
             if waits {
                 if let Some((_, then)) = self.take_wait(index) {
                     let then: Box<dyn OnRead> = then;
@@ -37,6 +40,7 @@ impl Shard {
                 }
                 return true;
             }
+            fetch.bytes_max = self.grant_read(index, fetch.bytes_max);
             let token = self.connections.slots.token(index);
             let sender = &self.context.sender;
             if self.context.readers.read(fetch, token, sender) {

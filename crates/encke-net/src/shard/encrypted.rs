@@ -125,7 +125,7 @@ impl Shard {
         let reason = if partial > LISTENER_RECORD_BYTES_MAX && self.is_listener(index) {
             // A subscriber has no reason to send this much.
             CloseReason::Talkative
-        } else if !self.context.buffers.have_room_for_requests() {
+        } else if !self.context.buffers.have_room() {
             CloseReason::BuffersMax
         } else {
             return false;

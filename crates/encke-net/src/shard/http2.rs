@@ -251,13 +251,20 @@ impl Shard {
         }
     }
 
-    /// Closes an HTTP/2 connection without streams that is idle for too long.
+    /// Closes an HTTP/2 connection without streams that is idle for too long, or one with a request whose head takes too long: until
+    /// that is complete, no other frame may come.
     pub(super) fn visit_http2(&mut self, index: u32) {
         let now_s = self.clock.now_s();
+        let now = Duration::from_micros(self.clock.now_us());
         let idle_timeout = self.context.settings.idle_timeout;
+        let request_timeout = self.context.settings.request_timeout;
         let Some(http2) = self.http2_mut(index) else {
             return;
         };
+        let head = http2.head_since();
+        if head.is_some_and(|since| now.saturating_sub(since) >= request_timeout) {
+            return self.end_http2(index, Reason::NO_ERROR, CloseReason::Idle);
+        }
         let idle_s = now_s.saturating_sub(http2.idle_since_s);
         if http2.streams.is_empty() && Duration::from_secs(u64::from(idle_s)) >= idle_timeout {
             self.end_http2(index, Reason::NO_ERROR, CloseReason::Idle);

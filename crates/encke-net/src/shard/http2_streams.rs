@@ -9,7 +9,6 @@ use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::Owner;
 use crate::connection::slot::{Flags, SlotState};
-use crate::http::Rejection;
 use crate::http::body::too_large;
 use crate::http2::connection::{AcceptedStream, SEND_BYTES_MAX};
 use crate::http2::request::Http2Request;
@@ -64,9 +63,13 @@ impl Shard {
             return self.reject(index, &rejection);
         }
         if body.is_end_stream() {
-            return self.ask(index, &head, &fields, Vec::new());
+            return self.ask(index, &head, &fields, Vec::new(), false);
         }
-        let body_timeout_ms = settings.body_timeout.as_millis() as u64;
+        let body_timeout = settings.body_timeout;
+        if let Err(response) = self.admit_head(index, &head, &fields) {
+            return self.respond(index, &response);
+        }
+        let body_timeout_ms = body_timeout.as_millis() as u64;
         let until_ms = self.clock.now_ms() + body_timeout_ms;
         // The only expectation that passes the checks.
         if Headers(&fields).first("Expect").is_some()
@@ -245,7 +248,11 @@ impl Shard {
         if !self.connections.is_open(index) {
             return;
         }
-        self.http2.streams.remove(index);
+        if let Some(stream) = self.http2.streams.remove(index)
+            && let Some(http2) = self.http2_mut(stream.connection)
+        {
+            http2.read_ahead.forget(stream.read_ahead);
+        }
         self.counts.http2_streams -= 1;
         self.release(index, reason);
     }
@@ -278,9 +285,8 @@ impl Shard {
             BodyStep::More { grown: false } => {}
             BodyStep::More { grown: true } => {
                 self.weigh(index);
-                match self.context.buffers.have_room_for_requests() {
-                    true => self.await_body(index, until_ms),
-                    false => self.refuse(index, &no_room()),
+                if self.has_memory(index) {
+                    self.await_body(index, until_ms);
                 }
             }
             BodyStep::TooLarge => self.refuse(index, &too_large(bytes_max)),
@@ -291,7 +297,7 @@ impl Shard {
                 if let Some(Task::ReceivingBody(body)) = task {
                     let (request, bytes) = body.into_parts();
                     let (head, fields) = (request.head(), request.fields());
-                    self.ask(index, &head, &fields, bytes);
+                    self.ask(index, &head, &fields, bytes, true);
                 }
                 self.weigh(index);
             }
@@ -326,14 +332,4 @@ impl Shard {
             _ => Reason::CANCEL,
         }
     }
-}
-
-/// The response to a body for which there is no memory.
-pub(super) fn no_room() -> Rejection {
-    let rejection = Rejection::new(
-        503,
-        "buffers_max",
-        "partly received requests use too much of the server's memory; try again",
-    );
-    rejection.retry(1)
 }

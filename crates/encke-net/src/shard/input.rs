@@ -1,13 +1,14 @@
 //! Input: reads from sockets and takes requests from the bytes.
 
+use encke_protocol::Response;
+
 use super::Shard;
 use super::encrypted::Received;
-use super::http2_streams::no_room;
 use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
 use crate::connection::slot::{Flags, SlotState};
 use crate::http::Rejection;
-use crate::http::head::Head;
+use crate::http::head::{self, Head, NO_FIELDS};
 use crate::http::take::{ParseStep, RequestLimits, take};
 use crate::http2::connection::{PREFACE, PREFACE_LINE};
 use crate::transport::plain;
@@ -132,7 +133,7 @@ impl Shard {
             || active.is_some_and(|active| matches!(active.task, Task::Working { .. }))
     }
 
-    fn is_lingering(&self, index: u32) -> bool {
+    pub(super) fn is_lingering(&self, index: u32) -> bool {
         let active = self.connections.active(index);
         active.is_some_and(|active| matches!(active.task, Task::Lingering))
     }
@@ -151,7 +152,7 @@ impl Shard {
         }
         let input = &active.input;
         input.len() >= self.context.settings.pipeline_bytes_max
-            || !input.is_empty() && !self.context.buffers.have_room_for_requests()
+            || !input.is_empty() && self.context.buffers.are_crowded()
     }
 
     /// The client has closed its side. It gets the responses to its earlier requests; for a subscriber it is a hang-up.
@@ -261,8 +262,7 @@ impl Shard {
             return;
         }
         self.weigh(index);
-        if !self.context.buffers.have_room_for_requests() {
-            self.refuse(index, &no_room());
+        if !self.has_memory(index) {
             return;
         }
         let deadline_ms = now_ms + timeout_ms;
@@ -295,8 +295,9 @@ impl Shard {
             return Ok(self.take_http2_preface(index, rest));
         }
         let before = *rest;
+        let admitted = body.is_some();
         let step = take(&mut body, rest, limits, |head, fields, content| {
-            self.ask(index, head, fields, content);
+            self.ask(index, head, fields, content, admitted);
         });
         let step = match step {
             Ok(step) => step,
@@ -307,8 +308,12 @@ impl Shard {
         };
         if let ParseStep::Head { .. } = step
             && let Some(body) = &body
+            && let Err(response) = self.begin_body(index, &body.head)
         {
-            self.begin_request_with_body(index, &body.head);
+            // What comes of the body is discarded.
+            *rest = &[];
+            self.refuse_with(index, &response);
+            return Ok(false);
         }
         if body.is_some()
             && let Task::Reading { body: kept, .. } = &mut self.connections.activate(index).task
@@ -319,6 +324,17 @@ impl Shard {
             self.send_raw(index, b"HTTP/1.1 100 Continue\r\n\r\n");
         }
         Ok(step != ParseStep::More)
+    }
+
+    /// A head is complete whose body is still to come.
+    fn begin_body(&mut self, index: u32, head: &[u8]) -> Result<(), Box<Response>> {
+        self.begin_request_with_body(index, head);
+        let mut fields = NO_FIELDS;
+        // It was parsed before it was kept.
+        match head::parse(head, &mut fields) {
+            Ok(Some((head, count))) => self.admit_head(index, &head, &fields[..count]),
+            _ => Ok(()),
+        }
     }
 
     /// Takes the preface of HTTP/2 and all that follows it off the input. False: more of it is needed.
@@ -332,13 +348,14 @@ impl Shard {
         true
     }
 
-    /// Asks the protocols for the action of a request, and performs it.
+    /// Asks the protocols for the action of a request, and performs it. `admitted`: its head was before its body came.
     pub(super) fn ask(
         &mut self,
         index: u32,
         head: &Head<'_>,
         fields: &[(&str, &[u8])],
         body: Vec<u8>,
+        admitted: bool,
     ) {
         self.counts.requests += 1;
         self.begin_request(index, head, fields);
@@ -355,7 +372,11 @@ impl Shard {
         flags.set(Flags::KEEP_ALIVE, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::HTTP_1_0, head.version == 0);
-        let caller = match self.caller(index, fields) {
+        let caller = match admitted {
+            true => self.identify(index, fields).map(|(caller, _)| caller),
+            false => self.caller(index, fields),
+        };
+        let caller = match caller {
             Ok(caller) => caller,
             Err(rejection) => {
                 self.reject(index, &rejection);

@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 use super::Shard;
 use crate::connection::active::{Behind, FeedState, Task, UnsentOutput};
 use crate::connection::close::CloseReason;
-use crate::connection::slot::{Flags, SlotState};
+use crate::connection::slot::SlotState;
 use crate::fanout::weight::{WEIGHT_BYTES, lacks};
 
 impl Shard {
@@ -213,18 +213,6 @@ impl Shard {
             let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
         }
         self.close(index, reason);
-    }
-
-    /// Counts what a connection holds in memory now.
-    pub(super) fn weigh(&mut self, index: u32) {
-        if let Some(active) = self.connections.active_mut(index) {
-            active.weigh(&self.context.buffers);
-        }
-        if self.connections.slots[index].flags.has(Flags::ENCRYPTED)
-            && let Some(session) = self.connections.transports.session(index)
-        {
-            session.weigh(&self.context.buffers);
-        }
     }
 
     fn behind(&self, index: u32) -> Option<Behind> {

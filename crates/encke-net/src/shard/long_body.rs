@@ -36,7 +36,6 @@ impl Shard {
 
     /// Has the next part read, unless the socket has still to take the last one.
     pub(super) fn stream_on(&mut self, index: u32) {
-        let token = self.connections.slots.token(index);
         let Some(active) = self.connections.active_mut(index) else {
             return;
         };
@@ -50,20 +49,48 @@ impl Shard {
             let at_reader = std::mem::replace(coding, PartCoding::AtReader);
             return self.compress_part(index, at_reader);
         }
-        match std::mem::replace(step, StreamingStep::Over) {
+        match step {
             StreamingStep::Over => self.stream_over(index),
-            StreamingStep::Reading(then) => *step = StreamingStep::Reading(then),
-            StreamingStep::Next(next) => {
-                let fetch = next.fetch.clone();
-                let sender = &self.context.sender;
-                if self.context.readers.read(fetch, token, sender) {
-                    *step = StreamingStep::Reading(next.then);
-                } else {
-                    // The readers are overloaded: the body keeps its place and tries again.
-                    *step = StreamingStep::Next(next);
-                    self.queue(index);
+            StreamingStep::Reading(_) => {}
+            StreamingStep::Next(_) => {
+                if !self.awaits_window(index) {
+                    self.read_part(index);
                 }
             }
+        }
+    }
+
+    /// Has the next part read.
+    fn read_part(&mut self, index: u32) {
+        let token = self.connections.slots.token(index);
+        let Some(step) = self.streaming_step(index) else {
+            return;
+        };
+        let StreamingStep::Next(next) = std::mem::replace(step, StreamingStep::Over) else {
+            return;
+        };
+        let mut fetch = next.fetch.clone();
+        fetch.bytes_max = self.grant_read(index, fetch.bytes_max);
+        let is_asked = self
+            .context
+            .readers
+            .read(fetch, token, &self.context.sender);
+        if let Some(step) = self.streaming_step(index) {
+            *step = match is_asked {
+                true => StreamingStep::Reading(next.then),
+                // The readers are overloaded: the body keeps its place and tries again.
+                false => StreamingStep::Next(next),
+            };
+        }
+        if !is_asked {
+            self.queue(index);
+        }
+    }
+
+    fn streaming_step(&mut self, index: u32) -> Option<&mut StreamingStep> {
+        match &mut self.connections.active_mut(index)?.task {
+            Task::Streaming { step, .. } => Some(step),
+            _ => None,
         }
     }
 

@@ -32,6 +32,9 @@ impl Shard {
 
     /// Begins to read a part of all streams from the log.
     pub(super) fn read_older_merged(&mut self, index: u32) {
+        if self.awaits_window(index) {
+            return;
+        }
         if let Some(merged) = self.merged_mut(index) {
             merged.older = Some(Box::default());
             self.read_next(index);

@@ -16,12 +16,14 @@ mod encrypted;
 mod hand_over;
 mod handshakes;
 mod http2;
+mod http2_reads;
 mod http2_streams;
 mod http2_tables;
 mod input;
 mod lag;
 mod load;
 mod long_body;
+mod memory;
 mod merged;
 mod merged_older;
 mod output;
@@ -56,6 +58,7 @@ use crate::deferred::Deferred;
 use crate::fanout::backpressure::LOOK_EVERY_MS;
 use crate::fanout::congested_streams::CongestedStreams;
 use crate::fanout::queue::FanOut;
+use crate::holdings::Holdings;
 use crate::metrics::{Metrics, ShardCounts};
 use crate::operators::OperatorListener;
 use crate::outbox::Outbox;
@@ -110,6 +113,7 @@ pub(crate) struct Shard {
     callers: ConnectionCallers,
     /// Connections whose requests wait for keys.
     awaiting_keys: Vec<Token>,
+    holdings: Holdings,
     fan_out: FanOut,
     timers: Timers,
     deferred: Deferred,
@@ -155,6 +159,7 @@ impl Shard {
             owners: ConnectionOwners::default(),
             callers: ConnectionCallers::default(),
             awaiting_keys: Vec::new(),
+            holdings: Holdings::new(settings.buffers_per_client_max),
             fan_out: FanOut::new(
                 settings.ring_bytes,
                 context.number,
@@ -223,6 +228,7 @@ impl Shard {
             if accepts {
                 self.end_accepting(batch);
             }
+            self.relieve();
             self.flush_http2();
             self.submit();
             self.connections.free_closed();
@@ -362,6 +368,7 @@ impl Shard {
         self.unsubscribe(index);
         self.disown(index);
         self.callers.set(index, None);
+        self.holdings.remove(index);
         self.connections.close(index);
     }
 }

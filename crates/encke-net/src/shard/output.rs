@@ -15,14 +15,7 @@ impl Shard {
     /// Sends a response, and then keeps or closes the connection, depending on the request and the server.
     pub(super) fn respond(&mut self, index: u32, response: &Response) {
         self.connections.begin_reading(index);
-        if let Some(note) = &response.audit {
-            self.audit(index, note, response.status);
-        }
-        if response.status >= 400 {
-            let status = response.status.to_string();
-            let refused = &self.context.metrics.refused;
-            refused.with_label_values(&[&status]).inc();
-        }
+        self.note_refusal(index, response);
         let open = matches!(response.body, Body::Open(_));
         let keep = self.keeps_alive(index) && !open && self.stopping.is_none();
         self.send_response(index, response, keep);
@@ -34,6 +27,12 @@ impl Shard {
         let out = self.encode(index, response, false, keep);
         self.send_raw(index, &out);
         self.give_back(out);
+    }
+
+    /// As [`Self::refuse`], with the response of a protocol.
+    pub(super) fn refuse_with(&mut self, index: u32, response: &Response) {
+        self.note_refusal(index, response);
+        self.send_last(index, response);
     }
 
     /// Refuses a request whose end is not known: responds, then discards what still arrives, so that the response is not lost
@@ -49,7 +48,12 @@ impl Shard {
         let input = active.map(|active| std::mem::take(&mut active.input));
         self.begin_refused_request(index, &input.unwrap_or_default());
         let response = self.rejection(index, rejection);
-        let out = self.encode(index, &response, false, false);
+        self.send_last(index, &response);
+    }
+
+    /// Sends the last response of a connection, and discards what still arrives.
+    fn send_last(&mut self, index: u32, response: &Response) {
+        let out = self.encode(index, response, false, false);
         // What the socket does not take now is not worth waiting for.
         let sent = self.send(index, &out);
         self.give_back(out);
@@ -225,12 +229,24 @@ impl Shard {
         self.scratch.output = out;
     }
 
+    /// Counts a response that refuses, and adds its line to the audit log.
+    fn note_refusal(&mut self, index: u32, response: &Response) {
+        if let Some(note) = &response.audit {
+            self.audit(index, note, response.status);
+        }
+        if response.status >= 400 {
+            let status = response.status.to_string();
+            let refused = &self.context.metrics.refused;
+            refused.with_label_values(&[&status]).inc();
+        }
+    }
+
     fn keeps_alive(&self, index: u32) -> bool {
         self.connections.slots[index].flags.has(Flags::KEEP_ALIVE)
     }
 
     /// The response to a request that is refused, which is counted by its reason.
-    fn rejection(&self, index: u32, rejection: &Rejection) -> Response {
+    pub(super) fn rejection(&self, index: u32, rejection: &Rejection) -> Response {
         tracing::debug!(
             client = %self.client_name(index),
             status = rejection.status,

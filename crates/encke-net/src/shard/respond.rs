@@ -73,6 +73,7 @@ impl Shard {
         let Some(index) = self.connections.find(token) else {
             return;
         };
+        self.read_arrived(index);
         let Some(active) = self.connections.active_mut(index) else {
             return;
         };
@@ -114,7 +115,8 @@ impl Shard {
     }
 
     /// Reads a part of a stream for a request.
-    pub(super) fn read(&mut self, index: u32, fetch: Fetch, then: Box<dyn OnRead>) {
+    pub(super) fn read(&mut self, index: u32, mut fetch: Fetch, then: Box<dyn OnRead>) {
+        fetch.bytes_max = self.grant_read(index, fetch.bytes_max);
         let token = self.connections.slots.token(index);
         let sender = &self.context.sender;
         if self.context.readers.read(fetch, token, sender) {

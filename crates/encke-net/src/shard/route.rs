@@ -2,7 +2,12 @@
 //! bound what it does, and the origin that the response names. Requests whose token is signed by an unknown key wait here until
 //! the keys of its issuer have been fetched.
 
-use encke_protocol::{Action, CallerInfo, Headers, OriginReader, Request, problem};
+use std::sync::Arc;
+
+use encke_access::ClientCertificate;
+use encke_protocol::{
+    Action, CallerInfo, HeadAdmission, Headers, OriginReader, Request, Response, problem,
+};
 use encke_stream::{Command, FleetCommand, Outcome};
 
 use super::Shard;
@@ -162,16 +167,56 @@ impl Shard {
         }
     }
 
+    /// Asks whether a request may go on whose body is still to come, and counts it for its client.
+    pub(super) fn admit_head(
+        &mut self,
+        index: u32,
+        head: &Head<'_>,
+        fields: &[(&str, &[u8])],
+    ) -> Result<(), Box<Response>> {
+        let caller = self.caller(index, fields);
+        let caller = caller.map_err(|rejection| Box::new(self.rejection(index, &rejection)))?;
+        let certificate = self.certificate(index);
+        let request = Request {
+            method: head.method,
+            path: head.path,
+            query: head.query,
+            headers: Headers(fields),
+            body: Vec::new(),
+            caller: CallerInfo {
+                certificate: certificate.as_deref(),
+                ..caller
+            },
+            now_ms: self.clock.now_ms(),
+            barriers: 0,
+        };
+        match self.context.router.head(&request) {
+            HeadAdmission::Admitted(caller) => {
+                self.callers.set(index, caller.map(|caller| caller.tag()));
+                Ok(())
+            }
+            HeadAdmission::Refused { response, reader } => {
+                self.set_reader(index, reader);
+                Err(response)
+            }
+        }
+    }
+
+    fn certificate(&self, index: u32) -> Option<Arc<ClientCertificate>> {
+        let socket = self.socket_of(index);
+        self.connections.transports.certificate(socket)
+    }
+
+    fn set_reader(&mut self, index: u32, reader: OriginReader) {
+        let flags = &mut self.connections.slots[index].flags;
+        flags.set(Flags::HAS_READER, reader != OriginReader::Unnamed);
+        if let OriginReader::Origin(origin) = reader {
+            self.connections.activate(index).reader = Some(origin);
+        }
+    }
+
     fn ask_router(&mut self, index: u32, request: Request<'_>) -> Action {
-        let connection = self
-            .http2
-            .streams
-            .get(index)
-            .map(|stream| stream.connection);
-        let certificate = self
-            .connections
-            .transports
-            .certificate(connection.unwrap_or(index));
+        let certificate = self.certificate(index);
         let request = Request {
             caller: CallerInfo {
                 certificate: certificate.as_deref(),
@@ -182,11 +227,7 @@ impl Shard {
         let routed = self.context.router.request(request);
         self.callers
             .set(index, routed.caller.map(|caller| caller.tag()));
-        let flags = &mut self.connections.slots[index].flags;
-        flags.set(Flags::HAS_READER, routed.reader != OriginReader::Unnamed);
-        if let OriginReader::Origin(origin) = routed.reader {
-            self.connections.activate(index).reader = Some(origin);
-        }
+        self.set_reader(index, routed.reader);
         routed.action
     }
 

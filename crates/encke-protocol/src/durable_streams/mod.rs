@@ -24,6 +24,7 @@ use crate::encoder::{EncoderId, Encoders};
 use crate::gate::Admitted;
 use crate::problem::error;
 use crate::request::Request;
+use crate::response::Response;
 use crate::streams::{METHODS, StreamAccess, load};
 
 /// The protocol over the committed streams.
@@ -80,6 +81,28 @@ impl DurableStreams {
         path.strip_prefix(&*self.settings.root)
     }
 
+    /// Refuses a request that its caller may not make, by its head alone.
+    pub(crate) fn authorise(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<(), Response> {
+        self.streams.check_name(name)?;
+        let needed = match request.method {
+            "GET" | "HEAD" => Operation::Read,
+            "POST" if fields::truncates(request.headers) => Operation::Delete,
+            "POST" => Operation::Append,
+            "PUT" => Operation::Create,
+            "DELETE" => Operation::Delete,
+            method => {
+                let why = format!("{method} is not allowed here, only {METHODS}");
+                return Err(error(405, "method_not_allowed", why).field("Allow", METHODS));
+            }
+        };
+        admitted.require(needed)
+    }
+
     /// What to do for a request for the stream of that name.
     pub(crate) fn request(
         &self,
@@ -87,25 +110,7 @@ impl DurableStreams {
         name: &str,
         admitted: &Admitted<'_>,
     ) -> Action {
-        if let Err(response) = self.streams.check_name(name) {
-            return Action::Respond(response);
-        }
-        if !["GET", "HEAD", "POST", "PUT", "DELETE"].contains(&request.method) {
-            let refused = error(
-                405,
-                "method_not_allowed",
-                format!("{} is not allowed here, only {METHODS}", request.method),
-            );
-            return Action::Respond(refused.field("Allow", METHODS));
-        }
-        let needed = match request.method {
-            "GET" | "HEAD" => Operation::Read,
-            "POST" if fields::truncates(request.headers) => Operation::Delete,
-            "POST" => Operation::Append,
-            "PUT" => Operation::Create,
-            _ => Operation::Delete,
-        };
-        if let Err(refused) = admitted.require(needed) {
+        if let Err(refused) = self.authorise(&request, name, admitted) {
             return Action::Respond(refused);
         }
         if self.awaits_order(&request, name) {

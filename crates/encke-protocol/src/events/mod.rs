@@ -72,16 +72,18 @@ impl Events {
 
     /// What to do for a request for the endpoint.
     pub(crate) fn request(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Action {
-        let action = match request.method {
-            "GET" | "HEAD" => self.subscribe(request, admitted),
-            method => Err(error(
-                405,
-                "method_not_allowed",
-                format!("{method} is not allowed here, only GET, HEAD"),
-            )
-            .field("Allow", "GET, HEAD, OPTIONS")),
-        };
+        let checked = Self::check_method(request.method);
+        let action = checked.and_then(|()| self.subscribe(request, admitted));
         action.unwrap_or_else(Action::Respond)
+    }
+
+    /// Refuses a method that the endpoint does not have.
+    pub(crate) fn check_method(method: &str) -> Result<(), Response> {
+        if matches!(method, "GET" | "HEAD") {
+            return Ok(());
+        }
+        let why = format!("{method} is not allowed here, only GET, HEAD");
+        Err(error(405, "method_not_allowed", why).field("Allow", "GET, HEAD, OPTIONS"))
     }
 
     /// What the caller may read of what it names, with its place in the request. What is hidden from a caller that resumes

@@ -25,6 +25,7 @@ pub use self::api_settings::PoolApiSettings;
 use crate::action::Action;
 use crate::gate::Admitted;
 use crate::request::Request;
+use crate::response::Response;
 
 /// The protocol of pools.
 #[derive(Clone, Debug)]
@@ -44,6 +45,16 @@ impl PoolApi {
         let root = &*self.settings.root;
         path.strip_prefix(root)
             .or_else(|| (root.strip_suffix('/') == Some(path)).then_some(""))
+    }
+
+    /// Refuses a request that its caller may not make, by its head alone.
+    pub(crate) fn authorise(
+        &self,
+        request: &Request<'_>,
+        path: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<(), Response> {
+        requests::authorise(&self.settings, request, path, admitted)
     }
 
     /// What to do for a request for the path below the root.

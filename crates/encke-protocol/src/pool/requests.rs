@@ -40,6 +40,23 @@ pub(super) fn parse(
     Parser { settings }.request(request, path, admitted)
 }
 
+/// Refuses a request that its caller may not make, by its head alone.
+pub(super) fn authorise(
+    settings: &PoolApiSettings,
+    request: &Request<'_>,
+    path: &str,
+    admitted: &Admitted<'_>,
+) -> Result<(), Response> {
+    let parts: Vec<&str> = path.split('/').collect();
+    if let [""] = parts[..] {
+        only(request.method, &["GET"])?;
+        return admitted.require(Operation::List);
+    }
+    let parser = Parser { settings };
+    let pool = parser.check_name("pool", parts[0])?;
+    parser.authorise(&pool, &parts[1..], request.method, admitted)
+}
+
 /// Checks names and times against the settings.
 struct Parser<'a> {
     settings: &'a PoolApiSettings,

@@ -262,6 +262,8 @@ settings! {
         "rest-max": Period(Duration::ZERO) => config.net.rest_max;
         /// Longest time per turn of a shard for deferred work
         "deferred-time": Period(DEFERRED_TIME_MIN) => config.net.deferred_time;
+        /// Memory for partly received requests and unsent output of one client, per shard. 0: no limit
+        "buffers-per-client": Size(0) => config.net.buffers_per_client_max;
         /// The kernel's send buffer of a connection
         "send-buffer": Size(4 << 10) => config.net.send_buffer_bytes;
         /// Bytes that the kernel takes for a connection beyond what it has sent

@@ -186,12 +186,14 @@ impl TlsSession {
         self.send_alert(fd, AlertDescription::CloseNotify);
     }
 
-    /// Counts what the session holds in the memory of all connections.
-    pub(crate) fn weigh(&mut self, buffers: &Arc<Buffers>) {
-        if let Some(held) = &mut self.held {
-            let bytes = held.input.capacity() + held.output.capacity() + size_of::<Held>();
-            held.memory.set(bytes, buffers);
-        }
+    /// Counts what the session holds in the memory of all connections, and returns it.
+    pub(crate) fn weigh(&mut self, buffers: &Arc<Buffers>) -> usize {
+        let Some(held) = &mut self.held else {
+            return 0;
+        };
+        let bytes = held.input.capacity() + held.output.capacity() + size_of::<Held>();
+        held.memory.set(bytes, buffers);
+        bytes
     }
 
     /// Gives back the memory of ciphers, which are built again with the next record.

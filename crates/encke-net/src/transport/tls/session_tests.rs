@@ -93,7 +93,7 @@ fn input_may_arrive_byte_by_byte() {
 
 #[test]
 fn what_is_held_is_counted_in_the_memory_of_all() {
-    let buffers = Arc::new(Buffers::new(1 << 20));
+    let buffers = Arc::new(Buffers::new(1 << 20, []));
     let mut pair = Pair::of(tls13());
     let records = pair.client_records(&[7; 5_000]);
     pair.wire.write_all(&records[..4_000]).unwrap();

@@ -1,0 +1,314 @@
+//! The memory that connections hold beyond their slots: it is spent on requests whose head was admitted, and when it runs short
+//! the client with the most loses some of it, whoever asks next.
+
+use std::io::Read;
+
+use crate::access::Guarded;
+use crate::rig::http2::*;
+use crate::rig::{Bystanders, Connection, Encke, JSON, eventually, path};
+
+/// A head whose body of that many bytes is still to come.
+fn head(target: &str, fields: &[&str], bytes: usize) -> Vec<u8> {
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    format!("POST {target} HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: {bytes}\r\n\r\n").into()
+}
+
+/// Bytes that connections hold.
+fn held(encke: &Encke) -> f64 {
+    encke.metric("encke_buffered_bytes", "")
+}
+
+/// The same, as operators see it.
+fn held_at(guarded: &Guarded) -> u64 {
+    let answer = Connection::open(guarded.operators).ask("GET", "/metrics", &[], b"");
+    let text = String::from_utf8(answer.body).expect("metrics are text");
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("encke_buffered_bytes "));
+    value.expect("a metric").parse().expect("a number")
+}
+
+#[test]
+fn a_request_is_refused_by_its_head_before_its_body_is_received() {
+    let guarded = Guarded::start(&[]);
+    guarded.create("/v1/stream/s", b"[]");
+    let reader = guarded.allowed("ann", "read=/v1/stream/**");
+    let other = "Origin: https://evil.example";
+    for (target, fields, status, code) in [
+        ("/v1/stream/s", vec![], 401, "no_credentials"),
+        (
+            "/v1/stream/s",
+            vec!["Authorization: Bearer x"],
+            401,
+            "unknown_api_key",
+        ),
+        ("/v1/stream/s", vec![&*reader], 403, "forbidden"),
+        ("/v1/stream/t", vec![&*reader], 403, "forbidden"),
+        (
+            "/v1/stream/s",
+            vec![&*reader, "Encke-Truncate: now"],
+            403,
+            "forbidden",
+        ),
+        (
+            "/v1/stream/s",
+            vec![&*reader, "Encke-Tuncate: now"],
+            400,
+            "bad_field",
+        ),
+        ("/v1/stream/s/..", vec![&*reader], 400, "bad_path"),
+        (
+            "/v1/events?stream=s",
+            vec![&*reader],
+            405,
+            "method_not_allowed",
+        ),
+        ("/v1/pool/p", vec![&*reader], 404, "not_found"),
+        (
+            "/v1/pool/p/job/1/ack?attempt=1",
+            vec![],
+            401,
+            "no_credentials",
+        ),
+        ("/v1/admin/revoke", vec![&*reader], 404, "not_found"),
+        ("/v1/admin/revoke", vec![other], 401, "no_credentials"),
+        ("/nothing", vec![&*reader], 404, "not_found"),
+    ] {
+        for expects in [false, true] {
+            let mut fields = fields.clone();
+            fields.push(JSON);
+            if expects {
+                fields.push("Expect: 100-continue");
+            }
+            let mut client = guarded.encke.connect();
+            client.send(&head(target, &fields, 10_000_000));
+            // No `100 Continue` comes first: the next bytes are the answer.
+            let answer = client.answer();
+            let line = format!("{target} {fields:?}: {answer:?}");
+            assert_eq!(
+                (answer.status, &*answer.error_code()),
+                (status, code),
+                "{line}"
+            );
+            assert!(answer.closes(), "{line}");
+        }
+        let mut client = Http2Client::open(guarded.encke.address, &[]);
+        let mut own = Frame::fields("POST", target);
+        let lower: Vec<(String, &str)> = fields
+            .iter()
+            .map(|field| field.split_once(": ").expect("a field"))
+            .map(|(name, value)| (name.to_lowercase(), value))
+            .collect();
+        own.extend(lower.iter().map(|(name, value)| (&**name, *value)));
+        own.push(("content-type", "application/json"));
+        own.push(("expect", "100-continue"));
+        // Longer values than the raw frames of this rig take are those of tokens.
+        if own.iter().any(|(_, value)| value.len() > 126) {
+            continue;
+        }
+        client.send(&Frame::headers(END_HEADERS, 1, &own));
+        assert_eq!(client.error_code(1), code, "HTTP/2 {target} {fields:?}");
+    }
+    // With the right to append it is invited.
+    let mut client = guarded.encke.connect();
+    let fields = [
+        &*guarded.allowed("ann", "append=/v1/stream/**"),
+        JSON,
+        "Expect: 100-continue",
+    ];
+    client.send(&head("/v1/stream/s", &fields, 1));
+    let mut invited = [0; 25];
+    client
+        .socket
+        .read_exact(&mut invited)
+        .expect("an invitation");
+    assert_eq!(&invited, b"HTTP/1.1 100 Continue\r\n\r\n");
+    client.send(b"1");
+    assert_eq!(client.answer().status, 204);
+}
+
+#[test]
+fn a_client_that_holds_all_the_memory_loses_it_to_others() {
+    let encke = Encke::start(&[
+        "--buffers-max",
+        "8MiB",
+        "--body-max",
+        "1MiB",
+        "--exempt",
+        "10.0.0.0/8",
+    ]);
+    encke.create("s");
+    let part = [head(&path("s"), &[JSON], 1_000_000), vec![b' '; 900_000]].concat();
+    let rest = [vec![b' '; 99_999], b"1".to_vec()].concat();
+    let mut holders: Vec<Connection> = (0..25).map(|_| encke.connect_from(2)).collect();
+    for (number, holder) in holders.iter_mut().enumerate() {
+        holder.send_anyway(&part);
+        // What the socket has taken is not read in an order that the client knows.
+        eventually(
+            "the part is held, or another one was given back for it",
+            || held(&encke) > 800_000.0 * (number + 1).min(3) as f64,
+        );
+    }
+    // Others need more than is left, one after the other: none of them is refused.
+    for _ in 0..10 {
+        let mut newcomer = encke.connect_from(3);
+        newcomer.send(&part);
+        newcomer.send(&rest);
+        assert_eq!(newcomer.answer().status, 204);
+    }
+    assert!(encke.metric("encke_buffers_shed_total", "") >= 10.0);
+    let mut refused = 0;
+    for mut holder in holders {
+        holder.send_anyway(&rest);
+        let answer = holder.answer();
+        if answer.status == 503 {
+            assert_eq!(answer.error_code(), "buffers_max");
+            assert!(answer.field("Retry-After").is_some() && answer.closes());
+            refused += 1;
+        }
+    }
+    assert!(refused >= 15, "{refused}");
+    eventually("all is given back", || held(&encke) == 0.0);
+}
+
+#[test]
+fn a_client_holds_no_more_than_its_share() {
+    let encke = Encke::start(&[
+        "--tuning",
+        "buffers-per-client=700KiB",
+        "--exempt",
+        "10.0.0.0/8",
+        "--shards",
+        "1",
+    ]);
+    encke.create("s");
+    let small = [head(&path("s"), &[JSON], 200_001), vec![b' '; 200_000]].concat();
+    let large = [head(&path("s"), &[JSON], 400_001), vec![b' '; 400_000]].concat();
+    let mut first = encke.connect_from(2);
+    first.send(&large);
+    eventually("it is held", || held(&encke) > 390_000.0);
+    let mut second = encke.connect_from(2);
+    second.send(&small);
+    // The largest that the client holds makes room for what it asks next.
+    assert_eq!(first.answer().error_code(), "buffers_max");
+    let mut third = encke.connect_from(3);
+    third.send(&small);
+    for client in [&mut second, &mut third] {
+        client.send(b"1");
+        assert_eq!(client.answer().status, 204);
+    }
+    // One that needs more than a client's share alone is refused, and no other client notices.
+    let mut too_large = encke.connect_from(2);
+    too_large.send_anyway(&[head(&path("s"), &[JSON], 900_000), vec![b' '; 800_000]].concat());
+    assert_eq!(too_large.answer().error_code(), "buffers_max");
+    assert_eq!(encke.metric("encke_buffers_shed_total", ""), 2.0);
+}
+
+#[test]
+fn callers_with_credentials_have_shares_of_their_own() {
+    let guarded = Guarded::start(&["--tuning", "buffers-per-client=300KiB", "--shards", "1"]);
+    guarded.create("/v1/stream/s", b"[]");
+    let ann = guarded.allowed("ann", "append=/v1/stream/**");
+    let bob = guarded.allowed("bob", "append=/v1/stream/**");
+    let mut begun = Vec::new();
+    // From one address: what a caller begins costs itself what it began before, and no other.
+    for (number, (caller, bytes)) in [(&ann, 250_000), (&bob, 250_000), (&ann, 130_000)]
+        .into_iter()
+        .enumerate()
+    {
+        let mut client = guarded.encke.connect();
+        client.send(&head("/v1/stream/s", &[caller, JSON], bytes + 1));
+        client.send(&vec![b' '; bytes]);
+        if number < 2 {
+            let least = 250_000 * (number as u64 + 1);
+            eventually("it is held", || held_at(&guarded) > least);
+        }
+        begun.push(client);
+    }
+    assert_eq!(begun[0].answer().error_code(), "buffers_max");
+    for client in &mut begun[1..] {
+        client.send(b"1");
+        assert_eq!(client.answer().status, 204);
+    }
+}
+
+#[test]
+fn many_streams_of_a_connection_read_little_ahead() {
+    let encke = Encke::start(&["--shards", "1", "--tuning", "http2-streams-max=300"]);
+    encke.create("s");
+    let record = format!("\"{}\"", "x".repeat(500));
+    let mut publisher = encke.connect();
+    for _ in 0..300 {
+        let answer = publisher.ask("POST", &path("s"), &[JSON], record.as_bytes());
+        assert_eq!(answer.status, 204);
+    }
+    let bystanders = Bystanders::of(&encke);
+    let target = format!("{}?offset=-1", path("s"));
+    let live = format!("{target}&live=sse");
+    for window in [0, 1, 65_535] {
+        let mut client = Http2Client::open(encke.address, &[(INITIAL_WINDOW_SIZE, window)]);
+        for stream in 0..250 {
+            let target = if stream % 2 == 0 { &target } else { &live };
+            client.send(&Frame::get(2 * stream + 1, target));
+        }
+        encke.wait_for_metric("encke_http2_streams", 250.0);
+        // Each response begins once its first part is read, or its subscription is there.
+        let (mut begun, mut body) = (0, Vec::new());
+        while begun < 250 {
+            let frame = client.next().expect("the connection goes on");
+            begun += u32::from(frame.kind == HEADERS);
+            if (frame.kind, frame.stream) == (DATA, 1) {
+                body.extend(frame.payload);
+            }
+        }
+        let held = held(&encke);
+        assert!(
+            held < 3e6,
+            "{held} bytes are held with a window of {window}"
+        );
+        // Those whose windows open go on to their end.
+        client.send(&Frame::number(WINDOW_UPDATE, 0, 1 << 30));
+        client.send(&Frame::number(WINDOW_UPDATE, 1, 1 << 30));
+        body.extend(client.body(1));
+        let messages: Vec<serde_json::Value> = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(messages.len(), 300);
+        drop(client);
+        encke.wait_for_metric("encke_http2_streams", 0.0);
+    }
+    bystanders.were_not_disturbed();
+}
+
+#[test]
+fn large_records_for_windows_that_stay_closed_are_bounded() {
+    let encke = Encke::start(&[
+        "--shards",
+        "1",
+        "--body-max",
+        "8MiB",
+        "--tuning",
+        "buffers-per-client=16MiB",
+    ]);
+    encke.create("s");
+    let record = format!("\"{}\"", "x".repeat(3 << 20));
+    assert_eq!(
+        encke
+            .ask("POST", &path("s"), &[JSON], record.as_bytes())
+            .status,
+        204
+    );
+    let bystanders = Bystanders::of(&encke);
+    let mut client = Http2Client::open(encke.address, &[(INITIAL_WINDOW_SIZE, 0)]);
+    let fields = Frame::fields("GET", "/v1/stream/s?offset=-1");
+    let fields = [&fields[..], &[("accept-encoding", "identity")]].concat();
+    for stream in 0..60 {
+        let request = Frame::headers(END_STREAM | END_HEADERS, 2 * stream + 1, &fields);
+        client.send(&request);
+    }
+    eventually("most of them are cut", || {
+        assert!(held(&encke) < 24e6, "{}", held(&encke));
+        encke.metric("encke_http2_streams_cut_total", "reason=\"buffers_max\"") >= 54.0
+    });
+    // Of those that are left each goes on.
+    assert!(encke.metric("encke_http2_streams", "") >= 1.0);
+    bystanders.were_not_disturbed();
+}
