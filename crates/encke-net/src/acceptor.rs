@@ -1,11 +1,13 @@
 //! The listener of a shard, and the schedule of accepting.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
 use crate::accept_batching::{AcceptBatching, GATHER_MS};
+use crate::clock::Monotonic;
 use crate::poller::Poller;
 use crate::rate_limit::RateLimit;
 
@@ -16,7 +18,7 @@ pub(crate) struct Acceptor {
     schedule: AcceptSchedule,
     listening: bool,
     /// When the listener is watched again after a pause.
-    listen_again_ms: u64,
+    listen_again: Option<Monotonic>,
 }
 
 /// The result of accepting one connection.
@@ -51,7 +53,7 @@ impl Acceptor {
             listener,
             schedule: AcceptSchedule::new(RateLimit::new(accepts_per_s, accepts_per_s)),
             listening: false,
-            listen_again_ms: 0,
+            listen_again: None,
         }
     }
 
@@ -67,8 +69,9 @@ impl Acceptor {
     }
 
     /// The milliseconds until the listener is watched again; `None` while it is.
-    pub(crate) fn pause_ms(&self, now_ms: u64) -> Option<u64> {
-        (!self.listening).then(|| self.listen_again_ms.saturating_sub(now_ms))
+    pub(crate) fn pause_ms(&self, now: Monotonic) -> Option<u64> {
+        let left = |again: Monotonic| again.since(now).as_millis() as u64;
+        (!self.listening).then(|| self.listen_again.map_or(0, left))
     }
 
     /// When the next batch is accepted.
@@ -107,8 +110,8 @@ impl Acceptor {
     }
 
     /// Accepts one connection.
-    pub(crate) fn accept(&mut self, poller: &Poller, now_ms: u64, now_us: u64) -> Accepted {
-        let accepted = self.accept_one(poller, now_ms, now_us);
+    pub(crate) fn accept(&mut self, poller: &Poller, now: Monotonic, now_us: u64) -> Accepted {
+        let accepted = self.accept_one(poller, now, now_us);
         self.schedule.note(matches!(
             accepted,
             Accepted::Connection(..) | Accepted::Aborted
@@ -116,13 +119,13 @@ impl Acceptor {
         accepted
     }
 
-    fn accept_one(&mut self, poller: &Poller, now_ms: u64, now_us: u64) -> Accepted {
+    fn accept_one(&mut self, poller: &Poller, now: Monotonic, now_us: u64) -> Accepted {
         if !self.schedule.takes_one(now_us) {
             // The others stay in the kernel's queue, where they cost nothing; to refuse them costs as much as to accept them.
             // During the pause several arrive: more frequent checks would cost more than the connections.
             return match self.listen(poller, false) {
                 Ok(()) => {
-                    self.listen_again_ms = now_ms + RATE_PAUSE_MS;
+                    self.listen_again = Some(now.after(RATE_PAUSE));
                     Accepted::RateReached
                 }
                 Err(_) => Accepted::NoneWaiting,
@@ -133,7 +136,7 @@ impl Acceptor {
             Ok((socket, peer)) => Accepted::Connection(socket, peer),
             Err(Errno::AGAIN) => Accepted::NoneWaiting,
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                self.pause(poller, now_ms, error);
+                self.pause(poller, now, error);
                 Accepted::OutOfDescriptors
             }
             Err(_) => Accepted::Aborted,
@@ -141,22 +144,23 @@ impl Acceptor {
     }
 
     /// Ignores the listener for a moment, because there is no room for more connections. `false`: epoll refused.
-    pub(crate) fn hold(&mut self, poller: &Poller, now_ms: u64) -> bool {
+    pub(crate) fn hold(&mut self, poller: &Poller, now: Monotonic) -> bool {
         let held = self.listen(poller, false).is_ok();
         if held {
-            self.listen_again_ms = now_ms + RATE_PAUSE_MS;
+            self.listen_again = Some(now.after(RATE_PAUSE));
         }
         held
     }
 
     /// Without descriptors the listener would be readable for ever, so it is ignored for a while.
-    fn pause(&mut self, poller: &Poller, now_ms: u64, error: Errno) {
+    fn pause(&mut self, poller: &Poller, now: Monotonic, error: Errno) {
         if self.listen(poller, false).is_ok() {
             // Logged once, however long it lasts.
-            if now_ms > self.listen_again_ms + LISTEN_PAUSE_MS * 5 {
+            let is_new = |again: Monotonic| now > again.after(LISTEN_PAUSE * 5);
+            if self.listen_again.is_none_or(is_new) {
                 tracing::warn!(%error, "no connection can be accepted; trying again");
             }
-            self.listen_again_ms = now_ms + LISTEN_PAUSE_MS;
+            self.listen_again = Some(now.after(LISTEN_PAUSE));
         }
     }
 
@@ -292,11 +296,11 @@ impl AcceptSchedule {
 /// The most connections that one turn accepts before other sockets have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
 
-const LISTEN_PAUSE_MS: u64 = 100;
+const LISTEN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Shorter than the time in which the connections of a burst arrive, so that the rate is reached nevertheless.
-const RATE_PAUSE_MS: u64 = 10;
-const _: () = assert!(RATE_PAUSE_MS < 1000);
+const RATE_PAUSE: Duration = Duration::from_millis(10);
+const _: () = assert!(RATE_PAUSE.as_secs() == 0);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,36 @@
-//! A shard's time, read once a turn.
+//! A shard's time, read once a turn: by two clocks, which are not compared. Durations are measured by one that never steps, and only
+//! what a user has named as an instant, such as the end of a token, follows the time of day.
 
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A moment by the clock that never steps, in milliseconds since the shard started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Monotonic(NonZeroU64);
+
+impl Monotonic {
+    /// So many milliseconds after the shard started.
+    pub(crate) fn from_ms(ms: u64) -> Self {
+        // The first moment is one millisecond, so that an absent one costs nothing.
+        Monotonic(NonZeroU64::MIN.saturating_add(ms))
+    }
+
+    /// Milliseconds since the shard started.
+    pub(crate) fn as_ms(self) -> u64 {
+        self.0.get() - 1
+    }
+
+    /// The moment so much later.
+    pub(crate) fn after(self, time: Duration) -> Self {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Monotonic(self.0.saturating_add(ms))
+    }
+
+    /// How long ago another moment was; nothing if it lies ahead.
+    pub(crate) fn since(self, earlier: Monotonic) -> Duration {
+        Duration::from_millis(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
 
 /// The time as of a turn's beginning.
 #[derive(Debug)]
@@ -43,7 +73,12 @@ impl ShardClock {
         self.now
     }
 
-    /// Milliseconds since 1970.
+    /// The moment of the turn's beginning, for durations.
+    pub(crate) fn monotonic(&self) -> Monotonic {
+        Monotonic::from_ms(self.now.duration_since(self.start).as_millis() as u64)
+    }
+
+    /// Milliseconds since 1970: the time of day, which may step. For what a user has named as an instant, and for what is shown.
     pub(crate) fn now_ms(&self) -> u64 {
         self.now_ms
     }

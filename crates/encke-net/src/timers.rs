@@ -1,10 +1,12 @@
 //! Deadlines of active connections, and the sweep over all connections.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
+use crate::clock::Monotonic;
 use crate::connection::active::Active;
 use crate::connection::slot::Token;
-use crate::timer_wheel::{TICK_MS, TimerWheel};
+use crate::timer_wheel::{TICK, TimerWheel};
 
 /// A shard's timers.
 #[derive(Debug)]
@@ -16,40 +18,39 @@ pub(crate) struct Timers {
     sweep_at: u32,
     /// Slots that are left in this step of the sweep.
     sweep_left: u64,
-    swept_ms: u64,
+    swept: Monotonic,
 }
 
 impl Timers {
-    pub(crate) fn new(now_ms: u64) -> Self {
+    pub(crate) fn new(now: Monotonic) -> Self {
         Timers {
-            wheel: TimerWheel::new(now_ms),
+            wheel: TimerWheel::new(now),
             due: VecDeque::new(),
             sweep_at: 0,
             sweep_left: 0,
-            swept_ms: now_ms,
+            swept: now,
         }
     }
 
     /// Reminds of a connection's deadline, unless the wheel does in time already. So one reminder is enough for a connection
     /// whose deadline moves again and again.
-    pub(crate) fn remind(&mut self, active: &mut Active, token: Token, now_ms: u64) {
-        let due_ms = match active.behind() {
-            Some(_) => active.deadline_ms.min(now_ms + LAG_CHECK_MS),
-            None => active.deadline_ms,
+    pub(crate) fn remind(&mut self, active: &mut Active, token: Token, now: Monotonic) {
+        let Some(deadline) = active.deadline else {
+            return;
         };
-        let due_ms = match active.ends_at_ms {
-            0 => due_ms,
-            ends_at_ms if due_ms == 0 => ends_at_ms,
-            ends_at_ms => due_ms.min(ends_at_ms),
+        let due = match active.behind() {
+            Some(_) => deadline.min(now.after(LAG_CHECK)),
+            None => deadline,
         };
-        if active.reminder_ms == 0 || active.reminder_ms > due_ms + TICK_MS {
-            active.reminder_ms = self.wheel.remind(token, due_ms);
+        let is_late = |reminder: Monotonic| reminder > due.after(TICK);
+        if active.reminder.is_none_or(is_late) {
+            active.reminder = Some(self.wheel.remind(token, due));
         }
     }
 
     /// Moves to the present: collects the connections that the wheel reminds of.
-    pub(crate) fn advance(&mut self, now_ms: u64) {
-        self.wheel.advance(now_ms, &mut self.due);
+    pub(crate) fn advance(&mut self, now: Monotonic) {
+        self.wheel.advance(now, &mut self.due);
     }
 
     /// The next connection whose deadline may have passed.
@@ -62,12 +63,12 @@ impl Timers {
     }
 
     /// Begins the next step of the sweep, when it is time to. Whether it was.
-    pub(crate) fn begin_sweep(&mut self, slots: usize, now_ms: u64) -> bool {
-        let passed_ms = now_ms.saturating_sub(self.swept_ms);
+    pub(crate) fn begin_sweep(&mut self, slots: usize, now: Monotonic) -> bool {
+        let passed_ms = now.since(self.swept).as_millis() as u64;
         if passed_ms < SWEEP_STEP_MS {
             return false;
         }
-        self.swept_ms = now_ms;
+        self.swept = now;
         let slots = slots as u64;
         let part = slots * passed_ms / SWEEP_MS + 1;
         self.sweep_left = (self.sweep_left + part).min(slots);
@@ -93,7 +94,7 @@ const SWEEP_MS: u64 = 5_000;
 const SWEEP_STEP_MS: u64 = 100;
 
 /// How often a client that is behind is checked.
-const LAG_CHECK_MS: u64 = 500;
+const LAG_CHECK: Duration = Duration::from_millis(500);
 
 /// Reminders for which room is kept.
 const DUE_KEPT: usize = 1024;
@@ -102,44 +103,36 @@ const DUE_KEPT: usize = 1024;
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_deadline_that_moves_needs_one_reminder() {
-        let mut timers = Timers::new(0);
-        let mut active = Active::default();
-        for deadline_ms in [1_000, 1_500, 2_000] {
-            active.deadline_ms = deadline_ms;
-            timers.remind(&mut active, 7, 0);
-        }
-        timers.advance(1_000 + 2 * TICK_MS);
-        assert_eq!(timers.next_due(), Some(7));
-        assert_eq!(timers.next_due(), None);
-        // One that comes earlier needs another.
-        active.reminder_ms = 0;
-        timers.remind(&mut active, 7, 1_100);
-        active.deadline_ms = 1_300;
-        timers.remind(&mut active, 7, 1_100);
-        timers.advance(1_300 + 2 * TICK_MS);
-        assert_eq!(timers.next_due(), Some(7));
+    fn at(ms: u64) -> Monotonic {
+        Monotonic::from_ms(ms)
     }
 
     #[test]
-    fn a_subscription_that_ends_is_reminded_of() {
-        let mut timers = Timers::new(0);
+    fn a_deadline_that_moves_needs_one_reminder() {
+        let mut timers = Timers::new(at(0));
         let mut active = Active::default();
-        active.ends_at_ms = 900;
-        timers.remind(&mut active, 7, 0);
-        timers.advance(899);
+        for deadline_ms in [1_000, 1_500, 2_000] {
+            active.deadline = Some(at(deadline_ms));
+            timers.remind(&mut active, 7, at(0));
+        }
+        timers.advance(at(1_000).after(2 * TICK));
+        assert_eq!(timers.next_due(), Some(7));
         assert_eq!(timers.next_due(), None);
-        timers.advance(900 + 2 * TICK_MS);
+        // One that comes earlier needs another.
+        active.reminder = None;
+        timers.remind(&mut active, 7, at(1_100));
+        active.deadline = Some(at(1_300));
+        timers.remind(&mut active, 7, at(1_100));
+        timers.advance(at(1_300).after(2 * TICK));
         assert_eq!(timers.next_due(), Some(7));
     }
 
     #[test]
     fn the_sweep_comes_to_every_slot_once_in_its_time() {
-        let mut timers = Timers::new(0);
+        let mut timers = Timers::new(at(0));
         let mut seen = vec![0; 1_000];
         for now_ms in (0..=SWEEP_MS).step_by(20) {
-            timers.begin_sweep(seen.len(), now_ms);
+            timers.begin_sweep(seen.len(), at(now_ms));
             while let Some(index) = timers.next_swept(seen.len()) {
                 seen[index as usize] += 1;
             }

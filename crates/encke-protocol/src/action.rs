@@ -121,8 +121,6 @@ pub struct Subscription {
     pub response: Response,
     /// What it delivers.
     pub feed: Feed,
-    /// When it ends by itself, in milliseconds since 1970; `None` for never.
-    pub ends_at_ms: Option<u64>,
 }
 
 /// What a subscription delivers.
@@ -200,8 +198,8 @@ pub struct Wait {
     pub stream: Arc<Stream>,
     /// The position behind which the record lies.
     pub from: Offset,
-    /// When it times out, in milliseconds since 1970.
-    pub until_ms: u64,
+    /// How long it waits, in milliseconds.
+    pub wait_ms: u64,
     /// The continuation.
     pub then: Box<dyn OnRecord>,
 }

@@ -12,6 +12,7 @@ use encke_stream::{Lookup, Offset};
 use super::close::CloseReason;
 use super::slot::SlotState;
 use crate::buffers::{BufferShare, Buffers};
+use crate::clock::Monotonic;
 use crate::compression::Compressor;
 use crate::http::body::Incoming;
 use crate::http::head::Head;
@@ -28,12 +29,10 @@ pub(crate) struct Active {
     pub(crate) pending: Option<UnsentOutput>,
     /// Its share of the memory of all connections.
     memory: BufferShare,
-    /// When the timer wheel reminds of the deadline; 0 if it does not.
-    pub(crate) reminder_ms: u64,
-    /// When the client or the poll times out; 0: never.
-    pub(crate) deadline_ms: u64,
-    /// When its subscription ends; 0: never.
-    pub(crate) ends_at_ms: u64,
+    /// When the timer wheel reminds of the deadline, if it does.
+    pub(crate) reminder: Option<Monotonic>,
+    /// When the client or the poll times out, if it does.
+    pub(crate) deadline: Option<Monotonic>,
     /// The origin that the response to its request names as its reader, where not all are allowed.
     pub(crate) reader: Option<Box<str>>,
 }
@@ -50,8 +49,8 @@ pub(crate) enum Task {
     Reading {
         /// Its body, once the head is complete.
         body: Option<Incoming>,
-        /// When the body must be complete; 0 while there is none.
-        body_until_ms: u64,
+        /// When the body must be complete, if there is one.
+        body_until: Option<Monotonic>,
     },
     /// A reader thread loads the stream that the request names.
     AwaitingLoad(Box<ParkedRequest>),
@@ -181,7 +180,7 @@ pub(crate) struct UnsentOutput {
 /// A client's lag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behind {
-    pub(crate) since_ms: u64,
+    pub(crate) since: Monotonic,
     /// How much of its streams the subscriber has, in the unit of [`Topic::appended`].
     ///
     /// [`Topic::appended`]: crate::fanout::topics::Topic::appended
@@ -210,7 +209,7 @@ impl Active {
     /// The state of its slot once this entry is removed.
     pub(crate) fn rest(&self) -> Option<SlotState> {
         let is_answered = self.reader.is_none();
-        if !is_answered || !self.input.is_empty() || self.pending.is_some() || self.ends_at_ms > 0 {
+        if !is_answered || !self.input.is_empty() || self.pending.is_some() {
             return None;
         }
         match &self.task {
@@ -305,7 +304,7 @@ impl Default for Task {
     fn default() -> Self {
         Task::Reading {
             body: None,
-            body_until_ms: 0,
+            body_until: None,
         }
     }
 }

@@ -1,9 +1,12 @@
 //! The callers of a shard's connections: what lasts longer than a caller's credentials ends with them. Some 36 bytes for each
 //! connection, and none without access control.
 
+use std::time::Duration;
+
 use encke_access::{CallerIdentity, CallerTag};
 
 use crate::chunked_vec::ChunkedVec;
+use crate::clock::Monotonic;
 
 /// The callers by the numbers of their connections' slots, and a sweep over them.
 #[derive(Debug, Default)]
@@ -19,7 +22,7 @@ pub(crate) struct ConnectionCallers {
 #[derive(Debug, Default)]
 struct Sweep {
     /// When the last one began.
-    begun_ms: u64,
+    begun: Option<Monotonic>,
     /// The slot that is looked at next; `None` between two passes.
     next: Option<u32>,
     /// The time of this pass.
@@ -64,16 +67,17 @@ impl ConnectionCallers {
         self.callers[index] = caller;
     }
 
-    /// Begins a pass over all connections, if it is time to. `revocations` is the version of the list of revocations.
-    pub(crate) fn begin_sweep(&mut self, now_ms: u64, revocations: u64) {
+    /// Begins a pass over all connections, if it is time to. Credentials end at a time of day, which is `now_ms`;
+    /// `revocations` is the version of the list of revocations.
+    pub(crate) fn begin_sweep(&mut self, now: Monotonic, now_ms: u64, revocations: u64) {
         if self.callers.len() == 0
             || self.sweep.next.is_some()
-            || now_ms < self.sweep.begun_ms + SWEEP_EVERY_MS
+            || (self.sweep.begun).is_some_and(|begun| now.since(begun) < SWEEP_EVERY)
         {
             return;
         }
         self.sweep = Sweep {
-            begun_ms: now_ms,
+            begun: Some(now),
             next: Some(0),
             now_s: u32::try_from(now_ms / 1000).unwrap_or(NEVER - 1),
             compares: revocations != self.sweep.revocations,
@@ -120,7 +124,7 @@ const NEVER: u32 = u32::MAX;
 
 /// How often all connections are looked at: a connection outlives its caller's credentials by at most about this, and the second
 /// to which their end is rounded.
-const SWEEP_EVERY_MS: u64 = 500;
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// Connections that are looked at between two looks at the clock.
 const SLOTS_AT_ONCE: usize = 1024;
@@ -156,24 +160,24 @@ mod tests {
         let mut callers = ConnectionCallers::default();
         callers.put(2_000, caller(), Some(10_000));
         callers.put(7, caller(), Some(20_000));
-        callers.begin_sweep(9_999, 0);
+        callers.begin_sweep(Monotonic::from_ms(9_999), 9_999, 0);
         assert_eq!(all_over(&mut callers, true), [], "no revocation is new");
-        callers.begin_sweep(10_000, 0);
+        callers.begin_sweep(Monotonic::from_ms(10_000), 10_000, 0);
         assert_eq!(
             all_over(&mut callers, true),
             [],
             "the last pass was just now"
         );
-        callers.begin_sweep(10_500, 0);
+        callers.begin_sweep(Monotonic::from_ms(10_500), 10_500, 0);
         assert_eq!(all_over(&mut callers, true), [(2_000, CallerEnd::Expired)]);
         callers.put(2_000, None, None);
         callers.put(8, caller(), None);
-        callers.begin_sweep(11_000, 1);
+        callers.begin_sweep(Monotonic::from_ms(11_000), 11_000, 1);
         let revoked = [(7, CallerEnd::Revoked), (8, CallerEnd::Revoked)];
         assert_eq!(all_over(&mut callers, true), revoked);
-        callers.begin_sweep(20_000, 1);
+        callers.begin_sweep(Monotonic::from_ms(20_000), 20_000, 1);
         assert_eq!(all_over(&mut callers, true), [(7, CallerEnd::Expired)]);
-        callers.begin_sweep(30_000, 1);
+        callers.begin_sweep(Monotonic::from_ms(30_000), 30_000, 1);
         assert_eq!(all_over(&mut callers, true), [], "each is found once");
         assert!(!callers.is_sweeping());
     }
@@ -183,7 +187,7 @@ mod tests {
         let mut callers = ConnectionCallers::default();
         callers.set(5_000, None);
         assert_eq!(callers.callers.len(), 0);
-        callers.begin_sweep(10_000, 1);
+        callers.begin_sweep(Monotonic::from_ms(10_000), 10_000, 1);
         assert!(!callers.is_sweeping());
     }
 }

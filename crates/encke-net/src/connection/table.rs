@@ -130,7 +130,7 @@ impl Connections {
                 self.slots[index].state = rest;
             }
             None if matches!(active.task, Task::Reading { body: None, .. }) => {
-                active.deadline_ms = 0;
+                active.deadline = None;
             }
             None => {}
         }

@@ -8,6 +8,7 @@ use h2::{Reason, RecvStream, SendStream};
 
 use super::read_ahead::StreamReadAhead;
 use super::request::Http2Request;
+use crate::clock::Monotonic;
 
 /// A stream, beside its slot.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(crate) struct IncomingBody {
     receiver: RecvStream,
     pub(crate) bytes: Vec<u8>,
     /// When it must be complete.
-    pub(crate) until_ms: u64,
+    pub(crate) until: Monotonic,
 }
 
 /// What a look at a body led to.
@@ -136,12 +137,12 @@ impl Http2Stream {
 const ASKED_BYTES: usize = 16 << 10;
 
 impl IncomingBody {
-    pub(crate) fn new(request: Http2Request, receiver: RecvStream, until_ms: u64) -> Self {
+    pub(crate) fn new(request: Http2Request, receiver: RecvStream, until: Monotonic) -> Self {
         IncomingBody {
             request,
             receiver,
             bytes: Vec::new(),
-            until_ms,
+            until,
         }
     }
 

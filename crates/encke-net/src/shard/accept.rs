@@ -20,13 +20,13 @@ impl Shard {
             && !handshakes.have_room()
         {
             // Others wait in the kernel's queue, where they cost nothing.
-            if self.acceptor.hold(&self.poller, self.clock.now_ms()) {
+            if self.acceptor.hold(&self.poller, self.clock.monotonic()) {
                 self.context.metrics.handshakes.held.inc();
             }
             return self.acceptor.stop();
         }
-        let (now_ms, now_us) = (self.clock.now_ms(), self.clock.now_us());
-        match self.acceptor.accept(&self.poller, now_ms, now_us) {
+        let (now, now_us) = (self.clock.monotonic(), self.clock.now_us());
+        match self.acceptor.accept(&self.poller, now, now_us) {
             Accepted::Connection(socket, peer) => self.admit_connection(socket, peer, first),
             Accepted::Aborted | Accepted::NoneWaiting => {}
             Accepted::RateReached => self.context.metrics.accepts_held.inc(),

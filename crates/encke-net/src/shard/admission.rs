@@ -94,8 +94,8 @@ impl Shard {
         self.connections.slots[index]
             .flags
             .set(Flags::AWAITS_PROXY, true);
-        let timeout_ms = self.context.settings.request_timeout.as_millis() as u64;
-        self.set_deadline(index, self.clock.now_ms() + timeout_ms);
+        let timeout = self.context.settings.request_timeout;
+        self.set_deadline(index, self.clock.monotonic().after(timeout));
     }
 
     /// Takes the header of the PROXY protocol off the input. False: more is needed.
@@ -111,7 +111,7 @@ impl Shard {
         flags.set(Flags::TLS, preface.tls);
         if let Some(active) = self.connections.active_mut(index) {
             // A request has time of its own.
-            active.deadline_ms = 0;
+            active.deadline = None;
         }
         if let Some(client) = preface.client {
             self.keep_client(index, client);

@@ -24,7 +24,10 @@ impl Shard {
         if self.fan_out.backpressure.is_idle() {
             return;
         }
-        let (stream, now_ms) = (self.fan_out.topics.no(topic), self.clock.now_ms());
+        let (stream, now_ms) = (
+            self.fan_out.topics.no(topic),
+            self.clock.monotonic().as_ms(),
+        );
         let (backpressure, all) = (&mut self.fan_out.backpressure, &self.context.congested);
         if over {
             backpressure.end_round(topic, stream, now_ms, all);
@@ -53,14 +56,14 @@ impl Shard {
         }
         let wait_ms = self.context.settings.admission_wait.as_millis() as u64;
         self.counts.held_back += 1;
-        let until_ms = self.clock.now_ms() + wait_ms;
+        let until_ms = self.clock.monotonic().as_ms() + wait_ms;
         self.fan_out.backpressure.hold(reply, stream, until_ms);
         None
     }
 
     /// Sends the acknowledgements that need not be held back any longer.
     pub(super) fn release_acknowledgements(&mut self) {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.clock.monotonic().as_ms();
         let backpressure = &mut self.fan_out.backpressure;
         let replies = match self.stopping {
             Some(_) => backpressure.take_all(),

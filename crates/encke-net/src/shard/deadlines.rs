@@ -5,14 +5,15 @@ use std::time::Duration;
 use encke_protocol::EncoderId;
 
 use super::Shard;
+use crate::clock::Monotonic;
 use crate::connection::active::{FeedState, Task};
 use crate::connection::close::CloseReason;
 use crate::connection::slot::{SlotState, Token};
 
 impl Shard {
     /// Sets a connection's deadline.
-    pub(super) fn set_deadline(&mut self, index: u32, deadline_ms: u64) {
-        self.connections.activate(index).deadline_ms = deadline_ms;
+    pub(super) fn set_deadline(&mut self, index: u32, deadline: Monotonic) {
+        self.connections.activate(index).deadline = Some(deadline);
         self.remind(index);
     }
 
@@ -20,53 +21,52 @@ impl Shard {
     pub(super) fn remind(&mut self, index: u32) {
         let token = self.connections.slots.token(index);
         if let Some(active) = self.connections.active_mut(index) {
-            self.timers.remind(active, token, self.clock.now_ms());
+            self.timers.remind(active, token, self.clock.monotonic());
         }
     }
 
     /// Advances the timers to this turn.
     pub(super) fn advance_timers(&mut self) {
-        let now_ms = self.clock.now_ms();
-        self.timers.advance(now_ms);
-        if self.stopping.is_none() && self.acceptor.pause_ms(now_ms) == Some(0) {
+        let now = self.clock.monotonic();
+        self.timers.advance(now);
+        if self.stopping.is_none() && self.acceptor.pause_ms(now) == Some(0) {
             // If epoll refuses, the next turn tries again.
             let _ = self.acceptor.listen(&self.poller, true);
         }
         let slots = self.connections.slots.len();
-        if self.timers.begin_sweep(slots, now_ms) {
+        if self.timers.begin_sweep(slots, now) {
             self.context.addresses.tidy(self.clock.now());
             if let Some(access) = self.context.router.access() {
-                self.callers
-                    .begin_sweep(now_ms, access.revocations_version());
+                let now_ms = self.clock.now_ms();
+                let revocations = access.revocations_version();
+                self.callers.begin_sweep(now, now_ms, revocations);
             }
         }
     }
 
     /// Handles an expired timer of a connection.
     pub(super) fn reminded(&mut self, token: Token) {
-        let now_ms = self.clock.now_ms();
+        let now = self.clock.monotonic();
         let Some(index) = self.connections.find(token) else {
             return;
         };
         let Some(active) = self.connections.active_mut(index) else {
             return;
         };
-        if active.reminder_ms > now_ms {
+        if active.reminder.is_some_and(|reminder| reminder > now) {
             // A later timer has replaced this one.
             return;
         }
-        active.reminder_ms = 0;
-        let (deadline_ms, ends_at_ms) = (active.deadline_ms, active.ends_at_ms);
-        if ends_at_ms > 0 && ends_at_ms <= now_ms {
-            self.end_subscription(index);
+        active.reminder = None;
+        let Some(deadline) = active.deadline else {
+            return;
+        };
+        if self.is_too_far_behind(index) && !self.connections.is_open(index) {
             return;
         }
-        if deadline_ms > 0 && self.is_too_far_behind(index) && !self.connections.is_open(index) {
-            return;
-        }
-        if deadline_ms > 0 && deadline_ms <= now_ms {
+        if deadline <= now {
             self.overdue(index);
-        } else if deadline_ms > 0 || ends_at_ms > 0 {
+        } else {
             self.remind(index);
         }
     }
@@ -85,21 +85,6 @@ impl Shard {
             }
             (Task::Reading { .. } | Task::ReceivingBody(_), None) => self.request_timeout(index),
             _ => {}
-        }
-    }
-
-    /// A subscription's time is over: closes it between two events.
-    fn end_subscription(&mut self, index: u32) {
-        let Some(active) = self.connections.active_mut(index) else {
-            return;
-        };
-        active.ends_at_ms = 0;
-        match &mut active.pending {
-            Some(pending) => {
-                pending.close.get_or_insert(CloseReason::Ended);
-                self.remind(index);
-            }
-            None => self.close(index, CloseReason::Ended),
         }
     }
 

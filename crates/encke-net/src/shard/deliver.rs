@@ -223,7 +223,7 @@ impl Shard {
         let Task::AwaitingRecord { then, .. } = std::mem::take(&mut active.task) else {
             return false;
         };
-        active.deadline_ms = 0;
+        active.deadline = None;
         let response = if gathered.deleted && items.is_empty() {
             then.ended()
         } else {

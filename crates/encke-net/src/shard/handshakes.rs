@@ -24,7 +24,7 @@ impl Shard {
         let active = self.connections.begin(index, Task::Handshaking);
         active.input = Vec::new();
         // The thread has a bound of its own.
-        active.deadline_ms = 0;
+        active.deadline = None;
         let task = HandshakeTask {
             socket,
             received,

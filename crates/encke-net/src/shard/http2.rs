@@ -20,7 +20,7 @@ impl Shard {
     pub(super) fn begin_http2(&mut self, index: u32, input: &[u8]) {
         let connection = Http2Connection::new(&self.context.settings, self.clock.now_s());
         let task = Task::Http2(Box::new(connection));
-        self.connections.begin(index, task).deadline_ms = 0;
+        self.connections.begin(index, task).deadline = None;
         self.counts.http2_connections += 1;
         self.receive_frames(index, input);
     }

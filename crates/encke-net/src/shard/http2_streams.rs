@@ -5,6 +5,7 @@ use encke_protocol::{Body, CrossOriginFields, Headers, OriginReader, Response};
 use h2::Reason;
 
 use super::Shard;
+use crate::clock::Monotonic;
 use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::Owner;
@@ -69,8 +70,7 @@ impl Shard {
         if let Err(response) = self.admit_head(index, &head, &fields) {
             return self.respond(index, &response);
         }
-        let body_timeout_ms = body_timeout.as_millis() as u64;
-        let until_ms = self.clock.now_ms() + body_timeout_ms;
+        let until = self.clock.monotonic().after(body_timeout);
         // The only expectation that passes the checks.
         if Headers(&fields).first("Expect").is_some()
             && let Some(stream) = self.http2.streams.get_mut(index)
@@ -79,10 +79,10 @@ impl Shard {
             self.mark_dirty(connection);
         }
         drop(fields);
-        let body = IncomingBody::new(request, body, until_ms);
+        let body = IncomingBody::new(request, body, until);
         self.connections
             .begin(index, Task::ReceivingBody(Box::new(body)));
-        self.await_body(index, until_ms);
+        self.await_body(index, until);
         self.receive_body(index);
     }
 
@@ -274,7 +274,7 @@ impl Shard {
         let Some(Task::ReceivingBody(body)) = active.map(|active| &mut active.task) else {
             return;
         };
-        let until_ms = body.until_ms;
+        let until = body.until;
         let step = body.receive(bytes_max);
         if step != (BodyStep::More { grown: false }) {
             // The windows are open again.
@@ -286,7 +286,7 @@ impl Shard {
             BodyStep::More { grown: true } => {
                 self.weigh(index);
                 if self.has_memory(index) {
-                    self.await_body(index, until_ms);
+                    self.await_body(index, until);
                 }
             }
             BodyStep::TooLarge => self.refuse(index, &too_large(bytes_max)),
@@ -305,10 +305,9 @@ impl Shard {
     }
 
     /// Sets the deadline for the next part of a body.
-    fn await_body(&mut self, index: u32, until_ms: u64) {
-        let timeout_ms = self.context.settings.request_timeout.as_millis() as u64;
-        let deadline_ms = self.clock.now_ms() + timeout_ms;
-        self.set_deadline(index, deadline_ms.min(until_ms));
+    fn await_body(&mut self, index: u32, until: Monotonic) {
+        let timeout = self.context.settings.request_timeout;
+        self.set_deadline(index, self.clock.monotonic().after(timeout).min(until));
     }
 
     /// Counts a request of a connection, which may be its last.

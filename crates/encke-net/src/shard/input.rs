@@ -101,12 +101,13 @@ impl Shard {
     /// Refuses a request that was not complete in time.
     pub(super) fn request_timeout(&mut self, index: u32) {
         let task = self.connections.active(index).map(|active| &active.task);
-        let body_until_ms = match task {
-            Some(Task::Reading { body_until_ms, .. }) => *body_until_ms,
-            Some(Task::ReceivingBody(body)) => body.until_ms,
-            _ => 0,
+        let body_until = match task {
+            Some(Task::Reading { body_until, .. }) => *body_until,
+            Some(Task::ReceivingBody(body)) => Some(body.until),
+            _ => None,
         };
-        let rejection = if body_until_ms > 0 && self.clock.now_ms() >= body_until_ms {
+        let now = self.clock.monotonic();
+        let rejection = if body_until.is_some_and(|until| now >= until) {
             Rejection::new(408, "body_timeout", "the request's body took too long")
         } else {
             Rejection::new(408, "timeout", "the request took too long to arrive")
@@ -240,24 +241,18 @@ impl Shard {
 
     /// Sets the deadline for the rest of a request.
     fn await_rest(&mut self, index: u32, partial_head: bool) {
-        let now_ms = self.clock.now_ms();
-        let body_timeout_ms = self.context.settings.body_timeout.as_millis() as u64;
-        let timeout_ms = self.context.settings.request_timeout.as_millis() as u64;
+        let now = self.clock.monotonic();
+        let body_timeout = self.context.settings.body_timeout;
+        let request_timeout = self.context.settings.request_timeout;
         let active = self.connections.active_mut(index);
-        let task = active.map(|active| &mut active.task);
-        let body_until_ms = match task {
+        let body_until = match active.map(|active| &mut active.task) {
             Some(Task::Reading {
                 body: Some(_),
-                body_until_ms,
-            }) => {
-                if *body_until_ms == 0 {
-                    *body_until_ms = now_ms + body_timeout_ms;
-                }
-                Some(*body_until_ms)
-            }
+                body_until,
+            }) => Some(*body_until.get_or_insert(now.after(body_timeout))),
             _ => None,
         };
-        if body_until_ms.is_none() && !partial_head {
+        if body_until.is_none() && !partial_head {
             self.connections.settle(index);
             return;
         }
@@ -265,13 +260,13 @@ impl Shard {
         if !self.has_memory(index) {
             return;
         }
-        let deadline_ms = now_ms + timeout_ms;
+        let deadline = now.after(request_timeout);
         // A head has one deadline, so that single bytes do not extend it. A body has a new one with each part, because it may be
         // large.
-        if let Some(body_until_ms) = body_until_ms {
-            self.set_deadline(index, deadline_ms.min(body_until_ms));
-        } else if self.connections.activate(index).deadline_ms == 0 {
-            self.set_deadline(index, deadline_ms);
+        if let Some(body_until) = body_until {
+            self.set_deadline(index, deadline.min(body_until));
+        } else if self.connections.activate(index).deadline.is_none() {
+            self.set_deadline(index, deadline);
         }
     }
 
@@ -360,7 +355,7 @@ impl Shard {
         self.counts.requests += 1;
         self.begin_request(index, head, fields);
         if let Some(active) = self.connections.active_mut(index) {
-            active.deadline_ms = 0;
+            active.deadline = None;
             active.task = Task::default();
         }
         let slot = &mut self.connections.slots[index];

@@ -19,10 +19,10 @@ impl Shard {
     /// A client's socket takes no more: from now on it is behind, unless it was before.
     pub(super) fn falls_behind(&mut self, index: u32) {
         let has = self.appended(index);
-        let since_ms = self.clock.now_ms();
+        let since = self.clock.monotonic();
         let active = self.connections.active_mut(index);
         if let Some(behind @ None) = active.and_then(|active| active.behind_mut()) {
-            *behind = Some(Behind { since_ms, has });
+            *behind = Some(Behind { since, has });
             self.counts.behind += 1;
         }
     }
@@ -93,11 +93,11 @@ impl Shard {
             return false;
         }
         let subscribed = active.subscriber().is_some();
-        let age_ms = self.clock.now_ms().saturating_sub(behind.since_ms);
+        let age = self.clock.monotonic().since(behind.since);
         let lag_bytes = u64::from(behind.lag(self.appended(index))) * WEIGHT_BYTES;
         let reason = if lag_bytes > settings.lag_bytes_max {
             CloseReason::LagMax
-        } else if u128::from(age_ms) > settings.lag_age_max.as_millis() {
+        } else if age > settings.lag_age_max {
             CloseReason::LagAgeMax
         } else {
             return false;
@@ -199,8 +199,8 @@ impl Shard {
         pending.close = Some(reason);
         self.weigh(index);
         // The client has one stall timeout to read it.
-        let stall_ms = self.context.settings.stall_timeout.as_millis() as u64;
-        self.set_deadline(index, now_ms + stall_ms);
+        let stall_timeout = self.context.settings.stall_timeout;
+        self.set_deadline(index, self.clock.monotonic().after(stall_timeout));
     }
 
     /// Closes a connection in the middle of something, with a reset: the client must not take the beginning for the whole, and

@@ -166,7 +166,7 @@ impl Shard {
                 Arc::clone(&context.views),
                 settings.rest_max,
             ),
-            timers: Timers::new(clock.now_ms()),
+            timers: Timers::new(clock.monotonic()),
             deferred: Deferred::default(),
             outbox: Outbox::default(),
             requests: OpenRequests::new(
@@ -294,7 +294,7 @@ impl Shard {
 
     /// The timeout of the next wait for sockets.
     fn patience(&self) -> Duration {
-        let now_ms = self.clock.now_ms();
+        let now = self.clock.monotonic();
         let wait_ms = if !self.fan_out.is_quiet()
             || self.deferred.is_due()
             || self.timers.is_due()
@@ -303,7 +303,7 @@ impl Shard {
             || !self.http2.dirty.is_empty()
         {
             0
-        } else if let (Some(pause_ms), None) = (self.acceptor.pause_ms(now_ms), self.stopping) {
+        } else if let (Some(pause_ms), None) = (self.acceptor.pause_ms(now), self.stopping) {
             pause_ms.clamp(1, TICK_MS)
         } else if self.stopping.is_some() || self.outbox.has_messages() {
             TICK_MS

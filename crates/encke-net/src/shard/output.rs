@@ -1,5 +1,7 @@
 //! Output: sends responses and records, and keeps what a socket does not take.
 
+use std::time::Duration;
+
 use encke_protocol::{Body, CrossOriginFields, Response, problem};
 use rustix::net::{Shutdown, shutdown};
 
@@ -72,7 +74,7 @@ impl Shard {
         let active = self.connections.begin(index, Task::Lingering);
         active.input = Vec::new();
         active.pending = None;
-        active.reminder_ms = 0;
+        active.reminder = None;
         self.weigh(index);
         let slot = &mut self.connections.slots[index];
         slot.flags = slot.flags.of_transport();
@@ -80,7 +82,7 @@ impl Shard {
             // A client that is gone already is noticed by the next event.
             let _ = shutdown(fd, Shutdown::Write);
         }
-        self.set_deadline(index, self.clock.now_ms() + LINGER_MS);
+        self.set_deadline(index, self.clock.monotonic().after(LINGER));
     }
 
     /// Refuses a complete request; the connection stays open.
@@ -159,11 +161,11 @@ impl Shard {
         if !self.watch_output(index) {
             return;
         }
-        let stall_ms = self.context.settings.stall_timeout.as_millis() as u64;
+        let stall_timeout = self.context.settings.stall_timeout;
         self.connections.activate(index).pending = Some(pending);
         self.falls_behind(index);
         self.weigh(index);
-        self.set_deadline(index, self.clock.now_ms() + stall_ms);
+        self.set_deadline(index, self.clock.monotonic().after(stall_timeout));
     }
 
     /// Continues a blocked connection whose socket is writable.
@@ -175,8 +177,8 @@ impl Shard {
         let Some(sent) = self.send(index, &pending.bytes[pending.sent..]) else {
             return;
         };
-        let stall_ms = self.context.settings.stall_timeout.as_millis() as u64;
-        let deadline_ms = self.clock.now_ms() + stall_ms;
+        let stall_timeout = self.context.settings.stall_timeout;
+        let deadline = self.clock.monotonic().after(stall_timeout);
         pending.sent += sent;
         let unsent = pending.sent < pending.bytes.len() || self.has_unsent_record(index);
         let active = self.connections.activate(index);
@@ -184,12 +186,12 @@ impl Shard {
             // A subscriber that was sent a farewell gets no more time.
             let dismissed = pending.close.is_some_and(CloseReason::is_dismissal);
             if sent > 0 && !dismissed {
-                active.deadline_ms = deadline_ms;
+                active.deadline = Some(deadline);
             }
             active.pending = Some(pending);
             return;
         }
-        active.deadline_ms = 0;
+        active.deadline = None;
         if let Task::Reading { body: None, .. } = active.task {
             self.complete_request(index);
         }
@@ -328,7 +330,7 @@ impl Shard {
 }
 
 /// How long a refused client may continue to send before it is closed.
-const LINGER_MS: u64 = 2_000;
+const LINGER: Duration = Duration::from_secs(2);
 
 /// The largest buffer that is kept for the next response.
 const OUT_BYTES_KEPT: usize = 1 << 20;

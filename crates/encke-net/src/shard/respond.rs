@@ -1,6 +1,7 @@
 //! Performs the actions of protocols, and resumes their continuations.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use encke_log::ReadError;
 use encke_protocol::{
@@ -107,7 +108,7 @@ impl Shard {
         if !matches!(active.task, Task::AwaitingRecord { .. }) {
             return None;
         }
-        active.deadline_ms = 0;
+        active.deadline = None;
         match std::mem::take(&mut active.task) {
             Task::AwaitingRecord { then, .. } => Some((at, then)),
             _ => None,
@@ -197,10 +198,6 @@ impl Shard {
                 encoder,
             } => self.follow_merged(index, sources, after, encoder),
         }
-        if let Some(ends_at_ms) = subscription.ends_at_ms {
-            self.connections.activate(index).ends_at_ms = ends_at_ms;
-            self.remind(index);
-        }
         self.open(index, &response);
         self.connections.settle(index);
         self.flush(index);
@@ -244,7 +241,8 @@ impl Shard {
         };
         self.connections.begin(index, task);
         self.link(index, &wait.stream);
-        self.set_deadline(index, wait.until_ms);
+        let timeout = Duration::from_millis(wait.wait_ms);
+        self.set_deadline(index, self.clock.monotonic().after(timeout));
         self.flush(index);
     }
 

@@ -59,7 +59,6 @@ impl DurableStreams {
                 encoder: self.encoder,
                 option: floor,
             },
-            ends_at_ms: None,
         })
     }
 }

@@ -49,7 +49,7 @@ impl DurableStreams {
         Action::Wait(Wait {
             stream,
             from,
-            until_ms: request.now_ms + self.settings.poll_wait_ms,
+            wait_ms: self.settings.poll_wait_ms,
             then: Box::new(poll),
         })
     }

@@ -220,7 +220,6 @@ impl Events {
                 after,
                 encoder: self.encoder,
             },
-            ends_at_ms: None,
         }))
     }
 
