@@ -67,8 +67,9 @@ pub struct Mark {
 pub struct Farewell {
     /// Why: one line for the client.
     pub why: &'static str,
-    /// The subscriber's position.
-    pub at: Offset,
+    /// The subscriber's position in its stream. `None`: the stream is not in memory, because nothing has happened for a while; then the
+    /// subscriber has all of it, and its last event has said its position.
+    pub at: Option<Offset>,
     /// The client may continue from there; otherwise retention has removed records that it lacks.
     pub resumable: bool,
 }

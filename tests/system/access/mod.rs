@@ -18,11 +18,15 @@ pub(crate) struct Guarded {
     pub(crate) operators: std::net::SocketAddr,
     config: std::path::PathBuf,
     _config_dir: TempDir,
+    /// The data, unless a test keeps it for another server.
+    _data: Option<TempDir>,
 }
 
 impl Guarded {
     pub(crate) fn start(flags: &[&str]) -> Guarded {
-        Guarded::start_in(data_dir(), flags).0
+        let (mut guarded, data) = Guarded::start_in(data_dir(), flags);
+        guarded._data = Some(data);
+        guarded
     }
 
     fn start_in(data: TempDir, flags: &[&str]) -> (Guarded, TempDir) {
@@ -45,6 +49,7 @@ impl Guarded {
             operators,
             config: config.to_owned(),
             _config_dir: config_dir,
+            _data: None,
         }
     }
 

@@ -42,6 +42,90 @@ fn a_subscription_ends_when_its_token_ends_and_says_why() {
 }
 
 #[test]
+fn the_position_in_a_farewell_is_one_of_the_stream() {
+    let guarded = Guarded::start(&["--tuning", "streams-idle=1s", "--shards", "1"]);
+    let backend = bearer(API_KEY);
+    for stream in ["a", "b"] {
+        guarded.create(&format!("/v1/stream/{stream}"), b"[1]");
+    }
+    let revoke = |jti: &str| {
+        let body = json!({ "jti": jti }).to_string();
+        let mut connection = Connection::open(guarded.operators);
+        let answer = connection.ask("POST", "/v1/admin/revoke", &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204);
+    };
+    // Up to date: from the start, from the tail, over several streams, with a stream that has left memory meanwhile.
+    for (number, target) in [
+        "/v1/stream/a?offset=-1&live=sse",
+        "/v1/stream/a?offset=now&live=sse",
+        "/v1/events?stream=a",
+        "/v1/events?stream=a@-1&stream=b",
+        "/v1/events?stream=*",
+        "/v1/stream/a?offset=-1&live=sse#rests",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (target, rests) = match target.split_once('#') {
+            Some((target, _)) => (target, true),
+            None => (target, false),
+        };
+        let jti = format!("token-{number}");
+        let token = guarded.token(&["--jti", &jti, "--expires", "1h", "--allow", "read=/v1/**"]);
+        let mut subscriber = guarded.encke.connect();
+        subscriber.send(&request("GET", target, &[&bearer(&token)], b""));
+        assert_eq!(subscriber.head().status, 200);
+        // The log goes on without this stream. A new subscriber is behind all that when it has an event of its own.
+        for _ in 0..5 {
+            assert_eq!(guarded.ask("POST", "/v1/stream/b", &backend, b"[2]").0, 204);
+        }
+        if rests {
+            eventually("the stream has left memory", || {
+                let answer = Connection::open(guarded.operators).ask("GET", "/metrics", &[], b"");
+                let text = String::from_utf8(answer.body).expect("metrics are text");
+                !text.contains("encke_stream_evictions_total 0")
+            });
+        }
+        revoke(&jti);
+        let text = String::from_utf8(subscriber.rest()).expect("events are text");
+        assert!(text.contains("closed by the server"), "{target}: {text}");
+        let renewed = guarded.allowed("ann", "read=/v1/**");
+        let positions = |name: &str| -> Vec<String> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(name));
+            lines.map(|line| line.trim().to_owned()).collect()
+        };
+        let mut offsets = Vec::new();
+        for data in positions("data:") {
+            if let Ok(Value::Object(control)) = serde_json::from_str(&data)
+                && let Some(Value::String(offset)) = control.get("streamNextOffset")
+            {
+                offsets.push(offset.clone());
+            }
+        }
+        for said in positions(": closed by the server: ") {
+            offsets.extend(
+                said.rsplit_once("continue at offset ")
+                    .map(|(_, at)| at.to_owned()),
+            );
+        }
+        for id in positions("id:") {
+            let resumes = format!("Last-Event-ID: {id}");
+            let mut again = guarded.encke.connect();
+            again.send(&request("GET", target, &[&renewed, &resumes], b""));
+            assert_eq!(again.head().status, 200, "{target}: {id} of {text}");
+            if target.starts_with("/v1/stream/") {
+                offsets.push(id);
+            }
+        }
+        for offset in offsets {
+            let target = format!("/v1/stream/a?offset={offset}");
+            let answer = guarded.encke.ask("GET", &target, &[&renewed], b"");
+            assert_eq!(answer.status, 200, "{target}: {offset} of {text}");
+        }
+    }
+}
+
+#[test]
 fn revocations_close_connections_and_survive_a_kill() {
     let (guarded, data) = Guarded::start_in(data_dir(), &[]);
     let backend = bearer(API_KEY);

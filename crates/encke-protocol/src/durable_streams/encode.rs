@@ -29,13 +29,17 @@ impl Encoder for EventEncoder {
     fn farewell(&self, variant: Variant, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
         // Writing to a vector does not fail.
         let _ = write!(out, ": closed by the server: {}; ", farewell.why);
-        let _ = match farewell.resumable {
-            true => write!(out, "continue at offset {}\n\n", farewell.at),
-            false => write!(out, "offset=-1 returns what is left\n\n"),
+        let _ = match (farewell.resumable, farewell.at) {
+            (true, Some(at)) => write!(out, "continue at offset {at}\n\n"),
+            (true, None) => write!(out, "continue where the last event says\n\n"),
+            (false, _) => write!(out, "offset=-1 returns what is left\n\n"),
+        };
+        let Some(at) = farewell.at else {
+            return;
         };
         let here = Run {
             items: &[],
-            end: farewell.at,
+            end: at,
             at_tail: false,
             closed: false,
         };
