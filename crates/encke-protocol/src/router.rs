@@ -2,25 +2,32 @@
 
 use std::sync::Arc;
 
-use encke_access::{Access, Caller, CanonicalPath};
+use encke_access::{Access, Caller, CanonicalPath, SignedFields};
 use encke_stream::Views;
 
 use crate::action::Action;
 use crate::admin::Admin;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
-use crate::events::{self, Events, EventsSettings};
-use crate::gate::{Admitted, Gate, OriginReader, Stop, preflight, refused};
+use crate::events::{Events, EventsSettings};
+use crate::gate::{
+    Admitted, Gate, OriginReader, Passed, Rights, SignedRequest, Stop, covered_fields, preflight,
+    refused,
+};
 use crate::misspelled;
+use crate::mounts::{Mount, Mounts, RequestLine};
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::problem::error;
-use crate::request::Request;
+use crate::request::{Headers, Request};
+use crate::requirement::Requirement;
+use crate::response::Response;
 use crate::streams::StreamAccess;
 
 /// All protocols over the same streams.
 #[derive(Clone, Debug)]
 pub struct Router {
     gate: Arc<Gate>,
+    mounts: Mounts,
     durable_streams: DurableStreams,
     events: Events,
     pools: PoolApi,
@@ -66,6 +73,7 @@ impl Router {
         };
         Router {
             gate: Arc::new(gate),
+            mounts: Mounts::new(&settings),
             durable_streams: DurableStreams::new(
                 streams.clone(),
                 settings.durable_streams,
@@ -120,8 +128,8 @@ impl Router {
                 return (Action::Respond(response), None);
             }
         };
-        let rights = match self.gate.resolve(&request, &path) {
-            Ok(rights) => rights,
+        let passed = match self.gate.resolve(&request, &path) {
+            Ok(passed) => passed,
             Err(Stop::Refused(response)) => return (Action::Respond(response), None),
             Err(Stop::AwaitingKeys(response)) => {
                 return (Action::AwaitKeys(response, request.body), None);
@@ -130,6 +138,34 @@ impl Router {
         if let Err(refused) = misspelled::check_fields(request.headers) {
             return (Action::Respond(refused), None);
         }
+        let covered;
+        let (request, rights) = match passed {
+            Passed::With(rights) => (request, rights),
+            Passed::SignedUrl {
+                caller,
+                conceals,
+                fields,
+            } => {
+                let signed = self.signed_request(&request, path.as_str(), fields);
+                let signed = match signed {
+                    Ok((own, signed)) => {
+                        covered = own;
+                        signed
+                    }
+                    Err(refused) => return (Action::Respond(refused), None),
+                };
+                let request = Request {
+                    headers: Headers(&covered),
+                    ..request
+                };
+                let rights = Rights::Caller {
+                    caller,
+                    conceals,
+                    signed: Some(signed),
+                };
+                (request, rights)
+            }
+        };
         let caller = rights.caller().cloned();
         let admitted = Admitted {
             path: path.as_str(),
@@ -139,6 +175,29 @@ impl Router {
         (self.route(request, &admitted), caller)
     }
 
+    /// The header fields that a request with a signed URL brings to its protocol, and what was signed.
+    #[expect(
+        clippy::type_complexity,
+        reason = "a list of header fields, as everywhere"
+    )]
+    fn signed_request<'a>(
+        &self,
+        request: &Request<'a>,
+        path: &str,
+        fields: SignedFields,
+    ) -> Result<(Vec<(&'a str, &'a [u8])>, SignedRequest), Response> {
+        let known = self.mounts.find(path).known_fields();
+        let covered = covered_fields(request, known, &fields)?;
+        let needs = self.mounts.requirements(RequestLine {
+            method: request.method,
+            path,
+            query: request.query,
+            headers: Headers(&covered),
+        })?;
+        let needs = needs.into_iter().map(Requirement::into_owned).collect();
+        Ok((covered, SignedRequest { fields, needs }))
+    }
+
     fn route(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
         let path = admitted.path;
         if request.caller.operator && !self.admin.serves(path) {
@@ -146,15 +205,11 @@ impl Router {
             let response = refused(&request, error(404, "not_found", why), "not_here");
             return Action::Respond(response);
         }
-        if path == events::PATH {
-            return self.events.request(&request, admitted);
-        }
-        if let Some(name) = self.durable_streams.path(path) {
-            return self.durable_streams.request(request, name, admitted);
-        }
-        match self.pools.path(path) {
-            Some(below) => self.pools.request(request, below, admitted),
-            None => self
+        match self.mounts.find(path) {
+            Mount::Events => self.events.request(&request, admitted),
+            Mount::Stream(name) => self.durable_streams.request(request, name, admitted),
+            Mount::Pools(below) => self.pools.request(request, below, admitted),
+            Mount::Admin => self
                 .admin
                 .request(&request, admitted, self.access(), &self.streams),
         }

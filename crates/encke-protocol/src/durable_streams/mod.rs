@@ -12,19 +12,20 @@ mod fields;
 mod follow;
 mod poll;
 mod read;
+mod requirements;
 mod write;
 
 use std::sync::Arc;
 
-use encke_access::Operation;
 use encke_stream::home;
 
 use crate::action::Action;
 use crate::encoder::{EncoderId, Encoders};
 use crate::gate::Admitted;
-use crate::problem::error;
 use crate::request::Request;
-use crate::streams::{METHODS, StreamAccess, load};
+use crate::streams::{StreamAccess, load};
+
+pub(crate) use self::requirements::{FIELDS, requirements};
 
 /// The protocol over the committed streams.
 #[derive(Clone, Debug)]
@@ -75,11 +76,6 @@ impl DurableStreams {
         }
     }
 
-    /// The path below the root, if the request is for this protocol.
-    pub(crate) fn path<'a>(&self, path: &'a str) -> Option<&'a str> {
-        path.strip_prefix(&*self.settings.root)
-    }
-
     /// What to do for a request for the stream of that name.
     pub(crate) fn request(
         &self,
@@ -90,22 +86,9 @@ impl DurableStreams {
         if let Err(response) = self.streams.check_name(name) {
             return Action::Respond(response);
         }
-        if !["GET", "HEAD", "POST", "PUT", "DELETE"].contains(&request.method) {
-            let refused = error(
-                405,
-                "method_not_allowed",
-                format!("{} is not allowed here, only {METHODS}", request.method),
-            );
-            return Action::Respond(refused.field("Allow", METHODS));
-        }
-        let needed = match request.method {
-            "GET" | "HEAD" => Operation::Read,
-            "POST" if fields::truncates(request.headers) => Operation::Delete,
-            "POST" => Operation::Append,
-            "PUT" => Operation::Create,
-            _ => Operation::Delete,
-        };
-        if let Err(refused) = admitted.require(needed) {
+        // What a fork needs at its source is asked when the fields of the creation are read.
+        let needed = requirements::of_stream(request.method, request.headers, admitted.path);
+        if let Err(refused) = needed.and_then(|needed| admitted.meet(&needed)) {
             return Action::Respond(refused);
         }
         if self.awaits_order(&request, name) {
