@@ -40,7 +40,7 @@ fn resolve(criterion: &mut Criterion) {
     }
     let urls = access(json!({"signing-keys": [{"kid": "u", "secret": SECRET}]}));
     let url = urls
-        .sign_url("u", "GET", "/v1/stream/a?offset=-1", rig::NOW_S + 60)
+        .sign_url("u", "GET", "/v1/stream/a?offset=-1", &[], rig::NOW_S + 60)
         .unwrap();
     criterion.bench_function("signed URL", |bench| {
         bench.iter(|| rig::resolve(&urls, "GET", &url, &[], NOW_MS).unwrap());

@@ -21,6 +21,7 @@ use crate::issuer::Issuer;
 use crate::key_requests::{Asked, KeyRequests};
 use crate::keys::JwksError;
 use crate::revocation::{Revocation, RevocationTarget, Revocations, TooManyRevocations};
+use crate::signed_fields::{SignedField, SignedFields};
 use crate::signed_url::{SignError, SigningKey};
 use crate::token::DecodedToken;
 
@@ -55,8 +56,9 @@ pub struct Resolved {
     pub caller: Arc<Caller>,
     /// It was resolved from a cookie, which browsers send by themselves: writes must check `Origin`.
     pub by_cookie: bool,
-    /// It was resolved from a signed URL, whose parameters `expires`, `kid` and `signature` mean nothing to protocols.
-    pub by_signed_url: bool,
+    /// The fields that the request may have, beside those that change nothing, if it was resolved from a signed URL: that is good for
+    /// the request that was signed, and for nothing else that the caller may do.
+    pub signed_url: Option<SignedFields>,
 }
 
 /// Where the keys of an issuer are fetched.
@@ -189,14 +191,16 @@ impl Access {
     ) -> Result<Resolved, AccessDenied> {
         let presented = request.presented(self.cookie.as_deref())?;
         let by_cookie = matches!(presented, Presented::Cookie(_));
-        let by_signed_url = matches!(presented, Presented::Url(_));
+        let mut signed_url = None;
         let caller = match presented {
             Presented::Nothing => self.without_credentials(request.client_certificate)?,
             Presented::Bearer(token) | Presented::Cookie(token) => self.bearer(token, now_ms)?,
             Presented::Url(query) => {
                 let key = self.signing_keys.iter().find(|key| *key.kid == *query.kid);
                 let key = key.ok_or(AccessDenied::UnknownKey)?;
-                key.resolve(request.method, request.path, &query, now_ms)?
+                let caller = key.resolve(request, &query, now_ms)?;
+                signed_url = Some(query.fields);
+                caller
             }
         };
         if self.revocations.concerns(&caller) {
@@ -205,7 +209,7 @@ impl Access {
         Ok(Resolved {
             caller,
             by_cookie,
-            by_signed_url,
+            signed_url,
         })
     }
 
@@ -411,7 +415,7 @@ impl Access {
         self.revocations.version()
     }
 
-    /// Signs the path and query of a URL.
+    /// Signs the path and query of a URL, and the header fields with which it may be used.
     ///
     /// # Errors
     /// There is no such key, or the URL can't be signed.
@@ -420,11 +424,12 @@ impl Access {
         kid: &str,
         method: &str,
         target: &str,
+        fields: &[SignedField],
         expires_s: u64,
     ) -> Result<String, SignError> {
         let key = self.signing_keys.iter().find(|key| *key.kid == *kid);
         let key = key.ok_or_else(|| SignError::UnknownKey(kid.to_owned()))?;
-        key.sign(method, target, expires_s)
+        key.sign(method, target, fields, expires_s)
     }
 
     /// Counters and sizes, for metrics.

@@ -48,6 +48,12 @@ pub enum AccessDenied {
     /// The signature of a token or a URL is wrong.
     #[error("the signature is wrong")]
     Signature,
+    /// A header field that the URL signs is missing, or is there more than once.
+    #[error("the signed URL is good only with one field {name}, of the value that was signed")]
+    SignedField {
+        /// Its name, in lower case.
+        name: Box<str>,
+    },
     /// The token or URL has expired.
     #[error("the {0} has expired")]
     Expired(&'static str),
@@ -124,6 +130,7 @@ impl AccessDenied {
             AccessDenied::Lifetime => 15,
             AccessDenied::UnknownApiKey => 16,
             AccessDenied::Revoked => 17,
+            AccessDenied::SignedField { .. } => 18,
         }
     }
 }
@@ -144,7 +151,7 @@ impl DenialCounts {
 }
 
 /// By [`AccessDenied::index`].
-const REASONS: [&str; 18] = [
+const REASONS: [&str; 19] = [
     "no_credentials",
     "malformed_credentials",
     "conflicting_credentials",
@@ -163,6 +170,7 @@ const REASONS: [&str; 18] = [
     "lifetime",
     "unknown_api_key",
     "revoked",
+    "signed_field",
 ];
 
 #[cfg(test)]

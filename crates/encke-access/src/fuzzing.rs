@@ -45,7 +45,7 @@ pub fn credentials(data: &[u8]) {
             Ok(resolved) => {
                 let name = resolved.caller.name();
                 assert!(matches!(name, "anonymous" | "PUT"), "{name}");
-                assert!(!resolved.by_cookie && !resolved.by_signed_url);
+                assert!(!resolved.by_cookie && resolved.signed_url.is_none());
                 // Whoever it is, nothing grants this.
                 assert!(!resolved.caller.may(Operation::Admin, path.as_str()));
             }

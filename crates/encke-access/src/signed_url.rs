@@ -2,7 +2,8 @@
 //!
 //! What is signed, with HMAC-SHA256, is three lines: the method, the canonical path, and the parameters except `signature`. Each
 //! parameter is `name=value` with every byte outside of `A-Z a-z 0-9 - . _ ~` percent-encoded in upper case; these texts are sorted
-//! and joined with `&`. The lines are joined with a line feed. A URL for `GET` is also good for `HEAD`.
+//! and joined with `&`. A line `name:value` follows for each header field whose value is signed, in the order of the parameter
+//! `signed-fields` ([`crate::signed_fields`]). The lines are joined with a line feed. A URL for `GET` is also good for `HEAD`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::caller::{Authority, Caller, NEVER};
-use crate::credentials::SignedQuery;
+use crate::credentials::{Credentials, SignedQuery};
 use crate::denied::AccessDenied;
 use crate::digest;
 use crate::path::{CanonicalPath, PathError, percent_decode};
+use crate::signed_fields::{SIGNED_FIELDS_MAX, SignedField, SignedFields, write_values};
 
 /// A key that signs URLs.
 #[derive(Debug)]
@@ -40,6 +42,9 @@ pub enum SignError {
     /// The query has a parameter that signing adds.
     #[error("the query must not have the parameter {0}, which signing adds")]
     Reserved(&'static str),
+    /// The fields to sign can't be listed.
+    #[error("a URL signs at most {SIGNED_FIELDS_MAX} different header fields")]
+    Fields,
 }
 
 impl SigningKey {
@@ -56,6 +61,7 @@ impl SigningKey {
         &self,
         method: &str,
         target: &str,
+        fields: &[SignedField],
         expires_s: u64,
     ) -> Result<String, SignError> {
         let (path, query) = match target.split_once('?') {
@@ -64,37 +70,42 @@ impl SigningKey {
         };
         let canonical = CanonicalPath::parse(path)?;
         let expires = expires_s.to_string();
+        let list = SignedFields::of(fields).map_err(|_| SignError::Fields)?;
+        let list = list.to_string();
         let mut parameters = vec![
-            (Cow::Borrowed("expires"), Cow::Borrowed(&*expires)),
-            (Cow::Borrowed("kid"), Cow::Borrowed(&*self.kid)),
+            (Cow::Borrowed(EXPIRES), Cow::Borrowed(&*expires)),
+            (Cow::Borrowed(KID), Cow::Borrowed(&*self.kid)),
         ];
+        // A URL that signs no fields has the form that it had before there were any.
+        let mut own = format!("expires={expires}&kid={}", encoded(&self.kid));
+        if !list.is_empty() {
+            parameters.push((Cow::Borrowed(FIELDS), Cow::Borrowed(&*list)));
+            own.push_str(&format!("&{FIELDS}={list}"));
+        }
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = percent_decode(name).ok_or(SignError::Query)?;
-            let reserved = ["expires", "kid", "signature"];
-            if let Some(name) = reserved.into_iter().find(|one| *one == name) {
+            if let Some(name) = SIGNING_PARAMETERS.into_iter().find(|one| *one == name) {
                 return Err(SignError::Reserved(name));
             }
             parameters.push((name, percent_decode(value).ok_or(SignError::Query)?));
         }
-        let text = signed_text(method, &canonical, &parameters);
-        let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.key, text.as_bytes()));
+        let mut text = signed_text(method, &canonical, &parameters);
+        write_values(fields, &mut text);
+        let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.key, &text));
         let join = if query.is_empty() { "" } else { "&" };
-        Ok(format!(
-            "{path}?{query}{join}expires={expires}&kid={}&signature={signature}",
-            encoded(&self.kid)
-        ))
+        Ok(format!("{path}?{query}{join}{own}&signature={signature}"))
     }
 
     pub(crate) fn resolve(
         &self,
-        method: &str,
-        path: &CanonicalPath<'_>,
+        request: &Credentials<'_>,
         query: &SignedQuery<'_>,
         now_ms: u64,
     ) -> Result<Arc<Caller>, AccessDenied> {
-        let text = signed_text(method, path, &query.signed);
-        let expected = hmac::sign(&self.key, text.as_bytes());
+        let mut text = signed_text(request.method, request.path, &query.signed);
+        query.fields.write_values(request.headers, &mut text)?;
+        let expected = hmac::sign(&self.key, &text);
         let signature = URL_SAFE_NO_PAD
             .decode(&*query.signature)
             .unwrap_or_default();
@@ -126,14 +137,14 @@ fn signed_text(
     method: &str,
     path: &CanonicalPath<'_>,
     parameters: &[(Cow<'_, str>, Cow<'_, str>)],
-) -> String {
+) -> Vec<u8> {
     let method = if method == "HEAD" { "GET" } else { method };
     let mut texts: Vec<_> = parameters
         .iter()
         .map(|(name, value)| format!("{}={}", encoded(name), encoded(value)))
         .collect();
     texts.sort_unstable();
-    format!("{method}\n{path}\n{}", texts.join("&"))
+    format!("{method}\n{path}\n{}", texts.join("&")).into_bytes()
 }
 
 fn encoded(text: &str) -> String {
@@ -148,3 +159,11 @@ fn encoded(text: &str) -> String {
     }
     encoded
 }
+
+pub(crate) const EXPIRES: &str = "expires";
+pub(crate) const KID: &str = "kid";
+pub(crate) const FIELDS: &str = "signed-fields";
+pub(crate) const SIGNATURE: &str = "signature";
+
+/// The parameters that signing adds to a URL. They mean nothing to protocols.
+pub const SIGNING_PARAMETERS: [&str; 4] = [EXPIRES, KID, FIELDS, SIGNATURE];

@@ -47,7 +47,7 @@ pub use repair::{FleetRepairReport, LogRepair, Repair, StoppedNode};
 pub use report::{BrokerLog, FleetReport, NodeActivity, NodeLog, NodeMark, NodeReport, report};
 pub use settings::{
     BadBrokers, BadFleetName, BadReplicas, BrokerAccess, BrokerUrls, FleetName, FleetSettings,
-    Replicas,
+    Replicas, without_userinfo,
 };
 pub use status::{LogFigures, LogStatus};
 pub use transfer::{CopyLogError, CopyProgress, LogCopier};

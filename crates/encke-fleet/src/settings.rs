@@ -59,7 +59,9 @@ impl FromStr for BrokerUrls {
 
     fn from_str(text: &str) -> Result<Self, BadBrokers> {
         let parse = |one: &str| {
-            let bad = || BadBrokers { text: one.into() };
+            let bad = || BadBrokers {
+                text: without_userinfo(one),
+            };
             let known = ["nats://", "tls://"];
             if !known.iter().any(|scheme| one.starts_with(scheme)) {
                 return Err(bad());
@@ -81,6 +83,20 @@ impl fmt::Display for BrokerUrls {
         }
         Ok(())
     }
+}
+
+/// A text with URLs, without the names and passwords before their hosts: for messages, which are kept in logs.
+pub fn without_userinfo(text: &str) -> String {
+    let hide = |one: &str| {
+        let Some((scheme, rest)) = one.split_once("://") else {
+            return one.to_owned();
+        };
+        match rest.rsplit_once('@') {
+            Some((_, host)) => format!("{scheme}://-@{host}"),
+            None => one.to_owned(),
+        }
+    };
+    text.split(',').map(hide).collect::<Vec<_>>().join(",")
 }
 
 /// The name of a fleet or of a node.
@@ -187,6 +203,15 @@ mod tests {
             let error = bad.parse::<BrokerUrls>().unwrap_err();
             assert!(error.to_string().contains("such as nats://"), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_wrong_address_is_shown_without_its_password() {
+        let bad = "nats://me:secret@10.0.0.1:port".parse::<BrokerUrls>();
+        let error = bad.unwrap_err().to_string();
+        assert!(error.contains("nats://-@10.0.0.1:port"), "{error}");
+        let list = "nats://a:1, x://b:p@ss@c:1,d";
+        assert_eq!(without_userinfo(list), "nats://a:1, x://-@c:1,d");
     }
 
     #[test]

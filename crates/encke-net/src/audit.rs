@@ -9,7 +9,7 @@ use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
 use encke_protocol::AuditNote;
 use prometheus::IntCounter;
 
-use crate::access_log::json_text;
+use crate::access_log::{json_text, without_secrets};
 
 /// A line of the log.
 #[derive(Debug)]
@@ -126,12 +126,14 @@ fn line(entry: &AuditEntry, out: &mut Vec<u8>) {
         path,
     } = &*entry.note;
     json_text(Some(event.as_bytes()), out);
+    let path = without_secrets(path.as_bytes());
+    let path = String::from_utf8_lossy(&path);
     for (key, text, bytes_max) in [
         ("reason", Some(*reason), usize::MAX),
         ("caller", Some(&**caller), TEXT_BYTES_MAX),
         ("client", Some(&*entry.client), usize::MAX),
         ("method", Some(&**method), TEXT_BYTES_MAX),
-        ("path", Some(&**path), PATH_BYTES_MAX),
+        ("path", Some(&*path), PATH_BYTES_MAX),
     ] {
         let _ = write!(out, ",\"{key}\":");
         let text = text.filter(|text| !text.is_empty()).map(str::as_bytes);
@@ -200,6 +202,14 @@ mod tests {
         assert_eq!(read["path"], "/v1/\n\"x\u{2028}");
         assert_eq!(read["caller"], "ann");
         assert_eq!(read["status"], 403);
+    }
+
+    #[test]
+    fn a_path_of_a_wrong_url_is_without_its_secret() {
+        let mut out = Vec::new();
+        line(&entry("/v1/stream/a&signature=c2ln"), &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("/v1/stream/a&signature=-\""), "{text}");
     }
 
     #[test]

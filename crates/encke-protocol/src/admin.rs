@@ -9,6 +9,7 @@ use crate::action::{Action, OnCommit};
 use crate::gate::Admitted;
 use crate::problem::{error, unexpected};
 use crate::request::Request;
+use crate::requirement::Requirement;
 use crate::response::{AuditNote, Response};
 use crate::streams::{StreamAccess, load};
 
@@ -25,6 +26,11 @@ impl std::fmt::Debug for Probes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Probes")
     }
+}
+
+/// What a request for a path of operators needs. `None`: nothing.
+pub(crate) fn requirement(path: &str) -> Option<Requirement<'_>> {
+    matches!(path, METRICS | REVOKE).then(|| Requirement::at(Operation::Admin, path))
 }
 
 /// The endpoints `/healthz`, `/readyz`, `/metrics` and `/v1/admin/`, and an overview at `/`.
@@ -103,7 +109,7 @@ impl Admin {
                 Some(_) if !admitted.may_at(Operation::Admin, path) => plain(503, "not ready\n"),
                 Some(why) => text(503).body(format!("not ready: {why}\n")),
             },
-            "/metrics" => {
+            METRICS => {
                 admitted.require(Operation::Admin)?;
                 Response::new(200)
                     .field("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -208,6 +214,7 @@ fn text(status: u16) -> Response {
 /// The stream of revocations: its name is none that clients can use.
 pub const REVOCATIONS: &str = "\u{1}revocations";
 
+const METRICS: &str = "/metrics";
 const ADMIN: &str = "/v1/admin/";
 const REVOKE: &str = "/v1/admin/revoke";
 

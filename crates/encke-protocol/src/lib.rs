@@ -9,7 +9,8 @@
 //! over the same streams gets the same answer, under the reactor, under HTTP/2, under the fuzzer.
 //!
 //! A request passes the `gate` first: its path in one form, the host and origin that it names, and its caller. Protocols ask one
-//! question, whether the caller may do something at a path.
+//! question, whether the caller may do something at a path. Each protocol declares which rights its requests need (`requirement`) and
+//! which header fields it reads (`known_field`); `mounts` finds the protocol of a path.
 //!
 //! Protocols do not know each other. What they share stands beside them: `streams` finds streams by name, `payload` and `sse`
 //! write records, `problem` writes every error.
@@ -24,12 +25,15 @@ mod encoder;
 pub mod events;
 mod gate;
 mod json;
+mod known_field;
 mod misspelled;
+mod mounts;
 mod payload;
 mod pool;
 pub mod problem;
 mod query;
 mod request;
+mod requirement;
 mod response;
 mod router;
 mod run;
@@ -50,8 +54,10 @@ pub use encoder::{
 };
 pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};
+pub use mounts::requirements;
 pub use pool::PoolApiSettings;
 pub use request::{CallerInfo, Headers, Request};
+pub use requirement::{Paths, Requirement};
 pub use response::{AuditNote, Body, CrossOrigin, CrossOriginFields, Response};
 pub use router::{HeadAdmission, ProtocolSettings, Routed, Router};
 pub use run::Run;

@@ -68,7 +68,7 @@ fn plain(name: &str) -> String {
 }
 
 /// The fields of requests that begin with `Encke-`.
-const FIELDS: &[&str] = &["Encke-Ack", "Encke-Retention", "Encke-Truncate"];
+pub(crate) const FIELDS: &[&str] = &["Encke-Ack", "Encke-Retention", "Encke-Truncate"];
 const PREFIX: &str = "Encke-";
 const CHARS_MAX: usize = 32;
 /// Longer names are not repeated in a message.

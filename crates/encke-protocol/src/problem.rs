@@ -112,6 +112,14 @@ pub fn order_unknown(outcome: &Outcome) -> Response {
     }
 }
 
+/// What a response of [`error`] says.
+pub(crate) fn message(response: &Response) -> String {
+    let body: serde_json::Value =
+        serde_json::from_slice(response.body.as_ref()).unwrap_or_default();
+    let message = body["error"]["message"].as_str();
+    message.unwrap_or_default().to_owned()
+}
+
 fn body(code: &str, message: &str) -> String {
     serde_json::json!({ "error": { "code": code, "message": message } }).to_string()
 }

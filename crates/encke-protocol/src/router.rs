@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{Access, Caller, CanonicalPath, PathError};
+use encke_access::{Access, Caller, CanonicalPath, PathError, SignedFields};
 use encke_stream::Views;
 
 use crate::action::Action;
@@ -10,11 +10,16 @@ use crate::admin::Admin;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
 use crate::events::{self, Events, EventsSettings};
-use crate::gate::{Admitted, Gate, OriginReader, Stop, preflight, refused};
+use crate::gate::{
+    Admitted, Gate, OriginReader, Passed, Rights, SignedRequest, Stop, covered_fields, preflight,
+    refused,
+};
 use crate::misspelled;
+use crate::mounts::{Mount, Mounts, RequestLine};
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::problem::error;
-use crate::request::Request;
+use crate::request::{Headers, Request};
+use crate::requirement::Requirement;
 use crate::response::Response;
 use crate::streams::StreamAccess;
 
@@ -22,6 +27,7 @@ use crate::streams::StreamAccess;
 #[derive(Clone, Debug)]
 pub struct Router {
     gate: Arc<Gate>,
+    mounts: Mounts,
     durable_streams: DurableStreams,
     events: Events,
     pools: PoolApi,
@@ -81,6 +87,7 @@ impl Router {
         };
         Router {
             gate: Arc::new(gate),
+            mounts: Mounts::new(&settings),
             durable_streams: DurableStreams::new(
                 streams.clone(),
                 settings.durable_streams,
@@ -145,16 +152,21 @@ impl Router {
             Ok(path) => path,
             Err(why) => return (Action::Respond(bad_path(&why)), None),
         };
-        let rights = match self.gate.resolve(&request, &path) {
-            Ok(rights) => rights,
+        let passed = match self.gate.resolve(&request, &path) {
+            Ok(passed) => passed,
             Err(Stop::Refused(response)) => return (Action::Respond(response), None),
             Err(Stop::AwaitingKeys(response)) => {
                 return (Action::AwaitKeys(response, request.body), None);
             }
         };
-        if let Err(refused) = misspelled::check_fields(request.headers) {
-            return (Action::Respond(refused), None);
-        }
+        let (covered, rights) = match self.rights(&request, path.as_str(), passed) {
+            Ok(rights) => rights,
+            Err(refused) => return (Action::Respond(refused), None),
+        };
+        let request = Request {
+            headers: covered.as_deref().map_or(request.headers, Headers),
+            ..request
+        };
         let caller = rights.caller().cloned();
         let admitted = Admitted {
             path: path.as_str(),
@@ -169,37 +181,49 @@ impl Router {
             return Err(preflight());
         }
         let path = CanonicalPath::parse(request.path).map_err(|why| bad_path(&why))?;
-        let rights = match self.gate.resolve(request, &path) {
-            Ok(rights) => rights,
+        let passed = match self.gate.resolve(request, &path) {
+            Ok(passed) => passed,
             Err(Stop::Refused(response)) => return Err(response),
             // The keys may be there when the body is. Until then it is the body of a client without credentials.
             Err(Stop::AwaitingKeys(_)) => return Ok(None),
         };
-        misspelled::check_fields(request.headers)?;
+        let (covered, rights) = self.rights(request, path.as_str(), passed)?;
         let caller = rights.caller().cloned();
         let admitted = Admitted {
             path: path.as_str(),
             method: request.method,
             rights,
         };
-        self.authorise(request, &admitted)?;
+        let headers = covered.as_deref().map_or(request.headers, Headers);
+        self.authorise(request, headers, &admitted)?;
         Ok(caller)
     }
 
-    /// Refuses a request whose caller may not make it, by its head alone.
-    fn authorise(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+    /// Refuses a request whose caller may not make it, by its head alone. What it needs elsewhere than at its own path, such as at the
+    /// source of a fork, its protocol asks for.
+    fn authorise(
+        &self,
+        request: &Request<'_>,
+        headers: Headers<'_>,
+        admitted: &Admitted<'_>,
+    ) -> Result<(), Response> {
         let path = admitted.path;
         self.serves(request, path)?;
-        if path == events::PATH {
-            return Events::check_method(request.method);
+        match self.mounts.find(path) {
+            Mount::Stream(name) => self.streams.check_name(name)?,
+            Mount::Events => return events::check_method(request.method),
+            Mount::Admin => self.admin.authorise(request, admitted)?,
+            Mount::Pools(_) => {}
         }
-        if let Some(name) = self.durable_streams.path(path) {
-            return self.durable_streams.authorise(request, name, admitted);
-        }
-        match self.pools.path(path) {
-            Some(below) => self.pools.authorise(request, below, admitted),
-            None => self.admin.authorise(request, admitted),
-        }
+        let needed = self.mounts.requirements(RequestLine {
+            method: request.method,
+            path,
+            query: request.query,
+            headers,
+        })?;
+        needed
+            .first()
+            .map_or(Ok(()), |needed| admitted.meet(needed))
     }
 
     /// Refuses a request at the address for operators that is for clients.
@@ -211,25 +235,69 @@ impl Router {
         Err(refused(request, error(404, "not_found", why), "not_here"))
     }
 
+    /// The rights of a request's caller, and the header fields that a signed URL covers, if it has one.
+    fn rights<'a>(
+        &self,
+        request: &Request<'a>,
+        path: &str,
+        passed: Passed,
+    ) -> Result<(Option<CoveredFields<'a>>, Rights), Response> {
+        misspelled::check_fields(request.headers)?;
+        match passed {
+            Passed::With(rights) => Ok((None, rights)),
+            Passed::SignedUrl {
+                caller,
+                conceals,
+                fields,
+            } => {
+                let (covered, signed) = self.signed_request(request, path, fields)?;
+                let rights = Rights::Caller {
+                    caller,
+                    conceals,
+                    signed: Some(signed),
+                };
+                Ok((Some(covered), rights))
+            }
+        }
+    }
+
+    /// The header fields that a request with a signed URL brings to its protocol, and what was signed.
+    fn signed_request<'a>(
+        &self,
+        request: &Request<'a>,
+        path: &str,
+        fields: SignedFields,
+    ) -> Result<(CoveredFields<'a>, SignedRequest), Response> {
+        let known = self.mounts.find(path).known_fields();
+        let covered = covered_fields(request, known, &fields)?;
+        let needs = self.mounts.requirements(RequestLine {
+            method: request.method,
+            path,
+            query: request.query,
+            headers: Headers(&covered),
+        })?;
+        let needs = needs.into_iter().map(Requirement::into_owned).collect();
+        Ok((covered, SignedRequest { fields, needs }))
+    }
+
     fn route(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
         let path = admitted.path;
         if let Err(refused) = self.serves(&request, path) {
             return Action::Respond(refused);
         }
-        if path == events::PATH {
-            return self.events.request(&request, admitted);
-        }
-        if let Some(name) = self.durable_streams.path(path) {
-            return self.durable_streams.request(request, name, admitted);
-        }
-        match self.pools.path(path) {
-            Some(below) => self.pools.request(request, below, admitted),
-            None => self
+        match self.mounts.find(path) {
+            Mount::Events => self.events.request(&request, admitted),
+            Mount::Stream(name) => self.durable_streams.request(request, name, admitted),
+            Mount::Pools(below) => self.pools.request(request, below, admitted),
+            Mount::Admin => self
                 .admin
                 .request(&request, admitted, self.access(), &self.streams),
         }
     }
 }
+
+/// The header fields of a request that a signed URL covers.
+type CoveredFields<'a> = Vec<(&'a str, &'a [u8])>;
 
 fn bad_path(why: &PathError) -> Response {
     error(400, "bad_path", why.to_string())

@@ -8,8 +8,9 @@ use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use encke_access::{
     Access, AccessDenied, CanonicalPath, Credentials, Mint, NewToken, Operation, PathPattern,
-    api_key, operation_of,
+    SignedField, api_key,
 };
+use encke_protocol::{Headers, ProtocolSettings, requirements};
 
 use crate::config::{AccessTable, duration};
 use crate::failure::{Code, Failed};
@@ -98,8 +99,12 @@ struct ExplainArgs {
     /// The method of the request, such as GET
     method: String,
 
-    /// The path of the request, such as /v1/stream/chat/general
+    /// The path of the request, such as /v1/stream/chat/general, with its query
     path: String,
+
+    /// A header field that the request has and that changes what it needs, such as 'Encke-Truncate: now'. May be repeated
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
+    field: Vec<(String, String)>,
 }
 
 #[derive(Args, Debug)]
@@ -126,6 +131,11 @@ pub(crate) struct SignArgs {
     /// How long the URL is good
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     expires: Duration,
+
+    /// A header field that requests with the URL must have, such as 'Stream-Closed: true', or its name alone for any value. May be
+    /// repeated. Fields that change what a request does are refused unless the URL signs them
+    #[arg(long, value_name = "NAME: VALUE")]
+    field: Vec<SignedField>,
 
     /// The URL, or its path and query
     url: String,
@@ -245,7 +255,7 @@ fn signed(args: &SignArgs) -> anyhow::Result<String> {
     };
     let (base, target) = url.split_at(begin.context("the URL has no path")?);
     let expires_s = (encke_net::now_ms() / 1_000).saturating_add(args.expires.as_secs());
-    let target = access.sign_url(kid, &args.method, target, expires_s)?;
+    let target = access.sign_url(kid, &args.method, target, &args.field, expires_s)?;
     Ok(format!("{base}{target}"))
 }
 
@@ -262,7 +272,10 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failed> {
 fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
     let table = AccessTable::read(&args.config.config)?;
     let access = table.access()?;
-    let raw = args.path.split('?').next().unwrap_or_default();
+    let (raw, query) = match args.path.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (&*args.path, None),
+    };
     let path = match CanonicalPath::parse(raw) {
         Ok(path) => path,
         Err(error) => return Ok((format!("refused: {error}\n"), false)),
@@ -286,14 +299,24 @@ fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
         let left = Duration::from_millis(ends.saturating_sub(encke_net::now_ms()));
         text += &format!("ends in: {left:.0?}, the leeway included\n");
     }
-    let Some(operation) = operation_of(&args.method, path.as_str()) else {
-        text += &format!("allowed: {} {path} needs no grant\n", args.method);
-        return Ok((text, true));
+    let fields = args.field.iter();
+    let fields: Vec<_> = fields
+        .map(|(name, value)| (&**name, value.as_bytes()))
+        .collect();
+    let settings = ProtocolSettings::default();
+    let needed = match requirements(&settings, &args.method, &path, query, Headers(&fields)) {
+        Ok(needed) => needed,
+        Err(why) => return Ok((format!("{text}refused: {why}\n"), false)),
     };
-    let is_allowed = caller.may(operation, path.as_str());
-    let verdict = if is_allowed { "allowed" } else { "refused" };
-    text += &format!("{verdict}: {}\n", caller.explain(operation, path.as_str()));
-    Ok((text, is_allowed))
+    if needed.is_empty() {
+        text += &format!("allowed: {} {path} needs no grant\n", args.method);
+    }
+    for requirement in &needed {
+        let is_met = requirement.is_met_by(&caller);
+        let verdict = if is_met { "allowed" } else { "refused" };
+        text += &format!("{verdict}: {}\n", requirement.explain(&caller));
+    }
+    Ok((text, needed.iter().all(|one| one.is_met_by(&caller))))
 }
 
 /// The token selects the issuer, so that it does no harm to give the set to each.
@@ -352,6 +375,14 @@ fn allowed(text: &str) -> anyhow::Result<(Vec<Operation>, PathPattern)> {
         .context("must be actions and a path pattern, such as read,append=/v1/stream/chat/**")?;
     let operations = operations.split(',').map(str::parse);
     Ok((operations.collect::<Result<_, _>>()?, pattern.parse()?))
+}
+
+/// Reads `Encke-Truncate: now`.
+fn header(text: &str) -> anyhow::Result<(String, String)> {
+    let (name, value) = text
+        .split_once(':')
+        .context("must be a name and a value, such as Encke-Truncate: now")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 fn pair(text: &str) -> anyhow::Result<(String, String)> {

@@ -8,6 +8,7 @@ mod config;
 mod credential_commands;
 mod descriptors;
 mod doctor;
+mod exposure;
 mod failure;
 mod fleet_brokers;
 mod fleet_commands;
@@ -27,6 +28,8 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use crate::failure::{say, with_causes};
 
@@ -61,6 +64,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // All that is made, by this program and by its libraries, holds records, names of streams or addresses of clients: directories
+    // get 0700 and files 0600.
+    umask(Mode::RWXG | Mode::RWXO);
     let cli = Cli::try_parse().unwrap_or_else(|error| with_tuning_key(error).exit());
     let result = match cli.command {
         Command::Serve(args) => serve::serve(&args),

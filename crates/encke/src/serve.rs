@@ -21,7 +21,7 @@ use crate::log_output::{LogOutput, ReopenHandle};
 use crate::node::{Node, Watch};
 use crate::obstacles::{self, Obstacle};
 use crate::terminal::Terminal;
-use crate::{descriptors, log_copies, log_filter};
+use crate::{descriptors, exposure, log_copies, log_filter};
 
 /// The arguments of `encke serve`.
 #[derive(Args, Debug)]
@@ -50,6 +50,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
         return Ok(code.unwrap_or(ExitCode::SUCCESS));
     }
     let filter = start_log(&config).map_err(|error| Code::Usage.with(error))?;
+    for warning in exposure::warnings(&config) {
+        tracing::warn!("{warning}");
+    }
     tracing::info!(
         open_files_max = files,
         connections_max = config.net.connections_max,
@@ -369,6 +372,9 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
     for warning in warnings.and_then(Result::ok).unwrap_or_default() {
         let file = warning.path.display();
         text.push_str(&format!("# warning: {file}: {}\n", warning.why));
+    }
+    for warning in exposure::warnings(config) {
+        text.push_str(&format!("# warning: {warning}\n"));
     }
     for obstacle in obstacles {
         text.push_str(&format!(

@@ -2,7 +2,7 @@
 
 use encke_access::{
     Access, AccessDenied, CallerKind, CanonicalPath, ClientCertificate, Credentials, Operation,
-    RevocationTarget, api_key,
+    RevocationTarget, SIGNED_FIELDS_MAX, api_key,
 };
 use serde_json::json;
 
@@ -27,7 +27,9 @@ fn everything() -> Access {
 }
 
 fn signed(access: &Access, method: &str, target: &str) -> String {
-    access.sign_url("u", method, target, NOW_S + 60).unwrap()
+    access
+        .sign_url("u", method, target, &[], NOW_S + 60)
+        .unwrap()
 }
 
 fn get(access: &Access, target: &str) -> Result<encke_access::Resolved, AccessDenied> {
@@ -40,7 +42,7 @@ fn a_signed_url_is_good_for_what_was_signed() {
     let url = signed(&access, "GET", "/v1/stream/a%20b?offset=-1&live=sse");
     for method in ["GET", "HEAD"] {
         let resolved = resolve(&access, method, &url, &[], NOW_MS).unwrap();
-        assert!(resolved.by_signed_url && !resolved.by_cookie);
+        assert!(resolved.signed_url.is_some() && !resolved.by_cookie);
         assert_eq!(resolved.caller.key_name(), "u");
         assert_eq!(resolved.caller.ends_at_ms(), Some((NOW_S + 60) * 1_000));
         assert!(resolved.caller.may(Operation::Read, "/v1/stream/a b"));
@@ -100,6 +102,12 @@ fn parameters_of_a_signature_come_once_and_whole() {
         format!("{url}&kid=u"),
         format!("{url}&expires=1"),
         format!("{url}&x=%zz"),
+        url.replace("signature=", "%73ignature="),
+        url.replace("kid=", "ki%64="),
+        url.replace("expires=", "%65xpires="),
+        format!("{url}&signed-fields="),
+        format!("{url}&signed%2Dfields=a"),
+        format!("{url}&signed-fields=a&signed-fields=b"),
         "/v1/stream/a?signature=x".to_owned(),
         "/v1/stream/a?%73ignature=x".to_owned(),
         "/v1/stream/a?signature=x&kid=u".to_owned(),
@@ -110,9 +118,14 @@ fn parameters_of_a_signature_come_once_and_whole() {
             "{changed} {denied:?}"
         );
     }
-    for target in ["/a?kid=x", "/a?expires=1", "/a?signature=1"] {
+    for target in [
+        "/a?kid=x",
+        "/a?expires=1",
+        "/a?signature=1",
+        "/a?signed-fields=b",
+    ] {
         assert!(
-            access.sign_url("u", "GET", target, NOW_S).is_err(),
+            access.sign_url("u", "GET", target, &[], NOW_S).is_err(),
             "{target}"
         );
     }
@@ -127,6 +140,7 @@ fn what_is_signed_is_stable() {
                 "u",
                 "GET",
                 "/v1/stream/a%20b?x=%C3%A4&offset=-1",
+                &[],
                 1_800_000_000
             )
             .unwrap(),
@@ -140,6 +154,63 @@ fn what_is_signed_is_stable() {
             }
         )
     );
+}
+
+#[test]
+fn a_signed_url_is_good_with_the_fields_that_it_signs() {
+    let access = everything();
+    let fields = ["Stream-Closed: true", "Last-Event-ID"].map(|field| field.parse().unwrap());
+    let url = access
+        .sign_url("u", "POST", "/v1/stream/a?x=1", &fields, 1_800_000_000)
+        .unwrap();
+    let text = "POST\n/v1/stream/a\nexpires=1800000000&kid=u&signed-fields=stream-closed%2Clast-event-id%2A&x=1\nstream-closed:true";
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, SECRET.as_bytes());
+    let signature = encode(aws_lc_rs::hmac::sign(&key, text.as_bytes()));
+    assert_eq!(
+        url,
+        format!(
+            "/v1/stream/a?x=1&expires=1800000000&kid=u&signed-fields=stream-closed,last-event-id*&signature={signature}"
+        )
+    );
+    let post =
+        |url: &str, headers: &[(&str, &[u8])]| resolve(&access, "POST", url, headers, NOW_MS);
+    let closed = ("stream-closed", &b" true "[..]);
+    let id = ("Last-Event-ID", &b"anything"[..]);
+    for headers in [&[closed][..], &[id, ("x", b"y"), closed]] {
+        let signed = post(&url, headers).unwrap().signed_url.unwrap();
+        assert!(signed.covers("Stream-Closed") && signed.covers("Last-Event-ID"));
+        assert!(!signed.covers("Encke-Truncate"));
+    }
+    let missing = AccessDenied::SignedField {
+        name: "stream-closed".into(),
+    };
+    assert_eq!(post(&url, &[id]).unwrap_err(), missing);
+    assert_eq!(post(&url, &[closed, closed]).unwrap_err(), missing);
+    // What is signed can't be changed, and nothing can be added to the list or taken from it.
+    let other = ("Stream-Closed", &b"false"[..]);
+    assert_eq!(post(&url, &[other]).unwrap_err(), AccessDenied::Signature);
+    for list in [
+        "stream-closed",
+        "stream-closed*,last-event-id*",
+        "last-event-id*,stream-closed",
+        "stream-closed,last-event-id*,encke-truncate*",
+    ] {
+        let changed = url.replace("stream-closed,last-event-id*", list);
+        assert_eq!(
+            post(&changed, &[closed]).unwrap_err(),
+            AccessDenied::Signature,
+            "{list}"
+        );
+    }
+    let without = url.replace("&signed-fields=stream-closed,last-event-id*", "");
+    assert_eq!(
+        post(&without, &[closed]).unwrap_err(),
+        AccessDenied::Signature
+    );
+    let many: Vec<_> = (0..=SIGNED_FIELDS_MAX)
+        .map(|number| format!("f{number}").parse().unwrap())
+        .collect();
+    assert!(access.sign_url("u", "GET", "/a", &many, 1).is_err());
 }
 
 #[test]

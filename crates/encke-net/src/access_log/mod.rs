@@ -10,6 +10,7 @@ mod entry;
 mod format;
 mod ids;
 mod open_requests;
+mod secrets;
 mod writer;
 
 pub(crate) use entry::{AccessEntry, COMPLETE, NO_RESPONSE, RequestText};
@@ -17,4 +18,5 @@ pub use format::AccessLogFormat;
 pub(crate) use format::{hex_escaped, json_text};
 pub(crate) use ids::{RequestIds, TraceId, request_id, trace_id};
 pub(crate) use open_requests::{OpenRequest, OpenRequests};
+pub(crate) use secrets::without_secrets;
 pub(crate) use writer::{AccessLogQueue, AccessLogSender, AccessLogThread, access_log};

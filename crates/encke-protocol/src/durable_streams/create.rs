@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use encke_access::Operation;
 use encke_stream::{
     Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome, Refusal,
     Stream,
@@ -51,8 +50,7 @@ impl DurableStreams {
         let forking = fields::forking(headers, &self.settings.root)?;
         let mut known = vec![known];
         if let Some(forking) = &forking {
-            let source = format!("{}{}", self.settings.root, forking.source);
-            let readable = admitted.require_at(Operation::Read, &source);
+            let readable = admitted.meet(&forking.requirement(&self.settings.root));
             readable.map_err(|refused| match refused.status {
                 404 => self::refused(&Refusal::SourceNotFound).audited(refused.audit),
                 _ => refused,

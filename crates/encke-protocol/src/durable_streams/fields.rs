@@ -1,10 +1,11 @@
 //! Parses the header fields of requests. Every refusal names what is allowed.
 
-use encke_access::CanonicalPath;
+use encke_access::{CanonicalPath, Operation};
 use encke_stream::{AckLevel, Lifetime, Offset, ProducerId, Retention};
 
 use crate::problem::error;
 use crate::request::Headers;
+use crate::requirement::Requirement;
 use crate::response::Response;
 use crate::streams::StartPosition;
 
@@ -16,6 +17,13 @@ pub(super) struct Forking {
     pub(super) at: Option<Offset>,
     /// Units behind the offset; 0 if it is left out.
     pub(super) sub_offset: u32,
+}
+
+impl Forking {
+    /// What a fork needs at its source. `root` is the path above the streams.
+    pub(super) fn requirement(&self, root: &str) -> Requirement<'static> {
+        Requirement::at(Operation::Read, format!("{root}{}", self.source))
+    }
 }
 
 /// Whether `Stream-Closed` is `true`; any other value counts as none (section 4.1).

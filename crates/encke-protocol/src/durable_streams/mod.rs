@@ -12,20 +12,20 @@ mod fields;
 mod follow;
 mod poll;
 mod read;
+mod requirements;
 mod write;
 
 use std::sync::Arc;
 
-use encke_access::Operation;
 use encke_stream::home;
 
 use crate::action::Action;
 use crate::encoder::{EncoderId, Encoders};
 use crate::gate::Admitted;
-use crate::problem::error;
 use crate::request::Request;
-use crate::response::Response;
-use crate::streams::{METHODS, StreamAccess, load};
+use crate::streams::{StreamAccess, load};
+
+pub(crate) use self::requirements::{FIELDS, requirements};
 
 /// The protocol over the committed streams.
 #[derive(Clone, Debug)]
@@ -76,33 +76,6 @@ impl DurableStreams {
         }
     }
 
-    /// The path below the root, if the request is for this protocol.
-    pub(crate) fn path<'a>(&self, path: &'a str) -> Option<&'a str> {
-        path.strip_prefix(&*self.settings.root)
-    }
-
-    /// Refuses a request that its caller may not make, by its head alone.
-    pub(crate) fn authorise(
-        &self,
-        request: &Request<'_>,
-        name: &str,
-        admitted: &Admitted<'_>,
-    ) -> Result<(), Response> {
-        self.streams.check_name(name)?;
-        let needed = match request.method {
-            "GET" | "HEAD" => Operation::Read,
-            "POST" if fields::truncates(request.headers) => Operation::Delete,
-            "POST" => Operation::Append,
-            "PUT" => Operation::Create,
-            "DELETE" => Operation::Delete,
-            method => {
-                let why = format!("{method} is not allowed here, only {METHODS}");
-                return Err(error(405, "method_not_allowed", why).field("Allow", METHODS));
-            }
-        };
-        admitted.require(needed)
-    }
-
     /// What to do for a request for the stream of that name.
     pub(crate) fn request(
         &self,
@@ -110,7 +83,12 @@ impl DurableStreams {
         name: &str,
         admitted: &Admitted<'_>,
     ) -> Action {
-        if let Err(refused) = self.authorise(&request, name, admitted) {
+        if let Err(response) = self.streams.check_name(name) {
+            return Action::Respond(response);
+        }
+        // What a fork needs at its source is asked when the fields of the creation are read.
+        let needed = requirements::of_stream(request.method, request.headers, admitted.path);
+        if let Err(refused) = needed.and_then(|needed| admitted.meet(&needed)) {
             return Action::Respond(refused);
         }
         if self.awaits_order(&request, name) {

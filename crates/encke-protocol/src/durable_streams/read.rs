@@ -44,6 +44,14 @@ impl DurableStreams {
             _ => None,
         };
         if let Some(offset) = resumed_at {
+            let is_behind = match parameters.offset {
+                Some(StartPosition::Start) => true,
+                Some(StartPosition::At(begin)) => offset >= begin,
+                Some(StartPosition::Now) | None => false,
+            };
+            if !is_behind && !admitted.may_go_on_anywhere() {
+                return Err(admitted.goes_on_elsewhere());
+            }
             // The client sends the URL of its first request again; what it has since is newer.
             parameters.offset = Some(StartPosition::At(offset));
         }

@@ -34,6 +34,12 @@ impl Id {
         })
     }
 
+    /// Whether its positions at a place of the request are none before those of another id, in all logs.
+    pub(super) fn is_behind(&self, other: &Id, place: usize) -> bool {
+        let logs = self.after.len().max(other.after.len());
+        (0..logs).all(|log| self.position(place, log) >= other.position(place, log))
+    }
+
     /// The client's position in the stream at that place of the request, which is in that log.
     pub(super) fn position(&self, place: usize, log: usize) -> Offset {
         let bit = 1_u128.checked_shl(place as u32).unwrap_or(0);

@@ -15,14 +15,32 @@ use encke_stream::{Life, Offset, Pattern, Sequence, Stream, log_of};
 use crate::action::{Action, Feed, MergeSource, SourceKind, Subscription};
 use crate::encoder::{AheadStream, Encoders, MergeEncoderId, StreamEnd};
 use crate::gate::Admitted;
+use crate::known_field::KnownField;
 use crate::misspelled;
+use crate::mounts::RequestLine;
 use crate::problem::error;
 use crate::query;
-use crate::request::Request;
+use crate::request::{Headers, Request};
+use crate::requirement::Requirement;
 use crate::response::{Body, Response};
 use crate::sse;
 use crate::streams::{StartPosition, StreamAccess, check_own, load};
 use id::Id;
+
+/// What a request needs: to read all that it names. `root` is the path above the streams.
+pub(crate) fn requirements<'a>(
+    request: RequestLine<'a>,
+    root: &str,
+) -> Result<Vec<Requirement<'a>>, Response> {
+    check_method(request.method)?;
+    let parameters = Parameters::parse(request.query, request.headers)?;
+    let named = parameters.named.iter();
+    Ok(named.map(|named| named.requirement(root)).collect())
+}
+
+/// The header fields of the endpoint. A client goes on behind the last event that it got; with a signed URL positions before the
+/// signed ones are refused.
+pub(crate) const FIELDS: &[KnownField] = &[KnownField::harmless("Last-Event-ID")];
 
 /// The path of the endpoint.
 pub(crate) const PATH: &str = "/v1/events";
@@ -72,18 +90,8 @@ impl Events {
 
     /// What to do for a request for the endpoint.
     pub(crate) fn request(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Action {
-        let checked = Self::check_method(request.method);
-        let action = checked.and_then(|()| self.subscribe(request, admitted));
+        let action = check_method(request.method).and_then(|()| self.subscribe(request, admitted));
         action.unwrap_or_else(Action::Respond)
-    }
-
-    /// Refuses a method that the endpoint does not have.
-    pub(crate) fn check_method(method: &str) -> Result<(), Response> {
-        if matches!(method, "GET" | "HEAD") {
-            return Ok(());
-        }
-        let why = format!("{method} is not allowed here, only GET, HEAD");
-        Err(error(405, "method_not_allowed", why).field("Allow", "GET, HEAD, OPTIONS"))
     }
 
     /// What the caller may read of what it names, with its place in the request. What is hidden from a caller that resumes
@@ -100,14 +108,12 @@ impl Events {
                 if let Some(segments) = pattern.prefix().strip_suffix('/') {
                     self.streams.check_name(segments)?;
                 }
-                let prefix = format!("{}{}", self.root, pattern.prefix());
-                admitted.require_below(Operation::Read, &prefix)?;
+                admitted.meet(&named.requirement(&self.root))?;
                 allowed.push((place, named));
                 continue;
             }
             self.streams.check_name(&named.name)?;
-            let path = format!("{}{}", self.root, named.name);
-            match admitted.require_at(Operation::Read, &path) {
+            match admitted.meet(&named.requirement(&self.root)) {
                 Ok(()) => allowed.push((place, named)),
                 // The same answers as for a stream that does not exist.
                 Err(refused) if refused.status == 404 && parameters.after.is_some() => {
@@ -127,7 +133,10 @@ impl Events {
         request: &Request<'_>,
         admitted: &Admitted<'_>,
     ) -> Result<Action, Response> {
-        let parameters = Parameters::parse(request)?;
+        let parameters = Parameters::parse(request.query, request.headers)?;
+        if !parameters.goes_on_behind_its_url() && !admitted.may_go_on_anywhere() {
+            return Err(admitted.goes_on_elsewhere());
+        }
         check_count(&parameters.named, self.settings, self.streams.views.logs())?;
         let resumed = parameters.after.as_ref();
         let mut over = Vec::new();
@@ -323,6 +332,16 @@ fn missing(name: &str, status: u16) -> Response {
     }
 }
 
+pub(crate) fn check_method(method: &str) -> Result<(), Response> {
+    match method {
+        "GET" | "HEAD" => Ok(()),
+        method => {
+            let why = format!("{method} is not allowed here, only GET, HEAD");
+            Err(error(405, "method_not_allowed", why).field("Allow", "GET, HEAD, OPTIONS"))
+        }
+    }
+}
+
 fn check_count(named: &[Named], settings: EventsSettings, logs: usize) -> Result<(), Response> {
     let max = settings.streams_per_subscriber_max.min(STREAMS_MAX);
     if named.is_empty() {
@@ -376,7 +395,12 @@ const PARAMETERS: &[&str] = &["stream", "after"];
 /// The parameters of a request.
 struct Parameters {
     named: Vec<Named>,
+    /// The position to go on from: the one of the field, or else the one of the URL.
     after: Option<Id>,
+    /// The position in the URL, if the field has another one.
+    replaced: Option<Id>,
+    /// There is a field with a position.
+    has_field: bool,
 }
 
 /// A stream or a pattern that the request names, and the position behind which its records begin.
@@ -387,11 +411,11 @@ struct Named {
 }
 
 impl Parameters {
-    fn parse(request: &Request<'_>) -> Result<Self, Response> {
+    fn parse(query: Option<&str>, headers: Headers<'_>) -> Result<Self, Response> {
         let bad = |why: String| error(400, "bad_parameter", why);
         let mut named = Vec::new();
         let mut after = None;
-        for parameter in query::parameters(request.query) {
+        for parameter in query::parameters(query) {
             let (name, value) = parameter.map_err(|why| bad(format!("the query {why}")))?;
             match &*name {
                 "stream" => named.push(Named::parse(&value)),
@@ -399,23 +423,43 @@ impl Parameters {
                 other => misspelled::check_parameter(other, PARAMETERS)?,
             }
         }
-        let field = request.headers.text("Last-Event-ID");
+        let field = headers.text("Last-Event-ID");
         let field = field.map_err(|_| bad("Last-Event-ID is not text".into()))?;
-        // The id of a client that resumes is newer than the one in its URL.
-        if let Some(id) = field.filter(|id| !id.is_empty()) {
-            after = Some(id.to_owned());
-        }
-        let after = after.map(|id| {
-            id.parse().map_err(|_| {
+        let field = field.filter(|id| !id.is_empty());
+        let parse = |id: &str| {
+            id.parse::<Id>().map_err(|_| {
                 bad(format!(
                     "{id:?} is not the id of an event of this server; without an id, events begin where the URL says"
                 ))
             })
-        });
+        };
+        // The id of a client that resumes is newer than the one in its URL, which need not be good any more.
+        let (after, replaced) = match (field, &after) {
+            (Some(field), after) => {
+                let replaced = after.as_deref().and_then(|id| id.parse().ok());
+                (Some(parse(field)?), replaced)
+            }
+            (None, Some(after)) => (Some(parse(after)?), None),
+            (None, None) => (None, None),
+        };
         Ok(Parameters {
             named,
-            after: after.transpose()?,
+            after,
+            replaced,
+            has_field: field.is_some(),
         })
+    }
+
+    /// Whether the events that the request gets are among those that its URL alone allows, now or later.
+    fn goes_on_behind_its_url(&self) -> bool {
+        let Some(after) = self.after.as_ref().filter(|_| self.has_field) else {
+            return true;
+        };
+        match &self.replaced {
+            Some(replaced) => (0..self.named.len()).all(|place| after.is_behind(replaced, place)),
+            // From a position that is in the URL on, nothing before it is sent. `now` is another position each time.
+            None => !self.named.iter().any(|one| one.from == StartPosition::Now),
+        }
     }
 }
 
@@ -429,6 +473,16 @@ impl Named {
             name: name.to_owned(),
             pattern: name.parse().ok().map(Arc::new),
             from,
+        }
+    }
+
+    /// The right to read all that it names. `root` is the path above the streams.
+    fn requirement(&self, root: &str) -> Requirement<'static> {
+        match &self.pattern {
+            Some(pattern) => {
+                Requirement::below(Operation::Read, format!("{root}{}", pattern.prefix()))
+            }
+            None => Requirement::at(Operation::Read, format!("{root}{}", self.name)),
         }
     }
 

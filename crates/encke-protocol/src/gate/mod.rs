@@ -6,10 +6,11 @@
 mod hosts;
 mod origins;
 mod rights;
+mod signed;
 
 use std::sync::Arc;
 
-use encke_access::{Access, AccessDenied, CanonicalPath, Credentials};
+use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, SignedFields};
 
 use self::origins::RequestOrigin;
 use self::rights::REFUSED;
@@ -19,7 +20,8 @@ use crate::response::{AuditNote, Response};
 
 pub use self::hosts::{HostList, Hosts, NotHosts};
 pub use self::origins::{NotOrigins, OriginReader, Origins};
-pub(crate) use self::rights::{Admitted, Rights};
+pub(crate) use self::rights::{Admitted, Rights, SignedRequest};
+pub(crate) use self::signed::covered_fields;
 
 /// The rules of the gate.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +44,18 @@ pub enum Policy {
     Open,
     /// Each request has a caller, with grants.
     Controlled(Arc<Access>),
+}
+
+/// What the credentials of a request allow.
+pub(crate) enum Passed {
+    /// All that these rights are good for.
+    With(Rights),
+    /// A signed URL: the request that was signed, with these fields, and nothing else that the caller may do.
+    SignedUrl {
+        caller: Arc<Caller>,
+        conceals: bool,
+        fields: SignedFields,
+    },
 }
 
 /// Why a request does not pass.
@@ -98,20 +112,22 @@ impl Gate {
         Ok(())
     }
 
-    /// Determines the rights of a request's caller.
+    /// Determines what a request's credentials allow.
     pub(crate) fn resolve(
         &self,
         request: &Request<'_>,
         path: &CanonicalPath<'_>,
-    ) -> Result<Rights, Stop> {
+    ) -> Result<Passed, Stop> {
         if request.caller.operator {
-            return Ok(Rights::Operator);
+            return Ok(Passed::With(Rights::Operator));
         }
         let access = match &self.access {
             // The clients of a proxy are not programs of this machine.
-            Policy::Local if request.caller.forwarded => return Ok(Rights::EverythingButAdmin),
-            Policy::Local => return Ok(Rights::Everything),
-            Policy::Open => return Ok(Rights::EverythingButAdmin),
+            Policy::Local if request.caller.forwarded => {
+                return Ok(Passed::With(Rights::EverythingButAdmin));
+            }
+            Policy::Local => return Ok(Passed::With(Rights::Everything)),
+            Policy::Open => return Ok(Passed::With(Rights::EverythingButAdmin)),
             Policy::Controlled(access) => access,
         };
         let credentials = Credentials {
@@ -125,7 +141,7 @@ impl Gate {
             Ok(resolved) => resolved,
             // What balances load has no credentials.
             Err(AccessDenied::NoCredentials) if PUBLIC.contains(&path.as_str()) => {
-                return Ok(Rights::Nobody);
+                return Ok(Passed::With(Rights::Nobody));
             }
             Err(denied) => return Err(self.denied(request, &denied)),
         };
@@ -133,9 +149,18 @@ impl Gate {
         if resolved.by_cookie && self.origin(request) == RequestOrigin::Foreign {
             return Err(Stop::Refused(foreign_origin(request)));
         }
-        Ok(Rights::Caller {
-            caller: resolved.caller,
-            conceals: access.conceals(),
+        let (caller, conceals) = (resolved.caller, access.conceals());
+        Ok(match resolved.signed_url {
+            None => Passed::With(Rights::Caller {
+                caller,
+                conceals,
+                signed: None,
+            }),
+            Some(fields) => Passed::SignedUrl {
+                caller,
+                conceals,
+                fields,
+            },
         })
     }
 
@@ -196,7 +221,7 @@ const RETRY_AFTER_S: u32 = 1;
 const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
 
 /// The fields of requests that scripts of other origins may set.
-const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
+pub(crate) const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
     Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
     Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, \
     Encke-Ack, Encke-Retention, Encke-Truncate, X-Request-Id, Traceparent, Tracestate";

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use encke_access::{Caller, CallerKind, Operation};
+use encke_access::{Caller, CallerKind, Operation, SignedFields};
 
 use crate::problem::error;
+use crate::requirement::{Paths, Requirement};
 use crate::response::{AuditNote, Response};
 
 /// The rights of a request's caller.
@@ -23,7 +24,18 @@ pub(crate) enum Rights {
         caller: Arc<Caller>,
         /// What the caller may not read is reported as missing.
         conceals: bool,
+        /// With a signed URL: what was signed.
+        signed: Option<SignedRequest>,
     },
+}
+
+/// The request that a signed URL is good for.
+#[derive(Clone, Debug)]
+pub(crate) struct SignedRequest {
+    /// The fields that it may have, beside those that change nothing.
+    pub(crate) fields: SignedFields,
+    /// What it needs: its caller has these rights and no others, whatever the signing key may grant.
+    pub(crate) needs: Vec<Requirement<'static>>,
 }
 
 /// A request that may reach a protocol: its path as it is authorised, and the rights of its caller.
@@ -43,27 +55,40 @@ impl Admitted<'_> {
 
     /// Refuses the request unless its caller may do this at a path.
     pub(crate) fn require_at(&self, operation: Operation, path: &str) -> Result<(), Response> {
-        match self.rights.may(operation, path) {
-            true => Ok(()),
-            false => Err(self.refusal(operation, path)),
-        }
+        self.meet(&Requirement::at(operation, path))
     }
 
-    /// Refuses the request unless its caller may do this at all paths below a prefix, which ends with a slash.
-    pub(crate) fn require_below(&self, operation: Operation, prefix: &str) -> Result<(), Response> {
-        let may = match &self.rights {
-            Rights::Caller { caller, .. } => caller.may_below(operation, prefix),
-            other => other.may(operation, prefix),
-        };
-        match may {
+    /// Refuses the request unless its caller has this right.
+    pub(crate) fn meet(&self, needed: &Requirement<'_>) -> Result<(), Response> {
+        let mut alternatives = needed.alternatives();
+        match alternatives.any(|operation| self.rights.may(operation, &needed.paths)) {
             true => Ok(()),
-            false => Err(self.refusal(operation, &format!("{prefix}*"))),
+            false => Err(self.refusal(needed)),
         }
     }
 
     /// Whether the caller may do this at a path.
     pub(crate) fn may_at(&self, operation: Operation, path: &str) -> bool {
-        self.rights.may(operation, path)
+        self.rights.may(operation, &Paths::One(path.into()))
+    }
+
+    /// Whether the request may name with a field a position to go on from that its URL does not allow. A URL that was signed for
+    /// records from a position on is not good for those before it.
+    pub(crate) fn may_go_on_anywhere(&self) -> bool {
+        match &self.rights {
+            Rights::Caller {
+                signed: Some(signed),
+                ..
+            } => signed.fields.covers("Last-Event-ID"),
+            _ => true,
+        }
+    }
+
+    /// The refusal of a position to go on from, see [`Self::may_go_on_anywhere`].
+    pub(crate) fn goes_on_elsewhere(&self) -> Response {
+        let why = "the URL does not sign the field Last-Event-ID, and is not good for the position in it: sign a URL that begins at an offset, \
+                   which allows all positions behind it, or the field, with encke sign --field Last-Event-ID";
+        error(403, UNSIGNED_FIELD, why).audited(Some(self.note(REFUSED, UNSIGNED_FIELD)))
     }
 
     /// Whether a cache may give the response to others.
@@ -85,18 +110,21 @@ impl Admitted<'_> {
         })
     }
 
-    fn refusal(&self, operation: Operation, path: &str) -> Response {
+    fn refusal(&self, needed: &Requirement<'_>) -> Response {
+        let Requirement {
+            operation, paths, ..
+        } = needed;
         let (response, reason) = match &self.rights {
             // The same whether there is something or not.
             Rights::Caller { caller, .. } if is_anonymous(caller) => {
-                (unauthenticated(operation, path), "no_credentials")
+                (unauthenticated(*operation, paths), "no_credentials")
             }
-            Rights::Caller { caller, conceals } => {
-                match *conceals && !caller.may(Operation::Read, path) {
-                    true => (missing(), "concealed"),
-                    false => (forbidden(caller.name(), operation, path), "forbidden"),
-                }
-            }
+            Rights::Caller {
+                caller, conceals, ..
+            } => match *conceals && !self.rights.may(Operation::Read, paths) {
+                true => (missing(), "concealed"),
+                false => (forbidden(caller.name(), *operation, paths), "forbidden"),
+            },
             _ => (elsewhere(), "not_here"),
         };
         Response {
@@ -107,13 +135,18 @@ impl Admitted<'_> {
 }
 
 impl Rights {
-    fn may(&self, operation: Operation, path: &str) -> bool {
+    fn may(&self, operation: Operation, paths: &Paths<'_>) -> bool {
         match self {
             Rights::Everything => true,
             Rights::EverythingButAdmin => operation != Operation::Admin,
             Rights::Operator => operation == Operation::Admin,
             Rights::Nobody => false,
-            Rights::Caller { caller, .. } => caller.may(operation, path),
+            Rights::Caller { caller, signed, .. } => {
+                signed
+                    .as_ref()
+                    .is_none_or(|signed| signed.allows(operation, paths))
+                    && paths.allow(caller, operation)
+            }
         }
     }
 
@@ -135,21 +168,32 @@ impl Rights {
     }
 }
 
+impl SignedRequest {
+    fn allows(&self, operation: Operation, paths: &Paths<'_>) -> bool {
+        let is_it = |needed: &Requirement<'_>| {
+            needed.paths == *paths && needed.alternatives().any(|one| one == operation)
+        };
+        self.needs.iter().any(is_it)
+    }
+}
+
 fn is_anonymous(caller: &Caller) -> bool {
     caller.kind() == CallerKind::Anonymous
 }
 
+pub(super) const UNSIGNED_FIELD: &str = "unsigned_field";
+
 /// The word for a refusal in the audit log.
 pub(super) const REFUSED: &str = "refused";
 
-fn unauthenticated(operation: Operation, path: &str) -> Response {
+fn unauthenticated(operation: Operation, path: &Paths<'_>) -> Response {
     let why = format!(
         "without credentials a client may not {operation} {path}; send a token as `Authorization: Bearer TOKEN`"
     );
     error(401, "no_credentials", why).field("WWW-Authenticate", "Bearer")
 }
 
-fn forbidden(name: &str, operation: Operation, path: &str) -> Response {
+fn forbidden(name: &str, operation: Operation, path: &Paths<'_>) -> Response {
     let why = format!("{name:?} may not {operation} {path}");
     error(403, "forbidden", why)
 }

@@ -24,8 +24,31 @@ use std::sync::Arc;
 pub use self::api_settings::PoolApiSettings;
 use crate::action::Action;
 use crate::gate::Admitted;
+use crate::known_field::KnownField;
+use crate::mounts::RequestLine;
 use crate::request::Request;
+use crate::requirement::Requirement;
 use crate::response::Response;
+
+/// What a request for a path below `root` needs.
+pub(crate) fn requirements<'a>(
+    request: RequestLine<'a>,
+    below: &str,
+    root: &str,
+) -> Result<Vec<Requirement<'a>>, Response> {
+    Ok(vec![requests::requirement(
+        root,
+        below,
+        request.method,
+        request.path,
+    )])
+}
+
+/// The header fields of requests to pools: the type of a body, and the form of the response.
+pub(crate) const FIELDS: &[KnownField] = &[
+    KnownField::harmless("Content-Type"),
+    KnownField::harmless("Accept"),
+];
 
 /// The protocol of pools.
 #[derive(Clone, Debug)]
@@ -38,23 +61,6 @@ impl PoolApi {
         PoolApi {
             settings: Arc::new(settings),
         }
-    }
-
-    /// The path below the root, if the request is for this protocol.
-    pub(crate) fn path<'a>(&self, path: &'a str) -> Option<&'a str> {
-        let root = &*self.settings.root;
-        path.strip_prefix(root)
-            .or_else(|| (root.strip_suffix('/') == Some(path)).then_some(""))
-    }
-
-    /// Refuses a request that its caller may not make, by its head alone.
-    pub(crate) fn authorise(
-        &self,
-        request: &Request<'_>,
-        path: &str,
-        admitted: &Admitted<'_>,
-    ) -> Result<(), Response> {
-        requests::authorise(&self.settings, request, path, admitted)
     }
 
     /// What to do for a request for the path below the root.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use encke_access::Operation;
+use encke_access::{Operation, SIGNING_PARAMETERS};
 use encke_jobs::{AttemptAction, AttemptReport, JobId, NewJob, Payload, Registration};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -14,6 +14,7 @@ use crate::misspelled;
 use crate::problem::error;
 use crate::query;
 use crate::request::Request;
+use crate::requirement::Requirement;
 use crate::response::Response;
 
 /// The parameters of a request, each at most once.
@@ -40,21 +41,28 @@ pub(super) fn parse(
     Parser { settings }.request(request, path, admitted)
 }
 
-/// Refuses a request that its caller may not make, by its head alone.
-pub(super) fn authorise(
-    settings: &PoolApiSettings,
-    request: &Request<'_>,
-    path: &str,
-    admitted: &Admitted<'_>,
-) -> Result<(), Response> {
-    let parts: Vec<&str> = path.split('/').collect();
-    if let [""] = parts[..] {
-        only(request.method, &["GET"])?;
-        return admitted.require(Operation::List);
+/// What a request for a path below the root needs: a right at its pool, or at its own path if that names none. A client that posts
+/// jobs may also look at them.
+pub(super) fn requirement<'a>(
+    root: &str,
+    below: &str,
+    method: &str,
+    path: &'a str,
+) -> Requirement<'a> {
+    let parts: Vec<&str> = below.split('/').collect();
+    let (pool, below) = match parts[..] {
+        [""] => return Requirement::at(Operation::List, path),
+        [pool, ref below @ ..] => (format!("{root}{pool}"), below),
+        [] => (root.to_owned(), &[][..]),
+    };
+    match (below, method) {
+        ([], "PUT") => Requirement::at(Operation::Create, pool),
+        ([], "POST") => Requirement::at(Operation::Post, pool),
+        ([], "DELETE") | (["worker", ..], _) => Requirement::at(Operation::Delete, pool),
+        ([], _) => Requirement::at(Operation::Read, pool),
+        (["job", _], _) => Requirement::at(Operation::Read, pool).or(Operation::Post),
+        _ => Requirement::at(Operation::Work, pool),
     }
-    let parser = Parser { settings };
-    let pool = parser.check_name("pool", parts[0])?;
-    parser.authorise(&pool, &parts[1..], request.method, admitted)
 }
 
 /// Checks names and times against the settings.
@@ -74,13 +82,23 @@ impl Parser<'_> {
         let method = request.method;
         if let [""] = parts[..] {
             only(method, &["GET"])?;
-            admitted.require(Operation::List)?;
+            admitted.meet(&requirement(
+                &self.settings.root,
+                path,
+                method,
+                admitted.path,
+            ))?;
             return Ok(once("", PoolRequest::List));
         }
         let pool = self.check_name("pool", parts[0])?;
         let encoded = utf8_percent_encode(&pool, ENCODED);
         let url = format!("{}{}{encoded}", request.base(), self.settings.root);
-        self.authorise(&pool, &parts[1..], method, admitted)?;
+        admitted.meet(&requirement(
+            &self.settings.root,
+            path,
+            method,
+            admitted.path,
+        ))?;
         match parts[1..] {
             [] => match method {
                 "PUT" => {
@@ -142,27 +160,6 @@ impl Parser<'_> {
         }
     }
 
-    /// Asks for the rights that a request needs at its pool. A client that posts jobs may also look at them.
-    fn authorise(
-        &self,
-        pool: &str,
-        below: &[&str],
-        method: &str,
-        admitted: &Admitted<'_>,
-    ) -> Result<(), Response> {
-        let path = format!("{}{pool}", self.settings.root);
-        let needed = match (below, method) {
-            ([], "PUT") => Operation::Create,
-            ([], "POST") => Operation::Post,
-            ([], "DELETE") | (["worker", ..], _) => Operation::Delete,
-            ([], _) => Operation::Read,
-            (["job", _], _) if admitted.may_at(Operation::Post, &path) => return Ok(()),
-            (["job", _], _) => Operation::Read,
-            _ => Operation::Work,
-        };
-        admitted.require_at(needed, &path)
-    }
-
     fn work(
         &self,
         request: &Request<'_>,
@@ -212,7 +209,7 @@ impl Parser<'_> {
                 "by" => query.by_ms = Some(milliseconds("by", &value, SECONDS_MAX)?),
                 "after" => query.after_ms = Some(milliseconds("after", &value, SECONDS_MAX)?),
                 // Of a signed URL, whose signature is checked before.
-                "expires" | "kid" | "signature" => {}
+                name if SIGNING_PARAMETERS.contains(&name) => {}
                 "if" if value == "connected" => query.if_connected = true,
                 "force" if matches!(&*value, "" | "true" | "1") => query.force = true,
                 "if" => {

@@ -4,14 +4,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use encke_access::Access;
 use encke_jobs::{Effect, PoolClient};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
     Action, Admin, Body, CallerInfo, CrossOriginFields, Dispatched, EncodedRun, Feed, Gate,
-    Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, Origins, PoolRequest, PoolResponse,
-    Probes, ProtocolSettings, Request, Response, Router, Run, Subscription, Variant, Wait,
-    WorkerOutput,
+    Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, Origins, Policy, PoolRequest,
+    PoolResponse, Probes, ProtocolSettings, Request, Response, Router, Run, Subscription, Variant,
+    Wait, WorkerOutput,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
@@ -106,6 +107,23 @@ impl Default for Server {
 
 impl Server {
     pub fn new(settings: ProtocolSettings) -> Self {
+        let gate = Gate {
+            origins: Origins::Any,
+            ..Gate::default()
+        };
+        Self::behind(gate, settings)
+    }
+
+    /// A server with access control.
+    pub fn guarded(access: Access) -> Self {
+        let gate = Gate {
+            access: Policy::Controlled(Arc::new(access)),
+            ..Gate::default()
+        };
+        Self::behind(gate, ProtocolSettings::default())
+    }
+
+    fn behind(gate: Gate, settings: ProtocolSettings) -> Self {
         let options = Options {
             segment_bytes: 1 << 20,
             history: false,
@@ -120,10 +138,6 @@ impl Server {
         let probes = Probes {
             unready: Arc::new(|| None),
             metrics: Arc::new(|| b"# none\n".to_vec()),
-        };
-        let gate = Gate {
-            origins: Origins::Any,
-            ..Gate::default()
         };
         Server {
             router: Router::new(

@@ -1,5 +1,6 @@
 //! The table `[access]` of the configuration file.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -9,12 +10,15 @@ use encke_access::{Access, AccessConfig};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use super::document;
 use super::nearest::nearest;
 
 /// The table `[access]`, and the folder in which the files that it names are found.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessTable {
     pub(crate) config: AccessConfig,
+    /// The configuration file.
+    path: PathBuf,
     folder: PathBuf,
 }
 
@@ -31,7 +35,11 @@ impl AccessTable {
         config.signing_keys = signing_keys;
         config.certificates = certificates;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        Ok(AccessTable { config, folder })
+        Ok(AccessTable {
+            config,
+            path: path.to_owned(),
+            folder,
+        })
     }
 
     /// Reads the table of a configuration file, for commands that need nothing else.
@@ -39,10 +47,7 @@ impl AccessTable {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("the configuration {} can't be read", path.display()))?;
         let wrong = || format!("the configuration {} is wrong", path.display());
-        let mut table = text
-            .parse::<Table>()
-            .map_err(|error| anyhow::anyhow!("{}", error.to_string().trim_end().to_owned()))
-            .with_context(wrong)?;
+        let mut table = document::parse(&text).with_context(wrong)?;
         match table.remove(NAME) {
             Some(Value::Table(access)) => AccessTable::parse(access, path).with_context(wrong),
             _ => anyhow::bail!("the configuration {} has no table [access]", path.display()),
@@ -60,6 +65,36 @@ impl AccessTable {
             ))),
             false => Ok(bytes),
         }
+    }
+
+    /// The files that hold secrets, each with the key that names it: the configuration file itself, if secrets are written in it.
+    pub(crate) fn secret_files(&self) -> Vec<(String, PathBuf)> {
+        let AccessConfig {
+            issuers,
+            signing_keys,
+            ..
+        } = &self.config;
+        let mut files = Vec::new();
+        let is_in_it = issuers.iter().any(|one| one.secret.is_some())
+            || signing_keys.iter().any(|one| one.secret.is_some());
+        if is_in_it {
+            files.push((NAME.to_owned(), self.path.clone()));
+        }
+        let mut add = |at: String, path: &Option<PathBuf>| {
+            files.extend(path.iter().map(|path| (at.clone(), self.folder.join(path))));
+        };
+        for (at, one) in issuers.iter().enumerate() {
+            let key = format!("{NAME}.issuers[{at}]");
+            add(format!("{key}.secret-file"), &one.secret_file);
+            add(format!("{key}.private-key-file"), &one.private_key_file);
+        }
+        for (at, one) in signing_keys.iter().enumerate() {
+            add(
+                format!("{NAME}.signing-keys[{at}].secret-file"),
+                &one.secret_file,
+            );
+        }
+        files
     }
 
     /// The policy that the table describes. Reads the files that it names.
@@ -118,10 +153,24 @@ fn parse<T: DeserializeOwned>(value: Value, at: &str) -> anyhow::Result<T> {
             Some(rest) => unknown_key(rest, at),
             None => match message.strip_prefix("missing field ") {
                 Some(name) => anyhow::anyhow!("the key {at} needs {}", name.replace('`', "")),
-                None => anyhow::anyhow!("the key {at} is wrong: {message}"),
+                None => anyhow::anyhow!("the key {at} is wrong: {}", without_value(message)),
             },
         }
     })
+}
+
+/// A message of serde without the value that has the wrong type, which may be a secret: `invalid type: string, expected ...`.
+fn without_value(message: &str) -> Cow<'_, str> {
+    let is_about_value = ["invalid type: ", "invalid value: "]
+        .iter()
+        .any(|start| message.starts_with(start));
+    match message.rsplit_once(", expected ") {
+        Some((value, expected)) if is_about_value => {
+            let kind = value.split(['"', '`']).next().unwrap_or_default();
+            format!("{}, expected {expected}", kind.trim_end()).into()
+        }
+        _ => message.into(),
+    }
 }
 
 /// The message for an unknown key. serde names it and then all that are known, each between backticks.
@@ -204,6 +253,53 @@ mod tests {
         ] {
             let error = format!("{:#}", table(text).unwrap_err());
             assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_not_shown() {
+        for text in [
+            "api-keys = ['hidden, expected \"x\"']",
+            "signing-keys = [{ kid = 'a', secret = ['hidden'] }]",
+            "signing-keys = [{ kid = 'a', secret = 31337 }]",
+            "signing-keys = [{ kid = 'a', secret = 3.1337 }]",
+            "issuers = [{ issuer = 'i', audience = 'a', algorithms = 'hidden', secret = 'hidden' }]",
+            "anonymous = 'hidden'",
+            "leeway = 31337",
+        ] {
+            let error = format!("{:#}", table(text).unwrap_err());
+            assert!(error.contains("expected"), "{text}: {error}");
+            assert!(
+                !error.contains("hidden") && !error.contains("1337"),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn files_with_secrets_are_named() {
+        let files = |text: &str| {
+            let files = table(text).unwrap().secret_files();
+            let shown = |(key, path): (String, PathBuf)| format!("{key} {}", path.display());
+            files.into_iter().map(shown).collect::<Vec<_>>()
+        };
+        assert_eq!(files("leeway = '1s'"), [""; 0]);
+        let text = format!(
+            "{ISSUER}secret-file = 'a'\nprivate-key-file = '/b'\n[[signing-keys]]\nkid = 'k'\nsecret-file = 'c'"
+        );
+        assert_eq!(
+            files(&text),
+            [
+                "access.issuers[0].secret-file /etc/encke/a",
+                "access.issuers[0].private-key-file /b",
+                "access.signing-keys[0].secret-file /etc/encke/c",
+            ]
+        );
+        for text in [
+            format!("{ISSUER}secret = 'x'"),
+            "signing-keys = [{ kid = 'k', secret = 'x' }]".to_owned(),
+        ] {
+            assert_eq!(files(&text), ["access /etc/encke/encke.toml"]);
         }
     }
 

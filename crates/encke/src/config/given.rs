@@ -6,10 +6,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use toml::{Table, Value};
+use toml::Value;
 
 use super::Config;
 use super::access::{self, AccessTable};
+use super::document;
 use super::nearest::nearest;
 use super::settings::{SETTINGS, Setting};
 
@@ -31,11 +32,7 @@ pub(crate) struct Given {
 impl Given {
     /// Takes the values of a configuration file.
     pub(super) fn file(&mut self, path: &Path, text: &str) -> anyhow::Result<()> {
-        let table = text.parse::<Table>();
-        for (name, value) in table.map_err(|error| {
-            // It has several lines, and an empty one at the end.
-            anyhow::anyhow!("{}", error.to_string().trim_end().to_owned())
-        })? {
+        for (name, value) in document::parse(text)? {
             match value {
                 Value::Table(tuning) if name == TUNING => {
                     for (name, value) in tuning {
@@ -161,6 +158,7 @@ impl Given {
             if let Some((text, origin)) = self.values.get(setting.name) {
                 (setting.set)(&mut config, text).with_context(|| {
                     let label = setting.label();
+                    let text = encke_fleet::without_userinfo(text);
                     match origin {
                         Origin::Flag(name) if *name == label => {
                             format!("{label} has a wrong value {text:?}")

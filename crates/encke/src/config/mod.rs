@@ -1,6 +1,7 @@
 //! The configuration of `encke serve`: flags, `ENCKE_` variables and a TOML file, and for finer settings the table `[tuning]`.
 
 mod access;
+mod document;
 mod effective;
 mod gate;
 mod given;

@@ -88,6 +88,61 @@ fn a_token_is_made_and_explained() {
 }
 
 #[test]
+fn an_explanation_names_what_the_server_asks_for() {
+    let Folder(_folder, config) = &folder(CONFIG);
+    let token = |allow: &str| mint(&["--config", config, "--allow", allow]).unwrap();
+    let appends = &token("read,append=/v1/stream/a");
+    let works = &token("work=/v1/pool/p");
+    let creates = &token("create=/v1/stream/**");
+    let truncate = ["--field", "Encke-Truncate: now"];
+    let fork = ["--field", "stream-forked-from: a"];
+    for (token, request, fields, expected) in [
+        (appends, "POST /v1/stream/a", &[][..], None),
+        // Its fields make the request another one.
+        (
+            appends,
+            "POST /v1/stream/a",
+            &truncate,
+            Some("no grant of the caller allows delete on /v1/stream/a"),
+        ),
+        (creates, "PUT /v1/stream/b", &[], None),
+        (
+            creates,
+            "PUT /v1/stream/b",
+            &fork,
+            Some("no grant of the caller allows read on /v1/stream/a"),
+        ),
+        // The streams are in the query, and the rights of a pool are those at its own path.
+        (appends, "GET /v1/events?stream=a", &[], None),
+        (
+            appends,
+            "GET /v1/events?stream=a&stream=b",
+            &[],
+            Some("no grant of the caller allows read on /v1/stream/b"),
+        ),
+        (
+            appends,
+            "GET /v1/events?stream=a/*",
+            &[],
+            Some("allows read on everything that /v1/stream/a/* stands for"),
+        ),
+        (works, "GET /v1/pool/p/work?worker=w", &[], None),
+        (
+            works,
+            "PATCH /v1/stream/a",
+            &[],
+            Some("refused: PATCH is not allowed here"),
+        ),
+    ] {
+        let (method, path) = request.split_once(' ').unwrap();
+        let (text, is_allowed) = explained(config, &[&[token, method, path], fields].concat());
+        assert_eq!(is_allowed, expected.is_none(), "{request}: {text}");
+        let expected = expected.unwrap_or("allowed: ");
+        assert!(text.contains(expected), "{request}: {text}");
+    }
+}
+
+#[test]
 fn mistakes_are_named() {
     let Folder(_folder, config) = &folder(CONFIG);
     for (words, message) in [
@@ -104,6 +159,7 @@ fn mistakes_are_named() {
         ["token", "--allow", "read=a"],
         ["token", "--claim", "x"],
         ["token", "--expires", "1"],
+        ["sign", "--field", "a b: c"],
     ] {
         assert!(line(&words).is_err(), "{words:?}");
     }
@@ -137,6 +193,15 @@ fn a_url_is_signed_behind_its_host() {
     assert_eq!(resolved.caller.name(), "urls");
     request.method = "POST";
     assert!(access.resolve(&request, encke_net::now_ms()).is_err());
+    let closed = "Stream-Closed: true";
+    let field = [
+        "sign", "--config", config, "--field", closed, "--field", "X",
+    ];
+    let Line::Sign(args) = line(&[&field[..], &["/v1/stream/a"]].concat()).unwrap() else {
+        unreachable!()
+    };
+    let url = signed(&args).unwrap();
+    assert!(url.contains("&signed-fields=stream-closed,x*&"), "{url}");
     assert!(sign("https://push.example").is_err());
     assert!(sign("/v1/stream/a?signature=x").is_err());
 }

@@ -1,5 +1,6 @@
 //! Certificates and keys: read from files, chosen by the name that a client asks for, and read again when the files change.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -83,7 +84,7 @@ pub enum TlsError {
     Config(String),
 }
 
-/// Something about a certificate that does not keep the server from using it.
+/// Something about a certificate or its key that does not keep the server from using it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CertificateWarning {
     /// The file.
@@ -174,6 +175,7 @@ fn load(
     for (certificate, key) in certificates.iter().zip(keys) {
         let pair = pair(certificate, key, &provider)?;
         warnings.extend(expiry(certificate, &pair));
+        warnings.extend(exposure(key));
         pairs.push(Arc::new(pair));
     }
     let authorities = match &settings.client_ca {
@@ -307,6 +309,21 @@ fn expiry(path: &Path, pair: &CertifiedKey) -> Option<CertificateWarning> {
         why,
     })
 }
+
+/// The warning about a private key that all users of the machine can read or change.
+fn exposure(key: &Path) -> Option<CertificateWarning> {
+    let mode = std::fs::metadata(key).ok()?.mode();
+    (mode & OTHERS != 0).then(|| CertificateWarning {
+        path: key.to_owned(),
+        why: format!(
+            "all users of this machine can read or change the private key: chmod o= {}",
+            key.display()
+        ),
+    })
+}
+
+/// The rights to a file of others than its owner and its group.
+const OTHERS: u32 = 0o007;
 
 /// Chooses the first certificate for the name that a client asks for; the first of all for others.
 #[derive(Debug)]

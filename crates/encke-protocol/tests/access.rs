@@ -1,0 +1,404 @@
+//! What credentials allow at the protocols: signed URLs, and the rights that requests need.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+#![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
+#![allow(dead_code)] // The server is made for other tests too.
+
+mod server;
+
+use encke_access::{Access, CanonicalPath, Credentials, Operation, api_key};
+use encke_protocol::{Headers, ProtocolSettings, requirements};
+use serde_json::json;
+use server::{NOW_MS, Reply, Said, Server};
+
+const TEXT: (&str, &str) = ("Content-Type", "text/plain");
+
+/// A server whose key `u` signs URLs for everything, and `public` for what is below `public/`; and a caller that may do everything.
+fn signing() -> (Server, Access) {
+    let (_, sha256) = api_key([7; 32]);
+    let config = || {
+        let secret = "a secret of at least thirty-two bytes";
+        let all = Operation::ALL.map(Operation::name);
+        let public = json!([{"actions": all, "paths": ["/v1/stream/public/**"]}]);
+        let config = json!({
+            "api-keys": [{"name": "all", "sha256": sha256, "grants": [{"actions": all, "paths": ["/**"]}]}],
+            "signing-keys": [
+                {"kid": "u", "secret": secret},
+                {"kid": "public", "secret": secret, "grants": public},
+            ],
+        });
+        let config = serde_json::from_value(config).unwrap();
+        Access::from_config(&config, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
+    };
+    (Server::guarded(config()), config())
+}
+
+/// A request by the caller that may do everything.
+fn send(server: &mut Server, line: &str, headers: &[(&str, &str)], body: &[u8]) -> Said {
+    let bearer = format!("Bearer {}", api_key([7; 32]).0);
+    let headers = [&[("Authorization", &*bearer)], headers].concat();
+    server.send(line, &headers, body)
+}
+
+/// The line of a request with a signed URL.
+fn signed_by(access: &Access, kid: &str, line: &str, fields: &[&str]) -> String {
+    let (method, target) = line.split_once(' ').unwrap();
+    let fields: Vec<_> = fields.iter().map(|field| field.parse().unwrap()).collect();
+    let url = access.sign_url(kid, method, target, &fields, NOW_MS / 1_000 + 60);
+    format!("{method} {}", url.unwrap())
+}
+
+fn signed(access: &Access, line: &str, fields: &[&str]) -> String {
+    signed_by(access, "u", line, fields)
+}
+
+fn answer(reply: Reply) -> (u16, String) {
+    match reply {
+        Reply::Said(said) if said.status >= 400 => (said.status, said.code()),
+        Reply::Said(said) | Reply::Subscribed(said, _) | Reply::SubscribedAll(said, _) => {
+            (said.status, String::new())
+        }
+        Reply::Polls(_) | Reply::Asks(_) => (200, String::new()),
+    }
+}
+
+fn refused() -> (u16, String) {
+    (403, "unsigned_field".to_owned())
+}
+
+#[test]
+fn fields_that_change_the_operation_of_a_signed_url_are_refused_unless_they_are_signed() {
+    for (line, field, value) in [
+        ("PUT", "Stream-Forked-From", "/v1/stream/secret"),
+        ("PUT", "Stream-Fork-Offset", "-1"),
+        ("PUT", "Stream-Fork-Sub-Offset", "1"),
+        ("PUT", "Stream-TTL", "1"),
+        ("PUT", "Stream-Expires-At", "2030-01-01T00:00:00Z"),
+        ("PUT", "Encke-Retention", "records=1"),
+        ("PUT", "Encke-Ack", "accepted"),
+        ("PUT", "Stream-Closed", "true"),
+        ("POST", "Encke-Truncate", "now"),
+        ("POST", "Stream-Closed", "true"),
+        ("POST", "Stream-Closed", "false"),
+        ("POST", "Stream-Seq", "z"),
+        ("POST", "Producer-Id", "p"),
+        ("POST", "Producer-Epoch", "9007199254740991"),
+        ("POST", "Producer-Seq", "0"),
+    ] {
+        let (mut server, access) = signing();
+        for path in ["secret", "there"] {
+            let line = format!("PUT /v1/stream/{path}");
+            assert_eq!(send(&mut server, &line, &[TEXT], b"abc").status, 201);
+        }
+        let path = match line {
+            "PUT" => "/v1/stream/new",
+            _ => "/v1/stream/there",
+        };
+        let line = format!("{line} {path}");
+        let plain = signed(&access, &line, &[]);
+        for name in [field.to_owned(), field.to_lowercase(), field.to_uppercase()] {
+            let reply = server.reply(&plain, &[TEXT, (&name, value)], b"");
+            assert_eq!(answer(reply), refused(), "{line} {name}: {value}");
+        }
+        let state = send(&mut server, "HEAD /v1/stream/there", &[], b"");
+        assert_eq!(state.field("Stream-Closed"), None);
+        assert_eq!(state.field("Encke-Floor"), None);
+        assert_eq!(
+            send(&mut server, "HEAD /v1/stream/new", &[], b"").status,
+            404
+        );
+        // Signed, its value is allowed and no other.
+        let bound = signed(&access, &line, &[&format!("{field}: {value}")]);
+        let reply = server.reply(&bound, &[TEXT, (field, "other")], b"");
+        assert_eq!(answer(reply), (401, "signature".to_owned()));
+        let reply = server.reply(&bound, &[TEXT], b"");
+        assert_eq!(answer(reply), (401, "signed_field".to_owned()));
+        let reply = server.reply(&bound, &[TEXT, (field, value)], b"");
+        assert_ne!(answer(reply), refused(), "{line} {field}: {value}");
+        // Or any value, if the key's owner says so.
+        let free = signed(&access, &line, &[field]);
+        let reply = server.reply(&free, &[TEXT, (field, value)], b"");
+        assert_ne!(answer(reply), refused(), "{line} {field}: {value}");
+    }
+}
+
+#[test]
+fn signed_fields_do_what_was_signed() {
+    let (mut server, access) = signing();
+    send(&mut server, "PUT /v1/stream/a", &[TEXT], b"abc");
+    let source = ("Stream-Forked-From", "/v1/stream/a");
+    let fork = signed(
+        &access,
+        "PUT /v1/stream/b",
+        &["Stream-Forked-From: /v1/stream/a"],
+    );
+    assert_eq!(server.send(&fork, &[source], b"").status, 201);
+    let truncate = signed(&access, "POST /v1/stream/b", &["Encke-Truncate: now"]);
+    let now = ("Encke-Truncate", "now");
+    assert_eq!(server.send(&truncate, &[now], b"").status, 204);
+    let read = signed(&access, "GET /v1/stream/b", &[]);
+    assert_eq!(server.send(&read, &[], b"").text(), "");
+    let close = signed(&access, "POST /v1/stream/b", &["Stream-Closed: true"]);
+    let closed = ("Stream-Closed", "true");
+    let said = server.send(&close, &[closed], b"");
+    assert_eq!(said.field("Stream-Closed"), Some("true"));
+    let writer = ["Producer-Id: p", "Producer-Epoch", "Producer-Seq"];
+    let append = signed(&access, "POST /v1/stream/a", &writer);
+    for seq in ["0", "1"] {
+        let fields = [
+            TEXT,
+            ("Producer-Id", "p"),
+            ("Producer-Epoch", "0"),
+            ("Producer-Seq", seq),
+        ];
+        assert_eq!(server.send(&append, &fields, b"x").status, 200);
+    }
+    // The signing key may not read the source, so that its signature allows nothing there.
+    let line = "PUT /v1/stream/public/c";
+    let fork = signed_by(
+        &access,
+        "public",
+        line,
+        &["Stream-Forked-From: /v1/stream/a"],
+    );
+    let reply = server.reply(&fork, &[source], b"");
+    assert_eq!(answer(reply), (404, "source_not_found".to_owned()));
+}
+
+#[test]
+fn urls_that_sign_no_fields_stay_good_for_plain_requests() {
+    let (mut server, access) = signing();
+    for (line, fields, body, status) in [
+        ("PUT /v1/stream/a", &[TEXT][..], &b"abc"[..], 201),
+        (
+            "POST /v1/stream/a",
+            &[TEXT, ("Encke-Ack", "written")],
+            b"d",
+            204,
+        ),
+        (
+            "GET /v1/stream/a",
+            &[
+                ("Host", "localhost"),
+                ("If-None-Match", "\"x\""),
+                ("Accept-Encoding", "gzip"),
+                ("User-Agent", "x"),
+                ("X-Unknown", "x"),
+            ],
+            b"",
+            200,
+        ),
+        (
+            "GET /v1/stream/a?offset=-1&live=sse",
+            &[("Accept", "text/event-stream")],
+            b"",
+            200,
+        ),
+        ("GET /v1/events?stream=a@-1", &[], b"", 200),
+        ("PUT /v1/pool/p", &[], br#"{"type":"claim"}"#, 201),
+        ("POST /v1/pool/p", &[TEXT], b"job", 202),
+        ("GET /v1/pool/p", &[], b"", 200),
+        (
+            "GET /v1/pool/p/work?worker=w&wait=1",
+            &[("Accept", "application/json")],
+            b"",
+            200,
+        ),
+        ("DELETE /v1/stream/a", &[], b"", 204),
+    ] {
+        let reply = server.reply(&signed(&access, line, &[]), fields, body);
+        let (got, code) = answer(reply);
+        assert_eq!((got, &*code), (status, ""), "{line}");
+    }
+    // `admin` is nothing that a signing key allows by itself.
+    let reply = server.reply(&signed(&access, "GET /metrics", &[]), &[], b"");
+    assert_eq!(answer(reply), (404, "not_found".to_owned()));
+}
+
+#[test]
+fn a_subscriber_with_a_signed_url_goes_on_behind_its_beginning_only() {
+    let (mut server, access) = signing();
+    let first = send(&mut server, "PUT /v1/stream/a", &[TEXT], b"1").token();
+    let begin = send(&mut server, "POST /v1/stream/a", &[TEXT], b"2").token();
+    let last = send(&mut server, "POST /v1/stream/a", &[TEXT], b"3").token();
+    let sequence = |offset: &str| offset.split('_').next().unwrap().to_owned();
+    let (first_id, begin_id, last_id) = (sequence(&first), sequence(&begin), sequence(&last));
+    let ahead = format!("{first_id};{last}:1");
+    let ok = (200, String::new());
+    for (target, id, expected) in [
+        (
+            format!("stream/a?offset={begin}&live=sse"),
+            &first,
+            refused(),
+        ),
+        (
+            format!("stream/a?offset={begin}&live=sse"),
+            &begin,
+            ok.clone(),
+        ),
+        (
+            format!("stream/a?offset={begin}&live=sse"),
+            &last,
+            ok.clone(),
+        ),
+        ("stream/a?offset=-1&live=sse".into(), &first, ok.clone()),
+        // `now` is another position each time.
+        ("stream/a?offset=now&live=sse".into(), &last, refused()),
+        // Without events there is nothing to go on from.
+        ("stream/a?offset=now".into(), &first, ok.clone()),
+        ("events?stream=a".into(), &first_id, refused()),
+        ("events?stream=a".into(), &last_id, refused()),
+        ("events?stream=*".into(), &first_id, refused()),
+        ("events?stream=*@-1".into(), &first_id, ok.clone()),
+        ("events?stream=a@-1&stream=b".into(), &first_id, refused()),
+        (format!("events?stream=a@{begin}"), &first_id, ok.clone()),
+        (
+            format!("events?stream=a&after={begin_id}"),
+            &first_id,
+            refused(),
+        ),
+        (
+            format!("events?stream=a&after={begin_id}"),
+            &begin_id,
+            ok.clone(),
+        ),
+        (
+            format!("events?stream=a&after={begin_id}"),
+            &last_id,
+            ok.clone(),
+        ),
+        (
+            format!("events?stream=a&after={begin_id}"),
+            &ahead,
+            ok.clone(),
+        ),
+        (
+            format!("events?stream=a&stream=b@-1&after={begin_id}"),
+            &ahead,
+            refused(),
+        ),
+    ] {
+        let line = format!("GET /v1/{target}");
+        let id = [("Last-Event-ID", &**id)];
+        let reply = server.reply(&signed(&access, &line, &[]), &id, b"");
+        assert_eq!(answer(reply), expected, "{line} {id:?}");
+        let reply = server.reply(&signed(&access, &line, &["Last-Event-ID"]), &id, b"");
+        assert_eq!(answer(reply), ok, "{line} {id:?}");
+    }
+    // A position in the URL is where the events begin, whatever the field says.
+    let line = signed(&access, &format!("GET /v1/events?stream=a@{begin}"), &[]);
+    let reply = server.reply(&line, &[("Last-Event-ID", &first_id)], b"");
+    let Reply::SubscribedAll(_, subscription) = reply else {
+        panic!("a subscription was due");
+    };
+    let encke_protocol::Feed::Merged { sources, .. } = subscription.feed else {
+        panic!("a merged feed was due");
+    };
+    assert_eq!(sources[0].from.to_string(), begin);
+}
+
+/// The caller of each set of operations, everywhere.
+fn callers() -> (Server, Access, Vec<String>) {
+    let sets: Vec<Vec<Operation>> = (1..1_u32 << Operation::ALL.len())
+        .map(|bits| {
+            let all = Operation::ALL.into_iter().enumerate();
+            all.filter(|(at, _)| bits >> at & 1 == 1)
+                .map(|(_, operation)| operation)
+                .collect()
+        })
+        .collect();
+    let keys: Vec<_> = (0..sets.len()).map(|at| api_key([at as u8; 32])).collect();
+    let entries: Vec<_> = sets
+        .iter()
+        .zip(&keys)
+        .map(|(set, (_, sha256))| {
+            let actions: Vec<_> = set.iter().map(|operation| operation.name()).collect();
+            let grants = json!([{"actions": actions, "paths": ["/**"]}]);
+            json!({"name": actions.join("-"), "sha256": sha256, "grants": grants})
+        })
+        .collect();
+    let config = json!({"conceal": false, "api-keys": entries});
+    let access = || {
+        let config = serde_json::from_value(config.clone()).unwrap();
+        Access::from_config(&config, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
+    };
+    let keys = keys.into_iter().map(|(key, _)| key).collect();
+    (Server::guarded(access()), access(), keys)
+}
+
+/// `encke token explain` says what the protocols do.
+#[test]
+fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
+    let (mut server, access, keys) = callers();
+    let truncate = [("Encke-Truncate", "now")];
+    let fork = [("Stream-Forked-From", "/v1/stream/a")];
+    for (line, headers) in [
+        ("GET /v1/stream/a", &[][..]),
+        ("HEAD /v1/stream/a", &[]),
+        ("PUT /v1/stream/a", &[]),
+        ("PUT /v1/stream/f", &fork),
+        ("POST /v1/stream/a", &[("Stream-Closed", "true")]),
+        ("POST /v1/stream/a", &truncate),
+        ("PUT /v1/stream/a", &truncate),
+        ("GET /v1/stream/a", &fork),
+        ("DELETE /v1/stream/none", &[]),
+        ("GET /v1/events?stream=a&stream=b/*", &[]),
+        ("HEAD /v1/events?stream=*", &[]),
+        ("GET /v1/pool", &[]),
+        ("PUT /v1/pool/p", &[]),
+        ("GET /v1/pool/p", &[]),
+        ("POST /v1/pool/p", &[]),
+        ("DELETE /v1/pool/none", &[]),
+        ("GET /v1/pool/p/work?worker=w&wait=1", &[]),
+        ("GET /v1/pool/p/job/1", &[]),
+        ("POST /v1/pool/p/job/1/ack?attempt=1", &[]),
+        ("POST /v1/pool/p/job/1/refuse?attempt=1", &[]),
+        ("POST /v1/pool/p/job/1/extend?attempt=1", &[]),
+        ("DELETE /v1/pool/p/worker/w", &[]),
+        ("GET /metrics", &[]),
+        ("POST /v1/admin/revoke", &[]),
+        ("GET /v1/admin/other", &[]),
+        ("GET /healthz", &[]),
+        ("GET /readyz", &[]),
+        ("GET /", &[]),
+    ] {
+        let (method, target) = line.split_once(' ').unwrap();
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        let path = CanonicalPath::parse(path).unwrap();
+        for key in &keys {
+            let bearer = format!("Bearer {key}");
+            let own = [("Authorization", &*bearer)];
+            let all = [&own[..], headers].concat();
+            let fields: Vec<_> = all
+                .iter()
+                .map(|(name, value)| (*name, value.as_bytes()))
+                .collect();
+            let credentials = Credentials {
+                method,
+                path: &path,
+                query,
+                headers: &fields,
+                client_certificate: None,
+            };
+            let caller = access.resolve(&credentials, NOW_MS).unwrap().caller;
+            let settings = ProtocolSettings::default();
+            let needed = requirements(&settings, method, &path, query, Headers(&fields)).unwrap();
+            let is_met = needed.iter().all(|one| one.is_met_by(&caller));
+            let (_, code) = answer(server.reply(line, &all, b""));
+            let name = caller.name();
+            assert_eq!(code == "forbidden", !is_met, "{line} {headers:?} {name}");
+            let why: Vec<_> = needed.iter().map(|one| one.explain(&caller)).collect();
+            let refused = why.iter().any(|why| why.starts_with("no "));
+            assert_eq!(refused, !is_met, "{line}: {why:?}");
+        }
+    }
+    let settings = ProtocolSettings::default();
+    for (method, path) in [("PATCH", "/v1/stream/a"), ("POST", "/v1/events")] {
+        let path = CanonicalPath::parse(path).unwrap();
+        let wrong = requirements(&settings, method, &path, None, Headers(&[])).unwrap_err();
+        assert!(wrong.contains("is not allowed here"), "{wrong}");
+    }
+}
