@@ -145,6 +145,12 @@ impl Admin {
             let why = "with retention-age or retention-size the log would forget a revocation: limit what single streams keep instead";
             return Err(error(409, "retention", why));
         }
+        // A page of any site can send text and forms without asking.
+        let content_type = request.headers.text("Content-Type").ok().flatten();
+        if !content_type.is_some_and(is_json) {
+            let why = "the Content-Type of this request is application/json";
+            return Err(error(415, "content_type", why));
+        }
         let target: RevocationTarget = serde_json::from_slice(&request.body).map_err(|why| {
             let why = format!(
                 "the body is JSON with one member: jti, sub or key, such as {{\"jti\":\"0b6c\"}}: {why}"
@@ -189,6 +195,11 @@ impl OnCommit for Revoked {
         };
         response.audited(Some(self.note))
     }
+}
+
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("application/json")
 }
 
 fn only(method: &str, methods: &[&str]) -> Result<(), Response> {

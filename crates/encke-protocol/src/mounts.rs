@@ -71,6 +71,15 @@ impl Mounts {
         pools.map_or(Mount::Admin, Mount::Pools)
     }
 
+    /// Whether a request may change something: by its method, or because it takes a job.
+    pub(crate) fn changes(&self, method: &str, path: &str) -> bool {
+        match self.find(path) {
+            _ if !matches!(method, "GET" | "HEAD") => true,
+            Mount::Pools(below) => pool::takes_jobs(below),
+            Mount::Stream(_) | Mount::Events | Mount::Admin => false,
+        }
+    }
+
     /// All rights that a request needs. None: anybody may send it, or there is nothing at its path.
     pub(crate) fn requirements<'a>(
         &self,

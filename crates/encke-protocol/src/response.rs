@@ -39,6 +39,8 @@ pub enum CrossOrigin {
 pub struct CrossOriginFields<'a> {
     /// The origin that the response names.
     pub reader: &'a OriginReader,
+    /// All origins are allowed.
+    pub any: bool,
     /// Some origins are allowed and others are not, so that responses to different requests differ.
     pub vary: bool,
 }
@@ -52,7 +54,7 @@ impl CrossOrigin {
         let cacheable = self == CrossOrigin::Cacheable;
         match fields.reader {
             // Not every cache heeds `Vary: Origin`.
-            OriginReader::Unnamed if cacheable && !fields.vary => out.extend_from_slice(ANY_ORIGIN),
+            OriginReader::Unnamed if cacheable && fields.any => out.extend_from_slice(ANY_ORIGIN),
             OriginReader::Unnamed => {
                 if fields.vary && cacheable {
                     out.extend_from_slice(VARY);
@@ -112,7 +114,8 @@ impl Response {
     }
 
     /// A response with the fields that all protocols send: for browsers that read across origins, and against browsers that
-    /// guess types (Durable Streams, section 12.7).
+    /// guess types (Durable Streams, section 12.7). What is stored is a client's: a browser that shows it as a page runs none of its
+    /// scripts, and gives it no origin.
     pub(crate) fn shared(status: u16) -> Self {
         Response {
             cross_origin: CrossOrigin::WhenAsked,
@@ -198,6 +201,7 @@ impl Response {
 }
 
 const SHARED_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
+    Content-Security-Policy: default-src 'none'; sandbox\r\n\
     Cross-Origin-Resource-Policy: cross-origin\r\n";
 
 const ANY_ORIGIN: &[u8] = b"Access-Control-Allow-Origin: *\r\n";

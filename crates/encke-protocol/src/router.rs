@@ -11,8 +11,8 @@ use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
 use crate::events::{self, Events, EventsSettings};
 use crate::gate::{
-    Admitted, Gate, OriginReader, Passed, Rights, SignedRequest, Stop, covered_fields, preflight,
-    refused,
+    Admitted, Gate, OriginReader, Origins, Passed, Rights, SignedRequest, Stop, covered_fields,
+    preflight, refused,
 };
 use crate::misspelled;
 use crate::mounts::{Mount, Mounts, RequestLine};
@@ -138,6 +138,11 @@ impl Router {
         self.gate.origins.vary()
     }
 
+    /// Whether pages of all origins are allowed.
+    pub fn allows_any_origin(&self) -> bool {
+        self.gate.origins == Origins::Any
+    }
+
     /// The encoders of all protocols.
     pub fn encoders(&self) -> &Arc<Encoders> {
         &self.encoders
@@ -243,6 +248,8 @@ impl Router {
         passed: Passed,
     ) -> Result<(Option<CoveredFields<'a>>, Rights), Response> {
         misspelled::check_fields(request.headers)?;
+        let changes = self.mounts.changes(request.method, path);
+        self.gate.check_site(request, changes)?;
         match passed {
             Passed::With(rights) => Ok((None, rights)),
             Passed::SignedUrl {

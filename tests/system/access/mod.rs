@@ -4,6 +4,7 @@ mod browsers;
 mod grants;
 mod operators;
 mod revocation;
+mod sites;
 
 use std::path::Path;
 

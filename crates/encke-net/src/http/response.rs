@@ -105,6 +105,7 @@ fn phrase(status: u16) -> &'static str {
         409 => "Conflict",
         410 => "Gone",
         413 => "Content Too Large",
+        415 => "Unsupported Media Type",
         417 => "Expectation Failed",
         421 => "Misdirected Request",
         429 => "Too Many Requests",
@@ -146,6 +147,7 @@ mod tests {
         keep_alive: true,
         cross_origin: CrossOriginFields {
             reader: &OriginReader::Unnamed,
+            any: false,
             vary: false,
         },
         framing: ResponseFraming::Chunks,
@@ -174,23 +176,25 @@ mod tests {
         let star = "Access-Control-Allow-Origin: *\r\n";
         let named = "Access-Control-Allow-Origin: https://a.example\r\nAccess-Control-Allow-Credentials: true\r\n";
         use CrossOrigin::{Cacheable, Never, WhenAsked};
-        for (cross_origin, reader, vary, expected) in [
-            (Never, &OriginReader::Any, false, ""),
-            (Never, &listed, true, ""),
-            (WhenAsked, &OriginReader::Unnamed, false, ""),
-            (WhenAsked, &OriginReader::Unnamed, true, ""),
-            (WhenAsked, &OriginReader::Any, false, star),
-            (WhenAsked, &listed, true, named),
-            (Cacheable, &OriginReader::Unnamed, false, star),
-            (Cacheable, &OriginReader::Any, false, star),
-            (Cacheable, &OriginReader::Unnamed, true, ""),
-            (Cacheable, &listed, true, named),
+        for (cross_origin, reader, any, vary, expected) in [
+            (Never, &OriginReader::Any, true, false, ""),
+            (Never, &listed, false, true, ""),
+            (WhenAsked, &OriginReader::Unnamed, true, false, ""),
+            (WhenAsked, &OriginReader::Unnamed, false, true, ""),
+            (WhenAsked, &OriginReader::Any, true, false, star),
+            (WhenAsked, &listed, false, true, named),
+            (Cacheable, &OriginReader::Unnamed, true, false, star),
+            (Cacheable, &OriginReader::Any, true, false, star),
+            (Cacheable, &OriginReader::Unnamed, false, true, ""),
+            (Cacheable, &listed, false, true, named),
+            // No origin is allowed: what a cache may keep names none either.
+            (Cacheable, &OriginReader::Unnamed, false, false, ""),
         ] {
             let response = Response {
                 cross_origin,
                 ..Response::new(204)
             };
-            let fields = CrossOriginFields { reader, vary };
+            let fields = CrossOriginFields { reader, any, vary };
             let shape = Shape {
                 cross_origin: fields,
                 ..SHAPE

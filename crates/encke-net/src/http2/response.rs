@@ -57,6 +57,7 @@ mod tests {
     ) -> Vec<String> {
         let cross_origin = CrossOriginFields {
             reader,
+            any: false,
             vary: false,
         };
         let head = head(response, head_only, cross_origin, id, "now").unwrap();

@@ -177,6 +177,7 @@ impl Shard {
         let request_id = request_id.and_then(|id| std::str::from_utf8(id).ok());
         let cross_origin = CrossOriginFields {
             reader,
+            any: self.context.router.allows_any_origin(),
             vary: self.context.router.varies(),
         };
         let head = response::head(

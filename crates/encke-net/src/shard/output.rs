@@ -318,6 +318,7 @@ impl Shard {
             keep_alive,
             cross_origin: CrossOriginFields {
                 reader: &reader,
+                any: self.context.router.allows_any_origin(),
                 vary: self.context.router.varies(),
             },
             framing: self.connections.slots[index].framing(),

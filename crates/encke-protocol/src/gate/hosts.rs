@@ -12,6 +12,8 @@ pub enum Hosts {
     Any,
     /// Names and addresses of this machine itself (`localhost`, `127.0.0.0/8`, `[::1]`), and these.
     LoopbackAnd(HostList),
+    /// Addresses, names that no site of the internet can have, and these: a page can make only its own name resolve to this server.
+    InternalAnd(HostList),
 }
 
 /// Names of hosts, without ports, in lower case.
@@ -21,11 +23,27 @@ pub struct HostList(Vec<Box<str>>);
 impl Hosts {
     /// Whether a request that names this host, with or without a port, is served. Without a host it is: browsers always name one.
     pub(super) fn allow(&self, host: Option<&str>) -> bool {
-        let (Hosts::LoopbackAnd(listed), Some(host)) = (self, host) else {
+        let Some(name) = host.map(without_port) else {
             return true;
         };
-        let name = without_port(host);
-        is_loopback(name) || listed.contains(name)
+        match self {
+            Hosts::Any => true,
+            Hosts::LoopbackAnd(listed) => is_loopback(name) || listed.contains(name),
+            Hosts::InternalAnd(listed) => is_internal(name) || listed.contains(name),
+        }
+    }
+
+    /// What it serves, for people.
+    pub(super) fn described(&self) -> &'static str {
+        match self {
+            Hosts::Any => "it serves any host",
+            Hosts::LoopbackAnd(_) => {
+                "without access control it serves localhost, loopback addresses and the names in tuning.hosts"
+            }
+            Hosts::InternalAnd(_) => {
+                "it serves IP addresses, names without a dot or below localhost, local, internal, svc and home.arpa, and the names in tuning.hosts"
+            }
+        }
     }
 }
 
@@ -100,6 +118,24 @@ pub(super) fn is_loopback(name: &str) -> bool {
         )
 }
 
+/// Whether a host, without a port, is an address, or a name that no site of the internet can have: one without a dot, such as that of
+/// a service, or one below a domain for private use (RFC 6761, RFC 6762, RFC 8375, and `internal`, which is reserved for it).
+fn is_internal(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let literal = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'));
+    if literal.unwrap_or(name).parse::<IpAddr>().is_ok() {
+        return true;
+    }
+    let is_below = |domain: &&str| {
+        let tail = name.len().checked_sub(domain.len());
+        tail.and_then(|tail| name.get(tail..))
+            .is_some_and(|end| end.eq_ignore_ascii_case(domain))
+    };
+    !name.contains('.') || PRIVATE_DOMAINS.iter().any(|domain| is_below(domain))
+}
+
 fn is_name(name: &str) -> bool {
     let literal = name
         .strip_prefix('[')
@@ -115,11 +151,46 @@ fn is_name(name: &str) -> bool {
     }
 }
 
+/// Domains of names for private use. `svc` is that of services in a cluster.
+const PRIVATE_DOMAINS: [&str; 5] = [".localhost", ".local", ".internal", ".svc", ".home.arpa"];
+
 const LOCALHOST: &str = "localhost";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_the_internet_can_name_no_internal_host() {
+        let hosts = Hosts::InternalAnd("push.example.com".parse().unwrap());
+        for host in [
+            "127.0.0.1:4438",
+            "10.0.0.7",
+            "[2001:db8::1]:80",
+            "encke",
+            "encke:4438",
+            "push.default.svc",
+            "push.default.svc.cluster.local",
+            "nas.home.arpa.",
+            "Push.Internal",
+            "push.example.com",
+            "app.localhost",
+        ] {
+            assert!(hosts.allow(Some(host)), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "10-0-0-7.evil.example:80",
+            "evil.localhost.example",
+            "local.evil.example",
+            "evil.examplelocal",
+            "push.example.com.evil.example",
+        ] {
+            assert!(!hosts.allow(Some(host)), "{host}");
+        }
+        assert!(hosts.allow(None), "no browser leaves it out");
+    }
 
     #[test]
     fn only_this_machine_and_listed_hosts_are_allowed() {

@@ -30,6 +30,8 @@ pub struct Gate {
     pub access: Policy,
     /// The hosts that requests may name.
     pub hosts: Hosts,
+    /// The hosts that requests may name at the address for operators.
+    pub operator_hosts: Hosts,
     /// The origins whose scripts are allowed, beside the server's own.
     pub origins: Origins,
 }
@@ -90,11 +92,17 @@ impl Gate {
 
     /// Refuses a request for a host that this server is not, or of a page that may not use it.
     pub(crate) fn check(&self, request: &Request<'_>) -> Result<(), Response> {
+        let operator = request.caller.operator;
         let host = request.host();
-        if !self.hosts.allow(host) {
+        let hosts = match operator {
+            true => &self.operator_hosts,
+            false => &self.hosts,
+        };
+        if !hosts.allow(host) {
             let why = format!(
-                "this server is not {:?}: without access control it serves localhost, loopback addresses and the names in tuning.hosts",
-                host.unwrap_or_default()
+                "this server is not {:?}: {}",
+                host.unwrap_or_default(),
+                hosts.described()
             );
             return Err(refused(
                 request,
@@ -103,13 +111,33 @@ impl Gate {
             ));
         }
         let controlled = matches!(self.access, Policy::Controlled(_));
-        // With access control a page gets no more than its user's credentials allow, and reads no response; see `resolve`.
+        // With access control a page gets no more than its user's credentials allow, and reads no response; see `resolve`. Operators
+        // need none: no page of another site is one of them.
         // A preflight request does nothing, and its answer names no origin that is not allowed.
         let acts = request.method != "OPTIONS";
-        if !controlled && acts && self.origin(request) == RequestOrigin::Foreign {
+        let is_foreign = match operator {
+            true => !is_of_operator(request),
+            false => !controlled && self.origin(request) == RequestOrigin::Foreign,
+        };
+        if acts && is_foreign {
             return Err(foreign_origin(request));
         }
         Ok(())
+    }
+
+    /// Refuses a request that changes something if a browser sends it for a page of another site, such as for an image or a form of
+    /// that page. `changes` is what the request's protocol says.
+    pub(crate) fn check_site(&self, request: &Request<'_>, changes: bool) -> Result<(), Response> {
+        match changes && self.is_cross_site(request) {
+            true => Err(foreign_origin(request)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a browser says that a page of another site has caused the request, and that page is of no allowed origin (Fetch
+    /// Metadata, section 2.3).
+    fn is_cross_site(&self, request: &Request<'_>) -> bool {
+        names_another_site(request) && !matches!(self.origin(request), RequestOrigin::Allowed(_))
     }
 
     /// Determines what a request's credentials allow.
@@ -196,6 +224,19 @@ pub(crate) fn refused(request: &Request<'_>, response: Response, reason: &'stati
         })),
         ..response
     }
+}
+
+/// Whether no page, or a page of the address for operators itself, has sent the request. Origins that are allowed elsewhere are not
+/// allowed there.
+fn is_of_operator(request: &Request<'_>) -> bool {
+    let named = request.headers.all("Origin");
+    Origins::None.of_request(named, request.host()).is_own() && !names_another_site(request)
+}
+
+/// Whether a browser says that a page of another site has caused the request.
+fn names_another_site(request: &Request<'_>) -> bool {
+    let mut sites = request.headers.all("Sec-Fetch-Site");
+    sites.any(|site| !matches!(site.trim_ascii(), b"same-origin" | b"none"))
 }
 
 fn foreign_origin(request: &Request<'_>) -> Response {

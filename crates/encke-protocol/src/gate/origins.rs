@@ -43,6 +43,13 @@ pub enum OriginReader {
     Origin(Box<str>),
 }
 
+impl RequestOrigin<'_> {
+    /// Whether a page of the server itself, or no page, has sent the request, as far as the browser says.
+    pub(super) fn is_own(self) -> bool {
+        matches!(self, RequestOrigin::Unnamed | RequestOrigin::Own)
+    }
+}
+
 impl Origins {
     /// Whether what a response says depends on the origin of its request.
     pub fn vary(&self) -> bool {

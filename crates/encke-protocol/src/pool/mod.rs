@@ -44,6 +44,11 @@ pub(crate) fn requirements<'a>(
     )])
 }
 
+/// Whether a request for a path below the root takes jobs, whatever its method.
+pub(crate) fn takes_jobs(below: &str) -> bool {
+    matches!(below.split('/').collect::<Vec<_>>()[..], [_, "work"])
+}
+
 /// The header fields of requests to pools: the type of a body, and the form of the response.
 pub(crate) const FIELDS: &[KnownField] = &[
     KnownField::harmless("Content-Type"),

@@ -413,6 +413,7 @@ pub fn said(response: Response) -> Said {
     let mut fields = response.fields.clone();
     let named = CrossOriginFields {
         reader: &OriginReader::Any,
+        any: true,
         vary: false,
     };
     response.cross_origin.write(named, &mut fields);

@@ -10,17 +10,18 @@ use super::Config;
 impl Config {
     /// The rules that requests pass before they reach a protocol.
     pub(crate) fn gate(&self, access: Option<Arc<Access>>) -> Gate {
-        let local = !self.open && access.is_none();
         Gate {
             origins: match (&self.cors_origins, &access) {
                 (Some(origins), _) => origins.clone(),
                 (None, None) => Origins::Loopback,
                 (None, Some(_)) => Origins::None,
             },
-            hosts: match local || !self.hosts.is_empty() {
-                true => Hosts::LoopbackAnd(self.hosts.clone()),
-                false => Hosts::Any,
+            hosts: match &access {
+                Some(_) if self.hosts.is_empty() => Hosts::Any,
+                None if self.open => Hosts::InternalAnd(self.hosts.clone()),
+                _ => Hosts::LoopbackAnd(self.hosts.clone()),
             },
+            operator_hosts: Hosts::InternalAnd(self.hosts.clone()),
             access: match access {
                 Some(access) => Policy::Controlled(access),
                 None if self.open => Policy::Open,
