@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::coding::{CodingOffer, ContentCoding};
-use crate::gate::OriginReader;
+use crate::gate::{OriginReader, REFUSED};
 
 /// A response. The reactor adds the status line, the length, the date and the connection's fields.
 #[derive(Debug, Default)]
@@ -86,6 +86,13 @@ pub struct AuditNote {
     pub method: Box<str>,
     /// The path, without the query.
     pub path: Box<str>,
+}
+
+impl AuditNote {
+    /// Whether a request was refused.
+    pub fn is_refusal(&self) -> bool {
+        self.event == REFUSED
+    }
 }
 
 /// A response's body.

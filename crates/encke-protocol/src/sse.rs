@@ -47,6 +47,14 @@ mod tests {
     }
 
     #[test]
+    fn an_event_is_at_most_six_times_its_payload() {
+        for payload in ["\n".repeat(1_000), "\r".repeat(1_000), "\n ".repeat(1_000)] {
+            let bytes = text(&payload).len();
+            assert!(bytes <= 6 * payload.len() + "data:\n".len(), "{bytes}");
+        }
+    }
+
+    #[test]
     fn no_line_end_leaves_the_event() {
         assert_eq!(text("a"), "data:a\n");
         assert_eq!(text(" a"), "data:  a\n");

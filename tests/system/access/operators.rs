@@ -5,7 +5,7 @@ use std::io::Read;
 use serde_json::{Value, json};
 
 use super::{Guarded, bearer, configuration};
-use crate::rig::{Connection, Encke, Ended, JSON, data_dir, eventually, serve_on};
+use crate::rig::{Connection, Encke, Ended, JSON, data_dir, eventually, request, serve_on};
 
 #[test]
 fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
@@ -81,6 +81,35 @@ fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
             "the access log holds {secret}"
         );
     }
+}
+
+#[test]
+fn refusals_that_repeat_have_one_line_and_their_number() {
+    let audit = data_dir();
+    let file = audit.path().join("audit.jsonl");
+    let option = format!("audit-log-file={}", file.display());
+    let guarded = Guarded::start(&["--tuning", &option]);
+    let mut connection = guarded.encke.connect();
+    let one = request("GET", "/v1/stream/a", &["Authorization: Bearer x"], b"");
+    for _ in 0..50 {
+        connection.send(&one.repeat(100));
+        for _ in 0..100 {
+            assert_eq!(connection.answer().status, 401);
+        }
+    }
+    let ended = guarded.encke.terminate();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let text = std::fs::read_to_string(&file).expect("the log is there");
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let told = lines
+        .iter()
+        .map(|line| line["repeated"].as_u64().unwrap_or(1));
+    assert_eq!(told.sum::<u64>(), 5_000, "{text}");
+    // One at once, then one for each interval and one at the end, however long all that took.
+    assert!(lines.len() < 100, "{} lines", lines.len());
 }
 
 #[test]

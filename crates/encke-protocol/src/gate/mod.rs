@@ -13,14 +13,13 @@ use std::sync::Arc;
 use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, SignedFields};
 
 use self::origins::RequestOrigin;
-use self::rights::REFUSED;
 use crate::problem::error;
 use crate::request::Request;
 use crate::response::{AuditNote, Response};
 
 pub use self::hosts::{HostList, Hosts, NotHosts};
 pub use self::origins::{NotOrigins, OriginReader, Origins};
-pub(crate) use self::rights::{Admitted, Rights, SignedRequest};
+pub(crate) use self::rights::{Admitted, REFUSED, Rights, SignedRequest};
 pub(crate) use self::signed::covered_fields;
 
 /// The rules of the gate.

@@ -184,7 +184,7 @@ fn is_anonymous(caller: &Caller) -> bool {
 pub(super) const UNSIGNED_FIELD: &str = "unsigned_field";
 
 /// The word for a refusal in the audit log.
-pub(super) const REFUSED: &str = "refused";
+pub(crate) const REFUSED: &str = "refused";
 
 fn unauthenticated(operation: Operation, path: &Paths<'_>) -> Response {
     let why = format!(

@@ -1,14 +1,20 @@
 //! The audit log: one line of JSON for each request that access control refuses, and for each that an operator makes. A thread of
 //! its own writes it; a shard never waits for it. Credentials are never in it: a line has the path without the query.
+//!
+//! A client that is refused again and again gets a line at once and then one for each interval, with the number of its refusals: see
+//! `repeats`.
+
+mod repeats;
 
 use std::io::Write;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
 use encke_protocol::AuditNote;
 use prometheus::IntCounter;
 
+use self::repeats::Repeats;
 use crate::access_log::{json_text, without_secrets};
 
 /// A line of the log.
@@ -81,12 +87,30 @@ impl AuditQueue {
             .name("audit-log".to_owned())
             .spawn(move || {
                 let (mut entries, mut text) = (Vec::new(), Vec::new());
-                while receiver.recv_batch(&mut entries).is_ok() {
+                let mut repeats = Repeats::default();
+                let mut write = |entry: &AuditEntry, repeated: u64| {
+                    text.clear();
+                    line(entry, repeated, &mut text);
+                    // One write for each line: other processes may write to the same file.
+                    lost.inc_by(u64::from(out.write_all(&text).is_err()));
+                };
+                loop {
+                    let received = match repeats.due_in(Instant::now()) {
+                        None => receiver.recv_batch(&mut entries),
+                        Some(wait) => receiver.recv_batch_timeout(&mut entries, wait),
+                    };
+                    let now = Instant::now();
                     for entry in entries.drain(..) {
-                        text.clear();
-                        line(&entry, &mut text);
-                        // One write for each line: other processes may write to the same file.
-                        lost.inc_by(u64::from(out.write_all(&text).is_err()));
+                        if let Some(entry) = repeats.take(entry, now) {
+                            write(&entry, 0);
+                        }
+                    }
+                    let ended = received.is_err();
+                    for (entry, repeated) in repeats.due(now, ended) {
+                        write(&entry, repeated);
+                    }
+                    if ended {
+                        return;
                     }
                 }
             })?;
@@ -109,7 +133,7 @@ impl AuditThread {
     }
 }
 
-fn line(entry: &AuditEntry, out: &mut Vec<u8>) {
+fn line(entry: &AuditEntry, repeated: u64, out: &mut Vec<u8>) {
     let at = i64::try_from(entry.at_ms).ok();
     let at = at.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     // Writing to a vector does not fail.
@@ -139,7 +163,11 @@ fn line(entry: &AuditEntry, out: &mut Vec<u8>) {
         let text = text.filter(|text| !text.is_empty()).map(str::as_bytes);
         json_text(text.map(|text| &text[..text.len().min(bytes_max)]), out);
     }
-    let _ = writeln!(out, ",\"status\":{}}}", entry.status);
+    let _ = write!(out, ",\"status\":{}", entry.status);
+    if repeated > 0 {
+        let _ = write!(out, ",\"repeated\":{repeated}");
+    }
+    out.extend_from_slice(b"}\n");
 }
 
 /// Entries that wait to be written; further ones are dropped and counted.
@@ -175,7 +203,7 @@ mod tests {
         }
     }
 
-    fn entry(path: &str) -> AuditEntry {
+    pub(super) fn entry(path: &str) -> AuditEntry {
         AuditEntry {
             at_ms: 1_700_000_000_042,
             client: "192.0.2.1".into(),
@@ -193,7 +221,7 @@ mod tests {
     #[test]
     fn a_line_is_one_line_of_json() {
         let mut out = Vec::new();
-        line(&entry("/v1/\n\"x\u{2028}"), &mut out);
+        line(&entry("/v1/\n\"x\u{2028}"), 7, &mut out);
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.matches('\n').count(), 1);
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -202,12 +230,13 @@ mod tests {
         assert_eq!(read["path"], "/v1/\n\"x\u{2028}");
         assert_eq!(read["caller"], "ann");
         assert_eq!(read["status"], 403);
+        assert_eq!(read["repeated"], 7);
     }
 
     #[test]
     fn a_path_of_a_wrong_url_is_without_its_secret() {
         let mut out = Vec::new();
-        line(&entry("/v1/stream/a&signature=c2ln"), &mut out);
+        line(&entry("/v1/stream/a&signature=c2ln"), 0, &mut out);
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("/v1/stream/a&signature=-\""), "{text}");
     }
@@ -227,13 +256,12 @@ mod tests {
         let thread = queue.start(Box::new(output.clone()), lost.clone()).unwrap();
         drop(sender);
         assert!(thread.join(Duration::from_secs(60)));
-        let lines = output
-            .0
-            .lock()
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count() as u64;
-        assert_eq!(lines + dropped.get(), sent);
+        let text = String::from_utf8(output.0.lock().clone()).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        // Each line is a refusal, or the number of those like the last one.
+        let told = lines.map(|line: serde_json::Value| line["repeated"].as_u64().unwrap_or(1));
+        assert_eq!(told.sum::<u64>() + dropped.get(), sent);
+        assert_eq!(text.lines().count(), 2);
         assert_eq!(lost.get(), 0);
     }
 }
