@@ -34,6 +34,7 @@
 //! - [`fleet`]: several nodes on real brokers are one server, and none acknowledges what the others do not get.
 //! - [`fleet_copy`]: a node that the brokers cannot bring up to date copies the log of another one.
 //! - [`fleet_repair`]: nodes continue with the longest history when the brokers have lost the order.
+//! - [`frozen`]: a server that stood still cuts no client that did its part.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`sealing`]: the bound on sealed segments that wait for history.
@@ -42,6 +43,7 @@
 //! - [`pool_limits`]: bounds of pools, and the exclusion of pools and retention.
 //! - [`pools`]: every job is done although workers and the server die.
 //! - [`memory`]: what connections hold is bounded for each client, and no client can take the memory of others.
+//! - [`vanished`]: clients of which no packet arrives any more.
 //! - [`mistakes`]: the answers to mistakes at the command line and over HTTP, in a golden file.
 //! - [`hang_ups`]: SIGHUP is a reload, or the end of the terminal.
 //! - [`obstacles`]: `serve --check`, `doctor` and a start agree on what keeps a server from starting.
@@ -67,6 +69,7 @@ mod fleet_brokers;
 mod fleet_copy;
 mod fleet_pools;
 mod fleet_repair;
+mod frozen;
 mod full_stderr;
 mod generations;
 mod hang_ups;
@@ -99,3 +102,4 @@ mod several_logs;
 mod slow_clients;
 mod sync_every;
 mod tls;
+mod vanished;

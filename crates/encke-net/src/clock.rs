@@ -1,5 +1,8 @@
 //! A shard's time, read once a turn: by two clocks, which are not compared. Durations are measured by one that never steps, and only
 //! what a user has named as an instant, such as the end of a token, follows the time of day.
+//!
+//! A shard that was stopped, with its process or its machine, has not looked at its sockets meanwhile. That time counts for no
+//! client: what has arrived in it is read before any deadline passes.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -37,6 +40,8 @@ impl Monotonic {
 pub(crate) struct ShardClock {
     start: Instant,
     now: Instant,
+    /// Time in which the shard was stopped.
+    stopped: Duration,
     now_ms: u64,
     date_s: u64,
     date: String,
@@ -49,23 +54,44 @@ impl ShardClock {
         let mut clock = ShardClock {
             start: now,
             now,
+            stopped: Duration::ZERO,
             now_ms: 0,
             date_s: 0,
             date: String::new(),
         };
-        clock.tick();
+        clock.tick(Duration::ZERO);
         clock
     }
 
-    /// Reads the time.
-    pub(crate) fn tick(&mut self) {
-        self.now = Instant::now();
+    /// Reads the time, behind a wait of at most this long.
+    pub(crate) fn tick(&mut self, wait_max: Duration) {
+        self.pass_to(Instant::now(), wait_max);
         self.now_ms = now_ms();
         let now_s = self.now_ms / 1000;
         if self.date_s != now_s || self.date.is_empty() {
             self.date_s = now_s;
             self.date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(self.date_s));
         }
+    }
+
+    /// A turn begins behind a wait of at most `wait_max`. What passed beyond that, and beyond what a turn may take, the shard was
+    /// stopped for.
+    fn pass_to(&mut self, now: Instant, wait_max: Duration) {
+        let passed = now.duration_since(self.now);
+        if let Some(stopped) = passed.checked_sub(wait_max + TURN_MAX)
+            && stopped > Duration::ZERO
+        {
+            self.stopped += stopped;
+            let ms = stopped.as_millis() as u64;
+            tracing::warn!(ms, "a shard was stopped; the time counts for no client");
+        }
+        self.now = now;
+    }
+
+    /// Time since the shard started, without that in which it was stopped.
+    fn elapsed(&self) -> Duration {
+        let passed = self.now.duration_since(self.start);
+        passed.saturating_sub(self.stopped)
     }
 
     /// The time as of the turn's beginning.
@@ -75,7 +101,7 @@ impl ShardClock {
 
     /// The moment of the turn's beginning, for durations.
     pub(crate) fn monotonic(&self) -> Monotonic {
-        Monotonic::from_ms(self.now.duration_since(self.start).as_millis() as u64)
+        Monotonic::from_ms(self.elapsed().as_millis() as u64)
     }
 
     /// Milliseconds since 1970: the time of day, which may step. For what a user has named as an instant, and for what is shown.
@@ -83,9 +109,9 @@ impl ShardClock {
         self.now_ms
     }
 
-    /// Seconds since the shard started.
+    /// Seconds since the shard started, as [`Self::monotonic`] counts them.
     pub(crate) fn now_s(&self) -> u32 {
-        self.now.duration_since(self.start).as_secs() as u32
+        self.elapsed().as_secs() as u32
     }
 
     /// Microseconds since the shard started.
@@ -104,4 +130,37 @@ pub fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as u64)
+}
+
+/// What a turn may take under load. A longer one is not distinguished from a stop, and does no harm: deadlines are as much later.
+const TURN_MAX: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_stop_does_not_count() {
+        let mut clock = ShardClock::start();
+        let begin = clock.monotonic();
+        let wait = Duration::from_millis(100);
+        let mut now = clock.now;
+        // Turns that take their time, and waits.
+        for _ in 0..10 {
+            now += wait + TURN_MAX;
+            clock.pass_to(now, wait);
+        }
+        let passed = 10 * (wait + TURN_MAX);
+        assert_eq!(clock.monotonic().since(begin), passed);
+        // An hour in which the process stood still, within a wait or within a turn.
+        now += Duration::from_secs(3_600);
+        clock.pass_to(now, wait);
+        let passed = passed + wait + TURN_MAX;
+        assert_eq!(clock.monotonic().since(begin), passed);
+        let deadline = clock.monotonic().after(Duration::from_secs(1));
+        now += Duration::from_secs(3_600);
+        clock.pass_to(now, Duration::ZERO);
+        assert!(clock.monotonic() < deadline);
+        assert_eq!(clock.now(), now, "what is no deadline goes on");
+    }
 }

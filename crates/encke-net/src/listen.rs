@@ -32,9 +32,13 @@ pub(crate) fn listener(settings: &NetSettings, address: SocketAddr) -> rustix::i
     // Of what a slow client is sent it keeps this much, beside what the client's own window takes. The rest would be copied
     // for nothing if the client never reads it, and be held here while it waits.
     let unsent = u32::try_from(settings.unsent_bytes_max).unwrap_or(u32::MAX);
-    socket2::SockRef::from(&socket)
-        .set_tcp_notsent_lowat(unsent)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))?;
+    let set = |result: std::io::Result<()>| {
+        result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+    };
+    let options = socket2::SockRef::from(&socket);
+    set(options.set_tcp_notsent_lowat(unsent))?;
+    // A client that vanishes without a word takes small writes, such as heartbeats, for a quarter of an hour.
+    set(options.set_tcp_user_timeout(Some(settings.silence_max())))?;
     bind(&socket, &address)?;
     listen(&socket, ACCEPT_BACKLOG)?;
     Ok(socket)
@@ -68,8 +72,33 @@ pub const ACCEPT_BACKLOG: i32 = 4096;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use rustix::net::{SendFlags, accept, send};
+
+    #[test]
+    fn a_client_that_acknowledges_nothing_is_gone_after_some_heartbeats() {
+        let settings = |heartbeat_s, stall_s| NetSettings {
+            heartbeat: Duration::from_secs(heartbeat_s),
+            stall_timeout: Duration::from_secs(stall_s),
+            ..NetSettings::default()
+        };
+        for (heartbeat_s, stall_s, silence_s) in [(30, 60, 90), (5, 60, 65), (5, 5, 15)] {
+            let settings = settings(heartbeat_s, stall_s);
+            let listener = listener(&settings, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            let client = std::net::TcpStream::connect(address(&listener).unwrap()).unwrap();
+            let socket = loop {
+                match accept(&listener) {
+                    Err(Errno::AGAIN) => std::thread::yield_now(),
+                    accepted => break accepted.unwrap(),
+                }
+            };
+            let timeout = socket2::SockRef::from(&socket).tcp_user_timeout().unwrap();
+            assert_eq!(timeout, Some(Duration::from_secs(silence_s)));
+            drop(client);
+        }
+    }
 
     #[test]
     fn a_socket_takes_no_more_than_is_set_beyond_what_the_client_has_room_for() {

@@ -147,6 +147,20 @@ pub enum TlsClients {
     Optional,
 }
 
+impl NetSettings {
+    /// How long a client may acknowledge nothing of what was sent to it before it is gone: some heartbeats, and no less than a client
+    /// may take that reads nothing, because its closed window acknowledges nothing either.
+    pub(crate) fn silence_max(&self) -> Duration {
+        (self.heartbeat * SILENT_HEARTBEATS).max(self.stall_timeout + SILENCE_MARGIN)
+    }
+}
+
+/// Heartbeats that a client may leave without an acknowledgement.
+const SILENT_HEARTBEATS: u32 = 3;
+
+/// A client that only reads nothing is closed for that reason, and before.
+const SILENCE_MARGIN: Duration = Duration::from_secs(5);
+
 impl Default for NetSettings {
     fn default() -> Self {
         NetSettings {

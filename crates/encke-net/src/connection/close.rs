@@ -5,6 +5,8 @@
 pub(crate) enum CloseReason {
     /// The client closed it, or its socket failed.
     HangUp,
+    /// The client has acknowledged nothing of what was sent to it for too long.
+    Vanished,
     /// The client of a refused request has had time to read the response.
     Lingered,
     /// The response was the last one.
@@ -60,6 +62,7 @@ impl CloseReason {
     pub(crate) fn label(self) -> Option<&'static str> {
         Some(match self {
             CloseReason::HangUp | CloseReason::Lingered => return None,
+            CloseReason::Vanished => "vanished",
             CloseReason::Done => "done",
             CloseReason::RequestsPerConnection => "requests_per_connection",
             CloseReason::Ended => "ended",

@@ -41,6 +41,8 @@ use std::time::{Duration, Instant};
 use encke_protocol::{Encoders, Router};
 use encke_stream::{Sequencers, Views};
 use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::sockopt;
 
 use crate::acceptor::Acceptor;
 use crate::access_log::{AccessLogSender, OpenRequests, RequestIds};
@@ -194,13 +196,14 @@ impl Shard {
         let mut sockets = Vec::with_capacity(EVENTS_PER_TURN);
         let mut events = Vec::new();
         while !self.stopped() {
-            if let Err(error) = self.poller.wait(&mut sockets, self.patience()) {
+            let wait_max = self.patience();
+            if let Err(error) = self.poller.wait(&mut sockets, wait_max) {
                 tracing::error!(%error, "epoll failed; the shard stops");
                 return;
             }
             // Events that arrive from now on are found when the channel is drained, without a wake-up.
             self.context.receiver.events.attend();
-            self.clock.tick();
+            self.clock.tick(wait_max);
             self.acceptor.begin_turn();
             self.fan_out
                 .begin_turn(self.context.settings.sends_per_turn);
@@ -281,7 +284,16 @@ impl Shard {
             return;
         };
         if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-            self.close(index, CloseReason::HangUp);
+            let error = self.connections.slots[index]
+                .fd()
+                .map(sockopt::socket_error);
+            let reason = match error {
+                Some(Ok(Err(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH))) => {
+                    CloseReason::Vanished
+                }
+                _ => CloseReason::HangUp,
+            };
+            self.close(index, reason);
             return;
         }
         if flags.contains(epoll::EventFlags::OUT) && self.connections.is_blocked(index) {
