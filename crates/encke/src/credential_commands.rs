@@ -292,6 +292,11 @@ fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
     }
     let caller = match resolved {
         Ok(resolved) => resolved.caller,
+        // Nothing else will bring the key here.
+        Err(AccessDenied::KeysUnknown { .. } | AccessDenied::KeysUnavailable { .. }) => {
+            let denied = AccessDenied::UnknownKey;
+            return Ok((format!("refused: {denied}\n"), false));
+        }
         Err(denied) => return Ok((format!("refused: {denied}\n"), false)),
     };
     let mut text = caller.describe();
@@ -345,6 +350,8 @@ fn fetch_keys(access: &Access, issuer: &str, timeout: Duration) -> anyhow::Resul
     let source = locations.iter().position(|one| one.issuer == issuer);
     let source = source.context("the issuer has no jwks-url")?;
     let url = locations[source].url;
+    // The fetch that the token waits for begins.
+    access.key_requests().wait(source, Duration::ZERO);
     let json = keys::fetch(&keys::agent(timeout), url)
         .with_context(|| format!("the keys can't be fetched from {url}"))?;
     access.keys_fetched(source, Some(&json))?;

@@ -170,10 +170,14 @@ impl Gate {
     }
 
     fn denied(&self, request: &Request<'_>, denied: &AccessDenied) -> Stop {
+        let retry_s = match denied {
+            AccessDenied::KeysUnavailable { retry_s } => *retry_s,
+            _ => RETRY_AFTER_S,
+        };
         let response = error(denied.status(), denied.reason(), denied.to_string());
         let response = match denied.status() {
             401 => response.field("WWW-Authenticate", denied.challenge()),
-            503 => response.field("Retry-After", RETRY_AFTER_S),
+            503 => response.field("Retry-After", retry_s),
             _ => response,
         };
         let response = refused(request, response, denied.reason());
@@ -215,7 +219,7 @@ pub(crate) fn preflight() -> Response {
 const PUBLIC: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 /// Seconds after which a request may be tried again whose keys are missing.
-const RETRY_AFTER_S: u32 = 1;
+const RETRY_AFTER_S: u64 = 1;
 
 /// The methods of all protocols.
 const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
