@@ -297,6 +297,99 @@ fn a_subscriber_with_a_signed_url_goes_on_behind_its_beginning_only() {
     assert_eq!(sources[0].from.to_string(), begin);
 }
 
+/// A server with a caller of each of these sets of operations, everywhere; what such a caller sends as its credential.
+fn with_callers(sets: &[&[Operation]]) -> (Server, Vec<String>) {
+    let keys: Vec<_> = (0..sets.len()).map(|at| api_key([at as u8; 32])).collect();
+    let entries: Vec<_> = sets
+        .iter()
+        .zip(&keys)
+        .enumerate()
+        .map(|(at, (set, (_, sha256)))| {
+            let actions: Vec<_> = set.iter().map(|operation| operation.name()).collect();
+            let grants = json!([{"actions": actions, "paths": ["/**"]}]);
+            json!({"name": at.to_string(), "sha256": sha256, "grants": grants})
+        })
+        .collect();
+    let config = serde_json::from_value(json!({"api-keys": entries})).unwrap();
+    let access = Access::from_config(&config, &|_| Err(std::io::ErrorKind::NotFound.into()));
+    let bearers = keys
+        .iter()
+        .map(|(key, _)| format!("Bearer {key}"))
+        .collect();
+    (Server::guarded(access.unwrap()), bearers)
+}
+
+#[test]
+fn who_may_not_read_a_stream_learns_nothing_of_its_state_by_creating_or_truncating_it() {
+    use Operation::{Append, Create, Delete, Read};
+    let sets: &[&[Operation]] = &[
+        &[Create],
+        &[Create, Read],
+        &[Delete],
+        &[Delete, Read],
+        &[Append],
+    ];
+    let (mut server, callers) = with_callers(sets);
+    let mut send = |caller: usize, line: &str, field: (&str, &str), body: &[u8]| {
+        server.send(
+            line,
+            &[TEXT, field, ("Authorization", &callers[caller])],
+            body,
+        )
+    };
+    let none = ("X-None", "");
+    // What it creates itself, it knows.
+    let created = send(0, "PUT /v1/stream/a", none, b"");
+    assert_eq!(created.status, 201);
+    assert!(created.field("Stream-Next-Offset").is_some());
+    assert_eq!(send(4, "POST /v1/stream/a", none, b"secret").status, 204);
+    let blind = send(0, "PUT /v1/stream/a", none, b"");
+    let sighted = send(1, "PUT /v1/stream/a", none, b"");
+    assert_eq!((blind.status, sighted.status), (200, 200));
+    assert_eq!(blind.field("Stream-Next-Offset"), None);
+    assert!(sighted.field("Stream-Next-Offset").is_some());
+    let now = ("Encke-Truncate", "now");
+    for (caller, shown) in [(2, false), (3, true)] {
+        let said = send(caller, "POST /v1/stream/a", now, b"");
+        assert_eq!(said.status, 204);
+        assert_eq!(said.field("Stream-Next-Offset").is_some(), shown);
+        assert_eq!(said.field("Encke-Floor").is_some(), shown);
+    }
+    // The protocol has the offset behind an append in its response: who appends knows how far the stream is then.
+    let appended = send(4, "POST /v1/stream/a", none, b"x");
+    assert!(appended.field("Stream-Next-Offset").is_some());
+}
+
+/// Producers of a stream trust each other: whoever may append may name any producer, and any epoch of it (section 5.2.1). What
+/// goes on is a producer of another name.
+#[test]
+fn an_appender_that_fences_out_a_producer_fences_out_no_other() {
+    let (mut server, callers) = with_callers(&[
+        &[Operation::Create],
+        &[Operation::Append],
+        &[Operation::Append],
+    ]);
+    let highest = ((1_u64 << 53) - 1).to_string();
+    let created = [TEXT, ("Authorization", &*callers[0])];
+    assert_eq!(server.send("PUT /v1/stream/a", &created, b"").status, 201);
+    let mut send = |caller: usize, (id, epoch, seq): (&str, &str, &str)| {
+        let fields = [
+            TEXT,
+            ("Authorization", &*callers[caller]),
+            ("Producer-Id", id),
+            ("Producer-Epoch", epoch),
+            ("Producer-Seq", seq),
+        ];
+        let said = server.send("POST /v1/stream/a", &fields, b"x");
+        (said.status, said.field("Producer-Epoch").map(str::to_owned))
+    };
+    assert_eq!(send(1, ("p", "0", "0")).0, 200);
+    assert_eq!(send(2, ("p", &highest, "0")).0, 200);
+    // It is told the epoch that stands in its way, and there is none above it.
+    assert_eq!(send(1, ("p", "1", "0")), (403, Some(highest)));
+    assert_eq!(send(1, ("p2", "0", "0")).0, 200);
+}
+
 /// The caller of each set of operations, everywhere.
 fn callers() -> (Server, Access, Vec<String>) {
     let sets: Vec<Vec<Operation>> = (1..1_u32 << Operation::ALL.len())
