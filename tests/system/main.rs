@@ -35,6 +35,7 @@
 //! - [`fleet_repair`]: nodes continue with the longest history when the brokers have lost the order.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
+//! - [`secret_files`]: files for the server's own user, and warnings about secrets that all users can read.
 //! - [`sealing`]: the bound on sealed segments that wait for history.
 //! - [`retention`]: records past their age or size are removed, and readers get an error.
 //! - [`poisoned_log`]: the failure of one of several logs affects only its own streams.
@@ -91,6 +92,7 @@ mod retention;
 mod rig;
 mod round_delays;
 mod sealing;
+mod secret_files;
 mod several_logs;
 mod slow_clients;
 mod sync_every;

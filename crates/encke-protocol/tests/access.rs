@@ -6,6 +6,8 @@
 
 mod server;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use encke_access::{Access, CanonicalPath, Credentials, Operation, api_key};
 use encke_protocol::{Headers, ProtocolSettings, requirements};
 use serde_json::json;
@@ -295,6 +297,46 @@ fn a_subscriber_with_a_signed_url_goes_on_behind_its_beginning_only() {
         panic!("a merged feed was due");
     };
     assert_eq!(sources[0].from.to_string(), begin);
+}
+
+/// Invented names of keys can delay a key that is new, and the client is told for how long.
+#[test]
+fn a_token_of_an_unknown_key_may_come_again_when_keys_can_be_fetched() {
+    let config = json!({"issuers": [{
+        "issuer": "i", "audience": "a", "algorithms": ["ES256"], "jwks-url": "http://127.0.0.1:1/none",
+    }]});
+    let config = serde_json::from_value(config).unwrap();
+    let access = Access::from_config(&config, &|_| Err(std::io::ErrorKind::NotFound.into()));
+    let mut server = Server::guarded(access.unwrap());
+    let access = server.router.access().unwrap().clone();
+    let keys = json!({"keys": [{"kty": "EC", "crv": "P-256", "kid": "k",
+        "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]});
+    let fetch = || {
+        access.key_requests().wait(0, std::time::Duration::ZERO);
+        let json = keys.to_string();
+        access.keys_fetched(0, Some(json.as_bytes())).unwrap();
+    };
+    fetch();
+    let mut ask = |kid: usize| {
+        let encode = |text: String| URL_SAFE_NO_PAD.encode(text);
+        let header = encode(json!({"alg": "ES256", "kid": kid.to_string()}).to_string());
+        let claims = encode(json!({"iss": "i"}).to_string());
+        let bearer = format!("Bearer {header}.{claims}.AAAA");
+        let said = server.send("GET /v1/stream/a", &[("Authorization", &bearer)], b"");
+        let retry = said.field("Retry-After").map(str::to_owned);
+        (said.status, said.code(), retry)
+    };
+    let once = Some("1".to_owned());
+    for kid in 0..encke_access::FETCHES_AT_ONCE as usize {
+        assert_eq!(ask(kid), (503, "keys_unknown".to_owned(), once.clone()));
+        fetch();
+        assert_eq!(ask(kid), (401, "unknown_key".to_owned(), None));
+    }
+    let interval = (encke_access::FETCH_INTERVAL_MS / 1_000).to_string();
+    assert_eq!(
+        ask(100),
+        (503, "keys_unavailable".to_owned(), Some(interval))
+    );
 }
 
 /// A server with a caller of each of these sets of operations, everywhere; what such a caller sends as its credential.
