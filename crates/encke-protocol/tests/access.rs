@@ -9,7 +9,7 @@ mod server;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use encke_access::{Access, CanonicalPath, Credentials, Operation, api_key};
-use encke_protocol::{Headers, ProtocolSettings, requirements};
+use encke_protocol::{Headers, ProtocolSettings};
 use serde_json::json;
 use server::{NOW_MS, Reply, Said, Server};
 
@@ -520,7 +520,8 @@ fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
             };
             let caller = access.resolve(&credentials, NOW_MS).unwrap().caller;
             let settings = ProtocolSettings::default();
-            let needed = requirements(&settings, method, &path, query, Headers(&fields)).unwrap();
+            let needed = settings.requirements(method, &path, query, Headers(&fields));
+            let needed = needed.unwrap();
             let is_met = needed.iter().all(|one| one.is_met_by(&caller));
             let (_, code) = answer(server.reply(line, &all, b""));
             let name = caller.name();
@@ -533,7 +534,9 @@ fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
     let settings = ProtocolSettings::default();
     for (method, path) in [("PATCH", "/v1/stream/a"), ("POST", "/v1/events")] {
         let path = CanonicalPath::parse(path).unwrap();
-        let wrong = requirements(&settings, method, &path, None, Headers(&[])).unwrap_err();
+        let wrong = settings
+            .requirements(method, &path, None, Headers(&[]))
+            .unwrap_err();
         assert!(wrong.contains("is not allowed here"), "{wrong}");
     }
 }

@@ -10,7 +10,7 @@ use encke_access::{
     Access, AccessDenied, CanonicalPath, Credentials, Mint, NewToken, Operation, PathPattern,
     SignedField, api_key,
 };
-use encke_protocol::{Headers, ProtocolSettings, requirements};
+use encke_protocol::{Headers, ProtocolSettings};
 
 use crate::config::{AccessTable, duration};
 use crate::failure::{Code, Failed};
@@ -309,7 +309,7 @@ fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
         .map(|(name, value)| (&**name, value.as_bytes()))
         .collect();
     let settings = ProtocolSettings::default();
-    let needed = match requirements(&settings, &args.method, &path, query, Headers(&fields)) {
+    let needed = match settings.requirements(&args.method, &path, query, Headers(&fields)) {
         Ok(needed) => needed,
         Err(why) => return Ok((format!("{text}refused: {why}\n"), false)),
     };

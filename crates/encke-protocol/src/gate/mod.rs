@@ -13,7 +13,7 @@ use std::sync::Arc;
 use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, SignedFields};
 
 use self::origins::RequestOrigin;
-use self::rights::REFUSED;
+use self::rights::{REFUSED, UNSIGNED_FIELD};
 use crate::problem::error;
 use crate::request::Request;
 use crate::response::{AuditNote, Response};
@@ -200,6 +200,14 @@ pub(crate) fn refused(request: &Request<'_>, response: Response, reason: &'stati
         })),
         ..response
     }
+}
+
+/// The refusal of a field that a signed URL would have to sign.
+pub(crate) fn unsigned_field(request: &Request<'_>, name: &str) -> Response {
+    let why = format!(
+        "the URL does not sign the field {name}, which changes what the request does; encke sign --field signs it"
+    );
+    refused(request, error(403, UNSIGNED_FIELD, why), UNSIGNED_FIELD)
 }
 
 fn foreign_origin(request: &Request<'_>) -> Response {
