@@ -37,6 +37,7 @@
 //! - [`frozen`]: a server that stood still cuts no client that did its part.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
+//! - [`secret_files`]: files for the server's own user, and warnings about secrets that all users can read.
 //! - [`sealing`]: the bound on sealed segments that wait for history.
 //! - [`retention`]: records past their age or size are removed, and readers get an error.
 //! - [`poisoned_log`]: the failure of one of several logs affects only its own streams.
@@ -98,6 +99,7 @@ mod retention;
 mod rig;
 mod round_delays;
 mod sealing;
+mod secret_files;
 mod several_logs;
 mod slow_clients;
 mod sync_every;

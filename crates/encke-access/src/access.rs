@@ -23,7 +23,7 @@ use crate::keys::JwksError;
 use crate::revocation::{Revocation, RevocationTarget, Revocations, TooManyRevocations};
 use crate::signed_fields::{SignedField, SignedFields};
 use crate::signed_url::{SignError, SigningKey};
-use crate::token::DecodedToken;
+use crate::token::{DecodedToken, Header};
 
 /// Who may do what, as configured. All methods take `&self` and may be called by many threads.
 pub struct Access {
@@ -44,6 +44,8 @@ pub struct Access {
     key_listener: RwLock<Option<KeyListener>>,
     denials: DenialCounts,
     fetches: [AtomicU64; 2],
+    /// How often fetched keys have differed from those before.
+    key_changes: AtomicU64,
 }
 
 /// What runs when a fetch of keys has ended: the name of the issuer, and whether its keys are good now.
@@ -83,6 +85,8 @@ pub struct AccessCounts {
     pub key_fetches_failed: u64,
     /// Keys of all issuers.
     pub keys: usize,
+    /// Keys that tokens have named and that are not known.
+    pub unknown_keys: usize,
     /// Revocations in memory.
     pub revocations: usize,
     /// Different grants of tokens in memory.
@@ -163,10 +167,11 @@ impl Access {
             certificates,
             authorities: Authorities::default(),
             tokens: TokenCache::new(config.token_cache),
-            revocations: Revocations::default(),
+            revocations: Revocations::new(config.leeway.as_secs()),
             key_listener: RwLock::new(None),
             denials: DenialCounts::default(),
             fetches: Default::default(),
+            key_changes: AtomicU64::default(),
         })
     }
 
@@ -268,9 +273,9 @@ impl Access {
         let issuer = &self.issuers[at];
         let used = issuer
             .verify(&token, &header)
-            .map_err(|denied| self.with_fetch(at, denied, now_ms))?;
+            .map_err(|denied| self.with_fetch(at, &header, denied, now_ms))?;
         let times = (now_ms / 1_000, self.leeway_s);
-        let caller = issuer.caller(&claims, used.kid.as_deref(), &self.authorities, times)?;
+        let caller = issuer.caller(&claims, &used, &self.authorities, times)?;
         let caller = Arc::new(caller);
         self.tokens
             .insert(digest, &caller, || issuer.has_keys(&used.keys));
@@ -278,20 +283,28 @@ impl Access {
     }
 
     /// Asks for keys if a fetch could bring the one that is missing.
-    fn with_fetch(&self, issuer: usize, denied: AccessDenied, now_ms: u64) -> AccessDenied {
+    fn with_fetch(
+        &self,
+        issuer: usize,
+        header: &Header,
+        denied: AccessDenied,
+        now_ms: u64,
+    ) -> AccessDenied {
         let is_missing = matches!(
             denied,
-            AccessDenied::UnknownKey | AccessDenied::KeysUnavailable
+            AccessDenied::UnknownKey | AccessDenied::KeysUnavailable { .. }
         );
         let source = self.fetched.iter().position(|at| *at == issuer);
-        match source {
-            Some(source) if is_missing => match self.key_requests.ask(source, now_ms) {
-                Asked::Pending => AccessDenied::KeysUnknown {
-                    issuer: Arc::clone(&self.issuers[issuer].name),
-                },
-                Asked::TooSoon => denied,
+        let Some(source) = source.filter(|_| is_missing) else {
+            return denied;
+        };
+        let kid = header.kid.as_deref().unwrap_or_default();
+        match self.key_requests.ask(source, kid, now_ms) {
+            Asked::Pending => AccessDenied::KeysUnknown {
+                issuer: Arc::clone(&self.issuers[issuer].name),
             },
-            _ => denied,
+            Asked::Later { retry_s } => AccessDenied::KeysUnavailable { retry_s },
+            Asked::Missing => denied,
         }
     }
 
@@ -337,10 +350,11 @@ impl Access {
         if result == Ok(true) {
             let name = &*issuer.name;
             self.tokens.retain(|caller| *caller.authority.name != *name);
+            self.key_changes.fetch_add(1, Ordering::Release);
         }
         let is_good = json.is_some() && result.is_ok();
         self.fetches[usize::from(!is_good)].fetch_add(1, Ordering::Relaxed);
-        self.key_requests.ended(source);
+        self.key_requests.ended(source, is_good);
         if let Some(listener) = &*self.key_listener.read() {
             listener(&issuer.name, is_good);
         }
@@ -405,14 +419,26 @@ impl Access {
         self.revocations.concerns(caller)
     }
 
-    /// As [`Self::is_revoked`], for a subscription.
+    /// As [`Self::is_revoked`], for a subscription: also whether the issuer of its token does not list the key any more that signed
+    /// it. New requests with such a token are refused because their key is unknown.
     pub fn is_tag_revoked(&self, tag: &CallerTag) -> bool {
-        self.revocations.concerns_tag(tag)
+        self.revocations.concerns_tag(tag) || self.has_withdrawn_key(&tag.authority)
     }
 
-    /// Changes with each revocation: while it stays the same, a subscription that was checked needs no other check.
+    fn has_withdrawn_key(&self, authority: &Authority) -> bool {
+        let Some(key) = authority.signed_by else {
+            return false;
+        };
+        let is_it = |issuer: &&Issuer| *issuer.name == *authority.name;
+        let issuer = self.issuers.iter().find(is_it);
+        issuer.is_some_and(|issuer| issuer.has_withdrawn(key))
+    }
+
+    /// Changes with each revocation and each change of fetched keys: while it stays the same, a subscription that was checked needs
+    /// no other check.
     pub fn revocations_version(&self) -> u64 {
-        self.revocations.version()
+        let key_changes = self.key_changes.load(Ordering::Acquire);
+        self.revocations.version().wrapping_add(key_changes)
     }
 
     /// Signs the path and query of a URL, and the header fields with which it may be used.
@@ -440,6 +466,7 @@ impl Access {
             key_fetches: self.fetches[0].load(Ordering::Relaxed),
             key_fetches_failed: self.fetches[1].load(Ordering::Relaxed),
             keys: self.issuers.iter().map(Issuer::keys_len).sum(),
+            unknown_keys: self.key_requests.unknown_len(),
             revocations: self.revocations.len(),
             shared_grants: self.authorities.len(),
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::digest::Digest;
 use crate::grants::Grants;
+use crate::keys::KeyFingerprint;
 use crate::operation::Operation;
 
 /// Who makes a request, and what it may do. Small, because each cached token has one: grants are shared by all callers whose
@@ -38,6 +39,8 @@ pub(crate) struct Authority {
     pub(crate) bound: Option<Arc<Grants>>,
     /// Claims that grants or bound name, other than `sub`; sorted.
     pub(crate) claims: Box<[Box<str>]>,
+    /// The key that signed the tokens. `None`: there is none, or none that can be withdrawn.
+    pub(crate) signed_by: Option<KeyFingerprint>,
 }
 
 /// How a caller was resolved.
@@ -185,6 +188,7 @@ impl Authority {
             claims: Box::default(),
             grants,
             bound: None,
+            signed_by: None,
         }
     }
 

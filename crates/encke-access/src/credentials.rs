@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use crate::denied::AccessDenied;
 use crate::path::{CanonicalPath, percent_decode};
 use crate::signed_fields::SignedFields;
-use crate::signed_url::{EXPIRES, FIELDS, KID, SIGNATURE, SIGNING_PARAMETERS};
 
 /// What of a request says who makes it.
 #[derive(Clone, Copy, Debug)]
@@ -196,3 +195,11 @@ fn signed_query(query: Option<&str>) -> Result<Option<SignedQuery<'_>>, AccessDe
         )),
     }
 }
+
+pub(crate) const EXPIRES: &str = "expires";
+pub(crate) const KID: &str = "kid";
+pub(crate) const FIELDS: &str = "signed-fields";
+pub(crate) const SIGNATURE: &str = "signature";
+
+/// The parameters that signing adds to a URL. They mean nothing to protocols.
+pub const SIGNING_PARAMETERS: [&str; 4] = [EXPIRES, KID, FIELDS, SIGNATURE];

@@ -39,9 +39,14 @@ pub enum AccessDenied {
         /// The name of the issuer.
         issuer: Arc<str>,
     },
-    /// The keys of the issuer could not be fetched yet.
-    #[error("the keys of the issuer are not available at the moment")]
-    KeysUnavailable,
+    /// The key of the token is not known, and the keys of its issuer can't be fetched at the moment.
+    #[error(
+        "the key of the token is not known, and the keys of its issuer can't be fetched at the moment"
+    )]
+    KeysUnavailable {
+        /// Seconds after which the request may be tried again; at least 1.
+        retry_s: u64,
+    },
     /// The algorithm is not allowed for this issuer and key.
     #[error("the algorithm of the token is not allowed for its issuer and key")]
     Algorithm,
@@ -87,7 +92,7 @@ impl AccessDenied {
     pub fn status(&self) -> u16 {
         match self {
             AccessDenied::Malformed(_) | AccessDenied::Conflicting(_) => 400,
-            AccessDenied::KeysUnknown { .. } | AccessDenied::KeysUnavailable => 503,
+            AccessDenied::KeysUnknown { .. } | AccessDenied::KeysUnavailable { .. } => 503,
             _ => 401,
         }
     }
@@ -120,7 +125,7 @@ impl AccessDenied {
             AccessDenied::UnknownIssuer => 5,
             AccessDenied::UnknownKey => 6,
             AccessDenied::KeysUnknown { .. } => 7,
-            AccessDenied::KeysUnavailable => 8,
+            AccessDenied::KeysUnavailable { .. } => 8,
             AccessDenied::Algorithm => 9,
             AccessDenied::Signature => 10,
             AccessDenied::Expired(_) => 11,

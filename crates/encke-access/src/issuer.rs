@@ -1,6 +1,6 @@
 //! One issuer of tokens: its keys, and what its tokens grant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::denied::AccessDenied;
 use crate::digest::Digest;
 use crate::files::KeyFiles;
 use crate::grants::{Grants, GrantsClaim};
-use crate::keys::{self, JwksError, KeySet, NoKey};
+use crate::keys::{self, JwksError, KeyFingerprint, KeySet, NoKey};
 use crate::token::{Claims, DecodedToken, Header, wrong};
 
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct Issuer {
     algorithms: Vec<Algorithm>,
     /// `None`: they were never fetched.
     keys: RwLock<Option<Arc<KeySet>>>,
+    /// The fingerprints of the keys that were fetched last. Empty: they were never fetched, or are configured and stay.
+    fetched: RwLock<HashSet<KeyFingerprint>>,
     /// Where its keys are fetched, if they are.
     pub(crate) url: Option<String>,
     pub(crate) lifetime_s_max: Option<u64>,
@@ -41,6 +43,8 @@ pub(crate) struct UsedKey {
     pub(crate) kid: Option<Box<str>>,
     /// The set.
     pub(crate) keys: Arc<KeySet>,
+    /// What [`Issuer::has_withdrawn`] knows it by, if the keys of its issuer are fetched.
+    pub(crate) fingerprint: Option<KeyFingerprint>,
 }
 
 /// Where the keys of an issuer come from.
@@ -107,6 +111,7 @@ impl Issuer {
             audience: config.audience.clone(),
             algorithms,
             keys: RwLock::new(keys.map(Arc::new)),
+            fetched: RwLock::default(),
             url: config.jwks_url.clone(),
             lifetime_s_max: config.lifetime_max.map(|period| period.as_secs()),
             bound: config.grants.clone().map(Arc::new),
@@ -121,8 +126,14 @@ impl Issuer {
         if keys.as_ref().is_some_and(|keys| keys.is_same(&set)) {
             return Ok(false);
         }
+        *self.fetched.write() = set.fingerprints();
         *keys = Some(Arc::new(set));
         Ok(true)
+    }
+
+    /// Whether a key that was fetched once was missing in the last fetch that went well.
+    pub(crate) fn has_withdrawn(&self, key: KeyFingerprint) -> bool {
+        !self.fetched.read().contains(&key)
     }
 
     /// Number of keys.
@@ -149,7 +160,7 @@ impl Issuer {
             .filter(|algorithm| self.algorithms.contains(algorithm))
             .ok_or(AccessDenied::Algorithm)?;
         let keys = self.keys.read().clone();
-        let keys = keys.ok_or(AccessDenied::KeysUnavailable)?;
+        let keys = keys.ok_or(AccessDenied::KeysUnavailable { retry_s: 1 })?;
         let (key, kid) =
             keys.find(header.kid.as_deref(), algorithm)
                 .map_err(|no_key| match no_key {
@@ -161,6 +172,7 @@ impl Issuer {
         }
         Ok(UsedKey {
             kid: kid.map(Into::into),
+            fingerprint: self.url.is_some().then(|| key.fingerprint(kid)),
             keys: Arc::clone(&keys),
         })
     }
@@ -169,7 +181,7 @@ impl Issuer {
     pub(crate) fn caller(
         &self,
         claims: &Claims<'_>,
-        kid: Option<&str>,
+        used: &UsedKey,
         authorities: &Authorities,
         (now_s, leeway_s): (u64, u64),
     ) -> Result<Caller, AccessDenied> {
@@ -199,7 +211,7 @@ impl Issuer {
                 return Err(AccessDenied::Lifetime);
             }
         }
-        let authority = self.authority(claims, kid, authorities)?;
+        let authority = self.authority(claims, used, authorities)?;
         let values = authority.claims.iter().map(|name| claims.text_of_any(name));
         let values: Vec<_> = values.map(|value| value.map(Into::into)).collect();
         Ok(Caller {
@@ -216,14 +228,18 @@ impl Issuer {
     fn authority(
         &self,
         claims: &Claims<'_>,
-        kid: Option<&str>,
+        used: &UsedKey,
         authorities: &Authorities,
     ) -> Result<Arc<Authority>, AccessDenied> {
-        let make = |grants: Grants| {
-            Authority::new(CallerKind::Token, &self.name, grants)
-                .with_bound(kid, self.bound.clone())
+        let make = |grants: Grants| Authority {
+            signed_by: used.fingerprint,
+            ..Authority::new(CallerKind::Token, &self.name, grants)
+                .with_bound(used.kid.as_deref(), self.bound.clone())
         };
-        let kid = kid.unwrap_or_default();
+        // Another key of the same name has another authority.
+        let fingerprint = used.fingerprint.map(KeyFingerprint::get);
+        let kid = used.kid.as_deref().unwrap_or_default();
+        let kid = &*format!("{}/{kid}", fingerprint.unwrap_or_default());
         if let Some(raw) = claims.raw(GRANTS_CLAIM) {
             return authorities.get([&self.name, kid, "claim", raw], || {
                 let claim = serde_json::from_str::<GrantsClaim>(raw);

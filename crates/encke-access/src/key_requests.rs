@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::unknown_keys::{Unknown, UnknownKeys};
+
 /// The state of all issuers with a `jwks-url`, by the order of the configuration.
 #[derive(Debug)]
 pub struct KeyRequests {
@@ -17,14 +19,13 @@ struct State {
     stopped: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct SourceState {
     /// A fetch is asked for and has not begun.
     asked: bool,
     /// A fetch runs.
     running: bool,
-    /// When an unknown key last asked, in milliseconds since 1970.
-    last_asked_ms: Option<u64>,
+    unknown: UnknownKeys,
 }
 
 /// What the thread that fetches the keys of a source should do.
@@ -36,25 +37,30 @@ pub enum KeyFetch {
     Stop,
 }
 
-/// Whether an unknown key may wait for a fetch.
+/// What becomes of a token whose key is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// A fetch is asked for, or runs.
+    /// It may wait for a fetch, which is asked for or runs.
     Pending,
-    /// The last unknown key asked less than [`UNKNOWN_KEY_INTERVAL_MS`] ago, and its fetch has ended.
-    TooSoon,
+    /// It may come again after so many seconds, when the keys can be fetched.
+    Later {
+        /// At least 1.
+        retry_s: u64,
+    },
+    /// A fetch has looked for the key in vain.
+    Missing,
 }
 
 impl KeyRequests {
     /// Every source waits for its first fetch.
     pub(crate) fn new(sources: usize) -> Self {
-        let first = SourceState {
+        let first = || SourceState {
             asked: true,
             ..SourceState::default()
         };
         KeyRequests {
             state: Mutex::new(State {
-                sources: vec![first; sources],
+                sources: std::iter::repeat_with(first).take(sources).collect(),
                 stopped: false,
             }),
             wake: Condvar::new(),
@@ -70,8 +76,10 @@ impl KeyRequests {
         if state.stopped {
             return KeyFetch::Stop;
         }
-        state.sources[source].asked = false;
-        state.sources[source].running = true;
+        let source = &mut state.sources[source];
+        source.asked = false;
+        source.running = true;
+        source.unknown.fetch_began();
         KeyFetch::Now
     }
 
@@ -81,55 +89,72 @@ impl KeyRequests {
         self.wake.notify_all();
     }
 
-    /// Asks for a fetch because of an unknown key.
-    pub(crate) fn ask(&self, source: usize, now_ms: u64) -> Asked {
+    /// Asks for a fetch because of an unknown key. A token without the name of a key has an empty one.
+    pub(crate) fn ask(&self, source: usize, kid: &str, now_ms: u64) -> Asked {
         let mut state = self.state.lock();
         let source = &mut state.sources[source];
-        if source.asked || source.running {
-            return Asked::Pending;
+        let is_due = source.asked || source.running;
+        match source.unknown.ask(kid, is_due, now_ms) {
+            Unknown::Missing => Asked::Missing,
+            Unknown::Wait { ms } => Asked::Later {
+                retry_s: ms.div_ceil(1_000),
+            },
+            Unknown::Fetch => {
+                if !is_due {
+                    source.asked = true;
+                    self.wake.notify_all();
+                }
+                Asked::Pending
+            }
         }
-        let since = source.last_asked_ms.map(|last| now_ms.saturating_sub(last));
-        if since.is_some_and(|since| since < UNKNOWN_KEY_INTERVAL_MS) {
-            return Asked::TooSoon;
-        }
-        source.asked = true;
-        source.last_asked_ms = Some(now_ms);
-        self.wake.notify_all();
-        Asked::Pending
     }
 
-    pub(crate) fn ended(&self, source: usize) {
-        self.state.lock().sources[source].running = false;
+    /// The fetch that runs has ended.
+    pub(crate) fn ended(&self, source: usize, went_well: bool) {
+        let source = &mut self.state.lock().sources[source];
+        source.running = false;
+        source.unknown.fetch_ended(went_well);
+    }
+
+    /// Unknown keys of all sources that are remembered.
+    pub(crate) fn unknown_len(&self) -> usize {
+        let state = self.state.lock();
+        state.sources.iter().map(|one| one.unknown.len()).sum()
     }
 }
 
-/// Time between two fetches that unknown keys cause, for each issuer: what an attacker can cause by inventing keys.
-pub const UNKNOWN_KEY_INTERVAL_MS: u64 = 60_000;
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Instant;
 
+    use super::*;
+    use crate::unknown_keys::{FETCH_INTERVAL_MS, FETCHES_AT_ONCE};
+
     #[test]
-    fn unknown_keys_cause_one_fetch_a_minute() {
+    fn each_source_fetches_for_its_own_unknown_keys() {
         let requests = KeyRequests::new(2);
         let fetches = |source| requests.wait(source, Duration::ZERO);
         // The first fetch is asked for from the beginning.
-        assert_eq!(requests.ask(1, 1_000), Asked::Pending);
-        assert_eq!(fetches(0), KeyFetch::Now);
-        assert_eq!(fetches(1), KeyFetch::Now);
-        assert_eq!(requests.ask(1, 2_000), Asked::Pending);
-        requests.ended(1);
-        assert_eq!(requests.ask(1, 3_000), Asked::Pending);
-        assert_eq!(fetches(1), KeyFetch::Now);
-        requests.ended(1);
-        assert_eq!(requests.ask(1, 62_999), Asked::TooSoon);
+        assert_eq!(requests.ask(1, "a", 1_000), Asked::Pending);
+        for source in 0..2 {
+            assert_eq!(fetches(source), KeyFetch::Now);
+            assert_eq!(requests.ask(source, "b", 2_000), Asked::Pending);
+            requests.ended(source, true);
+        }
+        assert_eq!(requests.ask(1, "a", 3_000), Asked::Missing);
+        for number in 0..FETCHES_AT_ONCE {
+            assert_eq!(requests.ask(1, &number.to_string(), 3_000), Asked::Pending);
+            assert_eq!(fetches(1), KeyFetch::Now);
+            requests.ended(1, true);
+        }
+        let retry_s = FETCH_INTERVAL_MS / 1_000;
+        assert_eq!(requests.ask(1, "c", 3_000), Asked::Later { retry_s });
+        assert_eq!(requests.ask(1, "c", 3_001), Asked::Later { retry_s });
         assert!(!requests.state.lock().sources[1].asked);
-        assert_eq!(requests.ask(1, 63_000), Asked::Pending);
         // The other issuer is not delayed by it.
-        requests.ended(0);
-        assert_eq!(requests.ask(0, 63_001), Asked::Pending);
+        assert_eq!(requests.ask(0, "c", 3_000), Asked::Pending);
+        // `c` is remembered for the one that fetches.
+        assert_eq!(requests.unknown_len(), 7);
     }
 
     #[test]
@@ -137,13 +162,13 @@ mod tests {
         let requests = KeyRequests::new(2);
         for source in 0..2 {
             assert_eq!(requests.wait(source, LONG), KeyFetch::Now);
-            requests.ended(source);
+            requests.ended(source, true);
         }
         let start = Instant::now();
         std::thread::scope(|threads| {
             let first = threads.spawn(|| requests.wait(0, LONG));
             let second = threads.spawn(|| requests.wait(1, LONG));
-            requests.ask(1, 1_000);
+            requests.ask(1, "a", 1_000);
             assert_eq!(second.join().unwrap(), KeyFetch::Now);
             requests.stop();
             assert_eq!(first.join().unwrap(), KeyFetch::Stop);
@@ -155,9 +180,9 @@ mod tests {
     fn a_fetch_is_due_when_the_time_is_over() {
         let requests = KeyRequests::new(1);
         requests.wait(0, Duration::ZERO);
-        requests.ended(0);
+        requests.ended(0, true);
         assert_eq!(requests.wait(0, Duration::from_millis(1)), KeyFetch::Now);
-        assert_eq!(requests.ask(0, 1_000), Asked::Pending);
+        assert_eq!(requests.ask(0, "a", 1_000), Asked::Pending);
     }
 
     /// Longer than the test.

@@ -33,6 +33,7 @@ mod revocation;
 mod signed_fields;
 mod signed_url;
 mod token;
+mod unknown_keys;
 
 pub use access::{API_KEYS_MAX, Access, AccessCounts, KeyLocation, Resolved};
 pub use authorities::SHARED_GRANTS_MAX;
@@ -42,10 +43,10 @@ pub use config::{
     AccessConfig, AccessConfigError, AnonymousConfig, ApiKeyConfig, CertificateConfig,
     IssuerConfig, Secret, SigningKeyConfig,
 };
-pub use credentials::{ClientCertificate, Credentials};
+pub use credentials::{ClientCertificate, Credentials, SIGNING_PARAMETERS};
 pub use denied::{AccessDenied, TOKEN_BYTES_MAX};
 pub use grants::{Grant, Grants, PATTERNS_PER_TOKEN_MAX};
-pub use key_requests::{KeyFetch, KeyRequests, UNKNOWN_KEY_INTERVAL_MS};
+pub use key_requests::{KeyFetch, KeyRequests};
 pub use keys::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwksError};
 pub use mint::{Mint, MintError, NewToken, api_key};
 pub use operation::{Operation, OperationSet, UnknownOperation};
@@ -53,4 +54,5 @@ pub use path::{CanonicalPath, PathError};
 pub use pattern::{PathPattern, PatternError};
 pub use revocation::{REVOCATIONS_MAX, Revocation, RevocationTarget, TooManyRevocations};
 pub use signed_fields::{NotAField, SIGNED_FIELDS_MAX, SignedField, SignedFields};
-pub use signed_url::{SIGNING_PARAMETERS, SignError};
+pub use signed_url::SignError;
+pub use unknown_keys::{FETCH_INTERVAL_MS, FETCHES_AT_ONCE, UNKNOWN_KEYS_MAX};

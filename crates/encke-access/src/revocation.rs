@@ -29,7 +29,8 @@ pub enum RevocationTarget {
     /// One token, by its claim `jti`.
     #[serde(rename = "jti")]
     Token(String),
-    /// The tokens of a subject (`sub`) that were issued until then (`iat`), and those that don't say when they were issued.
+    /// The tokens of a subject (`sub`) that were issued until then (`iat`), the leeway included, and those that don't say when they
+    /// were issued.
     #[serde(rename = "sub")]
     Subject(String),
     /// A key, by [`Caller::key_name`], or all keys of an issuer, by its name: all that it signed, whenever.
@@ -46,8 +47,11 @@ pub enum RevocationTarget {
 pub struct TooManyRevocations;
 
 /// All revocations that matter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Revocations {
+    /// By how much the clock of an issuer may be fast: a token that was issued before a revocation can say that it was issued so much
+    /// later.
+    leeway_ms: u64,
     table: RwLock<Revoked>,
     len: AtomicUsize,
     version: AtomicU64,
@@ -61,6 +65,15 @@ struct Revoked {
 }
 
 impl Revocations {
+    pub(crate) fn new(leeway_s: u64) -> Self {
+        Revocations {
+            leeway_ms: leeway_s.saturating_mul(1_000),
+            table: RwLock::default(),
+            len: AtomicUsize::default(),
+            version: AtomicU64::default(),
+        }
+    }
+
     /// Adds a revocation. One of the same target takes the place of an older one.
     pub(crate) fn add(
         &self,
@@ -116,7 +129,7 @@ impl Revocations {
                         .map(|subject| Digest::of(subject).short())
                 },
                 caller.token_id,
-                caller.issued_at_s,
+                self.issued_at_ms(caller.issued_at_s),
             )
     }
 
@@ -126,8 +139,13 @@ impl Revocations {
                 &tag.authority,
                 || tag.subject,
                 tag.token_id,
-                tag.issued_at_s,
+                self.issued_at_ms(tag.issued_at_s),
             )
+    }
+
+    /// The earliest time at which a token can have been issued. One that does not say when has 0 there.
+    fn issued_at_ms(&self, issued_at_s: u32) -> u64 {
+        (u64::from(issued_at_s) * 1_000).saturating_sub(self.leeway_ms)
     }
 
     pub(crate) fn all(&self) -> Vec<Revocation> {
@@ -193,7 +211,7 @@ impl Revoked {
         authority: &Authority,
         subject: impl Fn() -> Option<NonZeroU64>,
         token_id: Option<NonZeroU64>,
-        issued_at_s: u32,
+        issued_at_ms: u64,
     ) -> bool {
         if token_id.is_some_and(|id| self.tokens.contains_key(&id)) {
             return true;
@@ -207,8 +225,7 @@ impl Revoked {
             return false;
         }
         let of_subject = subject().and_then(|subject| self.subjects.get(&subject));
-        // A token that does not say when it was issued has 0 there.
-        of_subject.is_some_and(|one| u64::from(issued_at_s) * 1_000 <= one.at_ms)
+        of_subject.is_some_and(|one| issued_at_ms <= one.at_ms)
     }
 }
 
@@ -223,6 +240,8 @@ mod tests {
     use crate::caller::{CallerKind, NEVER};
     use crate::grants::Grants;
 
+    const LEEWAY_S: u64 = 3;
+
     fn caller(subject: &str, id: &str, issued_at_s: u32) -> Caller {
         let authority = Authority::new(CallerKind::Token, "issuer", Grants::default());
         Caller {
@@ -236,7 +255,7 @@ mod tests {
     }
 
     fn revoked(target: RevocationTarget, caller: &Caller) -> bool {
-        let revocations = Revocations::default();
+        let revocations = Revocations::new(LEEWAY_S);
         let revocation = Revocation {
             revoke: target,
             at_ms: 10_000,
@@ -265,14 +284,16 @@ mod tests {
             revoked(alice, &caller("alice", "1", issued_at_s))
         };
         assert!(revoked_for(0) && revoked_for(5) && revoked_for(10));
-        assert!(!revoked_for(11));
+        // The clock of an issuer may be fast by the leeway.
+        assert!(revoked_for(11) && revoked_for(10 + LEEWAY_S as u32));
+        assert!(!revoked_for(11 + LEEWAY_S as u32));
         let bob = RevocationTarget::Subject("bob".into());
         assert!(!revoked(bob, &caller("alice", "1", 5)));
     }
 
     #[test]
     fn a_revocation_is_kept_until_it_cannot_matter() {
-        let revocations = Revocations::default();
+        let revocations = Revocations::new(LEEWAY_S);
         let alice = caller("alice", "1", 5);
         let version = revocations.version();
         let revocation = Revocation {
@@ -293,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_shorter_revocation_does_not_weaken_a_longer_one() {
-        let revocations = Revocations::default();
+        let revocations = Revocations::new(LEEWAY_S);
         for (at_ms, until_ms) in [(9_000, None), (5_000, Some(6_000))] {
             let revocation = Revocation {
                 revoke: RevocationTarget::Subject("alice".into()),
@@ -308,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_number_of_revocations_is_bounded_and_ended_ones_give_way() {
-        let revocations = Revocations::default();
+        let revocations = Revocations::new(LEEWAY_S);
         let one = |number: usize, until_ms| Revocation {
             revoke: RevocationTarget::Token(number.to_string()),
             at_ms: 0,

@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::caller::{Authority, Caller, NEVER};
-use crate::credentials::{Credentials, SignedQuery};
+use crate::credentials::{Credentials, EXPIRES, FIELDS, KID, SIGNING_PARAMETERS, SignedQuery};
 use crate::denied::AccessDenied;
 use crate::digest;
 use crate::path::{CanonicalPath, PathError, percent_decode};
@@ -159,11 +159,3 @@ fn encoded(text: &str) -> String {
     }
     encoded
 }
-
-pub(crate) const EXPIRES: &str = "expires";
-pub(crate) const KID: &str = "kid";
-pub(crate) const FIELDS: &str = "signed-fields";
-pub(crate) const SIGNATURE: &str = "signature";
-
-/// The parameters that signing adds to a URL. They mean nothing to protocols.
-pub const SIGNING_PARAMETERS: [&str; 4] = [EXPIRES, KID, FIELDS, SIGNATURE];

@@ -13,6 +13,7 @@ pub(crate) struct AccessMetrics {
     denied: IntCounterVec,
     key_fetches: IntCounterVec,
     keys: IntGauge,
+    unknown_keys: IntGauge,
     revocations: IntGauge,
 }
 
@@ -58,6 +59,10 @@ impl AccessMetrics {
                 "outcome",
             )?,
             keys: gauge("encke_issuer_keys", "Keys of all issuers in memory.")?,
+            unknown_keys: gauge(
+                "encke_unknown_keys",
+                "Keys in memory that tokens have named and their issuers may not have.",
+            )?,
             revocations: gauge("encke_revocations", "Revocations in memory.")?,
         })
     }
@@ -82,6 +87,7 @@ impl AccessMetrics {
             set(&self.key_fetches.with_label_values(&[outcome]), count);
         }
         self.keys.set(counts.keys as i64);
+        self.unknown_keys.set(counts.unknown_keys as i64);
         self.revocations.set(counts.revocations as i64);
     }
 }

@@ -54,7 +54,6 @@ pub use encoder::{
 };
 pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};
-pub use mounts::requirements;
 pub use pool::PoolApiSettings;
 pub use request::{CallerInfo, Headers, Request};
 pub use requirement::{Paths, Requirement};

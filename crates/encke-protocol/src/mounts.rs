@@ -2,18 +2,13 @@
 
 use std::sync::Arc;
 
-use encke_access::CanonicalPath;
-
 use crate::admin;
 use crate::durable_streams;
 use crate::events;
 use crate::known_field::KnownField;
 use crate::pool;
-use crate::problem;
-use crate::request::Headers;
-use crate::requirement::Requirement;
+use crate::requirement::{RequestLine, Requirement};
 use crate::response::Response;
-use crate::router::ProtocolSettings;
 
 /// Where the protocols are served.
 #[derive(Clone, Debug)]
@@ -36,24 +31,11 @@ pub(crate) enum Mount<'a> {
     Admin,
 }
 
-/// What of a request says what it needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestLine<'a> {
-    /// The method.
-    pub(crate) method: &'a str,
-    /// The canonical path.
-    pub(crate) path: &'a str,
-    /// What follows the path's `?`.
-    pub(crate) query: Option<&'a str>,
-    /// The header fields.
-    pub(crate) headers: Headers<'a>,
-}
-
 impl Mounts {
-    pub(crate) fn new(settings: &ProtocolSettings) -> Self {
+    pub(crate) fn new(streams: &str, pools: &str) -> Self {
         Mounts {
-            streams: settings.durable_streams.root.as_str().into(),
-            pools: settings.pool.root.as_str().into(),
+            streams: streams.into(),
+            pools: pools.into(),
         }
     }
 
@@ -106,28 +88,6 @@ impl Mount<'_> {
     }
 }
 
-/// All rights that a request needs at a server with these settings. None: it needs no grant.
-///
-/// # Errors
-/// What the server says about a request that it refuses whoever sends it.
-pub fn requirements(
-    settings: &ProtocolSettings,
-    method: &str,
-    path: &CanonicalPath<'_>,
-    query: Option<&str>,
-    headers: Headers<'_>,
-) -> Result<Vec<Requirement<'static>>, String> {
-    let request = RequestLine {
-        method,
-        path: path.as_str(),
-        query,
-        headers,
-    };
-    let needed = Mounts::new(settings).requirements(request);
-    let needed = needed.map_err(|refused| problem::message(&refused))?;
-    Ok(needed.into_iter().map(Requirement::into_owned).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,7 +107,7 @@ mod tests {
 
     #[test]
     fn paths_find_their_protocol() {
-        let mounts = Mounts::new(&ProtocolSettings::default());
+        let mounts = Mounts::new("/v1/stream/", "/v1/pool/");
         for (path, mount) in [
             ("/v1/stream/a/b", Mount::Stream("a/b")),
             ("/v1/stream", Mount::Admin),

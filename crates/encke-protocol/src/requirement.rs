@@ -8,6 +8,21 @@ use std::fmt;
 
 use encke_access::{Caller, Operation};
 
+use crate::request::Headers;
+
+/// What of a request says what it needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestLine<'a> {
+    /// The method.
+    pub(crate) method: &'a str,
+    /// The canonical path.
+    pub(crate) path: &'a str,
+    /// What follows the path's `?`.
+    pub(crate) query: Option<&'a str>,
+    /// The header fields.
+    pub(crate) headers: Headers<'a>,
+}
+
 /// One right that a request needs. A request may need several, and needs all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement<'a> {

@@ -12,14 +12,14 @@ use crate::encoder::Encoders;
 use crate::events::{self, Events, EventsSettings};
 use crate::gate::{
     Admitted, Gate, OriginReader, Origins, Passed, Rights, SignedRequest, Stop, covered_fields,
-    preflight, refused,
+    preflight, refused, unsigned_field,
 };
 use crate::misspelled;
-use crate::mounts::{Mount, Mounts, RequestLine};
+use crate::mounts::{Mount, Mounts};
 use crate::pool::{PoolApi, PoolApiSettings};
-use crate::problem::error;
+use crate::problem::{self, error};
 use crate::request::{Headers, Request};
-use crate::requirement::Requirement;
+use crate::requirement::{RequestLine, Requirement};
 use crate::response::Response;
 use crate::streams::StreamAccess;
 
@@ -48,6 +48,34 @@ pub struct ProtocolSettings {
     /// Other nodes change the same streams: what is said of a stream includes everything that any node has acknowledged before the
     /// request.
     pub in_fleet: bool,
+}
+
+impl ProtocolSettings {
+    fn mounts(&self) -> Mounts {
+        Mounts::new(&self.durable_streams.root, &self.pool.root)
+    }
+
+    /// All rights that a request needs at a server with these settings. None: it needs no grant.
+    ///
+    /// # Errors
+    /// What the server says about a request that it refuses whoever sends it.
+    pub fn requirements(
+        &self,
+        method: &str,
+        path: &CanonicalPath<'_>,
+        query: Option<&str>,
+        headers: Headers<'_>,
+    ) -> Result<Vec<Requirement<'static>>, String> {
+        let request = RequestLine {
+            method,
+            path: path.as_str(),
+            query,
+            headers,
+        };
+        let needed = self.mounts().requirements(request);
+        let needed = needed.map_err(|refused| problem::message(&refused))?;
+        Ok(needed.into_iter().map(Requirement::into_owned).collect())
+    }
 }
 
 /// What becomes of a request.
@@ -87,7 +115,7 @@ impl Router {
         };
         Router {
             gate: Arc::new(gate),
-            mounts: Mounts::new(&settings),
+            mounts: settings.mounts(),
             durable_streams: DurableStreams::new(
                 streams.clone(),
                 settings.durable_streams,
@@ -276,7 +304,8 @@ impl Router {
         fields: SignedFields,
     ) -> Result<(CoveredFields<'a>, SignedRequest), Response> {
         let known = self.mounts.find(path).known_fields();
-        let covered = covered_fields(request, known, &fields)?;
+        let covered = covered_fields(request, known, &fields)
+            .map_err(|name| unsigned_field(request, name))?;
         let needs = self.mounts.requirements(RequestLine {
             method: request.method,
             path,

@@ -6,8 +6,10 @@
 
 mod server;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use encke_access::{Access, CanonicalPath, Credentials, Operation, api_key};
-use encke_protocol::{Headers, ProtocolSettings, requirements};
+use encke_protocol::{Headers, ProtocolSettings};
 use serde_json::json;
 use server::{NOW_MS, Reply, Said, Server};
 
@@ -297,6 +299,139 @@ fn a_subscriber_with_a_signed_url_goes_on_behind_its_beginning_only() {
     assert_eq!(sources[0].from.to_string(), begin);
 }
 
+/// Invented names of keys can delay a key that is new, and the client is told for how long.
+#[test]
+fn a_token_of_an_unknown_key_may_come_again_when_keys_can_be_fetched() {
+    let config = json!({"issuers": [{
+        "issuer": "i", "audience": "a", "algorithms": ["ES256"], "jwks-url": "http://127.0.0.1:1/none",
+    }]});
+    let config = serde_json::from_value(config).unwrap();
+    let access = Access::from_config(&config, &|_| Err(std::io::ErrorKind::NotFound.into()));
+    let mut server = Server::guarded(access.unwrap());
+    let access = server.router.access().unwrap().clone();
+    let keys = json!({"keys": [{"kty": "EC", "crv": "P-256", "kid": "k",
+        "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]});
+    let fetch = || {
+        access.key_requests().wait(0, std::time::Duration::ZERO);
+        let json = keys.to_string();
+        access.keys_fetched(0, Some(json.as_bytes())).unwrap();
+    };
+    fetch();
+    let mut ask = |kid: usize| {
+        let encode = |text: String| URL_SAFE_NO_PAD.encode(text);
+        let header = encode(json!({"alg": "ES256", "kid": kid.to_string()}).to_string());
+        let claims = encode(json!({"iss": "i"}).to_string());
+        let bearer = format!("Bearer {header}.{claims}.AAAA");
+        let said = server.send("GET /v1/stream/a", &[("Authorization", &bearer)], b"");
+        let retry = said.field("Retry-After").map(str::to_owned);
+        (said.status, said.code(), retry)
+    };
+    let once = Some("1".to_owned());
+    for kid in 0..encke_access::FETCHES_AT_ONCE as usize {
+        assert_eq!(ask(kid), (503, "keys_unknown".to_owned(), once.clone()));
+        fetch();
+        assert_eq!(ask(kid), (401, "unknown_key".to_owned(), None));
+    }
+    let interval = (encke_access::FETCH_INTERVAL_MS / 1_000).to_string();
+    assert_eq!(
+        ask(100),
+        (503, "keys_unavailable".to_owned(), Some(interval))
+    );
+}
+
+/// A server with a caller of each of these sets of operations, everywhere; what such a caller sends as its credential.
+fn with_callers(sets: &[&[Operation]]) -> (Server, Vec<String>) {
+    let keys: Vec<_> = (0..sets.len()).map(|at| api_key([at as u8; 32])).collect();
+    let entries: Vec<_> = sets
+        .iter()
+        .zip(&keys)
+        .enumerate()
+        .map(|(at, (set, (_, sha256)))| {
+            let actions: Vec<_> = set.iter().map(|operation| operation.name()).collect();
+            let grants = json!([{"actions": actions, "paths": ["/**"]}]);
+            json!({"name": at.to_string(), "sha256": sha256, "grants": grants})
+        })
+        .collect();
+    let config = serde_json::from_value(json!({"api-keys": entries})).unwrap();
+    let access = Access::from_config(&config, &|_| Err(std::io::ErrorKind::NotFound.into()));
+    let bearers = keys
+        .iter()
+        .map(|(key, _)| format!("Bearer {key}"))
+        .collect();
+    (Server::guarded(access.unwrap()), bearers)
+}
+
+#[test]
+fn who_may_not_read_a_stream_learns_nothing_of_its_state_by_creating_or_truncating_it() {
+    use Operation::{Append, Create, Delete, Read};
+    let sets: &[&[Operation]] = &[
+        &[Create],
+        &[Create, Read],
+        &[Delete],
+        &[Delete, Read],
+        &[Append],
+    ];
+    let (mut server, callers) = with_callers(sets);
+    let mut send = |caller: usize, line: &str, field: (&str, &str), body: &[u8]| {
+        server.send(
+            line,
+            &[TEXT, field, ("Authorization", &callers[caller])],
+            body,
+        )
+    };
+    let none = ("X-None", "");
+    // What it creates itself, it knows.
+    let created = send(0, "PUT /v1/stream/a", none, b"");
+    assert_eq!(created.status, 201);
+    assert!(created.field("Stream-Next-Offset").is_some());
+    assert_eq!(send(4, "POST /v1/stream/a", none, b"secret").status, 204);
+    let blind = send(0, "PUT /v1/stream/a", none, b"");
+    let sighted = send(1, "PUT /v1/stream/a", none, b"");
+    assert_eq!((blind.status, sighted.status), (200, 200));
+    assert_eq!(blind.field("Stream-Next-Offset"), None);
+    assert!(sighted.field("Stream-Next-Offset").is_some());
+    let now = ("Encke-Truncate", "now");
+    for (caller, shown) in [(2, false), (3, true)] {
+        let said = send(caller, "POST /v1/stream/a", now, b"");
+        assert_eq!(said.status, 204);
+        assert_eq!(said.field("Stream-Next-Offset").is_some(), shown);
+        assert_eq!(said.field("Encke-Floor").is_some(), shown);
+    }
+    // The protocol has the offset behind an append in its response: who appends knows how far the stream is then.
+    let appended = send(4, "POST /v1/stream/a", none, b"x");
+    assert!(appended.field("Stream-Next-Offset").is_some());
+}
+
+/// Producers of a stream trust each other: whoever may append may name any producer, and any epoch of it (section 5.2.1). What
+/// goes on is a producer of another name.
+#[test]
+fn an_appender_that_fences_out_a_producer_fences_out_no_other() {
+    let (mut server, callers) = with_callers(&[
+        &[Operation::Create],
+        &[Operation::Append],
+        &[Operation::Append],
+    ]);
+    let highest = ((1_u64 << 53) - 1).to_string();
+    let created = [TEXT, ("Authorization", &*callers[0])];
+    assert_eq!(server.send("PUT /v1/stream/a", &created, b"").status, 201);
+    let mut send = |caller: usize, (id, epoch, seq): (&str, &str, &str)| {
+        let fields = [
+            TEXT,
+            ("Authorization", &*callers[caller]),
+            ("Producer-Id", id),
+            ("Producer-Epoch", epoch),
+            ("Producer-Seq", seq),
+        ];
+        let said = server.send("POST /v1/stream/a", &fields, b"x");
+        (said.status, said.field("Producer-Epoch").map(str::to_owned))
+    };
+    assert_eq!(send(1, ("p", "0", "0")).0, 200);
+    assert_eq!(send(2, ("p", &highest, "0")).0, 200);
+    // It is told the epoch that stands in its way, and there is none above it.
+    assert_eq!(send(1, ("p", "1", "0")), (403, Some(highest)));
+    assert_eq!(send(1, ("p2", "0", "0")).0, 200);
+}
+
 /// The caller of each set of operations, everywhere.
 fn callers() -> (Server, Access, Vec<String>) {
     let sets: Vec<Vec<Operation>> = (1..1_u32 << Operation::ALL.len())
@@ -385,7 +520,8 @@ fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
             };
             let caller = access.resolve(&credentials, NOW_MS).unwrap().caller;
             let settings = ProtocolSettings::default();
-            let needed = requirements(&settings, method, &path, query, Headers(&fields)).unwrap();
+            let needed = settings.requirements(method, &path, query, Headers(&fields));
+            let needed = needed.unwrap();
             let is_met = needed.iter().all(|one| one.is_met_by(&caller));
             let (_, code) = answer(server.reply(line, &all, b""));
             let name = caller.name();
@@ -398,7 +534,9 @@ fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
     let settings = ProtocolSettings::default();
     for (method, path) in [("PATCH", "/v1/stream/a"), ("POST", "/v1/events")] {
         let path = CanonicalPath::parse(path).unwrap();
-        let wrong = requirements(&settings, method, &path, None, Headers(&[])).unwrap_err();
+        let wrong = settings
+            .requirements(method, &path, None, Headers(&[]))
+            .unwrap_err();
         assert!(wrong.contains("is not allowed here"), "{wrong}");
     }
 }

@@ -116,9 +116,9 @@ impl Machine {
         gone
     }
 
-    /// How many streams and free names are in memory.
+    /// How many streams and free names are in memory; long names count as several.
     pub fn in_memory(&self) -> usize {
-        self.view.len() + self.view.free_len()
+        self.view.len() + self.view.free_weight()
     }
 
     /// The number of sweeps that visit all streams in memory once.

@@ -12,7 +12,7 @@ pub struct Eviction {
     /// A stream that is idle for this long, or up to twice as long, is evicted.
     pub idle: Duration,
     /// With more streams and free names in memory than this, the least recently used are evicted sooner. Streams in use
-    /// stay in any case.
+    /// stay in any case. A free name counts once, and once more for each 128 bytes.
     pub hot_max: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The result of looking up a name: the stream that has it, or that it is free.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::Stream;
 
@@ -27,6 +27,43 @@ pub struct FreeName {
     /// A stream has had the name since the start.
     pub(crate) freed: bool,
 }
+
+/// The free names in memory: how many, and what they count for.
+///
+/// Clients choose names and may ask for any number that no stream has, so that long names count as several.
+#[derive(Debug, Default)]
+pub(crate) struct FreeNames {
+    count: AtomicUsize,
+    weight: AtomicUsize,
+}
+
+impl FreeNames {
+    pub(crate) fn add(&self, name: &str) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.weight.fetch_add(weight(name), Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.weight.fetch_sub(weight(name), Ordering::Relaxed);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// As how many streams they count.
+    pub(crate) fn weight(&self) -> usize {
+        self.weight.load(Ordering::Relaxed)
+    }
+}
+
+fn weight(name: &str) -> usize {
+    1 + name.len() / FREE_NAME_BYTES
+}
+
+/// Bytes of a free name that count as one stream in memory; a stream takes more.
+const FREE_NAME_BYTES: usize = 128;
 
 impl Lookup {
     /// A name that the store does not have.
@@ -80,5 +117,22 @@ impl Lookup {
     /// Whether the name was used since the last call.
     pub(crate) fn was_used(&self) -> bool {
         self.used().swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_count_as_several() {
+        let names = FreeNames::default();
+        let long = "x".repeat(1_024);
+        names.add("short");
+        names.add(&long);
+        assert_eq!((names.len(), names.weight()), (2, 1 + 9));
+        names.remove(&long);
+        names.remove("short");
+        assert_eq!((names.len(), names.weight()), (0, 0));
     }
 }

@@ -73,7 +73,8 @@ pub(crate) struct PatternWatchers {
 
 #[derive(Debug, Default)]
 struct Table {
-    watched: HashMap<Box<str>, Watched, foldhash::fast::FixedState>,
+    /// Clients choose the prefixes, so that their hashes must not be known.
+    watched: HashMap<Box<str>, Watched, foldhash::quality::RandomState>,
     prefixes: HashMap<StreamNo, Box<str>, foldhash::fast::FixedState>,
     /// How many prefixes have which length, so that no other part of a name is hashed.
     lengths: BTreeMap<usize, usize>,
@@ -176,6 +177,8 @@ impl PatternWatchers {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -219,6 +222,17 @@ mod tests {
         assert!(watchers.is_empty());
         assert_eq!(watchers.of("a/b"), Matches::default());
         assert_ne!(watchers.add(&pattern("a/*"), 3, 1), no);
+    }
+
+    #[test]
+    fn the_hashes_of_prefixes_that_clients_choose_are_random() {
+        let hash = |watchers: &PatternWatchers| {
+            let table = watchers.table.read();
+            table.watched.hasher().hash_one("chat/")
+        };
+        let (one, other) = (PatternWatchers::default(), PatternWatchers::default());
+        assert_ne!(hash(&one), hash(&other));
+        assert_eq!(hash(&one), hash(&one));
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use encke_log::{Disk, Reader, Sequence, StreamNo};
 
 use crate::Stream;
-use crate::lookup::Lookup;
+use crate::lookup::{FreeNames, Lookup};
 use crate::pattern::{Pattern, PatternWatchers};
 use crate::replicated::{Chain, DispatcherTerm};
 use crate::stream::Media;
@@ -34,7 +34,7 @@ pub struct View {
     hasher: RandomState,
     /// Streams and free names in memory.
     streams: AtomicUsize,
-    free: AtomicUsize,
+    free: FreeNames,
     /// Names that are taken, in memory or in the store.
     total: AtomicU64,
     committed: AtomicU64,
@@ -104,7 +104,7 @@ impl Default for View {
             parts: (0..PARTS).map(|_| RwLock::default()).collect(),
             hasher: RandomState::default(),
             streams: AtomicUsize::new(0),
-            free: AtomicUsize::new(0),
+            free: FreeNames::default(),
             total: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -315,7 +315,12 @@ impl View {
 
     /// The number of names that are known to be free.
     pub fn free_len(&self) -> usize {
-        self.free.load(Ordering::Relaxed)
+        self.free.len()
+    }
+
+    /// As how many streams the names count that are known to be free.
+    pub(crate) fn free_weight(&self) -> usize {
+        self.free.weight()
     }
 
     /// The number of taken names, in memory or in the store.
@@ -397,7 +402,7 @@ impl View {
             self.forget_timed(&ended);
         }
         part.insert_unique(hash, Lookup::freed(name), |other| self.hash(other));
-        self.free.fetch_add(1, Ordering::Relaxed);
+        self.free.add(name);
     }
 
     /// Whether a name is known to be free. If so, the store is about to know it.
@@ -439,9 +444,7 @@ impl View {
                         self.note_timed(stream);
                         self.streams.fetch_add(1, Ordering::Relaxed);
                     }
-                    Lookup::Free(_) => {
-                        self.free.fetch_add(1, Ordering::Relaxed);
-                    }
+                    Lookup::Free(_) => self.free.add(loaded.name()),
                 }
                 vacant.insert(loaded.clone());
                 Some(loaded)
@@ -507,7 +510,9 @@ impl View {
         drop(part);
         let streams = gone.iter().filter(|known| known.stream().is_some()).count();
         self.streams.fetch_sub(streams, Ordering::Relaxed);
-        self.free.fetch_sub(gone.len() - streams, Ordering::Relaxed);
+        for free in gone.iter().filter(|known| known.stream().is_none()) {
+            self.free.remove(free.name());
+        }
         self.counts
             .evictions
             .fetch_add(streams as u64, Ordering::Relaxed);
@@ -534,7 +539,7 @@ impl View {
             Entry::Occupied(known) => Some(known.get().clone()),
             Entry::Vacant(_) if !self.is_complete() => None,
             Entry::Vacant(vacant) => {
-                self.free.fetch_add(1, Ordering::Relaxed);
+                self.free.add(name);
                 let free = Lookup::free(name);
                 vacant.insert(free.clone());
                 Some(free)
@@ -546,9 +551,11 @@ impl View {
         let entry = part.find_entry(hash, |known| known.name() == name).ok()?;
         let (known, _) = entry.remove();
         match &known {
-            Lookup::Stream(_) => self.streams.fetch_sub(1, Ordering::Relaxed),
-            Lookup::Free(_) => self.free.fetch_sub(1, Ordering::Relaxed),
-        };
+            Lookup::Stream(_) => {
+                self.streams.fetch_sub(1, Ordering::Relaxed);
+            }
+            Lookup::Free(_) => self.free.remove(name),
+        }
         Some(known)
     }
 

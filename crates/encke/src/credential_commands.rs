@@ -10,7 +10,7 @@ use encke_access::{
     Access, AccessDenied, CanonicalPath, Credentials, Mint, NewToken, Operation, PathPattern,
     SignedField, api_key,
 };
-use encke_protocol::{Headers, ProtocolSettings, requirements};
+use encke_protocol::{Headers, ProtocolSettings};
 
 use crate::config::{AccessTable, duration};
 use crate::failure::{Code, Failed};
@@ -292,6 +292,11 @@ fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
     }
     let caller = match resolved {
         Ok(resolved) => resolved.caller,
+        // Nothing else will bring the key here.
+        Err(AccessDenied::KeysUnknown { .. } | AccessDenied::KeysUnavailable { .. }) => {
+            let denied = AccessDenied::UnknownKey;
+            return Ok((format!("refused: {denied}\n"), false));
+        }
         Err(denied) => return Ok((format!("refused: {denied}\n"), false)),
     };
     let mut text = caller.describe();
@@ -304,7 +309,7 @@ fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
         .map(|(name, value)| (&**name, value.as_bytes()))
         .collect();
     let settings = ProtocolSettings::default();
-    let needed = match requirements(&settings, &args.method, &path, query, Headers(&fields)) {
+    let needed = match settings.requirements(&args.method, &path, query, Headers(&fields)) {
         Ok(needed) => needed,
         Err(why) => return Ok((format!("{text}refused: {why}\n"), false)),
     };
@@ -345,6 +350,8 @@ fn fetch_keys(access: &Access, issuer: &str, timeout: Duration) -> anyhow::Resul
     let source = locations.iter().position(|one| one.issuer == issuer);
     let source = source.context("the issuer has no jwks-url")?;
     let url = locations[source].url;
+    // The fetch that the token waits for begins.
+    access.key_requests().wait(source, Duration::ZERO);
     let json = keys::fetch(&keys::agent(timeout), url)
         .with_context(|| format!("the keys can't be fetched from {url}"))?;
     access.keys_fetched(source, Some(&json))?;

@@ -2,8 +2,10 @@
 
 mod browsers;
 mod grants;
+mod issuer_keys;
 mod operators;
 mod revocation;
+mod signed_urls;
 mod sites;
 
 use std::path::Path;

@@ -1,9 +1,12 @@
 //! Keys, and the choice of one for a token.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
 
 use jsonwebtoken::crypto::verify;
 use jsonwebtoken::{Algorithm, DecodingKey};
+
+use crate::digest::Digest;
 
 /// One key and the algorithms that it may be used with.
 #[derive(Clone, Debug)]
@@ -14,6 +17,9 @@ pub(crate) struct VerifyingKey {
     /// What the key is made of, to see whether a fetched key is the one that is known.
     pub(super) source: String,
 }
+
+/// What a key is made of and its name, as a number: equal for the same key in two sets.
+pub(crate) type KeyFingerprint = NonZeroU64;
 
 /// All keys of an issuer.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +43,11 @@ impl VerifyingKey {
     pub(crate) fn verifies(&self, message: &str, signature: &str, algorithm: Algorithm) -> bool {
         self.algorithms.contains(&algorithm)
             && verify(signature, message.as_bytes(), &self.key, algorithm) == Ok(true)
+    }
+
+    /// Its fingerprint under its name in the set.
+    pub(crate) fn fingerprint(&self, kid: Option<&str>) -> KeyFingerprint {
+        fingerprint(kid, &self.source)
     }
 
     /// Whether an algorithm could use either key.
@@ -87,6 +98,14 @@ impl KeySet {
         found.ok_or(NoKey::Algorithm)
     }
 
+    /// The fingerprints of all keys.
+    pub(crate) fn fingerprints(&self) -> HashSet<KeyFingerprint> {
+        let parts = self.parts().into_iter();
+        parts
+            .map(|(kid, source)| fingerprint(kid, source))
+            .collect()
+    }
+
     /// Number of keys.
     pub(crate) fn len(&self) -> usize {
         self.named.values().map(Vec::len).sum::<usize>() + self.unnamed.len()
@@ -107,4 +126,8 @@ impl KeySet {
         parts.sort_unstable();
         parts
     }
+}
+
+fn fingerprint(kid: Option<&str>, source: &str) -> KeyFingerprint {
+    Digest::of(serde_json::json!([kid, source]).to_string()).short()
 }

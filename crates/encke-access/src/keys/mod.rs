@@ -13,7 +13,7 @@ use key_set::VerifyingKey;
 
 pub(crate) use algorithms::{algorithm, algorithms, is_hmac};
 pub use jwks::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwksError};
-pub(crate) use key_set::{KeySet, NoKey};
+pub(crate) use key_set::{KeyFingerprint, KeySet, NoKey};
 
 impl KeySet {
     /// The set of one shared secret.

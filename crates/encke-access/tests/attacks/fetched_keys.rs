@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_access::{
-    Access, AccessDenied, JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwksError, KeyFetch, KeyLocation,
+    Access, AccessDenied, FETCH_INTERVAL_MS, FETCHES_AT_ONCE, JWKS_BYTES_MAX, JWKS_KEYS_MAX,
+    JwksError, KeyFetch, KeyLocation, UNKNOWN_KEYS_MAX,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -57,27 +58,86 @@ fn the_first_request_waits_for_the_first_fetch() {
     );
 }
 
+/// Fetches what is due, if something is, with these keys.
+fn fetch(access: &Access, keys: Option<&[(&str, &Key)]>) {
+    assert_eq!(access.key_requests().wait(0, Duration::ZERO), KeyFetch::Now);
+    let json = keys.map(jwks);
+    let json = json.as_ref().map(|json| json.as_bytes());
+    access.keys_fetched(0, json).unwrap();
+}
+
 #[test]
-fn an_unknown_kid_causes_one_fetch_a_minute() {
+fn invented_kids_cause_a_bounded_number_of_fetches() {
     let access = fetching();
-    let requests = access.key_requests();
-    requests.wait(0, Duration::ZERO);
-    access
-        .keys_fetched(0, Some(jwks(&[("k", &P256)]).as_bytes()))
-        .unwrap();
+    let known = [("k", &*P256)];
+    fetch(&access, Some(&known));
     let mut fetches = 0;
-    for second in 0..120 {
-        let token = good(&format!("invented-{second}"), &P256);
-        let denied = bearer_at(&access, &token, NOW_MS + second * 500).unwrap_err();
+    let minute = 60_000;
+    for ms in (0..minute).step_by(500) {
+        let token = good(&format!("invented-{ms}"), &P256);
+        let denied = bearer_at(&access, &token, NOW_MS + ms).unwrap_err();
         if denied == pending("i") {
-            assert_eq!(requests.wait(0, Duration::ZERO), KeyFetch::Now);
-            access.keys_fetched(0, None).unwrap();
+            fetch(&access, Some(&known));
             fetches += 1;
+            let again = bearer_at(&access, &token, NOW_MS + ms).unwrap_err();
+            assert_eq!(again, AccessDenied::UnknownKey);
         } else {
-            assert_eq!(denied, AccessDenied::UnknownKey);
+            assert!(matches!(denied, AccessDenied::KeysUnavailable { .. }));
+            assert_eq!(denied.status(), 503);
         }
     }
-    assert_eq!(fetches, 1);
+    assert_eq!(fetches, FETCHES_AT_ONCE + (minute - 1) / FETCH_INTERVAL_MS);
+    assert!(access.counts().unknown_keys <= UNKNOWN_KEYS_MAX);
+}
+
+/// One unsigned token with an invented name delayed the keys of a rotation by a minute, in which the new key got 401.
+#[test]
+fn an_invented_kid_keeps_no_rotated_key_out() {
+    let access = fetching();
+    fetch(&access, Some(&[("old", &P256)]));
+    let invented = |number: u64| good(&format!("invented-{number}"), &P256);
+    let both = [("old", &*P256), ("new", &*OTHER_P256)];
+    let rotated = good("new", &OTHER_P256);
+    // One invented name, and the rotated key is fetched at once.
+    assert_eq!(bearer(&access, &invented(0)).unwrap_err(), pending("i"));
+    fetch(&access, Some(&[("old", &P256)]));
+    assert_eq!(bearer(&access, &rotated).unwrap_err(), pending("i"));
+    fetch(&access, Some(&both));
+    assert!(bearer(&access, &rotated).is_ok());
+    // Any number of them, and it is fetched after an interval; it is never refused for good.
+    let access = fetching();
+    fetch(&access, Some(&[("old", &P256)]));
+    for number in 0..100 {
+        if bearer(&access, &invented(number)).unwrap_err() == pending("i") {
+            fetch(&access, Some(&[("old", &P256)]));
+        }
+    }
+    let retry_s = FETCH_INTERVAL_MS / 1_000;
+    let later = AccessDenied::KeysUnavailable { retry_s };
+    assert_eq!(bearer(&access, &rotated).unwrap_err(), later);
+    let then_ms = NOW_MS + FETCH_INTERVAL_MS;
+    let invented = bearer_at(&access, &invented(100), then_ms);
+    assert_eq!(invented.unwrap_err(), pending("i"));
+    fetch(&access, Some(&both));
+    assert!(bearer_at(&access, &rotated, then_ms).is_ok());
+}
+
+#[test]
+fn a_failed_fetch_is_no_evidence_against_a_key() {
+    let access = fetching();
+    fetch(&access, Some(&[("old", &P256)]));
+    let rotated = good("new", &OTHER_P256);
+    assert_eq!(bearer(&access, &rotated).unwrap_err(), pending("i"));
+    fetch(&access, None);
+    let denied = bearer(&access, &rotated).unwrap_err();
+    assert!(matches!(denied, AccessDenied::KeysUnavailable { .. }));
+    let then_ms = NOW_MS + FETCH_INTERVAL_MS;
+    assert_eq!(
+        bearer_at(&access, &rotated, then_ms).unwrap_err(),
+        pending("i")
+    );
+    fetch(&access, Some(&[("new", &OTHER_P256)]));
+    assert!(bearer_at(&access, &rotated, then_ms).is_ok());
 }
 
 #[test]
@@ -127,6 +187,32 @@ fn a_rotation_ends_tokens_of_removed_keys_also_in_the_cache() {
         bearer(&access, &good("new", &OTHER_P256)).unwrap_err(),
         AccessDenied::Signature
     );
+}
+
+/// The keys of live subscriptions are compared as well: a key that its issuer has withdrawn is the end of what it signed.
+#[test]
+fn a_rotation_ends_subscriptions_of_removed_keys() {
+    let access = fetching();
+    let version = access.revocations_version();
+    let both = jwks(&[("old", &P256), ("new", &OTHER_P256)]);
+    access.keys_fetched(0, Some(both.as_bytes())).unwrap();
+    let tag = |kid: &str, key: &Key| bearer(&access, &good(kid, key)).unwrap().caller.tag();
+    let (old, new) = (tag("old", &P256), tag("new", &OTHER_P256));
+    assert!(!access.is_tag_revoked(&old) && !access.is_tag_revoked(&new));
+    let before = access.revocations_version();
+    assert_ne!(before, version);
+    // The same keys, and a fetch that failed, end nothing.
+    access.keys_fetched(0, Some(both.as_bytes())).unwrap();
+    access.keys_fetched(0, None).unwrap();
+    assert_eq!(access.revocations_version(), before);
+    let new_only = jwks(&[("new", &OTHER_P256)]);
+    access.keys_fetched(0, Some(new_only.as_bytes())).unwrap();
+    assert_ne!(access.revocations_version(), before);
+    assert!(access.is_tag_revoked(&old) && !access.is_tag_revoked(&new));
+    // Another key of the same name is another key, and the name of a removed one may come back.
+    let replaced = jwks(&[("new", &P256), ("old", &P256)]);
+    access.keys_fetched(0, Some(replaced.as_bytes())).unwrap();
+    assert!(access.is_tag_revoked(&new) && !access.is_tag_revoked(&old));
 }
 
 #[test]

@@ -444,6 +444,33 @@ fn revoked_credentials_are_refused_also_from_the_cache() {
     }
 }
 
+/// A subject that is revoked keeps no token because the clock of its issuer is fast.
+#[test]
+fn a_revoked_subject_keeps_no_token_of_a_fast_clock() {
+    let access = access(json!({
+        "leeway": "30s",
+        "issuers": [issuer("i", &["ES256"], &[("k", &P256)])],
+    }));
+    let issued = |ahead_s: u64| {
+        let others = json!({"iat": NOW_S + ahead_s, "exp": NOW_S + 3_600});
+        es256("k", &claims("i", others), &P256)
+    };
+    let held: Vec<_> = [0, 1, 30]
+        .into_iter()
+        .map(|ahead_s| bearer(&access, &issued(ahead_s)).unwrap().caller)
+        .collect();
+    access
+        .revoke(RevocationTarget::Subject("alice".into()), NOW_MS)
+        .unwrap();
+    for (caller, ahead_s) in held.iter().zip([0, 1, 30]) {
+        assert!(access.is_revoked(caller), "{ahead_s}");
+        let denied = bearer(&access, &issued(ahead_s)).unwrap_err();
+        assert_eq!(denied, AccessDenied::Revoked, "{ahead_s}");
+    }
+    // A token that was issued so much later is a new one, whatever the clocks say.
+    assert!(bearer_at(&access, &issued(31), NOW_MS + 1_000).is_ok());
+}
+
 #[test]
 fn refusals_never_hold_the_credential() {
     let access = everything();

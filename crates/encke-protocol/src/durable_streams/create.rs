@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_access::Operation;
 use encke_stream::{
     Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome, Refusal,
     Stream,
@@ -21,6 +22,8 @@ use crate::streams::load;
 #[derive(Debug)]
 struct Creation {
     location: String,
+    /// The caller may read the stream, and so may learn how far one is that exists already.
+    may_read: bool,
 }
 
 /// Waits for the record inside which a fork begins: its position must be known before the fork can be committed.
@@ -77,6 +80,7 @@ impl DurableStreams {
         };
         let creation = Creation {
             location: request.base() + request.path,
+            may_read: admitted.may_at(Operation::Read, admitted.path),
         };
         let create = encke_stream::Create {
             name: name.into(),
@@ -139,15 +143,16 @@ impl OnCommit for Creation {
                 retention,
                 existed,
             } => {
+                let shows_state = self.may_read || !existed;
                 let response = Response::shared(if existed { 200 } else { 201 })
                     .field("Content-Type", content_type)
-                    .field("Stream-Next-Offset", tail)
+                    .field_if("Stream-Next-Offset", shows_state.then_some(tail))
                     .field("Encke-Ack", ack)
                     .field_if(
                         "Encke-Retention",
                         retention.is_limited().then_some(retention),
                     )
-                    .field_if("Stream-Closed", closed.then_some("true"));
+                    .field_if("Stream-Closed", (closed && shows_state).then_some("true"));
                 if existed {
                     response
                 } else {

@@ -101,7 +101,7 @@ impl DurableStreams {
         let action = match request.method {
             "GET" => self.get(&request, name, admitted),
             "HEAD" => self.head(&request, name),
-            "POST" => self.post(&mut request, name),
+            "POST" => self.post(&mut request, name, admitted),
             "PUT" => self.put(&mut request, name, known, admitted),
             _ => self.delete(&request, name),
         };

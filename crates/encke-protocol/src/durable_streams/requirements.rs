@@ -4,10 +4,9 @@ use encke_access::Operation;
 
 use super::fields;
 use crate::known_field::KnownField;
-use crate::mounts::RequestLine;
 use crate::problem::error;
 use crate::request::Headers;
-use crate::requirement::Requirement;
+use crate::requirement::{RequestLine, Requirement};
 use crate::response::Response;
 use crate::streams::METHODS;
 

@@ -1,9 +1,11 @@
 //! POST and DELETE: append, close, truncate, delete (sections 5.2 to 5.4).
 
+use encke_access::Operation;
 use encke_stream::{Command, Data, MediaKind, Outcome, Target};
 
 use super::{DurableStreams, fields};
 use crate::action::{Action, OnCommit};
+use crate::gate::Admitted;
 use crate::json;
 use crate::problem::{error, unexpected};
 use crate::request::Request;
@@ -17,7 +19,12 @@ struct AppendOutcome {
 }
 
 impl DurableStreams {
-    pub(crate) fn post(&self, request: &mut Request<'_>, name: &str) -> Result<Action, Response> {
+    pub(crate) fn post(
+        &self,
+        request: &mut Request<'_>,
+        name: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
         let headers = request.headers;
         let closes = fields::says_closed(headers);
         let producer = fields::producer(headers)?;
@@ -37,7 +44,8 @@ impl DurableStreams {
                 before,
                 ack,
             };
-            return Ok(Action::Commit(command, Box::new(Truncation)));
+            let may_read = admitted.may_at(Operation::Read, admitted.path);
+            return Ok(Action::Commit(command, Box::new(Truncation { may_read })));
         }
         if body.is_empty() && !closes {
             return Err(error(
@@ -126,14 +134,17 @@ impl OnCommit for AppendOutcome {
 
 /// Waits for a truncation.
 #[derive(Debug)]
-struct Truncation;
+struct Truncation {
+    /// The caller may read the stream, and so may learn how far it is.
+    may_read: bool,
+}
 
 impl OnCommit for Truncation {
     fn committed(self: Box<Self>, outcome: Outcome) -> Response {
         match outcome {
             Outcome::Truncated { floor, tail } => Response::shared(204)
-                .field("Encke-Floor", floor)
-                .field("Stream-Next-Offset", tail),
+                .field_if("Encke-Floor", self.may_read.then_some(floor))
+                .field_if("Stream-Next-Offset", self.may_read.then_some(tail)),
             other => unexpected(&other),
         }
     }

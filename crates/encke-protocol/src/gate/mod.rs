@@ -13,6 +13,7 @@ use std::sync::Arc;
 use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, SignedFields};
 
 use self::origins::RequestOrigin;
+use self::rights::UNSIGNED_FIELD;
 use crate::problem::error;
 use crate::request::Request;
 use crate::response::{AuditNote, Response};
@@ -197,10 +198,14 @@ impl Gate {
     }
 
     fn denied(&self, request: &Request<'_>, denied: &AccessDenied) -> Stop {
+        let retry_s = match denied {
+            AccessDenied::KeysUnavailable { retry_s } => *retry_s,
+            _ => RETRY_AFTER_S,
+        };
         let response = error(denied.status(), denied.reason(), denied.to_string());
         let response = match denied.status() {
             401 => response.field("WWW-Authenticate", denied.challenge()),
-            503 => response.field("Retry-After", RETRY_AFTER_S),
+            503 => response.field("Retry-After", retry_s),
             _ => response,
         };
         let response = refused(request, response, denied.reason());
@@ -238,6 +243,14 @@ fn names_another_site(request: &Request<'_>) -> bool {
     sites.any(|site| !matches!(site.trim_ascii(), b"same-origin" | b"none"))
 }
 
+/// The refusal of a field that a signed URL would have to sign.
+pub(crate) fn unsigned_field(request: &Request<'_>, name: &str) -> Response {
+    let why = format!(
+        "the URL does not sign the field {name}, which changes what the request does; encke sign --field signs it"
+    );
+    refused(request, error(403, UNSIGNED_FIELD, why), UNSIGNED_FIELD)
+}
+
 fn foreign_origin(request: &Request<'_>) -> Response {
     let why = "pages of this origin may not use the server; cors-origins lists those that may";
     refused(request, error(403, "origin", why), "origin")
@@ -255,7 +268,7 @@ pub(crate) fn preflight() -> Response {
 const PUBLIC: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 /// Seconds after which a request may be tried again whose keys are missing.
-const RETRY_AFTER_S: u32 = 1;
+const RETRY_AFTER_S: u64 = 1;
 
 /// The methods of all protocols.
 const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";

@@ -25,9 +25,8 @@ pub use self::api_settings::PoolApiSettings;
 use crate::action::Action;
 use crate::gate::Admitted;
 use crate::known_field::KnownField;
-use crate::mounts::RequestLine;
 use crate::request::Request;
-use crate::requirement::Requirement;
+use crate::requirement::{RequestLine, Requirement};
 use crate::response::Response;
 
 /// What a request for a path below `root` needs.

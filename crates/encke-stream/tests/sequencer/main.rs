@@ -511,6 +511,29 @@ fn idle_streams_are_evicted_and_still_end_on_time() {
 }
 
 #[test]
+fn long_names_that_no_stream_has_leave_memory_before_there_are_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let idle = Duration::from_secs(3_600);
+    let mut bench = start_files(dir.path(), Eviction { idle, hot_max: 100 });
+    assert!(bench.round(vec![create("a", TEXT)]).iter().all(is_done));
+    let long = "x".repeat(1_000);
+    for number in 0..50 {
+        let known = bench.view.look(&format!("{number}{long}"));
+        assert!(known.is_some(), "it is remembered that there is none");
+    }
+    // Each counts as eight, so that fifty are too many for a bound of a hundred. Each batch sweeps some parts.
+    let is_bounded = |bench: &Bench<Files>| bench.view.free_len() <= 12;
+    for _ in 0..1_000 {
+        if is_bounded(&bench) {
+            break;
+        }
+        assert!(bench.round(vec![append("a", b"x")]).iter().all(is_done));
+    }
+    assert!(is_bounded(&bench), "{} are left", bench.view.free_len());
+    bench.stop().unwrap();
+}
+
+#[test]
 fn the_log_forgets_a_deleted_stream_when_no_fork_reads_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = start_files(dir.path(), EVICTING);
