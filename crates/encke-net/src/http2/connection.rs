@@ -9,7 +9,9 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
 
+use super::fragments::{FragmentWatch, TooManyFragments};
 use super::frame_meter::{Flood, FrameMeter};
+use super::request::HasFragment;
 use super::wire::{Wire, WireEnd};
 use crate::settings::NetSettings;
 
@@ -22,6 +24,7 @@ pub(crate) struct Http2Connection {
     wire: Wire,
     state: State,
     meter: FrameMeter,
+    fragments: FragmentWatch,
     /// The slots of its streams.
     pub(crate) streams: Vec<u32>,
     /// Requests that were not looked at yet.
@@ -82,6 +85,7 @@ impl Http2Connection {
             state: State::Handshake(Box::new(builder.handshake(wire.end()))),
             wire,
             meter: FrameMeter::new(),
+            fragments: FragmentWatch::new(settings.head_bytes_max),
             streams: Vec::new(),
             accepted: Vec::new(),
             unflushed: 0,
@@ -98,6 +102,8 @@ impl Http2Connection {
     /// Takes received bytes. The next poll handles them.
     pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Result<(), Flood> {
         self.meter.count(bytes, now)?;
+        let read = self.fragments.read(bytes);
+        read.map_err(|TooManyFragments| Flood::Control)?;
         self.wire.receive(bytes);
         self.received = true;
         Ok(())
@@ -117,7 +123,12 @@ impl Http2Connection {
         }
         while let State::Open(connection) = &mut self.state {
             match connection.poll_accept(&mut cx) {
-                Poll::Ready(Some(Ok(stream))) => self.accepted.push(stream),
+                Poll::Ready(Some(Ok((mut request, respond)))) => {
+                    if self.fragments.take(respond.stream_id().as_u32()) {
+                        request.extensions_mut().insert(HasFragment);
+                    }
+                    self.accepted.push((request, respond));
+                }
                 Poll::Ready(Some(Err(error))) => self.state = State::Over(Http2End::of(&error)),
                 Poll::Ready(None) => self.state = State::Over(Http2End::Complete),
                 Poll::Pending => break,
