@@ -48,7 +48,7 @@ pub enum AccessDenied {
     /// The signature of a token or a URL is wrong.
     #[error("the signature is wrong")]
     Signature,
-    /// The token or URL has expired.
+    /// The token, the URL or the client certificate has expired.
     #[error("the {0} has expired")]
     Expired(&'static str),
     /// The token's `nbf` or `iat` is in the future.

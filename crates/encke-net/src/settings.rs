@@ -50,6 +50,8 @@ pub struct NetSettings {
     pub handshake_threads: usize,
     /// Handshakes of TLS at a time; while there are as many, accepting pauses.
     pub handshakes_max: usize,
+    /// Handshakes of TLS of one client address, or of one /64 of IPv6; further connections of it wait. 0 for no limit.
+    pub handshakes_per_address: usize,
     /// How long a handshake of TLS may take.
     pub handshake_timeout: Duration,
     /// Bytes of a request's head.
@@ -166,6 +168,7 @@ impl Default for NetSettings {
             handshake_threads: std::thread::available_parallelism()
                 .map_or(1, |cores| usize::from(cores).div_ceil(4)),
             handshakes_max: 1024,
+            handshakes_per_address: 256,
             handshake_timeout: Duration::from_secs(10),
             head_bytes_max: 16 << 10,
             body_bytes_max: 16 << 20,

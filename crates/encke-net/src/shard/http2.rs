@@ -254,7 +254,7 @@ impl Shard {
     /// Closes an HTTP/2 connection without streams that is idle for too long.
     pub(super) fn visit_http2(&mut self, index: u32) {
         let now_s = self.clock.now_s();
-        let idle_timeout = self.context.settings.idle_timeout;
+        let idle_timeout = self.idle_timeout(index);
         let Some(http2) = self.http2_mut(index) else {
             return;
         };

@@ -355,6 +355,13 @@ impl Shard {
         flags.set(Flags::KEEP_ALIVE, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::HTTP_1_0, head.version == 0);
+        if flags.has(Flags::OPERATOR) {
+            let socket = self.socket_of(index);
+            let token = self.connections.slots.token(socket);
+            if let Some(operators) = &mut self.operators {
+                operators.note_request(token);
+            }
+        }
         let caller = match self.caller(index, fields) {
             Ok(caller) => caller,
             Err(rejection) => {

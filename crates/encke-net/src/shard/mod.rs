@@ -344,10 +344,11 @@ impl Shard {
             self.close_session(index);
         }
         let is_operator = self.connections.slots[index].flags.has(Flags::OPERATOR);
+        let token = self.connections.slots.token(index);
         self.release(index, reason);
         self.counts.connections -= 1;
         match &mut self.operators {
-            Some(operators) if is_operator => operators.closed(),
+            Some(operators) if is_operator => operators.closed(token),
             _ => {
                 self.context.connections.fetch_sub(1, Ordering::Relaxed);
             }
@@ -361,7 +362,7 @@ impl Shard {
         self.forget_lag(index);
         self.unsubscribe(index);
         self.disown(index);
-        self.callers.set(index, None);
+        self.callers.set(index, None, None);
         self.connections.close(index);
     }
 }

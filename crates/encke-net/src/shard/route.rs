@@ -2,6 +2,9 @@
 //! bound what it does, and the origin that the response names. Requests whose token is signed by an unknown key wait here until
 //! the keys of its issuer have been fetched.
 
+use std::sync::Arc;
+
+use encke_access::ClientCertificate;
 use encke_protocol::{Action, CallerInfo, Headers, OriginReader, Request, problem};
 use encke_stream::{Command, FleetCommand, Outcome};
 
@@ -138,11 +141,11 @@ impl Shard {
 
     /// Looks at the next connections whose callers' time may be over. False: nothing is left to do.
     pub(super) fn sweep_callers(&mut self) -> bool {
-        let Some(access) = self.context.router.access() else {
-            return false;
-        };
+        let access = self.context.router.access();
         let mut over = None;
-        let is_revoked = |caller: &encke_access::CallerTag| access.is_tag_revoked(caller);
+        let is_revoked = |caller: &encke_access::CallerTag| {
+            access.is_some_and(|access| access.is_tag_revoked(caller))
+        };
         let busy = self.callers.sweep(is_revoked, &mut over);
         if let Some((index, end)) = over {
             self.end_caller(index, end);
@@ -163,15 +166,8 @@ impl Shard {
     }
 
     fn ask_router(&mut self, index: u32, request: Request<'_>) -> Action {
-        let connection = self
-            .http2
-            .streams
-            .get(index)
-            .map(|stream| stream.connection);
-        let certificate = self
-            .connections
-            .transports
-            .certificate(connection.unwrap_or(index));
+        let certificate = self.certificate(index);
+        let now_ms = request.now_ms;
         let request = Request {
             caller: CallerInfo {
                 certificate: certificate.as_deref(),
@@ -180,14 +176,34 @@ impl Shard {
             ..request
         };
         let routed = self.context.router.request(request);
+        let until_ms = certificate.as_deref().map(ClientCertificate::ends_at_ms);
         self.callers
-            .set(index, routed.caller.map(|caller| caller.tag()));
+            .set(index, routed.caller.map(|caller| caller.tag()), until_ms);
+        if certificate.is_some_and(|certificate| certificate.has_ended(now_ms)) {
+            self.leave_connection(index);
+        }
         let flags = &mut self.connections.slots[index].flags;
         flags.set(Flags::HAS_READER, routed.reader != OriginReader::Unnamed);
         if let OriginReader::Origin(origin) = routed.reader {
             self.connections.activate(index).reader = Some(origin);
         }
         routed.action
+    }
+
+    /// The certificate that the client of a connection, or of a stream of one, has presented.
+    fn certificate(&self, index: u32) -> Option<Arc<ClientCertificate>> {
+        let socket = self.socket_of(index);
+        self.connections.transports.certificate(socket)
+    }
+
+    /// No further request is served on the connection of this one: the client connects again.
+    fn leave_connection(&mut self, index: u32) {
+        let flags = &mut self.connections.slots[index].flags;
+        flags.set(Flags::KEEP_ALIVE, false);
+        if flags.has(Flags::HTTP2_STREAM) {
+            let socket = self.socket_of(index);
+            self.stop_http2(socket);
+        }
     }
 
     fn await_keys(&mut self, index: u32, awaited: AwaitedKeys) {
@@ -204,7 +220,12 @@ impl Shard {
     /// The time of a connection's caller is over: ends what it does, in the way of its protocol.
     fn end_caller(&mut self, index: u32, end: CallerEnd) {
         let revoked = end == CallerEnd::Revoked;
+        let has_ended =
+            |certificate: Arc<ClientCertificate>| certificate.has_ended(self.clock.now_ms());
         let reason = match end {
+            CallerEnd::Expired if self.certificate(index).is_some_and(has_ended) => {
+                CloseReason::CertificateExpired
+            }
             CallerEnd::Expired => CloseReason::Expired,
             CallerEnd::Revoked => CloseReason::Revoked,
         };
