@@ -45,7 +45,7 @@ enum State {
 /// The result of a handshake.
 #[derive(Debug)]
 pub(crate) struct Established {
-    pub(crate) session: TlsSession,
+    pub(crate) session: Box<TlsSession>,
     /// Content that the client sent right behind its part of the handshake.
     pub(crate) content: Vec<u8>,
     /// The client's certificate, which was verified.
@@ -95,6 +95,8 @@ pub(crate) enum FailureReason {
     HangUp,
     /// The client sent what is no TLS, or not in this order.
     Malformed,
+    /// The client sent a request without TLS.
+    PlainHttp,
     /// The client and the server have no version, cipher or protocol in common.
     Incompatible,
     /// The client does not like what the server says, such as its certificate.
@@ -127,6 +129,7 @@ impl FailureReason {
             FailureReason::Displaced => "displaced",
             FailureReason::HangUp => "hang_up",
             FailureReason::Malformed => "malformed",
+            FailureReason::PlainHttp => "plain_http",
             FailureReason::Incompatible => "incompatible",
             FailureReason::Rejected => "rejected",
             FailureReason::Certificate => "certificate",
@@ -175,7 +178,24 @@ impl Handshake {
             return;
         }
         self.input.extend_from_slice(bytes);
-        self.process();
+        match self.is_plain_http() {
+            true => self.refuse_plain_http(),
+            false => self.process(),
+        }
+    }
+
+    /// Whether the client speaks HTTP instead of TLS, whose records begin with other bytes.
+    fn is_plain_http(&self) -> bool {
+        self.input.first().is_some_and(u8::is_ascii_uppercase)
+    }
+
+    /// Answers the request when its head has arrived, so that the answer is not lost in a reset.
+    fn refuse_plain_http(&mut self) {
+        let is_whole = self.input.windows(4).any(|end| end == b"\r\n\r\n");
+        if is_whole || self.input.len() > PLAIN_HEAD_BYTES_MAX {
+            self.output.extend_from_slice(PLAIN_HTTP.as_bytes());
+            self.state = State::Failed(FailureReason::PlainHttp);
+        }
     }
 
     /// Bytes that are to be sent now.
@@ -223,7 +243,7 @@ impl Handshake {
             }),
             Err(error) => Err(Unestablished {
                 error,
-                session: Some(Box::new(session)),
+                session: Some(session),
             }),
         }
     }
@@ -310,6 +330,13 @@ fn encode(mut message: EncodeTlsData<'_, ServerConnectionData>, output: &mut Vec
 
 /// The name of HTTP/2 in the negotiation of protocols.
 pub(super) const ALPN_HTTP2: &[u8] = b"h2";
+
+/// The answer to a request without TLS. It names no host: an https URL is up to the redirect, which knows what is meant to be public.
+const PLAIN_HTTP: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+    Content-Length: 39\r\nConnection: close\r\n\r\nthis port speaks TLS: use an https URL\n";
+
+/// Bytes of a request without TLS that are read before it is answered.
+const PLAIN_HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes that a client may have sent and rustls may not have taken: the longest message of a handshake, in its records.
 const INPUT_BYTES_MAX: usize = 96 << 10;

@@ -16,7 +16,7 @@ use super::session::{ReadOutcome, TlsSession};
 
 /// A session and its client, connected by a socket.
 pub(super) struct Pair {
-    pub(super) session: TlsSession,
+    pub(super) session: Box<TlsSession>,
     pub(super) socket: UnixStream,
     pub(super) client: ClientConnection,
     pub(super) wire: UnixStream,
