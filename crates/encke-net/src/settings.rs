@@ -44,6 +44,8 @@ pub struct NetSettings {
     pub proxy_protocol: bool,
     /// TLS on the listening address; `None` for plain connections.
     pub tls: Option<TlsSettings>,
+    /// For how long browsers are to use https only, by `Strict-Transport-Security` on connections of TLS; `None`: they are told nothing.
+    pub hsts_max_age: Option<Duration>,
     /// Where plain requests are redirected to https, if anywhere. Only with TLS.
     pub redirect_http: Option<SocketAddr>,
     /// Threads that make handshakes of TLS.
@@ -164,6 +166,7 @@ impl Default for NetSettings {
             forwarded_by: ForwardedBy::default(),
             proxy_protocol: false,
             tls: None,
+            hsts_max_age: None,
             redirect_http: None,
             handshake_threads: std::thread::available_parallelism()
                 .map_or(1, |cores| usize::from(cores).div_ceil(4)),

@@ -4,7 +4,7 @@ use super::Rejection;
 
 /// What a request's target names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target<'a> {
+pub(crate) struct RequestTarget<'a> {
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
     /// The scheme and the host of an absolute form.
@@ -28,7 +28,7 @@ impl Scheme {
 }
 
 /// Takes a request's target apart. An absolute form is taken as if sent to a proxy (RFC 9112, section 3.2.2).
-pub(crate) fn split<'a>(method: &str, target: &'a str) -> Result<Target<'a>, Rejection> {
+pub(crate) fn split<'a>(method: &str, target: &'a str) -> Result<RequestTarget<'a>, Rejection> {
     if method == "CONNECT" {
         return Err(bad_target("no tunnels are opened here"));
     }
@@ -47,7 +47,7 @@ pub(crate) fn split<'a>(method: &str, target: &'a str) -> Result<Target<'a>, Rej
         Some((path, query)) => (path, Some(query)),
         None => (origin, None),
     };
-    Ok(Target {
+    Ok(RequestTarget {
         path,
         query,
         authority,
@@ -222,7 +222,7 @@ mod tests {
                 Some((Scheme::Http, "[::1]")),
             ),
         ] {
-            let expected = Target {
+            let expected = RequestTarget {
                 path,
                 query,
                 authority,

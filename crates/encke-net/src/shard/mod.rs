@@ -116,6 +116,8 @@ pub(crate) struct Shard {
     outbox: Outbox,
     requests: OpenRequests,
     http2: http2_tables::Http2Tables,
+    /// The value of Strict-Transport-Security in responses over TLS.
+    hsts: Option<Box<str>>,
     clock: ShardClock,
     counts: ShardCounts,
     scratch: Scratch,
@@ -169,6 +171,9 @@ impl Shard {
                 context.access_log.clone(),
             ),
             http2: http2_tables::Http2Tables::default(),
+            hsts: settings
+                .hsts_max_age
+                .map(|age| format!("max-age={}", age.as_secs()).into()),
             clock,
             counts: ShardCounts::default(),
             scratch: Scratch {

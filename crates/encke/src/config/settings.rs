@@ -210,6 +210,8 @@ settings! {
         "access-log-queue": Size(4 << 10) => config.net.access_log_bytes_max;
         /// Whether clients must present a certificate when tls-client-ca is set: required or optional
         "tls-clients": Choice(TLS_CLIENTS) => config.tls.clients;
+        /// Time for which browsers use https only, once they have; 0s makes them forget
+        "hsts-max-age": Optional(Period(Duration::ZERO)) => config.net.hsts_max_age, "none: they are told nothing";
         /// Threads that make handshakes of TLS
         "handshake-threads": count_to(SHARDS_MAX) => config.net.handshake_threads, "one per four cores";
         /// Handshakes of TLS at a time; further connections wait in the kernel's queue
