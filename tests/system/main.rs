@@ -28,6 +28,7 @@
 //! - [`durability`]: what was acknowledged survives crashes, and damage is never ignored.
 //! - [`damaged_directory`]: a directory that is damaged from outside is served whole or not at all.
 //! - [`tls`]: HTTP/1.1 over TLS, certificates, handshakes.
+//! - [`tls_clients`]: no client of TLS shuts out another one, outlives its certificate, or leaves its keys behind.
 //! - [`sync_every`]: which records below level `synced` a power cut can take.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`failing_reads`]: a server is not ready while it cannot read its files.
@@ -104,4 +105,5 @@ mod several_logs;
 mod slow_clients;
 mod sync_every;
 mod tls;
+mod tls_clients;
 mod vanished;

@@ -16,14 +16,14 @@ use crate::rig::{
 };
 
 /// A server with a certificate, and a client that trusts it.
-struct Secure {
-    encke: Encke,
+pub(crate) struct Secure {
+    pub(crate) encke: Encke,
     authority: Authority,
-    client: Arc<ClientConfig>,
+    pub(crate) client: Arc<ClientConfig>,
 }
 
 impl Secure {
-    fn start(flags: &[&str]) -> Secure {
+    pub(crate) fn start(flags: &[&str]) -> Secure {
         let authority = Authority::new();
         let files = authority.issue("localhost");
         let flags = [&files.flags()[..], flags].concat();
@@ -34,12 +34,12 @@ impl Secure {
         }
     }
 
-    fn connect(&self) -> TlsClient {
+    pub(crate) fn connect(&self) -> TlsClient {
         TlsClient::open(&self.encke, &self.client)
     }
 
     /// The value of a metric, over all its labels that hold `label`.
-    fn metric(&self, name: &str, label: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str, label: &str) -> f64 {
         let (head, body) = self.connect().ask("GET", "/metrics", &[], b"");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         let shown = String::from_utf8(body).expect("metrics are text");
@@ -51,13 +51,13 @@ impl Secure {
             .sum()
     }
 
-    fn create(&self, stream: &str) {
+    pub(crate) fn create(&self, stream: &str) {
         let (head, _) = self.connect().ask("PUT", &path(stream), &[JSON], b"");
         assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
     }
 
     /// Subscribes from the beginning.
-    fn subscribe(&self, stream: &str) -> TlsClient {
+    pub(crate) fn subscribe(&self, stream: &str) -> TlsClient {
         let mut client = self.connect();
         let target = format!("{}?offset=-1&live=sse", path(stream));
         let sent = client.send(&crate::rig::request("GET", &target, &[], b""));
@@ -225,28 +225,14 @@ fn a_handshake_has_a_time_limit() {
 }
 
 #[test]
-fn silent_clients_keep_others_out_for_a_short_time_only() {
-    let secure = Secure::start(&[
-        "--tuning",
-        "handshakes-max=4",
-        "--tuning",
-        "handshake-timeout=20s",
-    ]);
-    let silent: Vec<_> = (0..4)
-        .map(|_| TcpStream::connect(secure.encke.address).expect("the server listens"))
-        .collect();
-    // Each look is by a connection that needs a place, and gets one when these have had a tenth of their time.
-    eventually("the silent have lost their places", || {
-        secure.metric("encke_tls_handshakes_failed_total", "reason=\"crowded\"") >= 1.0
-    });
-    drop(silent);
-    assert!(secure.metric("encke_tls_handshakes_held_total", "") >= 1.0);
-}
-
-#[test]
 fn half_open_handshakes_do_not_stop_deliveries() {
     // So long that none is over before all are there.
-    let secure = Secure::start(&["--tuning", "handshake-timeout=10m"]);
+    let secure = Secure::start(&[
+        "--tuning",
+        "handshake-timeout=10m",
+        "--tuning",
+        "handshakes-per-address=0",
+    ]);
     secure.create("a");
     let (mut subscriber, mut client) = (secure.subscribe("a"), secure.connect());
     let half: Vec<_> = (0..500)
@@ -305,8 +291,7 @@ fn a_request_that_is_cut_is_not_performed() {
 fn what_is_no_tls_gets_no_answer_and_disturbs_no_client() {
     let secure = Secure::start(&[]);
     for junk in [
-        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
-        &[22, 3, 1, 0xff, 0xff],
+        &[22, 3, 1, 0xff, 0xff][..],
         &[0; 100],
         &[22, 3, 3, 0, 4, 1, 0xff, 0xff, 0xff],
     ] {
@@ -321,7 +306,7 @@ fn what_is_no_tls_gets_no_answer_and_disturbs_no_client() {
     }
     let (head, _) = secure.connect().ask("GET", "/healthz", &[], b"");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert!(secure.metric("encke_tls_handshakes_failed_total", "") >= 4.0);
+    assert!(secure.metric("encke_tls_handshakes_failed_total", "") >= 3.0);
 }
 
 #[test]

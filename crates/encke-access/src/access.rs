@@ -194,6 +194,13 @@ impl Access {
         request: &Credentials<'_>,
         now_ms: u64,
     ) -> Result<Resolved, AccessDenied> {
+        // The connection was made with it, whatever else the request presents.
+        if request
+            .client_certificate
+            .is_some_and(|certificate| certificate.has_ended(now_ms))
+        {
+            return Err(AccessDenied::Expired("client certificate"));
+        }
         let presented = request.presented(self.cookie.as_deref())?;
         let by_cookie = matches!(presented, Presented::Cookie(_));
         let mut signed_url = None;
@@ -223,14 +230,14 @@ impl Access {
         &self,
         certificate: Option<&ClientCertificate>,
     ) -> Result<Arc<Caller>, AccessDenied> {
-        let known = certificate.and_then(|certificate| {
-            let names = &certificate.names;
-            self.certificates
-                .iter()
-                .find(|(name, _)| names.contains(name))
-        });
-        let known = known.map(|(_, caller)| caller).or(self.anonymous.as_ref());
-        known.cloned().ok_or(AccessDenied::NoCredentials)
+        if let Some(certificate) = certificate {
+            let mut known = self.certificates.iter();
+            let known = known.find(|(name, _)| certificate.names.contains(name));
+            if let Some((_, caller)) = known {
+                return Ok(Arc::new(caller.ending_at(certificate.ends_at_s)));
+            }
+        }
+        self.anonymous.clone().ok_or(AccessDenied::NoCredentials)
     }
 
     fn bearer(&self, token: &str, now_ms: u64) -> Result<Arc<Caller>, AccessDenied> {

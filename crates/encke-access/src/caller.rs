@@ -84,6 +84,18 @@ impl Caller {
         (self.ends_at_s != NEVER).then(|| u64::from(self.ends_at_s) * 1_000)
     }
 
+    /// The same caller without a token, by a credential that ends.
+    pub(crate) fn ending_at(&self, ends_at_s: u64) -> Caller {
+        Caller {
+            authority: Arc::clone(&self.authority),
+            subject: None,
+            claims: None,
+            token_id: None,
+            ends_at_s: u32::try_from(ends_at_s).unwrap_or(NEVER),
+            issued_at_s: self.issued_at_s,
+        }
+    }
+
     /// A name for people and the audit log: the subject of a token, the name of a key or certificate, or `anonymous`.
     pub fn name(&self) -> &str {
         self.subject.as_deref().unwrap_or(&self.authority.name)

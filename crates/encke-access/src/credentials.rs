@@ -21,11 +21,25 @@ pub struct Credentials<'a> {
     pub client_certificate: Option<&'a ClientCertificate>,
 }
 
-/// The names of a client certificate that TLS has verified.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A client certificate that TLS has verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// Its common name and its alternative names.
     pub names: Vec<String>,
+    /// The first second since 1970 at which it is not valid any more, or one of those that vouch for it.
+    pub ends_at_s: u64,
+}
+
+impl ClientCertificate {
+    /// When it ends, in milliseconds since 1970.
+    pub fn ends_at_ms(&self) -> u64 {
+        self.ends_at_s.saturating_mul(1_000)
+    }
+
+    /// Whether it has ended. A connection outlives its handshake, and a resumed session the one in which the certificate was verified.
+    pub fn has_ended(&self, now_ms: u64) -> bool {
+        now_ms >= self.ends_at_ms()
+    }
 }
 
 /// The one credential of a request.

@@ -59,7 +59,7 @@ pub enum AccessDenied {
         /// Its name, in lower case.
         name: Box<str>,
     },
-    /// The token or URL has expired.
+    /// The token, the URL or the client certificate has expired.
     #[error("the {0} has expired")]
     Expired(&'static str),
     /// The token's `nbf` or `iat` is in the future.

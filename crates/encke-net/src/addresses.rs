@@ -80,7 +80,7 @@ struct Entry {
 const _: () = assert!(size_of::<Entry>() <= 24);
 
 /// What counts as one client: an IPv4 address, or the /64 that an IPv6 client has for itself.
-type Key = u64;
+pub(crate) type Key = u64;
 
 impl Addresses {
     pub(crate) fn new(settings: &NetSettings) -> Self {
@@ -264,7 +264,8 @@ fn take(pace: Option<RateLimit>, entry: &mut Entry, now_ns: u64) -> Result<(), D
         })
 }
 
-fn key(address: IpAddr) -> Key {
+/// The key of an address.
+pub(crate) fn key(address: IpAddr) -> Key {
     match address.to_canonical() {
         IpAddr::V4(address) => V4 | u64::from(u32::from(address)),
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64,

@@ -35,6 +35,7 @@ mod http;
 mod http2;
 mod lag;
 mod listen;
+mod listener_places;
 mod log_metrics;
 mod metrics;
 mod networks;

@@ -1,36 +1,51 @@
 //! The listener for operators: metrics, readiness with reasons, administration. The first shard has it. Its connections do not
 //! count for the limits of clients, so that operators get in when clients have used these up.
+//!
+//! It has few places. Connections that do nothing keep no operator out: a newcomer takes the place of the one that is quiet for
+//! longest.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{SocketFlags, acceptfrom_with};
 
+use crate::addresses;
+use crate::connection::active::Task;
+use crate::connection::slot::{SlotState, Token};
+use crate::connection::table::Connections;
+use crate::listener_places::{Doing, ListenerPlaces, NoPlace};
 use crate::poller::{OPERATORS, Poller};
 
-/// The listener, and how many connections it has.
+/// The listener and its connections.
 #[derive(Debug)]
 pub(crate) struct OperatorListener {
     listener: OwnedFd,
-    open: usize,
+    places: ListenerPlaces<Token>,
 }
 
 impl OperatorListener {
     /// Watches the listener.
     pub(crate) fn new(listener: OwnedFd, poller: &Poller) -> rustix::io::Result<Self> {
         poller.add_listener(&listener, OPERATORS)?;
-        Ok(OperatorListener { listener, open: 0 })
+        Ok(OperatorListener {
+            listener,
+            places: ListenerPlaces::new(
+                OPERATOR_CONNECTIONS_MAX,
+                OPERATOR_CONNECTIONS_PER_ADDRESS_MAX,
+            ),
+        })
     }
 
-    /// Accepts the next connection. One that is too many is closed at once.
-    pub(crate) fn accept(&mut self) -> Option<OwnedFd> {
+    /// Accepts the next connection, and says where it is from.
+    pub(crate) fn accept(&self) -> Option<(OwnedFd, IpAddr)> {
         loop {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = accept_with(&self.listener, flags);
-            match socket {
-                Ok(_) if self.open >= OPERATOR_CONNECTIONS_MAX => {}
-                Ok(socket) => {
-                    self.open += 1;
-                    return Some(socket);
+            match acceptfrom_with(&self.listener, flags) {
+                Ok((socket, peer)) => {
+                    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                    let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+                    return Some((socket, address));
                 }
                 Err(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {}
                 // None waits, or there are no descriptors: the next connection is reported again.
@@ -39,11 +54,56 @@ impl OperatorListener {
         }
     }
 
+    /// Gives a connection a place. Returns the connection that is to be closed for it, if there is one.
+    pub(crate) fn enter(
+        &mut self,
+        connection: Token,
+        address: IpAddr,
+        connections: &Connections,
+    ) -> Result<Option<Token>, NoPlace> {
+        self.places
+            .enter(connection, addresses::key(address), |other| {
+                doing(connections, other)
+            })
+    }
+
+    /// A connection makes a request.
+    pub(crate) fn note_request(&mut self, connection: Token) {
+        self.places.note_request(connection);
+    }
+
     /// A connection is closed.
-    pub(crate) fn closed(&mut self) {
-        self.open = self.open.saturating_sub(1);
+    pub(crate) fn closed(&mut self, connection: Token) {
+        self.places.leave(connection);
     }
 }
 
-/// Connections of operators at a time; further ones are closed.
+/// What a connection is doing.
+fn doing(connections: &Connections, connection: Token) -> Doing {
+    let Some(index) = connections.find(connection) else {
+        return Doing::Nothing;
+    };
+    if connections.slots[index].state == SlotState::Idle {
+        return Doing::Nothing;
+    }
+    let Some(active) = connections.active(index) else {
+        return Doing::Working;
+    };
+    match &active.task {
+        _ if active.pending.is_some() => Doing::Stalling,
+        Task::Reading { .. } | Task::Lingering => Doing::Nothing,
+        Task::Http2(http2) if http2.streams.is_empty() => Doing::Nothing,
+        // Requests are answered at once here. A stream that is still there has no window for its response.
+        Task::Http2(_) => Doing::Stalling,
+        _ => Doing::Working,
+    }
+}
+
+/// Connections of operators at a time; a further one takes the place of another.
 pub(crate) const OPERATOR_CONNECTIONS_MAX: usize = 64;
+
+/// Those of one address, so that others have places of their own.
+pub(crate) const OPERATOR_CONNECTIONS_PER_ADDRESS_MAX: usize = 48;
+
+/// How long a connection of an operator may be kept without a request, unless others may be kept for less.
+pub(crate) const OPERATOR_IDLE_TIMEOUT: Duration = Duration::from_secs(30);

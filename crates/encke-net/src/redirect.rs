@@ -4,7 +4,7 @@
 //! and a client that is redirected without a word would go on sending it so.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,8 +14,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
+use crate::addresses;
 use crate::errors::StartError;
 use crate::listen;
+use crate::listener_places::{Doing, ListenerPlaces};
 use crate::poller::{LISTENER, Poller, WAKE};
 use crate::settings::NetSettings;
 use crate::transport::plain;
@@ -47,8 +49,9 @@ impl Redirect {
             _stop: Arc::clone(&stop),
             listener,
             https_port,
-            open: (0..CONNECTIONS_MAX).map(|_| None).collect(),
-            free: (0..CONNECTIONS_MAX).collect(),
+            open: (0..=CONNECTIONS_MAX).map(|_| None).collect(),
+            free: (0..=CONNECTIONS_MAX).collect(),
+            places: ListenerPlaces::new(CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX),
             order: VecDeque::new(),
             next_id: 0,
         };
@@ -80,6 +83,7 @@ struct RedirectThread {
     https_port: u16,
     open: Vec<Option<PlainConnection>>,
     free: Vec<usize>,
+    places: ListenerPlaces<usize>,
     /// Connections in the order in which they came. Those that are over are skipped.
     order: VecDeque<(Instant, u64, usize)>,
     next_id: u64,
@@ -115,16 +119,16 @@ impl RedirectThread {
     fn accept(&mut self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         // Level-triggered: what is left is reported again.
-        let Ok((socket, _)) = acceptfrom_with(&self.listener, flags) else {
+        let Ok((socket, peer)) = acceptfrom_with(&self.listener, flags) else {
             return;
         };
-        if self.free.is_empty() {
-            self.close_oldest();
-        }
-        let Some(number) = self.free.pop() else {
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+        let Some(number) = self.take_place(addresses::key(address)) else {
             return;
         };
         if self.poller.add(&socket, number as u64, false).is_err() {
+            self.places.leave(number);
             self.free.push(number);
             return;
         }
@@ -181,11 +185,18 @@ impl RedirectThread {
         }
     }
 
-    fn close_oldest(&mut self) {
-        while let Some((_, id, number)) = self.order.pop_front() {
-            if self.is_open(id, number) {
-                return self.close(number);
+    /// A place for a newcomer, which may be the one of another connection.
+    fn take_place(&mut self, key: addresses::Key) -> Option<usize> {
+        // There is one number more than places: that of a connection which makes room is free only afterwards.
+        let number = self.free.pop()?;
+        match self.places.enter(number, key, |_| Doing::Nothing) {
+            Ok(None) => Some(number),
+            Ok(Some(other)) => {
+                self.open[other] = None;
+                self.free.push(other);
+                Some(number)
             }
+            Err(_) => None,
         }
     }
 
@@ -196,6 +207,7 @@ impl RedirectThread {
 
     fn close(&mut self, number: usize) {
         if self.open[number].take().is_some() {
+            self.places.leave(number);
             self.free.push(number);
         }
     }
@@ -254,6 +266,9 @@ fn refusal(status: u16, phrase: &str) -> String {
 
 /// Connections at a time; a further one takes the place of the oldest.
 const CONNECTIONS_MAX: usize = 256;
+
+/// Those of one address; a further one takes the place of the oldest of them.
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 64;
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 8 << 10;

@@ -497,6 +497,7 @@ fn start_tls(
     let bounds = HandshakeBounds {
         threads: settings.handshake_threads,
         handshakes_max: settings.handshakes_max,
+        per_address_max: settings.handshakes_per_address,
         timeout: settings.handshake_timeout,
     };
     let (handshakes, threads) = Handshakes::start(bounds, &certificates, &metrics.handshakes)?;

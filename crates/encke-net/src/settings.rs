@@ -44,12 +44,16 @@ pub struct NetSettings {
     pub proxy_protocol: bool,
     /// TLS on the listening address; `None` for plain connections.
     pub tls: Option<TlsSettings>,
+    /// For how long browsers are to use https only, by `Strict-Transport-Security` on connections of TLS; `None`: they are told nothing.
+    pub hsts_max_age: Option<Duration>,
     /// Where plain requests are redirected to https, if anywhere. Only with TLS.
     pub redirect_http: Option<SocketAddr>,
     /// Threads that make handshakes of TLS.
     pub handshake_threads: usize,
     /// Handshakes of TLS at a time; while there are as many, accepting pauses.
     pub handshakes_max: usize,
+    /// Handshakes of TLS of one client address, or of one /64 of IPv6; further connections of it wait. 0 for no limit.
+    pub handshakes_per_address: usize,
     /// How long a handshake of TLS may take.
     pub handshake_timeout: Duration,
     /// Bytes of a request's head.
@@ -179,10 +183,12 @@ impl Default for NetSettings {
             forwarded_by: ForwardedBy::default(),
             proxy_protocol: false,
             tls: None,
+            hsts_max_age: None,
             redirect_http: None,
             handshake_threads: std::thread::available_parallelism()
                 .map_or(1, |cores| usize::from(cores).div_ceil(4)),
             handshakes_max: 1024,
+            handshakes_per_address: 256,
             handshake_timeout: Duration::from_secs(10),
             head_bytes_max: 16 << 10,
             body_bytes_max: 16 << 20,

@@ -1,11 +1,13 @@
 //! The operators' address, the audit log, and addresses that other machines reach.
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use serde_json::{Value, json};
 
 use super::{Guarded, bearer, configuration};
-use crate::rig::{Connection, Encke, Ended, JSON, data_dir, eventually, request, serve_on};
+use crate::rig::{
+    Connection, Encke, Ended, JSON, connect_from, data_dir, eventually, request, serve_on,
+};
 
 #[test]
 fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
@@ -152,4 +154,44 @@ fn an_address_that_others_reach_needs_access_control_or_a_word() {
     let mut connection = Connection::open(([127, 0, 0, 1], guarded.address.port()).into());
     let answer = connection.ask("GET", "/v1/stream/public/x", &[], b"");
     assert_eq!(answer.status, 404);
+}
+
+#[test]
+fn idle_connections_keep_no_operator_out() {
+    let guarded = Guarded::start(&[]);
+    let asks = |client: u8| {
+        let mut connection = Connection::open_from(client, guarded.operators);
+        let status = connection.ask("GET", "/metrics", &[], b"").status;
+        (connection, status)
+    };
+    let (mut other, status) = asks(3);
+    assert_eq!(status, 200);
+    // Nothing, half a request, and whole requests whose responses are not read.
+    let beginnings: [&[u8]; 3] = [
+        b"",
+        b"GET /metrics HTTP/1.1\r\n",
+        &b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(50),
+    ];
+    let mut idle = Vec::new();
+    for beginning in beginnings {
+        for _ in 0..70 {
+            let mut socket = connect_from(2, guarded.operators);
+            // The server may have closed it for those that came behind it.
+            let _ = socket.write_all(beginning);
+            idle.push(socket);
+        }
+        // From the same address, and from another one.
+        for client in [2, 4] {
+            assert_eq!(asks(client).1, 200);
+        }
+    }
+    let lost = r#"encke_connections_closed_total{reason="operator_places"}"#;
+    let shown = other.ask("GET", "/metrics", &[], b"");
+    assert_eq!(shown.status, 200, "another address keeps its connection");
+    let shown = String::from_utf8(shown.body).expect("text");
+    let lost = shown.lines().find_map(|line| line.strip_prefix(lost));
+    let lost: u32 = lost.expect("it is shown").trim().parse().expect("a number");
+    // Of 210 and a few more the address has 48.
+    assert!(lost >= 162, "{lost}");
+    drop(idle);
 }

@@ -76,6 +76,15 @@ impl Response {
     }
 }
 
+/// Connects from 127.0.0.`client`.
+pub(crate) fn connect_from(client: u8, address: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from(([127, 0, 0, client], 0))).expect("a loopback address");
+    connect(&socket, &address).expect("the server listens");
+    TcpStream::from(socket)
+}
+
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Connection {
         Connection::try_open(address).expect("the server listens")
@@ -97,11 +106,7 @@ impl Connection {
 
     /// From 127.0.0.`client`.
     pub(crate) fn open_from(client: u8, address: SocketAddr) -> Connection {
-        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-        bind(&socket, &SocketAddr::from(([127, 0, 0, client], 0))).expect("a loopback address");
-        connect(&socket, &address).expect("the server listens");
-        Connection::over(TcpStream::from(socket))
+        Connection::over(connect_from(client, address))
     }
 
     pub(crate) fn over(socket: TcpStream) -> Connection {

@@ -11,6 +11,7 @@ mod connection;
 mod faults;
 pub(crate) mod http2;
 mod incompressible;
+mod memory;
 mod process;
 mod snapshot;
 mod subscriber;
@@ -19,9 +20,10 @@ mod tls;
 pub(crate) use broker::Brokers;
 pub(crate) use broker_proxy::BrokerProxy;
 pub(crate) use bystanders::Bystanders;
-pub(crate) use connection::{Connection, Response, request};
+pub(crate) use connection::{Connection, Response, connect_from, request};
 pub(crate) use faults::{Call, Fault, first_segment, strace_works, traced, wait_for_sync};
 pub(crate) use incompressible::Incompressible;
+pub(crate) use memory::found_on_stacks;
 pub(crate) use process::{
     Encke, Ended, JSON, command, data_dir, made_in, newest_segment, operators_address, path, serve,
     serve_on, without_settings,

@@ -4,10 +4,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, ConnectionTrafficSecrets, HandshakeKind, RootCertStore,
+    StreamOwned,
+};
 use tempfile::TempDir;
 
 use super::{Encke, PATIENCE, request};
@@ -55,23 +59,29 @@ impl Authority {
 
     /// A new certificate for that name, in files of that name; those before are replaced.
     pub(crate) fn issue(&self, name: &str) -> CertificateFiles {
-        self.issue_when(name, false)
+        self.issue_when(name, None)
+    }
+
+    /// One whose last second is at that time.
+    pub(crate) fn issue_until(&self, name: &str, last: SystemTime) -> CertificateFiles {
+        self.issue_when(name, Some(last))
     }
 
     /// One that has expired.
     pub(crate) fn issue_expired(&self, name: &str) -> CertificateFiles {
-        self.issue_when(name, true)
+        let year = Duration::from_secs(365 * 24 * 3600);
+        self.issue_when(name, Some(SystemTime::now() - year))
     }
 
-    fn issue_when(&self, name: &str, expired: bool) -> CertificateFiles {
+    fn issue_when(&self, name: &str, last: Option<SystemTime>) -> CertificateFiles {
         let names = [name.to_owned(), "127.0.0.1".to_owned()];
         let mut params = rcgen::CertificateParams::new(names).expect("names");
         params
             .distinguished_name
             .push(rcgen::DnType::CommonName, name);
-        if expired {
+        if let Some(last) = last {
             params.not_before = rcgen::date_time_ymd(2000, 1, 1);
-            params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+            params.not_after = last.into();
         }
         let key = rcgen::KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
@@ -108,7 +118,7 @@ impl Authority {
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_root_certificates(roots);
-        Arc::new(match own {
+        let mut config = match own {
             None => builder.with_no_client_auth(),
             Some(own) => {
                 let chain = CertificateDer::from_pem_file(&own.certificate).expect("PEM");
@@ -116,7 +126,9 @@ impl Authority {
                 let config = builder.with_client_auth_cert(vec![chain], key);
                 config.expect("they fit")
             }
-        })
+        };
+        config.enable_secret_extraction = true;
+        Arc::new(config)
     }
 }
 
@@ -178,6 +190,19 @@ impl TlsClient {
         })
     }
 
+    /// The keys of both directions, as the server has them. The connection stays open.
+    pub(crate) fn into_keys(self) -> (TcpStream, [Vec<u8>; 2]) {
+        let StreamOwned { conn, sock, .. } = self.stream;
+        let secrets = conn.dangerous_extract_secrets().expect("it is allowed");
+        let key = |secrets: ConnectionTrafficSecrets| match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, .. }
+            | ConnectionTrafficSecrets::Aes256Gcm { key, .. }
+            | ConnectionTrafficSecrets::Chacha20Poly1305 { key, .. } => key.as_ref().to_vec(),
+            _ => panic!("an unknown cipher"),
+        };
+        (sock, [key(secrets.tx.1), key(secrets.rx.1)])
+    }
+
     /// Whether the handshake resumed an earlier session.
     pub(crate) fn is_resumed(&self) -> bool {
         self.stream.conn.handshake_kind() == Some(HandshakeKind::Resumed)
@@ -234,15 +259,21 @@ impl TlsClient {
 
     /// Reads up to this text.
     pub(crate) fn until(&mut self, end: &str) -> String {
+        self.try_until(end).expect("the server goes on")
+    }
+
+    /// The same on a connection that may be refused.
+    pub(crate) fn try_until(&mut self, end: &str) -> std::io::Result<String> {
         let end = end.as_bytes();
         loop {
             let found = self.input.windows(end.len()).position(|at| at == end);
             if let Some(at) = found {
                 let taken = self.input.drain(..at + end.len()).collect();
-                return String::from_utf8(taken).expect("text");
+                return Ok(String::from_utf8(taken).expect("text"));
             }
-            let read = self.fill().expect("the server goes on");
-            assert!(read > 0, "the server ended before {end:?}");
+            if self.fill()? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
         }
     }
 

@@ -341,7 +341,10 @@ fn a_certificate_is_a_caller_by_its_names() {
     let path = CanonicalPath::parse("/v1/pool/p/work").unwrap();
     let of = |names: &[&str]| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        let certificate = ClientCertificate { names };
+        let certificate = ClientCertificate {
+            names,
+            ends_at_s: NOW_S + 60,
+        };
         let request = Credentials {
             method: "GET",
             path: &path,
@@ -360,6 +363,42 @@ fn a_certificate_is_a_caller_by_its_names() {
         "",
     ] {
         assert_eq!(of(&[other]).name(), "anonymous", "{other}");
+    }
+}
+
+/// A connection, and a session that is resumed, last longer than the certificate that was verified in the handshake.
+#[test]
+fn a_certificate_is_good_up_to_its_end_whatever_else_a_request_presents() {
+    let access = everything();
+    let path = CanonicalPath::parse("/v1/pool/p/work").unwrap();
+    let certificate = |name: &str| ClientCertificate {
+        names: vec![name.to_owned()],
+        ends_at_s: NOW_S + 60,
+    };
+    let bearer = format!("Bearer {}", api_key(KEY).0);
+    let token = [("Authorization", bearer.as_bytes())];
+    for (name, headers) in [
+        ("worker.example", &[][..]),
+        ("unknown.example", &[]),
+        ("worker.example", &token),
+    ] {
+        let certificate = certificate(name);
+        let request = Credentials {
+            method: "GET",
+            path: &path,
+            query: None,
+            headers,
+            client_certificate: Some(&certificate),
+        };
+        let ends_at_ms = (NOW_S + 60) * 1_000;
+        let resolved = access.resolve(&request, ends_at_ms - 1).unwrap();
+        if resolved.caller.kind() == CallerKind::Certificate {
+            assert_eq!(resolved.caller.ends_at_ms(), Some(ends_at_ms));
+            assert_eq!(resolved.caller.tag().ends_at_ms(), Some(ends_at_ms));
+            assert_eq!(resolved.caller.name(), "worker.example");
+        }
+        let denied = access.resolve(&request, ends_at_ms).unwrap_err();
+        assert_eq!(denied, AccessDenied::Expired("client certificate"));
     }
 }
 

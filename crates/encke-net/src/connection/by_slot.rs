@@ -28,7 +28,12 @@ impl<T> BySlot<T> {
 
     /// Sets the entry of a connection.
     pub(crate) fn insert(&mut self, index: u32, entry: T) {
-        self.part(index).insert(index, Box::new(entry));
+        self.insert_boxed(index, Box::new(entry));
+    }
+
+    /// Sets the entry of a connection, which stays in its place in memory.
+    pub(crate) fn insert_boxed(&mut self, index: u32, entry: Box<T>) {
+        self.part(index).insert(index, entry);
     }
 
     /// Removes an entry, and shrinks its part once most entries are gone.

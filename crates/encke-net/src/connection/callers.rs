@@ -35,17 +35,19 @@ struct Sweep {
 /// Why the time of a caller is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallerEnd {
-    /// The token has expired.
+    /// The token, or the certificate of the connection, has expired.
     Expired,
     /// An operator has revoked it.
     Revoked,
 }
 
 impl ConnectionCallers {
-    /// Sets the caller of a connection's request.
-    pub(crate) fn set(&mut self, index: u32, caller: Option<CallerTag>) {
+    /// Sets the caller of a connection's request. `until_ms` is when the connection's own credential ends, if it has one: the
+    /// certificate of its client, which lets in those too that present other credentials, or none.
+    pub(crate) fn set(&mut self, index: u32, caller: Option<CallerTag>, until_ms: Option<u64>) {
         let ends_at_ms = caller.as_ref().and_then(CallerTag::ends_at_ms);
-        self.put(index, caller, ends_at_ms);
+        let first_ms = ends_at_ms.into_iter().chain(until_ms).min();
+        self.put(index, caller, first_ms);
     }
 
     /// The caller of a connection's request, if it has credentials.
@@ -54,7 +56,8 @@ impl ConnectionCallers {
     }
 
     fn put(&mut self, index: u32, caller: Option<CallerTag>, ends_at_ms: Option<u64>) {
-        if caller.is_none() && self.callers.len() <= index as usize {
+        let is_new = self.callers.len() <= index as usize;
+        if is_new && caller.is_none() && ends_at_ms.is_none() {
             return;
         }
         while self.callers.len() <= index as usize {
@@ -156,6 +159,20 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_ends_with_its_certificate_whoever_calls() {
+        let mut callers = ConnectionCallers::default();
+        callers.set(3, None, None);
+        assert_eq!(callers.callers.len(), 0, "nothing to keep");
+        callers.set(3, None, Some(10_000));
+        callers.set(4, caller(), Some(10_000));
+        callers.begin_sweep(Monotonic::from_ms(9_999), 9_999, 0);
+        assert_eq!(all_over(&mut callers, false), []);
+        callers.begin_sweep(Monotonic::from_ms(10_500), 10_500, 0);
+        let ended = [3, 4].map(|index| (index, CallerEnd::Expired));
+        assert_eq!(all_over(&mut callers, false), ended);
+    }
+
+    #[test]
     fn callers_end_with_their_time_or_by_revocation() {
         let mut callers = ConnectionCallers::default();
         callers.put(2_000, caller(), Some(10_000));
@@ -185,7 +202,7 @@ mod tests {
     #[test]
     fn without_access_control_it_costs_nothing() {
         let mut callers = ConnectionCallers::default();
-        callers.set(5_000, None);
+        callers.set(5_000, None, None);
         assert_eq!(callers.callers.len(), 0);
         callers.begin_sweep(Monotonic::from_ms(10_000), 10_000, 1);
         assert!(!callers.is_sweeping());

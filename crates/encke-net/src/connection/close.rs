@@ -33,6 +33,8 @@ pub(crate) enum CloseReason {
     Unreadable,
     /// The credentials of its caller have expired.
     Expired,
+    /// The certificate of its client has expired.
+    CertificateExpired,
     /// The credentials of its caller were revoked.
     Revoked,
     /// This node does not follow its fleet.
@@ -51,6 +53,8 @@ pub(crate) enum CloseReason {
     Http2Resets,
     /// The client exceeded another bound of an HTTP/2 connection.
     Http2Excess,
+    /// A newcomer at the operators' address has its place.
+    OperatorPlaces,
     /// The kernel cannot watch the socket.
     Epoll,
     /// A fault of the server.
@@ -75,6 +79,7 @@ impl CloseReason {
             CloseReason::BuffersMax => "buffers_max",
             CloseReason::Unreadable => "unreadable",
             CloseReason::Expired => "expired",
+            CloseReason::CertificateExpired => "certificate_expired",
             CloseReason::Revoked => "revoked",
             CloseReason::OutOfFleet => "out_of_fleet",
             CloseReason::Talkative => "talkative",
@@ -84,6 +89,7 @@ impl CloseReason {
             CloseReason::Http2Flood => "http2_flood",
             CloseReason::Http2Resets => "http2_resets",
             CloseReason::Http2Excess => "http2_excess",
+            CloseReason::OperatorPlaces => "operator_places",
             CloseReason::Epoll => "epoll",
             CloseReason::Internal => "internal",
         })
@@ -105,6 +111,7 @@ impl CloseReason {
             CloseReason::LagAgeMax => "the client has been behind for too long",
             CloseReason::NoLongerKept => "what follows is no longer kept",
             CloseReason::Expired => "the token has expired",
+            CloseReason::CertificateExpired => "the client certificate has expired",
             CloseReason::Revoked => "the token was revoked",
             CloseReason::OutOfFleet => {
                 "this node does not follow its fleet; connect to another one"
@@ -121,6 +128,7 @@ impl CloseReason {
                 | CloseReason::LagAgeMax
                 | CloseReason::NoLongerKept
                 | CloseReason::Expired
+                | CloseReason::CertificateExpired
                 | CloseReason::Revoked
         )
     }

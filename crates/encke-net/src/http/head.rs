@@ -78,16 +78,16 @@ pub(crate) fn parse<'a>(
         return Err(bare_lf());
     }
     let mut facts = HeadFacts::default();
-    let count = request.headers.len();
+    let mut count = request.headers.len();
     for (field, header) in fields.iter_mut().zip(&*request.headers) {
         *field = (header.name, header.value);
         facts.take(header.name, header.value)?;
     }
-    let (path, query) = target::split(method, target)?;
+    let target = target::split(method, target)?;
     let head = Head {
         method,
-        path,
-        query,
+        path: target.path,
+        query: target.query,
         framing: facts.framing(version)?,
         version,
         keep_alive: version == 1 && !facts.close,
@@ -95,22 +95,34 @@ pub(crate) fn parse<'a>(
         bytes,
     };
     facts.check_host(version)?;
+    match (target.authority, facts.host) {
+        (Some((scheme, authority)), Some(host)) => {
+            target::check_same_host(scheme, authority, host)?;
+        }
+        // A request of HTTP/1.0, which is for this host nevertheless.
+        (Some((_, authority)), None) => {
+            *fields.get_mut(count).ok_or_else(too_many_fields)? = ("Host", authority.as_bytes());
+            count += 1;
+        }
+        (None, _) => {}
+    }
     Ok(Some((head, count)))
 }
 
 /// What the fields say about the connection and the body.
 #[derive(Default)]
-pub(crate) struct HeadFacts {
+pub(crate) struct HeadFacts<'a> {
     hosts: u32,
+    host: Option<&'a [u8]>,
     length: Option<u64>,
     chunked: bool,
     close: bool,
     expects_continue: bool,
 }
 
-impl HeadFacts {
+impl<'a> HeadFacts<'a> {
     /// Takes the next field.
-    pub(crate) fn take(&mut self, name: &str, value: &[u8]) -> Result<(), Rejection> {
+    pub(crate) fn take(&mut self, name: &str, value: &'a [u8]) -> Result<(), Rejection> {
         // Lengths tell most fields apart at no cost.
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => {
@@ -122,6 +134,7 @@ impl HeadFacts {
                     ));
                 }
                 self.hosts += 1;
+                self.host = Some(value);
             }
             6 if name.eq_ignore_ascii_case("expect") => {
                 // A list (RFC 9110, section 10.1.1), which may be empty.
@@ -321,9 +334,23 @@ mod tests {
             parsed("GET http:///a HTTP/1.1\r\nHost: x\r\n\r\n"),
             Err(400)
         );
+        // A target for another host than the field says: one of them is looked at here, the other by a proxy.
+        let other = "GET http://y/a HTTP/1.1\r\nHost: x\r\n\r\n";
+        assert_eq!(parsed(other), Err(400));
         assert_eq!(parsed("GET x HTTP/1.1\r\nHost: x\r\n\r\n"), Err(400));
         let ten = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
         assert_eq!(parsed(ten), Err(400));
+    }
+
+    #[test]
+    fn the_host_of_an_absolute_target_counts_where_there_is_no_other() {
+        let mut fields = NO_FIELDS;
+        let input = b"GET http://y:1/a HTTP/1.0\r\nA: b\r\n\r\n";
+        let (_, count) = parse(input, &mut fields).unwrap().unwrap();
+        assert_eq!(fields[..count], [("A", &b"b"[..]), ("Host", b"y:1")]);
+        let many = "A: b\r\n".repeat(FIELDS_MAX);
+        let full = format!("GET http://y/a HTTP/1.0\r\n{many}\r\n");
+        assert_eq!(parsed(&full), Err(431));
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub(crate) struct Shape<'a> {
     pub(crate) head_only: bool,
     /// The connection is kept after it.
     pub(crate) keep_alive: bool,
+    /// The value of Strict-Transport-Security.
+    pub(crate) hsts: Option<&'a str>,
     /// What the response says about origins.
     pub(crate) cross_origin: CrossOriginFields<'a>,
     /// How a body without a length is framed.
@@ -38,6 +40,11 @@ pub(crate) fn encode(
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(&response.fields);
     response.cross_origin.write(shape.cross_origin, out);
+    if let Some(hsts) = shape.hsts {
+        out.extend_from_slice(b"Strict-Transport-Security: ");
+        out.extend_from_slice(hsts.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
     if let Some(id) = shape.request_id {
         out.extend_from_slice(b"X-Request-Id: ");
         out.extend_from_slice(id.as_bytes());
@@ -144,6 +151,7 @@ mod tests {
 
     const SHAPE: Shape<'_> = Shape {
         head_only: false,
+        hsts: None,
         keep_alive: true,
         cross_origin: CrossOriginFields {
             reader: &OriginReader::Unnamed,

@@ -9,8 +9,10 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
 
+use super::fragments::{FragmentWatch, TooManyFragments};
 use super::frame_meter::{Flood, FrameMeter};
 use super::read_ahead::ReadAhead;
+use super::request::HasFragment;
 use super::wire::{Wire, WireEnd};
 use crate::settings::NetSettings;
 
@@ -23,6 +25,7 @@ pub(crate) struct Http2Connection {
     wire: Wire,
     state: State,
     meter: FrameMeter,
+    fragments: FragmentWatch,
     /// The slots of its streams.
     pub(crate) streams: Vec<u32>,
     /// What they have read ahead.
@@ -85,6 +88,7 @@ impl Http2Connection {
             state: State::Handshake(Box::new(builder.handshake(wire.end()))),
             wire,
             meter: FrameMeter::new(),
+            fragments: FragmentWatch::new(settings.head_bytes_max),
             streams: Vec::new(),
             read_ahead: ReadAhead::default(),
             accepted: Vec::new(),
@@ -102,6 +106,8 @@ impl Http2Connection {
     /// Takes received bytes. The next poll handles them.
     pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Result<(), Flood> {
         self.meter.count(bytes, now)?;
+        let read = self.fragments.read(bytes);
+        read.map_err(|TooManyFragments| Flood::Control)?;
         self.wire.receive(bytes);
         self.received = true;
         Ok(())
@@ -126,7 +132,12 @@ impl Http2Connection {
         }
         while let State::Open(connection) = &mut self.state {
             match connection.poll_accept(&mut cx) {
-                Poll::Ready(Some(Ok(stream))) => self.accepted.push(stream),
+                Poll::Ready(Some(Ok((mut request, respond)))) => {
+                    if self.fragments.take(respond.stream_id().as_u32()) {
+                        request.extensions_mut().insert(HasFragment);
+                    }
+                    self.accepted.push((request, respond));
+                }
                 Poll::Ready(Some(Err(error))) => self.state = State::Over(Http2End::of(&error)),
                 Poll::Ready(None) => self.state = State::Over(Http2End::Complete),
                 Poll::Pending => break,

@@ -4,8 +4,12 @@
 //! waits for a socket and no wake-up can be lost: the shard polls a connection when something has arrived, and once a turn when
 //! something was written to one of its streams. `shard::http2` does that; each stream is a slot without a socket.
 
+#[cfg(test)]
+mod both_heads;
 pub(crate) mod connection;
+mod fragments;
 pub(crate) mod frame_meter;
+mod huffman;
 pub(crate) mod read_ahead;
 pub(crate) mod request;
 pub(crate) mod response;

@@ -3,10 +3,15 @@
 use h2::RecvStream;
 use http::Method;
 use http::request::Parts;
+use http::uri::PathAndQuery;
 
 use crate::http::Rejection;
 use crate::http::head::{FIELDS_MAX, Framing, Head, HeadFacts, too_many_fields};
-use crate::http::target;
+use crate::http::target::{self, Scheme};
+
+/// Marks a request whose `:path` has a fragment, which is not in its URI any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HasFragment;
 
 /// The head of a request on a stream.
 #[derive(Debug)]
@@ -41,7 +46,8 @@ impl Http2Request {
         let fields = self.0.headers.iter();
         let fields = fields
             .filter(|(name, _)| authority.is_none() || **name != http::header::HOST)
-            .map(|(name, value)| (name.as_str(), value.as_bytes()));
+            // Blanks around a value are no part of it, and `h2` lets them pass.
+            .map(|(name, value)| (name.as_str(), trim_blanks(value.as_bytes())));
         host.into_iter().chain(fields).collect()
     }
 
@@ -56,24 +62,33 @@ impl Http2Request {
         if method == Method::CONNECT {
             return Err(target::bad_target("no tunnels are opened here"));
         }
-        let path = uri.path();
-        let is_server_wide = path == "*" && method == Method::OPTIONS;
-        if !path.starts_with('/') && !is_server_wide {
+        // As it was sent: an empty path would be given as a slash.
+        let sent = uri.path_and_query().map_or("", PathAndQuery::as_str);
+        let is_server_wide = sent == "*" && method == Method::OPTIONS;
+        if !sent.starts_with('/') && !is_server_wide {
             return Err(target::bad_target(
                 "the :path of a request begins with a slash, or is * for OPTIONS",
             ));
         }
+        if self.0.extensions.get::<HasFragment>().is_some() {
+            return Err(target::no_fragment());
+        }
+        target::check_text(sent)?;
+        let scheme = match uri.scheme_str() {
+            Some("http") => Scheme::Http,
+            // Without an authority `h2` does not say.
+            Some("https") | None => Scheme::Https,
+            Some(_) => {
+                let why = "the :scheme of a request is http or https";
+                return Err(target::bad_target(why));
+            }
+        };
         if fields.len() > FIELDS_MAX {
             return Err(too_many_fields());
         }
         if let Some(authority) = uri.authority() {
-            let mut hosts = headers.get_all(http::header::HOST).iter();
-            if hosts.any(|host| host.as_bytes() != authority.as_str().as_bytes()) {
-                return Err(Rejection::new(
-                    400,
-                    "host",
-                    "the Host field and :authority of a request are the same",
-                ));
+            for host in headers.get_all(http::header::HOST) {
+                target::check_same_host(scheme, authority.as_str(), host.as_bytes())?;
             }
         }
         let mut facts = HeadFacts::default();
@@ -83,6 +98,13 @@ impl Http2Request {
         facts.check_host(HTTP_2)?;
         Ok(facts.length())
     }
+}
+
+fn trim_blanks(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 /// The version of HTTP/2 in [`Head`], where HTTP/1 has its minor version.
@@ -129,6 +151,8 @@ mod tests {
             (get("http://u@x/"), "host"),
             (get("http://x/").method("CONNECT"), "bad_target"),
             (get("*").header("host", "x"), "bad_target"),
+            (get("/a?`").header("host", "x"), "bad_target"),
+            (get("ftp://x/"), "bad_target"),
             (
                 get("http://x/")
                     .header("content-length", "1")

@@ -1,5 +1,6 @@
 //! New connections.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use rustix::net::{SendFlags, SocketAddrAny, send};
@@ -10,6 +11,7 @@ use crate::addresses::Denied;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::Owner;
 use crate::connection::slot::Flags;
+use crate::listener_places::NoPlace;
 use crate::operators::OperatorListener;
 
 impl Shard {
@@ -39,13 +41,32 @@ impl Shard {
         if self.stopping.is_some() {
             return;
         }
-        while let Some(socket) = self.operators.as_mut().and_then(OperatorListener::accept) {
+        while let Some((socket, address)) =
+            self.operators.as_ref().and_then(OperatorListener::accept)
+        {
             let index = self.connections.add(socket, self.clock.now_s());
             self.connections.slots[index]
                 .flags
                 .set(Flags::OPERATOR, true);
             self.counts.accepted += 1;
             self.counts.connections += 1;
+            let token = self.connections.slots.token(index);
+            let entered = self.operators.as_mut().map_or(Err(NoPlace), |operators| {
+                operators.enter(token, address, &self.connections)
+            });
+            match entered {
+                Ok(None) => {}
+                Ok(Some(other)) => {
+                    if let Some(other) = self.connections.find(other) {
+                        self.close(other, CloseReason::OperatorPlaces);
+                    }
+                }
+                Err(NoPlace) => {
+                    self.count_refused("operator_places");
+                    self.close(index, CloseReason::OperatorPlaces);
+                    continue;
+                }
+            }
             self.newcomer = Some(index);
             self.read_newcomer(index);
         }
@@ -88,6 +109,9 @@ impl Shard {
         peer: Option<SocketAddrAny>,
         first: bool,
     ) {
+        let client = peer
+            .clone()
+            .and_then(|peer| SocketAddr::try_from(peer).ok());
         let owner = match self.enter(peer) {
             Ok(owner) => owner,
             Err((reason, response)) => {
@@ -105,16 +129,16 @@ impl Shard {
             // A client that asks for the metrics is counted in them.
             self.counts.add_up(&self.context.metrics);
         }
-        self.welcome(index);
+        self.welcome(index, client.map(|client| client.ip()));
     }
 
     /// Reads a new connection's request if it has arrived, which saves a turn, and adds the connection to epoll.
-    fn welcome(&mut self, index: u32) {
+    fn welcome(&mut self, index: u32, client: Option<IpAddr>) {
         self.newcomer = Some(index);
         if self.context.settings.proxy_protocol {
             self.await_preface(index);
         } else if self.context.handshakes.is_some() {
-            self.begin_handshake(index, Vec::new());
+            self.begin_handshake(index, Vec::new(), client);
             self.newcomer = None;
             return;
         }

@@ -120,7 +120,7 @@ impl Shard {
         }
         if self.context.handshakes.is_some() {
             let received = std::mem::take(rest).to_vec();
-            self.begin_handshake(index, received);
+            self.begin_handshake(index, received, preface.client);
             return Ok(false);
         }
         Ok(true)

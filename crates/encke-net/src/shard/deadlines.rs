@@ -8,7 +8,8 @@ use super::Shard;
 use crate::clock::Monotonic;
 use crate::connection::active::{FeedState, Task};
 use crate::connection::close::CloseReason;
-use crate::connection::slot::{SlotState, Token};
+use crate::connection::slot::{Flags, SlotState, Token};
+use crate::operators::OPERATOR_IDLE_TIMEOUT;
 
 impl Shard {
     /// Sets a connection's deadline.
@@ -36,11 +37,11 @@ impl Shard {
         let slots = self.connections.slots.len();
         if self.timers.begin_sweep(slots, now) {
             self.context.addresses.tidy(self.clock.now());
-            if let Some(access) = self.context.router.access() {
-                let now_ms = self.clock.now_ms();
-                let revocations = access.revocations_version();
-                self.callers.begin_sweep(now, now_ms, revocations);
-            }
+            // Without access control there may be certificates.
+            let access = self.context.router.access();
+            let revocations = access.map_or(0, |access| access.revocations_version());
+            self.callers
+                .begin_sweep(now, self.clock.now_ms(), revocations);
         }
     }
 
@@ -108,11 +109,10 @@ impl Shard {
         if quiet >= CIPHER_REST {
             self.rest_session(index);
         }
-        let settings = &self.context.settings;
         let slot = &self.connections.slots[index];
-        let beats = quiet >= settings.heartbeat;
+        let beats = quiet >= self.context.settings.heartbeat;
         match slot.state {
-            SlotState::Idle if quiet >= settings.idle_timeout => {
+            SlotState::Idle if quiet >= self.idle_timeout(index) => {
                 self.close(index, CloseReason::Idle);
             }
             SlotState::Subscribed(encoder) => {
@@ -123,6 +123,15 @@ impl Shard {
             }
             SlotState::Active => self.visit_active(index, beats),
             SlotState::Idle | SlotState::Free | SlotState::Member | SlotState::Closed => {}
+        }
+    }
+
+    /// How long a connection may be kept without a request.
+    pub(super) fn idle_timeout(&self, index: u32) -> Duration {
+        let timeout = self.context.settings.idle_timeout;
+        match self.connections.slots[index].flags.has(Flags::OPERATOR) {
+            true => timeout.min(OPERATOR_IDLE_TIMEOUT),
+            false => timeout,
         }
     }
 

@@ -1,5 +1,9 @@
 //! Handshakes of TLS: the socket of a new connection goes to a handshake thread and comes back with a session.
 
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::net::getpeername;
+
 use super::Shard;
 use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
@@ -7,8 +11,14 @@ use crate::connection::slot::{Flags, Token};
 use crate::transport::tls::{Established, HandshakeTask, Handshaken};
 
 impl Shard {
-    /// Hands a connection's socket over for its handshake. `received` is what was read of it.
-    pub(super) fn begin_handshake(&mut self, index: u32, received: Vec<u8>) {
+    /// Hands a connection's socket over for its handshake. `received` is what was read of it, and `client` where its client is; a
+    /// proxy that does not say is the client itself.
+    pub(super) fn begin_handshake(
+        &mut self,
+        index: u32,
+        received: Vec<u8>,
+        client: Option<IpAddr>,
+    ) {
         let Some(handshakes) = self.context.handshakes.clone() else {
             return self.close(index, CloseReason::Internal);
         };
@@ -25,7 +35,12 @@ impl Shard {
         active.input = Vec::new();
         // The thread has a bound of its own.
         active.deadline = None;
+        let client = client.or_else(|| {
+            let peer = getpeername(&socket).ok()??;
+            SocketAddr::try_from(peer).ok().map(|peer| peer.ip())
+        });
         let task = HandshakeTask {
+            client,
             socket,
             received,
             token,

@@ -256,8 +256,8 @@ impl Shard {
     pub(super) fn visit_http2(&mut self, index: u32) {
         let now_s = self.clock.now_s();
         let now = Duration::from_micros(self.clock.now_us());
-        let idle_timeout = self.context.settings.idle_timeout;
         let request_timeout = self.context.settings.request_timeout;
+        let idle_timeout = self.idle_timeout(index);
         let Some(http2) = self.http2_mut(index) else {
             return;
         };

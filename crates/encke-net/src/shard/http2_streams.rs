@@ -3,6 +3,8 @@
 
 use encke_protocol::{Body, CrossOriginFields, Headers, OriginReader, Response};
 use h2::Reason;
+use http::HeaderValue;
+use http::header::STRICT_TRANSPORT_SECURITY;
 
 use super::Shard;
 use crate::clock::Monotonic;
@@ -180,13 +182,20 @@ impl Shard {
             any: self.context.router.allows_any_origin(),
             vary: self.context.router.varies(),
         };
-        let head = response::head(
+        let mut head = response::head(
             response,
             head_only,
             cross_origin,
             request_id,
             self.clock.date(),
         );
+        let is_tls = self.connections.slots[index].flags.has(Flags::TLS);
+        if let (Some(hsts), Some(head)) = (self.hsts.as_deref().filter(|_| is_tls), &mut head)
+            && let Ok(value) = HeaderValue::from_str(hsts)
+        {
+            let headers = head.headers_mut();
+            headers.insert(STRICT_TRANSPORT_SECURITY, value);
+        }
         self.begin_response(index, response.status, 0);
         let ends = (sized || bodiless) && out.is_empty();
         let connection = self.http2.streams.get_mut(index).map(|stream| {

@@ -367,6 +367,13 @@ impl Shard {
         flags.set(Flags::KEEP_ALIVE, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::HTTP_1_0, head.version == 0);
+        if flags.has(Flags::OPERATOR) {
+            let socket = self.socket_of(index);
+            let token = self.connections.slots.token(socket);
+            if let Some(operators) = &mut self.operators {
+                operators.note_request(token);
+            }
+        }
         let caller = match admitted {
             true => self.identify(index, fields).map(|(caller, _)| caller),
             false => self.caller(index, fields),

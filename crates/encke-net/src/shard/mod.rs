@@ -122,6 +122,8 @@ pub(crate) struct Shard {
     outbox: Outbox,
     requests: OpenRequests,
     http2: http2_tables::Http2Tables,
+    /// The value of Strict-Transport-Security in responses over TLS.
+    hsts: Option<Box<str>>,
     clock: ShardClock,
     counts: ShardCounts,
     scratch: Scratch,
@@ -176,6 +178,9 @@ impl Shard {
                 context.access_log.clone(),
             ),
             http2: http2_tables::Http2Tables::default(),
+            hsts: settings
+                .hsts_max_age
+                .map(|age| format!("max-age={}", age.as_secs()).into()),
             clock,
             counts: ShardCounts::default(),
             scratch: Scratch {
@@ -362,10 +367,11 @@ impl Shard {
             self.close_session(index);
         }
         let is_operator = self.connections.slots[index].flags.has(Flags::OPERATOR);
+        let token = self.connections.slots.token(index);
         self.release(index, reason);
         self.counts.connections -= 1;
         match &mut self.operators {
-            Some(operators) if is_operator => operators.closed(),
+            Some(operators) if is_operator => operators.closed(token),
             _ => {
                 self.context.connections.fetch_sub(1, Ordering::Relaxed);
             }
@@ -379,7 +385,7 @@ impl Shard {
         self.forget_lag(index);
         self.unsubscribe(index);
         self.disown(index);
-        self.callers.set(index, None);
+        self.callers.set(index, None, None);
         self.holdings.remove(index);
         self.connections.close(index);
     }

@@ -321,6 +321,7 @@ impl Shard {
                 any: self.context.router.allows_any_origin(),
                 vary: self.context.router.varies(),
             },
+            hsts: self.hsts.as_deref().filter(|_| flags.has(Flags::TLS)),
             framing: self.connections.slots[index].framing(),
             request_id: request_id.and_then(|id| std::str::from_utf8(id).ok()),
         };

@@ -143,11 +143,11 @@ impl Shard {
 
     /// Looks at the next connections whose callers' time may be over. False: nothing is left to do.
     pub(super) fn sweep_callers(&mut self) -> bool {
-        let Some(access) = self.context.router.access() else {
-            return false;
-        };
+        let access = self.context.router.access();
         let mut over = None;
-        let is_revoked = |caller: &encke_access::CallerTag| access.is_tag_revoked(caller);
+        let is_revoked = |caller: &encke_access::CallerTag| {
+            access.is_some_and(|access| access.is_tag_revoked(caller))
+        };
         let busy = self.callers.sweep(is_revoked, &mut over);
         if let Some((index, end)) = over {
             self.end_caller(index, end);
@@ -192,7 +192,9 @@ impl Shard {
         };
         match self.context.router.head(&request) {
             HeadAdmission::Admitted(caller) => {
-                self.callers.set(index, caller.map(|caller| caller.tag()));
+                let until_ms = certificate.as_deref().map(ClientCertificate::ends_at_ms);
+                let caller = caller.map(|caller| caller.tag());
+                self.callers.set(index, caller, until_ms);
                 Ok(())
             }
             HeadAdmission::Refused { response, reader } => {
@@ -200,11 +202,6 @@ impl Shard {
                 Err(response)
             }
         }
-    }
-
-    fn certificate(&self, index: u32) -> Option<Arc<ClientCertificate>> {
-        let socket = self.socket_of(index);
-        self.connections.transports.certificate(socket)
     }
 
     fn set_reader(&mut self, index: u32, reader: OriginReader) {
@@ -217,6 +214,7 @@ impl Shard {
 
     fn ask_router(&mut self, index: u32, request: Request<'_>) -> Action {
         let certificate = self.certificate(index);
+        let now_ms = request.now_ms;
         let request = Request {
             caller: CallerInfo {
                 certificate: certificate.as_deref(),
@@ -225,10 +223,30 @@ impl Shard {
             ..request
         };
         let routed = self.context.router.request(request);
+        let until_ms = certificate.as_deref().map(ClientCertificate::ends_at_ms);
         self.callers
-            .set(index, routed.caller.map(|caller| caller.tag()));
+            .set(index, routed.caller.map(|caller| caller.tag()), until_ms);
+        if certificate.is_some_and(|certificate| certificate.has_ended(now_ms)) {
+            self.leave_connection(index);
+        }
         self.set_reader(index, routed.reader);
         routed.action
+    }
+
+    /// The certificate that the client of a connection, or of a stream of one, has presented.
+    fn certificate(&self, index: u32) -> Option<Arc<ClientCertificate>> {
+        let socket = self.socket_of(index);
+        self.connections.transports.certificate(socket)
+    }
+
+    /// No further request is served on the connection of this one: the client connects again.
+    fn leave_connection(&mut self, index: u32) {
+        let flags = &mut self.connections.slots[index].flags;
+        flags.set(Flags::KEEP_ALIVE, false);
+        if flags.has(Flags::HTTP2_STREAM) {
+            let socket = self.socket_of(index);
+            self.stop_http2(socket);
+        }
     }
 
     fn await_keys(&mut self, index: u32, awaited: AwaitedKeys) {
@@ -245,7 +263,12 @@ impl Shard {
     /// The time of a connection's caller is over: ends what it does, in the way of its protocol.
     fn end_caller(&mut self, index: u32, end: CallerEnd) {
         let revoked = end == CallerEnd::Revoked;
+        let has_ended =
+            |certificate: Arc<ClientCertificate>| certificate.has_ended(self.clock.now_ms());
         let reason = match end {
+            CallerEnd::Expired if self.certificate(index).is_some_and(has_ended) => {
+                CloseReason::CertificateExpired
+            }
             CallerEnd::Expired => CloseReason::Expired,
             CallerEnd::Revoked => CloseReason::Revoked,
         };

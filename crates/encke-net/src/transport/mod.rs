@@ -28,10 +28,10 @@ impl Transports {
     pub(crate) fn enter(
         &mut self,
         index: u32,
-        session: TlsSession,
+        session: Box<TlsSession>,
         certificate: Option<ClientCertificate>,
     ) {
-        self.sessions.insert(index, session);
+        self.sessions.insert_boxed(index, session);
         if let Some(certificate) = certificate {
             self.certificates.insert(index, Arc::new(certificate));
         }

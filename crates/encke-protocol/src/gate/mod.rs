@@ -149,7 +149,13 @@ impl Gate {
         if request.caller.operator {
             return Ok(Passed::With(Rights::Operator));
         }
+        let certificate = request.caller.certificate;
+        let has_ended = certificate.is_some_and(|one| one.has_ended(request.now_ms));
         let access = match &self.access {
+            // It was let in by a certificate.
+            Policy::Local | Policy::Open if has_ended => {
+                return Err(self.denied(request, &AccessDenied::Expired("client certificate")));
+            }
             // The clients of a proxy are not programs of this machine.
             Policy::Local if request.caller.forwarded => {
                 return Ok(Passed::With(Rights::EverythingButAdmin));

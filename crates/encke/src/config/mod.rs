@@ -191,6 +191,7 @@ impl Config {
         for (flag, is_set) in [
             ("--tls-client-ca", self.tls.client_ca.is_some()),
             ("--redirect-http", net.redirect_http.is_some()),
+            ("tuning.hsts-max-age", net.hsts_max_age.is_some()),
         ] {
             anyhow::ensure!(
                 !is_set || certificates > 0,

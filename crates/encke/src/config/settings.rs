@@ -210,11 +210,15 @@ settings! {
         "access-log-queue": Size(4 << 10) => config.net.access_log_bytes_max;
         /// Whether clients must present a certificate when tls-client-ca is set: required or optional
         "tls-clients": Choice(TLS_CLIENTS) => config.tls.clients;
+        /// Time for which browsers use https only, once they have; 0s makes them forget
+        "hsts-max-age": Optional(Period(Duration::ZERO)) => config.net.hsts_max_age, "none: they are told nothing";
         /// Threads that make handshakes of TLS
         "handshake-threads": count_to(SHARDS_MAX) => config.net.handshake_threads, "one per four cores";
         /// Handshakes of TLS at a time; further connections wait in the kernel's queue
         "handshakes-max": COUNT => config.net.handshakes_max;
-        /// Longest time for a handshake of TLS; a tenth of it while there are handshakes-max
+        /// Handshakes of TLS at a time per client address (IPv6: per /64); its further connections wait. 0: no limit
+        "handshakes-per-address": LIMIT => config.net.handshakes_per_address;
+        /// Longest time for a handshake of TLS; a tenth of it while others wait for its place
         "handshake-timeout": PERIOD => config.net.handshake_timeout;
         /// Connections accepted per second in total; further ones wait in the kernel's queue. 0: no limit
         "accept-rate": LIMIT => config.net.accept_rate;

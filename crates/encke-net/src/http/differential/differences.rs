@@ -91,15 +91,15 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         name: "host",
         section: "RFC 9112, section 3.2",
-        why: "a request without Host, with two, or with one that names no host must be answered 400; hyper leaves that to \
-              the service",
+        why: "a request without Host, with two, or with one that names no host must be answered 400, and so is one whose Host is \
+              not that of its target; hyper leaves that to the service",
         is: |ours, theirs| stricter(ours, theirs, "host"),
     },
     Difference {
         name: "bad_target",
         section: "RFC 9112, section 3.2; RFC 9110, sections 4.2.4 and 9.3.6",
-        why: "a target is a path, *, or an http URL without a user's name: hyper drops fragments silently, and takes other \
-              schemes, a lone authority, and CONNECT",
+        why: "a target is a path, * for OPTIONS, or an http URL without a user's name: hyper drops fragments silently, and takes \
+              other schemes, a lone authority, * for every method, and CONNECT",
         is: |ours, theirs| stricter(ours, theirs, "bad_target"),
     },
     Difference {

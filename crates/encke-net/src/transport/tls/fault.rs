@@ -1,7 +1,7 @@
 //! What can be wrong with a session, and the alert that says so.
 
 use rustix::io::Errno;
-use rustls::AlertDescription;
+use rustls::{AlertDescription, CertificateError};
 
 use super::record::NotRecord;
 
@@ -32,6 +32,9 @@ pub(crate) enum TlsFault {
     /// The key of TLS 1.2 has encrypted as many records as it may.
     #[error("the key of the session is used up")]
     Exhausted,
+    /// The certificate of the client is not valid any more.
+    #[error("the certificate of the client is refused: {0}")]
+    ClientCertificate(rustls::Error),
     /// The provider failed.
     #[error("the provider failed: {0}")]
     Provider(rustls::Error),
@@ -70,6 +73,10 @@ impl TlsFault {
             TlsFault::Unexpected(_) | TlsFault::Futile(_) => AlertDescription::UnexpectedMessage,
             TlsFault::Renegotiation => AlertDescription::NoRenegotiation,
             TlsFault::Exhausted => AlertDescription::CloseNotify,
+            TlsFault::ClientCertificate(rustls::Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. },
+            )) => AlertDescription::CertificateExpired,
+            TlsFault::ClientCertificate(_) => AlertDescription::BadCertificate,
             TlsFault::Provider(_) => AlertDescription::InternalError,
         })
     }

@@ -18,7 +18,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::handshake::ALPN_HTTP2;
+use super::handshake::{ALPN_HTTP2, HandshakeConfig};
 use crate::settings::{TlsClients, TlsSettings};
 
 /// The configuration of new handshakes, which can be replaced while the server runs.
@@ -30,7 +30,7 @@ pub(crate) struct Certificates {
 /// What was read from files.
 #[derive(Debug)]
 struct Loaded {
-    config: Arc<ServerConfig>,
+    config: HandshakeConfig,
     /// The authorities of clients as they were read: a ticket is good for as long as they stay.
     authorities: Vec<CertificateDer<'static>>,
     tickets: Arc<dyn ProducesTickets>,
@@ -123,7 +123,7 @@ impl Certificates {
     /// Which file is wrong, and why. Everything stays as it was.
     pub(crate) fn reload(&self, settings: &TlsSettings, http2: bool) -> Result<(), TlsError> {
         let before = self.current.load_full();
-        let provider = Arc::clone(before.config.crypto_provider());
+        let provider = Arc::clone(before.config.server.crypto_provider());
         let (loaded, warnings) = load(settings, provider, Some(&before), http2)?;
         warn(&warnings);
         self.current.store(Arc::new(loaded));
@@ -131,8 +131,8 @@ impl Certificates {
     }
 
     /// The configuration of the next handshake.
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.current.load().config)
+    pub(super) fn config(&self) -> HandshakeConfig {
+        self.current.load().config.clone()
     }
 }
 
@@ -191,7 +191,7 @@ fn load(
     let mut server = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(config)?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::clone(&verifier))
         .with_cert_resolver(Arc::new(ByName { pairs }));
     server.ticketer = Arc::clone(&tickets);
     server.enable_secret_extraction = true;
@@ -202,7 +202,10 @@ fn load(
     }
     server.alpn_protocols.push(b"http/1.1".to_vec());
     let loaded = Loaded {
-        config: Arc::new(server),
+        config: HandshakeConfig {
+            server: Arc::new(server),
+            clients: verifier,
+        },
         authorities,
         tickets,
     };

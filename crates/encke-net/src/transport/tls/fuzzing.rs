@@ -1,6 +1,6 @@
 //! The body of the fuzz target `tls_records`, which a test runs over the saved corpus too.
 
-use super::handshake::{Handshake, Progress};
+use super::handshake::{Handshake, HandshakeConfig, Progress};
 use super::record::{HEADER_BYTES, PAYLOAD_BYTES_MAX, frame};
 
 /// Reads any bytes as records and as the beginning of a handshake, and panics when a record is found in a part of it, is longer
@@ -16,7 +16,7 @@ pub fn tls_records(input: &[u8]) {
         assert_eq!(frame(&rest[..whole]), Ok(Some(found)));
         rest = &rest[whole..];
     }
-    let Ok(mut handshake) = Handshake::new(SERVER.with(std::sync::Arc::clone)) else {
+    let Ok(mut handshake) = Handshake::new(SERVER.with(HandshakeConfig::clone)) else {
         return;
     };
     // In two parts, so that each can end within a record.
@@ -31,14 +31,17 @@ pub fn tls_records(input: &[u8]) {
 
 thread_local! {
     /// A server without a certificate, which no handshake gets past.
-    static SERVER: std::sync::Arc<rustls::ServerConfig> = {
+    static SERVER: HandshakeConfig = {
         let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("the provider has suites of both versions")
             .with_no_client_auth()
             .with_cert_resolver(std::sync::Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
-        std::sync::Arc::new(config)
+        HandshakeConfig {
+            server: std::sync::Arc::new(config),
+            clients: rustls::server::WebPkiClientVerifier::no_client_auth(),
+        }
     };
 }
 

@@ -1,17 +1,29 @@
 //! One handshake, without a socket: bytes in, bytes out, and a session at the end.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use encke_access::ClientCertificate;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use rustls::{Error, HandshakeKind, ServerConfig};
 
 use super::client_certificate;
+use super::fault::TlsFault;
 use super::session::TlsSession;
+
+/// What handshakes are made with.
+#[derive(Clone, Debug)]
+pub(super) struct HandshakeConfig {
+    pub(super) server: Arc<ServerConfig>,
+    /// Verifies the certificates of clients; the same as the server's.
+    pub(super) clients: Arc<dyn ClientCertVerifier>,
+}
 
 /// A handshake that has not ended.
 pub(super) struct Handshake {
+    config: HandshakeConfig,
     connection: UnbufferedServerConnection,
     /// Received bytes that rustls has not taken.
     input: Vec<u8>,
@@ -33,7 +45,7 @@ enum State {
 /// The result of a handshake.
 #[derive(Debug)]
 pub(crate) struct Established {
-    pub(crate) session: TlsSession,
+    pub(crate) session: Box<TlsSession>,
     /// Content that the client sent right behind its part of the handshake.
     pub(crate) content: Vec<u8>,
     /// The client's certificate, which was verified.
@@ -43,6 +55,31 @@ pub(crate) struct Established {
     pub(super) resumed: bool,
 }
 
+/// A handshake that was complete, and whose session is refused nevertheless.
+#[derive(Debug)]
+pub(super) struct Unestablished {
+    error: Error,
+    /// To tell the client why.
+    session: Option<Box<TlsSession>>,
+}
+
+impl Unestablished {
+    /// Tells the client, as far as the socket takes it. Returns the reason.
+    pub(super) fn tell(self, fd: BorrowedFd<'_>) -> FailureReason {
+        let reason = FailureReason::of(&self.error);
+        match reason {
+            FailureReason::Internal => {
+                tracing::error!(error = %self.error, "a handshake has no session");
+            }
+            _ => tracing::debug!(error = %self.error, "a session is refused"),
+        }
+        if let Some(mut session) = self.session {
+            session.end_with(fd, &TlsFault::ClientCertificate(self.error));
+        }
+        reason
+    }
+}
+
 /// Why a handshake failed, as metrics and logs say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureReason {
@@ -50,10 +87,16 @@ pub(crate) enum FailureReason {
     Timeout,
     /// The client took longer than is allowed while all places are taken.
     Crowded,
+    /// The client took longer than is allowed while others of its address wait.
+    AddressCrowded,
+    /// Too many of its address waited.
+    Displaced,
     /// The client hung up.
     HangUp,
     /// The client sent what is no TLS, or not in this order.
     Malformed,
+    /// The client sent a request without TLS.
+    PlainHttp,
     /// The client and the server have no version, cipher or protocol in common.
     Incompatible,
     /// The client does not like what the server says, such as its certificate.
@@ -82,8 +125,11 @@ impl FailureReason {
         match self {
             FailureReason::Timeout => "timeout",
             FailureReason::Crowded => "crowded",
+            FailureReason::AddressCrowded => "address_crowded",
+            FailureReason::Displaced => "displaced",
             FailureReason::HangUp => "hang_up",
             FailureReason::Malformed => "malformed",
+            FailureReason::PlainHttp => "plain_http",
             FailureReason::Incompatible => "incompatible",
             FailureReason::Rejected => "rejected",
             FailureReason::Certificate => "certificate",
@@ -109,9 +155,11 @@ impl FailureReason {
 }
 
 impl Handshake {
-    pub(super) fn new(config: Arc<ServerConfig>) -> Result<Self, Error> {
+    pub(super) fn new(config: HandshakeConfig) -> Result<Self, Error> {
+        let server = Arc::clone(&config.server);
         Ok(Handshake {
-            connection: UnbufferedServerConnection::new(config)?,
+            config,
+            connection: UnbufferedServerConnection::new(server)?,
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
@@ -130,7 +178,24 @@ impl Handshake {
             return;
         }
         self.input.extend_from_slice(bytes);
-        self.process();
+        match self.is_plain_http() {
+            true => self.refuse_plain_http(),
+            false => self.process(),
+        }
+    }
+
+    /// Whether the client speaks HTTP instead of TLS, whose records begin with other bytes.
+    fn is_plain_http(&self) -> bool {
+        self.input.first().is_some_and(u8::is_ascii_uppercase)
+    }
+
+    /// Answers the request when its head has arrived, so that the answer is not lost in a reset.
+    fn refuse_plain_http(&mut self) {
+        let is_whole = self.input.windows(4).any(|end| end == b"\r\n\r\n");
+        if is_whole || self.input.len() > PLAIN_HEAD_BYTES_MAX {
+            self.output.extend_from_slice(PLAIN_HTTP.as_bytes());
+            self.state = State::Failed(FailureReason::PlainHttp);
+        }
     }
 
     /// Bytes that are to be sent now.
@@ -158,17 +223,40 @@ impl Handshake {
     }
 
     /// The session of a handshake that is complete.
-    pub(super) fn establish(self) -> Result<Established, Error> {
+    pub(super) fn establish(self) -> Result<Established, Unestablished> {
+        let resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        let certificate = self.certificate(resumed);
         let connection = self.connection;
-        let chain = connection.peer_certificates();
-        let certificate = chain.and_then(|chain| client_certificate::names(chain.first()?));
-        Ok(Established {
-            certificate,
-            http2: connection.alpn_protocol() == Some(ALPN_HTTP2),
-            resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-            content: self.content,
-            session: TlsSession::new(connection, self.input)?,
-        })
+        let http2 = connection.alpn_protocol() == Some(ALPN_HTTP2);
+        let session = TlsSession::new(connection, self.input);
+        let session = session.map_err(|error| Unestablished {
+            error,
+            session: None,
+        })?;
+        match certificate {
+            Ok(certificate) => Ok(Established {
+                certificate,
+                http2,
+                resumed,
+                content: self.content,
+                session,
+            }),
+            Err(error) => Err(Unestablished {
+                error,
+                session: Some(session),
+            }),
+        }
+    }
+
+    /// The certificate of the client, if it has presented one in this handshake or in the one that it resumes.
+    fn certificate(&self, resumed: bool) -> Result<Option<ClientCertificate>, Error> {
+        let Some(chain) = self.connection.peer_certificates() else {
+            return Ok(None);
+        };
+        let HandshakeConfig { server, clients } = &self.config;
+        let now = server.time_provider.current_time();
+        let now = now.ok_or(Error::FailedToGetCurrentTime)?;
+        client_certificate::of_client(chain, &**clients, resumed, now).map(Some)
     }
 
     /// Lets rustls do what it can with the input.
@@ -242,6 +330,13 @@ fn encode(mut message: EncodeTlsData<'_, ServerConnectionData>, output: &mut Vec
 
 /// The name of HTTP/2 in the negotiation of protocols.
 pub(super) const ALPN_HTTP2: &[u8] = b"h2";
+
+/// The answer to a request without TLS. It names no host: an https URL is up to the redirect, which knows what is meant to be public.
+const PLAIN_HTTP: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+    Content-Length: 39\r\nConnection: close\r\n\r\nthis port speaks TLS: use an https URL\n";
+
+/// Bytes of a request without TLS that are read before it is answered.
+const PLAIN_HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes that a client may have sent and rustls may not have taken: the longest message of a handshake, in its records.
 const INPUT_BYTES_MAX: usize = 96 << 10;

@@ -2,9 +2,10 @@
 //! as long as its client likes.
 //!
 //! A shard hands a socket over with the token of its slot, and gets it back with a session, or learns why there is none. The
-//! number of handshakes under way and the time of each are bounded.
+//! number of handshakes under way, the time of each, and the share of each client address are bounded (`shares`).
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +20,8 @@ use super::files::Certificates;
 use super::handshake::{Established, FailureReason, Handshake, Progress};
 use super::handshaken::Handshaken;
 use super::metrics::HandshakeMetrics;
+use super::shares::{HandshakeShares, ShareBounds};
+use crate::addresses::{self, Key};
 use crate::connection::slot::Token;
 use crate::metrics::Metrics;
 use crate::poller::{Poller, WAKE};
@@ -37,6 +40,8 @@ pub(crate) struct HandshakeTask {
     pub(crate) socket: OwnedFd,
     /// What the shard has received of it.
     pub(crate) received: Vec<u8>,
+    /// Where the client is; `None` if that is not known.
+    pub(crate) client: Option<IpAddr>,
     /// The connection's slot, and its shard.
     pub(crate) token: Token,
     pub(crate) shard: Arc<ShardSender>,
@@ -45,8 +50,11 @@ pub(crate) struct HandshakeTask {
 /// Handshakes under way, and how many may be.
 #[derive(Debug)]
 struct Places {
+    /// Those under way, and connections on their way to a thread.
     taken: AtomicUsize,
     max: usize,
+    /// Connections that wait because their address has its share.
+    waiting: AtomicUsize,
 }
 
 /// Bounds of handshakes.
@@ -56,6 +64,8 @@ pub(crate) struct HandshakeBounds {
     pub(crate) threads: usize,
     /// Handshakes at a time.
     pub(crate) handshakes_max: usize,
+    /// Those of one client address; 0 for no limit.
+    pub(crate) per_address_max: usize,
     /// The time of each.
     pub(crate) timeout: Duration,
 }
@@ -70,9 +80,11 @@ impl Handshakes {
         let places = Arc::new(Places {
             taken: AtomicUsize::new(0),
             max: bounds.handshakes_max,
+            waiting: AtomicUsize::new(0),
         });
         let (mut queues, mut threads) = (Vec::new(), Vec::new());
-        for number in 0..bounds.threads.max(1) {
+        let count = bounds.threads.max(1);
+        for number in 0..count {
             let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
             let waker = Arc::clone(&wake);
             // The places bound what waits here; each connection has received at most a buffer.
@@ -87,9 +99,12 @@ impl Handshakes {
                 poller: Poller::new(wake.as_fd())?,
                 _wake: wake,
                 tasks,
+                shares: HandshakeShares::new(bounds.of_a_thread(count)),
                 open: Vec::new(),
                 free: Vec::new(),
                 deadlines: VecDeque::new(),
+                next_id: 0,
+                expired_at: Instant::now(),
                 places: Arc::clone(&places),
                 timeout: bounds.timeout,
                 certificates: Arc::clone(certificates),
@@ -103,17 +118,12 @@ impl Handshakes {
         Ok((Handshakes { queues, places }, threads))
     }
 
-    /// Whether another handshake may begin.
+    /// Whether another connection may be handed over.
     pub(crate) fn have_room(&self) -> bool {
-        self.under_way() < self.places.max
+        !self.places.are_taken()
     }
 
-    /// Handshakes under way.
-    pub(crate) fn under_way(&self) -> usize {
-        self.places.taken.load(Ordering::Relaxed)
-    }
-
-    /// Begins a handshake. `false`: there are too many; the socket is closed.
+    /// Hands a connection over for its handshake. `false`: too many are on their way; the socket is closed.
     pub(crate) fn begin(&self, task: HandshakeTask) -> bool {
         // Any of the threads will do, and tokens differ.
         let at = task.token as usize % self.queues.len();
@@ -146,8 +156,27 @@ impl HandshakeGauges {
     pub(crate) fn show(&self, metrics: &Metrics) {
         let under_way = self.places.taken.load(Ordering::Relaxed);
         metrics.handshakes.under_way.set(under_way as i64);
+        let waiting = self.places.waiting.load(Ordering::Relaxed);
+        metrics.handshakes.waiting.set(waiting as i64);
         for (number, queue) in self.queues.iter().enumerate() {
             metrics.mailbox(&format!("handshakes-{number}"), &queue.gauge());
+        }
+    }
+}
+
+impl HandshakeBounds {
+    /// The bounds of each of that many threads. Tokens differ, so the connections of an address are spread over all of them.
+    fn of_a_thread(self, threads: usize) -> ShareBounds {
+        let under_way_max = self.handshakes_max.div_ceil(threads).max(1);
+        let share = match self.per_address_max {
+            0 => under_way_max,
+            // Whatever is set, one address leaves places for the others.
+            max => max.div_ceil(threads).min(under_way_max - under_way_max / 4),
+        };
+        ShareBounds {
+            under_way_max,
+            share: share.max(1),
+            waiting_max: WAITING_PER_ADDRESS_MAX.div_ceil(threads),
         }
     }
 }
@@ -155,6 +184,10 @@ impl HandshakeGauges {
 impl Places {
     fn give_back(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn are_taken(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) >= self.max
     }
 }
 
@@ -164,11 +197,16 @@ struct HandshakeThread {
     /// The mailbox writes to it; epoll watches it.
     _wake: Arc<OwnedFd>,
     tasks: Receiver<HandshakeTask>,
+    /// Which connections make their handshakes, and which wait.
+    shares: HandshakeShares<HandshakeTask>,
     /// Handshakes under way, by their numbers in epoll.
     open: Vec<Option<OpenHandshake>>,
     free: Vec<usize>,
     /// When each began, the longest ago first. Those that are over are skipped.
     deadlines: VecDeque<(Instant, u64, usize)>,
+    next_id: u64,
+    /// When deadlines were last looked at.
+    expired_at: Instant,
     places: Arc<Places>,
     timeout: Duration,
     certificates: Arc<Certificates>,
@@ -182,6 +220,8 @@ struct OpenHandshake {
     socket: OwnedFd,
     token: Token,
     shard: Arc<ShardSender>,
+    /// The address whose share it counts for.
+    key: Key,
     handshake: Handshake,
     began: Instant,
     /// Whether epoll also reports when the socket is writable.
@@ -193,7 +233,6 @@ impl HandshakeThread {
         lower_priority();
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         let mut tasks = Vec::new();
-        let mut id = 0;
         loop {
             if let Err(error) = self.poller.wait(&mut events, self.patience()) {
                 tracing::error!(%error, "epoll failed; handshakes stop");
@@ -207,8 +246,7 @@ impl HandshakeThread {
                 return;
             }
             for task in tasks.drain(..) {
-                id += 1;
-                self.begin(task, id);
+                self.enter(task);
             }
             for event in &events {
                 let token = event.data.u64();
@@ -216,25 +254,54 @@ impl HandshakeThread {
                     self.step(token as usize);
                 }
             }
-            self.expire();
+            if self.expired_at.elapsed() >= EXPIRY_STEP {
+                self.expire();
+            }
+            self.begin_waiting();
         }
     }
 
     fn patience(&self) -> Duration {
-        match self.deadlines.front() {
-            Some(_) => EXPIRY_STEP,
-            None => IDLE_WAIT,
+        match self.deadlines.is_empty() && self.shares.waiting() == 0 {
+            true => IDLE_WAIT,
+            false => EXPIRY_STEP,
         }
     }
 
-    fn begin(&mut self, task: HandshakeTask, id: u64) {
+    /// Takes a connection. It waits until its address and the thread have a place for its handshake.
+    fn enter(&mut self, task: HandshakeTask) {
+        self.places.give_back();
+        if task.received.len() > FIRST_MESSAGE_BYTES_MAX {
+            return self.refuse(task, FailureReason::Malformed);
+        }
+        let key = task.client.map_or(UNKNOWN_ADDRESS, addresses::key);
+        self.places.waiting.fetch_add(1, Ordering::Relaxed);
+        if let Some(displaced) = self.shares.enter(key, task, Instant::now()) {
+            self.places.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.refuse(displaced, FailureReason::Displaced);
+        }
+        self.begin_waiting();
+    }
+
+    /// Begins handshakes for which there are places.
+    fn begin_waiting(&mut self) {
+        while let Some((key, task)) = self.shares.next() {
+            self.places.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.places.taken.fetch_add(1, Ordering::Relaxed);
+            self.begin(task, key);
+        }
+    }
+
+    fn begin(&mut self, task: HandshakeTask, key: Key) {
         let began = Instant::now();
+        self.next_id += 1;
+        let id = self.next_id;
         let handshake = match Handshake::new(self.certificates.config()) {
             Ok(handshake) => handshake,
             Err(error) => {
                 tracing::error!(%error, "a handshake can't begin");
-                let outcome = Err(FailureReason::Internal);
-                return self.deliver(task.socket, task.token, &task.shard, outcome);
+                self.leave(key);
+                return self.refuse(task, FailureReason::Internal);
             }
         };
         let number = self.free.pop().unwrap_or_else(|| {
@@ -246,6 +313,7 @@ impl HandshakeThread {
             socket: task.socket,
             token: task.token,
             shard: task.shard,
+            key,
             handshake,
             began,
             output_watched: false,
@@ -304,10 +372,8 @@ impl HandshakeThread {
         let Some(open) = self.take(number) else {
             return;
         };
-        let outcome = open.handshake.establish().map_err(|error| {
-            tracing::error!(%error, "a handshake has no session");
-            FailureReason::Internal
-        });
+        let established = open.handshake.establish();
+        let outcome = established.map_err(|refused| refused.tell(open.socket.as_fd()));
         if let Ok(established) = &outcome {
             self.metrics.done(established.resumed, open.began.elapsed());
         }
@@ -320,13 +386,25 @@ impl HandshakeThread {
         }
     }
 
-    /// Takes a handshake out of the table and its socket out of epoll.
+    /// Takes a handshake out of the table and its socket out of epoll. Its place is free.
     fn take(&mut self, number: usize) -> Option<OpenHandshake> {
         let open = self.open.get_mut(number)?.take()?;
         self.free.push(number);
+        self.leave(open.key);
         // Where it fails the socket is closed by the shard.
         let _ = self.poller.remove(&open.socket);
         Some(open)
+    }
+
+    /// A handshake of an address is over.
+    fn leave(&mut self, key: Key) {
+        self.shares.leave(key);
+        self.places.give_back();
+    }
+
+    /// Gives back a connection whose handshake has not begun.
+    fn refuse(&self, task: HandshakeTask, reason: FailureReason) {
+        self.deliver(task.socket, task.token, &task.shard, Err(reason));
     }
 
     fn deliver(
@@ -339,29 +417,45 @@ impl HandshakeThread {
         if let Err(reason) = &outcome {
             self.metrics.failed(reason.label());
         }
-        self.places.give_back();
         let ended = Box::new(Handshaken { socket, outcome });
         shard.put(ShardEvent::Handshaken { token, ended });
     }
 
-    /// Ends handshakes that take too long. While all places are taken they have less time, so that clients that say nothing keep
-    /// others out for that time only.
+    /// Ends handshakes that take too long. They have a part of the time only while all places are taken, and while others of the
+    /// same address wait. The first is decided once for all of them: the first one to end would let the others stay.
     fn expire(&mut self) {
+        self.expired_at = Instant::now();
+        let full = self.places.are_taken() || self.shares.is_full();
+        let mut kept = Vec::new();
         while let Some(&(began, id, number)) = self.deadlines.front() {
-            let is_open = self.open[number].as_ref().is_some_and(|open| open.id == id);
-            if is_open {
-                let crowded = self.places.taken.load(Ordering::Relaxed) >= self.places.max;
-                let elapsed = began.elapsed();
-                let reason = if elapsed >= self.timeout {
-                    FailureReason::Timeout
-                } else if crowded && elapsed >= self.timeout / CROWDED_PART {
-                    FailureReason::Crowded
-                } else {
-                    return;
-                };
-                self.end(number, reason);
+            let elapsed = self.expired_at.saturating_duration_since(began);
+            if elapsed < self.timeout / CROWDED_PART {
+                break;
             }
             self.deadlines.pop_front();
+            let open = self.open[number].as_ref().filter(|open| open.id == id);
+            let Some(key) = open.map(|open| open.key) else {
+                continue;
+            };
+            if elapsed >= self.timeout {
+                self.end(number, FailureReason::Timeout);
+            } else if full {
+                self.end(number, FailureReason::Crowded);
+            } else if self.shares.is_exceeded(key) {
+                self.end(number, FailureReason::AddressCrowded);
+            } else {
+                kept.push((began, id, number));
+            }
+        }
+        for deadline in kept.into_iter().rev() {
+            self.deadlines.push_front(deadline);
+        }
+        let Some(then) = self.expired_at.checked_sub(self.timeout) else {
+            return;
+        };
+        for task in self.shares.take_waiting_since(then) {
+            self.places.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.refuse(task, FailureReason::Timeout);
         }
     }
 }
@@ -374,8 +468,18 @@ fn lower_priority() {
     }
 }
 
-/// The part of the time of a handshake that it has while all places are taken.
+/// The part of the time of a handshake that it has while others wait for its place.
 const CROWDED_PART: u32 = 10;
+
+/// Connections of one address that wait for their handshakes; the oldest makes room for a further one. As many come back at once when
+/// a server restarts behind a proxy that names no clients.
+const WAITING_PER_ADDRESS_MAX: usize = 16_384;
+
+/// The address of connections whose address is not known.
+const UNKNOWN_ADDRESS: Key = 0;
+
+/// Bytes that may have arrived before a handshake begins, behind the header of a proxy: a first message, in one record.
+const FIRST_MESSAGE_BYTES_MAX: usize = 18 << 10;
 
 /// How often deadlines are looked at.
 const EXPIRY_STEP: Duration = Duration::from_millis(100);
@@ -389,3 +493,27 @@ const EVENTS_PER_TURN: usize = 64;
 const SCRATCH_BYTES: usize = 16 << 10;
 
 const NICE: i32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_never_has_all_places() {
+        let of = |threads, handshakes_max, per_address_max| {
+            let bounds = HandshakeBounds {
+                threads,
+                handshakes_max,
+                per_address_max,
+                timeout: Duration::from_secs(1),
+            };
+            let bounds = bounds.of_a_thread(threads);
+            (bounds.under_way_max, bounds.share)
+        };
+        assert_eq!(of(1, 1024, 256), (1024, 256));
+        assert_eq!(of(3, 1024, 256), (342, 86));
+        assert_eq!(of(1, 4, 256), (4, 3));
+        assert_eq!(of(1, 1, 256), (1, 1));
+        assert_eq!(of(2, 1024, 0), (512, 512), "no limit is set");
+    }
+}

@@ -2,12 +2,16 @@
 //!
 //! A cipher of the provider takes 640 bytes, its key 32. So an idle session keeps keys only, and ciphers are built when records
 //! come or go. rustls can't copy a key of AES-128, so such a cipher stays once it is built.
+//!
+//! Keys are overwritten where they are not needed any more: here, by rustls when it drops one, and by its provider when it drops a cipher.
+//! What rustls takes by value leaves copies on the stack, which are overwritten as well as safe code can (`wipe_stack`).
 
 use rustls::crypto::cipher::{
     AeadKey, InboundOpaqueMessage, InboundPlainMessage, Iv, MessageDecrypter, MessageEncrypter,
     OutboundChunks, OutboundPlainMessage,
 };
 use rustls::{ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion, SupportedCipherSuite};
+use zeroize::{Zeroize, Zeroizing};
 
 /// Encrypts records.
 pub(super) struct Sealer {
@@ -28,7 +32,7 @@ pub(super) struct Opener {
 struct Secret {
     /// `None`: a cipher was built of it, and it could not be copied.
     key: Option<AeadKey>,
-    iv: [u8; IV_BYTES],
+    iv: Zeroizing<[u8; IV_BYTES]>,
 }
 
 impl Sealer {
@@ -74,9 +78,18 @@ impl Sealer {
     }
 
     fn build(&mut self, suite: SupportedCipherSuite) -> Result<Box<dyn MessageEncrypter>, Error> {
+        let built = self.build_unwiped(suite);
+        wipe_stack::<CIPHER_WORDS>();
+        built
+    }
+
+    fn build_unwiped(
+        &mut self,
+        suite: SupportedCipherSuite,
+    ) -> Result<Box<dyn MessageEncrypter>, Error> {
         let (key, iv) = self.secret.take().ok_or(Error::EncryptError)?;
         let mut cipher = match suite {
-            SupportedCipherSuite::Tls13(suite) => suite.aead_alg.encrypter(key, Iv::new(iv)),
+            SupportedCipherSuite::Tls13(suite) => suite.aead_alg.encrypter(key, Iv::new(*iv)),
             SupportedCipherSuite::Tls12(suite) => {
                 let fixed = suite.aead_alg.key_block_shape().fixed_iv_len;
                 let (fixed, explicit) = iv.split_at_checked(fixed).ok_or(Error::EncryptError)?;
@@ -130,9 +143,18 @@ impl Opener {
     }
 
     fn build(&mut self, suite: SupportedCipherSuite) -> Result<Box<dyn MessageDecrypter>, Error> {
+        let built = self.build_unwiped(suite);
+        wipe_stack::<CIPHER_WORDS>();
+        built
+    }
+
+    fn build_unwiped(
+        &mut self,
+        suite: SupportedCipherSuite,
+    ) -> Result<Box<dyn MessageDecrypter>, Error> {
         let (key, iv) = self.secret.take().ok_or(Error::DecryptError)?;
         match suite {
-            SupportedCipherSuite::Tls13(suite) => Ok(suite.aead_alg.decrypter(key, Iv::new(iv))),
+            SupportedCipherSuite::Tls13(suite) => Ok(suite.aead_alg.decrypter(key, Iv::new(*iv))),
             SupportedCipherSuite::Tls12(suite) => {
                 let fixed = suite.aead_alg.key_block_shape().fixed_iv_len;
                 let fixed = iv.get(..fixed).ok_or(Error::DecryptError)?;
@@ -152,21 +174,43 @@ impl Secret {
             _ => return None,
         };
         Some(Secret {
-            iv: iv.as_ref().try_into().ok()?,
+            iv: Zeroizing::new(iv.as_ref().try_into().ok()?),
             key: Some(key),
         })
     }
 
     /// The key for a cipher. It stays here as well if it can be copied.
-    fn take(&mut self) -> Option<(AeadKey, [u8; IV_BYTES])> {
-        let key = self.key.take()?;
+    fn take(&mut self) -> Option<(AeadKey, Zeroizing<[u8; IV_BYTES]>)> {
+        let key = self.key.as_ref()?;
+        let mut copy = Zeroizing::new([0; LONG_KEY_BYTES]);
         // rustls lets others make keys of the longest kind only.
-        if let Ok(bytes) = <[u8; LONG_KEY_BYTES]>::try_from(key.as_ref()) {
-            self.key = Some(AeadKey::from(bytes));
-        }
-        Some((key, self.iv))
+        let key = if key.as_ref().len() == LONG_KEY_BYTES {
+            copy.copy_from_slice(key.as_ref());
+            AeadKey::from(*copy)
+        } else {
+            let key = self.key.take()?;
+            // The place that it has left: dropping what is there overwrites it.
+            self.key = Some(AeadKey::from(*copy));
+            self.key = None;
+            key
+        };
+        Some((key, self.iv.clone()))
     }
 }
+
+/// Overwrites what the functions that were called before have left of keys on the stack. They are copied where rustls or its provider
+/// takes them by value, and what is left of a frame can be overwritten by another frame only.
+#[inline(never)]
+pub(super) fn wipe_stack<const WORDS: usize>() {
+    let mut frame = [0_u64; WORDS];
+    frame[..].zeroize();
+}
+
+/// Words of the frames in which ciphers are built: 8 KiB.
+pub(super) const CIPHER_WORDS: usize = 1 << 10;
+
+/// Words of the frames in which handshakes are made: 64 KiB.
+pub(super) const HANDSHAKE_WORDS: usize = 8 << 10;
 
 /// The keys of AES-256 and ChaCha20.
 const LONG_KEY_BYTES: usize = 32;

@@ -12,6 +12,8 @@ pub(crate) struct HandshakeMetrics {
     seconds: Histogram,
     /// Handshakes under way.
     pub(crate) under_way: IntGauge,
+    /// Connections that wait because their address has its share.
+    pub(crate) waiting: IntGauge,
     /// Times accepting paused because there were too many.
     pub(crate) held: IntCounter,
     /// Times certificates were read again, by result.
@@ -39,6 +41,11 @@ impl HandshakeMetrics {
             "Handshakes of TLS that have not ended.",
         )?;
         registry.register(Box::new(under_way.clone()))?;
+        let waiting = IntGauge::new(
+            "encke_tls_handshakes_waiting",
+            "Connections that wait for their handshakes, because there are as many of their address as may be.",
+        )?;
+        registry.register(Box::new(waiting.clone()))?;
         let held = IntCounter::new(
             "encke_tls_handshakes_held_total",
             "Times accepting paused because `handshakes-max` was reached.",
@@ -62,6 +69,7 @@ impl HandshakeMetrics {
             )?,
             seconds,
             under_way,
+            waiting,
             held,
         })
     }

@@ -5,6 +5,8 @@
 //! protects the records. docs/decisions/0027-tls.md has the alternatives and the figures.
 
 mod client_certificate;
+#[cfg(test)]
+mod client_tests;
 mod fault;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -18,6 +20,7 @@ mod record;
 mod session;
 #[cfg(test)]
 mod session_tests;
+mod shares;
 #[cfg(test)]
 mod testing;
 mod watcher;

@@ -19,7 +19,7 @@ use rustls::{
 };
 
 use super::fault::TlsFault;
-use super::keys::{Opener, Sealer};
+use super::keys::{CIPHER_WORDS, HANDSHAKE_WORDS, Opener, Sealer, wipe_stack};
 use super::record::{CONTENT_BYTES_MAX, HEADER_BYTES, PAYLOAD_BYTES_MAX, frame};
 use crate::buffers::{BufferShare, Buffers};
 use crate::transport::plain;
@@ -70,11 +70,18 @@ pub(crate) enum ReadOutcome {
 }
 
 impl TlsSession {
-    /// Takes over from a handshake that is complete; `input` are bytes behind it.
+    /// Takes over from a handshake that is complete; `input` are bytes behind it. The session stays where it is from then on: wherever it
+    /// was moved from, its keys would be left.
     pub(super) fn new(
         connection: UnbufferedServerConnection,
         input: Vec<u8>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Box<Self>, Error> {
+        let session = Self::boxed(connection, input);
+        wipe_stack::<HANDSHAKE_WORDS>();
+        session
+    }
+
+    fn boxed(connection: UnbufferedServerConnection, input: Vec<u8>) -> Result<Box<Self>, Error> {
         let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
         let unknown = || Error::General("an unknown cipher".to_owned());
         let suite = kernel.negotiated_cipher_suite();
@@ -82,7 +89,7 @@ impl TlsSession {
             SupportedCipherSuite::Tls12(suite) => &suite.common,
             SupportedCipherSuite::Tls13(suite) => &suite.common,
         };
-        let mut session = TlsSession {
+        let mut session = Box::new(TlsSession {
             records_max: common.confidentiality_limit,
             sealer: Sealer::new(secrets.tx).ok_or_else(unknown)?,
             opener: Opener::new(secrets.rx).ok_or_else(unknown)?,
@@ -92,7 +99,7 @@ impl TlsSession {
             empty_records_left: EMPTY_RECORDS_MAX,
             owes_key_update: false,
             ended: false,
-        };
+        });
         session.keep_input(&input);
         Ok(session)
     }
@@ -283,6 +290,7 @@ impl TlsSession {
             .ok_or(TlsFault::Futile("changes of keys"))?;
         let secrets = self.kernel.update_rx_secret().map_err(TlsFault::Provider)?;
         self.opener = Opener::new(secrets).ok_or(TlsFault::Unexpected("an unknown cipher"))?;
+        wipe_stack::<CIPHER_WORDS>();
         self.owes_key_update |= asks;
         Ok(())
     }
@@ -303,6 +311,7 @@ impl TlsSession {
                 .map_err(TlsFault::Provider)?;
             let secrets = self.kernel.update_tx_secret().map_err(TlsFault::Provider)?;
             self.sealer = Sealer::new(secrets).ok_or(TlsFault::Unexpected("an unknown cipher"))?;
+            wipe_stack::<CIPHER_WORDS>();
             self.owes_key_update = false;
         }
         let sealed = self

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedCipherSuite};
 
 use super::fault::TlsFault;
-use super::handshake::{Handshake, Progress};
+use super::handshake::{Handshake, HandshakeConfig, Progress};
 use super::session::{ReadOutcome, TlsSession};
 
 /// A session and its client, connected by a socket.
 pub(super) struct Pair {
-    pub(super) session: TlsSession,
+    pub(super) session: Box<TlsSession>,
     pub(super) socket: UnixStream,
     pub(super) client: ClientConnection,
     pub(super) wire: UnixStream,
@@ -66,25 +67,14 @@ impl Pair {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Pair::shake(Arc::new(server), Arc::new(client))
+        let config = HandshakeConfig {
+            server: Arc::new(server),
+            clients: WebPkiClientVerifier::no_client_auth(),
+        };
+        Pair::established(shake(config, Arc::new(client)))
     }
 
-    fn shake(server: Arc<ServerConfig>, client: Arc<ClientConfig>) -> Pair {
-        let name = ServerName::try_from("localhost").unwrap();
-        let mut client = ClientConnection::new(client, name).unwrap();
-        let mut handshake = Handshake::new(server).unwrap();
-        while handshake.progress() != Progress::Complete {
-            let mut bytes = Vec::new();
-            client.write_tls(&mut bytes).unwrap();
-            handshake.receive(&bytes);
-            let mut answer = handshake.unsent();
-            let length = answer.len();
-            while !answer.is_empty() {
-                client.read_tls(&mut answer).unwrap();
-                client.process_new_packets().unwrap();
-            }
-            handshake.sent(length);
-        }
+    fn established((handshake, client): (Handshake, ClientConnection)) -> Pair {
         let (socket, wire) = UnixStream::pair().unwrap();
         for end in [&socket, &wire] {
             end.set_nonblocking(true).unwrap();
@@ -165,4 +155,27 @@ impl Pair {
         }
         got
     }
+}
+
+/// Makes a handshake, up to the point at which the server can establish its session.
+pub(super) fn shake(
+    config: HandshakeConfig,
+    client: Arc<ClientConfig>,
+) -> (Handshake, ClientConnection) {
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(client, name).unwrap();
+    let mut handshake = Handshake::new(config).unwrap();
+    while handshake.progress() != Progress::Complete {
+        let mut bytes = Vec::new();
+        client.write_tls(&mut bytes).unwrap();
+        handshake.receive(&bytes);
+        let mut answer = handshake.unsent();
+        let length = answer.len();
+        while !answer.is_empty() {
+            client.read_tls(&mut answer).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        handshake.sent(length);
+    }
+    (handshake, client)
 }
