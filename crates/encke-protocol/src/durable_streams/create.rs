@@ -52,7 +52,8 @@ impl DurableStreams {
         let mut known = vec![known];
         if let Some(forking) = &forking {
             let source = format!("{}{}", self.settings.root, forking.source);
-            let readable = admitted.require_at(Operation::Read, &source);
+            let rights = &self.streams.rights;
+            let readable = rights.require(admitted, Operation::Read, &forking.source, &source);
             readable.map_err(|refused| match refused.status {
                 404 => self::refused(&Refusal::SourceNotFound).audited(refused.audit),
                 _ => refused,
@@ -140,6 +141,7 @@ impl OnCommit for Creation {
                 ack,
                 retention,
                 existed,
+                ..
             } => {
                 let response = Response::shared(if existed { 200 } else { 201 })
                     .field("Content-Type", content_type)
