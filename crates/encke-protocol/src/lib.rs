@@ -34,6 +34,7 @@ mod response;
 mod router;
 mod run;
 mod sse;
+mod stream_rights;
 mod streams;
 
 pub use action::{

@@ -15,6 +15,7 @@ use crate::misspelled;
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::problem::error;
 use crate::request::Request;
+use crate::stream_rights::StreamRights;
 use crate::streams::StreamAccess;
 
 /// All protocols over the same streams.
@@ -63,6 +64,7 @@ impl Router {
             views,
             name_bytes_max: settings.durable_streams.name_bytes_max,
             in_fleet: settings.in_fleet,
+            rights: StreamRights::new(&settings.pool.root),
         };
         Router {
             gate: Arc::new(gate),

@@ -17,11 +17,13 @@ mod write;
 use std::sync::Arc;
 
 use encke_access::Operation;
+use encke_jobs::pool_of_stream;
 use encke_stream::home;
 
 use crate::action::Action;
 use crate::encoder::{EncoderId, Encoders};
 use crate::gate::Admitted;
+use crate::pool;
 use crate::problem::error;
 use crate::request::Request;
 use crate::streams::{METHODS, StreamAccess, load};
@@ -105,8 +107,14 @@ impl DurableStreams {
             "PUT" => Operation::Create,
             _ => Operation::Delete,
         };
-        if let Err(refused) = admitted.require(needed) {
+        let rights = &self.streams.rights;
+        if let Err(refused) = rights.require(admitted, needed, name, admitted.path) {
             return Action::Respond(refused);
+        }
+        if request.method == "DELETE"
+            && let Some(pool) = pool_of_stream(name)
+        {
+            return pool::delete_stream(pool, name);
         }
         if self.awaits_order(&request, name) {
             return Action::AwaitOrder(home(name, self.streams.views.logs()), request.body);

@@ -98,14 +98,15 @@ impl Events {
                 if let Some(segments) = pattern.prefix().strip_suffix('/') {
                     self.streams.check_name(segments)?;
                 }
-                let prefix = format!("{}{}", self.root, pattern.prefix());
-                admitted.require_below(Operation::Read, &prefix)?;
+                let rights = &self.streams.rights;
+                rights.require_read_below(admitted, &self.root, pattern.prefix())?;
                 allowed.push((place, named));
                 continue;
             }
             self.streams.check_name(&named.name)?;
             let path = format!("{}{}", self.root, named.name);
-            match admitted.require_at(Operation::Read, &path) {
+            let rights = &self.streams.rights;
+            match rights.require(admitted, Operation::Read, &named.name, &path) {
                 Ok(()) => allowed.push((place, named)),
                 // The same answers as for a stream that does not exist.
                 Err(refused) if refused.status == 404 && parameters.after.is_some() => {

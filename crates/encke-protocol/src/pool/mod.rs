@@ -4,7 +4,7 @@
 //! PUT, GET, DELETE  /v1/pool/{name}                        create (settings in JSON), status, remove
 //! GET               /v1/pool                               all pools
 //! POST              /v1/pool/{name}?key=&slot=&wait=       a job
-//! GET               /v1/pool/{name}/work?worker=&slot=     jobs as events, or one with ?wait=
+//! POST, GET         /v1/pool/{name}/work?worker=&slot=     jobs as events, or one with ?wait=
 //! GET               /v1/pool/{name}/job/{id}               the state of a job
 //! POST              /v1/pool/{name}/job/{id}/ack?attempt=  done; the body is the result
 //! POST              /v1/pool/{name}/job/{id}/refuse?attempt=   retry elsewhere; the body is the reason
@@ -18,11 +18,12 @@ mod api_settings;
 mod requests;
 mod responses;
 mod settings;
+mod taking;
 
 use std::sync::Arc;
 
 pub use self::api_settings::PoolApiSettings;
-use crate::action::Action;
+use crate::action::{Action, PoolRequest};
 use crate::gate::Admitted;
 use crate::request::Request;
 
@@ -56,4 +57,13 @@ impl PoolApi {
         let action = requests::parse(&self.settings, &mut request, path, admitted);
         action.unwrap_or_else(Action::Respond)
     }
+}
+
+/// Deletes a public stream that a removed pool has left.
+pub(crate) fn delete_stream(pool: &str, stream: &str) -> Action {
+    let request = PoolRequest::DeleteStream {
+        pool: pool.into(),
+        stream: stream.into(),
+    };
+    requests::once("", request)
 }

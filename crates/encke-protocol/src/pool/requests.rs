@@ -3,11 +3,14 @@
 use std::borrow::Cow;
 
 use encke_access::Operation;
-use encke_jobs::{AttemptAction, AttemptReport, JobId, NewJob, Payload, Registration};
+use encke_jobs::{
+    AttemptAction, AttemptReport, BadToken, JobError, JobId, JobToken, NewJob, Payload,
+    Registration,
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult};
-use super::{PoolApiSettings, settings};
+use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult, refusal};
+use super::{PoolApiSettings, settings, taking};
 use crate::action::{Action, OnDispatch, PoolRequest};
 use crate::gate::Admitted;
 use crate::misspelled;
@@ -76,12 +79,15 @@ impl Parser<'_> {
                     let force = query.force;
                     Ok(once(&url, PoolRequest::Remove { pool, force }))
                 }
-                "POST" => post(request, query, pool, url),
+                "POST" => post(request, query, pool, url, admitted),
                 _ => Err(not_allowed(method, &["GET", "PUT", "POST", "DELETE"])),
             },
             ["work"] => {
-                only(method, &["GET"])?;
-                self.work(request, query, pool)
+                only(method, &["POST", "GET"])?;
+                if method == "GET" {
+                    taking::check_get(request)?;
+                }
+                self.work(request, query, pool, admitted)
             }
             ["worker", worker] => {
                 only(method, &["DELETE"])?;
@@ -91,7 +97,22 @@ impl Parser<'_> {
             ["job", id] => {
                 only(method, &["GET"])?;
                 let id = job(id)?;
-                Ok(once(&url, PoolRequest::DescribeJob { pool, id }))
+                let path = self.pool_path(&pool);
+                let token = match admitted.may_at(Operation::Read, &path) {
+                    true => None,
+                    // Its poster.
+                    false => match job_token(request)? {
+                        Some(Ok(token)) => Some(token),
+                        Some(Err(BadToken)) => return Err(refusal(&JobError::UnknownJob(id))),
+                        None => {
+                            return Err(admitted
+                                .require_at(Operation::Read, &path)
+                                .err()
+                                .unwrap_or_else(nothing_here));
+                        }
+                    },
+                };
+                Ok(once(&url, PoolRequest::DescribeJob { pool, id, token }))
             }
             ["job", id, what] => {
                 let id = job(id)?;
@@ -113,10 +134,25 @@ impl Parser<'_> {
                         "name the attempt that the worker got, such as ?attempt=1",
                     )
                 })?;
+                let token = match job_token(request)? {
+                    Some(Ok(token)) => Some(token),
+                    Some(Err(BadToken)) => {
+                        return Err(refusal(&JobError::WrongToken { id, attempt }));
+                    }
+                    // Without access control all clients are alike.
+                    None if admitted.rights.caller().is_none() => None,
+                    None => {
+                        return Err(bad(
+                            "missing_token",
+                            "send the field Job-Token with the token that the worker got with the attempt",
+                        ));
+                    }
+                };
                 let end = AttemptReport {
                     pool,
                     id,
                     attempt,
+                    token,
                     action,
                 };
                 Ok(once(&url, PoolRequest::Report(end)))
@@ -125,7 +161,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Asks for the rights that a request needs at its pool. A client that posts jobs may also look at them.
+    /// Asks for the rights that a request needs at its pool. A client that posts jobs may look at its own, which it proves by their
+    /// tokens.
     fn authorise(
         &self,
         pool: &str,
@@ -133,7 +170,7 @@ impl Parser<'_> {
         method: &str,
         admitted: &Admitted<'_>,
     ) -> Result<(), Response> {
-        let path = format!("{}{pool}", self.settings.root);
+        let path = self.pool_path(pool);
         let needed = match (below, method) {
             ([], "PUT") => Operation::Create,
             ([], "POST") => Operation::Post,
@@ -146,11 +183,16 @@ impl Parser<'_> {
         admitted.require_at(needed, &path)
     }
 
+    fn pool_path(&self, pool: &str) -> String {
+        format!("{}{pool}", self.settings.root)
+    }
+
     fn work(
         &self,
         request: &Request<'_>,
         query: Query<'_>,
         pool: Box<str>,
+        admitted: &Admitted<'_>,
     ) -> Result<Action, Response> {
         let worker = query
             .worker
@@ -175,7 +217,7 @@ impl Parser<'_> {
             pool,
             worker,
             slot: query.slot,
-            poll_ms,
+            poll_ms: poll_ms.map(|ms| within_credentials(ms, request, admitted)),
         };
         Ok(Action::Dispatch(PoolRequest::Register(work), then))
     }
@@ -237,12 +279,14 @@ fn post(
     query: Query<'_>,
     pool: Box<str>,
     url: String,
+    admitted: &Admitted<'_>,
 ) -> Result<Action, Response> {
+    let wait_ms = query.wait_ms;
     let post = NewJob {
         pool,
         payload: payload(request, query.key)?,
         slot: query.slot,
-        wait_ms: query.wait_ms,
+        wait_ms: wait_ms.map(|ms| within_credentials(ms, request, admitted)),
         if_connected: query.if_connected,
     };
     let then: Box<dyn OnDispatch> = match post.wait_ms {
@@ -269,9 +313,24 @@ fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Paylo
     })
 }
 
-fn once(pool: &str, request: PoolRequest) -> Action {
+pub(super) fn once(pool: &str, request: PoolRequest) -> Action {
     let pool = pool.to_owned();
     Action::Dispatch(request, Box::new(Once { pool }))
+}
+
+/// A time to wait that ends with the credentials of the request.
+fn within_credentials(wait_ms: u64, request: &Request<'_>, admitted: &Admitted<'_>) -> u64 {
+    let caller = admitted.rights.caller();
+    let ends_at_ms = caller.and_then(|caller| caller.ends_at_ms());
+    let left_ms = ends_at_ms.map(|ends_at_ms| ends_at_ms.saturating_sub(request.now_ms));
+    left_ms.map_or(wait_ms, |left_ms| left_ms.min(wait_ms))
+}
+
+/// The token of a job or of an attempt that the request has.
+fn job_token(request: &Request<'_>) -> Result<Option<Result<JobToken, BadToken>>, Response> {
+    let token = request.headers.text("Job-Token");
+    let token = token.map_err(|_| bad("bad_field", "the field Job-Token is not UTF-8"))?;
+    Ok(token.map(str::parse))
 }
 
 fn bad(code: &'static str, why: impl AsRef<str>) -> Response {

@@ -4,14 +4,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use encke_access::ClientCertificate;
 use encke_jobs::{Effect, PoolClient};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
     Action, Admin, Body, CallerInfo, CrossOriginFields, Dispatched, EncodedRun, Feed, Gate,
-    Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, Origins, PoolRequest, PoolResponse,
-    Probes, ProtocolSettings, Request, Response, Router, Run, Subscription, Variant, Wait,
-    WorkerOutput,
+    Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, Origins, Policy, PoolRequest,
+    PoolResponse, Probes, ProtocolSettings, Request, Response, Router, Run, Subscription, Variant,
+    Wait, WorkerOutput,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
@@ -106,6 +107,37 @@ impl Default for Server {
 
 impl Server {
     pub fn new(settings: ProtocolSettings) -> Self {
+        Self::behind(Policy::Local, settings)
+    }
+
+    /// A server with access control. The callers are the names of certificates, with the actions and paths that they are granted.
+    pub fn guarded(grants: &[(&str, &str, &str)]) -> Self {
+        let mut certificates: Vec<serde_json::Value> = Vec::new();
+        for (name, actions, path) in grants {
+            let actions: Vec<&str> = actions.split(',').collect();
+            let grant = serde_json::json!({ "actions": actions, "paths": [path] });
+            match certificates.iter_mut().find(|one| one["name"] == *name) {
+                Some(one) => one["grants"].as_array_mut().unwrap().push(grant),
+                None => {
+                    certificates.push(serde_json::json!({ "name": name, "grants": [grant] }));
+                }
+            }
+        }
+        let config = serde_json::json!({ "certificates": certificates });
+        let config = serde_json::from_value(config).unwrap();
+        let access = encke_access::Access::from_config(&config, &|_| Ok(Vec::new())).unwrap();
+        let policy = Policy::Controlled(Arc::new(access));
+        Self::behind(policy, ProtocolSettings::default())
+    }
+
+    /// All further requests are of this caller.
+    pub fn call_as(&mut self, name: &str) {
+        let names = vec![name.to_owned()];
+        let certificate = Box::leak(Box::new(ClientCertificate { names }));
+        self.caller.certificate = Some(certificate);
+    }
+
+    fn behind(access: Policy, settings: ProtocolSettings) -> Self {
         let options = Options {
             segment_bytes: 1 << 20,
             history: false,
@@ -123,6 +155,7 @@ impl Server {
         };
         let gate = Gate {
             origins: Origins::Any,
+            access,
             ..Gate::default()
         };
         Server {
@@ -135,7 +168,11 @@ impl Server {
             view,
             now_ms: NOW_MS,
             caller: CallerInfo::default(),
-            jobs: encke_jobs::JobMachine::new(Default::default(), Default::default()),
+            jobs: encke_jobs::JobMachine::new(
+                Default::default(),
+                Default::default(),
+                encke_jobs::KeySeed::of([7; 32]),
+            ),
             waited: 0,
             asked: HashMap::new(),
             machine,
