@@ -44,6 +44,7 @@ mod tests {
             ("GET", "/v1/pool", Some(Operation::List)),
             ("POST", "/v1/pool/p", Some(Operation::Post)),
             ("GET", "/v1/pool/p/work", Some(Operation::Work)),
+            ("POST", "/v1/pool/p/work", Some(Operation::Work)),
             ("POST", "/v1/pool/p/job/1/ack", Some(Operation::Work)),
             ("GET", "/v1/pool/p/job/1", Some(Operation::Read)),
             ("POST", "/v1/admin/revoke", Some(Operation::Admin)),

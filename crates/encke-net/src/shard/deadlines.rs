@@ -58,7 +58,10 @@ impl Shard {
         active.reminder_ms = 0;
         let (deadline_ms, ends_at_ms) = (active.deadline_ms, active.ends_at_ms);
         if ends_at_ms > 0 && ends_at_ms <= now_ms {
-            self.end_subscription(index);
+            match self.is_streaming(index) {
+                true => self.cut(index, CloseReason::Expired),
+                false => self.end_subscription(index),
+            }
             return;
         }
         if deadline_ms > 0 && self.is_too_far_behind(index) && !self.connections.is_open(index) {

@@ -132,8 +132,19 @@ impl Shard {
         active.is_some_and(|active| matches!(active.task, Task::Streaming { .. }))
     }
 
+    /// The time of the caller is over: the body may go on for as long as a body may take, and is cut off then.
+    pub(super) fn finish_within_body_timeout(&mut self, index: u32) {
+        let body_timeout_ms = self.context.settings.body_timeout.as_millis() as u64;
+        let ends_at_ms = self.clock.now_ms() + body_timeout_ms;
+        self.connections.activate(index).ends_at_ms = ends_at_ms;
+        self.remind(index);
+    }
+
     /// All parts are out.
     fn stream_over(&mut self, index: u32) {
+        if let Some(active) = self.connections.active_mut(index) {
+            active.ends_at_ms = 0;
+        }
         self.complete_request(index);
         self.forget_lag(index);
         let flags = self.connections.slots[index].flags;
