@@ -3,6 +3,7 @@
 mod browsers;
 mod grants;
 mod operators;
+mod pools;
 mod revocation;
 
 use std::path::Path;
