@@ -9,7 +9,7 @@ curl -sf "$url/v1/stream/s" -H 'Content-Type: text/plain' -d x >> "$data/answers
 curl -s "$url/v1/stream/none" >> "$data/answers"
 curl -sf -X PUT "$url/v1/pool/p" -d '{"type":"claim"}' >> "$data/answers"
 curl -sf "$url/v1/pool/p" -d x >> "$data/answers"
-curl -sf "$url/v1/pool/p/work?worker=w&wait=5" >> "$data/answers"
+curl -sf -X POST "$url/v1/pool/p/work?worker=w&wait=5" >> "$data/answers"
 sleep 0.2 # The figures of pools are published ten times a second.
 curl -sf "$url/metrics" > "$data/metrics"
 for metric in encke_pool_worker_jobs_total encke_build_info process_cpu_seconds_total process_open_fds process_max_fds \

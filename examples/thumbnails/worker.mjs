@@ -30,11 +30,12 @@ for (;;) {
 
 /** Waits for a job, and does it. */
 async function work() {
-  const answer = await fetch(`${options.pool}/work?worker=${encodeURIComponent(name)}&wait=30`);
+  const answer = await fetch(`${options.pool}/work?worker=${encodeURIComponent(name)}&wait=30`, { method: 'POST' });
   if (answer.status === 204) return;
   if (answer.status !== 200) throw new Error(`${answer.status} ${await answer.text()}`);
   const job = `${options.pool}/job/${answer.headers.get('job-id')}`;
   const attempt = answer.headers.get('job-attempt');
+  const token = answer.headers.get('job-token');
   const image = Buffer.from(await answer.arrayBuffer());
   await sleep(Number(options.pause));
   let small;
@@ -42,14 +43,15 @@ async function work() {
     small = await sharp(image).resize(EDGE_PIXELS_MAX, EDGE_PIXELS_MAX, { fit: 'inside' }).png().toBuffer();
   } catch (error) {
     // Another attempt may succeed; after the last one the image is a dead letter.
-    await say(`${job}/refuse?attempt=${attempt}`, 'text/plain', error.message);
+    await say(`${job}/refuse?attempt=${attempt}`, token, 'text/plain', error.message);
     return;
   }
-  await say(`${job}/ack?attempt=${attempt}`, 'image/png', small);
+  await say(`${job}/ack?attempt=${attempt}`, token, 'image/png', small);
 }
 
-async function say(url, type, body) {
-  const answer = await fetch(url, { method: 'POST', headers: { 'content-type': type }, body });
+async function say(url, token, type, body) {
+  const headers = { 'content-type': type, 'job-token': token };
+  const answer = await fetch(url, { method: 'POST', headers, body });
   // 409: it took too long, and another worker has the job.
   if (!answer.ok && answer.status !== 409) throw new Error(`${answer.status} ${await answer.text()}`);
 }

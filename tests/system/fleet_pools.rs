@@ -68,7 +68,7 @@ const SETTINGS: &[u8] = br#"{"type":"claim","ack_ms":60000,"attempts":100}"#;
 fn work(encke: &Encke, name: &str) -> Connection {
     let mut connection = encke.connect();
     let target = format!("/v1/pool/p/work?worker={name}");
-    connection.send(&request("GET", &target, &[], b""));
+    connection.send(&request("POST", &target, &[], b""));
     let head = connection.head();
     assert_eq!(head.status, 200, "{head:?}");
     for first in ["registered", "hired"] {

@@ -38,7 +38,7 @@ fn jobs_that_are_over_are_forgotten_in_order() {
     let mut jobs = Vec::new();
     for _ in 0..3 {
         assert_eq!(encke.ask("POST", "/v1/pool/p", &[], b"x").status, 202);
-        let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
+        let got = encke.ask("POST", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
         let job = format!("/v1/pool/p/job/{}", got.field("Job-Id").expect("a job"));
         let ack = format!("{job}/ack?attempt=1");
         assert_eq!(encke.ask("POST", &ack, &[], b"").status, 204);
@@ -123,7 +123,7 @@ fn results_that_a_record_hardly_takes_are_there() {
     let text = ["Content-Type: text/plain"];
     for _ in 0..3 {
         assert_eq!(encke.ask("POST", "/v1/pool/p", &[], b"x").status, 202);
-        let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
+        let got = encke.ask("POST", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
         let job = got.field("Job-Id").expect("a job");
         let ack = format!("/v1/pool/p/job/{job}/ack?attempt=1");
         // As a string of JSON it would be six times as long.
@@ -174,7 +174,7 @@ fn pools_and_retention_exclude_each_other() {
     assert!(doctor.stdout.contains(why), "{doctor:?}");
     // The attempts have taken nothing.
     let encke = Encke::start_in(data.path(), &[]);
-    let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
+    let got = encke.ask("POST", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
     assert_eq!((got.status, &*got.body), (200, &b"x"[..]));
     assert_eq!(
         encke.ask("DELETE", "/v1/pool/p?force", &[], b"").status,

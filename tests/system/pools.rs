@@ -113,7 +113,7 @@ fn live(stage: &Stage, name: &str) {
         return;
     };
     let work = format!("/v1/pool/load/work?worker={name}");
-    jobs.send_anyway(&request("GET", &work, &[], b""));
+    jobs.send_anyway(&request("POST", &work, &[], b""));
     if jobs.head_if_alive().is_none_or(|head| head.status != 200) {
         return;
     }
@@ -359,7 +359,7 @@ fn what_is_not_in_memory_is_read_from_the_log() {
         (900.0..=1_000.0).contains(&cached())
     });
     for number in 0..20 {
-        let got = encke.ask("GET", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
+        let got = encke.ask("POST", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
         assert_eq!(got.status, 200);
         assert_eq!(got.body, format!("job {number}").as_bytes());
         let ack = format!(
@@ -393,7 +393,7 @@ fn a_worker_that_hangs_up_leaves_its_job_to_the_next() {
         has(first.input()) || first.fill() && has(first.input())
     });
     drop(first);
-    let got = encke.ask("GET", "/v1/pool/p/work?worker=b&wait=20", &[], b"");
+    let got = encke.ask("POST", "/v1/pool/p/work?worker=b&wait=20", &[], b"");
     assert_eq!((got.status, got.field("Job-Attempt")), (200, Some("2")));
     // The metrics show all of it.
     let shows = |name: &str, label: &str, value: f64| {

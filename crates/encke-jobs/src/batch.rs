@@ -6,13 +6,15 @@ use encke_stream::{Data, Refusal};
 
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
-use crate::op::{JSON, Op, PoolNo, append, bytes, create};
-use crate::pool_state::{AttemptStage, Decision, PoolPhase};
-use crate::record::{ENTRY_BYTES, JournalEntry, JournalRecord, public_stream_name, segment_name};
+use crate::op::{JSON, Op, PoolNo, append, append_to, bytes, create, series};
+use crate::pool_state::{AttemptStage, Decision, MESSAGES_BYTES, Messages, PoolPhase};
+use crate::record::{ENTRY_BYTES, JournalEntry, JournalRecord, segment_name};
 use crate::response::PoolResponse;
+use crate::streams::PublicStream;
 
 impl JobMachine {
-    /// Writes the decisions on a pool: first the public messages, so that no result is acknowledged and missing.
+    /// Writes the decisions on a pool. The messages for its public streams are in one series with the record of the journal and before
+    /// it: the log has the end of a job only if it has the result or the dead letter.
     pub(crate) fn write_batch(&mut self, no: PoolNo) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
@@ -21,75 +23,68 @@ impl JobMachine {
             return;
         }
         let name = Arc::clone(&pool.name);
-        let results = std::mem::take(&mut pool.draft.results);
-        let dead = std::mem::take(&mut pool.draft.dead);
         let events = std::mem::take(&mut pool.draft.events);
         let decisions = std::mem::take(&mut pool.draft.decisions);
         let segment = segment_name(&name, no, pool.segments.last());
-        // The decisions of one batch may exceed one record.
-        let many = (self.limits.record_bytes / ENTRY_BYTES).max(1);
-        pool.pending_records += decisions.len().div_ceil(many);
-        for (what, messages) in [("results", results), ("dead", dead)] {
-            for data in messages.0 {
-                self.publish(&name, what, data);
+        let parts = parts(decisions, (self.limits.record_bytes / ENTRY_BYTES).max(1));
+        pool.pending_records += parts.len();
+        for mut decisions in parts {
+            let mut appends = Vec::new();
+            for stream in [PublicStream::Results, PublicStream::Dead] {
+                let mut messages = Messages::default();
+                for decision in &mut decisions {
+                    if let Some((_, message)) =
+                        decision.message.take_if(|(what, _)| *what == stream)
+                    {
+                        messages.push(&message);
+                    }
+                }
+                let name = stream.of(&name);
+                appends.extend(messages.0.into_iter().map(|data| append_to(&name, data)));
             }
-        }
-        let mut decisions = decisions.into_iter().peekable();
-        while decisions.peek().is_some() {
-            let decisions: Vec<Decision> = decisions.by_ref().take(many).collect();
-            let entries = decisions
-                .iter()
-                .map(|decision| decision.entry.clone())
-                .collect();
-            let record = bytes(JournalRecord::Batch(entries).encode());
-            self.commit(append(&segment, record), Op::Batch(no, decisions));
+            let entries = decisions.iter().map(|decision| decision.entry.clone());
+            let record = bytes(JournalRecord::Batch(entries.collect()).encode());
+            appends.push(append_to(&segment, record));
+            self.commit(series(appends), Op::Batch(no, decisions));
         }
         for data in events.0 {
-            self.publish(&name, "events", data);
+            let copy = Data {
+                bytes: data.bytes.clone(),
+                units: data.units,
+            };
+            let command = append(&PublicStream::Events.of(&name), data);
+            self.commit(command, Op::Events(Arc::clone(&name), copy));
         }
     }
 
-    fn publish(&mut self, name: &Arc<str>, what: &'static str, data: Data) {
-        let copy = Data {
-            bytes: data.bytes.clone(),
-            units: data.units,
-        };
-        let op = Op::Messages(Arc::clone(name), what, copy);
-        self.commit(append(&public_stream_name(name, what), data), op);
-    }
-
-    /// Handles the outcome of messages for a public stream. A stream that was deleted is created again.
-    pub(crate) fn messages_committed(
+    /// Handles the outcome of events. A stream that was deleted is created again; otherwise events are sent without a guarantee.
+    pub(crate) fn events_committed(
         &mut self,
         name: &Arc<str>,
-        what: &'static str,
         data: Data,
         outcome: Result<u64, JobError>,
     ) {
-        let Err(error) = outcome else { return };
-        let stream = public_stream_name(name, what);
-        match error {
-            JobError::Log(Refusal::NotFound | Refusal::Gone) => {
+        match outcome {
+            Err(JobError::Log(Refusal::NotFound | Refusal::Gone))
+                if self.names.contains_key(&**name) =>
+            {
+                let stream = PublicStream::Events.of(name);
                 self.commit(create(&stream, JSON, data), Op::Again(stream.into()));
             }
-            // The record that follows was refused, too; events are sent without a guarantee.
-            JobError::Overloaded => {}
-            JobError::Log(Refusal::NoSpace | Refusal::Stalled(_) | Refusal::Evicted)
-                if what != "events" =>
-            {
-                let pool = self
-                    .names
-                    .get(&**name)
-                    .and_then(|no| self.pools.get_mut(no));
-                if let Some(pool) = pool {
-                    let draft = match what {
-                        "results" => &mut pool.draft.results,
-                        _ => &mut pool.draft.dead,
-                    };
-                    draft.0.insert(0, data);
-                }
-            }
-            error => tracing::error!(%stream, %error, "lost messages of a pool"),
+            // An overloaded log says so elsewhere.
+            Ok(_) | Err(JobError::Overloaded) => {}
+            Err(error) => tracing::warn!(pool = %name, %error, "lost events of a pool"),
+        }
+    }
+
+    /// Makes the streams again that the records of a batch need: one was deleted, or its lifetime was over.
+    fn make_streams_again(&mut self, pool: &str) {
+        for stream in [PublicStream::Results, PublicStream::Dead] {
+            let stream = stream.of(pool);
+            self.commit(
+                create(&stream, JSON, Data::default()),
+                Op::Again(stream.into()),
+            );
         }
     }
 
@@ -117,11 +112,23 @@ impl JobMachine {
                 }
             }
             Err(error) => {
+                let name = Arc::clone(&pool.name);
+                let error = match error {
+                    JobError::Log(Refusal::NotFound | Refusal::Gone) => JobError::StreamMissing,
+                    JobError::Log(Refusal::Closed { .. }) => {
+                        pool.has_closed_stream = true;
+                        JobError::StreamClosed((*name).into())
+                    }
+                    error => error,
+                };
                 pool.pause_until_ms = now_ms + RETRY_MS;
                 self.due.insert((now_ms + RETRY_MS, JobTimer::Pause(no)));
                 // In reverse order, because a decision may build on an earlier one.
                 for decision in decisions.into_iter().rev() {
                     self.revert(now_ms, no, decision, &error);
+                }
+                if error == JobError::StreamMissing {
+                    self.make_streams_again(&name);
                 }
             }
         }
@@ -204,5 +211,27 @@ impl JobMachine {
     }
 }
 
+/// Decisions in parts, so that those of a part and their messages fit into records.
+fn parts(decisions: Vec<Decision>, entries_max: usize) -> Vec<Vec<Decision>> {
+    let mut parts: Vec<Vec<Decision>> = Vec::new();
+    let mut bytes = 0;
+    for decision in decisions {
+        let message = decision.message.as_ref();
+        let message_bytes = message.map_or(0, |(_, message)| message.len());
+        let fits = bytes + message_bytes < MESSAGES_BYTES;
+        match parts.last_mut() {
+            Some(part) if fits && part.len() < entries_max => {
+                bytes += message_bytes;
+                part.push(decision);
+            }
+            _ => {
+                bytes = message_bytes;
+                parts.push(vec![decision]);
+            }
+        }
+    }
+    parts
+}
+
 /// The pause before the log is tried again after a refusal, in milliseconds.
-const RETRY_MS: u64 = 250;
+pub(crate) const RETRY_MS: u64 = 250;

@@ -4,7 +4,8 @@ use encke_stream::{Command, Outcome, Refusal, Target};
 
 use crate::error::JobError;
 use crate::machine::{Effect, JobMachine, JobTimer};
-use crate::op::{Op, PoolCreation};
+use crate::op::Op;
+use crate::response::PoolResponse;
 
 impl JobMachine {
     /// Handles the outcome of a command.
@@ -18,6 +19,7 @@ impl JobMachine {
             Outcome::Created { existed: true, .. } if matches!(op, Op::Segment(..)) => {
                 Err(JobError::PoolChanging)
             }
+            Outcome::Created { born, .. } if matches!(op, Op::PublicStream(..)) => Ok(born),
             outcome => Ok(tail(&outcome)),
         };
         self.follow(now_ms, op, outcome);
@@ -33,8 +35,8 @@ impl JobMachine {
     fn follow(&mut self, now_ms: u64, op: Op, outcome: Result<u64, JobError>) {
         match op {
             Op::Registry => self.registered = outcome.is_ok(),
-            Op::PublicStream(making) => public_stream_created(&making, outcome),
             Op::Announced(making) => self.announced(&making, outcome),
+            Op::PublicStream(making, no, what) => self.public_stream(&making, no, what, outcome),
             Op::First(making, no) => self.first_segment(&making, no, outcome),
             Op::Opened(making, no, first) => self.opened(&making, no, first, outcome),
             Op::Segment(no, segment, parts) => self.segment(now_ms, no, segment, parts, outcome),
@@ -47,11 +49,18 @@ impl JobMachine {
             Op::Gone(no, from) => self.removed(no, from, outcome),
             Op::Post(no, posted) => self.posted(now_ms, no, posted, outcome),
             Op::Batch(no, decisions) => self.batch_committed(now_ms, no, decisions, outcome),
-            Op::Messages(name, what, data) => self.messages_committed(&name, what, data, outcome),
+            Op::Events(name, data) => self.events_committed(&name, data, outcome),
             Op::Again(name) => {
                 if let Err(error) = outcome {
-                    tracing::error!(stream = %name, %error, "lost messages of a pool");
+                    tracing::error!(stream = %name, %error, "could not make a stream of a pool again");
                 }
+            }
+            Op::DeletePublic(from) => {
+                let response = match outcome {
+                    Ok(_) => PoolResponse::Removed,
+                    Err(error) => PoolResponse::Refused(error),
+                };
+                self.respond(from, response);
             }
             Op::Delete(stream) => {
                 let found = !matches!(outcome, Err(JobError::Log(Refusal::NotFound)));
@@ -85,17 +94,6 @@ impl JobMachine {
         let target = Target::Named(stream.as_str().into());
         self.commit(Command::Delete { target, ack: None }, Op::Delete(stream));
     }
-}
-
-fn public_stream_created(making: &PoolCreation, outcome: Result<u64, JobError>) {
-    let error = match outcome {
-        // An existing stream with another lifetime will do.
-        Ok(_) => return,
-        Err(JobError::Log(Refusal::Differs { what, .. })) if *what != *"content type" => return,
-        Err(JobError::Log(Refusal::Differs { .. })) => JobError::StreamTaken(making.name.clone()),
-        Err(error) => error,
-    };
-    making.taken.lock().get_or_insert(error);
 }
 
 /// The sequence of the last record of an outcome.

@@ -3,19 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_stream::Data;
+use encke_stream::{Command, Data, Refusal, Target};
 
+use crate::batch::RETRY_MS;
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
 use crate::op::{BYTES, JSON, Op, PoolCreation, PoolNo, append, bytes, create};
 use crate::pool_state::{JournalSegments, PoolPhase, PoolState};
-use crate::record::{JournalRecord, REGISTRY, RegistryRecord, public_stream_name, segment_name};
+use crate::record::{JournalRecord, REGISTRY, RegistryRecord, segment_name};
 use crate::request::PoolClient;
 use crate::response::PoolResponse;
 use crate::settings::PoolSettings;
+use crate::streams::PublicStream;
+use crate::token::PoolKey;
 
 impl JobMachine {
-    /// Creates a pool in steps, so that an incomplete pool does not count: its public streams and its announcement, its first
+    /// Creates a pool in steps, so that an incomplete pool does not count: its announcement, its public streams, its first
     /// segment, then the record that makes this segment current.
     pub(crate) fn create_pool(
         &mut self,
@@ -68,38 +71,75 @@ impl JobMachine {
             name,
             settings,
             from,
-            taken: parking_lot::Mutex::new(None),
+            streams: parking_lot::Mutex::default(),
         });
-        for what in ["results", "dead", "events"] {
-            if what != "events" || making.settings.events {
-                let name = public_stream_name(&making.name, what);
-                let command = create(&name, JSON, Data::default());
-                self.commit(command, Op::PublicStream(Arc::clone(&making)));
-            }
-        }
         self.commit(append(REGISTRY, announced), Op::Announced(making));
         Ok(())
     }
 
+    /// Creates the public streams: those that are younger than the announcement can only be the pool's.
     pub(crate) fn announced(&mut self, making: &Arc<PoolCreation>, outcome: Result<u64, JobError>) {
-        let taken = making.taken.lock().take();
-        let no = match (outcome, taken) {
-            (Ok(no), None) => no,
-            (Ok(no), Some(error)) => {
+        let no = match outcome {
+            Ok(no) => no,
+            Err(error) => return self.creation_failed(making, error),
+        };
+        self.owners.announced(&making.name, no);
+        let needed = PublicStream::ALL.into_iter();
+        let needed = needed.filter(|what| *what != PublicStream::Events || making.settings.events);
+        let needed: Vec<PublicStream> = needed.collect();
+        making.streams.lock().pending = needed.len();
+        for what in needed {
+            let command = create(&what.of(&making.name), JSON, Data::default());
+            self.commit(command, Op::PublicStream(Arc::clone(making), no, what));
+        }
+    }
+
+    /// A public stream is there, born at that sequence of the log, or is not available.
+    pub(crate) fn public_stream(
+        &mut self,
+        making: &Arc<PoolCreation>,
+        no: PoolNo,
+        what: PublicStream,
+        born: Result<u64, JobError>,
+    ) {
+        let taken = || JobError::StreamTaken(what.of(&making.name).into());
+        let error = match born {
+            Ok(born) if born > no || self.owners.owns(&making.name, born) => None,
+            // A stream that clients have made stays theirs.
+            Ok(_) | Err(JobError::Log(Refusal::Differs { .. })) => Some(taken()),
+            Err(error) => Some(error),
+        };
+        let mut streams = making.streams.lock();
+        streams.pending -= 1;
+        if streams.taken.is_none() {
+            streams.taken = error;
+        }
+        if streams.pending > 0 {
+            return;
+        }
+        let taken = streams.taken.take();
+        drop(streams);
+        match taken {
+            None => self.begin_journal(making, no),
+            Some(error) => {
                 let gone = bytes(RegistryRecord::Gone { no }.encode());
                 self.commit(append(REGISTRY, gone), Op::Nothing);
-                return self.creation_failed(making, error);
+                self.creation_failed(making, error);
             }
-            (Err(error), _) => return self.creation_failed(making, error),
-        };
+        }
+    }
+
+    fn begin_journal(&mut self, making: &Arc<PoolCreation>, no: PoolNo) {
+        let key = PoolKey::new(&self.seed, no);
         let pool = PoolState::new(
             &making.name,
             making.settings.clone(),
             &self.limits,
             JournalSegments::new([]),
+            key.clone(),
             Arc::default(),
         );
-        let begin = bytes(JournalRecord::Begin(pool.snapshot()).encode());
+        let begin = bytes(JournalRecord::Start(pool.snapshot(), key).encode());
         let name = segment_name(&making.name, no, 1);
         let op = Op::First(Arc::clone(making), no);
         self.commit(create(&name, BYTES, begin), op);
@@ -132,11 +172,13 @@ impl JobMachine {
             return self.creation_failed(making, error);
         }
         self.making.remove(&making.name);
+        self.owners.opened(&making.name);
         let pool = PoolState::new(
             &making.name,
             making.settings.clone(),
             &self.limits,
             JournalSegments::new([(1, first)]),
+            PoolKey::new(&self.seed, no),
             self.published.add(&making.name),
         );
         // It has no jobs, so that the time does not matter.
@@ -155,6 +197,37 @@ impl JobMachine {
     fn creation_failed(&mut self, making: &PoolCreation, error: JobError) {
         self.making.remove(&making.name);
         self.respond(making.from, PoolResponse::Refused(error));
+    }
+
+    /// Deletes a public stream that a removed pool has left, or one of a pool that is closed, so that it is made anew.
+    pub(crate) fn delete_public(
+        &mut self,
+        from: PoolClient,
+        pool: &str,
+        stream: Box<str>,
+    ) -> Result<(), JobError> {
+        if self.stopping {
+            return Err(JobError::Stopping);
+        }
+        if self.making.contains(pool) {
+            return Err(JobError::PoolChanging);
+        }
+        let no = self.names.get(pool);
+        let existing = no.and_then(|no| self.pools.get_mut(no));
+        let exists = existing.is_some();
+        if let Some(existing) = existing
+            && !std::mem::take(&mut existing.has_closed_stream)
+        {
+            return Err(JobError::StreamOfPool(pool.into()));
+        }
+        let target = Target::Named(stream.clone());
+        let command = Command::Delete { target, ack: None };
+        self.commit(command, Op::DeletePublic(from));
+        if exists {
+            let again = create(&stream, JSON, Data::default());
+            self.commit(again, Op::Again((*stream).into()));
+        }
+        Ok(())
     }
 
     pub(crate) fn remove(
@@ -233,13 +306,15 @@ impl JobMachine {
 
     /// Begins a new segment when the last one is long, so that the time of a start does not grow with a pool's past, and deletes
     /// segments without unfinished jobs.
-    pub(crate) fn rotate_segments(&mut self, no: PoolNo) {
+    pub(crate) fn rotate_segments(&mut self, now_ms: u64, no: PoolNo) {
         let records = self.limits.segment_records;
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
         let long = records.max(4 * pool.live() as u64);
-        if pool.phase == PoolPhase::Open && pool.segments.records >= long && !self.stopping {
+        let lacks_key = !pool.key_is_stored && now_ms >= pool.pause_until_ms;
+        let is_due = pool.segments.records >= long || lacks_key;
+        if pool.phase == PoolPhase::Open && is_due && !self.stopping {
             pool.phase = PoolPhase::Draining;
         }
         let done = pool.segments.done();
@@ -250,9 +325,9 @@ impl JobMachine {
             let segment = pool.segments.next;
             // A segment that could not be completed is abandoned.
             pool.segments.next += 1;
-            let mut parts = pool
-                .snapshot()
-                .parts(&pool.delayed.entries(), self.limits.record_bytes);
+            let mut parts =
+                pool.snapshot()
+                    .parts(&pool.key, &pool.delayed.entries(), self.limits.record_bytes);
             let begin = bytes(parts.pop_front().unwrap_or_default());
             let command = create(&segment_name(&name, no, segment), BYTES, begin);
             self.commit(command, Op::Segment(no, segment, parts));
@@ -347,11 +422,18 @@ impl JobMachine {
             return;
         };
         match turned {
-            Ok((segment, first)) => pool.segments.begin(segment, first),
+            Ok((segment, first)) => {
+                pool.segments.begin(segment, first);
+                pool.key_is_stored = true;
+            }
             Err(error) => {
                 tracing::warn!(pool = %pool.name, %error, "could not begin a journal segment");
-                // The next attempt comes when half as many records again are written.
+                // The next attempt comes when half as many records again are written, or after a pause if the pool needs it.
                 pool.segments.records /= 2;
+                if !pool.key_is_stored {
+                    pool.pause_until_ms = now_ms + RETRY_MS;
+                    self.due.insert((now_ms + RETRY_MS, JobTimer::Pause(no)));
+                }
             }
         }
         // A removal requested meanwhile continues.

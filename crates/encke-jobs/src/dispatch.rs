@@ -56,7 +56,9 @@ impl JobMachine {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
-        if self.stopping || pool.phase != PoolPhase::Open || now_ms < pool.pause_until_ms {
+        // What a worker gets must be acceptable after a crash, too.
+        let may_dispatch = pool.phase == PoolPhase::Open && pool.key_is_stored;
+        if self.stopping || !may_dispatch || now_ms < pool.pause_until_ms {
             return;
         }
         for assignment in assign(pool) {
@@ -87,6 +89,7 @@ impl JobMachine {
             },
             client: None,
             result: None,
+            message: None,
         });
         let connection = match link {
             WorkerLink::Stream(client) => Some(client),
@@ -141,8 +144,10 @@ impl JobMachine {
 
     /// Sends a job to its worker, as soon as the lease is in the log and the content is in memory, if the worker is still connected.
     fn send_job(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
-        let pool = self.pools.get_mut(&no);
-        let Some(running) = pool.and_then(|pool| pool.running.get_mut(&id)) else {
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return;
+        };
+        let Some(running) = pool.running.get_mut(&id) else {
             return;
         };
         if running.stage != AttemptStage::Loading {
@@ -165,6 +170,7 @@ impl JobMachine {
         let handed = DispatchedJob {
             id,
             attempt: running.job.attempts,
+            token: pool.key.of_attempt(id, running.job.attempts),
             deadline_ms: running.deadline_ms,
             payload,
         };

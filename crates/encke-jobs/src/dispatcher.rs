@@ -256,6 +256,9 @@ impl Dispatcher {
                     DispatcherMessage::Disconnected(client) => {
                         self.machine.disconnected(now_ms, client);
                     }
+                    DispatcherMessage::CallerEnded(client) => {
+                        self.machine.caller_ended(now_ms, client);
+                    }
                     DispatcherMessage::Committed(replies) => {
                         for reply in replies {
                             self.machine.committed(now_ms, reply.token, reply.outcome);
@@ -337,6 +340,11 @@ impl Dispatcher {
             Command::Truncate { target, .. } => self.resolve(target, false)?,
             Command::Delete { target, .. } => self.resolve(target, true)?,
             Command::Fleet(_) => {}
+            Command::Series(appends) => {
+                for append in appends {
+                    self.resolve(&mut append.target, false)?;
+                }
+            }
         }
         let bytes = command.weight_bytes();
         let from = Submitter {

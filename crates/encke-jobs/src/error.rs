@@ -45,8 +45,8 @@ pub enum JobError {
     /// The pool is being created or removed.
     #[error("the pool is being created or removed; try again")]
     PoolChanging,
-    /// One of the pool's streams exists with another content type.
-    #[error("stream {0:?} exists and does not hold JSON messages")]
+    /// A stream has the name of one of the pool's streams, and is not of an earlier pool of that name.
+    #[error("stream {0:?} exists, and no pool has made it; delete it, or name the pool otherwise")]
     StreamTaken(Box<str>),
     /// The pool has unfinished jobs or connected workers.
     #[error(
@@ -103,4 +103,26 @@ pub enum JobError {
         "the node that dispatches the jobs does not answer; the request may have been carried out or not: try again"
     )]
     NoDispatcher,
+    /// The token is not that of the attempt.
+    #[error("this is not the token that a worker got with attempt {attempt} of job {id}")]
+    WrongToken {
+        /// The job.
+        id: JobId,
+        /// The attempt.
+        attempt: u16,
+    },
+    /// The stream is one of a pool that exists.
+    #[error("the stream belongs to the pool {0:?}; it can be deleted when the pool is removed")]
+    StreamOfPool(Box<str>),
+    /// The pool cannot write to one of its streams.
+    #[error(
+        "a stream of the pool is closed, so that nothing can be stored in it: DELETE /v1/stream/pool/{0}/results or /dead makes it anew"
+    )]
+    StreamClosed(Box<str>),
+    /// One of the pool's streams was missing.
+    #[error("a stream of the pool was missing and is made again; try again")]
+    StreamMissing,
+    /// The credentials of the client have ended while its request waited.
+    #[error("the credentials of the request have ended before it was carried out")]
+    CallerEnded,
 }

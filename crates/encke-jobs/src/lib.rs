@@ -53,6 +53,8 @@ mod replay;
 mod report;
 mod settings;
 mod stats;
+mod streams;
+mod token;
 mod workers;
 
 pub use dispatcher::{
@@ -73,3 +75,5 @@ pub use response::{
 };
 pub use settings::{PoolLimits, PoolSettings, SettingOutOfRange};
 pub use stats::{PublishedPool, PublishedStats};
+pub use streams::pool_of_stream;
+pub use token::{BadToken, JobToken, KeySeed};

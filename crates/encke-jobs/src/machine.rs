@@ -16,6 +16,9 @@ use crate::request::{JobId, Payload, PoolClient, PoolRequest};
 use crate::response::{JobInfo, PoolResponse};
 use crate::settings::PoolLimits;
 use crate::stats::PublishedStats;
+use crate::streams::StreamOwners;
+use crate::token::KeySeed;
+use crate::workers::WorkerLink;
 
 /// The pools: requests, outcomes of commands and the time go in; commands, jobs to read and responses come out.
 ///
@@ -25,6 +28,10 @@ use crate::stats::PublishedStats;
 pub struct JobMachine {
     pub(crate) limits: PoolLimits,
     pub(crate) published: Arc<PublishedStats>,
+    /// What the keys of new pools are made of.
+    pub(crate) seed: KeySeed,
+    /// Which public streams belong to pools.
+    pub(crate) owners: StreamOwners,
     pub(crate) pools: HashMap<PoolNo, PoolState>,
     pub(crate) names: HashMap<Box<str>, PoolNo>,
     /// Names of pools that are being created.
@@ -100,10 +107,12 @@ pub(crate) enum JobTimer {
 
 impl JobMachine {
     /// A machine without pools.
-    pub fn new(limits: PoolLimits, published: Arc<PublishedStats>) -> Self {
+    pub fn new(limits: PoolLimits, published: Arc<PublishedStats>, seed: KeySeed) -> Self {
         JobMachine {
             limits,
             published,
+            seed,
+            owners: StreamOwners::default(),
             pools: HashMap::new(),
             names: HashMap::new(),
             making: HashSet::new(),
@@ -135,7 +144,7 @@ impl JobMachine {
         request: PoolRequest,
     ) -> Result<(), JobError> {
         let no = match &request {
-            PoolRequest::Create { .. } | PoolRequest::List => 0,
+            PoolRequest::Create { .. } | PoolRequest::List | PoolRequest::DeleteStream { .. } => 0,
             PoolRequest::Describe { pool }
             | PoolRequest::Remove { pool, .. }
             | PoolRequest::RemoveWorker { pool, .. } => self.number(pool)?,
@@ -179,10 +188,12 @@ impl JobMachine {
                 self.respond(from, PoolResponse::Described(status));
                 Ok(())
             }
-            PoolRequest::DescribeJob { pool, id } => {
+            PoolRequest::DescribeJob { pool, id, token } => {
                 let found = self.pools.get(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
-                let job = pool.job(id).ok_or(JobError::UnknownJob(id))?;
+                let job = pool.job(id);
+                let shown = job.filter(|job| token.is_none_or(|token| token == job.token));
+                let job = shown.ok_or(JobError::UnknownJob(id))?;
                 self.respond(from, PoolResponse::Job(job));
                 Ok(())
             }
@@ -197,6 +208,7 @@ impl JobMachine {
             PoolRequest::Post(post) => self.post(now_ms, from, no, post),
             PoolRequest::Register(work) => self.work(now_ms, from, no, work),
             PoolRequest::Report(end) => self.end(now_ms, from, no, end),
+            PoolRequest::DeleteStream { pool, stream } => self.delete_public(from, &pool, stream),
         }
     }
 
@@ -214,6 +226,46 @@ impl JobMachine {
         // Running jobs stay with their workers until the server is back.
         if !self.stopping {
             self.worker_disconnected(now_ms, client);
+        }
+    }
+
+    /// Handles the end of a client's credentials: what the client waits for ends now. What it has done before goes on.
+    pub fn caller_ended(&mut self, now_ms: u64, client: PoolClient) {
+        // The result of a job: the answer is the job's state, as when the time is over.
+        if self.waits.contains_key(&client) {
+            return self.wait_timed_out(client);
+        }
+        // A job that is on its way to the log: the answer does not wait for its result.
+        for op in self.ops.values_mut() {
+            if let Op::Post(_, posted) = op
+                && posted.from == client
+            {
+                posted.wait_ms = None;
+                return;
+            }
+        }
+        // A request that nothing was done for.
+        for pool in self.pools.values_mut() {
+            let held = pool.held_requests.len();
+            pool.held_requests.retain(|(from, _)| *from != client);
+            if pool.held_requests.len() < held {
+                return self.respond(client, PoolResponse::Refused(JobError::CallerEnded));
+            }
+        }
+        // A worker: it gets no job any more, and one that is on its way goes to another worker.
+        if let Some((no, slot)) = self.worker_connections.get(&client).copied()
+            && !self.stopping
+        {
+            let link = self.pools.get(&no).map(|pool| pool.workers.link(slot));
+            match link {
+                Some(WorkerLink::Poll(polls, _)) if polls == client => {
+                    self.poll_timed_out(now_ms, no, slot, client);
+                }
+                _ => {
+                    self.worker_disconnected(now_ms, client);
+                    self.respond(client, PoolResponse::NoJob);
+                }
+            }
         }
     }
 
@@ -283,7 +335,7 @@ impl JobMachine {
         while let Some(no) = self.touched.pop_first() {
             self.dispatch(now_ms, no);
             self.write_batch(no);
-            self.rotate_segments(no);
+            self.rotate_segments(now_ms, no);
             let at_ms = now_ms / SHOW_MS * SHOW_MS + SHOW_MS;
             if self.pools.contains_key(&no) {
                 self.due.insert((at_ms, JobTimer::Show(no)));

@@ -24,6 +24,8 @@ pub enum DispatcherMessage {
         /// Its content, or the reason for the failure.
         payload: Result<Payload, String>,
     },
+    /// The credentials of a client have ended: what it waits for ends.
+    CallerEnded(PoolClient),
     /// The clients of a node of the fleet are gone.
     NodeGone(u16),
     /// For the relay of a node of a fleet, which receives in the place of the dispatcher.

@@ -9,6 +9,7 @@ use crate::error::JobError;
 use crate::pool_state::Decision;
 use crate::request::{Payload, PoolClient};
 use crate::settings::PoolSettings;
+use crate::streams::PublicStream;
 
 /// A pool's number: the sequence of the record that announced it.
 pub(crate) type PoolNo = u64;
@@ -18,10 +19,10 @@ pub(crate) type PoolNo = u64;
 pub(crate) enum Op {
     /// Create the registry of pools.
     Registry,
-    /// Create one of the public streams of a new pool.
-    PublicStream(Arc<PoolCreation>),
     /// Announce a new pool.
     Announced(Arc<PoolCreation>),
+    /// Create one of the public streams of a new pool.
+    PublicStream(Arc<PoolCreation>, PoolNo, PublicStream),
     /// Create a new pool's first segment.
     First(Arc<PoolCreation>, PoolNo),
     /// Make the first segment current.
@@ -38,10 +39,12 @@ pub(crate) enum Op {
     Post(PoolNo, PendingPost),
     /// Append a record of decisions.
     Batch(PoolNo, Vec<Decision>),
-    /// Append messages to a public stream.
-    Messages(Arc<str>, &'static str, Data),
-    /// Create a public stream again with messages, because it was deleted.
+    /// Append events to the public stream of the pool of that name.
+    Events(Arc<str>, Data),
+    /// Create a public stream again, because it was deleted.
     Again(Arc<str>),
+    /// Delete a public stream for a client.
+    DeletePublic(PoolClient),
     /// Delete a segment.
     Delete(String),
     /// Nothing follows.
@@ -54,8 +57,17 @@ pub(crate) struct PoolCreation {
     pub(crate) name: Box<str>,
     pub(crate) settings: PoolSettings,
     pub(crate) from: PoolClient,
-    /// Why one of its streams is not available.
-    pub(crate) taken: parking_lot::Mutex<Option<JobError>>,
+    /// Its public streams.
+    pub(crate) streams: parking_lot::Mutex<StreamCreation>,
+}
+
+/// The creation of the public streams of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCreation {
+    /// Streams without an outcome yet.
+    pub(crate) pending: usize,
+    /// Why one of them is not available.
+    pub(crate) taken: Option<JobError>,
 }
 
 /// A job on its way to the log.
@@ -85,7 +97,12 @@ pub(crate) fn create(name: &str, content_type: &str, data: Data) -> Command {
 
 /// Appends data to a stream.
 pub(crate) fn append(name: &str, data: Data) -> Command {
-    Command::Append(Append {
+    Command::Append(append_to(name, data))
+}
+
+/// An append as a part of a series.
+pub(crate) fn append_to(name: &str, data: Data) -> Append {
+    Append {
         target: Target::Named(name.into()),
         content_type: None,
         producer: None,
@@ -93,7 +110,18 @@ pub(crate) fn append(name: &str, data: Data) -> Command {
         closes: false,
         ack: None,
         data,
-    })
+    }
+}
+
+/// Makes appends in order, each only if those before it are made.
+pub(crate) fn series(mut appends: Vec<Append>) -> Command {
+    match (appends.pop(), &appends[..]) {
+        (Some(only), []) => Command::Append(only),
+        (last, _) => {
+            appends.extend(last);
+            Command::Series(appends)
+        }
+    }
 }
 
 pub(crate) fn bytes(bytes: Vec<u8>) -> Data {

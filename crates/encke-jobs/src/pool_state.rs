@@ -14,12 +14,19 @@ use crate::request::{JobId, Payload, PoolClient, PoolRequest};
 use crate::response::{JobInfo, JobState, PoolStats, PoolStatus};
 use crate::settings::{PoolLimits, PoolSettings};
 use crate::stats::PublishedPool;
+use crate::streams::PublicStream;
+use crate::token::PoolKey;
 use crate::workers::Workers;
 
 /// A pool.
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) name: Arc<str>,
+    pub(crate) key: PoolKey,
+    /// The journal holds the key. Journals of earlier versions have none.
+    pub(crate) key_is_stored: bool,
+    /// The log has refused results or dead letters because their stream is closed.
+    pub(crate) has_closed_stream: bool,
     pub(crate) settings: PoolSettings,
     pub(crate) queues: JobQueues,
     /// Waiting jobs that may not be dispatched yet.
@@ -94,8 +101,6 @@ pub(crate) enum AttemptStage {
 #[derive(Debug, Default)]
 pub(crate) struct BatchDraft {
     pub(crate) decisions: Vec<Decision>,
-    pub(crate) results: Messages,
-    pub(crate) dead: Messages,
     pub(crate) events: Messages,
 }
 
@@ -107,6 +112,8 @@ pub(crate) struct Decision {
     pub(crate) client: Option<PoolClient>,
     /// The result of the job.
     pub(crate) result: Option<Payload>,
+    /// What a public stream gets before the journal says that the job has ended.
+    pub(crate) message: Option<(PublicStream, Vec<u8>)>,
 }
 
 /// Messages for a stream, in few records.
@@ -130,7 +137,7 @@ impl Messages {
 }
 
 /// The maximum of bytes in a record of several messages, so that it fits into the smallest segment.
-const MESSAGES_BYTES: usize = 256 << 10;
+pub(crate) const MESSAGES_BYTES: usize = 256 << 10;
 
 /// The most recently finished jobs.
 #[derive(Debug, Default)]
@@ -279,10 +286,14 @@ impl PoolState {
         settings: PoolSettings,
         limits: &PoolLimits,
         segments: JournalSegments,
+        key: PoolKey,
         published: Arc<PublishedPool>,
     ) -> Self {
         PoolState {
             name: name.into(),
+            key,
+            key_is_stored: true,
+            has_closed_stream: false,
             queues: JobQueues::new(settings.strategy),
             delayed: DelayedJobs::default(),
             running: HashMap::new(),
@@ -355,6 +366,7 @@ impl PoolState {
 
     /// The state of a job.
     pub(crate) fn job(&self, id: JobId) -> Option<JobInfo> {
+        let token = self.key.of_job(id);
         if let Some(running) = self.running.get(&id) {
             // Before the lease is in the log the job counts as waiting.
             let (state, attempts) = match running.stage {
@@ -376,6 +388,7 @@ impl PoolState {
                 id,
                 state,
                 attempts,
+                token,
             });
         }
         if let Some(ended) = self.finished.find(id) {
@@ -389,6 +402,7 @@ impl PoolState {
                 id,
                 state,
                 attempts: ended.attempt,
+                token,
             });
         }
         let delayed = self.delayed.find(id);
@@ -400,6 +414,7 @@ impl PoolState {
             id,
             state: JobState::Waiting { not_before_ms },
             attempts: waiting.attempts,
+            token,
         })
     }
 

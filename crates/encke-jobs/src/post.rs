@@ -87,7 +87,10 @@ impl JobMachine {
         pool.job_event("posted", id, key.as_slice(), now_ms);
         let wait_ms = posted.wait_ms.filter(|_| !self.stopping);
         match wait_ms {
-            None => self.respond(posted.from, PoolResponse::Posted { id }),
+            None => {
+                let token = pool.key.of_job(id);
+                self.respond(posted.from, PoolResponse::Posted { id, token });
+            }
             Some(wait_ms) => {
                 pool.waiters.entry(id).or_default().push(posted.from);
                 let until_ms = now_ms + wait_ms;

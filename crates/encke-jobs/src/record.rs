@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::request::{JobId, Payload};
+use crate::token::PoolKey;
 
 /// The stream that names all pools.
 pub(crate) const REGISTRY: &str = "\u{1}pools";
@@ -12,11 +13,6 @@ pub(crate) const REGISTRY: &str = "\u{1}pools";
 /// The name of a segment of a pool's journal. It begins with a control character, so that no client can use it.
 pub(crate) fn segment_name(pool: &str, no: u64, segment: u32) -> String {
     format!("\u{1}pool/{pool}/{no}/{segment}")
-}
-
-/// The name of a public stream.
-pub(crate) fn public_stream_name(pool: &str, what: &str) -> String {
-    format!("pool/{pool}/{what}")
 }
 
 /// A record of the registry.
@@ -36,7 +32,7 @@ pub(crate) enum RegistryRecord<'a> {
 /// A record of a pool's journal.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum JournalRecord<'a> {
-    /// The first record of a segment: the pool's state, or the first part of it.
+    /// The first record of a segment of an earlier version: the pool's state, or the first part of it.
     Begin(PoolSnapshot),
     /// A job. Its content follows.
     Post {
@@ -50,6 +46,8 @@ pub(crate) enum JournalRecord<'a> {
     Batch(Vec<JournalEntry>),
     /// A further part of the state that begins a segment.
     More(CarriedJobs),
+    /// As [`JournalRecord::Begin`], which earlier versions have written, with the key of the pool's tokens.
+    Start(PoolSnapshot, PoolKey),
 }
 
 /// Jobs that earlier segments leave, or a part of them.
@@ -139,6 +137,7 @@ impl PoolSnapshot {
     /// Encodes the state as records of at most about this many bytes. `delays` belong to waiting jobs.
     pub(crate) fn parts(
         mut self,
+        key: &PoolKey,
         delays: &[JournalEntry],
         record_bytes: usize,
     ) -> VecDeque<Vec<u8>> {
@@ -147,7 +146,7 @@ impl PoolSnapshot {
             running,
             finished,
         } = std::mem::take(&mut self.jobs);
-        let mut parts = VecDeque::from([JournalRecord::Begin(self).encode()]);
+        let mut parts = VecDeque::from([JournalRecord::Start(self, key.clone()).encode()]);
         let mut more = |jobs| parts.push_back(JournalRecord::More(jobs).encode());
         let short = (record_bytes / JOB_BYTES).max(1);
         for waiting in waiting.chunks(short) {
@@ -241,6 +240,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::token::KeySeed;
 
     #[test]
     fn parts_are_within_their_bound_and_hold_all_jobs() {
@@ -275,7 +275,8 @@ mod tests {
         };
         let delays = vec![delay; 1_000];
         let mut found_delays = Vec::new();
-        for part in snapshot.parts(&delays, 4_096) {
+        let key = PoolKey::new(&KeySeed::of([1; 32]), 1);
+        for part in snapshot.parts(&key, &delays, 4_096) {
             assert!(part.len() <= 4_096, "{}", part.len());
             match JournalRecord::decode(&part).unwrap().0 {
                 JournalRecord::More(jobs) => {

@@ -12,12 +12,14 @@ use crate::pool_state::{
     AttemptStage, FinishedJob, FinishedJobs, JournalSegments, PoolState, RunningJob,
 };
 use crate::record::{
-    BadJournalRecord, CarriedJobs, JobCounts, JournalEntry, JournalRecord, REGISTRY,
+    BadJournalRecord, CarriedJobs, JobCounts, JournalEntry, JournalRecord, PoolSnapshot, REGISTRY,
     RegistryRecord, WaitingJob, segment_name,
 };
 use crate::request::JobId;
 use crate::settings::{PoolLimits, PoolSettings};
 use crate::stats::PublishedStats;
+use crate::streams::StreamOwners;
+use crate::token::{KeySeed, PoolKey};
 
 /// Why the pools could not be recovered.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +48,9 @@ pub enum ReplayError {
         /// The stream.
         stream: String,
     },
+    /// There are no random bytes for the keys of pools.
+    #[error("cannot make keys for the tokens of pools: {0}")]
+    Random(#[from] std::io::Error),
 }
 
 /// Reads a part of a stream.
@@ -65,16 +70,18 @@ impl JobMachine {
     pub fn replay(
         limits: PoolLimits,
         published: Arc<PublishedStats>,
+        seed: KeySeed,
         find: FindStream<'_>,
         read: ReadStream<'_>,
         now_ms: u64,
     ) -> Result<JobMachine, ReplayError> {
-        let mut machine = JobMachine::new(limits, published);
+        let mut machine = JobMachine::new(limits, published, seed);
         let find = &seek(find);
         let Some(registry) = Registry::read(find, read)? else {
             return Ok(machine);
         };
         machine.registered = true;
+        machine.owners = registry.owners;
         for (no, (name, segment)) in registry.gone {
             // A crash may have come before their deletion.
             for segment in segment.saturating_sub(SEGMENTS_NEAR)..=segment {
@@ -119,7 +126,11 @@ impl JobMachine {
         };
         let published = self.published.add(name);
         let segments = JournalSegments::new(replay.segments.iter().copied());
-        let mut pool = PoolState::new(name, settings, &self.limits, segments, published);
+        // A journal of an earlier version gets a key with its next segment, which begins at once.
+        let key_is_stored = replay.key.is_some();
+        let key = replay.key.unwrap_or_else(|| PoolKey::new(&self.seed, no));
+        let mut pool = PoolState::new(name, settings, &self.limits, segments, key, published);
+        pool.key_is_stored = key_is_stored;
         pool.counts = replay.counts;
         pool.finished = replay.finished;
         pool.segments.records = replay.records;
@@ -212,6 +223,7 @@ pub fn pools_at_rest(directory: &Path) -> Result<Vec<String>, ReplayError> {
 /// Existing and removed pools: their names and last segments.
 #[derive(Default)]
 struct Registry {
+    owners: StreamOwners,
     pools: BTreeMap<PoolNo, (String, u32)>,
     gone: Vec<(PoolNo, (String, u32))>,
 }
@@ -234,10 +246,12 @@ impl Registry {
     fn add(&mut self, sequence: u64, bytes: &[u8]) -> Result<(), BadJournalRecord> {
         match RegistryRecord::decode(bytes)? {
             RegistryRecord::Made { name } => {
+                self.owners.announced(name, sequence);
                 self.pools.insert(sequence, (name.to_owned(), 0));
             }
             RegistryRecord::Segment { no, segment } => {
                 if let Some(pool) = self.pools.get_mut(&no) {
+                    self.owners.opened(&pool.0);
                     pool.1 = segment;
                 }
             }
@@ -273,6 +287,7 @@ struct Replay {
     segment: u32,
     limits: PoolLimits,
     settings: Option<PoolSettings>,
+    key: Option<PoolKey>,
     counts: JobCounts,
     segments: Vec<(u32, u64)>,
     finished: FinishedJobs,
@@ -289,6 +304,7 @@ impl Replay {
             segment,
             limits,
             settings: None,
+            key: None,
             counts: JobCounts::default(),
             segments: Vec::new(),
             finished: FinishedJobs::default(),
@@ -302,14 +318,10 @@ impl Replay {
         let (record, content) = JournalRecord::decode(bytes)?;
         self.records += 1;
         match record {
-            JournalRecord::Begin(snapshot) => {
-                self.records = 0;
-                let settings = serde_json::from_str(&snapshot.settings);
-                self.settings = Some(settings.map_err(|_| BadJournalRecord)?);
-                self.counts = snapshot.counts;
-                self.segments = snapshot.segments;
-                self.segments.push((self.segment, sequence));
-                self.add(snapshot.jobs);
+            JournalRecord::Begin(snapshot) => self.begin(sequence, snapshot)?,
+            JournalRecord::Start(snapshot, key) => {
+                self.begin(sequence, snapshot)?;
+                self.key = Some(key);
             }
             JournalRecord::More(jobs) => {
                 self.records = 0;
@@ -331,6 +343,17 @@ impl Replay {
                 entries.into_iter().for_each(|entry| self.entry(entry));
             }
         }
+        Ok(())
+    }
+
+    fn begin(&mut self, sequence: u64, snapshot: PoolSnapshot) -> Result<(), BadJournalRecord> {
+        self.records = 0;
+        let settings = serde_json::from_str(&snapshot.settings);
+        self.settings = Some(settings.map_err(|_| BadJournalRecord)?);
+        self.counts = snapshot.counts;
+        self.segments = snapshot.segments;
+        self.segments.push((self.segment, sequence));
+        self.add(snapshot.jobs);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use crate::record::{JournalEntry, segment_name};
 use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
 use crate::response::{JobInfo, JobState, PoolResponse};
 use crate::settings::DELAY_MS_MAX;
+use crate::streams::PublicStream;
 
 impl JobMachine {
     /// Handles a worker's report on an attempt.
@@ -24,11 +25,16 @@ impl JobMachine {
             pool,
             id,
             attempt,
+            token,
             action,
         } = end;
         let Some(pool) = self.pools.get_mut(&no) else {
             return Err(JobError::UnknownPool(pool));
         };
+        // Before anything is said of the job.
+        if token.is_some_and(|token| token != pool.key.of_attempt(id, attempt)) {
+            return Err(JobError::WrongToken { id, attempt });
+        }
         let over = |state: &'static str| JobError::AttemptOver {
             id,
             attempt,
@@ -75,11 +81,11 @@ impl JobMachine {
                 line.extend_from_slice(format!(",\"time_ms\":{now_ms},").as_bytes());
                 json::content(&result, &mut line);
                 line.push(b'}');
-                pool.draft.results.push(&line);
                 pool.draft.decisions.push(Decision {
                     entry: JournalEntry::Done { id, attempt },
                     client: Some(from),
                     result: Some(result),
+                    message: Some((PublicStream::Results, line)),
                 });
             }
             AttemptAction::Refuse { reason, after_ms } => {
@@ -101,6 +107,7 @@ impl JobMachine {
                     },
                     client: Some(from),
                     result: None,
+                    message: None,
                 });
             }
         }
@@ -167,6 +174,7 @@ impl JobMachine {
                 entry,
                 client,
                 result: None,
+                message: None,
             });
         }
         if unread && let Some(connection) = connection {
@@ -240,11 +248,11 @@ impl JobMachine {
             json::content(content, &mut letter);
         }
         letter.push(b'}');
-        pool.draft.dead.push(&letter);
         pool.draft.decisions.push(Decision {
             entry: JournalEntry::Dead { id, attempt },
             client,
             result: None,
+            message: Some((PublicStream::Dead, letter)),
         });
     }
 
@@ -293,6 +301,7 @@ impl JobMachine {
             id,
             state,
             attempts: attempt,
+            token: pool.key.of_job(id),
         };
         self.respond_to_waiters(waiters, &job);
     }

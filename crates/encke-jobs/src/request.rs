@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::PoolSettings;
+use crate::token::JobToken;
 
 /// A job's name: the sequence of the record that holds it.
 pub type JobId = u64;
@@ -75,11 +76,20 @@ pub enum PoolRequest {
         pool: Box<str>,
         /// The job.
         id: JobId,
+        /// The job's token, if the client sees the job only with it.
+        token: Option<JobToken>,
     },
     /// Register a worker for jobs.
     Register(Registration),
     /// Report on an attempt.
     Report(AttemptReport),
+    /// Delete one of the streams that a removed pool has left.
+    DeleteStream {
+        /// The name of the pool.
+        pool: Box<str>,
+        /// The name of the stream.
+        stream: Box<str>,
+    },
 }
 
 /// A job to post.
@@ -131,6 +141,8 @@ pub struct AttemptReport {
     pub id: JobId,
     /// The attempt, from 1. Reports on attempts that are over are refused.
     pub attempt: u16,
+    /// The token that the worker got with the job. None: the number is enough, because there is no access control.
+    pub token: Option<JobToken>,
     /// What to do with the attempt.
     pub action: AttemptAction,
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::JobError;
 use crate::request::{JobId, Payload};
 use crate::settings::PoolSettings;
+use crate::token::JobToken;
 
 /// A response to a client, or an event for a registered worker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,6 +29,8 @@ pub enum PoolResponse {
     Posted {
         /// Its name.
         id: JobId,
+        /// Its token.
+        token: JobToken,
     },
     /// The state of a job. A client that waits for a result gets this when the result arrives or its time is over.
     Job(JobInfo),
@@ -90,6 +93,8 @@ pub struct DispatchedJob {
     pub id: JobId,
     /// The number of this attempt, from 1.
     pub attempt: u16,
+    /// The token with which the worker reports on it.
+    pub token: JobToken,
     /// When the attempt times out, in milliseconds since 1970.
     pub deadline_ms: u64,
     /// The content.
@@ -105,6 +110,8 @@ pub struct JobInfo {
     pub state: JobState,
     /// How many attempts have been dispatched.
     pub attempts: u16,
+    /// The job's token, for its poster.
+    pub token: JobToken,
 }
 
 /// The state of a job.
@@ -195,12 +202,14 @@ impl PoolStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::token::{KeySeed, PoolKey};
 
     #[test]
     fn a_job_weighs_its_body_and_needs_its_client() {
         let job = PoolResponse::Dispatched(DispatchedJob {
             id: 1,
             attempt: 1,
+            token: PoolKey::new(&KeySeed::of([1; 32]), 1).of_attempt(1, 1),
             deadline_ms: 0,
             payload: Payload {
                 content_type: "text/plain".into(),

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use encke_jobs::fleet::{PacketTo, RelayContext, RelayFigures};
 use encke_jobs::{
     DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
-    JobMachine, PublishedStats, RelayMessage, ReplayError, SendResponse,
+    JobMachine, KeySeed, PublishedStats, RelayMessage, ReplayError, SendResponse,
 };
 use encke_mailbox::Gauge;
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
@@ -74,7 +74,8 @@ impl PoolTools {
         let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
         let limits = self.settings.pools.clone();
         let published = Arc::clone(&self.published);
-        JobMachine::replay(limits, published, &finder(archive), &read, now_ms())
+        let seed = KeySeed::random()?;
+        JobMachine::replay(limits, published, seed, &finder(archive), &read, now_ms())
     }
 
     /// What a dispatcher is connected to.
@@ -145,9 +146,13 @@ impl PoolService {
             published: Arc::clone(&published),
             archive: archive.with_inline_commits(inline_commits),
         };
-        let machine = self.machine.unwrap_or_else(|| {
-            JobMachine::new(tools.settings.pools.clone(), Arc::clone(&published))
-        });
+        let machine = match self.machine {
+            Some(machine) => machine,
+            None => {
+                let limits = tools.settings.pools.clone();
+                JobMachine::new(limits, Arc::clone(&published), KeySeed::random()?)
+            }
+        };
         let number = senders.len() as u16;
         let context = tools.context(machine, sequencers, number, responder(senders));
         let threads = self.receiver.start(context)?;

@@ -35,7 +35,7 @@ impl Timers {
     /// Reminds of a connection's deadline, unless the wheel does in time already. So one reminder is enough for a connection
     /// whose deadline moves again and again.
     pub(crate) fn remind(&mut self, active: &mut Active, token: Token, now: Monotonic) {
-        let Some(deadline) = active.deadline else {
+        let Some(deadline) = active.deadline.into_iter().chain(active.cut_off).min() else {
             return;
         };
         let due = match active.behind() {

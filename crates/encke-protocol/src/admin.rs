@@ -236,7 +236,7 @@ const WELCOME: &str = "This is Encke, a real-time push server.\n\
     Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n\
     Follow many  GET /v1/events?stream={name}&stream=chat/*  (chat/* is every stream below chat/)\n\
     Pools        PUT, POST, GET, DELETE  /v1/pool/{name}\n\
-    Work for one GET /v1/pool/{name}/work?worker={worker}\n\
+    Work for one POST /v1/pool/{name}/work?worker={worker}\n\
     Health       /healthz  /readyz  /metrics\n\
     \n\
     A browser opens at most six HTTP/1.1 connections to one origin, for all tabs together, and each EventSource takes one:\n\

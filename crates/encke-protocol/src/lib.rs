@@ -38,6 +38,7 @@ mod response;
 mod router;
 mod run;
 mod sse;
+mod stream_rights;
 mod streams;
 
 pub use action::{

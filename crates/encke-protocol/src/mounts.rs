@@ -9,6 +9,7 @@ use crate::known_field::KnownField;
 use crate::pool;
 use crate::requirement::{RequestLine, Requirement};
 use crate::response::Response;
+use crate::stream_rights::StreamRights;
 
 /// Where the protocols are served.
 #[derive(Clone, Debug)]
@@ -16,6 +17,7 @@ pub(crate) struct Mounts {
     /// The paths above the streams and above the pools; they begin and end with a slash.
     streams: Arc<str>,
     pools: Arc<str>,
+    rights: StreamRights,
 }
 
 /// What serves a path.
@@ -36,6 +38,7 @@ impl Mounts {
         Mounts {
             streams: streams.into(),
             pools: pools.into(),
+            rights: StreamRights::new(pools),
         }
     }
 
@@ -68,8 +71,10 @@ impl Mounts {
         request: RequestLine<'a>,
     ) -> Result<Vec<Requirement<'a>>, Response> {
         match self.find(request.path) {
-            Mount::Stream(_) => durable_streams::requirements(request, &self.streams),
-            Mount::Events => events::requirements(request, &self.streams),
+            Mount::Stream(name) => {
+                durable_streams::requirements(request, name, &self.streams, &self.rights)
+            }
+            Mount::Events => events::requirements(request, &self.streams, &self.rights),
             Mount::Pools(below) => pool::requirements(request, below, &self.pools),
             Mount::Admin => Ok(admin::requirement(request.path).into_iter().collect()),
         }

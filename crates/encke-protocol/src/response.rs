@@ -218,7 +218,7 @@ const EXPOSED_FIELDS: &[u8] = b"Access-Control-Expose-Headers: Stream-Next-Offse
     Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, \
     Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, \
     Retry-After, Encke-Ack, Encke-Retention, Encke-Floor, Job-Id, Job-Attempt, Job-Deadline, Job-Key, \
-    X-Request-Id\r\n";
+    Job-Token, X-Request-Id\r\n";
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Self {

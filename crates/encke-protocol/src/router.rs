@@ -21,6 +21,7 @@ use crate::problem::{self, error};
 use crate::request::{Headers, Request};
 use crate::requirement::{RequestLine, Requirement};
 use crate::response::Response;
+use crate::stream_rights::StreamRights;
 use crate::streams::StreamAccess;
 
 /// All protocols over the same streams.
@@ -112,6 +113,7 @@ impl Router {
             views,
             name_bytes_max: settings.durable_streams.name_bytes_max,
             in_fleet: settings.in_fleet,
+            rights: StreamRights::new(&settings.pool.root),
         };
         Router {
             gate: Arc::new(gate),

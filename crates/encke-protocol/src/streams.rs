@@ -8,6 +8,7 @@ use encke_stream::{BadOffset, Life, Lookup, Offset, Refusal, Sequence, Stream, V
 use crate::action::{Action, LoadName};
 use crate::problem::{error, refused};
 use crate::response::Response;
+use crate::stream_rights::StreamRights;
 
 /// The committed streams, and which names they may have.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct StreamAccess {
     pub(crate) name_bytes_max: usize,
     /// Other nodes change the same streams.
     pub(crate) in_fleet: bool,
+    /// Which right a stream needs.
+    pub(crate) rights: StreamRights,
 }
 
 /// A position in a stream, as clients name it.

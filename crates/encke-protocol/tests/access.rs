@@ -32,7 +32,7 @@ fn signing() -> (Server, Access) {
         let config = serde_json::from_value(config).unwrap();
         Access::from_config(&config, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
     };
-    (Server::guarded(config()), config())
+    (Server::controlled(config()), config())
 }
 
 /// A request by the caller that may do everything.
@@ -307,7 +307,7 @@ fn a_token_of_an_unknown_key_may_come_again_when_keys_can_be_fetched() {
     }]});
     let config = serde_json::from_value(config).unwrap();
     let access = Access::from_config(&config, &|_| Err(std::io::ErrorKind::NotFound.into()));
-    let mut server = Server::guarded(access.unwrap());
+    let mut server = Server::controlled(access.unwrap());
     let access = server.router.access().unwrap().clone();
     let keys = json!({"keys": [{"kty": "EC", "crv": "P-256", "kid": "k",
         "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]});
@@ -358,7 +358,7 @@ fn with_callers(sets: &[&[Operation]]) -> (Server, Vec<String>) {
         .iter()
         .map(|(key, _)| format!("Bearer {key}"))
         .collect();
-    (Server::guarded(access.unwrap()), bearers)
+    (Server::controlled(access.unwrap()), bearers)
 }
 
 #[test]
@@ -458,7 +458,7 @@ fn callers() -> (Server, Access, Vec<String>) {
         Access::from_config(&config, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
     };
     let keys = keys.into_iter().map(|(key, _)| key).collect();
-    (Server::guarded(access()), access(), keys)
+    (Server::controlled(access()), access(), keys)
 }
 
 /// `encke token explain` says what the protocols do.
@@ -486,6 +486,11 @@ fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
         ("DELETE /v1/pool/none", &[]),
         ("GET /v1/pool/p/work?worker=w&wait=1", &[]),
         ("GET /v1/pool/p/job/1", &[]),
+        ("GET /v1/pool/p/job/1", &[("Job-Token", "none")]),
+        ("POST /v1/pool/p/work?worker=w&wait=1", &[]),
+        ("GET /v1/stream/pool/p/results", &[]),
+        ("GET /v1/events?stream=pool/p/results", &[]),
+        ("GET /v1/events?stream=pool/*", &[]),
         ("POST /v1/pool/p/job/1/ack?attempt=1", &[]),
         ("POST /v1/pool/p/job/1/refuse?attempt=1", &[]),
         ("POST /v1/pool/p/job/1/extend?attempt=1", &[]),

@@ -55,7 +55,7 @@ fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> PoolClient
 
 /// Registers a worker over server-sent events, and checks the first events.
 fn worker(server: &mut Server, name: &str) -> PoolClient {
-    let line = format!("GET /v1/pool/p/work?worker={name}");
+    let line = format!("POST /v1/pool/p/work?worker={name}");
     let client = asks(server, &line, &[("Accept", "*/*")]);
     let mut heard = server.heard(client).into_iter();
     let Some(Heard::Open(response)) = heard.next() else {
@@ -189,7 +189,7 @@ fn errors_name_what_is_wrong() {
         ("PUT /v1/pool/%zz", r#"{"type":"claim"}"#, 400, "bad_path"),
         ("PATCH /v1/pool/p", "", 405, "method_not_allowed"),
         (
-            "POST /v1/pool/p/work?worker=a",
+            "PUT /v1/pool/p/work?worker=a",
             "",
             405,
             "method_not_allowed",
@@ -214,10 +214,10 @@ fn errors_name_what_is_wrong() {
             "nobody_connected",
         ),
         ("POST /v1/pool/h", "x", 400, "no_aim"),
-        ("GET /v1/pool/p/work", "", 400, "missing_worker"),
-        ("GET /v1/pool/p/work?worker=", "", 400, "bad_name"),
+        ("POST /v1/pool/p/work", "", 400, "missing_worker"),
+        ("POST /v1/pool/p/work?worker=", "", 400, "bad_name"),
         (
-            "GET /v1/pool/p/work?worker=a&slot=2",
+            "POST /v1/pool/p/work?worker=a&slot=2",
             "",
             400,
             "out_of_range",
@@ -251,17 +251,23 @@ fn errors_name_what_is_wrong() {
 #[test]
 fn names_and_slots_are_one_workers() {
     let mut server = with(r#"{"type":"direct","size":2}"#);
-    asks(&mut server, "GET /v1/pool/p/work?worker=a&slot=1", &[]);
+    asks(&mut server, "POST /v1/pool/p/work?worker=a&slot=1", &[]);
     for (query, code) in [
         ("worker=a", "worker_connected"),
         ("worker=a&slot=0", "name_taken"),
         ("worker=b&slot=1", "slot_taken"),
     ] {
-        let line = format!("GET /v1/pool/p/work?{query}");
+        let line = format!("POST /v1/pool/p/work?{query}");
         refused(&mut server, &line, "", 409, code);
     }
-    asks(&mut server, "GET /v1/pool/p/work?worker=b", &[]);
-    refused(&mut server, "GET /v1/pool/p/work?worker=c", "", 503, "full");
+    asks(&mut server, "POST /v1/pool/p/work?worker=b", &[]);
+    refused(
+        &mut server,
+        "POST /v1/pool/p/work?worker=c",
+        "",
+        503,
+        "full",
+    );
     refused(
         &mut server,
         "DELETE /v1/pool/p/worker/a",
@@ -458,7 +464,7 @@ fn a_result_is_waited_for() {
 fn a_worker_may_ask_for_one_job_at_a_time() {
     let mut server = with(r#"{"type":"hash"}"#);
     let json_field = [("Accept", "application/json")];
-    let poll = "GET /v1/pool/p/work?worker=a&wait=5";
+    let poll = "POST /v1/pool/p/work?worker=a&wait=5";
     let waiting = asks(&mut server, poll, &json_field);
     server.now_ms += 5_000;
     server.work();
@@ -484,7 +490,7 @@ fn a_worker_may_ask_for_one_job_at_a_time() {
 fn the_server_says_goodbye() {
     let mut server = with(r#"{"type":"claim"}"#);
     let anna = worker(&mut server, "anna");
-    let poll = asks(&mut server, "GET /v1/pool/p/work?worker=b&wait=5", &[]);
+    let poll = asks(&mut server, "POST /v1/pool/p/work?worker=b&wait=5", &[]);
     server.jobs.stop();
     server.work();
     let heard = server.heard(anna);

@@ -36,6 +36,20 @@ impl Machine {
         }
     }
 
+    /// Makes appends in order, up to the first that is refused.
+    pub(crate) fn append_series(
+        &mut self,
+        appends: Vec<Append>,
+        now_ms: u64,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let mut last = Outcome::Done;
+        for append in appends {
+            last = self.append(append, now_ms, journal)?;
+        }
+        Ok(last)
+    }
+
     /// Makes an append that has passed all checks.
     fn add(
         &mut self,

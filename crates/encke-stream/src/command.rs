@@ -34,6 +34,10 @@ pub enum Command {
     },
     /// What the nodes of a fleet tell each other.
     Fleet(FleetCommand),
+    /// Appends to streams of one log, in order, up to the first that is refused: what the last one says is in the log only if
+    /// everything before it is. The outcome is that of the last, or the refusal.
+    // Behind the others: the numbers of variants that are encoded must not change.
+    Series(Vec<Append>),
 }
 
 /// A command that a node of a fleet sends on its own account. Every node decides it alike, by the time of its batch.
@@ -186,6 +190,22 @@ impl Target {
     }
 }
 
+impl Append {
+    /// Makes the append one that other nodes understand.
+    fn detach(&mut self) {
+        if let Target::Known(stream) = &self.target
+            && self.data.units > 0
+        {
+            // The data has the form of this stream. Another stream of the name must have the same.
+            self.target = Target::Read {
+                name: stream.name.clone(),
+                media: stream.media.name.clone(),
+            };
+        }
+        self.target.detach();
+    }
+}
+
 impl FleetCommand {
     /// The stream that it is for, if it is for one.
     pub(crate) fn stream(&self) -> Option<&NamedStream> {
@@ -210,9 +230,12 @@ impl NamedStream {
 }
 
 impl Command {
-    /// The name of the command's stream; empty if it has none.
+    /// The name of the command's stream, for a series that of the last append; empty if it has none.
     pub fn name(&self) -> &str {
         let target = match self {
+            Command::Series(appends) => {
+                return appends.last().map_or("", |append| append.target.name());
+            }
             Command::Create(create) => return &create.name,
             Command::Fleet(command) => {
                 return command.stream().map_or("", |stream| &stream.name);
@@ -232,18 +255,8 @@ impl Command {
     pub(crate) fn detach(&mut self) {
         match self {
             Command::Create(create) => create.known.clear(),
-            Command::Append(append) => {
-                if let Target::Known(stream) = &append.target
-                    && append.data.units > 0
-                {
-                    // The data has the form of this stream. Another stream of the name must have the same.
-                    append.target = Target::Read {
-                        name: stream.name.clone(),
-                        media: stream.media.name.clone(),
-                    };
-                }
-                append.target.detach();
-            }
+            Command::Append(append) => append.detach(),
+            Command::Series(appends) => appends.iter_mut().for_each(Append::detach),
             Command::Truncate { target, .. } | Command::Delete { target, .. } => target.detach(),
             Command::Fleet(_) => {}
         }
@@ -255,7 +268,7 @@ impl Command {
             Command::Create(create) => create.ack,
             Command::Append(append) => append.ack,
             Command::Truncate { ack, .. } | Command::Delete { ack, .. } => *ack,
-            Command::Fleet(_) => None,
+            Command::Fleet(_) | Command::Series(_) => None,
         }
     }
 
@@ -264,6 +277,10 @@ impl Command {
         let payload = match self {
             Command::Create(create) => create.data.bytes.len() + create.name.len(),
             Command::Append(append) => append.data.bytes.len(),
+            Command::Series(appends) => appends
+                .iter()
+                .map(|append| append.data.bytes.len() + size_of::<Append>())
+                .sum(),
             Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => 0,
         };
         payload + std::mem::size_of::<Command>()

@@ -152,6 +152,7 @@ impl Machine {
             ack,
             retention,
             existed: false,
+            born: born(no),
         })
     }
 
@@ -284,6 +285,7 @@ fn confirm(stream: &Stream, create: &Create) -> Result<Outcome, Refusal> {
         ack: stream.ack,
         retention: stream.retention(),
         existed: true,
+        born: born(stream.no),
     })
 }
 

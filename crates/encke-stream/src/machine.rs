@@ -111,6 +111,7 @@ impl Machine {
             }
             Command::Delete { target, .. } => self.delete(&target, now_ms, journal),
             Command::Fleet(command) => self.fleet(command, now_ms, journal),
+            Command::Series(appends) => self.append_series(appends, now_ms, journal),
         };
         outcome.unwrap_or_else(Outcome::Refused)
     }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
 use crate::{AckLevel, Offset, Retention};
@@ -24,6 +25,8 @@ pub enum Outcome {
         retention: Retention,
         /// The stream existed before, with the same settings.
         existed: bool,
+        /// The sequence of the record that created it, in its log.
+        born: Sequence,
     },
     /// The data is in the stream.
     Appended {

@@ -95,25 +95,32 @@ impl Views {
         if self.logs() == 1 {
             return 0;
         }
-        match command {
+        let target = match command {
             Command::Create(create) => {
                 let source = || self.log_of_name(&create.fork.as_ref()?.source);
                 let log = self.log_of_name(&create.name).or_else(source);
-                log.unwrap_or_else(|| home(&create.name, self.logs()))
+                return log.unwrap_or_else(|| home(&create.name, self.logs()));
             }
             Command::Fleet(FleetCommand::Barrier { log } | FleetCommand::Dispatch { log, .. }) => {
-                *log % self.logs()
+                return *log % self.logs();
             }
-            Command::Fleet(command) => command.stream().map_or(0, |stream| log_of(stream.no)),
+            Command::Fleet(command) => {
+                return command.stream().map_or(0, |stream| log_of(stream.no));
+            }
+            Command::Series(appends) => match appends.last() {
+                Some(append) => &append.target,
+                None => return 0,
+            },
             Command::Append(Append { target, .. })
             | Command::Truncate { target, .. }
-            | Command::Delete { target, .. } => match target {
-                Target::Known(stream) => log_of(stream.no),
-                Target::Named(name) | Target::Read { name, .. } => {
-                    let log = self.log_of_name(name);
-                    log.unwrap_or_else(|| home(name, self.logs()))
-                }
-            },
+            | Command::Delete { target, .. } => target,
+        };
+        match target {
+            Target::Known(stream) => log_of(stream.no),
+            Target::Named(name) | Target::Read { name, .. } => {
+                let log = self.log_of_name(name);
+                log.unwrap_or_else(|| home(name, self.logs()))
+            }
         }
     }
 

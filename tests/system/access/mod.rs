@@ -4,6 +4,7 @@ mod browsers;
 mod grants;
 mod issuer_keys;
 mod operators;
+mod pools;
 mod revocation;
 mod signed_urls;
 mod sites;

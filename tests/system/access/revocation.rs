@@ -264,3 +264,41 @@ fn a_revocation_closes_connections_at_every_node_of_a_fleet() {
     assert_eq!(refused, (404, "not_found".into()));
     brokers.thaw(0);
 }
+
+#[test]
+fn a_long_body_ends_a_bounded_time_behind_its_token() {
+    // More than the sockets hold.
+    const RECORDS: usize = 24;
+    let record = vec![b'x'; 1 << 20];
+    for (timeout, is_complete) in [("body-timeout=1s", false), ("body-timeout=10m", true)] {
+        let guarded = Guarded::start(&["--tuning", timeout]);
+        let backend = bearer(API_KEY);
+        let binary = "Content-Type: application/octet-stream";
+        let encke = &guarded.encke;
+        let path = "/v1/stream/long";
+        assert_eq!(encke.ask("PUT", path, &[binary, &backend], b"").status, 201);
+        for _ in 0..RECORDS {
+            let appended = encke.ask("POST", path, &[binary, &backend], &record);
+            assert_eq!(appended.status, 204);
+        }
+        let short =
+            bearer(&guarded.token(&["--sub", "ann", "--expires", "3s", "--allow", "read=/v1/**"]));
+        let mut reader = encke.connect();
+        let fields = [&short, "Connection: close"];
+        reader.send(&request("GET", "/v1/stream/long?offset=-1", &fields, b""));
+        assert_eq!(reader.head().status, 200);
+        eventually("the token has expired", || {
+            guarded.ask("GET", path, &short, b"").0 == 401
+        });
+        if !is_complete {
+            eventually("the body is cut off", || {
+                let metrics = Connection::open(guarded.operators).ask("GET", "/metrics", &[], b"");
+                let metrics = String::from_utf8(metrics.body).expect("metrics are text");
+                metrics.contains("encke_connections_closed_total{reason=\"expired\"} 1")
+            });
+        }
+        let read = reader.rest().len();
+        let whole = RECORDS * record.len();
+        assert_eq!(read >= whole, is_complete, "{read} of {whole}");
+    }
+}

@@ -19,6 +19,7 @@ impl Relay {
                     is_worker,
                     request,
                     held: false,
+                    ended: false,
                 };
                 self.clients.insert(client, new);
                 self.pass_on(now_ms, client);
@@ -36,9 +37,38 @@ impl Relay {
                     _ => {}
                 }
             }
+            DispatcherMessage::CallerEnded(client) => self.caller_ended(client),
             DispatcherMessage::Committed(replies) => self.committed(now_ms, replies),
             _ => {}
         }
+    }
+
+    /// The credentials of a client have ended. A request that no dispatcher has is refused, and one that it has not answered is not
+    /// sent to another.
+    fn caller_ended(&mut self, client: PoolClient) {
+        let Some(state) = self.clients.get_mut(&client) else {
+            return;
+        };
+        state.ended = true;
+        if state.held {
+            return self.refuse_ended(client);
+        }
+        match &mut self.role {
+            Role::Dispatching(_) => self.dispatch(DispatcherMessage::CallerEnded(client)),
+            Role::Following { .. } => self.send(&NodeMessage::CallerEnded(client)),
+            _ => {}
+        }
+    }
+
+    /// Refuses the request of a client whose credentials have ended.
+    fn refuse_ended(&mut self, client: PoolClient) {
+        if let Some(state) = self.clients.remove(&client)
+            && state.held
+        {
+            self.held_bytes = self.held_bytes.saturating_sub(state.content_bytes());
+        }
+        let refused = PoolResponse::Refused(JobError::CallerEnded);
+        self.effects.push(RelayEffect::Respond(client, refused));
     }
 
     /// Requests without a response wait for the next dispatcher.
@@ -86,6 +116,9 @@ impl Relay {
     }
 
     pub(super) fn hold(&mut self, now_ms: u64, client: PoolClient) {
+        if self.clients.get(&client).is_some_and(|state| state.ended) {
+            return self.refuse_ended(client);
+        }
         if self.held.len() >= HELD_MAX || self.held_bytes >= HELD_BYTES_MAX {
             self.clients.remove(&client);
             let response = PoolResponse::overloaded();

@@ -94,6 +94,13 @@ impl Relay {
                     };
                     self.dispatch(DispatcherMessage::Disconnected(client));
                 }
+                Some(NodeMessage::CallerEnded(client)) => {
+                    let client = PoolClient {
+                        node: number,
+                        ..client
+                    };
+                    self.dispatch(DispatcherMessage::CallerEnded(client));
+                }
                 Some(NodeMessage::Alive) => {}
                 // A node with another version of Encke.
                 None => self.break_session(number, node, term, session),

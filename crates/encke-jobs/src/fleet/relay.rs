@@ -135,6 +135,8 @@ pub(super) struct Client {
     pub(super) request: Option<PoolRequest>,
     /// The request is among those that wait for a dispatcher.
     pub(super) held: bool,
+    /// Its credentials have ended: the request is not sent to another dispatcher.
+    pub(super) ended: bool,
 }
 
 impl Client {

@@ -15,6 +15,7 @@ use crate::error::JobError;
 use crate::message::DispatcherMessage;
 use crate::request::{NewJob, Payload, PoolClient, PoolRequest, Registration};
 use crate::response::PoolResponse;
+use crate::token::{KeySeed, PoolKey};
 
 /// How long requests wait for a dispatcher in these tests.
 const HOLD_MS: u64 = 5_000;
@@ -199,8 +200,15 @@ impl World {
                 );
                 *jobs += 1;
                 let id = *jobs;
+                let token = PoolKey::new(&KeySeed::of([1; 32]), 1).of_job(id);
                 node.relay
-                    .response(now_ms, client, PoolResponse::Posted { id });
+                    .response(now_ms, client, PoolResponse::Posted { id, token });
+            }
+            // A poll gets no response until there is a job.
+            DispatcherMessage::Request(client, PoolRequest::Register(work))
+                if work.poll_ms.is_some() =>
+            {
+                node.workers.push(client);
             }
             DispatcherMessage::Request(client, PoolRequest::Register(_)) => {
                 node.workers.push(client);
@@ -210,6 +218,10 @@ impl World {
             }
             DispatcherMessage::Disconnected(client) => {
                 node.workers.retain(|worker| *worker != client);
+            }
+            DispatcherMessage::CallerEnded(client) => {
+                node.workers.retain(|worker| *worker != client);
+                node.relay.response(now_ms, client, PoolResponse::NoJob);
             }
             DispatcherMessage::NodeGone(gone) => node.workers.retain(|one| one.node != gone),
             other => panic!("unexpected: {other:?}"),
@@ -300,7 +312,7 @@ fn one_node_dispatches_and_all_pass_requests_to_it() {
     world.pass(1_000);
     world.dispatcher();
     assert!(
-        matches!(world.responses("a")[..], [(to, PoolResponse::Posted { id: 1 })] if to == early)
+        matches!(world.responses("a")[..], [(to, PoolResponse::Posted { id: 1, .. })] if to == early)
     );
     for (number, node) in ["a", "b", "c"].into_iter().enumerate() {
         let client = world.post(node, 10 + number as u32);
@@ -664,3 +676,40 @@ proptest! {
 }
 
 const STEP_MS: u64 = 50;
+
+#[test]
+fn a_caller_that_ends_gets_an_answer_and_nothing_is_done_for_it_later() {
+    let mut world = World::new(&["a", "b"]);
+    let held = world.post("a", 1);
+    let end = |world: &mut World, node: &str, client| {
+        let now_ms = world.now_ms;
+        let message = DispatcherMessage::CallerEnded(client);
+        world.node(node).relay.message(now_ms, message);
+        world.settle();
+    };
+    end(&mut world, "a", held);
+    assert!(
+        matches!(world.responses("a")[..], [(to, PoolResponse::Refused(JobError::CallerEnded))] if to == held)
+    );
+    world.pass(1_000);
+    let other = world.others().remove(0);
+    assert_eq!(world.jobs, 0, "no dispatcher gets it");
+    // A poll at another node: its end reaches the dispatcher, whose answer comes back.
+    let poll = client(2);
+    let PoolRequest::Register(work) = work() else {
+        panic!("it registers");
+    };
+    let poll_ms = Some(60_000);
+    let request = PoolRequest::Register(Registration { poll_ms, ..work });
+    world.request(&other, poll, request);
+    world.responses(&other);
+    let dispatcher = world.dispatcher();
+    assert_eq!(world.node(&dispatcher).workers.len(), 1);
+    end(&mut world, &other, poll);
+    assert!(
+        world
+            .responses(&other)
+            .iter()
+            .any(|(to, response)| *to == poll && matches!(response, PoolResponse::NoJob))
+    );
+}

@@ -63,6 +63,8 @@ pub(super) enum NodeMessage {
     Disconnected(PoolClient),
     /// The node is there.
     Alive,
+    /// The credentials of a client have ended.
+    CallerEnded(PoolClient),
 }
 
 /// A message of the dispatcher to a node.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_jobs::{
-    AttemptAction, AttemptReport, DispatchedJob, Effect, JobId, JobInfo, JobMachine, NewJob,
-    Payload, PoolClient, PoolLimits, PoolRequest, PoolResponse, PoolSettings, PublishedStats,
-    Registration,
+    AttemptAction, AttemptReport, DispatchedJob, Effect, JobId, JobInfo, JobMachine, JobToken,
+    KeySeed, NewJob, Payload, PoolClient, PoolLimits, PoolRequest, PoolResponse, PoolSettings,
+    PublishedStats, Registration,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) held: Vec<(String, DispatchedJob)>,
     /// Every dispatched attempt.
     pub(crate) handed: BTreeSet<(JobId, u16)>,
+    /// The token of every dispatched attempt.
+    pub(crate) tokens: BTreeMap<(JobId, u16), JobToken>,
     /// Accepted jobs.
     pub(crate) accepted: BTreeSet<JobId>,
     /// Acknowledgements sent and answered, by job.
@@ -47,7 +49,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(limits: PoolLimits, settings: &str) -> Self {
-        let mut world = Self::open(SimulatedDisk::new(3), limits, 1_000_000);
+        let mut world = Self::empty(limits);
         let settings: PoolSettings = serde_json::from_str(settings).unwrap();
         let client = world.client();
         let pool = POOL.into();
@@ -64,6 +66,11 @@ impl World {
         world
     }
 
+    /// A server without pools.
+    pub(crate) fn empty(limits: PoolLimits) -> Self {
+        Self::open(SimulatedDisk::new(3), limits, 1_000_000)
+    }
+
     fn open(disk: SimulatedDisk, limits: PoolLimits, now_ms: u64) -> Self {
         let options = Options {
             segment_bytes: 32 << 10,
@@ -76,8 +83,11 @@ impl World {
         let reader = log.reader();
         let read = |fetch: &Fetch| Piece::read(&reader, fetch).map_err(|error| error.to_string());
         let published = Arc::new(PublishedStats::default());
+        // Each run has another one.
+        let seed = KeySeed::of([(now_ms % 251) as u8; 32]);
         let find = |name: &str| Ok(view.find(name));
-        let jobs = JobMachine::replay(limits.clone(), published, &find, &read, now_ms).unwrap();
+        let jobs =
+            JobMachine::replay(limits.clone(), published, seed, &find, &read, now_ms).unwrap();
         World {
             now_ms,
             jobs,
@@ -92,6 +102,7 @@ impl World {
             workers: BTreeMap::new(),
             held: Vec::new(),
             handed: BTreeSet::new(),
+            tokens: BTreeMap::new(),
             accepted: BTreeSet::new(),
             acks: BTreeMap::new(),
             answered: BTreeMap::new(),
@@ -118,6 +129,7 @@ impl World {
         world.next_client = self.next_client;
         world.held = self.held;
         world.handed = self.handed;
+        world.tokens = self.tokens;
         world.accepted = self.accepted;
         world.acks = self.acks;
         world.answered = self.answered;
@@ -180,6 +192,17 @@ impl World {
     }
 
     pub(crate) fn end(&mut self, id: JobId, attempt: u16, action: AttemptAction) -> PoolClient {
+        let token = self.tokens.get(&(id, attempt)).copied();
+        self.report(id, attempt, token, action)
+    }
+
+    pub(crate) fn report(
+        &mut self,
+        id: JobId,
+        attempt: u16,
+        token: Option<JobToken>,
+        action: AttemptAction,
+    ) -> PoolClient {
         let client = self.client();
         if matches!(action, AttemptAction::Ack { .. }) {
             *self.acks.entry(id).or_default() += 1;
@@ -189,6 +212,7 @@ impl World {
             pool: POOL.into(),
             id,
             attempt,
+            token,
             action,
         };
         self.ask(client, PoolRequest::Report(end));
@@ -209,7 +233,8 @@ impl World {
     pub(crate) fn find(&mut self, id: JobId) -> Option<JobInfo> {
         let client = self.client();
         let pool = POOL.into();
-        self.ask(client, PoolRequest::DescribeJob { pool, id });
+        let token = None;
+        self.ask(client, PoolRequest::DescribeJob { pool, id, token });
         match self.heard(client) {
             Some(PoolResponse::Job(job)) => Some(job),
             _ => None,
@@ -259,7 +284,8 @@ impl World {
         }
     }
 
-    fn store(&mut self, command: Command) -> Outcome {
+    /// Commits a command, be it of the pools or of a client.
+    pub(crate) fn store(&mut self, command: Command) -> Outcome {
         let mut journal = LogJournal {
             log: &mut self.log,
             now_ms: self.now_ms,
@@ -282,11 +308,12 @@ impl World {
             for effect in effects {
                 match effect {
                     Effect::Commit { op, command } => {
-                        let (name, bytes) = written(&command);
-                        assert!(
-                            !name.starts_with('\u{1}') || bytes <= self.limits.record_bytes,
-                            "a record of {name:?} has {bytes} bytes"
-                        );
+                        for (name, bytes) in written(&command) {
+                            assert!(
+                                !name.starts_with('\u{1}') || bytes <= self.limits.record_bytes,
+                                "a record of {name:?} has {bytes} bytes"
+                            );
+                        }
                         self.queue.push_back((op, command));
                     }
                     Effect::Load { pool, id, stream } => {
@@ -311,11 +338,12 @@ impl World {
 
     fn deliver(&mut self, to: PoolClient, responses: PoolResponse) {
         match &responses {
-            PoolResponse::Posted { id } => {
+            PoolResponse::Posted { id, .. } => {
                 assert!(self.accepted.insert(*id), "{id} was accepted twice");
             }
             PoolResponse::Dispatched(handed) => {
                 let attempt = (handed.id, handed.attempt);
+                self.tokens.insert(attempt, handed.token);
                 assert!(
                     self.handed.insert(attempt),
                     "{attempt:?} was dispatched twice"
@@ -371,12 +399,16 @@ impl World {
     }
 }
 
-/// The stream that a command writes to, and the number of bytes.
-fn written(command: &Command) -> (&str, usize) {
+/// The streams that a command writes to, and the number of bytes of each.
+fn written(command: &Command) -> Vec<(&str, usize)> {
     match command {
-        Command::Create(create) => (&create.name, create.data.bytes.len()),
-        Command::Append(append) => (append.target.name(), append.data.bytes.len()),
-        Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => ("", 0),
+        Command::Create(create) => vec![(&create.name, create.data.bytes.len())],
+        Command::Append(append) => vec![(append.target.name(), append.data.bytes.len())],
+        Command::Series(appends) => appends
+            .iter()
+            .map(|append| (append.target.name(), append.data.bytes.len()))
+            .collect(),
+        Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => Vec::new(),
     }
 }
 

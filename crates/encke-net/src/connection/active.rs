@@ -33,6 +33,8 @@ pub(crate) struct Active {
     pub(crate) reminder: Option<Monotonic>,
     /// When the client or the poll times out, if it does.
     pub(crate) deadline: Option<Monotonic>,
+    /// When a response whose caller's time is over is cut off.
+    pub(crate) cut_off: Option<Monotonic>,
     /// The origin that the response to its request names as its reader, where not all are allowed.
     pub(crate) reader: Option<Box<str>>,
 }

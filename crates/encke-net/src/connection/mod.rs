@@ -4,6 +4,7 @@ pub(crate) mod active;
 pub(crate) mod by_slot;
 pub(crate) mod callers;
 pub(crate) mod close;
+pub(crate) mod ending;
 pub(crate) mod merged_feed;
 pub(crate) mod owners;
 pub(crate) mod slot;

@@ -59,8 +59,12 @@ impl Shard {
             return;
         }
         active.reminder = None;
-        let Some(deadline) = active.deadline else {
-            return;
+        let (deadline, cut_off) = (active.deadline, active.cut_off);
+        if cut_off.is_some_and(|at| at <= now) {
+            return self.cut(index, CloseReason::Expired);
+        }
+        let Some(deadline) = deadline else {
+            return self.remind(index);
         };
         if self.is_too_far_behind(index) && !self.connections.is_open(index) {
             return;

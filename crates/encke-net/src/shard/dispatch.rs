@@ -101,6 +101,15 @@ impl Shard {
         self.weigh(index);
     }
 
+    /// Has the dispatcher answer a request now if it waits for something: its caller's time is over.
+    pub(super) fn end_wait(&mut self, index: u32) {
+        let active = self.connections.active(index);
+        if let Some(Task::AwaitingDispatch { request, .. }) = active.map(|active| &active.task) {
+            let client = self.client(index, *request);
+            self.send_caller_ended(client);
+        }
+    }
+
     /// Ends the work of a worker, with the reason.
     pub(super) fn end_work(&mut self, index: u32, reason: CloseReason) {
         let active = self.connections.active(index);

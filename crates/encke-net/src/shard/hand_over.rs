@@ -31,6 +31,11 @@ impl Shard {
         self.send_message(DispatcherMessage::Disconnected(client));
     }
 
+    /// Reports to the dispatcher that the time of a client's caller is over.
+    pub(super) fn send_caller_ended(&mut self, client: PoolClient) {
+        self.send_message(DispatcherMessage::CallerEnded(client));
+    }
+
     pub(super) fn client(&self, index: u32, request: u32) -> PoolClient {
         PoolClient {
             node: 0,

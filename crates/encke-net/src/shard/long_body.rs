@@ -159,8 +159,21 @@ impl Shard {
         active.is_some_and(|active| matches!(active.task, Task::Streaming { .. }))
     }
 
+    /// The time of the caller is over: the body may go on for as long as a body may take, and is cut off then.
+    pub(super) fn finish_within_body_timeout(&mut self, index: u32) {
+        let cut_off = self
+            .clock
+            .monotonic()
+            .after(self.context.settings.body_timeout);
+        self.connections.activate(index).cut_off = Some(cut_off);
+        self.remind(index);
+    }
+
     /// All parts are out.
     fn stream_over(&mut self, index: u32) {
+        if let Some(active) = self.connections.active_mut(index) {
+            active.cut_off = None;
+        }
         self.complete_request(index);
         self.forget_lag(index);
         let flags = self.connections.slots[index].flags;

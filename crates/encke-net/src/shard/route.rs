@@ -14,6 +14,7 @@ use super::Shard;
 use crate::connection::active::{AwaitedKeys, ParkedRequest, Task};
 use crate::connection::callers::CallerEnd;
 use crate::connection::close::CloseReason;
+use crate::connection::ending::Ending;
 use crate::connection::slot::{Flags, SlotState};
 use crate::http::head::Head;
 
@@ -262,7 +263,6 @@ impl Shard {
 
     /// The time of a connection's caller is over: ends what it does, in the way of its protocol.
     fn end_caller(&mut self, index: u32, end: CallerEnd) {
-        let revoked = end == CallerEnd::Revoked;
         let has_ended =
             |certificate: Arc<ClientCertificate>| certificate.has_ended(self.clock.now_ms());
         let reason = match end {
@@ -277,17 +277,16 @@ impl Shard {
             SlotState::Active => {}
             SlotState::Idle | SlotState::Free | SlotState::Member | SlotState::Closed => return,
         }
-        match self.connections.active(index).map(|active| &active.task) {
-            Some(Task::Subscribed(_)) => self.dismiss_now(index, reason),
-            // It asks again with other credentials.
-            Some(Task::AwaitingRecord { .. }) => self.poll_timed_out(index),
-            // The dispatcher gives the worker's jobs to others.
-            Some(Task::Working { .. }) => self.end_work(index, reason),
-            Some(Task::AwaitingDispatch { .. } | Task::Streaming { .. }) if revoked => {
-                self.cut(index, reason);
-            }
-            // What was begun in time ends soon.
-            _ => {}
+        let active = self.connections.active(index);
+        let ending = active.map(|active| Ending::of(&active.task, end));
+        match ending.unwrap_or(Ending::Nothing) {
+            Ending::Dismiss => self.dismiss_now(index, reason),
+            Ending::AnswerPoll => self.poll_timed_out(index),
+            Ending::EndWork => self.end_work(index, reason),
+            Ending::EndWait => self.end_wait(index),
+            Ending::Finish => self.finish_within_body_timeout(index),
+            Ending::Cut => self.cut(index, reason),
+            Ending::Nothing => {}
         }
     }
 }

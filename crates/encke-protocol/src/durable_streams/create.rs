@@ -53,7 +53,8 @@ impl DurableStreams {
         let forking = fields::forking(headers, &self.settings.root)?;
         let mut known = vec![known];
         if let Some(forking) = &forking {
-            let readable = admitted.meet(&forking.requirement(&self.settings.root));
+            let readable = forking.requirement(&self.settings.root, &self.streams.rights);
+            let readable = admitted.meet(&readable);
             readable.map_err(|refused| match refused.status {
                 404 => self::refused(&Refusal::SourceNotFound).audited(refused.audit),
                 _ => refused,
@@ -142,6 +143,7 @@ impl OnCommit for Creation {
                 ack,
                 retention,
                 existed,
+                ..
             } => {
                 let shows_state = self.may_read || !existed;
                 let response = Response::shared(if existed { 200 } else { 201 })

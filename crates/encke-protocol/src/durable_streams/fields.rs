@@ -7,6 +7,7 @@ use crate::problem::error;
 use crate::request::Headers;
 use crate::requirement::Requirement;
 use crate::response::Response;
+use crate::stream_rights::StreamRights;
 use crate::streams::StartPosition;
 
 /// The source of a fork, and the position where it begins (section 4.2).
@@ -21,8 +22,9 @@ pub(super) struct Forking {
 
 impl Forking {
     /// What a fork needs at its source. `root` is the path above the streams.
-    pub(super) fn requirement(&self, root: &str) -> Requirement<'static> {
-        Requirement::at(Operation::Read, format!("{root}{}", self.source))
+    pub(super) fn requirement(&self, root: &str, rights: &StreamRights) -> Requirement<'static> {
+        let path = format!("{root}{}", self.source);
+        rights.of_stream(Operation::Read, &self.source, path)
     }
 }
 

@@ -17,11 +17,13 @@ mod write;
 
 use std::sync::Arc;
 
+use encke_jobs::pool_of_stream;
 use encke_stream::home;
 
 use crate::action::Action;
 use crate::encoder::{EncoderId, Encoders};
 use crate::gate::Admitted;
+use crate::pool;
 use crate::request::Request;
 use crate::streams::{StreamAccess, load};
 
@@ -87,9 +89,18 @@ impl DurableStreams {
             return Action::Respond(response);
         }
         // What a fork needs at its source is asked when the fields of the creation are read.
-        let needed = requirements::of_stream(request.method, request.headers, admitted.path);
-        if let Err(refused) = needed.and_then(|needed| admitted.meet(&needed)) {
+        let refused = requirements::operation(request.method, request.headers).and_then(|needed| {
+            let rights = &self.streams.rights;
+            admitted.meet(&rights.of_stream(needed, name, admitted.path))?;
+            rights.check_writer(needed, name)
+        });
+        if let Err(refused) = refused {
             return Action::Respond(refused);
+        }
+        if request.method == "DELETE"
+            && let Some(pool) = pool_of_stream(name)
+        {
+            return pool::delete_stream(pool, name);
         }
         if self.awaits_order(&request, name) {
             return Action::AwaitOrder(home(name, self.streams.views.logs()), request.body);

@@ -8,32 +8,33 @@ use crate::problem::error;
 use crate::request::Headers;
 use crate::requirement::{RequestLine, Requirement};
 use crate::response::Response;
+use crate::stream_rights::StreamRights;
 use crate::streams::METHODS;
 
-/// All that a request needs: at its own stream, and at the source of a fork. `root` is the path above the streams.
+/// All that a request for the stream of a name needs: at its own path, and at the source of a fork. `root` is the path above the
+/// streams.
 pub(crate) fn requirements<'a>(
     request: RequestLine<'a>,
+    name: &str,
     root: &str,
+    rights: &StreamRights,
 ) -> Result<Vec<Requirement<'a>>, Response> {
-    let mut needed = vec![of_stream(request.method, request.headers, request.path)?];
+    let operation = operation(request.method, request.headers)?;
+    let mut needed = vec![rights.of_stream(operation, name, request.path)];
     if request.method == "PUT"
         && let Some(forking) = fields::forking(request.headers, root)?
     {
-        needed.push(forking.requirement(root));
+        needed.push(forking.requirement(root, rights));
     }
     Ok(needed)
 }
 
-/// What a request needs at the stream of its path.
+/// What a request does to the stream of its path.
 ///
 /// # Errors
 /// The response to a method that streams do not have.
-pub(super) fn of_stream<'a>(
-    method: &str,
-    headers: Headers<'_>,
-    path: &'a str,
-) -> Result<Requirement<'a>, Response> {
-    let operation = match method {
+pub(super) fn operation(method: &str, headers: Headers<'_>) -> Result<Operation, Response> {
+    Ok(match method {
         "GET" | "HEAD" => Operation::Read,
         "POST" if fields::truncates(headers) => Operation::Delete,
         "POST" => Operation::Append,
@@ -43,8 +44,7 @@ pub(super) fn of_stream<'a>(
             let why = format!("{method} is not allowed here, only {METHODS}");
             return Err(error(405, "method_not_allowed", why).field("Allow", METHODS));
         }
-    };
-    Ok(Requirement::at(operation, path))
+    })
 }
 
 /// The header fields of all requests for streams.

@@ -21,6 +21,7 @@ use crate::request::Request;
 use crate::requirement::{RequestLine, Requirement};
 use crate::response::{Body, Response};
 use crate::sse;
+use crate::stream_rights::StreamRights;
 use crate::streams::{StartPosition, StreamAccess, load};
 use id::Id;
 use parameters::{Named, Parameters};
@@ -29,11 +30,13 @@ use parameters::{Named, Parameters};
 pub(crate) fn requirements<'a>(
     request: RequestLine<'a>,
     root: &str,
+    rights: &StreamRights,
 ) -> Result<Vec<Requirement<'a>>, Response> {
     check_method(request.method)?;
     let parameters = Parameters::parse(request.query, request.headers)?;
     let named = parameters.named.iter();
-    Ok(named.map(|named| named.requirement(root)).collect())
+    let needed = named.flat_map(|named| named.requirements(root, rights));
+    Ok(needed.collect())
 }
 
 /// The header fields of the endpoint. A client goes on behind the last event that it got; with a signed URL positions before the
@@ -106,12 +109,15 @@ impl Events {
                 if let Some(segments) = pattern.prefix().strip_suffix('/') {
                     self.streams.check_name(segments)?;
                 }
-                admitted.meet(&named.requirement(&self.root))?;
+                for needed in named.requirements(&self.root, &self.streams.rights) {
+                    admitted.meet(&needed)?;
+                }
                 allowed.push((place, named));
                 continue;
             }
             self.streams.check_name(&named.name)?;
-            match admitted.meet(&named.requirement(&self.root)) {
+            let needed = named.requirements(&self.root, &self.streams.rights);
+            match needed.iter().try_for_each(|needed| admitted.meet(needed)) {
                 Ok(()) => allowed.push((place, named)),
                 // The same answers as for a stream that does not exist.
                 Err(refused) if refused.status == 404 && parameters.after.is_some() => {

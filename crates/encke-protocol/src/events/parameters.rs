@@ -12,6 +12,7 @@ use crate::query;
 use crate::request::Headers;
 use crate::requirement::Requirement;
 use crate::response::Response;
+use crate::stream_rights::StreamRights;
 use crate::streams::{StartPosition, StreamAccess, check_own};
 
 /// The parameters of a request.
@@ -98,13 +99,18 @@ impl Named {
         }
     }
 
-    /// The right to read all that it names. `root` is the path above the streams.
-    pub(super) fn requirement(&self, root: &str) -> Requirement<'static> {
+    /// The rights to read all that it names. `root` is the path above the streams.
+    pub(super) fn requirements(
+        &self,
+        root: &str,
+        rights: &StreamRights,
+    ) -> Vec<Requirement<'static>> {
         match &self.pattern {
-            Some(pattern) => {
-                Requirement::below(Operation::Read, format!("{root}{}", pattern.prefix()))
+            Some(pattern) => rights.of_all_below(root, pattern.prefix()),
+            None => {
+                let path = format!("{root}{}", self.name);
+                vec![rights.of_stream(Operation::Read, &self.name, path)]
             }
-            None => Requirement::at(Operation::Read, format!("{root}{}", self.name)),
         }
     }
 

@@ -283,4 +283,4 @@ const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
 pub(crate) const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
     Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
     Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, \
-    Encke-Ack, Encke-Retention, Encke-Truncate, X-Request-Id, Traceparent, Tracestate";
+    Encke-Ack, Encke-Retention, Encke-Truncate, Job-Token, X-Request-Id, Traceparent, Tracestate";

@@ -4,7 +4,7 @@
 //! PUT, GET, DELETE  /v1/pool/{name}                        create (settings in JSON), status, remove
 //! GET               /v1/pool                               all pools
 //! POST              /v1/pool/{name}?key=&slot=&wait=       a job
-//! GET               /v1/pool/{name}/work?worker=&slot=     jobs as events, or one with ?wait=
+//! POST, GET         /v1/pool/{name}/work?worker=&slot=     jobs as events, or one with ?wait=
 //! GET               /v1/pool/{name}/job/{id}               the state of a job
 //! POST              /v1/pool/{name}/job/{id}/ack?attempt=  done; the body is the result
 //! POST              /v1/pool/{name}/job/{id}/refuse?attempt=   retry elsewhere; the body is the reason
@@ -18,11 +18,12 @@ mod api_settings;
 mod requests;
 mod responses;
 mod settings;
+mod taking;
 
 use std::sync::Arc;
 
 pub use self::api_settings::PoolApiSettings;
-use crate::action::Action;
+use crate::action::{Action, PoolRequest};
 use crate::gate::Admitted;
 use crate::known_field::KnownField;
 use crate::request::Request;
@@ -35,12 +36,7 @@ pub(crate) fn requirements<'a>(
     below: &str,
     root: &str,
 ) -> Result<Vec<Requirement<'a>>, Response> {
-    Ok(vec![requests::requirement(
-        root,
-        below,
-        request.method,
-        request.path,
-    )])
+    Ok(vec![requests::requirement(root, below, request)])
 }
 
 /// Whether a request for a path below the root takes jobs, whatever its method.
@@ -48,10 +44,12 @@ pub(crate) fn takes_jobs(below: &str) -> bool {
     matches!(below.split('/').collect::<Vec<_>>()[..], [_, "work"])
 }
 
-/// The header fields of requests to pools: the type of a body, and the form of the response.
+/// The header fields of requests to pools: the type of a body, the form of the response, and the token of a job.
 pub(crate) const FIELDS: &[KnownField] = &[
     KnownField::harmless("Content-Type"),
     KnownField::harmless("Accept"),
+    // It proves that the client has the job, and allows nothing by itself.
+    KnownField::harmless("Job-Token"),
 ];
 
 /// The protocol of pools.
@@ -77,4 +75,13 @@ impl PoolApi {
         let action = requests::parse(&self.settings, &mut request, path, admitted);
         action.unwrap_or_else(Action::Respond)
     }
+}
+
+/// Deletes a public stream that a removed pool has left.
+pub(crate) fn delete_stream(pool: &str, stream: &str) -> Action {
+    let request = PoolRequest::DeleteStream {
+        pool: pool.into(),
+        stream: stream.into(),
+    };
+    requests::once("", request)
 }

@@ -3,18 +3,21 @@
 use std::borrow::Cow;
 
 use encke_access::{Operation, SIGNING_PARAMETERS};
-use encke_jobs::{AttemptAction, AttemptReport, JobId, NewJob, Payload, Registration};
+use encke_jobs::{
+    AttemptAction, AttemptReport, BadToken, JobError, JobId, JobToken, NewJob, Payload,
+    Registration,
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult};
-use super::{PoolApiSettings, settings};
+use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult, refusal};
+use super::{PoolApiSettings, settings, taking};
 use crate::action::{Action, OnDispatch, PoolRequest};
 use crate::gate::Admitted;
 use crate::misspelled;
 use crate::problem::error;
 use crate::query;
 use crate::request::Request;
-use crate::requirement::Requirement;
+use crate::requirement::{RequestLine, Requirement};
 use crate::response::Response;
 
 /// The parameters of a request, each at most once.
@@ -42,25 +45,25 @@ pub(super) fn parse(
 }
 
 /// What a request for a path below the root needs: a right at its pool, or at its own path if that names none. A client that posts
-/// jobs may also look at them.
+/// jobs may look at its own, which it proves by their tokens.
 pub(super) fn requirement<'a>(
     root: &str,
     below: &str,
-    method: &str,
-    path: &'a str,
+    request: RequestLine<'a>,
 ) -> Requirement<'a> {
     let parts: Vec<&str> = below.split('/').collect();
     let (pool, below) = match parts[..] {
-        [""] => return Requirement::at(Operation::List, path),
+        [""] => return Requirement::at(Operation::List, request.path),
         [pool, ref below @ ..] => (format!("{root}{pool}"), below),
         [] => (root.to_owned(), &[][..]),
     };
-    match (below, method) {
+    let has_token = request.headers.first(JOB_TOKEN).is_some();
+    match (below, request.method) {
         ([], "PUT") => Requirement::at(Operation::Create, pool),
         ([], "POST") => Requirement::at(Operation::Post, pool),
         ([], "DELETE") | (["worker", ..], _) => Requirement::at(Operation::Delete, pool),
-        ([], _) => Requirement::at(Operation::Read, pool),
-        (["job", _], _) => Requirement::at(Operation::Read, pool).or(Operation::Post),
+        (["job", _], _) if has_token => Requirement::at(Operation::Read, pool).or(Operation::Post),
+        ([] | ["job", _], _) => Requirement::at(Operation::Read, pool),
         _ => Requirement::at(Operation::Work, pool),
     }
 }
@@ -78,27 +81,23 @@ impl Parser<'_> {
         admitted: &Admitted<'_>,
     ) -> Result<Action, Response> {
         let query = self.query(request.query)?;
+        let line = RequestLine {
+            method: request.method,
+            path: admitted.path,
+            query: request.query,
+            headers: request.headers,
+        };
         let parts: Vec<&str> = path.split('/').collect();
         let method = request.method;
         if let [""] = parts[..] {
             only(method, &["GET"])?;
-            admitted.meet(&requirement(
-                &self.settings.root,
-                path,
-                method,
-                admitted.path,
-            ))?;
+            admitted.meet(&requirement(&self.settings.root, path, line))?;
             return Ok(once("", PoolRequest::List));
         }
         let pool = self.check_name("pool", parts[0])?;
         let encoded = utf8_percent_encode(&pool, ENCODED);
         let url = format!("{}{}{encoded}", request.base(), self.settings.root);
-        admitted.meet(&requirement(
-            &self.settings.root,
-            path,
-            method,
-            admitted.path,
-        ))?;
+        admitted.meet(&requirement(&self.settings.root, path, line))?;
         match parts[1..] {
             [] => match method {
                 "PUT" => {
@@ -111,12 +110,15 @@ impl Parser<'_> {
                     let force = query.force;
                     Ok(once(&url, PoolRequest::Remove { pool, force }))
                 }
-                "POST" => post(request, query, pool, url),
+                "POST" => post(request, query, pool, url, admitted),
                 _ => Err(not_allowed(method, &["GET", "PUT", "POST", "DELETE"])),
             },
             ["work"] => {
-                only(method, &["GET"])?;
-                self.work(request, query, pool)
+                only(method, &["POST", "GET"])?;
+                if method == "GET" {
+                    taking::check_get(request)?;
+                }
+                self.work(request, query, pool, admitted)
             }
             ["worker", worker] => {
                 only(method, &["DELETE"])?;
@@ -126,7 +128,22 @@ impl Parser<'_> {
             ["job", id] => {
                 only(method, &["GET"])?;
                 let id = job(id)?;
-                Ok(once(&url, PoolRequest::DescribeJob { pool, id }))
+                let path = self.pool_path(&pool);
+                let token = match admitted.may_at(Operation::Read, &path) {
+                    true => None,
+                    // Its poster.
+                    false => match job_token(request)? {
+                        Some(Ok(token)) => Some(token),
+                        Some(Err(BadToken)) => return Err(refusal(&JobError::UnknownJob(id))),
+                        None => {
+                            return Err(admitted
+                                .require_at(Operation::Read, &path)
+                                .err()
+                                .unwrap_or_else(nothing_here));
+                        }
+                    },
+                };
+                Ok(once(&url, PoolRequest::DescribeJob { pool, id, token }))
             }
             ["job", id, what] => {
                 let id = job(id)?;
@@ -148,10 +165,25 @@ impl Parser<'_> {
                         "name the attempt that the worker got, such as ?attempt=1",
                     )
                 })?;
+                let token = match job_token(request)? {
+                    Some(Ok(token)) => Some(token),
+                    Some(Err(BadToken)) => {
+                        return Err(refusal(&JobError::WrongToken { id, attempt }));
+                    }
+                    // Without access control all clients are alike.
+                    None if admitted.rights.caller().is_none() => None,
+                    None => {
+                        return Err(bad(
+                            "missing_token",
+                            "send the field Job-Token with the token that the worker got with the attempt",
+                        ));
+                    }
+                };
                 let end = AttemptReport {
                     pool,
                     id,
                     attempt,
+                    token,
                     action,
                 };
                 Ok(once(&url, PoolRequest::Report(end)))
@@ -160,11 +192,16 @@ impl Parser<'_> {
         }
     }
 
+    fn pool_path(&self, pool: &str) -> String {
+        format!("{}{pool}", self.settings.root)
+    }
+
     fn work(
         &self,
         request: &Request<'_>,
         query: Query<'_>,
         pool: Box<str>,
+        admitted: &Admitted<'_>,
     ) -> Result<Action, Response> {
         let worker = query
             .worker
@@ -189,7 +226,7 @@ impl Parser<'_> {
             pool,
             worker,
             slot: query.slot,
-            poll_ms,
+            poll_ms: poll_ms.map(|ms| within_credentials(ms, request, admitted)),
         };
         Ok(Action::Dispatch(PoolRequest::Register(work), then))
     }
@@ -251,12 +288,14 @@ fn post(
     query: Query<'_>,
     pool: Box<str>,
     url: String,
+    admitted: &Admitted<'_>,
 ) -> Result<Action, Response> {
+    let wait_ms = query.wait_ms;
     let post = NewJob {
         pool,
         payload: payload(request, query.key)?,
         slot: query.slot,
-        wait_ms: query.wait_ms,
+        wait_ms: wait_ms.map(|ms| within_credentials(ms, request, admitted)),
         if_connected: query.if_connected,
     };
     let then: Box<dyn OnDispatch> = match post.wait_ms {
@@ -283,9 +322,24 @@ fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Paylo
     })
 }
 
-fn once(pool: &str, request: PoolRequest) -> Action {
+pub(super) fn once(pool: &str, request: PoolRequest) -> Action {
     let pool = pool.to_owned();
     Action::Dispatch(request, Box::new(Once { pool }))
+}
+
+/// A time to wait that ends with the credentials of the request.
+fn within_credentials(wait_ms: u64, request: &Request<'_>, admitted: &Admitted<'_>) -> u64 {
+    let caller = admitted.rights.caller();
+    let ends_at_ms = caller.and_then(|caller| caller.ends_at_ms());
+    let left_ms = ends_at_ms.map(|ends_at_ms| ends_at_ms.saturating_sub(request.now_ms));
+    left_ms.map_or(wait_ms, |left_ms| left_ms.min(wait_ms))
+}
+
+/// The token of a job or of an attempt that the request has.
+fn job_token(request: &Request<'_>) -> Result<Option<Result<JobToken, BadToken>>, Response> {
+    let token = request.headers.text(JOB_TOKEN);
+    let token = token.map_err(|_| bad("bad_field", "the field Job-Token is not UTF-8"))?;
+    Ok(token.map(str::parse))
 }
 
 fn bad(code: &'static str, why: impl AsRef<str>) -> Response {
@@ -352,6 +406,9 @@ fn nothing_here() -> Response {
         "not found: below a pool there are /work, /worker/{name} and /job/{id}, and below a job /ack, /refuse and /extend",
     )
 }
+
+/// The field with which a client proves that a job or an attempt is its own.
+const JOB_TOKEN: &str = "Job-Token";
 
 /// How long a poll waits by default.
 const POLL_MS: u64 = 30_000;

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use encke_jobs::{
-    DispatchedJob, JobError, JobInfo, JobState, Payload, PoolStatus, content, string,
+    DispatchedJob, JobError, JobId, JobInfo, JobState, JobToken, Payload, PoolStatus, content,
+    string,
 };
 use encke_pool::PoolError;
 use serde_json::json;
@@ -50,8 +51,8 @@ impl OnDispatch for Once {
                 let response = shown(if existed { 200 } else { 201 }, &status);
                 response.field_if("Location", (!existed).then_some(self.pool))
             }
-            PoolResponse::Posted { id } => {
-                posted(id).field("Location", format!("{}/job/{id}", self.pool))
+            PoolResponse::Posted { id, token } => {
+                posted(id, token).field("Location", format!("{}/job/{id}", self.pool))
             }
             PoolResponse::Job(job) => state(200, &self.pool, &job),
             event => respond(event),
@@ -67,6 +68,10 @@ impl OnDispatch for WaitForResult {
     fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
         Dispatched::Respond(match event {
             PoolResponse::Job(job) => awaited(&self.pool, job),
+            // The credentials of the request have ended before its job was in the log.
+            PoolResponse::Posted { id, token } => {
+                posted(id, token).field("Location", format!("{}/job/{id}", self.pool))
+            }
             event => respond(event),
         })
     }
@@ -155,7 +160,7 @@ fn respond(event: PoolResponse) -> Response {
                 .collect::<Vec<_>>();
             json_body(200, &json!({ "pools": list }))
         }
-        PoolResponse::Posted { id } => posted(id),
+        PoolResponse::Posted { id, token } => posted(id, token),
         PoolResponse::Job(job) => state(200, "", &job),
         PoolResponse::Dispatched(handed) => handed_raw(handed),
         PoolResponse::Reported {
@@ -172,8 +177,10 @@ fn respond(event: PoolResponse) -> Response {
 }
 
 /// The response to a job that was posted.
-fn posted(id: encke_jobs::JobId) -> Response {
-    json_body(202, &json!({ "job": id })).field("Job-Id", id)
+fn posted(id: JobId, token: JobToken) -> Response {
+    json_body(202, &json!({ "job": id, "token": token.to_string() }))
+        .field("Job-Id", id)
+        .field("Job-Token", token)
 }
 
 /// The head of a worker's events, and the first of them. Each registration is also sent under its former name, `hired`.
@@ -202,12 +209,16 @@ fn object(handed: &DispatchedJob) -> Vec<u8> {
     let DispatchedJob {
         id,
         attempt,
+        token,
         deadline_ms,
         payload,
     } = handed;
     let mut out = Vec::with_capacity(payload.body.len() + 128);
     out.extend_from_slice(
-        format!("{{\"job\":{id},\"attempt\":{attempt},\"deadline_ms\":{deadline_ms},").as_bytes(),
+        format!(
+            "{{\"job\":{id},\"attempt\":{attempt},\"token\":\"{token}\",\"deadline_ms\":{deadline_ms},"
+        )
+        .as_bytes(),
     );
     if let Some(key) = &payload.key {
         out.extend_from_slice(b"\"key\":");
@@ -224,12 +235,14 @@ fn handed_raw(handed: DispatchedJob) -> Response {
     let DispatchedJob {
         id,
         attempt,
+        token,
         deadline_ms,
         payload,
     } = handed;
     raw(200, payload.clone())
         .field("Job-Id", id)
         .field("Job-Attempt", attempt)
+        .field("Job-Token", token)
         .field("Job-Deadline", deadline_ms)
         .field_if("Job-Key", payload.key)
 }
@@ -242,7 +255,7 @@ fn raw(status: u16, payload: Payload) -> Response {
 
 /// The response to a client that waits for a result.
 fn awaited(pool: &str, job: JobInfo) -> Response {
-    let id = job.id;
+    let (id, token) = (job.id, job.token);
     let response = match job.state {
         JobState::Done {
             result: Some(result),
@@ -256,6 +269,7 @@ fn awaited(pool: &str, job: JobInfo) -> Response {
     };
     response
         .field("Job-Id", id)
+        .field("Job-Token", token)
         .field("Location", format!("{pool}/job/{id}"))
 }
 
@@ -327,7 +341,7 @@ fn shown(status: u16, info: &PoolStatus) -> Response {
 }
 
 /// The response to a request that was refused.
-fn refusal(why: &JobError) -> Response {
+pub(super) fn refusal(why: &JobError) -> Response {
     let (status, code) = match why {
         JobError::Log(refusal) => return refused(refusal),
         JobError::Pool(pool) => match pool {
@@ -357,12 +371,18 @@ fn refusal(why: &JobError) -> Response {
         JobError::Overloaded => (503, "overloaded"),
         JobError::Stopping => (503, "stopping"),
         JobError::NoDispatcher => (503, "no_dispatcher"),
+        JobError::WrongToken { .. } => (403, "wrong_token"),
+        JobError::StreamOfPool(_) => (409, "pool_stream"),
+        JobError::StreamClosed(_) => (409, "stream_closed"),
+        JobError::StreamMissing => (503, "stream_missing"),
+        JobError::CallerEnded => (401, "expired"),
     };
     let mut message = String::new();
     // Writing to a string does not fail.
     let _ = write!(message, "{why}");
     let response = error(status, code, message);
     match status {
+        401 => response.field("WWW-Authenticate", "Bearer error=\"invalid_token\""),
         503 => response.field("Retry-After", RETRY_AFTER_S),
         _ => response,
     }

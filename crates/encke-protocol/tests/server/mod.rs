@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use encke_access::Access;
+use encke_access::{Access, ClientCertificate};
 use encke_jobs::{Effect, PoolClient};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -115,12 +115,41 @@ impl Server {
     }
 
     /// A server with access control.
-    pub fn guarded(access: Access) -> Self {
+    pub fn controlled(access: Access) -> Self {
         let gate = Gate {
             access: Policy::Controlled(Arc::new(access)),
             ..Gate::default()
         };
         Self::behind(gate, ProtocolSettings::default())
+    }
+
+    /// A server with access control. The callers are the names of certificates, with the actions and paths that they are granted.
+    pub fn guarded(grants: &[(&str, &str, &str)]) -> Self {
+        let mut certificates: Vec<serde_json::Value> = Vec::new();
+        for (name, actions, path) in grants {
+            let actions: Vec<&str> = actions.split(',').collect();
+            let grant = serde_json::json!({ "actions": actions, "paths": [path] });
+            match certificates.iter_mut().find(|one| one["name"] == *name) {
+                Some(one) => one["grants"].as_array_mut().unwrap().push(grant),
+                None => {
+                    certificates.push(serde_json::json!({ "name": name, "grants": [grant] }));
+                }
+            }
+        }
+        let config = serde_json::json!({ "certificates": certificates });
+        let config = serde_json::from_value(config).unwrap();
+        let access = encke_access::Access::from_config(&config, &|_| Ok(Vec::new())).unwrap();
+        Self::controlled(access)
+    }
+
+    /// All further requests are of this caller.
+    pub fn call_as(&mut self, name: &str) {
+        let names = vec![name.to_owned()];
+        let certificate = Box::leak(Box::new(ClientCertificate {
+            names,
+            ends_at_s: u64::MAX,
+        }));
+        self.caller.certificate = Some(certificate);
     }
 
     fn behind(gate: Gate, settings: ProtocolSettings) -> Self {
@@ -149,7 +178,11 @@ impl Server {
             view,
             now_ms: NOW_MS,
             caller: CallerInfo::default(),
-            jobs: encke_jobs::JobMachine::new(Default::default(), Default::default()),
+            jobs: encke_jobs::JobMachine::new(
+                Default::default(),
+                Default::default(),
+                encke_jobs::KeySeed::of([7; 32]),
+            ),
             waited: 0,
             asked: HashMap::new(),
             machine,

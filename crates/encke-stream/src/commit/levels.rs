@@ -48,12 +48,22 @@ pub(crate) fn is_of_one_level(batch: &Ordered, machine: &Machine) -> bool {
 fn level_of(command: &Command, machine: &Machine) -> AckLevel {
     let stream = match command {
         Command::Create(create) => return create.ack.unwrap_or(machine.level),
+        Command::Series(appends) => {
+            let levels = appends
+                .iter()
+                .map(|append| level_at(&append.target, machine));
+            return levels.max().unwrap_or(machine.level);
+        }
         Command::Append(append) => &append.target,
         Command::Delete { .. } if machine.has_siblings() => return AckLevel::Synced,
         Command::Truncate { target, .. } | Command::Delete { target, .. } => target,
         Command::Fleet(_) => return machine.level,
     };
-    match stream {
+    level_at(stream, machine)
+}
+
+fn level_at(target: &Target, machine: &Machine) -> AckLevel {
+    match target {
         Target::Known(stream) => stream.ack,
         Target::Named(name) | Target::Read { name, .. } => {
             let stream = machine.view.find(name);

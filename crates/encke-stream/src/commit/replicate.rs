@@ -315,7 +315,12 @@ fn load<S: Store>(batches: &[OrderedBatch], loader: &Loader<S>) -> Result<Vec<Lo
             _ => None,
         };
         let name = Some(command.name()).filter(|_| !command.is_for_log());
-        for name in source.into_iter().chain(name) {
+        let before = match command {
+            Command::Series(appends) => appends.as_slice(),
+            _ => &[],
+        };
+        let before = before.iter().map(|append| append.target.name());
+        for name in source.into_iter().chain(name).chain(before) {
             if names.insert(name) {
                 held.push(loader.load(name)?);
             }

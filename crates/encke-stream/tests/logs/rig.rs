@@ -356,7 +356,10 @@ impl Asked {
                 What::Create(create.fork.as_ref().map(|fork| fork.source.to_string()))
             }
             Command::Append(append) => What::Append(append.data.bytes.clone()),
-            Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => What::Delete,
+            Command::Truncate { .. }
+            | Command::Delete { .. }
+            | Command::Fleet(_)
+            | Command::Series(_) => What::Delete,
         };
         let name = names(command).next().expect("a name").to_owned();
         Asked { name, what }

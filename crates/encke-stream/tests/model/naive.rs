@@ -114,6 +114,7 @@ impl Naive {
             Command::Truncate { target, before, .. } => self.truncate(target, *before),
             Command::Delete { target, .. } => self.delete(target),
             Command::Fleet(_) => panic!("nodes of a fleet are tested elsewhere"),
+            Command::Series(_) => panic!("series are tested with the pools"),
         };
         outcome.unwrap_or_else(Outcome::Refused)
     }
@@ -287,6 +288,7 @@ impl Naive {
             ack: AckLevel::Synced,
             retention: Retention::default(),
             existed: false,
+            born: no,
         };
         self.names.insert(stream.name.clone(), no);
         self.streams.insert(no, stream);
@@ -325,6 +327,7 @@ impl Naive {
                 ack: AckLevel::Synced,
                 retention: Retention::default(),
                 existed: true,
+                born: no,
             };
             self.touch(no);
             return Ok(outcome);

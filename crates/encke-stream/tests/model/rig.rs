@@ -140,7 +140,7 @@ impl Rig {
                 target: Target::Named(name),
                 ..
             } => Some(load(name)),
-            Command::Delete { .. } | Command::Fleet(_) => None,
+            Command::Delete { .. } | Command::Fleet(_) | Command::Series(_) => None,
         }
     }
 

@@ -173,7 +173,7 @@ impl<D: Disk> Bench<D> {
             }
             Command::Append(append) => named(&append.target),
             Command::Truncate { target, .. } | Command::Delete { target, .. } => named(target),
-            Command::Fleet(_) => Vec::new(),
+            Command::Fleet(_) | Command::Series(_) => Vec::new(),
         }
     }
 

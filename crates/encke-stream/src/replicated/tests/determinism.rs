@@ -50,6 +50,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Do::Barrier),
         1 => (0..4_usize).prop_map(Do::Leave),
         2 => (1..9_u64).prop_map(Do::Dispatch),
+        2 => (name.clone(), name.clone()).prop_map(|(first, last)| Do::Series(first, last)),
     ];
     let node = 0..3_usize;
     let given_up = (node.clone(), command.clone(), 0..3_usize);

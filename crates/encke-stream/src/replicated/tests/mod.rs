@@ -294,6 +294,8 @@ enum Do {
     Leave(usize),
     /// The node that sends it wants to dispatch.
     Dispatch(u64),
+    /// Appends to both, or to the first only.
+    Series(usize, usize),
 }
 
 const NOW_MS: u64 = 1_000_000;
@@ -339,6 +341,13 @@ fn command_of(node: &str, what: Do, made: usize) -> Command {
             ack: None,
             data: data(size.max(1)),
         }),
+        Do::Series(first, last) => {
+            let append = |name| match command_of(node, Do::Append(name, None, false, 3), made) {
+                Command::Append(append) => append,
+                other => panic!("{other:?}"),
+            };
+            Command::Series(vec![append(first), append(last)])
+        }
         Do::Truncate(name) => Command::Truncate {
             target: target(name),
             before: None,

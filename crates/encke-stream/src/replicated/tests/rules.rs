@@ -33,6 +33,28 @@ fn only_the_dispatcher_of_the_last_term_changes_the_journals_of_pools() {
     // All nodes may still change everything else.
     let other = Do::Create(0, None, None, None, 3);
     assert!(outcome(&mut a, other, &mut shared).changes());
+    // What belongs to a journal's record is refused with it.
+    let tail = |node: &mut Node| {
+        let stream = node.run().views.find(NAMES[0]).expect("it is there");
+        stream.facts().tail
+    };
+    let before = tail(&mut a);
+    assert_eq!(
+        outcome(&mut a, Do::Series(0, journal), &mut shared),
+        refused
+    );
+    assert_eq!(tail(&mut a), before);
+    assert!(outcome(&mut b, Do::Series(0, journal), &mut shared).changes());
+    assert!(tail(&mut b) > before);
+    // And the record is not made without what comes before it.
+    let journal_tail = |node: &mut Node| {
+        let stream = node.run().views.find(NAMES[journal]).expect("it is there");
+        stream.facts().tail
+    };
+    let before = journal_tail(&mut b);
+    let missing = outcome(&mut b, Do::Series(1, journal), &mut shared);
+    assert_eq!(missing, Outcome::Refused(Refusal::NotFound));
+    assert_eq!(journal_tail(&mut b), before);
     // A restart knows the term.
     for node in [&mut a, &mut b] {
         node.follow(&shared, usize::MAX, NOW_MS);
