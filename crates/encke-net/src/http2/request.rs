@@ -98,7 +98,11 @@ fn join_cookies(headers: &mut HeaderMap) {
     if cookies.nth(1).is_none() {
         return;
     }
-    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let cookies: Vec<&[u8]> = headers
+        .get_all(COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
     // Values with a delimiter between them are a value.
     if let Ok(mut joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..])) {
         joined.set_sensitive(true);
@@ -169,7 +173,8 @@ mod tests {
         let cookies = |count: usize| (0..count).map(|number| format!("c{number}=v{number}"));
         let request = |count: usize| {
             let request = get("http://x/").header("a", "b");
-            let request = cookies(count).fold(request, |request, cookie| request.header("cookie", cookie));
+            let request =
+                cookies(count).fold(request, |request, cookie| request.header("cookie", cookie));
             let (parts, ()) = request.header("d", "e").body(()).unwrap().into_parts();
             Http2Request::new(parts)
         };
