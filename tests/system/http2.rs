@@ -215,6 +215,32 @@ fn heads_that_two_readers_could_read_in_two_ways() {
 }
 
 #[test]
+fn a_browser_sends_a_field_for_each_cookie() {
+    let encke = Encke::start(&[]);
+    let mut client = Http2Client::open(encke.address, &[]);
+    let mut stream = 1;
+    let mut ask = |fields: &[(&str, &str)]| {
+        let fields = [&Frame::fields("GET", "/healthz")[..], fields].concat();
+        client.send(&Frame::headers(END_STREAM | END_HEADERS, stream, &fields));
+        let code = match client.until(HEADERS).payload[0] {
+            0x88 => "200".to_owned(),
+            _ => client.error_code(stream),
+        };
+        stream += 2;
+        code
+    };
+    // They are one field (RFC 9113, section 8.2.3).
+    let cookies: Vec<String> = (0..120).map(|number| format!("c{number}=1")).collect();
+    let cookies: Vec<(&str, &str)> = cookies.iter().map(|c| ("cookie", c.as_str())).collect();
+    assert_eq!(ask(&cookies), "200");
+    // With the host, the cookies are the 100th field.
+    let others = vec![("a", "b"); 98];
+    assert_eq!(ask(&[&others[..], &cookies].concat()), "200");
+    let others = vec![("a", "b"); 99];
+    assert_eq!(ask(&[&others[..], &cookies].concat()), "too_many_fields");
+}
+
+#[test]
 fn a_request_behind_others_of_http_1_is_none_of_http_2() {
     let encke = Encke::start(&[]);
     let mut client = encke.connect();

@@ -20,6 +20,7 @@
 //! - [`older_data`]: data of earlier versions opens.
 //! - [`overload`]: at a limit requests get a clear 503, and nothing is lost or invented.
 //! - [`multi_stream`]: several streams over one connection.
+//! - [`recreated_streams`]: no position leads into a stream that was created later under the same name.
 //! - [`several_logs`]: streams spread over logs, and one that is lost or full.
 //! - [`slow_clients`]: their limits, the reason that they get, and that none takes a part for the whole.
 //! - [`access`]: who may do what, what is concealed, and what ends when credentials end.
@@ -96,6 +97,7 @@ mod pools;
 #[path = "../ports.rs"]
 mod ports;
 mod proxies;
+mod recreated_streams;
 mod retention;
 mod rig;
 mod round_delays;

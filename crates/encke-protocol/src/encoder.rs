@@ -94,6 +94,22 @@ pub struct MergedPosition<'a> {
     pub after: &'a [Sequence],
     /// The sources of which it has more.
     pub ahead: &'a [AheadStream],
+    /// The streams that it is a position of.
+    pub generations: &'a [Generation],
+}
+
+/// Which streams a client's position is of. A name alone does not say it: the stream can be deleted, and another one created.
+///
+/// The streams are those of these names that were created by the record `born` or before it. A stream that takes the name of one of
+/// them later is created behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// The index of the streams' log.
+    pub log: usize,
+    /// The last record that created one of them.
+    pub born: Sequence,
+    /// Their places in the request, as bits; the first place is the lowest.
+    pub places: u128,
 }
 
 /// A source of a merged feed of which the client has more than of all.

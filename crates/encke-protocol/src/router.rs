@@ -7,6 +7,7 @@ use encke_stream::Views;
 
 use crate::action::Action;
 use crate::admin::Admin;
+use crate::coding;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
 use crate::events::{self, Events, EventsSettings};
@@ -198,6 +199,12 @@ impl Router {
             Ok(rights) => rights,
             Err(refused) => return (Action::Respond(refused), None),
         };
+        // Without a body these fields mean nothing.
+        if !request.body.is_empty()
+            && let Err(refused) = coding::check_content(request.headers)
+        {
+            return (Action::Respond(refused), None);
+        }
         let request = Request {
             headers: covered.as_deref().map_or(request.headers, Headers),
             ..request
@@ -223,6 +230,7 @@ impl Router {
             Err(Stop::AwaitingKeys(_)) => return Ok(None),
         };
         let (covered, rights) = self.rights(request, path.as_str(), passed)?;
+        coding::check_content(request.headers)?;
         let caller = rights.caller().cloned();
         let admitted = Admitted {
             path: path.as_str(),

@@ -135,7 +135,7 @@ pub(crate) fn is_canonical(name: &str) -> bool {
 
 /// Refuses an offset of an earlier stream of that name.
 pub(crate) fn check_own(stream: &Stream, from: Offset) -> Result<(), Response> {
-    if stream.reaches_back_to(from) {
+    if stream.can_have_given(from) {
         return Ok(());
     }
     Err(error(

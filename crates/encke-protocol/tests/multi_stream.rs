@@ -69,7 +69,11 @@ fn positions_are_what_was_asked_for_and_the_id_says_so() {
     assert_eq!(subscribe.after, [0]);
     assert_eq!(subscribe.members[0].from, Offset::START);
     assert_eq!(subscribe.members[1].from, tail);
-    assert_eq!(body, format!("id:0000000000000000;{tail}:2\n\n"));
+    let born = encke_stream::born(server.stream("b").no);
+    assert_eq!(
+        body,
+        format!("id:0000000000000000;{tail}:2;~{born:x}:3\n\n")
+    );
     // Coming back with it is the same, whatever the parameters would say by now.
     let id = body.trim().strip_prefix("id:").unwrap();
     let (again, subscribe) = opened(ask(&mut server, "stream=a&stream=b", Some(id)));
@@ -78,7 +82,7 @@ fn positions_are_what_was_asked_for_and_the_id_says_so() {
     // From now on, everything before is had.
     let (body, subscribe) = opened(ask(&mut server, "stream=a&stream=b", None));
     assert_eq!(subscribe.after, [committed]);
-    assert_eq!(body, format!("id:{committed:016x}\n\n"));
+    assert_eq!(body, format!("id:{committed:016x};~{born:x}:3\n\n"));
 }
 
 #[test]
@@ -110,14 +114,114 @@ fn what_is_gone_is_refused_at_first_and_reported_to_a_client_that_resumes() {
     assert_eq!(subscribe.members.len(), 1);
     let end = "event:end\ndata:{\"stream\":\"b\",\"why\":\"deleted\"}\n\n";
     assert!(body.ends_with(end), "{body}");
-    // A new stream of the name is told whole.
+    // A new stream of the name is another one, as it is for a client that was there when the old one was deleted.
     server.request("PUT", "/v1/stream/b", None, &[TEXT], b"");
-    let (_, subscribe) = opened(ask(&mut server, "stream=a&stream=b", Some(&id)));
-    assert_eq!(subscribe.members[1].from, Offset::START);
+    let (again, subscribe) = opened(ask(&mut server, "stream=a&stream=b", Some(&id)));
+    assert_eq!((again, subscribe.members.len()), (body, 1));
     server.request("DELETE", "/v1/stream/a", None, &[], b"");
+    let (status, body) = refused(ask(&mut server, "stream=a&stream=b", Some(&id)));
+    assert_eq!(status, 410, "{body}");
+    assert!(
+        body.contains("before_start") && body.contains("\\\"b\\\""),
+        "{body}"
+    );
     server.request("DELETE", "/v1/stream/b", None, &[], b"");
     let (status, _) = refused(ask(&mut server, "stream=a&stream=b", Some(&id)));
     assert_eq!(status, 204, "nothing is left to come back for");
+}
+
+fn create(server: &mut Server, stream: &str) {
+    let path = format!("/v1/stream/{stream}");
+    server.request("PUT", &path, None, &[TEXT], b"");
+}
+
+fn delete(server: &mut Server, stream: &str) {
+    let path = format!("/v1/stream/{stream}");
+    server.request("DELETE", &path, None, &[], b"");
+}
+
+/// The id that a response begins with.
+fn first_id(body: &str) -> String {
+    let line = body.lines().next().unwrap();
+    line.strip_prefix("id:").unwrap().to_owned()
+}
+
+#[test]
+fn a_position_is_one_of_the_stream_and_not_of_its_name() {
+    let mut server = server(&["r", "s"]);
+    for (query, others) in [
+        ("stream=r@-1", false),
+        ("stream=r", false),
+        ("stream=r@-1&stream=s@-1", true),
+        ("stream=s&stream=r", true),
+    ] {
+        let (body, _) = opened(ask(&mut server, query, None));
+        let id = first_id(&body);
+        delete(&mut server, "r");
+        create(&mut server, "r");
+        server.request("POST", "/v1/stream/r", None, &[TEXT], b"new");
+        // The same client after more records of the other stream: its position is behind the new stream's beginning.
+        let (_, generations) = id.split_once(";~").unwrap();
+        let later = format!("{:016x};~{generations}", server.view.committed());
+        for id in [id.clone(), later] {
+            let by_parameter = format!("{query}&after={id}");
+            for (query, field) in [(query, Some(&*id)), (&by_parameter, None)] {
+                let reply = ask(&mut server, query, field);
+                if !others {
+                    let (status, body) = refused(reply);
+                    assert_eq!(status, 410, "{query} {body}");
+                    assert!(body.contains("before_start"), "{body}");
+                    continue;
+                }
+                let (body, subscribe) = opened(reply);
+                let end = "event:end\ndata:{\"stream\":\"r\",\"why\":\"deleted\"}\n\n";
+                assert!(body.ends_with(end), "{body}");
+                let [only] = &subscribe.members[..] else {
+                    panic!("the new stream is none that was asked for");
+                };
+                assert_eq!(&*only.kind.stream().unwrap().name, "s");
+                // The next id says the same.
+                let (again, _) = opened(ask(&mut server, query, Some(&first_id(&body))));
+                assert_eq!(again, body);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_may_be_named_behind_those_that_an_id_is_of() {
+    let mut server = server(&["a"]);
+    let (body, _) = opened(ask(&mut server, "stream=a", None));
+    create(&mut server, "b");
+    let both = "stream=a&stream=b";
+    let (body, subscribe) = opened(ask(&mut server, both, Some(&first_id(&body))));
+    let born = encke_stream::born(server.stream("b").no);
+    assert!(subscribe.members[1].from < Offset::behind(born));
+    // From then on it is one of those.
+    let id = first_id(&body);
+    assert_eq!(id.matches(";~").count(), 2, "{id}");
+    for stream in ["a", "b"] {
+        delete(&mut server, stream);
+        create(&mut server, stream);
+    }
+    assert_eq!(refused(ask(&mut server, both, Some(&id))).0, 410);
+}
+
+#[test]
+fn ids_of_the_version_before_are_read() {
+    let mut server = server(&["a", "b"]);
+    let committed = server.view.committed();
+    for id in [
+        format!("{committed:016x}"),
+        format!("0000000000000000;{committed:016x}_0000000000000000:3"),
+    ] {
+        let (body, subscribe) = opened(ask(&mut server, "stream=a&stream=b", Some(&id)));
+        for member in &subscribe.members {
+            assert_eq!(member.from.sequence, committed);
+        }
+        // The next id says of which streams it is.
+        assert!(first_id(&body).contains(";~"), "{body}");
+    }
 }
 
 #[test]

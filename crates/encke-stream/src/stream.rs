@@ -229,6 +229,40 @@ impl Stream {
         offset == Offset::START || offset.sequence.saturating_add(1) >= self.first()
     }
 
+    /// Whether a client can have `offset` from this stream, and not only from an earlier stream of its name. The caller checks that it
+    /// is not after the tail. It is narrower than [`Stream::reaches_back_to`]: an earlier fork of the same source had positions behind
+    /// the place where this one leaves it.
+    pub fn can_have_given(&self, offset: Offset) -> bool {
+        let mut stream = self;
+        loop {
+            match &stream.source {
+                Some(source) if offset == source.at => return true,
+                Some(source) if offset < source.at => stream = &source.stream,
+                _ => return offset == Offset::START || stream.has_own(offset),
+            }
+        }
+    }
+
+    /// The stream's last position for a client that has everything of the log up to `at`. Only such a position leads on everywhere and
+    /// at all times: the stream may end before `at`, and a fork has none between the place where it leaves its source and its own
+    /// beginning.
+    pub fn position(&self, at: Offset) -> Offset {
+        let at = at.min(self.facts().tail);
+        let mut stream = self;
+        loop {
+            match &stream.source {
+                Some(source) if at <= source.at => stream = &source.stream,
+                Some(source) if !stream.has_own(at) => return source.at,
+                _ => return at,
+            }
+        }
+    }
+
+    /// Whether a position is behind the beginning of the stream's own records.
+    fn has_own(&self, at: Offset) -> bool {
+        at.sequence.saturating_add(1) >= born(self.no)
+    }
+
     /// Whether `offset` is at the beginning of the stream.
     pub(crate) fn begins_at(&self, offset: Offset) -> bool {
         offset == Offset::START || offset == Offset::behind(self.first() - 1)
@@ -422,6 +456,70 @@ mod tests {
             units: 1
         }));
         assert!(stream.reaches_back_to(Offset::behind(u64::MAX)));
+    }
+
+    /// A fork that was created by the record 10, of a stream that was created by the record 2.
+    fn fork(at: Offset, tail: Offset) -> Stream {
+        let stream = |no, source, tail| {
+            let facts = Facts {
+                tail,
+                forks: 0,
+                floor: 0,
+                closed: false,
+                life: Life::Live,
+            };
+            let media = Arc::new(Media::new("text/plain"));
+            let (lifetime, ack) = (Lifetime::Unbounded, AckLevel::Synced);
+            let retention = Retention::default();
+            Stream::new(
+                no,
+                "x".into(),
+                media,
+                lifetime,
+                ack,
+                retention,
+                source,
+                facts,
+                0,
+            )
+        };
+        let source = Arc::new(stream(2, None, Offset::behind(20)));
+        stream(10, Some(Box::new(Source { stream: source, at })), tail)
+    }
+
+    #[test]
+    fn a_fork_has_no_positions_between_its_source_and_its_own_beginning() {
+        let inside = |sequence| Offset { sequence, units: 1 };
+        for at in [Offset::behind(5), inside(4)] {
+            let fork = fork(at, Offset::behind(12));
+            for (sequence, own) in [
+                (0, Offset::START),
+                (1, Offset::behind(1)),
+                (4, Offset::behind(4)),
+            ] {
+                let offset = Offset::behind(sequence);
+                assert!(fork.can_have_given(offset), "{offset}");
+                assert_eq!(fork.position(offset), own);
+            }
+            assert!(fork.can_have_given(at));
+            assert_eq!(fork.position(at), at);
+            for offset in [Offset::behind(6), inside(7), Offset::behind(8)] {
+                assert!(!fork.can_have_given(offset), "{offset}");
+                assert_eq!(fork.position(offset), at);
+            }
+            // The record that created it may have data, inside which others begin.
+            for offset in [inside(9), Offset::behind(10), Offset::behind(12)] {
+                assert!(fork.can_have_given(offset), "{offset}");
+                assert_eq!(fork.position(offset), offset);
+            }
+            assert_eq!(fork.position(Offset::behind(30)), Offset::behind(12));
+        }
+        let empty = fork(Offset::behind(5), Offset::behind(5));
+        assert_eq!(empty.position(Offset::behind(30)), Offset::behind(5));
+        assert!(!empty.can_have_given(Offset {
+            sequence: 0,
+            units: 1
+        }));
     }
 
     #[test]

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use encke_log::Sequence;
-use encke_protocol::{AheadStream, MergeEncoderId, MergeSource, SourceKind, StreamEnd};
+use encke_protocol::{
+    AheadStream, Generation, MergeEncoderId, MergeSource, MergedPosition, SourceKind, StreamEnd,
+};
 use encke_stream::{MediaKind, Offset, OrderedRecord, Piece, Stream};
 
 /// What a subscriber of several streams needs beside its slot.
@@ -14,6 +16,8 @@ use encke_stream::{MediaKind, Offset, OrderedRecord, Piece, Stream};
 pub(crate) struct MergedFeed {
     pub(crate) encoder: MergeEncoderId,
     pub(crate) members: Vec<FeedMember>,
+    /// The streams that the client's positions are of.
+    generations: Box<[Generation]>,
     /// `None` if there is one log.
     turns: Option<Box<LogTurns>>,
     /// The part of the streams that is being read for it.
@@ -70,7 +74,7 @@ pub(crate) struct OlderRecord {
 
 // What each stream costs a subscriber of several, beside a slot, and the feed itself.
 const _: () = assert!(size_of::<FeedMember>() <= 56);
-const _: () = assert!(size_of::<MergedFeed>() <= 48);
+const _: () = assert!(size_of::<MergedFeed>() <= 64);
 
 impl FeedMember {
     pub(crate) fn new(slot: u32, source: MergeSource) -> Self {
@@ -104,11 +108,13 @@ impl MergedFeed {
         encoder: MergeEncoderId,
         members: Vec<FeedMember>,
         after: Vec<Sequence>,
+        generations: Box<[Generation]>,
     ) -> Self {
         let log = members.first().map_or(0, FeedMember::log);
         MergedFeed {
             encoder,
             members,
+            generations,
             turns: (after.len() > 1).then(|| Box::new(LogTurns { log, after })),
             older: None,
         }
@@ -163,6 +169,19 @@ impl MergedFeed {
         ahead
             .filter_map(|member| AheadStream::of(member.log(), member.from, member.place, after))
             .collect()
+    }
+
+    /// The client's position, if it has everything up to `after`, by log, and what `ahead` says beyond.
+    pub(crate) fn position<'a>(
+        &'a self,
+        after: &'a [Sequence],
+        ahead: &'a [AheadStream],
+    ) -> MergedPosition<'a> {
+        MergedPosition {
+            after,
+            ahead,
+            generations: &self.generations,
+        }
     }
 
     /// Gives the turn to the next log that has streams of the subscriber, whose position in the present one is `cursor`. Its

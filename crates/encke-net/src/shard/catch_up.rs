@@ -52,7 +52,8 @@ impl Shard {
             return false;
         }
         if facts.closed || facts.life != Life::Live {
-            return self.end_feed(index, from, facts.closed && facts.life == Life::Live);
+            let closed = facts.closed && facts.life == Life::Live;
+            return self.end_feed(index, stream.position(from), closed);
         }
         self.set_position(index, None);
         // No data lies between the cursor and the recent records, or the tail would be behind it.
@@ -95,7 +96,7 @@ impl Shard {
         let items: Vec<Item<'_>> = piece.items().collect();
         let run = Run {
             items: &items,
-            end: piece.end,
+            end: stream.position(piece.end),
             at_tail,
             closed: at_tail && facts.closed && facts.life == Life::Live,
         };

@@ -181,9 +181,9 @@ impl Shard {
                     kind: self.fan_out.topics[topic].kind,
                     option: feed.option,
                 };
-                // The cursor is a position in the log. Where it is behind the stream's end, that end is what a client may name.
+                // The cursor is a position in the log, which is none that a client may name.
                 let stream = self.fan_out.topics[topic].stream.as_ref();
-                let at = stream.map(|stream| at.min(stream.facts().tail));
+                let at = stream.map(|stream| stream.position(at));
                 let farewell = Farewell { why, at, resumable };
                 let encoder = self.encoders.encoder(feed.encoder);
                 encoder.farewell(variant, &farewell, now_ms, &mut farewell_event);

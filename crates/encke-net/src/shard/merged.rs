@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 use encke_log::Sequence;
 use encke_protocol::{
-    MergeEncoderId, MergeSource, MergedPosition, MergedRecord, SourceKind, StreamEnd,
+    Generation, MergeEncoderId, MergeSource, MergedRecord, SourceKind, StreamEnd,
 };
 use encke_stream::{Item, Life, Offset};
 
@@ -27,6 +27,7 @@ impl Shard {
         index: u32,
         sources: Vec<MergeSource>,
         after: Vec<Sequence>,
+        generations: Box<[Generation]>,
         encoder: MergeEncoderId,
     ) {
         let mut members = Vec::with_capacity(sources.len());
@@ -45,7 +46,7 @@ impl Shard {
         }
         let log = members.first().map_or(0, FeedMember::log);
         self.connections.slots[index].cursor = after[log];
-        let merged = MergedFeed::new(encoder, members, after);
+        let merged = MergedFeed::new(encoder, members, after, generations);
         let feed = FeedState::Merged(Box::new(merged));
         let task = Task::Subscribed(Subscriber::new(feed));
         self.connections.begin(index, task);
@@ -121,10 +122,8 @@ impl Shard {
             self.advance(index);
             if let Some(merged) = self.merged(index) {
                 let after = merged.all_after(self.connections.slots[index].cursor);
-                let at = MergedPosition {
-                    after: &after,
-                    ahead: &merged.ahead(&after),
-                };
+                let ahead = merged.ahead(&after);
+                let at = merged.position(&after, &ahead);
                 self.encoders.merge_encoder(encoder).position(at, &mut beat);
             }
         } else {
@@ -285,10 +284,7 @@ impl Shard {
                     encoding.add(item, record.sequence, |out| {
                         let after = merged.all_after(record.sequence);
                         let ahead = merged.ahead(&after);
-                        let at = MergedPosition {
-                            after: &after,
-                            ahead: &ahead,
-                        };
+                        let at = merged.position(&after, &ahead);
                         let merged_record = MergedRecord {
                             name,
                             kind,

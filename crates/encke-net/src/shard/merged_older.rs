@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use encke_log::{ReadError, Sequence};
-use encke_protocol::{AheadStream, MergedPosition, MergedRecord, SourceKind, StreamEnd};
+use encke_protocol::{AheadStream, MergedRecord, SourceKind, StreamEnd};
 use encke_stream::{Fetch, Item, Life, Offset, OrderEvent, OrderFetch, Piece};
 
 use super::Shard;
@@ -143,10 +143,7 @@ impl Shard {
                     let Some((name, kind)) = read.label(&merged.members) else {
                         continue;
                     };
-                    let at = MergedPosition {
-                        after: &after,
-                        ahead: &ahead,
-                    };
+                    let at = merged.position(&after, &ahead);
                     let record = MergedRecord {
                         name,
                         kind,

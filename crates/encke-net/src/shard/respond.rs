@@ -195,8 +195,9 @@ impl Shard {
             Feed::Merged {
                 sources,
                 after,
+                generations,
                 encoder,
-            } => self.follow_merged(index, sources, after, encoder),
+            } => self.follow_merged(index, sources, after, generations, encoder),
         }
         self.open(index, &response);
         self.connections.settle(index);

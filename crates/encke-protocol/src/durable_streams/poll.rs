@@ -72,11 +72,12 @@ impl OnRecord for LongPoll {
         let facts = self.stream.facts();
         let at_tail = run.at_tail && run.end >= facts.tail;
         let over = run.closed || at_tail && facts.closed;
+        let end = self.stream.position(run.end);
         if run.items.is_empty() {
-            return self.nothing(self.from.max(run.end), over, now_ms);
+            return self.nothing(self.from.max(end), over, now_ms);
         }
         let response = Response::shared(200)
-            .field("ETag", etag(&self.stream, self.from, run.end, over))
+            .field("ETag", etag(&self.stream, self.from, end, over))
             .field_if(
                 "Stream-Cursor",
                 (!over).then(|| cursor::next(now_ms, self.client_cursor)),
@@ -84,7 +85,7 @@ impl OnRecord for LongPoll {
         position(
             cacheable(response, over, self.public),
             &self.stream,
-            run.end,
+            end,
             at_tail,
             over,
         )

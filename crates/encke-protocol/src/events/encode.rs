@@ -17,20 +17,20 @@ pub(super) struct MergedEvents;
 
 impl MergeEncoder for MergedEvents {
     fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
-        id::write(record.at.after, record.at.ahead, out);
+        id::write(&record.at, out);
         lines(&json(record), out);
         out.push(b'\n');
     }
 
     fn ended(&self, name: &str, end: StreamEnd, at: Option<MergedPosition<'_>>, out: &mut Vec<u8>) {
         if let Some(at) = at {
-            id::write(at.after, at.ahead, out);
+            id::write(&at, out);
         }
         ended(name, end, out);
     }
 
     fn gap(&self, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
-        id::write(at.after, at.ahead, out);
+        id::write(&at, out);
         let name = serde_json::Value::from(name);
         // Writing to a vector does not fail.
         let _ = write!(
@@ -40,7 +40,7 @@ impl MergeEncoder for MergedEvents {
     }
 
     fn position(&self, at: MergedPosition<'_>, out: &mut Vec<u8>) {
-        id::write(at.after, at.ahead, out);
+        id::write(&at, out);
         out.push(b'\n');
     }
 

@@ -6,13 +6,17 @@
 //!
 //! With several logs an id begins with a sequence for each log, in their order and separated by commas, and each further
 //! position names its log: `;POSITION:PLACES:LOG`.
+//!
+//! Behind that, `;~BORN:PLACES`, with several logs `;~BORN:PLACES:LOG`, says of which streams these are positions: of those that were
+//! created by the record `BORN` or before it. A stream of the same name that is created later is another one, of which the client has
+//! nothing. Ids of version 0.1.0 do not say it.
 
 use std::io::Write;
 use std::str::FromStr;
 
-use encke_stream::{LOGS_MAX, Offset, Sequence};
+use encke_stream::{LOGS_MAX, Offset, Sequence, Stream, born, log_of};
 
-use crate::encoder::AheadStream;
+use crate::encoder::{AheadStream, Generation, MergedPosition};
 
 /// A parsed id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub(super) struct Id {
     pub(super) after: Vec<Sequence>,
     /// What it has beyond: the log, the position, and the places of the streams.
     ahead: Vec<(usize, Offset, u128)>,
+    /// The streams of which these are positions.
+    pub(super) generations: Vec<Generation>,
 }
 
 impl Id {
@@ -34,24 +40,64 @@ impl Id {
         })
     }
 
-    /// Whether its positions at a place of the request are none before those of another id, in all logs.
+    /// Whether its positions at a place of the request are none before those of another id, in all logs, and of the same stream.
     pub(super) fn is_behind(&self, other: &Id, place: usize) -> bool {
+        let stream = |id: &Id| id.generation(place).map(|stream| (stream.log, stream.born));
+        let of_the_same = stream(other).is_none_or(|theirs| stream(self) == Some(theirs));
         let logs = self.after.len().max(other.after.len());
-        (0..logs).all(|log| self.position(place, log) >= other.position(place, log))
+        of_the_same && (0..logs).all(|log| self.position(place, log) >= other.position(place, log))
     }
 
     /// The client's position in the stream at that place of the request, which is in that log.
     pub(super) fn position(&self, place: usize, log: usize) -> Offset {
-        let bit = 1_u128.checked_shl(place as u32).unwrap_or(0);
         let ahead = self.ahead.iter();
-        let ahead = ahead.filter(|(other, _, places)| *other == log && places & bit != 0);
+        let ahead = ahead.filter(|(other, _, places)| *other == log && places & bit(place) != 0);
         let after = self.after.get(log).copied().unwrap_or_default();
         ahead.fold(Offset::behind(after), |had, (_, at, _)| had.max(*at))
     }
+
+    /// The generation of the stream at that place of the request. `None`: the client had none there, or the id is of 0.1.0.
+    pub(super) fn generation(&self, place: usize) -> Option<Generation> {
+        let mut generations = self.generations.iter().copied();
+        generations.find(|generation| generation.places & bit(place) != 0)
+    }
+
+    /// Whether the client's position at that place of the request is one of an earlier stream of the name.
+    pub(super) fn is_of_an_earlier(&self, stream: &Stream, place: usize) -> bool {
+        let (log, born) = (log_of(stream.no), born(stream.no));
+        let had = self.generation(place);
+        had.is_some_and(|had| had.log != log || born > had.born)
+    }
+}
+
+/// Notes that a client has a position in a stream from now on. `begun` has the streams of which that is noted at the same moment.
+pub(super) fn note_generation(begun: &mut Vec<Generation>, stream: &Stream, place: usize) {
+    let (log, born) = (log_of(stream.no), born(stream.no));
+    match begun.iter_mut().find(|generation| generation.log == log) {
+        Some(generation) => {
+            generation.born = generation.born.max(born);
+            generation.places |= bit(place);
+        }
+        None => begun.push(Generation {
+            log,
+            born,
+            places: bit(place),
+        }),
+    }
+}
+
+/// A place of the request as a bit; none for a place that no id names.
+fn bit(place: usize) -> u128 {
+    1_u128.checked_shl(place as u32).unwrap_or(0)
 }
 
 /// Writes an id as an event's field.
-pub(super) fn write(after: &[Sequence], ahead: &[AheadStream], out: &mut Vec<u8>) {
+pub(super) fn write(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
+    let MergedPosition {
+        after,
+        ahead,
+        generations,
+    } = *position;
     // Writing to a vector does not fail.
     for (log, sequence) in after.iter().enumerate() {
         let before = if log == 0 { "id:" } else { "," };
@@ -67,6 +113,12 @@ pub(super) fn write(after: &[Sequence], ahead: &[AheadStream], out: &mut Vec<u8>
         let _ = write!(out, ";{}:{places:x}", one.at);
         if after.len() > 1 {
             let _ = write!(out, ":{:x}", one.log);
+        }
+    }
+    for Generation { log, born, places } in generations {
+        let _ = write!(out, ";~{born:x}:{places:x}");
+        if after.len() > 1 {
+            let _ = write!(out, ":{log:x}");
         }
     }
     out.push(b'\n');
@@ -89,23 +141,36 @@ impl FromStr for Id {
         let after = parts.next().unwrap_or_default().split(',');
         let after = after.take(LOGS_MAX + 1).map(sequence);
         let after = after.collect::<Result<Vec<_>, _>>()?;
-        let mut ahead = Vec::new();
+        let mut id = Id {
+            after,
+            ..Id::default()
+        };
         for part in parts {
-            let mut fields = part.split(':');
+            let generation = part.strip_prefix('~');
+            let mut fields = generation.unwrap_or(part).split(':');
             let mut field = || fields.next().ok_or(BadId);
-            let at = field()?.parse().map_err(|_| BadId)?;
+            let position = field()?;
             let places = digits(field()?)?;
             let places = u128::from_str_radix(places, 16).map_err(|_| BadId)?;
-            let log = match after.len() {
+            let log = match id.after.len() {
                 1 => 0,
                 _ => usize::from_str_radix(digits(field()?)?, 16).map_err(|_| BadId)?,
             };
-            if fields.next().is_some() || ahead.len() == PLACES_MAX {
+            if fields.next().is_some() {
                 return Err(BadId);
             }
-            ahead.push((log, at, places));
+            if generation.is_some() {
+                let born = Sequence::from_str_radix(digits(position)?, 16).map_err(|_| BadId)?;
+                id.generations.push(Generation { log, born, places });
+            } else {
+                let at = position.parse().map_err(|_| BadId)?;
+                id.ahead.push((log, at, places));
+            }
+            if id.ahead.len().max(id.generations.len()) > PLACES_MAX {
+                return Err(BadId);
+            }
         }
-        Ok(Id { after, ahead })
+        Ok(id)
     }
 }
 
@@ -133,6 +198,7 @@ mod tests {
         fn an_id_says_what_each_place_has(
             after in prop::collection::vec(0_u64..1_000, 1..4),
             ahead in prop::collection::vec((0_usize..3, 0_u64..2_000, 0_u32..3, 0_u8..128), 0..20),
+            generations in prop::collection::vec((0_usize..3, 0_u64..2_000, any::<u128>()), 0..4),
         ) {
             let ahead: Vec<AheadStream> = ahead
                 .into_iter()
@@ -142,11 +208,21 @@ mod tests {
                     place,
                 })
                 .collect();
+            let generations: Vec<Generation> = generations
+                .into_iter()
+                .map(|(log, born, places)| Generation { log: log % after.len(), born, places })
+                .collect();
             let mut out = Vec::new();
-            write(&after, &ahead, &mut out);
+            let position = MergedPosition {
+                after: &after,
+                ahead: &ahead,
+                generations: &generations,
+            };
+            write(&position, &mut out);
             let text = String::from_utf8(out).unwrap();
             let id: Id = text.trim_end().strip_prefix("id:").unwrap().parse().unwrap();
             prop_assert_eq!(&id.after, &after);
+            prop_assert_eq!(&id.generations, &generations);
             for (log, after) in after.iter().enumerate() {
                 for place in 0..128 {
                     let own = ahead.iter().filter(|one| (one.log, one.place) == (log, place));
@@ -157,9 +233,25 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_sent_is_no_panic(text in "[0-9a-f;:,_x]{0,60}") {
+        fn whatever_is_sent_is_no_panic(text in "[0-9a-f;:,_x~]{0,60}") {
             let _ = text.parse::<Id>();
         }
+    }
+
+    #[test]
+    fn a_position_of_another_stream_is_not_behind() {
+        let id = |text: &str| text.parse::<Id>().unwrap();
+        let signed = id("0000000000000009;~7:3");
+        assert!(id("000000000000000a;~7:3").is_behind(&signed, 1));
+        assert!(!id("0000000000000008;~7:3").is_behind(&signed, 1));
+        for other in [
+            "000000000000000a;~8:3",
+            "000000000000000a;~7:1",
+            "000000000000000a",
+        ] {
+            assert!(!id(other).is_behind(&signed, 1), "{other}");
+        }
+        assert!(id("000000000000000a;~7:3").is_behind(&id("0000000000000009"), 1));
     }
 
     #[test]
@@ -175,6 +267,13 @@ mod tests {
             ",00000000000003e8",
             "00000000000003e8;00000000000003e9_0000000000000000:1:0",
             "00000000000003e8,00000000000003e8;00000000000003e9_0000000000000000:1",
+            "00000000000003e8;~",
+            "00000000000003e8;~1",
+            "00000000000003e8;~:1",
+            "00000000000003e8;~~1:1",
+            "00000000000003e8;~1:1:0",
+            "00000000000003e8;~10000000000000000:1",
+            "00000000000003e8,00000000000003e8;~1:1",
         ] {
             assert_eq!(text.parse::<Id>(), Err(BadId), "{text}");
         }

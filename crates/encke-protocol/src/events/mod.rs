@@ -13,7 +13,7 @@ use std::sync::Arc;
 use encke_stream::{Life, Offset, Sequence, log_of};
 
 use crate::action::{Action, Feed, MergeSource, SourceKind, Subscription};
-use crate::encoder::{AheadStream, Encoders, MergeEncoderId, StreamEnd};
+use crate::encoder::{AheadStream, Encoders, MergeEncoderId, MergedPosition, StreamEnd};
 use crate::gate::Admitted;
 use crate::known_field::KnownField;
 use crate::problem::error;
@@ -155,6 +155,8 @@ impl Events {
             check_id(id, &committed)?;
         }
         let mut sources = Vec::with_capacity(allowed.len());
+        let mut recreated = None;
+        let mut begun = Vec::new();
         let mut held = Vec::with_capacity(allowed.len());
         for (place, named) in allowed {
             if let Some(pattern) = &named.pattern {
@@ -185,6 +187,15 @@ impl Events {
                 }
                 Err(response) => return Err(missing(&named.name, response.status)),
             };
+            // The client's position is one of the stream that it had, and leads nowhere in another one.
+            if resumed.is_some_and(|id| id.is_of_an_earlier(&stream, place)) {
+                over.push((named.name.as_str(), StreamEnd::Deleted));
+                recreated.get_or_insert(named);
+                continue;
+            }
+            if resumed.is_none_or(|id| id.generation(place).is_none()) {
+                id::note_generation(&mut begun, &stream, place);
+            }
             let committed = committed[log_of(stream.no)];
             let from = named.start(&self.streams, &stream, place, resumed, committed)?;
             let facts = stream.facts();
@@ -198,6 +209,11 @@ impl Events {
                 from,
                 place: place as u8,
             });
+        }
+        if sources.is_empty()
+            && let Some(named) = recreated
+        {
+            return Err(earlier(&named.name));
         }
         if sources.is_empty() && resumed.is_some() {
             // This status stops a browser's EventSource (HTML, section 9.2.3).
@@ -213,8 +229,15 @@ impl Events {
                 AheadStream::of(source.kind.log(), source.from, source.place, &after)
             })
             .collect();
+        let known = resumed.map_or(&[][..], |id| &id.generations);
+        let generations = [known, &begun].concat();
+        let position = MergedPosition {
+            after: &after,
+            ahead: &ahead,
+            generations: &generations,
+        };
         let mut first = Vec::new();
-        id::write(&after, &ahead, &mut first);
+        id::write(&position, &mut first);
         first.push(b'\n');
         for (name, end) in over {
             encode::ended(name, end, &mut first);
@@ -231,6 +254,7 @@ impl Events {
             feed: Feed::Merged {
                 sources,
                 after,
+                generations: generations.into(),
                 encoder: self.encoder,
             },
         }))
@@ -317,6 +341,17 @@ fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Seq
         *after = source.from.sequence.min(*after);
     }
     after
+}
+
+/// The response to an id of a stream before this one of the name, when no other stream is left.
+fn earlier(name: &str) -> Response {
+    error(
+        410,
+        "before_start",
+        format!(
+            "the event id is of an earlier stream of the name {name:?}, which was deleted; begin again without the id"
+        ),
+    )
 }
 
 /// The response when one of the streams is not there.

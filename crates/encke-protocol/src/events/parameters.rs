@@ -153,7 +153,7 @@ impl Named {
         check_own(stream, asked)?;
         let had = resumed.map_or(Offset::START, |id| id.position(place, log_of(stream.no)));
         let had = had.max(asked);
-        // The stream was created since: all of it is new.
+        // All of it is new to a client that did not have the stream.
         let had = match stream.reaches_back_to(had) {
             true => had,
             false => Offset::START,

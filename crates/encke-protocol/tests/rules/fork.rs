@@ -240,6 +240,48 @@ fn forks_are_refused_for_a_reason() {
 }
 
 #[test]
+fn an_offset_of_an_earlier_fork_of_the_name_is_refused() {
+    let (mut server, tokens) = forkable(TEXT);
+    let fork = |server: &mut Server, at: &str| {
+        let fields = [
+            ("Stream-Forked-From", "/v1/stream/dir/source"),
+            ("Stream-Fork-Offset", at),
+        ];
+        let made = server.send("PUT /v1/stream/fork", &fields, b"");
+        assert_eq!(made.status, 201);
+        made.token()
+    };
+    fork(&mut server, &tokens[1]);
+    let old = server.send("POST /v1/stream/fork", &[TEXT], b"old").token();
+    server.send("DELETE /v1/stream/fork", &[], b"");
+    let begin = fork(&mut server, &tokens[1]);
+    for appended in [false, true] {
+        let expected = match appended {
+            true => {
+                server.send("POST /v1/stream/fork", &[TEXT], b"new");
+                "new"
+            }
+            false => "",
+        };
+        for live in ["", "&live=sse", "&live=long-poll"] {
+            let said = get(&mut server, &format!("fork?offset={old}{live}"));
+            let expected = match appended {
+                true => (410, "before_start"),
+                // It has no records of its own yet, and ends where it leaves its source.
+                false => (400, "beyond_tail"),
+            };
+            assert_eq!((said.status, &*said.code()), expected, "{live}");
+        }
+        assert_eq!(
+            get(&mut server, &format!("fork?offset={begin}")).text(),
+            expected
+        );
+        let inherited = get(&mut server, &format!("fork?offset={}", tokens[0]));
+        assert_eq!(inherited.text(), format!("cde{expected}"));
+    }
+}
+
+#[test]
 fn a_fork_of_a_closed_stream_is_open() {
     let mut server = with(TEXT);
     server.send("POST /v1/stream/a", &[TEXT, CLOSED], b"end");

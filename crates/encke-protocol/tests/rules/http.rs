@@ -159,6 +159,73 @@ fn operators_have_paths_of_their_own() {
 }
 
 #[test]
+fn a_body_that_is_not_the_content_itself_is_stored_nowhere() {
+    let mut server = with(TEXT);
+    let made = server.send("PUT /v1/pool/p", &[], br#"{"type":"claim"}"#);
+    assert_eq!(made.status, 201);
+    let tail = server.send("HEAD /v1/stream/a", &[], b"").next();
+    let lines = [
+        "POST /v1/stream/a",
+        "PUT /v1/stream/b",
+        "PUT /v1/stream/a",
+        "PUT /v1/pool/q",
+        "POST /v1/pool/p",
+        "POST /v1/pool/p/job/1/ack?attempt=1",
+        "POST /v1/pool/p/job/1/refuse?attempt=1",
+        "POST /v1/admin/revoke",
+    ];
+    for (field, status, code) in [
+        (("Content-Encoding", "gzip"), 415, "content_coding"),
+        (("content-encoding", "BR"), 415, "content_coding"),
+        (
+            ("Content-Encoding", "identity, zstd"),
+            415,
+            "content_coding",
+        ),
+        (("Content-Encoding", "aws-chunked"), 415, "content_coding"),
+        (("Content-Range", "bytes 0-1/2"), 400, "content_range"),
+    ] {
+        for line in lines {
+            let said = server.send(line, &[TEXT, field], b"\x1f\x8b");
+            assert_eq!(
+                (said.status, &*said.code()),
+                (status, code),
+                "{line} {field:?}"
+            );
+            let acceptable = (status == 415).then_some("identity");
+            assert_eq!(
+                said.field("Accept-Encoding"),
+                acceptable,
+                "{line} {field:?}"
+            );
+            // The same before the body has come.
+            let (method, path) = line.split_once(' ').unwrap();
+            let path = path.split('?').next().unwrap();
+            let refused = server.head(method, path, &[TEXT, field]);
+            assert_eq!(
+                refused.map(|refused| refused.status),
+                Some(status),
+                "{line}"
+            );
+        }
+        // Without a body there is nothing that could be in a coding.
+        assert_eq!(server.send("HEAD /v1/stream/a", &[field], b"").next(), tail);
+        assert_eq!(server.send("GET /v1/stream/b", &[field], b"").status, 404);
+    }
+    for field in [("Content-Encoding", "identity"), ("Content-Encoding", "")] {
+        assert!(
+            server
+                .head("POST", "/v1/stream/a", &[TEXT, field])
+                .is_none()
+        );
+        let said = server.send("POST /v1/stream/a", &[TEXT, field], b"x");
+        assert_eq!(said.status, 204, "{field:?}");
+    }
+    let read = server.send("GET /v1/stream/a", &[], b"");
+    assert_eq!(read.text(), "xx");
+}
+
+#[test]
 fn in_a_fleet_only_what_would_be_answered_waits_for_the_order() {
     let mut server = Server::new(encke_protocol::ProtocolSettings {
         in_fleet: true,

@@ -10,9 +10,9 @@ use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
     Action, Admin, Body, CallerInfo, CrossOriginFields, Dispatched, EncodedRun, Feed, Gate,
-    Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, Origins, Policy, PoolRequest,
-    PoolResponse, Probes, ProtocolSettings, Request, Response, Router, Run, Subscription, Variant,
-    Wait, WorkerOutput,
+    HeadAdmission, Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, Origins, Policy,
+    PoolRequest, PoolResponse, Probes, ProtocolSettings, Request, Response, Router, Run,
+    Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
@@ -279,6 +279,28 @@ impl Server {
                     return Reply::Said(said);
                 }
             };
+        }
+    }
+
+    /// The refusal of a request whose body is still to come, by its head alone.
+    pub fn head(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<Said> {
+        let headers: Vec<(&str, &[u8])> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_bytes()))
+            .collect();
+        let request = Request {
+            method,
+            path,
+            query: None,
+            headers: Headers(&headers),
+            body: Vec::new(),
+            caller: self.caller,
+            now_ms: self.now_ms,
+            barriers: 0,
+        };
+        match self.router.head(&request) {
+            HeadAdmission::Admitted(_) => None,
+            HeadAdmission::Refused { response, .. } => Some(said(*response)),
         }
     }
 
