@@ -221,6 +221,37 @@ fn what_the_file_says_is_what_the_server_does() {
 }
 
 #[test]
+fn a_service_of_the_same_name_does_not_keep_the_server_from_starting() {
+    let data = data_dir();
+    let mut command = serve(data.path(), &[]);
+    for (name, value) in [
+        ("ENCKE_SERVICE_HOST", "10.96.0.7"),
+        ("ENCKE_SERVICE_PORT", "4437"),
+        ("ENCKE_SERVICE_PORT_HTTP", "4437"),
+        ("ENCKE_PORT", "tcp://10.96.0.7:4437"),
+        ("ENCKE_PORT_4437_TCP", "tcp://10.96.0.7:4437"),
+        ("ENCKE_PORT_4437_TCP_PROTO", "tcp"),
+        ("ENCKE_PORT_4437_TCP_PORT", "4437"),
+        ("ENCKE_PORT_4437_TCP_ADDR", "10.96.0.7"),
+    ] {
+        command.env(name, value);
+    }
+    let encke = Encke::start_by(&mut command);
+    assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
+    assert_eq!(encke.terminate().code, Some(0));
+    let mut check = command_of_the_log(data.path());
+    check.env("ENCKE_PORT", "tcp://10.96.0.7:4437");
+    assert_eq!(Ended::of(&mut check).code, Some(0));
+}
+
+/// The command that checks the log in this directory, and reads no settings.
+fn command_of_the_log(data: &std::path::Path) -> Command {
+    let mut check = command(&["log", "check"]);
+    check.arg(data);
+    check
+}
+
+#[test]
 fn others_are_let_in_only_when_that_is_meant() {
     let data = data_dir();
     for address in ["0.0.0.0:0", "[::]:0"] {

@@ -7,6 +7,7 @@ mod gate;
 mod given;
 mod kinds;
 mod nearest;
+mod platform_variables;
 mod settings;
 mod values;
 
@@ -18,7 +19,7 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
 pub(crate) use self::access::AccessTable;
 pub(crate) use self::effective::effective;
-pub(crate) use self::given::{Given, tuning_key};
+pub(crate) use self::given::{Given, flag_called, tuning_key};
 use self::kinds::in_units;
 pub(crate) use self::kinds::{duration, whole_number};
 use self::settings::{SETTINGS, Setting};
