@@ -4,6 +4,7 @@
 //! can't be used; 4 the address can't be listened on; 5 the machine or the data directory is unsuitable (`doctor`).
 
 mod allocator;
+mod banner;
 mod config;
 mod credential_commands;
 mod descriptors;
