@@ -197,9 +197,31 @@ fn a_flag_beats_a_variable_beats_the_file() {
     assert!(defaults.contains("this machine only"), "{defaults}");
     assert!(defaults.contains(&data.display().to_string()), "{defaults}");
     let open = check(&|command| {
-        command.args(["--open", "--listen", "0.0.0.0:0"]);
+        command.args(["--open", "--listen", "0.0.0.0:0", "--admin-listen", "0"]);
     });
-    assert!(open.contains("no access control"), "{open}");
+    let reach = "# access: every machine that reaches the address; there is no access control\n";
+    assert!(open.contains(reach), "{open}");
+    assert!(
+        open.contains("# operators: http://127.0.0.1:0, without"),
+        "{open}"
+    );
+    std::fs::write(&file, "[access.anonymous]\ngrants = []\n").expect("it can be written");
+    let reach = [
+        ("127.0.0.1:0", "this machine only"),
+        ("0.0.0.0:0", "every machine that reaches the address"),
+    ];
+    for (listen, reach) in reach {
+        let controlled = check(&|command| {
+            command
+                .args(["--listen", listen, "--admin-listen", "0", "--config"])
+                .arg(&file);
+        });
+        let access = format!(
+            "# access: {reach}, as the table [access] says: anonymous requests as granted\n"
+        );
+        assert!(controlled.contains(&access), "{controlled}");
+        assert!(!controlled.contains("no access control"), "{controlled}");
+    }
 }
 
 #[test]
@@ -221,10 +243,43 @@ fn what_the_file_says_is_what_the_server_does() {
 }
 
 #[test]
+fn a_service_of_the_same_name_does_not_keep_the_server_from_starting() {
+    let data = data_dir();
+    let mut command = serve(data.path(), &[]);
+    for (name, value) in [
+        ("ENCKE_SERVICE_HOST", "10.96.0.7"),
+        ("ENCKE_SERVICE_PORT", "4437"),
+        ("ENCKE_SERVICE_PORT_HTTP", "4437"),
+        ("ENCKE_PORT", "tcp://10.96.0.7:4437"),
+        ("ENCKE_PORT_4437_TCP", "tcp://10.96.0.7:4437"),
+        ("ENCKE_PORT_4437_TCP_PROTO", "tcp"),
+        ("ENCKE_PORT_4437_TCP_PORT", "4437"),
+        ("ENCKE_PORT_4437_TCP_ADDR", "10.96.0.7"),
+    ] {
+        command.env(name, value);
+    }
+    let encke = Encke::start_by(&mut command);
+    assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
+    assert_eq!(encke.terminate().code, Some(0));
+    let mut check = command_of_the_log(data.path());
+    check.env("ENCKE_PORT", "tcp://10.96.0.7:4437");
+    assert_eq!(Ended::of(&mut check).code, Some(0));
+}
+
+/// The command that checks the log in this directory, and reads no settings.
+fn command_of_the_log(data: &std::path::Path) -> Command {
+    let mut check = command(&["log", "check"]);
+    check.arg(data);
+    check
+}
+
+#[test]
 fn others_are_let_in_only_when_that_is_meant() {
     let data = data_dir();
     for address in ["0.0.0.0:0", "[::]:0"] {
         let mut command = command(&["serve", "--listen", address, "--open", "--log", "warn"]);
+        // Another server may have the default one.
+        command.args(["--admin-listen", "127.0.0.1:0"]);
         let encke = Encke::start_by(command.arg("--data").arg(data.path()));
         assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
         encke.kill();

@@ -58,6 +58,7 @@ mod at_rest;
 mod backpressure;
 mod bad_http;
 mod bad_requests;
+mod banner;
 mod binary;
 mod catch_up;
 mod compression;

@@ -1,7 +1,7 @@
 //! What keeps a server from starting: `serve --check`, `doctor` and a start agree.
 
 use crate::disk::SmallDisk;
-use crate::rig::{Encke, Ended, command, data_dir};
+use crate::rig::{Authority, Encke, Ended, command, data_dir};
 
 fn run(arguments: &[&str]) -> Ended {
     Ended::of(&mut command(arguments))
@@ -51,6 +51,28 @@ fn checks_find_what_keeps_a_server_from_starting() {
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 
+/// The address for operators and the redirect are listened on, too, and a message names the flag of the address.
+#[test]
+fn every_address_that_is_taken_is_found_with_its_flag() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let taken = taken.local_addr().expect("it listens").to_string();
+    let directory = data_dir();
+    let authority = Authority::new();
+    let certificate = authority.issue("localhost");
+    let data = directory.path().join("data").display().to_string();
+    let tls = certificate.flags();
+    for (flag, example) in [
+        ("--admin-listen", "--admin-listen 5239"),
+        ("--redirect-http", "--redirect-http 0.0.0.0:8080"),
+    ] {
+        let flags = [&["--listen", "0", "--data", &data, flag, &taken], &tls[..]].concat();
+        let why = format!(
+            "can't listen on {taken}: Address already in use (os error 98): choose another port, such as {example}, or stop"
+        );
+        all_refuse(4, &why, &|words| run(&[words, &flags].concat()));
+    }
+}
+
 #[test]
 fn a_current_directory_that_is_gone_is_named() {
     let directory = data_dir();
@@ -80,6 +102,7 @@ fn a_check_and_doctor_agree_with_a_start() {
     let config = at("encke.toml");
     let text = format!("[tuning]\naccess-log-file = '{}/none/access.log'\n", at(""));
     std::fs::write(&config, text).expect("it can be written");
+    let audit = format!("audit-log-file={}/none/audit.log", at(""));
     let not_writable = "/proc/self/encke-data";
     for (flags, code, why) in [
         (&["--data", &at("file")][..], 3, "is not a directory"),
@@ -88,6 +111,11 @@ fn a_check_and_doctor_agree_with_a_start() {
             &["--data", &at("new"), "--config", &config],
             2,
             "access.log can't be opened",
+        ),
+        (
+            &["--data", &at("new"), "--tuning", &audit],
+            2,
+            "audit.log can't be opened",
         ),
     ] {
         let flags = [&["--listen", "0"], flags].concat();

@@ -107,6 +107,13 @@ pub struct IssuerConfig {
     pub scopes: BTreeMap<String, Grants>,
 }
 
+impl IssuerConfig {
+    /// Its name in logs, revocations and `encke token`.
+    pub fn shown_name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.issuer)
+    }
+}
+
 /// An entry of `[[access.api-keys]]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

@@ -166,14 +166,10 @@ fn new_token(args: &NewTokenArgs) -> anyhow::Result<String> {
     )?;
     let table = AccessTable::read(config)?;
     let issuers = table.config.issuers.iter().enumerate();
-    let mut chosen = issuers.filter(|(_, issuer)| match &args.issuer {
-        Some(name) => issuer.name.as_ref().unwrap_or(&issuer.issuer) == name,
-        None => {
-            issuer.secret.is_some()
-                || issuer.secret_file.is_some()
-                || issuer.private_key_file.is_some()
-        }
-    });
+    let mut chosen: Box<dyn Iterator<Item = _>> = match &args.issuer {
+        Some(name) => Box::new(issuers.filter(move |(_, one)| one.shown_name() == name)),
+        None => Box::new(table.signers()),
+    };
     let (at, issuer) = match (chosen.next(), chosen.next(), &args.issuer) {
         (Some(one), None, _) => one,
         (Some(_), Some(_), _) => {

@@ -4,6 +4,7 @@
 //! can't be used; 4 the address can't be listened on; 5 the machine or the data directory is unsuitable (`doctor`).
 
 mod allocator;
+mod banner;
 mod config;
 mod credential_commands;
 mod descriptors;
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
     // All that is made, by this program and by its libraries, holds records, names of streams or addresses of clients: directories
     // get 0700 and files 0600.
     umask(Mode::RWXG | Mode::RWXO);
-    let cli = Cli::try_parse().unwrap_or_else(|error| with_tuning_key(error).exit());
+    let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
     let result = match cli.command {
         Command::Serve(args) => serve::serve(&args),
         Command::Log(args) => log::log(&args),
@@ -85,29 +86,37 @@ fn main() -> ExitCode {
     }
 }
 
-/// The error of a command line. For an unknown flag that names a key of the table `[tuning]`, it says how to set the key.
-fn with_tuning_key(mut error: clap::Error) -> clap::Error {
+/// The error of a command line. For an unknown flag that other servers have, or that names a key of the table `[tuning]`, it says how
+/// to set what is meant.
+fn with_tip(mut error: clap::Error) -> clap::Error {
     let takes_settings = std::env::args_os()
         .nth(1)
         .is_some_and(|word| word == "serve" || word == "doctor");
-    let key = match error.get(ContextKind::InvalidArg) {
+    let flag = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag))
             if takes_settings && error.kind() == ErrorKind::UnknownArgument =>
         {
-            flag.strip_prefix("--").and_then(config::tuning_key)
+            flag.strip_prefix("--").unwrap_or_default().to_owned()
         }
-        _ => None,
+        _ => return error,
     };
-    // A flag of that or a similar name goes first.
-    let has_tip = [ContextKind::Suggested, ContextKind::SuggestedArg]
-        .iter()
-        .any(|kind| error.get(*kind).is_some());
-    if let Some(key) = key.filter(|_| !has_tip) {
-        let tip = format!("a key of the table [tuning] is set with '--tuning {key}=VALUE'");
-        error.insert(
-            ContextKind::Suggested,
-            ContextValue::StyledStrs(vec![tip.into()]),
-        );
+    let suggested = [ContextKind::Suggested, ContextKind::SuggestedArg];
+    let has_tip = suggested.iter().any(|kind| error.get(*kind).is_some());
+    let tip = match (config::flag_called(&flag), config::tuning_key(&flag)) {
+        (Some("listen"), _) => {
+            "an address and a port, or a port alone, are set with '--listen', such as '--listen 5238'".into()
+        }
+        (Some(meant), _) => format!("'--{meant}' sets this"),
+        // A flag of that or a similar name goes first.
+        (None, Some(key)) if !has_tip => {
+            format!("a key of the table [tuning] is set with '--tuning {key}=VALUE'")
+        }
+        _ => return error,
+    };
+    for kind in suggested {
+        error.remove(kind);
     }
+    let tip = ContextValue::StyledStrs(vec![tip.into()]);
+    error.insert(ContextKind::Suggested, tip);
     error
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::config::Config;
+use crate::config::{Config, free_example};
 use crate::failure::Code;
 use crate::log_locations::{self, Ahead, LogLocation, logs_there};
 
@@ -31,22 +31,24 @@ pub(crate) fn all(config: &Config) -> Vec<Obstacle> {
     if obstacles.is_empty() {
         obstacles.extend(of_pools(config));
     }
-    obstacles.extend(of_access_log(config));
+    obstacles.extend(of_log_files(config).into_iter().filter_map(|(_, one)| one));
     obstacles.extend(config.net.tls.as_ref().and_then(of_tls));
-    let net = &config.net;
-    let others = [net.operators_listen, net.redirect_http];
-    let addresses = [Some(net.listen)].into_iter().chain(others).flatten();
-    obstacles.extend(addresses.filter_map(of_address));
+    obstacles.extend(of_addresses(config).into_iter().filter_map(|(_, one)| one));
     obstacles
 }
 
-/// The obstacle on an address to listen on.
-pub(crate) fn of_address(address: SocketAddr) -> Option<Obstacle> {
-    let error = encke_net::check_address(address).err()?;
-    Some(Obstacle {
-        code: Code::Listen,
-        text: cannot_listen(address, error),
-    })
+/// The addresses to listen on, each with its obstacle.
+pub(crate) fn of_addresses(config: &Config) -> Vec<(SocketAddr, Option<Obstacle>)> {
+    let addresses = config.addresses().into_iter();
+    let examined = addresses.map(|(_, address)| {
+        let error = encke_net::check_address(address).err();
+        let obstacle = error.map(|error| Obstacle {
+            code: Code::Listen,
+            text: cannot_listen(config, address, error),
+        });
+        (address, obstacle)
+    });
+    examined.collect()
 }
 
 /// The obstacle in the files of TLS.
@@ -58,15 +60,19 @@ pub(crate) fn of_tls(settings: &encke_net::TlsSettings) -> Option<Obstacle> {
     })
 }
 
-/// That an address can't be listened on, and what to do.
-pub(crate) fn cannot_listen(address: SocketAddr, error: Errno) -> String {
+/// That an address of these settings can't be listened on, and what to do.
+pub(crate) fn cannot_listen(config: &Config, address: SocketAddr, error: Errno) -> String {
+    let addresses = config.addresses();
+    let named = addresses.iter().find(|(_, one)| *one == address);
+    let flag = named.map_or("--listen", |(flag, _)| flag);
+    let example = free_example(flag);
     let advice = match error {
-        Errno::ADDRINUSE => {
-            ": choose another port, such as --listen 5238, or stop the process that listens there"
-        }
-        Errno::ADDRNOTAVAIL => ": give an address of this machine",
-        Errno::ACCESS => ": choose a port above 1023, such as --listen 5238",
-        _ => "",
+        Errno::ADDRINUSE => format!(
+            ": choose another port, such as {flag} {example}, or stop the process that listens there"
+        ),
+        Errno::ADDRNOTAVAIL => format!(": give {flag} an address of this machine"),
+        Errno::ACCESS => format!(": choose a port above 1023, such as {flag} {example}"),
+        _ => String::new(),
     };
     format!("can't listen on {address}: {error}{advice}")
 }
@@ -159,10 +165,28 @@ pub(crate) fn of_forgotten_pools(pools: &[String]) -> Option<Obstacle> {
     })
 }
 
-/// The obstacle if the file of the access log can't be opened. A file that does not exist is not created.
-pub(crate) fn of_access_log(config: &Config) -> Option<Obstacle> {
-    let path = config.access_log_file.as_ref()?;
-    let opened = match std::fs::metadata(path) {
+/// The files of the access log and of the audit log, each with its name and its obstacle. A file that does not exist is not created.
+pub(crate) fn of_log_files(config: &Config) -> Vec<(String, Option<Obstacle>)> {
+    let files = [
+        ("access log", &config.access_log_file),
+        ("audit log", &config.audit_log_file),
+    ];
+    let given = files
+        .into_iter()
+        .filter_map(|(name, path)| Some((name, path.as_ref()?)));
+    let examined = given.map(|(name, path)| {
+        let obstacle = try_append(path).err().map(|error| Obstacle {
+            code: Code::Usage,
+            text: format!("the {name} {} can't be opened: {error}", path.display()),
+        });
+        (format!("{name}, {}", path.display()), obstacle)
+    });
+    examined.collect()
+}
+
+/// Whether a file can be appended to, or made.
+fn try_append(path: &Path) -> std::io::Result<()> {
+    match std::fs::metadata(path) {
         // To open a pipe could wait.
         Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -172,12 +196,7 @@ pub(crate) fn of_access_log(config: &Config) -> Option<Obstacle> {
             log_locations::try_write(folder.unwrap_or(Path::new(".")))
         }
         _ => OpenOptions::new().append(true).open(path).map(drop),
-    };
-    let error = opened.err()?;
-    Some(Obstacle {
-        code: Code::Usage,
-        text: format!("the access log {} can't be opened: {error}", path.display()),
-    })
+    }
 }
 
 /// A number of logs.

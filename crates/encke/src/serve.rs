@@ -1,6 +1,6 @@
 //! `encke serve`: from settings to a running server, and down again.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use clap::Args;
 use encke_access::Access;
 use encke_log::Reader;
 use encke_net::{Metrics, ServedStreams, Server, StartError};
-use encke_protocol::{Admin, Probes, ProtocolSettings, Router};
+use encke_protocol::{Admin, Policy, Probes, ProtocolSettings, Router};
 use encke_stream::{Logs, OrderKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
@@ -21,7 +21,7 @@ use crate::log_output::{LogOutput, ReopenHandle};
 use crate::node::{Node, Watch};
 use crate::obstacles::{self, Obstacle};
 use crate::terminal::Terminal;
-use crate::{descriptors, exposure, log_copies, log_filter};
+use crate::{banner, descriptors, exposure, log_copies, log_filter};
 
 /// The arguments of `encke serve`.
 #[derive(Args, Debug)]
@@ -90,7 +90,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
             .context("the thread that fetches keys can't be started")?,
         _ => None,
     };
-    announce(&server, &config);
+    banner::announce(&server, &config);
     // Only now, so that the first line says where the server listens.
     let begun = server.write_access_log(Box::new(access_log));
     begun.context("the access log can't be started")?;
@@ -185,7 +185,7 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
             ref source,
         } => Code::Listen.with(anyhow::anyhow!(
             "{}",
-            obstacles::cannot_listen(address, *source)
+            obstacles::cannot_listen(config, address, *source)
         )),
         StartError::Pools(_) | StartError::Revocations(_) => Code::Data.with(error),
         StartError::Tls(_) => Code::Usage.with(error),
@@ -266,41 +266,6 @@ fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
     }
 }
 
-/// Says where it listens and what to try; the first line is for scripts. What follows it would disturb programs that read an
-/// access log.
-fn announce(server: &Server, config: &Config) {
-    let scheme = match config.net.tls {
-        Some(_) => "https",
-        None => "http",
-    };
-    let url = format!("{scheme}://{}", server.address());
-    let mut text = format!("listening on {url}\n");
-    if let Some(operators) = server.operators_address() {
-        text += &format!("for operators on http://{operators}\n");
-    }
-    if config.net.access_log.is_none() || config.access_log_file.is_some() {
-        text += &advice(&url, config);
-    }
-    let mut out = std::io::stdout().lock();
-    // Standard output may be closed.
-    let _ = out.write_all(text.as_bytes());
-    let _ = out.flush();
-}
-
-fn advice(url: &str, config: &Config) -> String {
-    format!(
-        "\n\
-         Try it:\n\
-         \n\
-         \x20 curl -X PUT {url}/v1/stream/hello -H 'Content-Type: text/plain'\n\
-         \x20 curl -N '{url}/v1/stream/hello?offset=-1&live=sse' &\n\
-         \x20 curl {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'Hello, world'\n\
-         \n\
-         Health {url}/readyz, metrics {url}/metrics. Data in {}. Stop with Ctrl-C.\n",
-        config.data.display(),
-    )
-}
-
 /// Replaces the filter of the log.
 type FilterHandle = Box<dyn Fn(EnvFilter) -> anyhow::Result<()>>;
 
@@ -355,9 +320,10 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
         Ok(_) => "exists",
         Err(_) => "does not exist, will be created",
     };
-    let access = match config.net.listen.ip().is_loopback() {
-        true => "this machine only",
-        false => "every machine that reaches the address; there is no access control",
+    let access = access(config);
+    let operators = match config.net.operators_listen {
+        Some(address) => format!("http://{address}, without credentials"),
+        None => "the address of clients".to_owned(),
     };
     let pools = match config.net.pools.forgets {
         true => {
@@ -384,7 +350,8 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
     }
     for (what, state) in [
         ("data directory", data),
-        ("access", access),
+        ("access", &access),
+        ("operators", &operators),
         ("pools", pools),
         (
             "open files",
@@ -397,4 +364,24 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
         text.push_str(&format!("# {what}: {state}\n"));
     }
     text + &effective(config, given)
+}
+
+/// Who may do what: asks the gate of the server.
+fn access(config: &Config) -> String {
+    let table = config.access.as_ref();
+    let reach = match config.net.listen.ip().is_loopback() {
+        true => "this machine only",
+        false => "every machine that reaches the address",
+    };
+    // The table was read before.
+    let access = table.and_then(|table| table.access().ok()).map(Arc::new);
+    match (config.gate(access).access, table) {
+        (Policy::Controlled(_), Some(table)) => {
+            format!("{reach}, as the table [access] says: {}", table.summary())
+        }
+        (Policy::Local, _) => reach.to_owned(),
+        (Policy::Open | Policy::Controlled(_), _) => {
+            format!("{reach}; there is no access control")
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use encke_access::{Access, AccessConfig};
+use encke_access::{Access, AccessConfig, IssuerConfig};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
@@ -24,7 +24,7 @@ pub(crate) struct AccessTable {
 
 impl AccessTable {
     /// Reads the table of the configuration file at `path`. Its lists are read entry by entry, so that a message names the entry.
-    pub(super) fn parse(mut table: Table, path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn parse(mut table: Table, path: &Path) -> anyhow::Result<Self> {
         let issuers = entries(&mut table, "issuers")?;
         let api_keys = entries(&mut table, "api-keys")?;
         let signing_keys = entries(&mut table, "signing-keys")?;
@@ -52,6 +52,20 @@ impl AccessTable {
             Some(Value::Table(access)) => AccessTable::parse(access, path).with_context(wrong),
             _ => anyhow::bail!("the configuration {} has no table [access]", path.display()),
         }
+    }
+
+    /// The configuration file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The issuers whose tokens this file can sign, each with its place in the list.
+    pub(crate) fn signers(&self) -> impl Iterator<Item = (usize, &IssuerConfig)> {
+        let can_sign = |one: &IssuerConfig| {
+            one.secret.is_some() || one.secret_file.is_some() || one.private_key_file.is_some()
+        };
+        let issuers = self.config.issuers.iter().enumerate();
+        issuers.filter(move |(_, one)| can_sign(one))
     }
 
     /// Reads a file that the table names.

@@ -11,7 +11,8 @@ use toml::Value;
 use super::Config;
 use super::access::{self, AccessTable};
 use super::document;
-use super::nearest::nearest;
+use super::nearest::{nearest, synonym};
+use super::platform_variables::is_of_platform;
 use super::settings::{SETTINGS, Setting};
 
 /// Where a value was given.
@@ -63,7 +64,8 @@ impl Given {
         Ok(())
     }
 
-    /// Takes the values of environment variables. A variable that begins with `ENCKE_` and is none of Encke's is an error.
+    /// Takes the values of environment variables. A variable that begins with `ENCKE_` and is none of Encke's is an error, unless a
+    /// platform sets it for a service of that name.
     pub(super) fn variables(
         &mut self,
         variables: impl Iterator<Item = (OsString, OsString)>,
@@ -90,11 +92,19 @@ impl Given {
                     "{name} is not a variable of Encke: set {TUNING_VARIABLE}={}={value}",
                     setting.name
                 ),
+                None if is_of_platform(name, &value) => {}
                 None => {
                     let names = SETTINGS.iter().filter(|setting| !setting.is_tuning());
                     let names: Vec<String> = names.map(Setting::variable).collect();
+                    let meant = name.strip_prefix(PREFIX).unwrap_or(name);
+                    let meant = synonym(&meant.to_lowercase().replace('_', "-"));
+                    let meant = SETTINGS.iter().find(|setting| meant == Some(setting.name));
+                    let meant = meant.map(Setting::variable);
                     let nearest = nearest(name, names.iter().map(String::as_str));
-                    let nearest = nearest.map(|known| format!("; a similar variable is {known}"));
+                    let nearest = meant
+                        .as_deref()
+                        .or(nearest)
+                        .map(|known| format!("; a similar variable is {known}"));
                     anyhow::bail!("unknown variable {name}{}", nearest.unwrap_or_default());
                 }
             }
@@ -199,7 +209,8 @@ fn find(name: &str, tuning: bool) -> anyhow::Result<&'static Setting> {
         None => {}
     }
     let known = SETTINGS.iter().map(|setting| setting.name);
-    match nearest(name, known.chain([TUNING, access::NAME])) {
+    let nearest = nearest(name, known.chain([TUNING, access::NAME]));
+    match synonym(name).or(nearest) {
         Some(nearest) => anyhow::bail!("unknown key {name}; a similar key is {nearest}"),
         None => anyhow::bail!("unknown key {name}"),
     }
@@ -209,6 +220,11 @@ fn find(name: &str, tuning: bool) -> anyhow::Result<&'static Setting> {
 pub(crate) fn tuning_key(flag: &str) -> Option<&'static str> {
     let keys = SETTINGS.iter().filter(|setting| setting.is_tuning());
     nearest(flag, keys.map(|setting| setting.name))
+}
+
+/// The flag that other servers call by this name.
+pub(crate) fn flag_called(name: &str) -> Option<&'static str> {
+    synonym(name)
 }
 
 /// The name of the table.
@@ -241,6 +257,7 @@ mod tests {
             ("heartbeat = '1s'", "belongs to the table [tuning]"),
             ("[tuning]\nlisten = 'x'", "does not belong to the table"),
             ("qqq = 1", "unknown key qqq"),
+            ("port = 80", "a similar key is listen"),
             ("[acess]\ncookie = 'x'", "a similar key is access"),
             ("[access]\ncokie = 'x'", "a similar key is cookie"),
             ("config = 'x'", "unknown key config"),
@@ -287,6 +304,24 @@ mod tests {
             let error = error.to_string();
             assert!(error.contains(message), "{error}");
         }
+    }
+
+    #[test]
+    fn variables_of_a_service_named_like_the_server_are_ignored() {
+        let variables = of(&[
+            ("ENCKE_PORT", "tcp://10.96.0.7:4437"),
+            ("ENCKE_SERVICE_HOST", "10.96.0.7"),
+            ("ENCKE_SHARDS", "2"),
+        ]);
+        let mut given = Given::default();
+        given.variables(variables).unwrap();
+        assert_eq!(given.values.len(), 1);
+        let error = Given::default().variables(of(&[("ENCKE_PORT", "80")]));
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("a similar variable is ENCKE_LISTEN"),
+            "{error}"
+        );
     }
 
     fn of(variables: &[(&str, &str)]) -> impl Iterator<Item = (OsString, OsString)> {

@@ -7,6 +7,7 @@ mod gate;
 mod given;
 mod kinds;
 mod nearest;
+mod platform_variables;
 mod settings;
 mod values;
 
@@ -18,7 +19,7 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
 pub(crate) use self::access::AccessTable;
 pub(crate) use self::effective::effective;
-pub(crate) use self::given::{Given, tuning_key};
+pub(crate) use self::given::{Given, flag_called, tuning_key};
 use self::kinds::in_units;
 pub(crate) use self::kinds::{duration, whole_number};
 use self::settings::{SETTINGS, Setting};
@@ -135,6 +136,36 @@ impl Config {
         Ok(config)
     }
 
+    /// The addresses that the server listens on, each with its flag.
+    pub(crate) fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
+        let net = &self.net;
+        let all = [
+            ("--listen", Some(net.listen)),
+            ("--admin-listen", net.operators_listen),
+            ("--redirect-http", net.redirect_http),
+        ];
+        all.into_iter()
+            .filter_map(|(flag, address)| Some((flag, address?)))
+            .collect()
+    }
+
+    /// Refuses two addresses that can't be listened on at once.
+    fn check_addresses(&self) -> anyhow::Result<()> {
+        let addresses = self.addresses();
+        for (at, (flag, address)) in addresses.iter().enumerate() {
+            let taken = addresses[..at]
+                .iter()
+                .find(|(_, one)| overlap(one, address));
+            if let Some((other, taken)) = taken {
+                let example = free_example(flag);
+                anyhow::bail!(
+                    "{other} {taken} and {flag} {address} are one address: choose another port for one of them, such as {flag} {example}"
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the rules between settings, and sets what follows from them.
     fn settle(&mut self, given: &Given) -> anyhow::Result<()> {
         let net = &mut self.net;
@@ -223,7 +254,26 @@ impl Config {
         // A batch of a pool must fit into the mailbox of the log.
         net.pools.record_bytes = net.pools.record_bytes.min(net.mailbox_bytes_max / 4);
         net.pools.forgets = self.log_options.retention.is_limited();
-        Ok(())
+        self.check_addresses()
+    }
+}
+
+/// Whether two listeners would be in each other's way.
+fn overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
+    let is_any_version = |address: &SocketAddr| address.is_ipv6() && address.ip().is_unspecified();
+    let takes = |one: &SocketAddr, other: &SocketAddr| {
+        is_any_version(one) || one.ip().is_unspecified() && one.is_ipv4() == other.is_ipv4()
+    };
+    let (is_fixed, is_same_port) = (one.port() != 0, one.port() == other.port());
+    is_fixed && is_same_port && (one.ip() == other.ip() || takes(one, other) || takes(other, one))
+}
+
+/// A port for messages that propose one, which is no default.
+pub(crate) fn free_example(flag: &str) -> &'static str {
+    match flag {
+        "--admin-listen" => "5239",
+        "--redirect-http" => "0.0.0.0:8080",
+        _ => "5238",
     }
 }
 
@@ -340,12 +390,31 @@ mod tests {
                 "tuning.producers-max",
             ),
             ("tuning.fleet-replicas = 2", "tuning.fleet-replicas"),
+            ("listen = '4438'\nopen = true", "--admin-listen 5239"),
+            (
+                "listen = '0.0.0.0:4438'\nopen = true",
+                "--admin-listen 5239",
+            ),
+            (
+                "listen = '127.0.0.1:9'\nadmin-listen = '[::]:9'",
+                "--admin-listen 5239",
+            ),
+            (
+                "tls-cert = 'a'\ntls-key = 'b'\nlisten = '9'\nredirect-http = '9'",
+                "--redirect-http 0.0.0.0:8080",
+            ),
         ] {
             let error = config(toml).unwrap_err();
             let shown = format!("{error:#}");
             assert!(shown.contains(word), "{toml}: {shown}");
         }
-        assert!(config("listen = '0.0.0.0:1'\nopen = true").is_ok());
+        for fine in [
+            "listen = '0.0.0.0:1'\nopen = true",
+            "listen = '[::1]:9'\nadmin-listen = '0.0.0.0:9'",
+            "listen = '0'\nadmin-listen = '0'",
+        ] {
+            assert!(config(fine).is_ok(), "{fine}");
+        }
     }
 
     #[test]

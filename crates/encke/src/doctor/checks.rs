@@ -33,21 +33,21 @@ pub(super) fn all(
     checks
 }
 
-/// Whether a server with these settings can start on its address, with its access log and with its retention.
+/// Whether a server with these settings can start on its addresses, with its access log and with its retention.
 pub(super) fn start(config: &Config) -> Vec<Check> {
-    let mut checks = vec![unless(
-        obstacles::of_address(config.net.listen),
-        format!("address, {}", config.net.listen),
-        "free",
-        "another process listens on it, or this machine does not have it",
-    )];
-    if let Some(file) = &config.access_log_file {
-        checks.push(unless(
-            obstacles::of_access_log(config),
-            format!("access log, {}", file.display()),
-            "writable",
-            "the server appends lines to it",
-        ));
+    let of_address = |(address, obstacle)| {
+        unless(
+            obstacle,
+            format!("address, {address}"),
+            "free",
+            "another process listens on it, or this machine does not have it",
+        )
+    };
+    let addresses = obstacles::of_addresses(config).into_iter();
+    let mut checks: Vec<Check> = addresses.map(of_address).collect();
+    for (name, obstacle) in obstacles::of_log_files(config) {
+        let why = "the server appends lines to it";
+        checks.push(unless(obstacle, name, "writable", why));
     }
     if config.net.pools.forgets {
         checks.push(unless(
