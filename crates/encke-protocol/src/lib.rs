@@ -39,6 +39,7 @@ mod router;
 mod run;
 mod sse;
 mod streams;
+mod unknown_path;
 
 pub use action::{
     Action, BodyPart, Dispatched, Failure, Feed, LoadName, MergeSource, NextPart, OnCommit,
