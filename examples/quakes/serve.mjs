@@ -2,7 +2,7 @@
 // Serves the page and the few files it needs, and nothing else. The events don't come from here: the page reads them
 // from Encke, which is another origin.
 //
-//   node serve.mjs [--listen 127.0.0.1:4438]
+//   node serve.mjs [--listen 127.0.0.1:4440]
 
 import { createServer } from 'node:http';
 import { createReadStream, readdirSync } from 'node:fs';
@@ -26,7 +26,7 @@ const FILES = new Map([
   ['/data/world.json', here('node_modules/vega-datasets/data/world-110m.json')],
 ]);
 
-const { values: options } = parseArgs({ options: { listen: { type: 'string', default: '127.0.0.1:4438' } } });
+const { values: options } = parseArgs({ options: { listen: { type: 'string', default: '127.0.0.1:4440' } } });
 const listen = new URL(`http://${options.listen}`);
 
 const server = createServer((request, response) => {

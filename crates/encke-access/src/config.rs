@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use serde::{Deserialize, Deserializer, de};
 
+use crate::duration::parse_duration;
 use crate::grants::Grants;
 
 /// The table `[access]`.
@@ -195,12 +195,11 @@ impl AccessConfigError {
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let period: Option<SignedDuration> = text.parse().ok();
-    period
+    parse_duration(&text)
         .and_then(|period| Duration::try_from(period).ok())
         .ok_or_else(|| {
             de::Error::custom(format!(
-                "{text:?} must be a duration with its unit, such as 30s"
+                "{text:?} must be a duration with its unit, such as 30s, 12h or 7d"
             ))
         })
 }

@@ -79,8 +79,8 @@ pub enum AccessDenied {
     /// The token lives longer than its issuer's tokens may.
     #[error("the token is valid for longer than allowed")]
     Lifetime,
-    /// The API key is not known.
-    #[error("the API key is not known")]
+    /// A credential that has not the form of a token, and is no API key that is known.
+    #[error("the credential is no JSON Web Token and no known API key")]
     UnknownApiKey,
     /// The credential was revoked.
     #[error("the credential was revoked")]

@@ -17,6 +17,7 @@ mod config;
 mod credentials;
 mod denied;
 mod digest;
+mod duration;
 mod entries;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -45,6 +46,7 @@ pub use config::{
 };
 pub use credentials::{ClientCertificate, Credentials, SIGNING_PARAMETERS};
 pub use denied::{AccessDenied, TOKEN_BYTES_MAX};
+pub use duration::parse_duration;
 pub use grants::{Grant, Grants, PATTERNS_PER_TOKEN_MAX};
 pub use key_requests::{KeyFetch, KeyRequests};
 pub use keys::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwksError};

@@ -12,6 +12,7 @@ use crate::request::Request;
 use crate::requirement::Requirement;
 use crate::response::{AuditNote, Response};
 use crate::streams::{StreamAccess, load};
+use crate::unknown_path::not_found;
 
 /// The sources of the answers. They run on a shard's thread, so they must not block.
 #[derive(Clone)]
@@ -116,12 +117,7 @@ impl Admin {
                     .field("Cache-Control", "no-store")
                     .body((self.probes.metrics)())
             }
-            path => {
-                let why = format!(
-                    "there is nothing at {path}: a stream is /v1/stream/NAME, a pool /v1/pool/NAME, several streams are /v1/events"
-                );
-                error(404, "not_found", why)
-            }
+            path => not_found(path),
         })
     }
 }

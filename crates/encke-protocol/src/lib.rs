@@ -40,6 +40,7 @@ mod run;
 mod sse;
 mod stream_rights;
 mod streams;
+mod unknown_path;
 
 pub use action::{
     Action, BodyPart, Dispatched, Failure, Feed, LoadName, MergeSource, NextPart, OnCommit,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{Access, Caller, CanonicalPath, PathError, SignedFields};
+use encke_access::{Access, Caller, CanonicalPath, SignedFields};
 use encke_stream::Views;
 
 use crate::action::Action;
@@ -24,6 +24,7 @@ use crate::requirement::{RequestLine, Requirement};
 use crate::response::Response;
 use crate::stream_rights::StreamRights;
 use crate::streams::StreamAccess;
+use crate::unknown_path::bad_path;
 
 /// All protocols over the same streams.
 #[derive(Clone, Debug)]
@@ -186,7 +187,7 @@ impl Router {
         }
         let path = match CanonicalPath::parse(request.path) {
             Ok(path) => path,
-            Err(why) => return (Action::Respond(bad_path(&why)), None),
+            Err(why) => return (Action::Respond(bad_path(request.path, &why)), None),
         };
         let passed = match self.gate.resolve(&request, &path) {
             Ok(passed) => passed,
@@ -222,7 +223,8 @@ impl Router {
         if request.method == "OPTIONS" {
             return Err(preflight());
         }
-        let path = CanonicalPath::parse(request.path).map_err(|why| bad_path(&why))?;
+        let path =
+            CanonicalPath::parse(request.path).map_err(|why| bad_path(request.path, &why))?;
         let passed = match self.gate.resolve(request, &path) {
             Ok(passed) => passed,
             Err(Stop::Refused(response)) => return Err(response),
@@ -344,7 +346,3 @@ impl Router {
 
 /// The header fields of a request that a signed URL covers.
 type CoveredFields<'a> = Vec<(&'a str, &'a [u8])>;
-
-fn bad_path(why: &PathError) -> Response {
-    error(400, "bad_path", why.to_string())
-}

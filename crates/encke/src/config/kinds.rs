@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytesize::ByteSize;
+use encke_access::parse_duration;
 use jiff::SignedDuration;
 use toml::Value;
 use tracing_subscriber::EnvFilter;
@@ -243,7 +244,7 @@ const UNITS: [(u64, &str); 4] = [
     (1 << 10, "KiB"),
 ];
 
-/// A duration of at least so much, such as `30s` or `1h 30m`.
+/// A duration of at least so much, such as `30s`, `1h 30m` or `7d`.
 pub(super) struct Period(pub(super) Duration);
 
 /// Reads a duration of at least a second, such as `1h`.
@@ -256,9 +257,8 @@ pub(super) const PERIOD: Period = Period(Duration::from_millis(1));
 
 impl Kind<Duration> for Period {
     fn parse(&self, text: &str) -> anyhow::Result<Duration> {
-        let signed: SignedDuration = text
-            .parse()
-            .map_err(|_| anyhow::anyhow!("must be a duration with its unit, such as 30s"))?;
+        let signed = parse_duration(text)
+            .context("must be a duration with its unit, such as 30s, 12h or 7d")?;
         Duration::try_from(signed)
             .ok()
             .filter(|period| *period >= self.0)
@@ -344,6 +344,13 @@ mod tests {
             let shown = any.show(&period).unwrap();
             assert_eq!(any.parse(shown.as_str().unwrap()).unwrap(), period);
         }
+        assert_eq!(duration("7d").unwrap(), Duration::from_secs(7 * 86_400));
+        assert!(
+            duration("-1d")
+                .unwrap_err()
+                .to_string()
+                .contains("at least")
+        );
     }
 
     #[test]

@@ -212,6 +212,9 @@ fn a_new_key_is_known_by_the_entry_that_is_printed() {
     let (key, entry) = text.split_once('\n').unwrap();
     let Folder(_folder, config) = &folder(entry);
     assert!(explained(config, &[key, "POST", "/v1/stream/a"]).1);
+    let (text, is_allowed) = explained(config, &["garbage", "POST", "/v1/stream/a"]);
+    let expected = "refused: the credential is no JSON Web Token and no known API key\n";
+    assert_eq!((&*text, is_allowed), (expected, false));
     assert!(!explained(config, &[&key[1..], "POST", "/v1/stream/a"]).1);
     assert!(!entry.contains(key));
 }
