@@ -5,11 +5,14 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use bytesize::ByteSize;
 use rustix::io::Errno;
+use rustix::process::Resource;
 
 use crate::config::Config;
 use crate::failure::Code;
 use crate::log_locations::{self, Ahead, LogLocation, logs_there};
+use crate::resource_limits;
 
 /// One thing that keeps a server from starting.
 #[derive(Debug)]
@@ -28,6 +31,7 @@ pub(crate) fn all(config: &Config) -> Vec<Obstacle> {
         let refused = logs.iter().find_map(LogLocation::refusal);
         obstacles.extend(refused.map(in_data));
     }
+    obstacles.extend(of_file_size(config));
     if obstacles.is_empty() {
         obstacles.extend(of_pools(config));
     }
@@ -38,6 +42,20 @@ pub(crate) fn all(config: &Config) -> Vec<Obstacle> {
     let addresses = [Some(net.listen)].into_iter().chain(others).flatten();
     obstacles.extend(addresses.filter_map(of_address));
     obstacles
+}
+
+/// The obstacle if this process may not make files as large as a segment.
+pub(crate) fn of_file_size(config: &Config) -> Option<Obstacle> {
+    let limit = resource_limits::limit(Resource::Fsize)?.current?;
+    let segment_bytes = config.log_options.segment_bytes;
+    (limit < segment_bytes).then(|| {
+        in_data(format!(
+            "a file may have {}, and a segment has {}: raise the limit on the size of files (`ulimit -f`, LimitFSIZE= of systemd), or choose a \
+             smaller --segment",
+            ByteSize(limit),
+            ByteSize(segment_bytes)
+        ))
+    })
 }
 
 /// The obstacle on an address to listen on.

@@ -41,6 +41,14 @@ pub(super) fn start(config: &Config) -> Vec<Check> {
         "free",
         "another process listens on it, or this machine does not have it",
     )];
+    if let Some(obstacle) = obstacles::of_file_size(config) {
+        checks.push(unless(
+            Some(obstacle),
+            "size of files".to_owned(),
+            "at least a segment",
+            "the server makes each segment as one file",
+        ));
+    }
     if let Some(file) = &config.access_log_file {
         checks.push(unless(
             obstacles::of_access_log(config),
