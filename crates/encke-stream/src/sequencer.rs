@@ -277,18 +277,25 @@ mod tests {
             // At stricter levels each command is refused by itself, and the log is as it was.
             assert_eq!(sequencer.commit.is_free(), level > AckLevel::Accepted);
             assert!(sequencer.rests(LATER_MS), "{level}: the disk is full");
-            let failing_operation = Some(1);
+        }
+    }
+
+    #[test]
+    fn the_thread_sleeps_when_the_log_has_failed() {
+        for level in AckLevel::ALL {
+            let disk = SimulatedDisk::new(1);
+            let (sender, mut sequencer) = sequencer(&disk, level);
             disk.set_faults(Faults {
-                failing_operation,
+                failing_operation: Some(1),
                 ..Faults::default()
             });
-            disk.set_capacity(u64::MAX);
-            for name in names..names + 200 {
-                send(create(&format!("{name}-{}", "y".repeat(200))));
-                sequencer.turn(0);
-            }
+            let sent = sender.try_send(Lane::Data, create_for_a_second("a"), 1);
+            assert!(sent.is_ok());
+            // Below level synced, the sync of a turn without commands fails.
+            sequencer.turn(0);
+            sequencer.turn(0);
             assert!(sequencer.commit.has_failed(), "{level}");
-            assert!(sequencer.rests(LATER_MS), "{level}: the log has failed");
+            assert!(sequencer.rests(1_000_000), "{level}");
         }
     }
 
