@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::rig::{Connection, Encke, Ended, JSON, command, data_dir, path, request, serve};
+use crate::rig::{
+    Connection, Encke, Ended, Fault, JSON, command, data_dir, eventually, path, request, serve,
+    strace_works, wait_for_sync,
+};
 
 fn run(arguments: &[&str]) -> Ended {
     Ended::of(&mut command(arguments))
@@ -490,4 +493,39 @@ fn logs_for_people_have_no_colours_in_a_file() {
     assert!(log.contains("the log is open"), "{log}");
     assert!(!log.contains('\x1b'), "{log}");
     assert!(log.contains(&data.path().display().to_string()), "{log}");
+}
+
+#[test]
+fn a_second_signal_ends_a_stop_and_says_which() {
+    if !strace_works() {
+        return;
+    }
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let dir = data_dir();
+        let data = dir.path().join("data");
+        std::fs::create_dir(&data).expect("the directory is ours");
+        // The stop waits for a sync that takes longer than the test waits for anything.
+        let fault = Fault::new(&data, dir.path(), "fdatasync:delay_enter=600000000");
+        let encke = Encke::start_by(fault.serve(&data, &[]).env("ENCKE_LOG", "info"));
+        encke.create("s");
+        fault.arm();
+        let mut connection = encke.connect();
+        connection.send(&request("POST", &path("s"), &[JSON], b"1"));
+        wait_for_sync(&encke);
+        encke.signal(Signal::TERM);
+        eventually("the stop has begun", || {
+            encke.log().contains("a second signal stops at once")
+        });
+        assert_eq!(encke.stop(signal).code, Some(code));
+    }
+}
+
+#[test]
+fn a_quit_is_a_crash() {
+    let data = data_dir();
+    let encke = Encke::start_in(data.path(), &[]);
+    encke.create("s");
+    encke.connect().append("s", 1);
+    assert_eq!(encke.stop(Signal::QUIT).code, None);
+    assert_eq!(Encke::start_in(data.path(), &[]).numbers("s"), [1]);
 }

@@ -3,10 +3,12 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::rig::{Encke, Ended, JSON, command, data_dir, newest_segment, path, serve};
+use crate::disk::SmallDisk;
+use crate::rig::{Encke, Ended, JSON, command, copy_tree, data_dir, newest_segment, path, serve};
 
 fn log(arguments: &[&str], data: &Path) -> Ended {
     Ended::of(command(&["log"]).args(arguments).arg(data))
@@ -199,6 +201,50 @@ fn a_log_that_a_server_has_is_left_alone() {
         assert!(refused.stderr.contains("stop it first"), "{refused:?}");
     }
     assert_eq!(encke.ask("POST", &path("s"), &[JSON], b"1").status, 204);
+}
+
+/// A snapshot that can't be written to is looked at like any other directory.
+#[test]
+fn a_read_only_snapshot_is_checked_printed_and_planned() {
+    let Some(disk) = SmallDisk::of("200m") else {
+        return;
+    };
+    let data = filled(100);
+    let damaged = data_dir();
+    copy_tree(data.path(), damaged.path());
+    flip(&newest_segment(damaged.path()), 0.6);
+    copy_tree(data.path(), &disk.path("sound"));
+    copy_tree(damaged.path(), &disk.path("damaged"));
+    let mut mount = Command::new("mount");
+    mount.args(["-o", "remount,ro"]).arg(disk.at.path());
+    let mounted = Ended::of(&mut disk.enter(&mount));
+    assert_eq!(mounted.code, Some(0), "{mounted:?}");
+    let log = |arguments: &[&str], name: &str| {
+        let mut command = command(&["log"]);
+        command.args(arguments).arg(disk.at.path().join(name));
+        Ended::of(&mut disk.enter(&command))
+    };
+    let checked = log(&["check"], "sound");
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(checked.stdout.contains("all is sound"), "{checked:?}");
+    let printed = log(&["dump"], "sound");
+    assert_eq!((printed.code, lines(&printed).len()), (Some(0), 101));
+    let planned = log(&["repair"], "sound");
+    assert_eq!(planned.code, Some(0), "{planned:?}");
+    let checked = log(&["check"], "damaged");
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    let planned = log(&["repair"], "damaged");
+    assert_eq!(planned.code, Some(1), "{planned:?}");
+    assert!(
+        planned.stdout.contains("nothing was changed"),
+        "{planned:?}"
+    );
+    let refused = log(&["repair", "--accept-loss"], "damaged");
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(
+        refused.stderr.contains("Read-only file system"),
+        "{refused:?}"
+    );
 }
 
 #[test]

@@ -31,6 +31,8 @@
 //! - [`tls`]: HTTP/1.1 over TLS, certificates, handshakes.
 //! - [`tls_clients`]: no client of TLS shuts out another one, outlives its certificate, or leaves its keys behind.
 //! - [`sync_every`]: which records below level `synced` a power cut can take.
+//! - [`busy_threads`]: no thread is busy in a failed state.
+//! - [`confined`]: servers of which a sandbox or a file system refuses calls.
 //! - [`disk`]: disks that fail and disks that are full.
 //! - [`failing_reads`]: a server is not ready while it cannot read its files.
 //! - [`fleet`]: several nodes on real brokers are one server, and none acknowledges what the others do not get.
@@ -60,8 +62,10 @@ mod bad_http;
 mod bad_requests;
 mod banner;
 mod binary;
+mod busy_threads;
 mod catch_up;
 mod compression;
+mod confined;
 mod conversation;
 mod damaged_directory;
 mod delivery;

@@ -1,7 +1,7 @@
 //! What keeps a server from starting: `serve --check`, `doctor` and a start agree.
 
 use crate::disk::SmallDisk;
-use crate::rig::{Authority, Encke, Ended, command, data_dir};
+use crate::rig::{Authority, Encke, Ended, command, data_dir, without_settings};
 
 fn run(arguments: &[&str]) -> Ended {
     Ended::of(&mut command(arguments))
@@ -160,6 +160,40 @@ fn a_new_log_needs_room_for_its_first_segment() {
         let fits = run(words);
         assert_eq!(fits.code, Some(0), "{fits:?}");
     }
+}
+
+/// A process that may not make a file as large as a segment would end by a signal, without a word.
+#[test]
+fn a_limit_on_the_size_of_files_is_named() {
+    let data = data_dir();
+    let data = data.path().to_str().expect("it is text");
+    let limited = |words: &[&str]| {
+        let encke = command(&[words, &["--data", data, "--listen", "0"]].concat());
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", "ulimit -f 2048 && exec \"$@\"", "sh"])
+            .arg(encke.get_program())
+            .args(encke.get_args());
+        without_settings(&mut shell);
+        Ended::of(&mut shell)
+    };
+    all_refuse(3, "raise the limit on the size of files", &limited);
+    let refused = limited(&["serve"]);
+    assert!(
+        refused
+            .stderr
+            .contains("a file may have 1.0 MiB, and a segment has 64.0 MiB"),
+        "{refused:?}"
+    );
+    let fits = limited(&[
+        "serve",
+        "--check",
+        "--segment",
+        "1MiB",
+        "--body-max",
+        "256KiB",
+    ]);
+    assert_eq!(fits.code, Some(0), "{fits:?}");
 }
 
 /// `serve --check` and `doctor` find what keeps a server from starting, and say the same; `serve` does not start.

@@ -3,13 +3,14 @@
 use crate::diagnosis::Diagnosis;
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::files::Files;
+use crate::files::{Access, Files};
 use crate::frame::Parsed;
 use crate::history::History;
 use crate::history_error::HistoryError;
 use crate::ids::Sequence;
-use crate::inspect::HistoryHealth;
+use crate::inspect::{HistoryHealth, ReadWhole};
 use crate::plan::Plan;
+use crate::start;
 use crate::stored::{self, of_record_key, view};
 use crate::survey::{self, Problem, Surveyed};
 use fjall::Keyspace;
@@ -60,8 +61,8 @@ pub enum Progress<'p> {
 }
 
 /// Compares a log with its superblock, and verifies every frame, position and checksum, that history has the records of
-/// the segments, and every table of history. Calls `progress` from time to time. The log must not be open. Nothing in
-/// its directory is changed.
+/// the segments, and every table of history. Then it asks what a start asks, so that a log without problems is one that opens. Calls
+/// `progress` from time to time. The log must not be open. Nothing in its directory is changed.
 ///
 /// # Errors
 /// The directory can't be read, holds no log, is in use, or holds another format. Damage is in the report.
@@ -69,7 +70,7 @@ pub fn check(
     directory: &Path,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CheckReport, OpenError> {
-    check_on(&Files::lock_existing(directory)?, progress)
+    check_on(&Files::lock_existing(directory, Access::Read)?, progress)
 }
 
 /// [`check`] on any disk.
@@ -80,7 +81,7 @@ pub fn check_on<D: Disk>(
     disk: &D,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CheckReport, OpenError> {
-    let diagnosis = Diagnosis::of(disk)?;
+    let diagnosis = Diagnosis::of(disk, ReadWhole::All)?;
     let mut report = CheckReport {
         history_upto: diagnosis.marks.history_upto,
         checkpoint_upto: diagnosis.marks.checkpoint_upto,
@@ -101,9 +102,32 @@ pub fn check_on<D: Disk>(
         let plan = Plan::new(disk, &diagnosis, &surveyed);
         report.problems.extend(plan.missing);
     }
-    let Some(history) = diagnosis.history() else {
-        return Ok(report);
-    };
+    if let Some(history) = diagnosis.history() {
+        check_tables(disk, history, &mut report, progress);
+    }
+    if report.problems.is_empty() {
+        // What this check does not know keeps a start from succeeding all the same.
+        match start::rehearse(disk) {
+            Ok(()) => {}
+            Err(error @ OpenError::Io { .. }) => return Err(error),
+            Err(refusal) => report.problems.push(Problem {
+                file: disk.path(""),
+                position: 0,
+                sequence: 0,
+                what: format!("a start is refused: {refusal}"),
+            }),
+        }
+    }
+    Ok(report)
+}
+
+/// Reads every entry of history, and counts them.
+fn check_tables<D: Disk>(
+    disk: &D,
+    history: &History,
+    report: &mut CheckReport,
+    progress: &mut dyn FnMut(Progress<'_>),
+) {
     let read = read_all_tables(history, &mut |entries| {
         progress(Progress::History { entries });
     });
@@ -115,7 +139,6 @@ pub fn check_on<D: Disk>(
             .problems
             .push(problem_of_history(disk, 0, error.reason)),
     }
-    Ok(report)
 }
 
 /// Reads all segments, and looks their records up in history.

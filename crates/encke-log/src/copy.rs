@@ -78,25 +78,19 @@ impl HistoryCopy {
         directory: TempDir,
         history: &Path,
     ) -> Result<HistoryCopy, HistoryError> {
-        let path = directory.path().join("history");
-        std::fs::create_dir(&path)?;
-        std::fs::write(path.join("version"), ENGINE_VERSION)?;
-        std::fs::write(path.join("lock"), b"")?;
-        copy_files(history, &path, |name| name.ends_with(".jnl"))?;
-        for entry in std::fs::read_dir(history.join("keyspaces"))? {
-            let entry = entry?;
-            let (original, copy) = (entry.path(), path.join("keyspaces").join(entry.file_name()));
-            std::fs::create_dir_all(copy.join("tables"))?;
-            copy_files(&original, &copy, |name| {
-                name == CURRENT || name.starts_with('v')
-            })?;
-            if let Ok(list) = List::newest(&original) {
-                for table in &list.tables {
-                    link(&table.path(&original), &table.path(&copy))?;
-                }
-            }
-        }
+        let path = copy_whole(&directory, history)?;
         HistoryCopy::open(directory, path, Times::new())
+    }
+
+    /// Copies a stated history with the engine's own names of its keyspaces, and opens it as a start opens the original.
+    pub(crate) fn as_at_start(
+        directory: TempDir,
+        history: &Path,
+        times: Times,
+    ) -> Result<HistoryCopy, HistoryError> {
+        let path = copy_whole(&directory, history)?;
+        tree::reset_journal(&path)?;
+        HistoryCopy::open(directory, path, times)
     }
 
     fn open(directory: TempDir, path: PathBuf, times: Times) -> Result<HistoryCopy, HistoryError> {
@@ -112,6 +106,29 @@ impl HistoryCopy {
         self._directories.push(directory);
         self
     }
+}
+
+/// Copies every keyspace of a history into a directory, with links to all tables.
+fn copy_whole(directory: &TempDir, history: &Path) -> Result<PathBuf, HistoryError> {
+    let path = directory.path().join("history");
+    std::fs::create_dir(&path)?;
+    std::fs::write(path.join("version"), ENGINE_VERSION)?;
+    std::fs::write(path.join("lock"), b"")?;
+    copy_files(history, &path, |name| name.ends_with(".jnl"))?;
+    for entry in std::fs::read_dir(history.join("keyspaces"))? {
+        let entry = entry?;
+        let (original, copy) = (entry.path(), path.join("keyspaces").join(entry.file_name()));
+        std::fs::create_dir_all(copy.join("tables"))?;
+        copy_files(&original, &copy, |name| {
+            name == CURRENT || name.starts_with('v')
+        })?;
+        if let Ok(list) = List::newest(&original) {
+            for table in &list.tables {
+                link(&table.path(&original), &table.path(&copy))?;
+            }
+        }
+    }
+    Ok(path)
 }
 
 /// A directory for a private copy. An error here is not about the history.

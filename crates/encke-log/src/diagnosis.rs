@@ -9,7 +9,7 @@ use crate::generations::Times;
 use crate::history::History;
 use crate::history_error::HistoryError;
 use crate::ids::Sequence;
-use crate::inspect::{self, HistoryHealth, Inspection};
+use crate::inspect::{self, HistoryHealth, Inspection, ReadWhole};
 use crate::log_directory::LogDirectory;
 use crate::statement::Marks;
 use crate::unstated::UnstatedMarks;
@@ -34,7 +34,8 @@ pub(crate) struct Diagnosis<D: Disk> {
 }
 
 impl<D: Disk> Diagnosis<D> {
-    pub(crate) fn of(disk: &D) -> Result<Diagnosis<D>, OpenError> {
+    /// Diagnoses a directory. Every table that `read_whole` names is compared with its checksum.
+    pub(crate) fn of(disk: &D, read_whole: ReadWhole) -> Result<Diagnosis<D>, OpenError> {
         let directory = LogDirectory::of_any(disk)?;
         let mut diagnosis = Diagnosis {
             marks: directory.marks(),
@@ -60,7 +61,7 @@ impl<D: Disk> Diagnosis<D> {
         if let Some((log_id, stated)) = diagnosis.directory.stated_history() {
             let (log_id, stated) = (log_id, stated.clone());
             diagnosis.retention_floor = stated.retention_floor;
-            let inspection = Inspection::of(&path, &stated, log_id);
+            let inspection = Inspection::of(&path, &stated, log_id, read_whole);
             diagnosis.health = inspection.health();
             diagnosis.lacks_records = inspection.keyspaces.iter().any(|inspected| {
                 !inspected.is_whole() && generations::of_name(&inspected.stated.name).is_some()

@@ -3,10 +3,11 @@
 use crate::diagnosis::Diagnosis;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
-use crate::files::Files;
+use crate::files::{Access, Files};
 use crate::frame::FrameView;
 use crate::history_error::HistoryError;
 use crate::ids::{Sequence, StreamNo};
+use crate::inspect::ReadWhole;
 use crate::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
 use crate::segment::{self, Segment};
 use std::ops::ControlFlow;
@@ -40,7 +41,11 @@ pub fn dump(
     filter: DumpFilter,
     each: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
 ) -> Result<DumpReport, OpenError> {
-    dump_on(&Files::lock_existing(directory)?, filter, each)
+    dump_on(
+        &Files::lock_existing(directory, Access::Read)?,
+        filter,
+        each,
+    )
 }
 
 /// [`dump`] on any disk.
@@ -61,7 +66,7 @@ pub fn dump_on<D: Disk>(
         each(view)
     };
     if let Some(stream) = filter.stream
-        && let diagnosis = Diagnosis::of(disk)?
+        && let diagnosis = Diagnosis::of(disk, ReadWhole::Unknown)?
         && let Some(history) = diagnosis.history()
     {
         let path = disk.history().unwrap_or_default();
@@ -115,8 +120,8 @@ pub fn state_at_rest(
     directory: &Path,
     key: &[u8],
 ) -> Result<(Option<Vec<u8>>, Sequence), OpenError> {
-    let disk = Files::lock_existing(directory)?;
-    let diagnosis = Diagnosis::of(&disk)?;
+    let disk = Files::lock_existing(directory, Access::Read)?;
+    let diagnosis = Diagnosis::of(&disk, ReadWhole::Unknown)?;
     let path = disk.history().unwrap_or_default();
     let unreadable = |e: HistoryError| e.on_open(&path, "read");
     if let Some((_, what)) = diagnosis.problems.first() {

@@ -24,8 +24,17 @@ pub struct Files {
 struct Shared {
     path: PathBuf,
     directory: File,
+    access: Access,
     /// Held, never read: dropping the last clone releases the lock.
     _lock: Option<File>,
+}
+
+/// What the files of an existing log are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Only to be read: a snapshot that is mounted read-only, or a directory of another user, is enough.
+    Read,
+    Write,
 }
 
 impl Files {
@@ -38,7 +47,7 @@ impl Files {
         std::fs::create_dir_all(path).map_err(|e| OpenError::io(path, "make the directory", e))?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true);
-        let files = Self::locked(path, Some(options))?;
+        let files = Self::locked(path, Some(options), Access::Write)?;
         // The directory may be new. Then its own name must be durable before anything in it can be.
         tree::sync_parent(path)
             .map_err(|e| OpenError::io(path, "sync the directory that holds", e))?;
@@ -49,7 +58,7 @@ impl Files {
     ///
     /// # Errors
     /// [`OpenError::NoLog`] when there is none, and as [`Files::lock`].
-    pub(crate) fn lock_existing(path: &Path) -> Result<Files, OpenError> {
+    pub(crate) fn lock_existing(path: &Path, access: Access) -> Result<Files, OpenError> {
         if !Files::holds_log(path).map_err(|e| OpenError::io(path, "open", e))? {
             return Err(OpenError::NoLog {
                 directory: path.to_owned(),
@@ -61,7 +70,7 @@ impl Files {
             options.read(true);
             options
         });
-        Self::locked(path, options)
+        Self::locked(path, options, access)
     }
 
     /// Whether a directory holds a log, sound or not: segments, history, a superblock, or at least the lock of one.
@@ -90,11 +99,11 @@ impl Files {
     /// # Errors
     /// There is no log, it is open, or its lock can't be looked at.
     pub fn check_free(path: &Path) -> Result<(), OpenError> {
-        Self::lock_existing(path).map(drop)
+        Self::lock_existing(path, Access::Read).map(drop)
     }
 
     /// Locks the directory, and the file in it that every version locks.
-    fn locked(path: &Path, file: Option<OpenOptions>) -> Result<Files, OpenError> {
+    fn locked(path: &Path, file: Option<OpenOptions>, access: Access) -> Result<Files, OpenError> {
         let take = |what: &File, path: &Path| match rustix::fs::flock(
             what,
             FlockOperation::NonBlockingLockExclusive,
@@ -127,6 +136,7 @@ impl Files {
             shared: Arc::new(Shared {
                 path: path.to_owned(),
                 directory,
+                access,
                 _lock: lock,
             }),
         })
@@ -170,7 +180,7 @@ impl Disk for Files {
     fn open(&self, name: &str) -> io::Result<File> {
         OpenOptions::new()
             .read(true)
-            .write(true)
+            .write(self.shared.access == Access::Write)
             .open(self.path(name))
     }
 
@@ -243,23 +253,37 @@ impl DiskFile for File {
     }
 }
 
-/// Reserves space, so that a write into it can't find the disk full (docs/decisions/0020). Where the file system can't
-/// reserve, zeros are written instead.
+/// Reserves space, so that a write into it can't find the disk full (docs/decisions/0020). Where that is not possible, zeros are
+/// written instead.
 fn reserve(file: &File, bytes: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        Ok(()) => Ok(()),
-        Err(Errno::OPNOTSUPP) => {
-            let zeros = vec![0; ZEROS_BYTES.min(bytes as usize)];
-            let mut offset = 0;
-            while offset < bytes {
-                let n = zeros.len().min((bytes - offset) as usize);
-                file.write_all_at(&zeros[..n], offset)?;
-                offset += n as u64;
-            }
-            Ok(())
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) if is_unsupported(error) => return write_zeros(file, bytes),
+            Err(error) => return Err(error.into()),
         }
-        Err(e) => Err(e.into()),
     }
+}
+
+/// Whether the file system has no reservations, the kernel has no such call, or a sandbox refuses it. What refuses every write refuses the
+/// zeros as well, with its own error.
+fn is_unsupported(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::NODEV
+    )
+}
+
+fn write_zeros(file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS_BYTES.min(bytes as usize)];
+    let mut offset = 0;
+    while offset < bytes {
+        let n = zeros.len().min((bytes - offset) as usize);
+        file.write_all_at(&zeros[..n], offset)?;
+        offset += n as u64;
+    }
+    Ok(())
 }
 
 const LOCK: &str = "lock";

@@ -20,7 +20,7 @@ use crate::generations::{self, Generations, Times};
 use crate::history_error::HistoryError;
 use crate::ids::{Sequence, StreamNo};
 use crate::ingest::{Put, ingest_into};
-use crate::inspect::{self, Inspection};
+use crate::inspect::{self, Inspection, META, ReadWhole};
 use crate::retention::LogRetention;
 use crate::statement::{StatedHistory, StatedKeyspace};
 use crate::stored::{record_key, view};
@@ -120,7 +120,7 @@ impl History {
     pub(crate) fn reopen(&self, log_id: u64, stated: &StatedHistory) -> Result<(), HistoryError> {
         let mut open = self.open.write();
         *open = None;
-        let inspection = Inspection::of(&self.path, stated, log_id);
+        let inspection = Inspection::of(&self.path, stated, log_id, ReadWhole::Unknown);
         if let Some(problem) = inspection.into_problems().into_iter().next() {
             return Err(problem);
         }
@@ -408,7 +408,5 @@ impl fmt::Debug for History {
     }
 }
 
-/// The number of the keyspace in which the engine keeps the names of all others.
-const META: u64 = 0;
 /// The cache of a history that is read once.
 const COPY_CACHE_BYTES: u64 = 16 << 20;

@@ -14,6 +14,15 @@ use std::fs::FileType;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Which tables an inspection reads whole, to compare their checksums. The engine reads the tables of [`META`] whole when it opens;
+/// they are small, and are always compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadWhole {
+    /// Those without a fingerprint. Of the others, a flipped byte is found when something reads it.
+    Unknown,
+    All,
+}
+
 /// The content of a history's directory, compared with the statement.
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
@@ -52,7 +61,12 @@ pub(crate) struct InspectedKeyspace {
 
 impl Inspection {
     /// Inspects everything; a problem does not end the inspection.
-    pub(crate) fn of(history: &Path, stated: &StatedHistory, log_id: u64) -> Inspection {
+    pub(crate) fn of(
+        history: &Path,
+        stated: &StatedHistory,
+        log_id: u64,
+        read_whole: ReadWhole,
+    ) -> Inspection {
         let known = Fingerprints::read(history);
         let mut inspection = Inspection::default();
         let mut general = |problem: Result<(), HistoryError>| {
@@ -75,7 +89,8 @@ impl Inspection {
                 suspect: Vec::new(),
                 problems: Vec::new(),
             };
-            inspected.inspect(&label, &known, &mut inspection.fingerprints);
+            let fingerprints = &mut inspection.fingerprints;
+            inspected.inspect(&label, &known, fingerprints, read_whole);
             inspection.keyspaces.push(inspected);
         }
         inspection
@@ -116,7 +131,13 @@ impl InspectedKeyspace {
         self.list.is_some() && self.unsound.is_empty() && self.suspect.is_empty()
     }
 
-    fn inspect(&mut self, label: &str, known: &Fingerprints, fingerprints: &mut Fingerprints) {
+    fn inspect(
+        &mut self,
+        label: &str,
+        known: &Fingerprints,
+        fingerprints: &mut Fingerprints,
+        read_whole: ReadWhole,
+    ) {
         let identified = check_identity(&self.directory, label);
         let foreign = identified.is_err() && self.directory.join(IDENTITY).exists();
         self.problems.extend(identified.err());
@@ -141,7 +162,8 @@ impl InspectedKeyspace {
         };
         self.problems.extend(check_tables(&self.directory).err());
         if let Some(list) = self.list.take() {
-            self.inspect_tables(&list, known, fingerprints);
+            let whole = self.stated.id == META || read_whole == ReadWhole::All;
+            self.inspect_tables(&list, known, fingerprints, whole);
             self.list = Some(list);
         }
     }
@@ -151,6 +173,7 @@ impl InspectedKeyspace {
         list: &List,
         known: &Fingerprints,
         fingerprints: &mut Fingerprints,
+        whole: bool,
     ) {
         let keyspace = self.stated.id;
         let mut sound = HashMap::with_capacity(list.tables.len());
@@ -165,16 +188,16 @@ impl InspectedKeyspace {
                 }
             };
             match known.of(keyspace, key) {
-                Some(known) if known == found => {
+                Some(known) if known == found && !whole => {
                     sound.insert(key, found);
                 }
-                Some(_) => {
+                Some(known) if known != found => {
                     let path = table.path(&self.directory);
                     let problem = damaged(&path, "it is not the file that was written");
                     self.problems.push(problem);
                     self.unsound.push(*table);
                 }
-                None => match table.verify(&self.directory) {
+                _ => match table.verify(&self.directory) {
                     Ok(()) => {
                         sound.insert(key, found);
                     }
@@ -370,6 +393,8 @@ fn keyspace_label(log_id: u64, history_id: u64, id: u64) -> String {
     format!("encke 1: keyspace {id} of history {history_id:016x} of log {log_id:016x}\n")
 }
 
+/// The number of the keyspace in which the engine keeps the names of all others.
+pub(crate) const META: u64 = 0;
 /// The file with the identity of a history, and of each of its keyspaces.
 const IDENTITY: &str = "identity";
 /// The content of the engine's file `version`.

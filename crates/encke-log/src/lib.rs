@@ -144,7 +144,7 @@ pub use log_copy::{CopiedFile, CopyError, LogCopy, REPLACED, finish_copy, holds_
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::ReadEnd;
 pub use reader::Reader;
-pub use repair::{repair, repair_on};
+pub use repair::{plan_repair, repair, repair_on};
 pub use repair_report::{Loss, RepairReport};
 pub use retention::LogRetention;
 pub use snapshot::{LogSnapshot, SnapshotError, is_name_in_copy};

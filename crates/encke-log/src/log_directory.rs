@@ -7,7 +7,7 @@ use crate::file_name;
 use crate::fingerprints::Fingerprints;
 use crate::history::History;
 use crate::history_error::HistoryError;
-use crate::inspect::{self, Inspection};
+use crate::inspect::{self, Inspection, ReadWhole};
 use crate::lists::CURRENT;
 use crate::options::Options;
 use crate::segment::Segment;
@@ -111,7 +111,7 @@ impl<D: Disk> LogDirectory<D> {
         let wrong = |e: HistoryError| e.on_open(&path, "use");
         match self.stated_history() {
             Some((log_id, stated)) => {
-                let inspection = Inspection::of(&path, stated, log_id);
+                let inspection = Inspection::of(&path, stated, log_id, ReadWhole::Unknown);
                 let fingerprints = inspection.fingerprints.clone();
                 match inspection.into_problems().into_iter().next() {
                     Some(problem) => Err(wrong(problem)),
@@ -172,20 +172,7 @@ impl<D: Disk> LogDirectory<D> {
                 tree::sync_parent(&list).map_err(|e| failed(e.into()))?;
             }
             let history = History::open(path.clone(), cache_bytes, stated.times())?;
-            let there = history
-                .with(|open| Ok(open.keyspace_names()))
-                .map_err(failed)?;
-            let lacks = stated.keyspaces.iter().find(|one| {
-                let mut there = there.iter();
-                !one.name.is_empty() && !there.any(|(id, name)| *id == one.id && *name == one.name)
-            });
-            if let Some(lacking) = lacks {
-                let reason = format!(
-                    "the engine has lost keyspace {} ({})",
-                    lacking.id, lacking.name
-                );
-                return Err(failed(HistoryError::from(reason)));
-            }
+            check_keyspaces(&history, stated).map_err(failed)?;
             let stated = stated.clone();
             return Ok(Some(OpenedHistory { history, stated }));
         }
@@ -247,6 +234,29 @@ impl OpenedHistory {
         let keyspaces = self.history.stated_keyspaces(ids, &identified);
         self.stated.keyspaces = keyspaces.map_err(failed)?;
         Ok(())
+    }
+}
+
+/// Compares the keyspaces of an open history with the statement.
+///
+/// # Errors
+/// The engine does not know a stated keyspace.
+pub(crate) fn check_keyspaces(
+    history: &History,
+    stated: &StatedHistory,
+) -> Result<(), HistoryError> {
+    let there = history.with(|open| Ok(open.keyspace_names()))?;
+    let lacks = stated.keyspaces.iter().find(|one| {
+        let mut there = there.iter();
+        !one.name.is_empty() && !there.any(|(id, name)| *id == one.id && *name == one.name)
+    });
+    match lacks {
+        None => Ok(()),
+        Some(lacking) => {
+            let (id, name) = (lacking.id, &lacking.name);
+            let reason = format!("the engine has lost keyspace {id} ({name})");
+            Err(HistoryError::from(reason))
+        }
     }
 }
 

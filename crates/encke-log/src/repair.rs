@@ -5,9 +5,9 @@ use crate::diagnosis::Diagnosis;
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::file_name;
-use crate::files::Files;
+use crate::files::{Access, Files};
 use crate::history_repair::{self, HistoryRepair};
-use crate::inspect::HistoryHealth;
+use crate::inspect::{HistoryHealth, ReadWhole};
 use crate::plan::{Plan, SegmentRepair};
 use crate::remake;
 use crate::repair_report::RepairReport;
@@ -33,7 +33,22 @@ pub fn repair(
     directory: &Path,
     decide: &mut dyn FnMut(&RepairReport) -> bool,
 ) -> Result<RepairReport, OpenError> {
-    repair_on(&Files::lock_existing(directory)?, decide)
+    repair_on(&Files::lock_existing(directory, Access::Write)?, decide)
+}
+
+/// Gives `plan` the report that [`repair`] would give, if there is something to repair, and needs no permission to write.
+///
+/// # Errors
+/// As [`repair`].
+pub fn plan_repair(
+    directory: &Path,
+    plan: &mut dyn FnMut(&RepairReport),
+) -> Result<RepairReport, OpenError> {
+    let disk = Files::lock_existing(directory, Access::Read)?;
+    repair_on(&disk, &mut |report| {
+        plan(report);
+        false
+    })
 }
 
 /// [`repair`] on any disk.
@@ -67,7 +82,7 @@ pub fn repair_on<D: Disk>(
             return Ok(done);
         }
     }
-    let diagnosis = Diagnosis::of(disk)?;
+    let diagnosis = Diagnosis::of(disk, ReadWhole::All)?;
     let stated = diagnosis.directory.statement.as_ref();
     let surveyed = survey::survey(disk, stated, &mut |_, _| {})?;
     let mut repair = Repair {

@@ -8,6 +8,7 @@ use crate::file_name;
 use crate::history::History;
 use crate::history_error::HistoryError;
 use crate::ids::Sequence;
+use crate::inspect::ReadWhole;
 use crate::options::Options;
 use crate::ranges::Range;
 use crate::remake::{self, Sources, remake};
@@ -79,7 +80,7 @@ pub(crate) fn remake_segments<D: Disk>(
         (history.history_upto, history.checkpoint_upto) = (next - 1, next - 1);
     }
     // The repair may have changed history since the diagnosis.
-    let diagnosis = Diagnosis::of(log.disk)?;
+    let diagnosis = Diagnosis::of(log.disk, ReadWhole::Unknown)?;
     replace_segments(log, diagnosis.history(), statement, (base + 1, upto), next)
 }
 

@@ -1,17 +1,20 @@
 //! Opens a log: compares the directory with the superblock, recovers the segments, opens history, and starts the background
 //! threads.
 
+use crate::copy::{HistoryCopy, private_directory};
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::files::Files;
+use crate::files::{Access, Files};
+use crate::fingerprints::Fingerprints;
 use crate::floors::Floors;
 use crate::frame::FrameView;
 use crate::health::Vitals;
+use crate::history_error::HistoryError;
 use crate::ids::Sequence;
 use crate::log_directory::{self, LogDirectory};
 use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::prepare::Preparer;
-use crate::recover::{self, Recovered};
+use crate::recover::{self, FoundSegments, Recovered};
 use crate::retention::RetentionFloor;
 use crate::salvage;
 use crate::seal::Sealer;
@@ -19,9 +22,10 @@ use crate::segment::Segment;
 use crate::shared::Shared;
 use crate::snapshot;
 use crate::state::States;
-use crate::statement::{LastSegment, Statement};
+use crate::statement::{LastSegment, Marks, Statement};
 use crate::superblock::Superblock;
 use crate::superblock_updater::SuperblockUpdater;
+use crate::tree::Tree;
 use parking_lot::{Mutex, RwLock};
 use std::path::Path;
 use std::sync::Arc;
@@ -61,15 +65,18 @@ pub(crate) fn start<D: Disk>(
         let disk = &disk;
         move |e| OpenError::io(&disk.path(""), action, e)
     };
-    // Everything is inspected first. Nothing is changed before it is known to be whole.
-    let mut directory = LogDirectory::of(&disk)?;
-    let (fingerprints, marks) = directory.inspect(&disk)?;
+    // Nothing is changed before everything is known to be whole.
+    let Examined {
+        mut directory,
+        fingerprints,
+        marks,
+        found,
+    } = examine(&disk, replay)?;
     let stated = directory.statement.as_ref();
     let log_id = match stated {
         Some(stated) => stated.log_id,
         None => log_directory::salt(&disk)?,
     };
-    let found = recover::find(&disk, &directory.names, stated, marks, replay)?;
     let preparer = Preparer::start(disk.clone(), options.segment_bytes, &directory.names)
         .map_err(failed("prepare segments in"))?;
     // A history of a version without superblocks is stated together with its marks. A new history is made only after
@@ -197,12 +204,52 @@ pub fn preflight(directory: &Path) -> Result<(), OpenError> {
     if !directory.try_exists().unwrap_or(true) {
         return Ok(());
     }
-    let disk = match Files::lock_existing(directory) {
+    let disk = match Files::lock_existing(directory, Access::Read) {
         Err(OpenError::NoLog { .. }) => return Ok(()),
         locked => locked?,
     };
-    let directory = LogDirectory::of(&disk)?;
-    let (_, marks) = directory.inspect(&disk)?;
-    let (names, stated) = (&directory.names, directory.statement.as_ref());
-    recover::find(&disk, names, stated, marks, &mut |_| {}).map(|_| ())
+    examine(&disk, &mut |_| {}).map(|_| ())
+}
+
+/// A directory that a start accepts, as far as that is known before the storage engine opens history.
+struct Examined<D: Disk> {
+    directory: LogDirectory<D>,
+    fingerprints: Fingerprints,
+    marks: Marks,
+    found: FoundSegments<D::File>,
+}
+
+/// Compares everything with the superblock, and changes nothing. `replay` gets every record after the checkpoint.
+fn examine<D: Disk>(
+    disk: &D,
+    replay: &mut dyn FnMut(FrameView<'_>),
+) -> Result<Examined<D>, OpenError> {
+    let directory = LogDirectory::of(disk)?;
+    let (fingerprints, marks) = directory.inspect(disk)?;
+    let stated = directory.statement.as_ref();
+    let found = recover::find(disk, &directory.names, stated, marks, replay)?;
+    Ok(Examined {
+        directory,
+        fingerprints,
+        marks,
+        found,
+    })
+}
+
+/// Why a start would refuse a directory: all that a start asks of it, with a private copy of history in place of the original.
+/// Nothing is changed.
+///
+/// # Errors
+/// As [`Log::open`](crate::Log::open), or there is no room for the copy.
+pub(crate) fn rehearse<D: Disk>(disk: &D) -> Result<(), OpenError> {
+    let directory = examine(disk, &mut |_| {})?.directory;
+    let (Some(path), Some((_, stated))) = (disk.history(), directory.stated_history()) else {
+        return Ok(());
+    };
+    let wrong = |error: HistoryError| error.on_open(&path, "open");
+    let copy = HistoryCopy::as_at_start(private_directory()?, &path, stated.times());
+    let copy = copy.map_err(wrong)?;
+    log_directory::check_keyspaces(&copy.history, stated).map_err(wrong)?;
+    let format = copy.history.with(Tree::has_format);
+    format.map(|_| ()).map_err(wrong)
 }

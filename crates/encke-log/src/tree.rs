@@ -161,10 +161,15 @@ impl Tree {
 
     /// Writes the number of the format, if it is missing or different.
     pub(crate) fn set_format(&self) -> Result<(), HistoryError> {
-        if self.mark(FORMAT)? == FORMAT_NUMBER {
-            return Ok(());
+        match self.has_format()? {
+            true => Ok(()),
+            false => self.put_format(),
         }
-        self.put_format()
+    }
+
+    /// Whether the number of the format is there.
+    pub(crate) fn has_format(&self) -> Result<bool, HistoryError> {
+        Ok(self.mark(FORMAT)? == FORMAT_NUMBER)
     }
 
     /// One of the marks; 0 when it is missing.

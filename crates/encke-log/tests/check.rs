@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_log::simulated::Random;
 use encke_log::{
     CheckReport, DumpFilter, DumpReport, Frame, FrameView, Log, OpenError, Options, ReadError,
     RepairReport, Sequence,
@@ -293,4 +294,83 @@ fn history_that_lacks_a_record_is_found() {
             .any(|problem| problem.file == history && problem.what.contains("identity")),
         "{report:?}"
     );
+}
+
+/// Bytes of the table that the storage engine reads when it opens, and one of each other file of history: a check says sound only of
+/// what opens, and a repair sees the same.
+#[test]
+fn what_a_check_calls_sound_opens() {
+    let root = tempfile::tempdir().unwrap();
+    let (sound, damaged) = (root.path().join("sound"), root.path().join("damaged"));
+    fill(&sound, true);
+    assert_eq!(check(&sound).unwrap().problems, []);
+    let mut flips = Vec::new();
+    let mut random = Random::new(1);
+    for path in files(&sound.join("history")) {
+        let bytes = path.metadata().unwrap().len();
+        let names = "history/keyspaces/0/tables";
+        let of_names = path.parent().is_some_and(|parent| parent.ends_with(names));
+        let positions: Vec<u64> = match of_names {
+            true => (0..bytes).step_by(41).collect(),
+            false => vec![random.below(bytes)],
+        };
+        flips.extend(positions.into_iter().map(|at| (path.clone(), at)));
+    }
+    let mut refused = 0;
+    for (path, at) in flips {
+        let _ = std::fs::remove_dir_all(&damaged);
+        copy(&sound, &damaged);
+        let name = path.strip_prefix(&sound).unwrap();
+        let copied = damaged.join(name);
+        flip(&copied, at);
+        let checked = check(&damaged);
+        let is_sound = checked
+            .as_ref()
+            .is_ok_and(|report| report.problems.is_empty());
+        let planned = repair(&damaged, false);
+        match Log::open(&damaged, options(), &mut |_| {}) {
+            Ok(log) => log.close().unwrap(),
+            Err(error) => {
+                refused += 1;
+                let name = name.display();
+                assert!(!is_sound, "byte {at} of {name}: {error}: {checked:?}");
+                let needed = planned.as_ref().map_or(true, |report| report.needed);
+                assert!(needed, "byte {at} of {name}: {error}: {planned:?}");
+            }
+        }
+    }
+    assert!(refused > 10, "only {refused} starts were refused");
+}
+
+fn flip(path: &Path, at: u64) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at as usize] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.metadata().unwrap().len() > 0 {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            std::fs::copy(&path, &to).unwrap();
+        }
+    }
 }

@@ -78,6 +78,18 @@ impl Evictor {
         }
     }
 
+    /// An evictor for which everything has been due for a while.
+    #[cfg(test)]
+    pub(crate) fn overdue(settings: Eviction) -> Self {
+        let before = Instant::now().checked_sub(CHECKPOINT_EVERY_MAX + EMPTY_SWEEP_EVERY);
+        let before = before.expect("the machine has run for that long");
+        Evictor {
+            checkpointed_at: before,
+            swept_at: before,
+            ..Evictor::new(settings)
+        }
+    }
+
     /// Notes that a batch has stored records.
     pub(crate) fn stored(&mut self, records: usize) {
         self.records += records;
@@ -86,24 +98,38 @@ impl Evictor {
     /// How long until a sweep is due; None if there is none.
     pub(crate) fn sweep_patience(&self, machine: &Machine) -> Option<Duration> {
         self.evicts().then(|| {
-            let every = match (self.is_over_limit(machine), machine.in_memory()) {
-                (true, _) => CROWDED_SWEEP_EVERY,
-                // Reader threads may load a stream at any time.
-                (false, 0) => self.settings.idle.min(EMPTY_SWEEP_EVERY),
-                (false, _) => self.settings.sweep_every(),
-            };
+            let every = self.sweep_every(machine);
             every.saturating_sub(self.swept_at.elapsed())
         })
     }
 
+    /// The time between two sweeps of a part of the view.
+    fn sweep_every(&self, machine: &Machine) -> Duration {
+        match (self.is_over_limit(machine), machine.in_memory()) {
+            (true, _) => CROWDED_SWEEP_EVERY,
+            // Reader threads may load a stream at any time.
+            (false, 0) => self.settings.idle.min(EMPTY_SWEEP_EVERY),
+            (false, _) => self.settings.sweep_every(),
+        }
+    }
+
     /// How long until a checkpoint is due or continues; None if nothing has changed.
-    pub(crate) fn checkpoint_patience(&self, machine: &Machine) -> Option<Duration> {
+    pub(crate) fn checkpoint_patience<D: Disk>(
+        &self,
+        machine: &Machine,
+        log: &Log<D>,
+    ) -> Option<Duration> {
         if self.collecting {
             return Some(Duration::ZERO);
         }
         (self.evicts() && machine.changed() > 0).then(|| {
             let every = self.settings.checkpoint_every();
-            every.saturating_sub(self.checkpointed_at.elapsed())
+            let left = every.saturating_sub(self.checkpointed_at.elapsed());
+            match log.checkpoints_waiting() {
+                0 => left,
+                // The next one waits until history has taken this one, which may take long or fail.
+                _ => left.max(CHECKPOINT_LOOK_EVERY),
+            }
         })
     }
 
@@ -139,7 +165,7 @@ impl Evictor {
         if !self.evicts() {
             return;
         }
-        if self.swept_at.elapsed() >= self.settings.sweep_every() {
+        if self.swept_at.elapsed() >= self.sweep_every(machine) {
             self.sweep_part(machine);
         }
         for _ in 0..SWEEPS_AT_ONCE {
@@ -184,6 +210,9 @@ const CHECKPOINT_EVERY_MAX: Duration = Duration::from_secs(10);
 
 /// The most changed streams before a checkpoint, whatever the settings.
 const CHANGED_MAX: usize = 50_000;
+
+/// While a checkpoint waits for history, the sequencer looks this often whether the next one can follow.
+const CHECKPOINT_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The shortest time between two sweeps, even when streams are evicted at once.
 const SWEEP_EVERY_MIN: Duration = Duration::from_millis(1);

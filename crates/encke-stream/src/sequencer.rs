@@ -176,11 +176,13 @@ impl<D: Disk> Sequencer<D> {
 #[cfg(test)]
 mod tests {
     use encke_log::Options;
-    use encke_log::simulated::SimulatedDisk;
+    use encke_log::simulated::{Faults, SimulatedDisk};
     use encke_mailbox::{Lane, mailbox};
 
     use super::*;
-    use crate::{Command, Create, Data, Limits, Submitter, restore_on};
+    use crate::{Command, Create, Data, Lifetime, Limits, Submitter, restore_on};
+
+    type Sender = encke_mailbox::Sender<Submission>;
 
     fn create(name: &str) -> Submission {
         let command = Command::Create(Create {
@@ -196,6 +198,105 @@ mod tests {
         });
         let from = Submitter { shard: 0, token: 0 };
         Submission { command, from }
+    }
+
+    fn sequencer(disk: &SimulatedDisk, level: AckLevel) -> (Sender, Sequencer<SimulatedDisk>) {
+        let options = Options {
+            segment_bytes: encke_log::SEGMENT_BYTES_MIN,
+            ..Options::default()
+        };
+        let limits = Limits::default();
+        let (machine, _, log) = restore_on(disk.clone(), options, limits, 0).unwrap();
+        let (sender, receiver) = mailbox("test", encke_mailbox::Bounds::default());
+        let watch = Box::new(|_: &_| {});
+        let sequencer = Sequencer::new(machine, log, receiver, Vec::new(), level, watch);
+        (sender, sequencer)
+    }
+
+    impl Sequencer<SimulatedDisk> {
+        fn turn(&mut self, now_ms: u64) {
+            let batch = self.order.drain(now_ms);
+            self.commit.settle();
+            self.batch(batch, CommitThread::Sequencer);
+            self.upkeep();
+        }
+
+        /// Whether the thread sleeps after a few turns in which no command arrives and everything is due that ever can be.
+        fn rests(&mut self, now_ms: u64) -> bool {
+            self.evictor = Evictor::overdue(Eviction {
+                idle: Duration::from_secs(3600),
+                hot_max: usize::MAX,
+            });
+            let rest = Duration::from_millis(10);
+            (0..100).any(|_| {
+                let rests = self
+                    .patience(now_ms)
+                    .is_none_or(|patience| patience >= rest);
+                self.turn(now_ms);
+                rests
+            })
+        }
+    }
+
+    fn create_for_a_second(name: &str) -> Submission {
+        let mut submission = create(name);
+        if let Command::Create(create) = &mut submission.command {
+            create.lifetime = Some(Lifetime::Sliding { ttl_s: 1 });
+        }
+        submission
+    }
+
+    #[test]
+    fn the_thread_sleeps_whatever_the_log_does_not_take() {
+        const LATER_MS: u64 = 1_000_000;
+        for level in AckLevel::ALL {
+            let directory = tempfile::tempdir().unwrap();
+            let history = directory.path().join("history");
+            let disk = SimulatedDisk::new(1);
+            disk.set_history(history.clone());
+            let (sender, mut sequencer) = sequencer(&disk, level);
+            let send = |submission| assert!(sender.try_send(Lane::Data, submission, 1).is_ok());
+            assert!(sequencer.rests(0), "{level}: nothing in memory");
+            send(create_for_a_second("a"));
+            sequencer.turn(0);
+            assert!(sequencer.rests(0), "{level}: the first checkpoint");
+            std::fs::remove_dir_all(&history).unwrap();
+            for name in ["b", "c"] {
+                send(create_for_a_second(name));
+                sequencer.turn(0);
+                assert!(sequencer.rests(0), "{level}: history has gone");
+            }
+            assert!(sequencer.commit.log_has_waiting_checkpoints());
+            disk.set_capacity(disk.used_bytes());
+            let mut names = 0;
+            while sequencer.commit.is_free() && names < 200 {
+                names += 1;
+                send(create(&format!("{names}-{}", "x".repeat(200))));
+                sequencer.turn(0);
+            }
+            // At stricter levels each command is refused by itself, and the log is as it was.
+            assert_eq!(sequencer.commit.is_free(), level > AckLevel::Accepted);
+            assert!(sequencer.rests(LATER_MS), "{level}: the disk is full");
+        }
+    }
+
+    #[test]
+    fn the_thread_sleeps_when_the_log_has_failed() {
+        for level in AckLevel::ALL {
+            let disk = SimulatedDisk::new(1);
+            let (sender, mut sequencer) = sequencer(&disk, level);
+            disk.set_faults(Faults {
+                failing_operation: Some(1),
+                ..Faults::default()
+            });
+            let sent = sender.try_send(Lane::Data, create_for_a_second("a"), 1);
+            assert!(sent.is_ok());
+            // Below level synced, the sync of a turn without commands fails.
+            sequencer.turn(0);
+            sequencer.turn(0);
+            assert!(sequencer.commit.has_failed(), "{level}");
+            assert!(sequencer.rests(1_000_000), "{level}");
+        }
     }
 
     #[test]

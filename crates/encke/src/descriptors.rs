@@ -1,10 +1,14 @@
 //! The limit on open files, which is the limit on connections.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::resource_limits::limit;
 
 /// Raises the limit to what the system allows. Returns the new limit.
 pub(crate) fn raise() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
+    let Some(limit) = limit(Resource::Nofile) else {
+        return FILES_LEAST;
+    };
     let raised = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
@@ -30,6 +34,9 @@ pub(crate) fn files(connections: u64) -> u64 {
 
 /// Files reserved for other uses than connections: segments of the logs, history, listeners, epoll.
 const RESERVED: u64 = 512;
+
+/// The limit where it can't be read: what systems allow at least.
+const FILES_LEAST: u64 = 1024;
 
 /// If the limit is low, connections have this part of it: a fifth.
 const SHARE: u64 = 5;

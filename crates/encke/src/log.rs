@@ -410,16 +410,20 @@ fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
     let mut refused = false;
     let mut reports = Vec::new();
     for log in logs(&args.directory)? {
-        let report = encke_log::repair(&log, &mut |plan| {
-            // Said before anything is done, so that it is known even if the repair fails half way.
+        // Said before anything is done, so that it is known even if the repair fails half way.
+        let mut say_plan = |plan: &RepairReport| {
             let text = plan_text(&log, plan, args.accept_loss);
-            let said = if args.json {
-                std::io::stderr().write_all(text.as_bytes()).is_ok()
-            } else {
-                print(&text).is_ok()
-            };
-            args.accept_loss && said
-        });
+            match args.json {
+                true => std::io::stderr().write_all(text.as_bytes()).is_ok(),
+                false => print(&text).is_ok(),
+            }
+        };
+        let report = match args.accept_loss {
+            true => encke_log::repair(&log, &mut say_plan),
+            false => encke_log::plan_repair(&log, &mut |plan| {
+                say_plan(plan);
+            }),
+        };
         let report = report.map_err(failed)?;
         refused |= report.needed && !report.done;
         if args.json {

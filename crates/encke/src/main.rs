@@ -22,10 +22,12 @@ mod log_locations;
 mod log_output;
 mod node;
 mod obstacles;
+mod resource_limits;
 mod serve;
 mod terminal;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
@@ -68,6 +70,8 @@ fn main() -> ExitCode {
     // All that is made, by this program and by its libraries, holds records, names of streams or addresses of clients: directories
     // get 0700 and files 0600.
     umask(Mode::RWXG | Mode::RWXO);
+    // A write beyond the limit on the size of files is then an error, and not the end of the process. Where there can be no handler, it ends.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
     let result = match cli.command {
         Command::Serve(args) => serve::serve(&args),

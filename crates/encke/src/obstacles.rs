@@ -5,11 +5,14 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use bytesize::ByteSize;
 use rustix::io::Errno;
+use rustix::process::Resource;
 
 use crate::config::{Config, free_example};
 use crate::failure::Code;
 use crate::log_locations::{self, Ahead, LogLocation, logs_there};
+use crate::resource_limits;
 
 /// One thing that keeps a server from starting.
 #[derive(Debug)]
@@ -28,6 +31,7 @@ pub(crate) fn all(config: &Config) -> Vec<Obstacle> {
         let refused = logs.iter().find_map(LogLocation::refusal);
         obstacles.extend(refused.map(in_data));
     }
+    obstacles.extend(of_file_size(config));
     if obstacles.is_empty() {
         obstacles.extend(of_pools(config));
     }
@@ -35,6 +39,20 @@ pub(crate) fn all(config: &Config) -> Vec<Obstacle> {
     obstacles.extend(config.net.tls.as_ref().and_then(of_tls));
     obstacles.extend(of_addresses(config).into_iter().filter_map(|(_, one)| one));
     obstacles
+}
+
+/// The obstacle if this process may not make files as large as a segment.
+pub(crate) fn of_file_size(config: &Config) -> Option<Obstacle> {
+    let limit = resource_limits::limit(Resource::Fsize)?.current?;
+    let segment_bytes = config.log_options.segment_bytes;
+    (limit < segment_bytes).then(|| {
+        in_data(format!(
+            "a file may have {}, and a segment has {}: raise the limit on the size of files (`ulimit -f`, LimitFSIZE= of systemd), or choose a \
+             smaller --segment",
+            ByteSize(limit),
+            ByteSize(segment_bytes)
+        ))
+    })
 }
 
 /// The addresses to listen on, each with its obstacle.

@@ -36,19 +36,15 @@ pub(crate) struct ServeArgs {
 
 /// Serves until a signal says to stop.
 pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
-    let settings = &args.settings;
-    let (mut config, given) = settings
-        .resolve()
-        .map_err(|error| Code::Usage.with(error))?;
-    let files = descriptors::raise();
-    let room = descriptors::connections(files);
-    config.net.connections_max = config.net.connections_max.min(room);
     if args.check {
-        let obstacles = obstacles::all(&config);
-        print!("{}", check(&config, &given, (files, &obstacles)));
-        let code = obstacles.first().map(|first| first.code.into());
-        return Ok(code.unwrap_or(ExitCode::SUCCESS));
+        return print_check(&args.settings);
     }
+    // Signals are caught before there is anything that they could interrupt: one that comes during the start ends it cleanly.
+    let terminal = Terminal::of_this_process();
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .context("signals can't be caught")?;
+    let settings = &args.settings;
+    let (config, _, files) = resolve(settings)?;
     let filter = start_log(&config).map_err(|error| Code::Usage.with(error))?;
     for warning in exposure::warnings(&config) {
         tracing::warn!("{warning}");
@@ -58,10 +54,6 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
         connections_max = config.net.connections_max,
         "the limit on open files bounds the connections"
     );
-    // Signals are caught before there is anything that they could interrupt.
-    let terminal = Terminal::of_this_process();
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .context("signals can't be caught")?;
     // Before the log is opened, which can take long.
     if let Some(obstacle) = config.net.tls.as_ref().and_then(obstacles::of_tls) {
         return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
@@ -125,6 +117,26 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
     }
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The settings, and the limit on open files, which bounds the connections.
+fn resolve(settings: &SettingsArgs) -> Result<(Config, Given, u64), Failed> {
+    let (mut config, given) = settings
+        .resolve()
+        .map_err(|error| Code::Usage.with(error))?;
+    let files = descriptors::raise();
+    let room = descriptors::connections(files);
+    config.net.connections_max = config.net.connections_max.min(room);
+    Ok((config, given, files))
+}
+
+/// Prints what `--check` is for, and exits as a start would.
+fn print_check(settings: &SettingsArgs) -> Result<ExitCode, Failed> {
+    let (config, given, files) = resolve(settings)?;
+    let obstacles = obstacles::all(&config);
+    print!("{}", check(&config, &given, (files, &obstacles)));
+    let code = obstacles.first().map(|first| first.code.into());
+    Ok(code.unwrap_or(ExitCode::SUCCESS))
 }
 
 fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option<Node>), Failed> {
@@ -226,7 +238,8 @@ fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed
 
 /// The directories of all logs, by index.
 fn directories(config: &Config) -> Result<Vec<std::path::PathBuf>, Failed> {
-    if let Some(obstacle) = obstacles::of_path(&config.data) {
+    let obstacle = obstacles::of_path(&config.data).or_else(|| obstacles::of_file_size(config));
+    if let Some(obstacle) = obstacle {
         return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
     }
     encke_log::arrange(&config.data, config.logs)

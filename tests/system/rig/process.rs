@@ -1,6 +1,6 @@
 //! The real binary as a process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -246,6 +246,27 @@ impl Encke {
         let ticks: u64 = fields[12].parse::<u64>().expect("a number")
             + fields[13].parse::<u64>().expect("a number");
         ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    }
+
+    /// Seconds of processor time that each of its threads has used, by the thread's number and name.
+    pub(crate) fn cpu_seconds_of_threads(&self) -> BTreeMap<(String, String), f64> {
+        let tasks = format!("/proc/{}/task", self.pid());
+        let seconds = |task: std::io::Result<std::fs::DirEntry>| {
+            let task = task.ok()?;
+            let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+            let (name, rest) = stat.rsplit_once(')')?;
+            let name = name.split_once('(')?.1.to_owned();
+            let fields: Vec<&str> = rest.split(' ').collect();
+            let ticks =
+                fields.get(12)?.parse::<u64>().ok()? + fields.get(13)?.parse::<u64>().ok()?;
+            let seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+            Some((
+                (task.file_name().to_string_lossy().into_owned(), name),
+                seconds,
+            ))
+        };
+        let tasks = std::fs::read_dir(tasks).expect("it runs");
+        tasks.filter_map(seconds).collect()
     }
 
     /// Kills it as a crash would: it gets no chance to do anything.

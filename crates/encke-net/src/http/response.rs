@@ -53,9 +53,9 @@ pub(crate) fn encode(
     let unsized_body = matches!(response.body, Body::Open(_) | Body::Parts(_));
     let chunked = unsized_body && shape.framing == ResponseFraming::Chunks;
     let to_the_end = unsized_body && !chunked;
-    // The connection of a subscription closes behind it.
-    let closes = matches!(response.body, Body::Open(_)) || to_the_end;
-    if !shape.keep_alive || closes {
+    // Not of a body in chunks, also where the connection closes behind it: clients such as Node's `fetch` take the end of a
+    // connection that closes for the end of its body, and a cut would be no error for them (docs/decisions/0023).
+    if to_the_end || !shape.keep_alive && !chunked {
         out.extend_from_slice(b"Connection: close\r\n");
     }
     let body = response.body.as_ref();
@@ -229,10 +229,19 @@ mod tests {
     #[test]
     fn a_subscription_is_in_chunks_or_ends_with_the_connection() {
         let response = Response::new(200).body(Body::Open(b"abc".to_vec()));
-        let text = encoded(&response, SHAPE);
-        assert!(text.contains("Transfer-Encoding: chunked\r\n"), "{text}");
-        assert!(text.contains("Connection: close\r\n"), "{text}");
-        assert!(text.ends_with("\r\n\r\n3\r\nabc\r\n"), "{text}");
+        for keep_alive in [true, false] {
+            let shape = Shape {
+                keep_alive,
+                ..SHAPE
+            };
+            let text = encoded(&response, shape);
+            assert!(text.contains("Transfer-Encoding: chunked\r\n"), "{text}");
+            assert!(!text.contains("Connection"), "{text}");
+            assert!(text.ends_with("\r\n\r\n3\r\nabc\r\n"), "{text}");
+            let text = encoded(&Response::new(200).body("abc"), shape);
+            let closes = text.contains("Connection: close\r\n");
+            assert_eq!(closes, !keep_alive, "{text}");
+        }
         let framing = ResponseFraming::Connection;
         let text = encoded(&response, Shape { framing, ..SHAPE });
         assert!(!text.contains("Transfer-Encoding"), "{text}");

@@ -263,7 +263,7 @@ impl Expiry {
         let proposals = machine.proposals(now_ms, &mut load);
         if loads > 0 {
             self.not_before = Instant::now() + LOADED_AFTER;
-        } else if !proposals.is_empty() {
+        } else if !proposals.is_empty() || is_due(machine, now_ms) {
             self.not_before = Instant::now() + PROPOSE_EVERY;
         }
         proposals
@@ -281,10 +281,17 @@ impl Expiry {
         if let Err(error) = machine.expire(now_ms, journal, &mut load) {
             tracing::error!(%error, "cannot end streams whose lifetime is over; trying again");
             self.postpone();
-        } else if loads > 0 {
+        } else if loads > 0 || is_due(machine, now_ms) {
             self.not_before = Instant::now() + LOADED_AFTER;
         }
     }
+}
+
+/// Whether a deadline has passed. After an attempt it is one that the attempt could not meet, which needs a pause before the next.
+fn is_due(machine: &Machine, now_ms: u64) -> bool {
+    machine
+        .next_deadline_ms()
+        .is_some_and(|at_ms| at_ms <= now_ms)
 }
 
 /// Deadlines are checked at least this often, because reads can move them.

@@ -388,8 +388,7 @@ impl<D: Disk> Commit<D> {
     /// Continues the checkpoint that is being collected, or begins one that is due, and hands it to the log when it is
     /// complete.
     pub(crate) fn checkpoint(&mut self, evictor: &mut Evictor) {
-        // Records of a batch that is not whole are not in the state of the streams.
-        if self.failed.is_some() || self.pending.refusal.is_some() || !self.cut.is_empty() {
+        if !self.takes_checkpoints() {
             return;
         }
         // A poisoned log would not take it.
@@ -398,20 +397,32 @@ impl<D: Disk> Commit<D> {
         }
     }
 
+    /// Whether a checkpoint may be made now. Records of a batch that is not whole are not in the state of the streams.
+    fn takes_checkpoints(&self) -> bool {
+        self.refusal().is_none() && self.cut.is_empty()
+    }
+
     /// Evicts streams that are not in use.
     pub(crate) fn evict(&mut self, evictor: &mut Evictor) {
         evictor.sweep(&mut self.machine);
     }
 
-    /// How long the sequencer may wait for commands; forever if None.
+    /// How long the sequencer may wait for commands; forever if None. Only what the next turn really does may be due: work that
+    /// the state of the log does not allow would be due in every turn, and the thread would never sleep.
     pub(crate) fn patience(&self, now_ms: u64, evictor: &Evictor) -> Option<Duration> {
         let sweep = evictor.sweep_patience(&self.machine);
         // A failed log takes nothing more, no expiry either.
         if self.failed.is_some() {
             return sweep;
         }
-        let checkpoint = evictor.checkpoint_patience(&self.machine);
-        let expiry = self.expiry.patience(&self.machine, now_ms);
+        let checkpoint = match self.takes_checkpoints() {
+            true => evictor.checkpoint_patience(&self.machine, &self.log),
+            false => None,
+        };
+        let expiry = match self.pending.refusal {
+            None => self.expiry.patience(&self.machine, now_ms),
+            Some(_) => None,
+        };
         let unsettled = self.syncs.unsettled;
         let sync = unsettled.then(|| self.syncs.settle_within(self.log.is_synced()));
         let retry = self.pending.refusal.as_ref().map(|_| RETRY);
@@ -449,6 +460,11 @@ impl<D: Disk> Commit<D> {
     /// Whether a shard's thread can decide commands without a wait.
     pub(crate) fn is_free(&self) -> bool {
         self.refusal().is_none() && self.pending.is_none() && self.outlets.are_free()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn log_has_waiting_checkpoints(&self) -> bool {
+        self.log.checkpoints_waiting() > 0
     }
 
     /// Closes the log.

@@ -66,7 +66,11 @@ impl<D: Disk> ReplicaSequencer<D> {
     /// The log cannot be closed.
     pub fn run(mut self, clock: impl Fn() -> u64) -> Result<(), CommitError> {
         loop {
-            let patience = self.commit.patience(clock(), &self.evictor);
+            // A stopped node does nothing that may be due.
+            let patience = match self.stopped {
+                Some(_) => None,
+                None => self.commit.patience(clock(), &self.evictor),
+            };
             let patience = patience.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
             if !self.turn(patience, &clock) {
                 break;

@@ -45,6 +45,14 @@ pub(super) fn start(config: &Config) -> Vec<Check> {
     };
     let addresses = obstacles::of_addresses(config).into_iter();
     let mut checks: Vec<Check> = addresses.map(of_address).collect();
+    if let Some(obstacle) = obstacles::of_file_size(config) {
+        checks.push(unless(
+            Some(obstacle),
+            "size of files".to_owned(),
+            "at least a segment",
+            "the server makes each segment as one file",
+        ));
+    }
     for (name, obstacle) in obstacles::of_log_files(config) {
         let why = "the server appends lines to it";
         checks.push(unless(obstacle, name, "writable", why));
