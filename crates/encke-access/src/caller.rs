@@ -271,6 +271,13 @@ pub struct CallerIdentity {
     credential: Option<std::num::NonZeroU64>,
 }
 
+impl CallerIdentity {
+    /// Whether it is that of one subject or of one token, and not of all who have the same key.
+    pub fn is_personal(&self) -> bool {
+        self.credential.is_some()
+    }
+}
+
 /// The name of callers without credentials.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 

@@ -139,15 +139,16 @@ struct Spacing {
 impl Spacing {
     /// Takes a fetch, or says after how many milliseconds there is one.
     fn take(&mut self, now_ms: u64) -> Result<(), u64> {
-        // A clock that was set back must not stop all fetches.
+        // A clock that was set back must not stop all fetches: what was paid is no more than can be.
         let latest_ms = now_ms.saturating_add(FETCHES_AT_ONCE * FETCH_INTERVAL_MS);
         let paid_ms = self.paid_ms.clamp(now_ms, latest_ms);
         let ahead_ms = paid_ms - now_ms;
+        self.paid_ms = paid_ms;
         let ahead_ms_max = (FETCHES_AT_ONCE - 1) * FETCH_INTERVAL_MS;
         if ahead_ms > ahead_ms_max {
             return Err(ahead_ms - ahead_ms_max);
         }
-        self.paid_ms = paid_ms + FETCH_INTERVAL_MS;
+        self.paid_ms += FETCH_INTERVAL_MS;
         Ok(())
     }
 }

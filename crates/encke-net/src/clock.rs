@@ -89,7 +89,7 @@ impl ShardClock {
     }
 
     /// Time since the shard started, without that in which it was stopped.
-    fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         let passed = self.now.duration_since(self.start);
         passed.saturating_sub(self.stopped)
     }

@@ -18,6 +18,8 @@ use crate::addresses::AddressNo;
 pub(crate) enum Holder {
     /// A caller with credentials.
     Caller(CallerIdentity),
+    /// The callers of one address with the same credentials, which do not tell one from another: those of a key or of signed URLs.
+    Sharing(CallerIdentity, AddressNo),
     /// All connections of an address, without credentials.
     Address(AddressNo),
     /// A connection to which no limits by address apply.

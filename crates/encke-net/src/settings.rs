@@ -8,6 +8,7 @@ use encke_stream::Eviction;
 
 use crate::access_log::AccessLogFormat;
 use crate::forwarded::ForwardedBy;
+use crate::http::take::RequestLimits;
 use crate::networks::Networks;
 
 /// Settings of the reactor.
@@ -152,6 +153,14 @@ pub enum TlsClients {
 }
 
 impl NetSettings {
+    /// What requests are held to.
+    pub(crate) fn request_limits(&self) -> RequestLimits {
+        RequestLimits {
+            head_bytes_max: self.head_bytes_max,
+            body_bytes_max: self.body_bytes_max,
+        }
+    }
+
     /// How long a client may acknowledge nothing of what was sent to it before it is gone: some heartbeats, and no less than a client
     /// may take that reads nothing, because its closed window acknowledges nothing either.
     pub(crate) fn silence_max(&self) -> Duration {

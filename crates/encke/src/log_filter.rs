@@ -3,17 +3,19 @@
 use tracing_subscriber::filter::LevelFilter;
 
 /// A filter that hides what libraries say about their internals: it shows that only at level trace, or where the filter names the
-/// library. A client of HTTP/2 causes warnings of `h2` at will.
+/// library. A client of HTTP/2 causes warnings of `h2` at will, and there are requests in them, with their tokens and signatures: they
+/// are shown only where the filter names `h2`.
 pub(crate) fn without_internals(filter: &str) -> String {
     let directives = || filter.split(',').map(str::trim);
     let level = directives().rev().find_map(|one| one.parse().ok());
     let mut all = filter.to_owned();
     // Without a level of its own, the filter shows errors of other targets only.
-    let Some(level) = level.filter(|level: &LevelFilter| *level < LevelFilter::TRACE) else {
+    let Some(level): Option<LevelFilter> = level else {
         return all;
     };
     for (library, shown, name) in LIBRARIES {
-        if level > shown && !directives().any(|one| one.starts_with(library)) {
+        let internals = level == LevelFilter::TRACE && library != HTTP2;
+        if level > shown && !internals && !directives().any(|one| one.starts_with(library)) {
             all += &format!(",{library}={name}");
         }
     }
@@ -24,8 +26,11 @@ pub(crate) fn without_internals(filter: &str) -> String {
 const LIBRARIES: [(&str, LevelFilter, &str); 3] = [
     ("fjall", LevelFilter::WARN, "warn"),
     ("lsm_tree", LevelFilter::WARN, "warn"),
-    ("h2", LevelFilter::ERROR, "error"),
+    (HTTP2, LevelFilter::ERROR, "error"),
 ];
+
+/// The target of the library for HTTP/2.
+const HTTP2: &str = "h2";
 
 #[cfg(test)]
 mod tests {
@@ -48,7 +53,8 @@ mod tests {
                 "debug,fjall::worker=info,lsm_tree=trace,h2=warn",
                 "debug,fjall::worker=info,lsm_tree=trace,h2=warn",
             ),
-            ("trace", "trace"),
+            ("trace", "trace,h2=error"),
+            ("trace,h2=trace", "trace,h2=trace"),
             ("warn", "warn,h2=error"),
             ("error", "error"),
             ("off", "off"),

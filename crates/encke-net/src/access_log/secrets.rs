@@ -62,6 +62,9 @@ fn is_secret(name: &[u8]) -> bool {
         }
         name = decode(&name).into();
     }
+    // Such as the brackets of a list.
+    let letters = name.iter().rposition(u8::is_ascii_alphanumeric);
+    let name = &name[..letters.map_or(0, |last| last + 1)];
     let ends_with = |end: &&[u8]| {
         let tail = name.len().checked_sub(end.len()).map(|at| &name[at..]);
         tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end))
@@ -91,7 +94,7 @@ fn decode(text: &[u8]) -> Vec<u8> {
 }
 
 /// The ends of the names of secret parameters: also `X-Amz-Signature`, `access_token`, `id_token`.
-const SECRET_ENDS: [&[u8]; 8] = [
+const SECRET_ENDS: [&[u8]; 11] = [
     b"signature",
     b"token",
     b"secret",
@@ -100,6 +103,9 @@ const SECRET_ENDS: [&[u8]; 8] = [
     b"api-key",
     b"apikey",
     b"jwt",
+    b"authorization",
+    b"bearer",
+    b"sig",
 ];
 
 /// What ends the value of a parameter.

@@ -279,7 +279,8 @@ impl Task {
             Task::Reading {
                 body: Some(body), ..
             } => body.bytes(),
-            Task::ReceivingBody(body) => body.bytes.capacity(),
+            Task::ReceivingBody(body) => body.held(),
+            Task::Http2(http2) => http2.bytes(),
             Task::AwaitingLoad(parked) | Task::AwaitingOrder(parked) => parked.bytes(),
             Task::AwaitingKeys(awaited) => awaited.request.bytes(),
             Task::Subscribed(Subscriber {

@@ -2,6 +2,7 @@
 
 use super::Rejection;
 use super::head::{FIELDS_MAX, Framing};
+use super::take::UNREAD_BODY_BYTES_MAX;
 
 /// A body that is being received, and the head it belongs to.
 #[derive(Debug)]
@@ -209,11 +210,13 @@ impl Incoming {
 
 /// A body has more bytes than it may have.
 pub(crate) fn too_large(bytes_max: usize) -> Rejection {
-    Rejection::new(
-        413,
-        "body_too_large",
-        format!("the body is too large: the setting body-max allows {bytes_max} bytes"),
-    )
+    let why = match bytes_max {
+        UNREAD_BODY_BYTES_MAX => format!(
+            "the body is too large: only POST and PUT read one, and other requests may have one of {bytes_max} bytes"
+        ),
+        _ => format!("the body is too large: the setting body-max allows {bytes_max} bytes"),
+    };
+    Rejection::new(413, "body_too_large", why)
 }
 
 fn bad_chunk() -> Rejection {

@@ -12,6 +12,16 @@ pub(crate) struct RequestLimits {
     pub(crate) body_bytes_max: usize,
 }
 
+impl RequestLimits {
+    /// The most bytes of a body. Nothing reads those of most methods, so that they are only as long as harmless clients make them.
+    pub(crate) fn body_bytes_max(self, method: &str) -> usize {
+        match method {
+            "POST" | "PUT" => self.body_bytes_max,
+            _ => self.body_bytes_max.min(UNREAD_BODY_BYTES_MAX),
+        }
+    }
+}
+
 /// What a step led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParseStep {
@@ -66,20 +76,21 @@ pub(crate) fn take(
         return Err(head_too_large(limits.head_bytes_max));
     }
     let behind = &rest[head.bytes..];
+    let body_bytes_max = limits.body_bytes_max(head.method);
     match head.framing {
         Framing::None => {
             *rest = behind;
             request(&head, &fields[..count], Vec::new());
         }
         Framing::Length(length)
-            if length <= limits.body_bytes_max as u64 && length <= behind.len() as u64 =>
+            if length <= body_bytes_max as u64 && length <= behind.len() as u64 =>
         {
             let (content, behind) = behind.split_at(length as usize);
             *rest = behind;
             request(&head, &fields[..count], content.to_vec());
         }
         framing => {
-            let incoming = Incoming::new(&rest[..head.bytes], framing, limits.body_bytes_max)?;
+            let incoming = Incoming::new(&rest[..head.bytes], framing, body_bytes_max)?;
             let invites = head.expects_continue && behind.is_empty();
             *rest = behind;
             *body = Some(incoming);
@@ -88,6 +99,9 @@ pub(crate) fn take(
     }
     Ok(ParseStep::Request)
 }
+
+/// Bytes of a body that no one reads.
+pub(crate) const UNREAD_BODY_BYTES_MAX: usize = 8 << 10;
 
 fn head_too_large(bytes_max: usize) -> Rejection {
     Rejection::new(

@@ -36,6 +36,8 @@ pub(crate) struct Http2Connection {
     pub(crate) unflushed: usize,
     /// It must be polled, because something was written to it.
     pub(crate) dirty: bool,
+    /// The shard looks at it before it waits.
+    pub(crate) queued: bool,
     /// A stream could not send all that it wanted to.
     pub(crate) starved: bool,
     /// Frames have arrived since its streams were looked at.
@@ -94,6 +96,7 @@ impl Http2Connection {
             accepted: Vec::new(),
             unflushed: 0,
             dirty: false,
+            queued: false,
             starved: false,
             received: false,
             first: 0,
@@ -116,6 +119,12 @@ impl Http2Connection {
     /// Since when the fields of a request arrive that are not complete, by the clock of [`Self::receive`].
     pub(crate) fn head_since(&self) -> Option<Duration> {
         self.meter.head_since()
+    }
+
+    /// What it holds of what was received and is not complete, beside its streams.
+    pub(crate) fn bytes(&self) -> usize {
+        // `h2` keeps the parts of a header block as well.
+        2 * self.fragments.bytes() + self.wire.input_bytes()
     }
 
     /// Handles what has arrived, and writes what its streams have sent. Returns the bytes for the socket.

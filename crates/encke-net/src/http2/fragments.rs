@@ -137,6 +137,11 @@ impl FragmentWatch {
         Ok(())
     }
 
+    /// What the parts of a header block whose end has not arrived take in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.payload.capacity() + self.block.capacity()
+    }
+
     /// Whether the request of a stream has a fragment. To be asked once for each, in the order of the streams.
     pub(crate) fn take(&mut self, stream: u32) -> bool {
         let found = self.found.contains(&stream);

@@ -30,6 +30,14 @@ impl Http2Request {
         Http2Request(parts)
     }
 
+    /// What it takes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let fields = self.0.headers.iter();
+        let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
+        let target = self.0.uri.path().len() + self.0.uri.query().map_or(0, str::len);
+        size_of::<Self>() + target + fields.sum::<usize>()
+    }
+
     /// The head in the form of HTTP/1.1, for the access log also of a request that is refused.
     pub(crate) fn head(&self) -> Head<'_> {
         let uri = &self.0.uri;
@@ -134,6 +142,9 @@ fn join_cookies(headers: &mut HeaderMap) {
 
 /// The version of HTTP/2 in [`Head`], where HTTP/1 has its minor version.
 pub(crate) const HTTP_2: u8 = 2;
+
+/// What a field takes in memory beside its bytes: its places in the map.
+const FIELD_BYTES: usize = 128;
 
 #[cfg(test)]
 mod tests {

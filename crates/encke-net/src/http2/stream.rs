@@ -115,7 +115,8 @@ impl Http2Stream {
     /// Whether the windows allow more of what was not sent.
     pub(crate) fn has_capacity(&mut self) -> bool {
         match &mut self.sender {
-            Sender::Head(_) => false,
+            // It takes the head, whatever the windows are.
+            Sender::Head(_) => true,
             Sender::Body(stream) => {
                 // It may have waited for the socket, and asked for nothing.
                 stream.reserve_capacity(ASKED_BYTES);
@@ -149,6 +150,15 @@ impl IncomingBody {
     /// The head of the request and the body.
     pub(crate) fn into_parts(self) -> (Http2Request, Vec<u8>) {
         (self.request, self.bytes)
+    }
+
+    pub(crate) fn method(&self) -> &str {
+        self.request.head().method
+    }
+
+    /// What the head and the body take in memory.
+    pub(crate) fn held(&self) -> usize {
+        self.request.bytes() + self.bytes.capacity()
     }
 
     /// Takes what has arrived. Trailers are left out, as those of a chunked body are.

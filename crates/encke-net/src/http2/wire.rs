@@ -34,6 +34,11 @@ impl Wire {
         self.0.lock().input.extend_from_slice(bytes);
     }
 
+    /// What the received bytes that were not read take in memory.
+    pub(crate) fn input_bytes(&self) -> usize {
+        self.0.lock().input.capacity()
+    }
+
     /// Takes what is to be sent.
     pub(crate) fn take_output(&self) -> Vec<u8> {
         std::mem::take(&mut self.0.lock().output)

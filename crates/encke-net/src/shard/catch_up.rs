@@ -22,11 +22,13 @@ impl Shard {
         let from = self.position(index);
         let facts = stream.facts();
         if from < facts.tail {
-            if self.awaits_window(index) {
+            let active = self.connections.active(index);
+            let waits = active.is_some_and(|a| matches!(a.task, Task::AwaitingRecord { .. }));
+            // A long poll has sent nothing, and reads once.
+            if !waits && self.awaits_window(index) {
                 return false;
             }
             let active = self.connections.active(index);
-            let waits = active.is_some_and(|a| matches!(a.task, Task::AwaitingRecord { .. }));
             let subscriber = active.and_then(|active| active.subscriber());
             let bytes_max = match subscriber.is_some_and(|subscriber| subscriber.eager) {
                 true => EAGER_BYTES,

@@ -27,7 +27,7 @@ impl Shard {
 
     /// Handles received bytes of an HTTP/2 connection.
     pub(super) fn receive_frames(&mut self, index: u32, bytes: &[u8]) {
-        let now = Duration::from_micros(self.clock.now_us());
+        let now = self.clock.elapsed();
         let Some(http2) = self.http2_mut(index) else {
             return;
         };
@@ -49,9 +49,14 @@ impl Shard {
     /// Sends what was written to streams in this turn.
     pub(super) fn flush_http2(&mut self) {
         for token in std::mem::take(&mut self.http2.dirty) {
-            if let Some(index) = self.connections.find(token)
-                && self.http2_mut(index).is_some_and(|http2| http2.dirty)
-            {
+            let Some(index) = self.connections.find(token) else {
+                continue;
+            };
+            let Some(http2) = self.http2_mut(index) else {
+                continue;
+            };
+            http2.queued = false;
+            if http2.dirty {
                 self.pump(index);
             }
         }
@@ -132,10 +137,12 @@ impl Shard {
     /// Has a connection polled before the shard waits.
     pub(super) fn mark_dirty(&mut self, index: u32) {
         let token = self.connections.slots.token(index);
-        if let Some(http2) = self.http2_mut(index)
-            && !http2.dirty
-        {
-            http2.dirty = true;
+        let Some(http2) = self.http2_mut(index) else {
+            return;
+        };
+        http2.dirty = true;
+        // Each poll clears the mark, and what it leads to sets it again: one place in the list is enough.
+        if !std::mem::replace(&mut http2.queued, true) {
             self.http2.dirty.push(token);
         }
     }
@@ -255,7 +262,7 @@ impl Shard {
     /// that is complete, no other frame may come.
     pub(super) fn visit_http2(&mut self, index: u32) {
         let now_s = self.clock.now_s();
-        let now = Duration::from_micros(self.clock.now_us());
+        let now = self.clock.elapsed();
         let request_timeout = self.context.settings.request_timeout;
         let idle_timeout = self.idle_timeout(index);
         let Some(http2) = self.http2_mut(index) else {

@@ -57,7 +57,7 @@ impl Shard {
             flags.set(flag, of_connection.has(flag));
         }
         let settings = &self.context.settings;
-        let bytes_max = settings.body_bytes_max;
+        let bytes_max = settings.request_limits().body_bytes_max(head.method);
         let checked = request.check(&fields).and_then(|length| match length {
             Some(length) if length > bytes_max as u64 => Err(too_large(bytes_max)),
             _ => Ok(()),
@@ -85,6 +85,7 @@ impl Shard {
         self.connections
             .begin(index, Task::ReceivingBody(Box::new(body)));
         self.await_body(index, until);
+        self.weigh(index);
         self.receive_body(index);
     }
 
@@ -106,6 +107,10 @@ impl Shard {
         let complete = self.connections.slots[index]
             .flags
             .has(Flags::BODY_COMPLETE);
+        if bytes.is_empty() && !complete {
+            // What its windows allow stays reserved for what is read next: to ask for nothing gives it to the other streams.
+            return Some(0);
+        }
         let mut sent = 0;
         loop {
             let connection = self.http2.streams.get(index)?.connection;
@@ -279,12 +284,13 @@ impl Shard {
 
     /// Takes what has arrived of a body, and asks the protocols when it is complete.
     fn receive_body(&mut self, index: u32) {
-        let bytes_max = self.context.settings.body_bytes_max;
+        let limits = self.context.settings.request_limits();
         let active = self.connections.active_mut(index);
         let Some(Task::ReceivingBody(body)) = active.map(|active| &mut active.task) else {
             return;
         };
         let until = body.until;
+        let bytes_max = limits.body_bytes_max(body.method());
         let step = body.receive(bytes_max);
         if step != (BodyStep::More { grown: false }) {
             // The windows are open again.

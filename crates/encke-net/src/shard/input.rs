@@ -9,7 +9,7 @@ use crate::connection::close::CloseReason;
 use crate::connection::slot::{Flags, SlotState};
 use crate::http::Rejection;
 use crate::http::head::{self, Head, NO_FIELDS};
-use crate::http::take::{ParseStep, RequestLimits, take};
+use crate::http::take::{ParseStep, take};
 use crate::http2::connection::{PREFACE, PREFACE_LINE};
 use crate::transport::plain;
 
@@ -277,11 +277,7 @@ impl Shard {
             return self.take_preface(index, rest);
         }
         let first = slot.requests == 0;
-        let settings = &self.context.settings;
-        let limits = RequestLimits {
-            head_bytes_max: settings.head_bytes_max,
-            body_bytes_max: settings.body_bytes_max,
-        };
+        let limits = self.context.settings.request_limits();
         let mut body = match self.connections.active_mut(index).map(|a| &mut a.task) {
             Some(Task::Reading { body, .. }) => body.take(),
             _ => None,

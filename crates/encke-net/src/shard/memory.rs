@@ -1,5 +1,7 @@
 //! The memory that connections hold beyond their slots: counts it by client, and takes it back from the clients with the most.
 
+use encke_access::CallerIdentity;
+
 use super::Shard;
 use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
@@ -86,14 +88,17 @@ impl Shard {
 
     /// The client for which a connection holds memory.
     fn holder(&self, index: u32) -> Holder {
-        if let Some(caller) = self.callers.identity(index) {
+        let caller = self.callers.identity(index);
+        if let Some(caller) = caller.filter(CallerIdentity::is_personal) {
             return Holder::Caller(caller);
         }
         let socket = self.socket_of(index);
         let own = self.owners.of(index).address;
-        match own.or_else(|| self.owners.of(socket).address) {
-            Some(address) => Holder::Address(address),
-            None => Holder::Connection(socket),
+        let address = own.or_else(|| self.owners.of(socket).address);
+        match (caller, address) {
+            (Some(caller), Some(address)) => Holder::Sharing(caller, address),
+            (None, Some(address)) => Holder::Address(address),
+            (_, None) => Holder::Connection(socket),
         }
     }
 

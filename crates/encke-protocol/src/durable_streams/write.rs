@@ -44,7 +44,11 @@ impl DurableStreams {
                 before,
                 ack,
             };
-            let may_read = admitted.may_at(Operation::Read, admitted.path);
+            let readable = self
+                .streams
+                .rights
+                .of_stream(Operation::Read, name, admitted.path);
+            let may_read = admitted.meet(&readable).is_ok();
             return Ok(Action::Commit(command, Box::new(Truncation { may_read })));
         }
         if body.is_empty() && !closes {

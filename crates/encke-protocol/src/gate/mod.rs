@@ -81,6 +81,10 @@ impl Policy {
 impl Gate {
     /// The origin that the response to a request names as its reader.
     pub(crate) fn reader(&self, request: &Request<'_>) -> OriginReader {
+        // No page of another origin may use this address, whatever is allowed at the other one.
+        if request.caller.operator {
+            return OriginReader::Unnamed;
+        }
         match self.origin(request) {
             RequestOrigin::Allowed(_) if self.origins == Origins::Any => OriginReader::Any,
             RequestOrigin::Allowed(origin) => OriginReader::Origin(origin.into()),
