@@ -13,7 +13,7 @@ const FLAGS: [&str; 12] = [
     "heartbeat=1s",
     "--tuning",
     // Changed streams go to history and leave memory at once.
-    "streams-idle=100ms",
+    "streams-idle=1s",
     "--tuning",
     "waiting-segments-max=2",
     "--tuning",
@@ -80,7 +80,7 @@ impl Tired {
         while seen < count {
             assert!(self.subscriber.fill(), "the server hung up");
             let input = std::mem::take(self.subscriber.input());
-            seen += input.windows(2).filter(|at| at == b"\n:").count();
+            seen += input.windows(3).filter(|at| at == b":\n\n").count();
         }
     }
 }
