@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::rig::{Connection, Encke, Fault, JSON, Response, data_dir, path, request, strace_works};
+use crate::rig::{
+    Connection, Encke, Fault, JSON, Response, data_dir, eventually, path, request, strace_works,
+};
 
 const FLAGS: [&str; 12] = [
     "--segment",
@@ -13,7 +15,7 @@ const FLAGS: [&str; 12] = [
     "heartbeat=1s",
     "--tuning",
     // Changed streams go to history and leave memory at once.
-    "streams-idle=100ms",
+    "streams-idle=1s",
     "--tuning",
     "waiting-segments-max=2",
     "--tuning",
@@ -80,7 +82,7 @@ impl Tired {
         while seen < count {
             assert!(self.subscriber.fill(), "the server hung up");
             let input = std::mem::take(self.subscriber.input());
-            seen += input.windows(2).filter(|at| at == b"\n:").count();
+            seen += input.windows(3).filter(|at| at == b":\n\n").count();
         }
     }
 }
@@ -91,7 +93,7 @@ fn of_a_log_whose_directory_is_gone() {
     let data = dir.path().join("data");
     let mut tired = Tired::new(Encke::start_in(&data, &FLAGS));
     assert_eq!(tired.append().status, 204);
-    std::fs::remove_dir_all(&data).expect("it is ours");
+    remove(&data);
     tired.rests("its directory is gone");
     tired.fill();
     tired.rests("it refuses writes");
@@ -103,7 +105,7 @@ fn of_a_log_whose_history_is_gone() {
     let data = dir.path().join("data");
     let mut tired = Tired::new(Encke::start_in(&data, &FLAGS));
     assert_eq!(tired.append().status, 204);
-    std::fs::remove_dir_all(data.join("history")).expect("it is ours");
+    remove(&data.join("history"));
     tired.fill();
     tired.rests("history takes nothing");
 }
@@ -132,6 +134,14 @@ fn of_a_log_that_cannot_be_written_to() {
             tired.rests(&format!("{inject}, {level}"));
         }
     }
+}
+
+/// Removes a directory in which threads may still make files.
+fn remove(directory: &Path) {
+    eventually("the directory is gone", || {
+        let _ = std::fs::remove_dir_all(directory);
+        !directory.exists()
+    });
 }
 
 fn first_segment() -> String {

@@ -311,7 +311,7 @@ fn what_a_check_calls_sound_opens() {
         let names = "history/keyspaces/0/tables";
         let of_names = path.parent().is_some_and(|parent| parent.ends_with(names));
         let positions: Vec<u64> = match of_names {
-            true => (0..bytes).step_by(41).collect(),
+            true => (0..bytes).step_by(97).collect(),
             false => vec![random.below(bytes)],
         };
         flips.extend(positions.into_iter().map(|at| (path.clone(), at)));

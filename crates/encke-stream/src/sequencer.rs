@@ -260,7 +260,7 @@ mod tests {
             send(create_for_a_second("a"));
             sequencer.turn(0);
             assert!(sequencer.rests(0), "{level}: the first checkpoint");
-            // Its threads may still write: what is moved away is gone in one step.
+            // In one step: a thread of the storage engine may write at any time.
             std::fs::rename(&history, directory.path().join("gone")).unwrap();
             for name in ["b", "c"] {
                 send(create_for_a_second(name));
