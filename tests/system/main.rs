@@ -84,6 +84,7 @@ mod hang_ups;
 mod hostile;
 mod http2;
 mod http2_limits;
+mod http2_reads;
 mod late_subscribers;
 mod levels;
 mod limits;
