@@ -3,7 +3,7 @@
 use crate::diagnosis::Diagnosis;
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::files::{Access, Files};
+use crate::files::{FileAccess, Files};
 use crate::frame::Parsed;
 use crate::history::History;
 use crate::history_error::HistoryError;
@@ -70,7 +70,10 @@ pub fn check(
     directory: &Path,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CheckReport, OpenError> {
-    check_on(&Files::lock_existing(directory, Access::Read)?, progress)
+    check_on(
+        &Files::lock_existing(directory, FileAccess::Read)?,
+        progress,
+    )
 }
 
 /// [`check`] on any disk.

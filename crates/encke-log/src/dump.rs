@@ -3,7 +3,7 @@
 use crate::diagnosis::Diagnosis;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
-use crate::files::{Access, Files};
+use crate::files::{FileAccess, Files};
 use crate::frame::FrameView;
 use crate::history_error::HistoryError;
 use crate::ids::{Sequence, StreamNo};
@@ -42,7 +42,7 @@ pub fn dump(
     each: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
 ) -> Result<DumpReport, OpenError> {
     dump_on(
-        &Files::lock_existing(directory, Access::Read)?,
+        &Files::lock_existing(directory, FileAccess::Read)?,
         filter,
         each,
     )
@@ -120,7 +120,7 @@ pub fn state_at_rest(
     directory: &Path,
     key: &[u8],
 ) -> Result<(Option<Vec<u8>>, Sequence), OpenError> {
-    let disk = Files::lock_existing(directory, Access::Read)?;
+    let disk = Files::lock_existing(directory, FileAccess::Read)?;
     let diagnosis = Diagnosis::of(&disk, ReadWhole::Unknown)?;
     let path = disk.history().unwrap_or_default();
     let unreadable = |e: HistoryError| e.on_open(&path, "read");

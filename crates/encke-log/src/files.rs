@@ -24,14 +24,14 @@ pub struct Files {
 struct Shared {
     path: PathBuf,
     directory: File,
-    access: Access,
+    access: FileAccess,
     /// Held, never read: dropping the last clone releases the lock.
     _lock: Option<File>,
 }
 
 /// What the files of an existing log are opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum FileAccess {
     /// Only to be read: a snapshot that is mounted read-only, or a directory of another user, is enough.
     Read,
     Write,
@@ -47,7 +47,7 @@ impl Files {
         std::fs::create_dir_all(path).map_err(|e| OpenError::io(path, "make the directory", e))?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true);
-        let files = Self::locked(path, Some(options), Access::Write)?;
+        let files = Self::locked(path, Some(options), FileAccess::Write)?;
         // The directory may be new. Then its own name must be durable before anything in it can be.
         tree::sync_parent(path)
             .map_err(|e| OpenError::io(path, "sync the directory that holds", e))?;
@@ -58,7 +58,7 @@ impl Files {
     ///
     /// # Errors
     /// [`OpenError::NoLog`] when there is none, and as [`Files::lock`].
-    pub(crate) fn lock_existing(path: &Path, access: Access) -> Result<Files, OpenError> {
+    pub(crate) fn lock_existing(path: &Path, access: FileAccess) -> Result<Files, OpenError> {
         if !Files::holds_log(path).map_err(|e| OpenError::io(path, "open", e))? {
             return Err(OpenError::NoLog {
                 directory: path.to_owned(),
@@ -99,11 +99,15 @@ impl Files {
     /// # Errors
     /// There is no log, it is open, or its lock can't be looked at.
     pub fn check_free(path: &Path) -> Result<(), OpenError> {
-        Self::lock_existing(path, Access::Read).map(drop)
+        Self::lock_existing(path, FileAccess::Read).map(drop)
     }
 
     /// Locks the directory, and the file in it that every version locks.
-    fn locked(path: &Path, file: Option<OpenOptions>, access: Access) -> Result<Files, OpenError> {
+    fn locked(
+        path: &Path,
+        file: Option<OpenOptions>,
+        access: FileAccess,
+    ) -> Result<Files, OpenError> {
         let take = |what: &File, path: &Path| match rustix::fs::flock(
             what,
             FlockOperation::NonBlockingLockExclusive,
@@ -180,7 +184,7 @@ impl Disk for Files {
     fn open(&self, name: &str) -> io::Result<File> {
         OpenOptions::new()
             .read(true)
-            .write(self.shared.access == Access::Write)
+            .write(self.shared.access == FileAccess::Write)
             .open(self.path(name))
     }
 

@@ -5,7 +5,7 @@ use crate::diagnosis::Diagnosis;
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::file_name;
-use crate::files::{Access, Files};
+use crate::files::{FileAccess, Files};
 use crate::history_repair::{self, HistoryRepair};
 use crate::inspect::{HistoryHealth, ReadWhole};
 use crate::plan::{Plan, SegmentRepair};
@@ -33,7 +33,7 @@ pub fn repair(
     directory: &Path,
     decide: &mut dyn FnMut(&RepairReport) -> bool,
 ) -> Result<RepairReport, OpenError> {
-    repair_on(&Files::lock_existing(directory, Access::Write)?, decide)
+    repair_on(&Files::lock_existing(directory, FileAccess::Write)?, decide)
 }
 
 /// Gives `plan` the report that [`repair`] would give, if there is something to repair, and needs no permission to write.
@@ -44,7 +44,7 @@ pub fn plan_repair(
     directory: &Path,
     plan: &mut dyn FnMut(&RepairReport),
 ) -> Result<RepairReport, OpenError> {
-    let disk = Files::lock_existing(directory, Access::Read)?;
+    let disk = Files::lock_existing(directory, FileAccess::Read)?;
     repair_on(&disk, &mut |report| {
         plan(report);
         false

@@ -4,7 +4,7 @@
 use crate::copy::{HistoryCopy, private_directory};
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::files::{Access, Files};
+use crate::files::{FileAccess, Files};
 use crate::fingerprints::Fingerprints;
 use crate::floors::Floors;
 use crate::frame::FrameView;
@@ -204,7 +204,7 @@ pub fn preflight(directory: &Path) -> Result<(), OpenError> {
     if !directory.try_exists().unwrap_or(true) {
         return Ok(());
     }
-    let disk = match Files::lock_existing(directory, Access::Read) {
+    let disk = match Files::lock_existing(directory, FileAccess::Read) {
         Err(OpenError::NoLog { .. }) => return Ok(()),
         locked => locked?,
     };

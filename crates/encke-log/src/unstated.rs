@@ -73,7 +73,7 @@ const TIMES: &str = "times/";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{Access, Files};
+    use crate::files::{FileAccess, Files};
     use crate::log_directory::LogDirectory;
     use std::path::PathBuf;
     use std::process::Command;
@@ -99,7 +99,7 @@ mod tests {
             damage_a_table(&history);
             let repaired = crate::repair(&directory, &mut |_| true).unwrap();
             assert!(repaired.done, "{name}: {repaired:?}");
-            let disk = Files::lock_existing(&directory, Access::Read).unwrap();
+            let disk = Files::lock_existing(&directory, FileAccess::Read).unwrap();
             let stated = LogDirectory::of(&disk).unwrap().statement.unwrap();
             assert_eq!(stated.history.unwrap().times(), times, "{name}");
         }

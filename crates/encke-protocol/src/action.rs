@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use encke_stream::{Command, Fetch, Offset, Outcome, Pattern, Sequence, Stream, log_of};
 
-use crate::encoder::{EncoderId, Generation, MergeEncoderId};
+use crate::encoder::{EncoderId, MergeEncoderId, StreamGeneration};
 use crate::response::Response;
 use crate::run::Run;
 
@@ -144,7 +144,7 @@ pub enum Feed {
         /// The client has every record up to these positions, whatever the stream: one for each log, by index.
         after: Vec<Sequence>,
         /// The streams that the client's positions are of, those that have ended included.
-        generations: Box<[Generation]>,
+        generations: Box<[StreamGeneration]>,
         /// The encoder of their records.
         encoder: MergeEncoderId,
     },

@@ -95,7 +95,7 @@ pub struct MergedPosition<'a> {
     /// The sources of which it has more.
     pub ahead: &'a [AheadStream],
     /// The streams that it is a position of.
-    pub generations: &'a [Generation],
+    pub generations: &'a [StreamGeneration],
 }
 
 /// Which streams a client's position is of. A name alone does not say it: the stream can be deleted, and another one created.
@@ -103,7 +103,7 @@ pub struct MergedPosition<'a> {
 /// The streams are those of these names that were created by the record `born` or before it. A stream that takes the name of one of
 /// them later is created behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Generation {
+pub struct StreamGeneration {
     /// The index of the streams' log.
     pub log: usize,
     /// The last record that created one of them.

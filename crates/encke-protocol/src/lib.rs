@@ -20,6 +20,7 @@
 mod action;
 mod admin;
 mod coding;
+mod content;
 mod durable_streams;
 mod encoder;
 pub mod events;
@@ -51,8 +52,8 @@ pub use admin::{Admin, Probes, REVOCATIONS};
 pub use coding::{CodingOffer, ContentCoding};
 pub use durable_streams::DurableStreamsSettings;
 pub use encoder::{
-    AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Generation, Mark,
-    MergeEncoder, MergeEncoderId, MergedPosition, MergedRecord, StreamEnd, Variant,
+    AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder,
+    MergeEncoderId, MergedPosition, MergedRecord, StreamEnd, StreamGeneration, Variant,
 };
 pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};

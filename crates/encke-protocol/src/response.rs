@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::coding::{CodingOffer, ContentCoding};
-use crate::gate::{OriginReader, REFUSED};
+use crate::gate::OriginReader;
 
 /// A response. The reactor adds the status line, the length, the date and the connection's fields.
 #[derive(Debug, Default)]
@@ -87,6 +87,9 @@ pub struct AuditNote {
     /// The path, without the query.
     pub path: Box<str>,
 }
+
+/// The word for a refusal in the audit log.
+pub(crate) const REFUSED: &str = "refused";
 
 impl AuditNote {
     /// Whether a request was refused.

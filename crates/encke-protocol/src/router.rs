@@ -7,7 +7,7 @@ use encke_stream::Views;
 
 use crate::action::Action;
 use crate::admin::Admin;
-use crate::coding;
+use crate::content;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
 use crate::events::{self, Events, EventsSettings};
@@ -202,7 +202,7 @@ impl Router {
         };
         // Without a body these fields mean nothing.
         if !request.body.is_empty()
-            && let Err(refused) = coding::check_content(request.headers)
+            && let Err(refused) = content::check_content(request.headers)
         {
             return (Action::Respond(refused), None);
         }
@@ -232,7 +232,7 @@ impl Router {
             Err(Stop::AwaitingKeys(_)) => return Ok(None),
         };
         let (covered, rights) = self.rights(request, path.as_str(), passed)?;
-        coding::check_content(request.headers)?;
+        content::check_content(request.headers)?;
         let caller = rights.caller().cloned();
         let admitted = Admitted {
             path: path.as_str(),

@@ -4,6 +4,7 @@
 //! A client that is refused again and again gets a line at once and then one for each interval, with the number of its refusals: see
 //! `repeats`.
 
+mod entry;
 mod repeats;
 
 use std::io::Write;
@@ -14,19 +15,9 @@ use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
 use encke_protocol::AuditNote;
 use prometheus::IntCounter;
 
+pub(crate) use self::entry::AuditEntry;
 use self::repeats::Repeats;
 use crate::access_log::{json_text, without_secrets};
-
-/// A line of the log.
-#[derive(Debug)]
-pub(crate) struct AuditEntry {
-    /// Milliseconds since 1970.
-    pub(crate) at_ms: u64,
-    /// The address of the client.
-    pub(crate) client: Box<str>,
-    pub(crate) status: u16,
-    pub(crate) note: Box<AuditNote>,
-}
 
 /// A shard's end of the queue.
 #[derive(Clone)]

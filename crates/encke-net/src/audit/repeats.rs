@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashMapExt};
 
-use super::AuditEntry;
+use super::entry::AuditEntry;
 
 /// The series of refusals that have not ended.
 #[derive(Debug)]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use encke_log::Sequence;
 use encke_protocol::{
-    AheadStream, Generation, MergeEncoderId, MergeSource, MergedPosition, SourceKind, StreamEnd,
+    AheadStream, MergeEncoderId, MergeSource, MergedPosition, SourceKind, StreamEnd,
+    StreamGeneration,
 };
 use encke_stream::{MediaKind, Offset, OrderedRecord, Piece, Stream};
 
@@ -17,7 +18,7 @@ pub(crate) struct MergedFeed {
     pub(crate) encoder: MergeEncoderId,
     pub(crate) members: Vec<FeedMember>,
     /// The streams that the client's positions are of.
-    generations: Box<[Generation]>,
+    generations: Box<[StreamGeneration]>,
     /// `None` if there is one log.
     turns: Option<Box<LogTurns>>,
     /// The part of the streams that is being read for it.
@@ -108,7 +109,7 @@ impl MergedFeed {
         encoder: MergeEncoderId,
         members: Vec<FeedMember>,
         after: Vec<Sequence>,
-        generations: Box<[Generation]>,
+        generations: Box<[StreamGeneration]>,
     ) -> Self {
         let log = members.first().map_or(0, FeedMember::log);
         MergedFeed {

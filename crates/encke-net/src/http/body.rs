@@ -2,7 +2,6 @@
 
 use super::Rejection;
 use super::head::{FIELDS_MAX, Framing};
-use super::take::UNREAD_BODY_BYTES_MAX;
 
 /// A body that is being received, and the head it belongs to.
 #[derive(Debug)]
@@ -218,6 +217,9 @@ pub(crate) fn too_large(bytes_max: usize) -> Rejection {
     };
     Rejection::new(413, "body_too_large", why)
 }
+
+/// Bytes of a body that no one reads.
+pub(crate) const UNREAD_BODY_BYTES_MAX: usize = 8 << 10;
 
 fn bad_chunk() -> Rejection {
     Rejection::new(400, "bad_chunk", "the chunked body is malformed")

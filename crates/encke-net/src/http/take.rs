@@ -2,7 +2,7 @@
 //! takes the same steps as a shard.
 
 use super::Rejection;
-use super::body::Incoming;
+use super::body::{Incoming, UNREAD_BODY_BYTES_MAX};
 use super::head::{self, Framing, Head, NO_FIELDS};
 
 /// What requests are held to.
@@ -99,9 +99,6 @@ pub(crate) fn take(
     }
     Ok(ParseStep::Request)
 }
-
-/// Bytes of a body that no one reads.
-pub(crate) const UNREAD_BODY_BYTES_MAX: usize = 8 << 10;
 
 fn head_too_large(bytes_max: usize) -> Rejection {
     Rejection::new(

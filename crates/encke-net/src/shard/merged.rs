@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 use encke_log::Sequence;
 use encke_protocol::{
-    Generation, MergeEncoderId, MergeSource, MergedRecord, SourceKind, StreamEnd,
+    MergeEncoderId, MergeSource, MergedRecord, SourceKind, StreamEnd, StreamGeneration,
 };
 use encke_stream::{Item, Life, Offset};
 
@@ -27,7 +27,7 @@ impl Shard {
         index: u32,
         sources: Vec<MergeSource>,
         after: Vec<Sequence>,
-        generations: Box<[Generation]>,
+        generations: Box<[StreamGeneration]>,
         encoder: MergeEncoderId,
     ) {
         let mut members = Vec::with_capacity(sources.len());

@@ -16,7 +16,7 @@ use std::str::FromStr;
 
 use encke_stream::{LOGS_MAX, Offset, Sequence, Stream, born, log_of};
 
-use crate::encoder::{AheadStream, Generation, MergedPosition};
+use crate::encoder::{AheadStream, MergedPosition, StreamGeneration};
 
 /// A parsed id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct Id {
     /// What it has beyond: the log, the position, and the places of the streams.
     ahead: Vec<(usize, Offset, u128)>,
     /// The streams of which these are positions.
-    pub(super) generations: Vec<Generation>,
+    pub(super) generations: Vec<StreamGeneration>,
 }
 
 impl Id {
@@ -57,7 +57,7 @@ impl Id {
     }
 
     /// The generation of the stream at that place of the request. `None`: the client had none there, or the id is of 0.1.0.
-    pub(super) fn generation(&self, place: usize) -> Option<Generation> {
+    pub(super) fn generation(&self, place: usize) -> Option<StreamGeneration> {
         let mut generations = self.generations.iter().copied();
         generations.find(|generation| generation.places & bit(place) != 0)
     }
@@ -71,14 +71,14 @@ impl Id {
 }
 
 /// Notes that a client has a position in a stream from now on. `begun` has the streams of which that is noted at the same moment.
-pub(super) fn note_generation(begun: &mut Vec<Generation>, stream: &Stream, place: usize) {
+pub(super) fn note_generation(begun: &mut Vec<StreamGeneration>, stream: &Stream, place: usize) {
     let (log, born) = (log_of(stream.no), born(stream.no));
     match begun.iter_mut().find(|generation| generation.log == log) {
         Some(generation) => {
             generation.born = generation.born.max(born);
             generation.places |= bit(place);
         }
-        None => begun.push(Generation {
+        None => begun.push(StreamGeneration {
             log,
             born,
             places: bit(place),
@@ -115,7 +115,7 @@ pub(super) fn write(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
             let _ = write!(out, ":{:x}", one.log);
         }
     }
-    for Generation { log, born, places } in generations {
+    for StreamGeneration { log, born, places } in generations {
         let _ = write!(out, ";~{born:x}:{places:x}");
         if after.len() > 1 {
             let _ = write!(out, ":{log:x}");
@@ -161,7 +161,7 @@ impl FromStr for Id {
             }
             if generation.is_some() {
                 let born = Sequence::from_str_radix(digits(position)?, 16).map_err(|_| BadId)?;
-                id.generations.push(Generation { log, born, places });
+                id.generations.push(StreamGeneration { log, born, places });
             } else {
                 let at = position.parse().map_err(|_| BadId)?;
                 id.ahead.push((log, at, places));
@@ -208,9 +208,9 @@ mod tests {
                     place,
                 })
                 .collect();
-            let generations: Vec<Generation> = generations
+            let generations: Vec<StreamGeneration> = generations
                 .into_iter()
-                .map(|(log, born, places)| Generation { log: log % after.len(), born, places })
+                .map(|(log, born, places)| StreamGeneration { log: log % after.len(), born, places })
                 .collect();
             let mut out = Vec::new();
             let position = MergedPosition {

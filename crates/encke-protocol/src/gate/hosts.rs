@@ -133,7 +133,7 @@ fn is_internal(name: &str) -> bool {
         tail.and_then(|tail| name.get(tail..))
             .is_some_and(|end| end.eq_ignore_ascii_case(domain))
     };
-    !name.contains('.') || PRIVATE_DOMAINS.iter().any(|domain| is_below(domain))
+    !name.contains('.') || PRIVATE_DOMAINS.iter().any(is_below)
 }
 
 fn is_name(name: &str) -> bool {

@@ -16,11 +16,11 @@ use self::origins::RequestOrigin;
 use self::rights::UNSIGNED_FIELD;
 use crate::problem::error;
 use crate::request::Request;
-use crate::response::{AuditNote, Response};
+use crate::response::{AuditNote, REFUSED, Response};
 
 pub use self::hosts::{HostList, Hosts, NotHosts};
 pub use self::origins::{NotOrigins, OriginReader, Origins};
-pub(crate) use self::rights::{Admitted, REFUSED, Rights, SignedRequest};
+pub(crate) use self::rights::{Admitted, Rights, SignedRequest};
 pub(crate) use self::signed::covered_fields;
 
 /// The rules of the gate.

@@ -6,7 +6,7 @@ use encke_access::{Caller, CallerKind, Operation, SignedFields};
 
 use crate::problem::error;
 use crate::requirement::{Paths, Requirement};
-use crate::response::{AuditNote, Response};
+use crate::response::{AuditNote, REFUSED, Response};
 
 /// The rights of a request's caller.
 #[derive(Clone, Debug)]
@@ -182,9 +182,6 @@ fn is_anonymous(caller: &Caller) -> bool {
 }
 
 pub(super) const UNSIGNED_FIELD: &str = "unsigned_field";
-
-/// The word for a refusal in the audit log.
-pub(crate) const REFUSED: &str = "refused";
 
 fn unauthenticated(operation: Operation, path: &Paths<'_>) -> Response {
     let why = format!(
