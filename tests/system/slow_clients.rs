@@ -275,8 +275,10 @@ fn requests_on_their_way_hold_no_more_than_they_may() {
     assert_eq!(encke.ask("GET", "/healthz", &[], b"").status, 200);
     // One of those that hold the most makes room for the next.
     let mut next = encke.connect();
-    next.send(&part);
-    next.send(&[vec![b' '; 39_999], b"1".to_vec()].concat());
+    let fields = format!("Host: x\r\n{JSON}\r\nContent-Length: 40000");
+    next.send(format!("POST {} HTTP/1.1\r\n{fields}\r\n\r\n", path("s")).as_bytes());
+    next.send(&[b' '; 20_000]);
+    next.send(&[vec![b' '; 19_999], b"1".to_vec()].concat());
     assert_eq!(next.answer().status, 204);
     let mut refused = 0;
     for holder in &mut holders {

@@ -32,6 +32,8 @@ pub(crate) struct Topic {
     pub(crate) kind: MediaKind,
     /// Something has happened since [`Topics::rest`] last looked.
     fresh: bool,
+    /// When a subscriber was behind last, as [`lag_mark`] has it; 0 for never.
+    lagged: u8,
     /// What was appended to it, by [`weight`](weight::weight) and modulo 2^32; only differences count.
     pub(crate) appended: u32,
     /// Every record of the stream behind this sequence is among the recent ones.
@@ -45,6 +47,21 @@ pub(crate) struct Topic {
 
 // What a stream with an idle subscriber costs here is a promise of the design.
 const _: () = assert!(size_of::<Topic>() <= 64);
+
+/// A moment in one byte, from 1 on. It repeats after 17 minutes, and a stream then stays in memory for a few seconds more.
+fn lag_mark(now_s: u32) -> u8 {
+    (now_s / LAG_MARK_S % LAG_MARKS + 1) as u8
+}
+
+fn marks_since(earlier: u8, now: u8) -> u32 {
+    (u32::from(now) + LAG_MARKS - u32::from(earlier)) % LAG_MARKS
+}
+
+/// Seconds of one mark; those behind are looked at as often as the others, which is each 5 s.
+const LAG_MARK_S: u32 = 4;
+const LAG_MARKS: u32 = 255;
+/// A stream stays in memory for so many marks behind the last one at which a subscriber was seen behind.
+const LAG_MARKS_KEPT: u32 = 2;
 
 /// Whether the topic's subscribers are being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +208,7 @@ impl Topics {
             no,
             kind,
             fresh: false,
+            lagged: 0,
             stream: None,
             head: NONE,
             iter: NONE,
@@ -235,9 +253,13 @@ impl Topics {
     }
 
     /// Drops the stream of a topic where nothing has happened since the last call, so that it can leave memory. A stream stays
-    /// that must not expire while it has subscribers.
-    pub(crate) fn rest(&mut self, number: u32) {
+    /// that must not expire while it has subscribers, and one of which a subscriber is behind: where that may go on when it is
+    /// closed, the stream says.
+    pub(crate) fn rest(&mut self, number: u32, now_s: u32) {
         let topic = &mut self.topics[number];
+        if topic.lagged != 0 && marks_since(topic.lagged, lag_mark(now_s)) <= LAG_MARKS_KEPT {
+            return;
+        }
         let Some(stream) = &topic.stream else {
             return;
         };
@@ -249,6 +271,11 @@ impl Topics {
             return;
         }
         topic.stream = None;
+    }
+
+    /// A subscriber of a topic is behind.
+    pub(crate) fn lags(&mut self, number: u32, now_s: u32) {
+        self.topics[number].lagged = lag_mark(now_s);
     }
 
     /// Puts a connection on a topic's list.

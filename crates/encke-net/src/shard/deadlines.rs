@@ -120,7 +120,7 @@ impl Shard {
                 self.close(index, CloseReason::Idle);
             }
             SlotState::Subscribed(encoder) => {
-                self.fan_out.topics.rest(slot.topic);
+                self.fan_out.topics.rest(slot.topic, self.clock.now_s());
                 if beats {
                     self.heartbeat(index, encoder);
                 }
@@ -149,7 +149,11 @@ impl Shard {
                 FeedState::Single(feed) => {
                     let encoder = feed.encoder;
                     let topic = self.connections.slots[index].topic;
-                    self.fan_out.topics.rest(topic);
+                    let now_s = self.clock.now_s();
+                    match subscriber.behind {
+                        Some(_) => self.fan_out.topics.lags(topic, now_s),
+                        None => self.fan_out.topics.rest(topic, now_s),
+                    }
                     if beats {
                         self.heartbeat(index, encoder);
                     }

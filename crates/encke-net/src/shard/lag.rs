@@ -24,6 +24,10 @@ impl Shard {
         if let Some(behind @ None) = active.and_then(|active| active.behind_mut()) {
             *behind = Some(Behind { since, has });
             self.counts.behind += 1;
+            if self.is_single(index) {
+                let topic = self.connections.slots[index].topic;
+                self.fan_out.topics.lags(topic, self.clock.now_s());
+            }
         }
     }
 
