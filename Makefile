@@ -182,7 +182,7 @@ browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) ##
 	$(call section,browser)
 	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs
 
-# The default port is free in a network of its own; where the system allows none, it must be free on this machine.
+# Default ports are free in a network of its own; where the system allows none, the commands get other ports.
 DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/*.test.mjs
 .PHONY: docs-commands
 docs-commands: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) ## runs every command of the documentation against a fresh server
@@ -231,18 +231,17 @@ FLOOD_TIME ?= 1h
 FLOOD_CLIENTS ?= 10000
 FLOOD_RATE ?= 1000
 FLOOD_CHURN ?= 10
-FLOOD_PORT ?= 4438
 FLOOD_SERVE ?= --ring 32MiB --segment 8MiB --body-max 1MiB --order-size 64MiB --tuning history-cache=64KiB
 FLOOD_OUT ?= $(TARGET)/flood-hour
 
 .PHONY: flood-hour
 flood-hour: instruments ## runs 10,000 clients that connect and leave, 1,000 messages/s, for an hour (FLOOD_TIME)
 	$(call section,$(FLOOD_CLIENTS) clients for $(FLOOD_TIME); record and plot in $(FLOOD_OUT))
-	@mkdir -p $(FLOOD_OUT); data=$$(mktemp -d $(FLOOD_OUT)/data.XXXXXX); \
-	$(ENCKE_BIN) serve --listen 127.0.0.1:$(FLOOD_PORT) --data $$data --log warn $(FLOOD_SERVE) > /dev/null & server=$$!; \
+	@mkdir -p $(FLOOD_OUT); : > $(FLOOD_OUT)/server.txt; data=$$(mktemp -d $(FLOOD_OUT)/data.XXXXXX); \
+	$(ENCKE_BIN) serve --listen 127.0.0.1:0 --data $$data --log warn $(FLOOD_SERVE) > $(FLOOD_OUT)/server.txt & server=$$!; \
 	trap 'kill $$server 2> /dev/null; wait $$server; rm -rf $$data' EXIT; \
-	until (exec 3<> /dev/tcp/127.0.0.1/$(FLOOD_PORT)) 2> /dev/null; do kill -0 $$server; sleep 0.1; done; \
-	$(BENCH) flood --url http://127.0.0.1:$(FLOOD_PORT)/v1/stream -n $(FLOOD_CLIENTS) --rate 2000 \
+	until url=$$(sed -n 's/^listening on //p' $(FLOOD_OUT)/server.txt) && [ -n "$$url" ]; do kill -0 $$server; sleep 0.1; done; \
+	$(BENCH) flood --url $$url/v1/stream -n $(FLOOD_CLIENTS) --rate 2000 \
 		--duration $(FLOOD_TIME) --publish $(FLOOD_RATE) --churn $(FLOOD_CHURN) --server-pid $$server --endure --progress 10s \
 		--record $(FLOOD_OUT)/run.csv --plot $(FLOOD_OUT)/run.svg | tee $(FLOOD_OUT)/report.txt
 

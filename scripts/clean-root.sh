@@ -102,15 +102,16 @@ for step in "${steps[@]}"; do
   case $step in
     test) inside 'make test' ;;
     run)
-      ! curl -s -o /dev/null http://127.0.0.1:4437/ || fail 'port 4437 is taken on this machine'
-      inside 'make run' &
+      # Another server may have the default port; nothing listens on this one at the moment.
+      port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+      inside "env ENCKE_LISTEN=127.0.0.1:$port make run" &
       server=$!
       # It builds first.
-      until curl -sf -o /dev/null http://127.0.0.1:4437/readyz; do
+      until curl -sf -o /dev/null http://127.0.0.1:$port/readyz; do
         kill -0 "$server" 2> /dev/null || fail '`make run` ended before it served'
         sleep 0.5
       done
-      address=http://127.0.0.1:4437/v1/stream/clean-root
+      address=http://127.0.0.1:$port/v1/stream/clean-root
       curl -sSf -X PUT "$address" -H 'Content-Type: text/plain' -d 'it serves'
       [ "$(curl -sSf "$address?offset=-1")" = 'it serves' ] || fail 'the stream does not have the record'
       kill -TERM "$(processes encke)"

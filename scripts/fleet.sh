@@ -68,9 +68,14 @@ cat << TEXT
 
 Try it: publish at one node, subscribe at another.
 
-  curl -X PUT http://127.0.0.1:$(node 1)/v1/stream/hello -H 'Content-Type: text/plain'
+  curl -X PUT http://127.0.0.1:$(node 1)/v1/stream/hello -H 'Content-Type: application/json'
   curl -N 'http://127.0.0.1:$(node 2)/v1/stream/hello?offset=-1&live=sse' &
-  curl http://127.0.0.1:$(node 3)/v1/stream/hello -H 'Content-Type: text/plain' -d 'Hello, fleet'
+  curl http://127.0.0.1:$(node 3)/v1/stream/hello -H 'Content-Type: application/json' -d '{"text":"Hello, fleet"}'
+
+Ask the fleet how it is, by its brokers:
+
+  $encke fleet status --fleet $urls
+  $encke fleet verify --fleet $urls
 
 Kill a node or a broker: nodes ${processes[*]:3}, brokers ${processes[*]:0:3}. Data and logs in $directory. Stop with Ctrl-C.
 TEXT

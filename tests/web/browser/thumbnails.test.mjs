@@ -70,6 +70,20 @@ const submit = (file, content) => {
   return start('submit.mjs', path, '--pool', `${encke.url}/v1/pool/thumbnails`).succeeds();
 };
 
+/** Counts in the page how often a card of the lane "done" changes its height: its event and its image come in any order. */
+function countJumps() {
+  window.jumps = [];
+  const heights = new WeakMap();
+  const look = () => {
+    for (const card of document.querySelectorAll('[data-lane="done"] li')) {
+      const [before, now] = [heights.get(card), card.offsetHeight];
+      heights.set(card, now);
+      if (before !== undefined && before !== now) window.jumps.push(`${card.textContent}: ${before} px, then ${now} px`);
+    }
+  };
+  new MutationObserver(look).observe(document.querySelector('[data-lane="done"]'), { childList: true, subtree: true, characterData: true });
+}
+
 test('images are made small by three workers, one after the death of its first worker', { timeout: 120_000 }, async () => {
   const site = start('serve.mjs', '--listen', '127.0.0.1:0', '--encke', encke.url);
   const [, address] = await site.prints(/(http:\/\/\S+)/);
@@ -86,6 +100,7 @@ test('images are made small by three workers, one after the death of its first w
   doomed.child.kill('SIGKILL');
   for (const name of ['anna', 'bob', 'cleo']) worker(name, '--pause', '50');
   await lists('anna', 'bob', 'cleo');
+  await page.evaluate(countJumps);
   await page.click('#samples');
   await shows('#done', '13');
   await images().nth(12).waitFor();
@@ -96,6 +111,7 @@ test('images are made small by three workers, one after the death of its first w
     })),
   );
   assert.deepEqual(sizes, Array(13).fill([128, 96]));
+  assert.deepEqual(await page.evaluate(() => window.jumps), [], 'a card has its height from its beginning');
   const pool = await fetch(`${encke.url}/v1/pool/thumbnails`).then((answer) => answer.json());
   assert.equal(pool.done, 13);
   assert.equal(pool.retried, 1);

@@ -1,14 +1,16 @@
-// Every command of the documentation runs as it is written, in order, against a fresh server on the default port.
+// Every command of the documentation runs as it is written, in order, against a fresh server on the default port; where that may be
+// taken, on a free one, which commands then name.
 //
 // The shell and console blocks of each document run in one shell and one page; a block of TOML is the file that its first line
 // names. What continues by itself (an event stream, a worker, a server) runs until its document ends. All other commands must
 // exit with 0, and a response with an error is a failure. `NOT_RUN` has the commands that do not run here, each with the reason.
 //
-// scripts/own-network.sh gives this test a network of its own. Without it, the default port must be free.
+// scripts/own-network.sh gives this test a network of its own, in which all ports are free.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -19,9 +21,12 @@ import { blocks, commands } from './blocks.mjs';
 import { Shell, until } from './shell.mjs';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url)).replace(/\/$/, '');
-const URL_OF_SERVER = 'http://127.0.0.1:4437';
-/** Directories of the system that commands use, if they are this test's own. */
+/** Directories of the system that commands use, if they are this test's own; then its network is, too. */
 const OWN = process.env.OWN_NETWORK_DIR;
+const DEFAULT_PORT = 4437;
+const PORT = OWN ? DEFAULT_PORT : await freePort();
+const LISTEN = `127.0.0.1:${PORT}`;
+const URL_OF_SERVER = `http://${LISTEN}`;
 
 /** Commands that do not run here: a pattern for the whole command, and why. */
 const NOT_RUN = [
@@ -35,6 +40,14 @@ const NOT_RUN = [
 ];
 /** Parts of commands that are left out, and why. */
 const LEFT_OUT = [[/\bnpm ci && /, 'needs a network; `make` has installed the packages']];
+/** Words of commands, and what stands in their place where default ports may be taken. */
+const OTHER_PORTS = [
+  [/\b4437\b/g, PORT],
+  [/\bexamples\/quakes\b.*\bnode serve\.mjs\b/, '$& --listen 127.0.0.1:0'],
+  [/\bexamples\/thumbnails\b.*\bnode serve\.mjs\b/, `$& --listen 127.0.0.1:0 --encke ${URL_OF_SERVER}`],
+  [/\bnode feed\.mjs\b/, `$& --url ${URL_OF_SERVER}/v1/stream/quakes`],
+  [/\bnode (worker|submit)\.mjs [\w.]+/, `$& --pool ${URL_OF_SERVER}/v1/pool/thumbnails`],
+];
 /** Exit codes besides 0 that the document states. */
 const OTHER_CODES = [[/^encke doctor --connections 1000000 /, [5]]];
 /** Commands that continue until their document ends. */
@@ -58,14 +71,6 @@ before(async () => {
 });
 after(() => browser?.close());
 
-test('the default port is free', async () => {
-  const taken = await new Promise((resolve) => {
-    const socket = connect(4437, '127.0.0.1');
-    socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
-  });
-  assert.ok(!taken, 'port 4437 is taken, and this system allows no network namespace: stop the process that listens there');
-});
-
 for (const file of documents()) {
   const name = relative(ROOT, file);
   const all = blocks(file);
@@ -76,7 +81,7 @@ for (const file of documents()) {
 
 test('commands that the server prints at its start', async () => {
   const directory = scratch();
-  const server = await Encke.start({ data: join(directory, 'data'), listen: '127.0.0.1:4437' });
+  const server = await Encke.start({ data: join(directory, 'data'), listen: LISTEN });
   const text = server.output.split('\n').filter((line) => line.startsWith('  curl ')).join('\n');
   await server.stop();
   assert.equal(text.split('\n').length, 3, server.output);
@@ -85,7 +90,7 @@ test('commands that the server prints at its start', async () => {
 });
 
 test('paths of the text at /', async () => {
-  const server = await Encke.start({ data: join(scratch(), 'data'), listen: '127.0.0.1:4437' });
+  const server = await Encke.start({ data: join(scratch(), 'data'), listen: LISTEN });
   try {
     const put = (path, type, body) => fetch(server.url + path, { method: 'PUT', headers: { 'Content-Type': type }, body });
     assert.equal((await put('/v1/stream/hello', 'text/plain')).status, 201);
@@ -126,7 +131,7 @@ async function runs(name, all, printed = PRINTED) {
   // A response with an error is an exit code.
   writeFileSync(join(home, '.curlrc'), 'fail-with-body\nno-progress-meter\n');
   const example = /^examples\//.test(name);
-  run.server = await Encke.start({ data: join(directory, 'data'), listen: '127.0.0.1:4437' });
+  run.server = await Encke.start({ data: join(directory, 'data'), listen: LISTEN });
   run.shell = new Shell({ cwd: example ? ROOT : home, directory, env: environment(directory, home) });
   const logged = [];
   try {
@@ -162,7 +167,7 @@ async function runBlock(run, block, home, logged) {
   if (block.language === 'toml') {
     const file = /^# (\S+\.toml)$/m.exec(block.text)?.[1];
     assert.ok(file, `${where}: the first line names the file`);
-    writeFileSync(join(home, file), block.text);
+    writeFileSync(join(home, file), withPort(block.text));
   } else if (block.language === 'js') {
     await runInPage(run, block, logged);
   } else if (block.language === 'sh') {
@@ -186,7 +191,8 @@ async function runCommand(run, { text, line }) {
     console.log(`not run: ${where} (${reason})`);
     return;
   }
-  const typed = LEFT_OUT.reduce((typed, [part]) => typed.replace(part, ''), text);
+  const complete = LEFT_OUT.reduce((typed, [part]) => typed.replace(part, ''), text);
+  const typed = withPort(complete);
   if (SERVES.test(text)) await stopServers(run);
   if (CONTINUES.some((pattern) => pattern.test(typed))) {
     const started = await run.shell.start(typed);
@@ -235,10 +241,25 @@ async function runInPage(run, block, logged) {
   assert.ok(!logged.some((text) => /error/i.test(text)), logged.join('\n'));
 }
 
-/** The environment of a user: `encke` is a command, and no setting is given. */
+/** What is typed for a command, or written for a file. */
+function withPort(text) {
+  return OWN ? text : OTHER_PORTS.reduce((typed, [word, other]) => typed.replace(word, other), text);
+}
+
+/** A port that nothing listens on. */
+async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** The environment of a user: `encke` is a command, and no setting is given, but for addresses that may be taken. */
 function environment(directory, home) {
   const given = Object.entries(process.env).filter(([name]) => !name.startsWith('ENCKE_'));
-  return { ...Object.fromEntries(given), CURL_HOME: home, PATH: `${join(directory, 'bin')}:${process.env.PATH}` };
+  const listen = OWN ? {} : { ENCKE_LISTEN: LISTEN, ENCKE_ADMIN_LISTEN: '127.0.0.1:0' };
+  return { ...Object.fromEntries(given), ...listen, CURL_HOME: home, PATH: `${join(directory, 'bin')}:${process.env.PATH}` };
 }
 
 /** A directory that is removed at the end. */
