@@ -257,8 +257,8 @@ fn targets_in_absolute_form() {
     let encke = Encke::start(&[]);
     let mut connection = encke.connect();
     for (number, target) in [
-        format!("http://{}{S}", encke.address),
         format!("http://encke.localhost{S}"),
+        format!("http://Encke.localhost:80{S}"),
         format!("HTTPS://encke.localhost:443{S}"),
     ]
     .iter()
@@ -269,9 +269,13 @@ fn targets_in_absolute_form() {
         let post = connection.ask("POST", target, &[JSON], number.to_string().as_bytes());
         assert_eq!(post.status, 204, "{post:?}");
     }
-    let get = connection.ask("GET", &format!("http://x{S}?offset=-1"), &[], b"");
-    assert_eq!(get.body, b"[0,1,2]");
-    assert_eq!(connection.ask("GET", "http://x?y", &[], b"").status, 200);
+    let target = format!("http://encke.localhost{S}?offset=-1");
+    assert_eq!(connection.ask("GET", &target, &[], b"").body, b"[0,1,2]");
+    let target = "http://encke.localhost?y";
+    assert_eq!(connection.ask("GET", target, &[], b"").status, 200);
+    // The request is for one host.
+    let other = connection.ask("GET", &format!("http://x{S}?offset=-1"), &[], b"");
+    assert_eq!((other.status, &*other.error_code()), (400, "host"));
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn the_thread_fetches_at_once_and_survives_failures() {
     let config = config(&[("i", &url)]);
     let (access, fetcher, ended) = fetching(&config);
     assert_eq!(ended.recv().unwrap(), ("i".to_owned(), false));
-    // A token with an unknown key asks for the next fetch.
+    // A token with an unknown key asks for the next fetch, but not at once behind one that has failed.
     let token = unverified_token();
     let path = encke_access::CanonicalPath::parse("/").unwrap();
     let request = encke_access::Credentials {
@@ -112,8 +112,10 @@ fn the_thread_fetches_at_once_and_survives_failures() {
         headers: &[("authorization", token.as_bytes())],
         client_certificate: None,
     };
-    let denied = access.resolve(&request, 1_000).unwrap_err();
-    assert_eq!(denied.reason(), "keys_unknown");
+    for (now_ms, reason) in [(1_000, "keys_unavailable"), (20_000, "keys_unknown")] {
+        let denied = access.resolve(&request, now_ms).unwrap_err();
+        assert_eq!(denied.reason(), reason);
+    }
     assert_eq!(ended.recv().unwrap(), ("i".to_owned(), true));
     assert_eq!(access.counts().keys, 1);
     fetcher.stop();
