@@ -21,7 +21,7 @@ use crate::pool::{PoolApi, PoolApiSettings};
 use crate::problem::{self, error};
 use crate::request::{Headers, Request};
 use crate::requirement::{RequestLine, Requirement};
-use crate::response::Response;
+use crate::response::{CrossOriginFields, Response};
 use crate::stream_rights::StreamRights;
 use crate::streams::StreamAccess;
 use crate::unknown_path::bad_path;
@@ -165,14 +165,13 @@ impl Router {
         self.gate.access.control()
     }
 
-    /// Whether responses depend on the origins that their requests name.
-    pub fn varies(&self) -> bool {
-        self.gate.origins.vary()
-    }
-
-    /// Whether pages of all origins are allowed.
-    pub fn allows_any_origin(&self) -> bool {
-        self.gate.origins == Origins::Any
+    /// What responses say to pages of other origins; `reader` is the one that the request named.
+    pub fn cross_origin<'a>(&self, reader: &'a OriginReader) -> CrossOriginFields<'a> {
+        CrossOriginFields {
+            reader,
+            any: self.gate.origins == Origins::Any,
+            vary: self.gate.origins.vary(),
+        }
     }
 
     /// The encoders of all protocols.
@@ -181,67 +180,65 @@ impl Router {
     }
 
     fn admit(&self, request: Request<'_>) -> (Action, Option<Arc<Caller>>) {
-        // A preflight request has no credentials, and the answer says nothing but what a browser may ask.
-        if request.method == "OPTIONS" {
-            return (Action::Respond(preflight()), None);
-        }
-        let path = match CanonicalPath::parse(request.path) {
-            Ok(path) => path,
-            Err(why) => return (Action::Respond(bad_path(request.path, &why)), None),
-        };
-        let passed = match self.gate.resolve(&request, &path) {
-            Ok(passed) => passed,
+        // Without a body its fields mean nothing.
+        let passage = match self.pass(&request, !request.body.is_empty()) {
+            Ok(passage) => passage,
             Err(Stop::Refused(response)) => return (Action::Respond(response), None),
             Err(Stop::AwaitingKeys(response)) => {
                 return (Action::AwaitKeys(response, request.body), None);
             }
         };
-        let (covered, rights) = match self.rights(&request, path.as_str(), passed) {
-            Ok(rights) => rights,
-            Err(refused) => return (Action::Respond(refused), None),
-        };
-        // Without a body these fields mean nothing.
-        if !request.body.is_empty()
-            && let Err(refused) = content::check_content(request.headers)
-        {
-            return (Action::Respond(refused), None);
-        }
         let request = Request {
-            headers: covered.as_deref().map_or(request.headers, Headers),
+            headers: passage.covered.as_deref().map_or(request.headers, Headers),
             ..request
         };
-        let caller = rights.caller().cloned();
+        let caller = passage.rights.caller().cloned();
         let admitted = Admitted {
-            path: path.as_str(),
+            path: passage.path.as_str(),
             method: request.method,
-            rights,
+            rights: passage.rights,
         };
         (self.route(request, &admitted), caller)
     }
 
     fn admit_head(&self, request: &Request<'_>) -> Result<Option<Arc<Caller>>, Response> {
-        if request.method == "OPTIONS" {
-            return Err(preflight());
-        }
-        let path =
-            CanonicalPath::parse(request.path).map_err(|why| bad_path(request.path, &why))?;
-        let passed = match self.gate.resolve(request, &path) {
-            Ok(passed) => passed,
+        let passage = match self.pass(request, true) {
+            Ok(passage) => passage,
             Err(Stop::Refused(response)) => return Err(response),
             // The keys may be there when the body is. Until then it is the body of a client without credentials.
             Err(Stop::AwaitingKeys(_)) => return Ok(None),
         };
-        let (covered, rights) = self.rights(request, path.as_str(), passed)?;
-        content::check_content(request.headers)?;
-        let caller = rights.caller().cloned();
+        let headers = passage.covered.as_deref().map_or(request.headers, Headers);
+        let caller = passage.rights.caller().cloned();
         let admitted = Admitted {
-            path: path.as_str(),
+            path: passage.path.as_str(),
             method: request.method,
-            rights,
+            rights: passage.rights,
         };
-        let headers = covered.as_deref().map_or(request.headers, Headers);
         self.authorise(request, headers, &admitted)?;
         Ok(caller)
+    }
+
+    /// Lets a request through to its protocol, by its head: its path, its credentials, the page that sends it and the fields of its body.
+    fn pass<'a>(&self, request: &Request<'a>, has_body: bool) -> Result<Passage<'a>, Stop> {
+        // A preflight request has no credentials, and the answer says nothing but what a browser may ask.
+        if request.method == "OPTIONS" {
+            return Err(Stop::Refused(preflight()));
+        }
+        let path = CanonicalPath::parse(request.path)
+            .map_err(|why| Stop::Refused(bad_path(request.path, &why)))?;
+        let passed = self.gate.resolve(request, &path)?;
+        let (covered, rights) = self
+            .rights(request, path.as_str(), passed)
+            .map_err(Stop::Refused)?;
+        if has_body {
+            content::check_content(request.headers).map_err(Stop::Refused)?;
+        }
+        Ok(Passage {
+            path,
+            covered,
+            rights,
+        })
     }
 
     /// Refuses a request whose caller may not make it, by its head alone. What it needs elsewhere than at its own path, such as at the
@@ -342,6 +339,13 @@ impl Router {
                 .request(&request, admitted, self.access(), &self.streams),
         }
     }
+}
+
+/// What a request passes the gate with.
+struct Passage<'a> {
+    path: CanonicalPath<'a>,
+    covered: Option<CoveredFields<'a>>,
+    rights: Rights,
 }
 
 /// The header fields of a request that a signed URL covers.

@@ -1,16 +1,25 @@
 //! The head of a response as `h2` takes it.
 
 use encke_protocol::{Body, CrossOriginFields, Response};
-use http::header::{CONTENT_LENGTH, DATE};
+use http::header::{CONTENT_LENGTH, DATE, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderName, HeaderValue, StatusCode};
 
-/// Builds the head. `request_id`: the id that the client gave the request.
-/// None for a status or a field that HTTP does not have, which no protocol sends.
+/// What a head says beside the response of the protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadShape<'a> {
+    /// The request was HEAD.
+    pub(crate) head_only: bool,
+    pub(crate) cross_origin: CrossOriginFields<'a>,
+    /// The value of Strict-Transport-Security.
+    pub(crate) hsts: Option<&'a str>,
+    /// The id that the client gave the request.
+    pub(crate) request_id: Option<&'a str>,
+}
+
+/// Builds the head. None for a status or a field that HTTP does not have, which no protocol sends.
 pub(crate) fn head(
     response: &Response,
-    head_only: bool,
-    cross_origin: CrossOriginFields<'_>,
-    request_id: Option<&str>,
+    shape: HeadShape<'_>,
     date: &str,
 ) -> Option<http::Response<()>> {
     let mut head = http::Response::new(());
@@ -18,7 +27,9 @@ pub(crate) fn head(
     let headers = head.headers_mut();
     headers.insert(DATE, HeaderValue::from_str(date).ok()?);
     let mut of_origins = Vec::new();
-    response.cross_origin.write(cross_origin, &mut of_origins);
+    response
+        .cross_origin
+        .write(shape.cross_origin, &mut of_origins);
     for lines in [&response.fields[..], &of_origins] {
         for line in lines.split(|byte| *byte == b'\n') {
             let Some(line) = line.strip_suffix(b"\r") else {
@@ -30,13 +41,16 @@ pub(crate) fn head(
             headers.append(name, HeaderValue::from_bytes(value).ok()?);
         }
     }
-    if let Some(id) = request_id {
+    if let Some(hsts) = shape.hsts {
+        headers.insert(STRICT_TRANSPORT_SECURITY, HeaderValue::from_str(hsts).ok()?);
+    }
+    if let Some(id) = shape.request_id {
         headers.insert("x-request-id", HeaderValue::from_str(id).ok()?);
     }
     let body = response.body.as_ref();
     let sized = !matches!(response.body, Body::Open(_) | Body::Parts(_));
     // As in HTTP/1.1: these have no body, and so no length.
-    let bodiless = matches!(response.status, 204 | 304) || head_only && body.is_empty();
+    let bodiless = matches!(response.status, 204 | 304) || shape.head_only && body.is_empty();
     if sized && !bodiless {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     }
@@ -55,12 +69,17 @@ mod tests {
         reader: &OriginReader,
         id: Option<&str>,
     ) -> Vec<String> {
-        let cross_origin = CrossOriginFields {
-            reader,
-            any: false,
-            vary: false,
+        let shape = HeadShape {
+            head_only,
+            cross_origin: CrossOriginFields {
+                reader,
+                any: false,
+                vary: false,
+            },
+            hsts: None,
+            request_id: id,
         };
-        let head = head(response, head_only, cross_origin, id, "now").unwrap();
+        let head = head(response, shape, "now").unwrap();
         let mut fields: Vec<String> = head
             .headers()
             .iter()

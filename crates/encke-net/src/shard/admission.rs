@@ -6,7 +6,7 @@ use encke_protocol::CallerInfo;
 use rustix::net::{SocketAddrAny, getpeername};
 
 use super::Shard;
-use crate::addresses::Denied;
+use crate::addresses::{AddressNo, Denied};
 use crate::connection::owners::Owner;
 use crate::connection::slot::Flags;
 use crate::forwarded;
@@ -133,16 +133,19 @@ impl Shard {
         fields: &[(&'a str, &'a [u8])],
     ) -> Result<CallerInfo<'a>, Rejection> {
         let (caller, is_new) = self.identify(index, fields)?;
-        // A stream of HTTP/2 has the address of its connection, unless a proxy names one.
-        let own = self.owners.of(index).address;
-        let address = own.or_else(|| self.owners.of(self.socket_of(index)).address);
         // A new client of a proxy's connection was counted when it came.
-        if let (Some(address), false) = (address, is_new) {
+        if let (Some(address), false) = (self.address_of(index), is_new) {
             let now = self.clock.now();
             let counted = self.context.addresses.request(address, now);
             counted.map_err(Denied::refused)?;
         }
         Ok(caller)
+    }
+
+    /// The address of a client that limits by address apply to. A stream of HTTP/2 has that of its connection, unless a proxy names one.
+    pub(super) fn address_of(&self, index: u32) -> Option<AddressNo> {
+        let own = self.owners.of(index).address;
+        own.or_else(|| self.owners.of(self.socket_of(index)).address)
     }
 
     /// Determines the client of a request; also whether it is another one than that of the request before.

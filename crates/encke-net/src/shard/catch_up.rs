@@ -5,7 +5,7 @@ use encke_protocol::{OnRead, Run, Variant};
 use encke_stream::{Fetch, Item, Life, Offset, Piece};
 
 use super::Shard;
-use crate::connection::active::{FeedState, Task};
+use crate::connection::active::{Active, FeedState, Task};
 use crate::connection::close::CloseReason;
 use crate::connection::slot::SlotState;
 use crate::fanout::encoding::{Encoding, RUN_BYTES};
@@ -23,26 +23,25 @@ impl Shard {
         let facts = stream.facts();
         if from < facts.tail {
             let active = self.connections.active(index);
-            let waits = active.is_some_and(|a| matches!(a.task, Task::AwaitingRecord { .. }));
-            // A long poll has sent nothing, and reads once.
-            if !waits && self.awaits_window(index) {
-                return false;
-            }
-            let active = self.connections.active(index);
-            let subscriber = active.and_then(|active| active.subscriber());
-            let bytes_max = match subscriber.is_some_and(|subscriber| subscriber.eager) {
-                true => EAGER_BYTES,
-                false => RUN_BYTES,
-            };
-            let mut fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
-            if waits {
+            if active.is_some_and(|a| matches!(a.task, Task::AwaitingRecord { .. })) {
+                // It has sent nothing, and reads once.
+                let fetch = Fetch::new(&stream, from, facts.tail, RUN_BYTES);
                 if let Some((_, then)) = self.take_wait(index) {
                     let then: Box<dyn OnRead> = then;
                     self.read(index, fetch, then);
                 }
                 return true;
             }
-            fetch.bytes_max = self.grant_read(index, fetch.bytes_max);
+            if self.awaits_window(index) {
+                return false;
+            }
+            let subscriber = self.connections.active(index).and_then(Active::subscriber);
+            let bytes_max = match subscriber.is_some_and(|subscriber| subscriber.eager) {
+                true => EAGER_BYTES,
+                false => RUN_BYTES,
+            };
+            let bytes_max = self.grant_read(index, bytes_max);
+            let fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
             let token = self.connections.slots.token(index);
             let sender = &self.context.sender;
             if self.context.readers.read(fetch, token, sender) {

@@ -1,10 +1,8 @@
 //! Streams of HTTP/2 connections. Each is a slot without a socket, whose request goes the way of all requests; in place of the
 //! socket's buffer it has the windows of the stream and of its connection.
 
-use encke_protocol::{Body, CrossOriginFields, Headers, OriginReader, Response};
+use encke_protocol::{Body, Headers, OriginReader, Response};
 use h2::Reason;
-use http::HeaderValue;
-use http::header::STRICT_TRANSPORT_SECURITY;
 
 use super::Shard;
 use crate::clock::Monotonic;
@@ -15,7 +13,7 @@ use crate::connection::slot::{Flags, SlotState};
 use crate::http::body::too_large;
 use crate::http2::connection::{AcceptedStream, SEND_BYTES_MAX};
 use crate::http2::request::Http2Request;
-use crate::http2::response;
+use crate::http2::response::{self, HeadShape};
 use crate::http2::stream::{BodyStep, Http2Stream, IncomingBody};
 
 impl Shard {
@@ -182,25 +180,14 @@ impl Shard {
         let request = self.requests.get_mut(index);
         let request_id = request.and_then(|request| request.text.request_id());
         let request_id = request_id.and_then(|id| std::str::from_utf8(id).ok());
-        let cross_origin = CrossOriginFields {
-            reader,
-            any: self.context.router.allows_any_origin(),
-            vary: self.context.router.varies(),
-        };
-        let mut head = response::head(
-            response,
-            head_only,
-            cross_origin,
-            request_id,
-            self.clock.date(),
-        );
         let is_tls = self.connections.slots[index].flags.has(Flags::TLS);
-        if let (Some(hsts), Some(head)) = (self.hsts.as_deref().filter(|_| is_tls), &mut head)
-            && let Ok(value) = HeaderValue::from_str(hsts)
-        {
-            let headers = head.headers_mut();
-            headers.insert(STRICT_TRANSPORT_SECURITY, value);
-        }
+        let shape = HeadShape {
+            head_only,
+            cross_origin: self.context.router.cross_origin(reader),
+            hsts: self.hsts.as_deref().filter(|_| is_tls),
+            request_id,
+        };
+        let head = response::head(response, shape, self.clock.date());
         self.begin_response(index, response.status, 0);
         let ends = (sized || bodiless) && out.is_empty();
         let connection = self.http2.streams.get_mut(index).map(|stream| {

@@ -319,13 +319,14 @@ impl Shard {
 
     /// A head is complete whose body is still to come.
     fn begin_body(&mut self, index: u32, head: &[u8]) -> Result<(), Box<Response>> {
-        self.begin_request_with_body(index, head);
         let mut fields = NO_FIELDS;
         // It was parsed before it was kept.
-        match head::parse(head, &mut fields) {
-            Ok(Some((head, count))) => self.admit_head(index, &head, &fields[..count]),
-            _ => Ok(()),
-        }
+        let Ok(Some((head, count))) = head::parse(head, &mut fields) else {
+            return Ok(());
+        };
+        // Its time counts from now on.
+        self.begin_request(index, &head, &fields[..count]);
+        self.admit_head(index, &head, &fields[..count])
     }
 
     /// Takes the preface of HTTP/2 and all that follows it off the input. False: more of it is needed.

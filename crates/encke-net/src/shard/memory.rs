@@ -92,13 +92,10 @@ impl Shard {
         if let Some(caller) = caller.filter(CallerIdentity::is_personal) {
             return Holder::Caller(caller);
         }
-        let socket = self.socket_of(index);
-        let own = self.owners.of(index).address;
-        let address = own.or_else(|| self.owners.of(socket).address);
-        match (caller, address) {
+        match (caller, self.address_of(index)) {
             (Some(caller), Some(address)) => Holder::Sharing(caller, address),
             (None, Some(address)) => Holder::Address(address),
-            (_, None) => Holder::Connection(socket),
+            (_, None) => Holder::Connection(self.socket_of(index)),
         }
     }
 

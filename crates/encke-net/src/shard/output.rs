@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use encke_protocol::{Body, CrossOriginFields, Response, problem};
+use encke_protocol::{Body, Response, problem};
 use rustix::net::{Shutdown, shutdown};
 
 use super::Shard;
@@ -316,11 +316,7 @@ impl Shard {
         let shape = Shape {
             head_only,
             keep_alive,
-            cross_origin: CrossOriginFields {
-                reader: &reader,
-                any: self.context.router.allows_any_origin(),
-                vary: self.context.router.varies(),
-            },
+            cross_origin: self.context.router.cross_origin(&reader),
             hsts: self.hsts.as_deref().filter(|_| flags.has(Flags::TLS)),
             framing: self.connections.slots[index].framing(),
             request_id: request_id.and_then(|id| std::str::from_utf8(id).ok()),

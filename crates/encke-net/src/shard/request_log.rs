@@ -47,22 +47,15 @@ impl Shard {
         self.requests.begin(index, request);
     }
 
-    /// The same for a head whose body is still to come, so that its time counts, too.
-    pub(super) fn begin_request_with_body(&mut self, index: u32, head: &[u8]) {
-        let mut fields = NO_FIELDS;
-        if self.logs_requests()
-            && let Ok(Some((head, count))) = head::parse(head, &mut fields)
-        {
-            self.begin_request(index, &head, &fields[..count]);
-        }
-    }
-
     /// A request is refused that has perhaps no complete head: what came of it gets a line as well.
     pub(super) fn begin_refused_request(&mut self, index: u32, input: &[u8]) {
         if !self.logs_requests() {
             return;
         }
-        self.begin_request_with_body(index, input);
+        let mut fields = NO_FIELDS;
+        if let Ok(Some((head, count))) = head::parse(input, &mut fields) {
+            self.begin_request(index, &head, &fields[..count]);
+        }
         if self.requests.get_mut(index).is_some() {
             return;
         }

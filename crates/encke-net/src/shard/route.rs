@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use encke_access::ClientCertificate;
+use encke_access::{Caller, ClientCertificate};
 use encke_protocol::{
     Action, CallerInfo, HeadAdmission, Headers, OriginReader, Request, Response, problem,
 };
@@ -193,9 +193,7 @@ impl Shard {
         };
         match self.context.router.head(&request) {
             HeadAdmission::Admitted(caller) => {
-                let until_ms = certificate.as_deref().map(ClientCertificate::ends_at_ms);
-                let caller = caller.map(|caller| caller.tag());
-                self.callers.set(index, caller, until_ms);
+                self.keep_caller(index, caller, certificate.as_deref());
                 Ok(())
             }
             HeadAdmission::Refused { response, reader } => {
@@ -203,6 +201,18 @@ impl Shard {
                 Err(response)
             }
         }
+    }
+
+    /// Notes who has sent a request, and until when its credentials are good.
+    fn keep_caller(
+        &mut self,
+        index: u32,
+        caller: Option<Arc<Caller>>,
+        certificate: Option<&ClientCertificate>,
+    ) {
+        let tag = caller.map(|caller| caller.tag());
+        let until_ms = certificate.map(ClientCertificate::ends_at_ms);
+        self.callers.set(index, tag, until_ms);
     }
 
     fn set_reader(&mut self, index: u32, reader: OriginReader) {
@@ -224,9 +234,7 @@ impl Shard {
             ..request
         };
         let routed = self.context.router.request(request);
-        let until_ms = certificate.as_deref().map(ClientCertificate::ends_at_ms);
-        self.callers
-            .set(index, routed.caller.map(|caller| caller.tag()), until_ms);
+        self.keep_caller(index, routed.caller, certificate.as_deref());
         if certificate.is_some_and(|certificate| certificate.has_ended(now_ms)) {
             self.leave_connection(index);
         }
