@@ -68,8 +68,7 @@ impl JobMachine {
             Err(JobError::Log(Refusal::NotFound | Refusal::Gone))
                 if self.names.contains_key(&**name) =>
             {
-                let stream = PublicStream::Events.of(name);
-                self.commit(create(&stream, JSON, data), Op::Again(stream.into()));
+                self.make_again(&PublicStream::Events.of(name), data);
             }
             // An overloaded log says so elsewhere.
             Ok(_) | Err(JobError::Overloaded) => {}
@@ -77,14 +76,15 @@ impl JobMachine {
         }
     }
 
+    /// Creates a public stream that was deleted, with this in it.
+    pub(crate) fn make_again(&mut self, stream: &str, data: Data) {
+        self.commit(create(stream, JSON, data), Op::Again(stream.into()));
+    }
+
     /// Makes the streams again that the records of a batch need: one was deleted, or its lifetime was over.
     fn make_streams_again(&mut self, pool: &str) {
         for stream in [PublicStream::Results, PublicStream::Dead] {
-            let stream = stream.of(pool);
-            self.commit(
-                create(&stream, JSON, Data::default()),
-                Op::Again(stream.into()),
-            );
+            self.make_again(&stream.of(pool), Data::default());
         }
     }
 

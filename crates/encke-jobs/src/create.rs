@@ -224,8 +224,7 @@ impl JobMachine {
         let command = Command::Delete { target, ack: None };
         self.commit(command, Op::DeletePublic(from));
         if exists {
-            let again = create(&stream, JSON, Data::default());
-            self.commit(again, Op::Again((*stream).into()));
+            self.make_again(&stream, Data::default());
         }
         Ok(())
     }
