@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode;
+
 /// A text with URLs or their queries, with `-` instead of the value of each parameter whose name says that it is secret.
 pub(crate) fn without_secrets(text: &[u8]) -> Cow<'_, [u8]> {
     let mut out: Option<Vec<u8>> = None;
@@ -60,7 +62,7 @@ fn is_secret(name: &[u8]) -> bool {
         if memchr::memchr(b'%', &name).is_none() {
             break;
         }
-        name = decode(&name).into();
+        name = decode(&name).into_owned().into();
     }
     // Such as the brackets of a list.
     let letters = name.iter().rposition(u8::is_ascii_alphanumeric);
@@ -73,24 +75,8 @@ fn is_secret(name: &[u8]) -> bool {
 }
 
 /// Decodes once, and leaves as it is what is not percent-encoded.
-fn decode(text: &[u8]) -> Vec<u8> {
-    let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
-    let mut out = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(byte) = text.get(at) {
-        let digits = digit(text.get(at + 1)).zip(digit(text.get(at + 2)));
-        match digits.filter(|_| *byte == b'%') {
-            Some((high, low)) => {
-                out.push((high << 4 | low) as u8);
-                at += 3;
-            }
-            None => {
-                out.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    out
+fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+    percent_decode(text).into()
 }
 
 /// The ends of the names of secret parameters: also `X-Amz-Signature`, `access_token`, `id_token`.
