@@ -11,6 +11,16 @@ use crate::rig::{
 };
 use crate::tls::Secure;
 
+/// Eight places for handshakes, of which an address has four.
+const PLACES: [&str; 6] = [
+    "--tuning",
+    "handshakes-max=8",
+    "--tuning",
+    "handshakes-per-address=4",
+    "--tuning",
+    "handshake-threads=1",
+];
+
 /// That many connections from 127.0.0.`client` that say nothing.
 fn silent(encke: &Encke, client: u8, count: usize) -> Vec<TcpStream> {
     let connect = |_| connect_from(client, encke.address);
@@ -28,16 +38,8 @@ fn is_closed(socket: &mut TcpStream) -> bool {
 #[test]
 fn silent_connections_of_one_address_shut_out_no_other() {
     // None of them is over before all are there.
-    let secure = Secure::start(&[
-        "--tuning",
-        "handshake-timeout=10m",
-        "--tuning",
-        "handshakes-max=8",
-        "--tuning",
-        "handshakes-per-address=4",
-        "--tuning",
-        "handshake-threads=1",
-    ]);
+    let timeout = ["--tuning", "handshake-timeout=10m"];
+    let secure = Secure::start(&[&timeout[..], &PLACES].concat());
     let mut silent = silent(&secure.encke, 2, 300);
     let waiting = || secure.metric("encke_tls_handshakes_waiting", "");
     eventually("all but its share wait", || waiting() >= 296.0);
@@ -53,18 +55,8 @@ fn silent_connections_of_one_address_shut_out_no_other() {
 
 #[test]
 fn an_address_at_its_share_loses_handshakes_of_its_own() {
-    let secure = Secure::start(&[
-        "--shards",
-        "1",
-        "--tuning",
-        "handshake-timeout=80s",
-        "--tuning",
-        "handshakes-max=8",
-        "--tuning",
-        "handshakes-per-address=4",
-        "--tuning",
-        "handshake-threads=1",
-    ]);
+    let flags = ["--shards", "1", "--tuning", "handshake-timeout=80s"];
+    let secure = Secure::start(&[&flags[..], &PLACES].concat());
     // As old as those of the other address, and in the way of none.
     let mut other = silent(&secure.encke, 3, 1);
     let mut own = silent(&secure.encke, 2, 8);
@@ -112,14 +104,8 @@ fn silent_clients_behind_a_proxy_shut_out_no_other() {
         "127.0.0.1:0",
         "--tuning",
         "handshake-timeout=10m",
-        "--tuning",
-        "handshakes-max=8",
-        "--tuning",
-        "handshakes-per-address=4",
-        "--tuning",
-        "handshake-threads=1",
     ];
-    let flags = [&files.flags()[..], &flags].concat();
+    let flags = [&files.flags()[..], &flags, &PLACES].concat();
     let mut encke = Encke::start_by(&mut serve(data.path(), &flags));
     let operators = operators_address(&mut encke.take_stdout());
     let connect = |client: u8| {

@@ -15,6 +15,9 @@ use world::{POOL, World, text};
 const RESULTS: &str = "pool/p/results";
 const DEAD: &str = "pool/p/dead";
 
+const JSON: &str = "application/json";
+const BYTES: &str = "application/octet-stream";
+
 fn settings(text: &str) -> encke_jobs::PoolSettings {
     serde_json::from_str(text).unwrap()
 }
@@ -68,10 +71,10 @@ fn make(world: &mut World, pool: &str) -> PoolResponse {
 }
 
 /// What a client of an earlier version could do.
-fn make_stream(world: &mut World, name: &str) {
+fn make_stream(world: &mut World, name: &str, content_type: &str) {
     let made = world.store(Command::Create(Create {
         name: name.into(),
-        content_type: Some("application/json".into()),
+        content_type: Some(content_type.into()),
         lifetime: Some(Lifetime::Unbounded),
         closed: false,
         fork: None,
@@ -295,7 +298,7 @@ fn a_pool_takes_over_no_stream_that_clients_have_made() {
     for taken in ["results", "dead", "events"] {
         let mut world = World::empty(PoolLimits::default());
         let name = format!("pool/z/{taken}");
-        make_stream(&mut world, &name);
+        make_stream(&mut world, &name, JSON);
         for _ in 0..2 {
             let refused = make(&mut world, "z");
             let PoolResponse::Refused(JobError::StreamTaken(stream)) = refused else {
@@ -494,13 +497,13 @@ fn a_journal_without_a_key_gets_one_before_a_job_is_given_out() {
     // As version 0.1.0 has left them: the registry, and a journal with a waiting job and one that a worker has.
     let registry = "\u{1}pools";
     for stream in ["results", "dead", "events"] {
-        make_stream(&mut world, &format!("pool/{POOL}/{stream}"));
+        make_stream(&mut world, &format!("pool/{POOL}/{stream}"), JSON);
     }
-    make_bytes(&mut world, registry);
+    make_stream(&mut world, registry, BYTES);
     let made = postcard::to_allocvec(&(0_u8, POOL)).unwrap();
     let no = append_old(&mut world, registry, made);
     let journal = format!("\u{1}pool/{POOL}/{no}/1");
-    make_bytes(&mut world, &journal);
+    make_stream(&mut world, &journal, BYTES);
     let jobs = (Vec::<u8>::new(), Vec::<u8>::new(), Vec::<u8>::new());
     let settings = r#"{"type":"claim","ack_ms":60000}"#;
     let begin = (
@@ -553,19 +556,4 @@ fn a_journal_without_a_key_gets_one_before_a_job_is_given_out() {
     // Without access control its number is enough.
     let done = ack(&mut world, held, None);
     assert!(matches!(done, PoolResponse::Reported { .. }), "{done:?}");
-}
-
-fn make_bytes(world: &mut World, name: &str) {
-    let made = world.store(Command::Create(Create {
-        name: name.into(),
-        content_type: Some("application/octet-stream".into()),
-        lifetime: Some(Lifetime::Unbounded),
-        closed: false,
-        fork: None,
-        data: Data::default(),
-        ack: None,
-        retention: None,
-        known: Vec::new(),
-    }));
-    assert!(matches!(made, Outcome::Created { .. }), "{made:?}");
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+mod directories;
+
+use directories::{copy, files};
 use encke_log::simulated::Random;
 use encke_log::{
     CheckReport, DumpFilter, DumpReport, Frame, FrameView, Log, OpenError, Options, ReadError,
@@ -346,31 +349,4 @@ fn flip(path: &Path, at: u64) {
     let mut bytes = std::fs::read(path).unwrap();
     bytes[at as usize] ^= 0x10;
     std::fs::write(path, bytes).unwrap();
-}
-
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else if path.metadata().unwrap().len() > 0 {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let to = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &to);
-        } else {
-            std::fs::copy(&path, &to).unwrap();
-        }
-    }
 }

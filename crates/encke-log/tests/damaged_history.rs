@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+mod directories;
+
+use directories::{copy, files};
 use encke_log::simulated::Random;
 use encke_log::{Frame, Log, OpenError, Options, Sequence};
 use std::path::{Path, PathBuf};
@@ -42,30 +45,6 @@ fn fill(directory: &Path, done_bytes_max: u64) {
     log.close().unwrap();
 }
 
-fn files(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.metadata().unwrap().len() > 0 {
-            found.push(path);
-        }
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let to = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &to);
-        } else {
-            std::fs::copy(&path, &to).unwrap();
-        }
-    }
-}
-
 /// How many records can be read; `None` when a read fails.
 fn readable(log: &Log) -> Option<u64> {
     let mut count = 0;
@@ -89,9 +68,7 @@ fn damage_in_history_is_an_error_and_never_absence() {
         directory.path().join("damaged"),
     );
     fill(&sound, u64::MAX);
-    let mut found = Vec::new();
-    files(&sound.join("history"), &mut found);
-    found.sort();
+    let found = files(&sound.join("history"));
     let mut random = Random::new(5);
     let mut refused = 0;
     for round in 0..30 {
@@ -132,8 +109,7 @@ fn damage_in_history_is_an_error_and_never_absence() {
 fn every_damaged_byte_of_a_list_of_files_is_found_before_the_list_is_trusted() {
     let directory = tempfile::tempdir().unwrap();
     fill(directory.path(), u64::MAX);
-    let mut found = Vec::new();
-    files(&directory.path().join("history"), &mut found);
+    let mut found = files(&directory.path().join("history"));
     // Each keyspace names its newest list; older ones are not used.
     found.retain(|file| file.ends_with("current"));
     for current in found.clone() {
@@ -167,8 +143,7 @@ fn every_damaged_byte_of_a_list_of_files_is_found_before_the_list_is_trusted() {
 
 /// Damages a block in the middle of the largest file of history, which is a table of records.
 fn damage_a_table(directory: &Path) {
-    let mut found = Vec::new();
-    files(&directory.join("history"), &mut found);
+    let mut found = files(&directory.join("history"));
     let bytes = |path: &PathBuf| path.metadata().unwrap().len();
     found.retain(|file| file.parent().unwrap().ends_with("tables"));
     let table = found.iter().max_by_key(|file| bytes(file)).unwrap();
