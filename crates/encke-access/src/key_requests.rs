@@ -42,7 +42,7 @@ pub enum KeyFetch {
 pub(crate) enum Asked {
     /// It may wait for a fetch, which is asked for or runs.
     Pending,
-    /// It may come again after so many seconds, when the keys can be fetched.
+    /// It is refused for now. The keys can be fetched after this many seconds.
     Later {
         /// At least 1.
         retry_s: u64,

@@ -1,7 +1,7 @@
 //! Keys that tokens name and their issuer may or may not have: when to fetch its keys again, and what to say until then.
 //!
-//! Anybody can invent the name of a key, and a rotated key is a name that nobody knew before: they look the same until the issuer is
-//! asked. So a name is refused only after a fetch that began later than the name was first seen, and was not found by it. Names do not
+//! A client can invent the name of a key, and a rotated key has a name that is new to the server: the two look the same until the keys of
+//! the issuer are fetched. So a name is refused only after a fetch that began later than the name was first seen, and was not found by it. Names do not
 //! cost each other anything but time: a fetch looks for all of them, and fetches are spaced, not counted out.
 
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ pub(crate) enum Unknown {
     Missing,
     /// Its keys must be fetched.
     Fetch,
-    /// Its keys must be fetched, and can't be for so many milliseconds.
+    /// Its keys must be fetched, and the next fetch may begin after this many milliseconds.
     Wait {
         /// At least 1.
         ms: u64,
@@ -222,7 +222,7 @@ mod tests {
             Unknown::Wait { ms: 1 }
         );
         assert_eq!(keys.ask("new", false, 1_500 + ms), Unknown::Fetch);
-        // Whoever causes it, a fetch looks for all.
+        // A fetch looks for all unknown keys, whichever token caused it.
         assert_eq!(keys.ask("other", true, 1_600 + ms), Unknown::Fetch);
         fetch(&mut keys, true);
         assert_eq!(keys.ask("new", false, 1_700 + ms), Unknown::Missing);
