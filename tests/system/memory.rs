@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use crate::access::Guarded;
+use crate::access::{API_KEY, Guarded, bearer};
 use crate::rig::http2::*;
 use crate::rig::{Bystanders, Connection, Encke, JSON, eventually, path};
 
@@ -227,6 +227,31 @@ fn callers_with_credentials_have_shares_of_their_own() {
     }
     assert_eq!(begun[0].answer().error_code(), "buffers_max");
     for client in &mut begun[1..] {
+        client.send(b"1");
+        assert_eq!(client.answer().status, 204);
+    }
+}
+
+#[test]
+fn callers_that_share_a_key_have_shares_by_address() {
+    let flags = ["--tuning", "buffers-per-client=300KiB", "--shards", "1"];
+    let guarded = Guarded::start(&[&flags[..], &["--exempt", "none"]].concat());
+    guarded.create("/v1/stream/s", b"[]");
+    let key = bearer(API_KEY);
+    let begin = |address: u8, bytes: usize| {
+        let mut client = guarded.encke.connect_from(address);
+        client.send(&head("/v1/stream/s", &[&*key, JSON], bytes + 1));
+        client.send(&vec![b' '; bytes]);
+        client
+    };
+    let mut others = begin(2, 250_000);
+    eventually("it is held", || held_at(&guarded) > 250_000);
+    // As much again with the same key, from elsewhere: first as much as its share, then more.
+    let mut own = begin(3, 250_000);
+    eventually("both are held", || held_at(&guarded) > 500_000);
+    let mut more = begin(3, 130_000);
+    assert_eq!(own.answer().error_code(), "buffers_max");
+    for client in [&mut others, &mut more] {
         client.send(b"1");
         assert_eq!(client.answer().status, 204);
     }

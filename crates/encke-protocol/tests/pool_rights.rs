@@ -98,6 +98,9 @@ fn the_streams_of_a_pool_are_read_by_a_right_to_the_pool() {
         ("all", "read", "/v1/pool/**"),
         ("below", "read", "/v1/stream/pool/p/**"),
         ("below", "read", "/v1/pool/p"),
+        ("cutter", "delete", "/v1/pool/p"),
+        ("cutter", "read", "/v1/stream/**"),
+        ("keeper", "read,delete", "/v1/pool/p"),
     ]);
     server.call_as("operator");
     assert_eq!(server.send("PUT /v1/pool/p", &[], SETTINGS).status, 201);
@@ -139,8 +142,18 @@ fn the_streams_of_a_pool_are_read_by_a_right_to_the_pool() {
     let line = "POST /v1/stream/pool/p/results";
     assert_eq!(outcome(&server.send(line, &truncate, b"")).0, 403);
     assert_eq!(send(&mut server, line), (403, "pool_stream".into()));
-    server.call_as("operator");
-    assert_eq!(server.send(line, &truncate, b"").status, 204);
+    // What is left is said to those who may read it.
+    for (caller, shown) in [("cutter", false), ("keeper", true)] {
+        server.call_as(caller);
+        let said = server.send(line, &truncate, b"");
+        assert_eq!(said.status, 204, "{caller}");
+        assert_eq!(
+            said.field("Stream-Next-Offset").is_some(),
+            shown,
+            "{caller}"
+        );
+        assert_eq!(said.field("Encke-Floor").is_some(), shown, "{caller}");
+    }
 }
 
 #[test]

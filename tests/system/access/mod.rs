@@ -110,11 +110,11 @@ fn api_key_digest() -> String {
     digest.stdout.trim().to_owned()
 }
 
-fn bearer(token: &str) -> String {
+pub(crate) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}")
 }
 
-const API_KEY: &str = "encke_backend-key-of-some-length-0123456789";
+pub(crate) const API_KEY: &str = "encke_backend-key-of-some-length-0123456789";
 
 const CONFIG: &str = r#"
 [access]

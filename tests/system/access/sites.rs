@@ -185,6 +185,13 @@ fn the_address_for_operators_is_no_address_for_pages() {
         ] {
             assert_eq!(get(&[&own, foreign]), 403, "{foreign}");
         }
+        // Pages of all origins may read what the other address says, and nothing of this one.
+        let origin = "Origin: https://evil.example";
+        for line in ["GET /metrics", "OPTIONS /metrics"] {
+            let answer = ask(&mut Connection::open(address), line, &[&own, origin], "");
+            let reader = answer.field("Access-Control-Allow-Origin");
+            assert_eq!(reader, None, "{line}");
+        }
     }
     // A form and a request without preflight send other types.
     let address = guarded.operators;

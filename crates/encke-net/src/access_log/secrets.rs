@@ -140,6 +140,15 @@ mod tests {
             ("next=%252Fv1%253Fsignature%253Dx", "next=-"),
             ("/v1/stream/a;signature=x", "/v1/stream/a;signature=-"),
             ("/v1/stream/a%3Fsignature=x", "/v1/stream/a%3Fsignature=-"),
+            (
+                "signature%00=a&signature%20=b&x=1",
+                "signature%00=-&signature%20=-&x=1",
+            ),
+            ("signature[]=a&x=1", "signature[]=-&x=1"),
+            (
+                "authorization=a&bearer=b&sig=c",
+                "authorization=-&bearer=-&sig=-",
+            ),
             ("tokens=1&design=2&signature", "tokens=1&design=2&signature"),
             ("100%&%zz=%", "100%&%zz=%"),
         ] {
