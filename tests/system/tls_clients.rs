@@ -2,8 +2,10 @@
 //! speak it are told to.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, SystemTime};
+
+use rustix::process::Signal;
 
 use crate::rig::{
     Authority, Connection, Encke, Ended, JSON, TlsClient, can_use, connect_from, data_dir,
@@ -92,42 +94,99 @@ fn silent_clients_of_all_addresses_keep_others_out_for_a_short_time_only() {
     assert!(secure.metric("encke_tls_handshakes_held_total", "") >= 1.0);
 }
 
+/// A server behind a proxy that names its clients.
+struct Proxied {
+    encke: Encke,
+    authority: Authority,
+    operators: SocketAddr,
+    _data: tempfile::TempDir,
+}
+
+impl Proxied {
+    fn start() -> Proxied {
+        let (authority, data) = (Authority::new(), data_dir());
+        let files = authority.issue("localhost");
+        let flags = [
+            "--proxy-protocol",
+            "--trust",
+            "127.0.0.1",
+            "--admin-listen",
+            "127.0.0.1:0",
+            "--tuning",
+            "handshake-timeout=10m",
+        ];
+        let flags = [&files.flags()[..], &flags, &PLACES].concat();
+        let mut encke = Encke::start_by(&mut serve(data.path(), &flags));
+        let operators = operators_address(&mut encke.take_stdout());
+        Proxied {
+            encke,
+            authority,
+            operators,
+            _data: data,
+        }
+    }
+
+    /// A connection of the proxy that has not said yet whose it is.
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.encke.address).expect("the server listens")
+    }
+
+    /// A connection of the proxy for a client at 192.0.2.`client`.
+    fn connect_for(&self, client: u8) -> TcpStream {
+        let mut socket = self.connect();
+        name_client(&mut socket, client);
+        socket
+    }
+
+    /// Waits until the metrics have that line.
+    fn await_metric(&self, line: &str) {
+        eventually(line, || {
+            let shown = Connection::open(self.operators).ask("GET", "/metrics", &[], b"");
+            let shown = String::from_utf8(shown.body).expect("text");
+            shown.lines().any(|shown| shown == line)
+        });
+    }
+}
+
+/// Says whose connection it is.
+fn name_client(socket: &mut TcpStream, client: u8) {
+    let header = format!("PROXY TCP4 192.0.2.{client} 192.0.2.1 1234 443\r\n");
+    let written = socket.write_all(header.as_bytes());
+    written.expect("the kernel takes it");
+}
+
 #[test]
 fn silent_clients_behind_a_proxy_shut_out_no_other() {
-    let (authority, data) = (Authority::new(), data_dir());
-    let files = authority.issue("localhost");
-    let flags = [
-        "--proxy-protocol",
-        "--trust",
-        "127.0.0.1",
-        "--admin-listen",
-        "127.0.0.1:0",
-        "--tuning",
-        "handshake-timeout=10m",
-    ];
-    let flags = [&files.flags()[..], &flags, &PLACES].concat();
-    let mut encke = Encke::start_by(&mut serve(data.path(), &flags));
-    let operators = operators_address(&mut encke.take_stdout());
-    let connect = |client: u8| {
-        let mut socket = TcpStream::connect(encke.address).expect("the server listens");
-        let header = format!("PROXY TCP4 192.0.2.{client} 192.0.2.1 1234 443\r\n");
-        socket.write_all(header.as_bytes()).expect("it reads");
-        socket
-    };
-    let mut silent: Vec<_> = (0..100).map(|_| connect(7)).collect();
-    eventually("all but its share wait", || {
-        let shown = Connection::open(operators).ask("GET", "/metrics", &[], b"");
-        let shown = String::from_utf8(shown.body).expect("text");
-        shown.contains("\nencke_tls_handshakes_waiting 96\n")
-    });
+    let proxied = Proxied::start();
+    let mut silent: Vec<_> = (0..100).map(|_| proxied.connect_for(7)).collect();
+    // All but its share.
+    proxied.await_metric("encke_tls_handshakes_waiting 96");
     for _ in 0..20 {
-        let client = TlsClient::over(connect(8), &authority.client(), "127.0.0.1");
+        let socket = proxied.connect_for(8);
+        let client = TlsClient::over(socket, &proxied.authority.client(), "127.0.0.1");
         let (head, _) = client
             .expect("it is let in")
             .ask("GET", "/healthz", &[], b"");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     }
     assert!(!silent.iter_mut().any(is_closed));
+}
+
+/// More handshakes may be on their way to a thread than there are places: shards accept at the same time, and here the connections
+/// have been accepted before it is known that they begin their handshakes.
+#[test]
+fn clients_whose_handshakes_begin_at_the_same_moment_are_not_refused() {
+    let proxied = Proxied::start();
+    let mut clients: Vec<_> = (0..200).map(|_| proxied.connect()).collect();
+    // One of them asks.
+    proxied.await_metric("encke_connections 201");
+    proxied.encke.freeze();
+    for client in &mut clients {
+        name_client(client, 7);
+    }
+    proxied.encke.signal(Signal::CONT);
+    proxied.await_metric("encke_tls_handshakes_waiting 196");
+    assert!(!clients.iter_mut().any(is_closed));
 }
 
 /// A server that lets in clients with certificates, and grants to one of them.

@@ -87,10 +87,9 @@ impl Handshakes {
         for number in 0..count {
             let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
             let waker = Arc::clone(&wake);
-            // The places bound what waits here; each connection has received at most a buffer.
             let mailbox_bounds = Bounds {
-                items_max: bounds.handshakes_max,
-                bytes_max: usize::MAX,
+                items_max: bounds.handshakes_max.max(ON_THEIR_WAY_MAX),
+                bytes_max: bounds.handshakes_max * FIRST_MESSAGE_BYTES_MAX,
             };
             let (sender, tasks) = mailbox_with_waker("handshakes", mailbox_bounds, move || {
                 let _ = rustix::io::write(&waker, &1u64.to_ne_bytes());
@@ -474,6 +473,10 @@ const CROWDED_PART: u32 = 10;
 /// Connections of one address that wait for their handshakes; the oldest makes room for a further one. As many come back at once when
 /// a server restarts behind a proxy that names no clients.
 const WAITING_PER_ADDRESS_MAX: usize = 16_384;
+
+/// Connections on their way to one thread; a further one is refused. Accepting stops long before, at the number of handshakes, but
+/// shards that accept at the same time may each exceed that by one, and behind a proxy many headers can arrive at once.
+const ON_THEIR_WAY_MAX: usize = 16_384;
 
 /// The address of connections whose address is not known.
 const UNKNOWN_ADDRESS: Key = 0;
