@@ -88,7 +88,10 @@ impl KeyRequests {
         if source.asked || source.running {
             return Asked::Pending;
         }
-        let since = source.last_asked_ms.map(|last| now_ms.saturating_sub(last));
+        // A time of day that was set back says nothing of how long ago that was; without a fetch it could be hours until the next.
+        let since = source
+            .last_asked_ms
+            .and_then(|last| now_ms.checked_sub(last));
         if since.is_some_and(|since| since < UNKNOWN_KEY_INTERVAL_MS) {
             return Asked::TooSoon;
         }
@@ -130,6 +133,24 @@ mod tests {
         // The other issuer is not delayed by it.
         requests.ended(0);
         assert_eq!(requests.ask(0, 63_001), Asked::Pending);
+    }
+
+    #[test]
+    fn a_step_of_the_time_of_day_stops_no_fetches() {
+        let requests = KeyRequests::new(1);
+        requests.wait(0, Duration::ZERO);
+        requests.ended(0);
+        assert_eq!(requests.ask(0, 10_000_000), Asked::Pending);
+        requests.wait(0, Duration::ZERO);
+        requests.ended(0);
+        let asked = |now_ms| requests.ask(0, now_ms);
+        assert_eq!(asked(10_059_999), Asked::TooSoon);
+        // Back by an hour: one fetch at once, and the next a minute later.
+        assert_eq!(asked(6_400_000), Asked::Pending);
+        requests.wait(0, Duration::ZERO);
+        requests.ended(0);
+        assert_eq!(asked(6_459_999), Asked::TooSoon);
+        assert_eq!(asked(6_460_000), Asked::Pending);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_stream::Data;
+use encke_stream::{Data, Now};
 
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
@@ -19,7 +19,7 @@ impl JobMachine {
     /// segment, then the record that makes this segment current.
     pub(crate) fn create_pool(
         &mut self,
-        now_ms: u64,
+        now: Now,
         from: PoolClient,
         name: Box<str>,
         settings: PoolSettings,
@@ -42,7 +42,7 @@ impl JobMachine {
                     requested,
                 });
             }
-            let status = pool.status(now_ms);
+            let status = pool.status(now);
             self.respond(
                 from,
                 PoolResponse::Created {
@@ -99,7 +99,8 @@ impl JobMachine {
             JournalSegments::new([]),
             Arc::default(),
         );
-        let begin = bytes(JournalRecord::Begin(pool.snapshot()).encode());
+        // It has no jobs, so that the time does not matter.
+        let begin = bytes(JournalRecord::Begin(pool.snapshot(Now::default())).encode());
         let name = segment_name(&making.name, no, 1);
         let op = Op::First(Arc::clone(making), no);
         self.commit(create(&name, BYTES, begin), op);
@@ -140,7 +141,7 @@ impl JobMachine {
             self.published.add(&making.name),
         );
         // It has no jobs, so that the time does not matter.
-        let status = pool.status(0);
+        let status = pool.status(Now::default());
         self.names.insert(making.name.clone(), no);
         self.pools.insert(no, pool);
         self.respond(
@@ -233,7 +234,7 @@ impl JobMachine {
 
     /// Begins a new segment when the last one is long, so that the time of a start does not grow with a pool's past, and deletes
     /// segments without unfinished jobs.
-    pub(crate) fn rotate_segments(&mut self, no: PoolNo) {
+    pub(crate) fn rotate_segments(&mut self, now: Now, no: PoolNo) {
         let records = self.limits.segment_records;
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
@@ -251,8 +252,8 @@ impl JobMachine {
             // A segment that could not be completed is abandoned.
             pool.segments.next += 1;
             let mut parts = pool
-                .snapshot()
-                .parts(&pool.delayed.entries(), self.limits.record_bytes);
+                .snapshot(now)
+                .parts(&pool.delayed.entries(now), self.limits.record_bytes);
             let begin = bytes(parts.pop_front().unwrap_or_default());
             let command = create(&segment_name(&name, no, segment), BYTES, begin);
             self.commit(command, Op::Segment(no, segment, parts));
@@ -264,7 +265,7 @@ impl JobMachine {
 
     pub(crate) fn segment(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         segment: u32,
         parts: VecDeque<Vec<u8>>,
@@ -279,7 +280,7 @@ impl JobMachine {
                     let name = Arc::clone(&pool.name);
                     self.delete_segment(&name, no, segment);
                 }
-                self.reopen(now_ms, no, Err(error));
+                self.reopen(now, no, Err(error));
             }
         }
     }
@@ -310,7 +311,7 @@ impl JobMachine {
     /// Handles the outcome of a part.
     pub(crate) fn part(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         segment: u32,
         first: u64,
@@ -319,13 +320,13 @@ impl JobMachine {
     ) {
         match outcome {
             Ok(_) => self.write_next_part(no, segment, first, parts),
-            error => self.rotated(now_ms, no, segment, first, error),
+            error => self.rotated(now, no, segment, first, error),
         }
     }
 
     pub(crate) fn rotated(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         segment: u32,
         first: u64,
@@ -338,11 +339,11 @@ impl JobMachine {
             let name = Arc::clone(&pool.name);
             self.delete_segment(&name, no, segment);
         }
-        self.reopen(now_ms, no, turned);
+        self.reopen(now, no, turned);
     }
 
     /// Opens the pool again, in the new segment or, after a failure, in the old one.
-    fn reopen(&mut self, now_ms: u64, no: PoolNo, turned: Result<(u32, u64), JobError>) {
+    fn reopen(&mut self, now: Now, no: PoolNo, turned: Result<(u32, u64), JobError>) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -361,7 +362,7 @@ impl JobMachine {
         let held = std::mem::take(&mut pool.held_requests);
         self.touched.insert(no);
         for (client, request) in held {
-            self.request(now_ms, client, request);
+            self.request(now, client, request);
         }
     }
 }

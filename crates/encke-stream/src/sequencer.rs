@@ -10,7 +10,7 @@ use crate::commit::{Commit, CommitThread, Committed};
 use crate::eviction::{Eviction, Evictor};
 use crate::order::local::LocalOrder;
 use crate::order::{Order, Ordered};
-use crate::{AckLevel, Machine};
+use crate::{AckLevel, Machine, Now};
 
 /// Decides the order of records: drains the mailbox, decides, commits and publishes one batch after the other.
 ///
@@ -61,11 +61,11 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Runs until all senders of the mailbox are gone and every command is done, then closes the log. `clock` returns
-    /// milliseconds since 1970.
+    /// the time.
     ///
     /// # Errors
     /// The log cannot be closed: records that were acknowledged below level `synced` may be missing on the disk.
-    pub fn run(mut self, clock: impl Fn() -> u64) -> Result<(), CommitError> {
+    pub fn run(mut self, clock: impl Fn() -> Now) -> Result<(), CommitError> {
         loop {
             let patience = self.patience(clock());
             let Ok(batch) = self.order.next(patience, &clock) else {
@@ -83,8 +83,8 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// How long the mailbox may be waited for; forever if nothing else is to be done.
-    pub(crate) fn patience(&self, now_ms: u64) -> Option<Duration> {
-        self.commit.patience(now_ms, &self.evictor)
+    pub(crate) fn patience(&self, now: Now) -> Option<Duration> {
+        self.commit.patience(now, &self.evictor)
     }
 
     /// Takes a batch through all stages, after the pending write.
@@ -137,8 +137,8 @@ impl<D: Disk> Sequencer<D> {
 
     /// Decides what is in the mailbox on the thread of a shard. Touches no file and waits for nothing. Returns the
     /// number of commands.
-    pub(crate) fn commit_on_shard(&mut self, now_ms: u64) -> usize {
-        let batch = self.order.drain(now_ms);
+    pub(crate) fn commit_on_shard(&mut self, now: Now) -> usize {
+        let batch = self.order.drain(now);
         if batch.commands.is_empty() {
             self.order.done(batch, 0);
             return 0;
@@ -147,9 +147,9 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Decides what is in the mailbox and does everything that waits, except for syncs. Returns the number of commands.
-    pub(crate) fn commit_in_background(&mut self, now_ms: u64) -> usize {
+    pub(crate) fn commit_in_background(&mut self, now: Now) -> usize {
         self.commit.flush_backlog();
-        let batch = self.order.drain(now_ms);
+        let batch = self.order.drain(now);
         let commands = self.batch(batch, CommitThread::Background);
         self.commit.flush_backlog();
         self.commit.write_accepted();
@@ -210,7 +210,7 @@ mod tests {
             for name in ["a", "b", "c"] {
                 assert!(sender.try_send(Lane::Data, create(name), 1).is_ok());
             }
-            let batch = sequencer.order.drain(0);
+            let batch = sequencer.order.drain(Now::default());
             // Two commands arrive while the batch is committed.
             for name in ["d", "e"] {
                 assert!(sender.try_send(Lane::Data, create(name), 1).is_ok());

@@ -34,7 +34,7 @@ impl Shard {
             headers: Headers(fields),
             body,
             caller,
-            now_ms: self.clock.now_ms(),
+            now: self.clock.time(),
             barriers: 0,
         };
         match self.ask_router(index, request) {
@@ -75,7 +75,7 @@ impl Shard {
                 forwarded: parked.forwarded,
                 certificate: None,
             },
-            now_ms: self.clock.now_ms(),
+            now: self.clock.time(),
             barriers: parked.barriers,
         };
         match self.ask_router(index, request) {
@@ -187,7 +187,7 @@ impl Shard {
                 certificate: certificate.as_deref(),
                 ..caller
             },
-            now_ms: self.clock.now_ms(),
+            now: self.clock.time(),
             barriers: 0,
         };
         match self.context.router.head(&request) {

@@ -121,7 +121,7 @@ impl Gate {
             headers: request.headers.0,
             client_certificate: request.caller.certificate,
         };
-        let resolved = match access.resolve(&credentials, request.now_ms) {
+        let resolved = match access.resolve(&credentials, request.now.wall_ms) {
             Ok(resolved) => resolved,
             // What balances load has no credentials.
             Err(AccessDenied::NoCredentials) if PUBLIC.contains(&path.as_str()) => {

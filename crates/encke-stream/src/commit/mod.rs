@@ -31,7 +31,7 @@ use crate::batch::Outlet;
 use crate::eviction::Evictor;
 use crate::order::{Order, Ordered};
 use crate::replicated::CutRecord;
-use crate::{AckLevel, Machine, Refusal};
+use crate::{AckLevel, Machine, Now, Refusal};
 pub(crate) use decide::RETRY;
 use decide::{Decided, Expiry};
 use publish::Outlets;
@@ -404,14 +404,14 @@ impl<D: Disk> Commit<D> {
     }
 
     /// How long the sequencer may wait for commands; forever if None.
-    pub(crate) fn patience(&self, now_ms: u64, evictor: &Evictor) -> Option<Duration> {
+    pub(crate) fn patience(&self, now: Now, evictor: &Evictor) -> Option<Duration> {
         let sweep = evictor.sweep_patience(&self.machine);
         // A failed log takes nothing more, no expiry either.
         if self.failed.is_some() {
             return sweep;
         }
         let checkpoint = evictor.checkpoint_patience(&self.machine);
-        let expiry = self.expiry.patience(&self.machine, now_ms);
+        let expiry = self.expiry.patience(&self.machine, now);
         let unsettled = self.syncs.unsettled;
         let sync = unsettled.then(|| self.syncs.settle_within(self.log.is_synced()));
         let retry = self.pending.refusal.as_ref().map(|_| RETRY);

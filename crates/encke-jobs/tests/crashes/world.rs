@@ -12,13 +12,16 @@ use encke_jobs::{
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_stream::{
-    Command, Fetch, LogJournal, Offset, Outcome, Piece, Refusal, Stream, View, restore_on,
+    Command, Fetch, LogJournal, Now, Offset, Outcome, Piece, Refusal, Stream, View, restore_on,
 };
 
 pub(crate) const POOL: &str = "p";
 
 pub(crate) struct World {
+    /// The steady clock.
     pub(crate) now_ms: u64,
+    /// How far the time of day is ahead of it.
+    pub(crate) wall_ahead_ms: i64,
     pub(crate) jobs: JobMachine,
     limits: PoolLimits,
     streams: encke_stream::Machine,
@@ -77,9 +80,11 @@ impl World {
         let read = |fetch: &Fetch| Piece::read(&reader, fetch).map_err(|error| error.to_string());
         let published = Arc::new(PublishedStats::default());
         let find = |name: &str| Ok(view.find(name));
-        let jobs = JobMachine::replay(limits.clone(), published, &find, &read, now_ms).unwrap();
+        let jobs =
+            JobMachine::replay(limits.clone(), published, &find, &read, Now::at(now_ms)).unwrap();
         World {
             now_ms,
+            wall_ahead_ms: 0,
             jobs,
             limits,
             streams,
@@ -111,10 +116,13 @@ impl World {
             disk,
             limits,
             now_ms,
+            wall_ahead_ms,
             ..
         } = self;
         drop((self.streams, self.view, self.log));
-        let mut world = Self::open(disk, limits, now_ms + 10);
+        // The clocks of a new process begin with the time of day.
+        let wall_ms = now_ms.saturating_add_signed(wall_ahead_ms);
+        let mut world = Self::open(disk, limits, wall_ms + 10);
         world.next_client = self.next_client;
         world.held = self.held;
         world.handed = self.handed;
@@ -123,6 +131,13 @@ impl World {
         world.answered = self.answered;
         world.flush();
         world
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now {
+            steady_ms: self.now_ms,
+            wall_ms: self.now_ms.saturating_add_signed(self.wall_ahead_ms),
+        }
     }
 
     pub(crate) fn client(&mut self) -> PoolClient {
@@ -136,7 +151,7 @@ impl World {
     }
 
     pub(crate) fn ask(&mut self, client: PoolClient, ask: PoolRequest) {
-        self.jobs.request(self.now_ms, client, ask);
+        self.jobs.request(self.now(), client, ask);
         self.flush();
     }
 
@@ -174,7 +189,7 @@ impl World {
 
     pub(crate) fn leave(&mut self, worker: &str) {
         if let Some(client) = self.workers.remove(worker) {
-            self.jobs.disconnected(self.now_ms, client);
+            self.jobs.disconnected(self.now(), client);
             self.flush();
         }
     }
@@ -227,7 +242,7 @@ impl World {
 
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.jobs.tick(self.now_ms);
+        self.jobs.tick(self.now());
         self.flush();
     }
 
@@ -238,7 +253,7 @@ impl World {
                 break;
             };
             let outcome = self.store(command);
-            self.jobs.committed(self.now_ms, op, outcome);
+            self.jobs.committed(self.now(), op, outcome);
         }
         self.flush();
     }
@@ -247,7 +262,7 @@ impl World {
     pub(crate) fn refuse(&mut self) {
         for (op, _) in std::mem::take(&mut self.queue) {
             let outcome = Outcome::Refused(Refusal::NoSpace);
-            self.jobs.committed(self.now_ms, op, outcome);
+            self.jobs.committed(self.now(), op, outcome);
         }
         self.flush();
     }
@@ -260,11 +275,12 @@ impl World {
     }
 
     fn store(&mut self, command: Command) -> Outcome {
+        let now = self.now();
         let mut journal = LogJournal {
             log: &mut self.log,
-            now_ms: self.now_ms,
+            now_ms: now.wall_ms,
         };
-        let outcome = self.streams.apply(command, self.now_ms, &mut journal);
+        let outcome = self.streams.apply(command, now, &mut journal);
         self.log.write().unwrap();
         self.log.sync().unwrap();
         self.log.publish();
@@ -273,7 +289,7 @@ impl World {
     }
 
     pub(crate) fn flush(&mut self) {
-        self.jobs.flush(self.now_ms);
+        self.jobs.flush(self.now());
         loop {
             let effects = self.jobs.take_effects();
             if effects.is_empty() {
@@ -300,8 +316,8 @@ impl World {
                         let at = body.iter().position(|byte| *byte == b'#').unwrap();
                         let text = String::from_utf8(body[at..].to_vec()).unwrap();
                         let payload = self::text(&text, None);
-                        self.jobs.loaded(self.now_ms, pool, id, Ok(payload));
-                        self.jobs.flush(self.now_ms);
+                        self.jobs.loaded(self.now(), pool, id, Ok(payload));
+                        self.jobs.flush(self.now());
                     }
                     Effect::Respond { to, response } => self.deliver(to, response),
                 }
@@ -324,7 +340,7 @@ impl World {
                 match worker {
                     Some((worker, _)) => self.held.push((worker.clone(), handed.clone())),
                     // It disconnected at the same moment.
-                    None => self.jobs.disconnected(self.now_ms, to),
+                    None => self.jobs.disconnected(self.now(), to),
                 }
             }
             PoolResponse::Reported { .. } => {
