@@ -144,10 +144,11 @@ impl Spacing {
         let paid_ms = self.paid_ms.clamp(now_ms, latest_ms);
         let ahead_ms = paid_ms - now_ms;
         let ahead_ms_max = (FETCHES_AT_ONCE - 1) * FETCH_INTERVAL_MS;
+        self.paid_ms = paid_ms;
         if ahead_ms > ahead_ms_max {
             return Err(ahead_ms - ahead_ms_max);
         }
-        self.paid_ms = paid_ms + FETCH_INTERVAL_MS;
+        self.paid_ms += FETCH_INTERVAL_MS;
         Ok(())
     }
 }
