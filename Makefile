@@ -21,13 +21,15 @@ THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 
 export NGINX ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),$(TARGET)/tools/usr/sbin/nginx)
 export CADDY ?= $(or $(shell command -v caddy),$(TARGET)/tools/usr/bin/caddy)
+# With it a test sets the time of day of a server.
+export LIBFAKETIME ?= $(or $(firstword $(wildcard /usr/lib/*/faketime/libfaketime.so.1)),$(TARGET)/tools/libfaketime.so.1)
 H2SPEC := $(TARGET)/tools/h2spec
 PROMLINT := $(TARGET)/tools/promlint
 PYTHON := $(TARGET)/python
 # The broker of fleets; the package has its binary.
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
+DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
 
 FUZZ_TARGETS := credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
@@ -139,13 +141,20 @@ pool-load: fetch ## runs 100,000 jobs with dying workers and five kills of the s
 	$(call section,200 workers)
 	ENCKE_POOL_JOBS=100000 cargo test --locked --release -p encke --test system pools::every_job -- --nocapture
 
-# Programs of Debian whose packages are only unpacked: to install them would start servers.
+# Programs and a library of Debian whose packages are only unpacked: to install them would start servers.
 $(TARGET)/tools/usr/sbin/nginx: PACKAGE := nginx
 $(TARGET)/tools/usr/bin/caddy: PACKAGE := caddy
-$(TARGET)/tools/usr/sbin/nginx $(TARGET)/tools/usr/bin/caddy:
-	@mkdir -p $(TARGET)/tools && cd $(TARGET)/tools && rm -f $(PACKAGE)_*.deb && \
+$(TARGET)/tools/libfaketime.so.1: PACKAGE := libfaketime
+unpack = @mkdir -p $(TARGET)/tools && cd $(TARGET)/tools && rm -f $(PACKAGE)_*.deb && \
 	(apt-get -qq download $(PACKAGE) || { $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get -qq update && apt-get -qq download $(PACKAGE); }) && \
-	dpkg -x $(PACKAGE)_*.deb . && test -x $@ && touch $@
+	dpkg -x $(PACKAGE)_*.deb .
+
+$(TARGET)/tools/usr/sbin/nginx $(TARGET)/tools/usr/bin/caddy:
+	$(unpack) && test -x $@ && touch $@
+
+# Its directory is named after the processor.
+$(TARGET)/tools/libfaketime.so.1:
+	$(unpack) && cp usr/lib/*/faketime/libfaketime.so.1 $@
 
 .PHONY: metrics
 metrics: build $(PROMLINT) ## checks the server's metrics by the rules of promtool

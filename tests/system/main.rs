@@ -6,6 +6,7 @@
 //! - [`bad_http`], [`bad_requests`]: any input gets a definite response, is counted, and disturbs no other client.
 //! - [`conversation`]: HTTP/1.1 as it may rightly be spoken, however the bytes are cut.
 //! - [`catch_up`]: one response with everything, of any length.
+//! - [`clock_steps`]: the time of day is set, and durations last as long as before.
 //! - [`compression`]: compressed reads are what their client asked for, and decode to what was appended.
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`backpressure`]: publishers wait while most subscribers of their stream lag.
@@ -64,6 +65,7 @@ mod banner;
 mod binary;
 mod busy_threads;
 mod catch_up;
+mod clock_steps;
 mod compression;
 mod confined;
 mod conversation;

@@ -158,6 +158,30 @@ mod tests {
     }
 
     #[test]
+    fn a_step_of_the_time_of_day_stops_no_fetches() {
+        let requests = KeyRequests::new(1);
+        let fetch = || {
+            requests.wait(0, Duration::ZERO);
+            requests.ended(0, true);
+        };
+        let asked = |now_ms| requests.ask(0, "a", now_ms);
+        fetch();
+        assert_eq!(asked(10_000_000), Asked::Pending);
+        fetch();
+        assert_eq!(asked(10_000_000), Asked::Missing);
+        // Back by an hour: the next fetch is an interval away at most, and so is the one behind it.
+        let retry_s = FETCH_INTERVAL_MS / 1_000;
+        assert_eq!(asked(6_400_000), Asked::Later { retry_s });
+        let mut now_ms = 6_400_000;
+        for _ in 0..2 {
+            now_ms += FETCH_INTERVAL_MS;
+            assert_eq!(asked(now_ms), Asked::Pending);
+            fetch();
+            assert_eq!(asked(now_ms), Asked::Missing);
+        }
+    }
+
+    #[test]
     fn a_wait_ends_when_its_own_source_is_asked_for() {
         let requests = KeyRequests::new(2);
         for source in 0..2 {

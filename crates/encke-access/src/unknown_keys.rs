@@ -145,6 +145,7 @@ impl Spacing {
         let ahead_ms = paid_ms - now_ms;
         self.paid_ms = paid_ms;
         let ahead_ms_max = (FETCHES_AT_ONCE - 1) * FETCH_INTERVAL_MS;
+        self.paid_ms = paid_ms;
         if ahead_ms > ahead_ms_max {
             return Err(ahead_ms - ahead_ms_max);
         }

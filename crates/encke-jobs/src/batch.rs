@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_stream::{Data, Refusal};
+use encke_stream::{Data, Now, Refusal};
 
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
@@ -91,7 +91,7 @@ impl JobMachine {
     /// Handles the outcome of a record.
     pub(crate) fn batch_committed(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         decisions: Vec<Decision>,
         outcome: Result<u64, JobError>,
@@ -108,7 +108,7 @@ impl JobMachine {
             Ok(_) => {
                 pool.segments.records += 1;
                 for decision in decisions {
-                    self.apply(now_ms, no, decision);
+                    self.apply(now, no, decision);
                 }
             }
             Err(error) => {
@@ -121,11 +121,12 @@ impl JobMachine {
                     }
                     error => error,
                 };
-                pool.pause_until_ms = now_ms + RETRY_MS;
-                self.due.insert((now_ms + RETRY_MS, JobTimer::Pause(no)));
+                pool.pause_until_ms = now.steady_ms + RETRY_MS;
+                self.due
+                    .insert((now.steady_ms + RETRY_MS, JobTimer::Pause(no)));
                 // In reverse order, because a decision may build on an earlier one.
                 for decision in decisions.into_iter().rev() {
-                    self.revert(now_ms, no, decision, &error);
+                    self.revert(now, no, decision, &error);
                 }
                 if error == JobError::StreamMissing {
                     self.make_streams_again(&name);
@@ -135,17 +136,19 @@ impl JobMachine {
     }
 
     /// A decision is in the log.
-    fn apply(&mut self, now_ms: u64, no: PoolNo, decision: Decision) {
+    fn apply(&mut self, now: Now, no: PoolNo, decision: Decision) {
         let mut response = PoolResponse::Reported { deadline_ms: None };
         match decision.entry {
-            JournalEntry::Leased { id, .. } => self.leased(now_ms, no, id),
+            JournalEntry::Leased { id, .. } => self.leased(now, no, id),
             JournalEntry::Extended {
                 id,
                 attempt,
                 deadline_ms,
             } => {
+                let until_ms = decision.until_ms;
+                let deadline_ms = until_ms.unwrap_or_else(|| now.steady_at(deadline_ms));
                 response = PoolResponse::Reported {
-                    deadline_ms: Some(deadline_ms),
+                    deadline_ms: Some(now.wall_at(deadline_ms)),
                 };
                 let pool = self.pools.get_mut(&no);
                 if let Some(running) = pool.and_then(|pool| pool.running.get_mut(&id))
@@ -158,12 +161,13 @@ impl JobMachine {
                     self.due.insert((deadline_ms, JobTimer::Attempt(no, id)));
                 }
             }
-            JournalEntry::Back { id, .. } => self.returned(now_ms, no, id, None),
+            JournalEntry::Back { id, .. } => self.returned(now, no, id, None),
             JournalEntry::Delayed { id, until_ms, .. } => {
-                self.returned(now_ms, no, id, Some(until_ms));
+                let until_ms = decision.until_ms.unwrap_or_else(|| now.steady_at(until_ms));
+                self.returned(now, no, id, Some(until_ms));
             }
-            JournalEntry::Done { id, .. } => self.finish(now_ms, no, id, false, decision.result),
-            JournalEntry::Dead { id, .. } => self.finish(now_ms, no, id, true, None),
+            JournalEntry::Done { id, .. } => self.finish(now, no, id, false, decision.result),
+            JournalEntry::Dead { id, .. } => self.finish(now, no, id, true, None),
         }
         if let Some(client) = decision.client {
             self.respond(client, response);
@@ -171,7 +175,7 @@ impl JobMachine {
     }
 
     /// A decision was refused: restores the state before it.
-    fn revert(&mut self, now_ms: u64, no: PoolNo, decision: Decision, error: &JobError) {
+    fn revert(&mut self, now: Now, no: PoolNo, decision: Decision, error: &JobError) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -196,8 +200,10 @@ impl JobMachine {
                         .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
                     // A failed attempt fails again when the timer fires.
                     running.deadline_ms = match decision.entry {
-                        JournalEntry::Done { .. } => running.deadline_ms.max(now_ms + RETRY_MS),
-                        _ => now_ms + RETRY_MS,
+                        JournalEntry::Done { .. } => {
+                            running.deadline_ms.max(now.steady_ms + RETRY_MS)
+                        }
+                        _ => now.steady_ms + RETRY_MS,
                     };
                     self.due
                         .insert((running.deadline_ms, JobTimer::Attempt(no, id)));

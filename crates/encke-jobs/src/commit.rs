@@ -1,6 +1,6 @@
 //! Commands on their way to the log, and their outcomes.
 
-use encke_stream::{Command, Outcome, Refusal, Target};
+use encke_stream::{Command, Now, Outcome, Refusal, Target};
 
 use crate::error::JobError;
 use crate::machine::{Effect, JobMachine, JobTimer};
@@ -9,7 +9,7 @@ use crate::response::PoolResponse;
 
 impl JobMachine {
     /// Handles the outcome of a command.
-    pub fn committed(&mut self, now_ms: u64, op: u64, outcome: Outcome) {
+    pub fn committed(&mut self, now: Now, op: u64, outcome: Outcome) {
         let Some(op) = self.ops.remove(&op) else {
             return;
         };
@@ -22,33 +22,33 @@ impl JobMachine {
             Outcome::Created { born, .. } if matches!(op, Op::PublicStream(..)) => Ok(born),
             outcome => Ok(tail(&outcome)),
         };
-        self.follow(now_ms, op, outcome);
+        self.follow(now, op, outcome);
     }
 
     /// The sequencer has no room for a command now.
-    pub fn unsent(&mut self, now_ms: u64, op: u64) {
+    pub fn unsent(&mut self, now: Now, op: u64) {
         if let Some(op) = self.ops.remove(&op) {
-            self.follow(now_ms, op, Err(JobError::Overloaded));
+            self.follow(now, op, Err(JobError::Overloaded));
         }
     }
 
-    fn follow(&mut self, now_ms: u64, op: Op, outcome: Result<u64, JobError>) {
+    fn follow(&mut self, now: Now, op: Op, outcome: Result<u64, JobError>) {
         match op {
             Op::Registry => self.registered = outcome.is_ok(),
             Op::Announced(making) => self.announced(&making, outcome),
             Op::PublicStream(making, no, what) => self.public_stream(&making, no, what, outcome),
             Op::First(making, no) => self.first_segment(&making, no, outcome),
             Op::Opened(making, no, first) => self.opened(&making, no, first, outcome),
-            Op::Segment(no, segment, parts) => self.segment(now_ms, no, segment, parts, outcome),
+            Op::Segment(no, segment, parts) => self.segment(now, no, segment, parts, outcome),
             Op::Part(no, segment, first, parts) => {
-                self.part(now_ms, no, segment, first, parts, outcome);
+                self.part(now, no, segment, first, parts, outcome);
             }
             Op::Rotated(no, segment, first) => {
-                self.rotated(now_ms, no, segment, first, outcome);
+                self.rotated(now, no, segment, first, outcome);
             }
             Op::Gone(no, from) => self.removed(no, from, outcome),
-            Op::Post(no, posted) => self.posted(now_ms, no, posted, outcome),
-            Op::Batch(no, decisions) => self.batch_committed(now_ms, no, decisions, outcome),
+            Op::Post(no, posted) => self.posted(now, no, posted, outcome),
+            Op::Batch(no, decisions) => self.batch_committed(now, no, decisions, outcome),
             Op::Events(name, data) => self.events_committed(&name, data, outcome),
             Op::Again(name) => {
                 if let Err(error) = outcome {
@@ -66,7 +66,7 @@ impl JobMachine {
                 let found = !matches!(outcome, Err(JobError::Log(Refusal::NotFound)));
                 if outcome.is_err() && found && !self.stopping {
                     self.due
-                        .insert((now_ms + DELETE_RETRY_MS, JobTimer::DeleteStreams));
+                        .insert((now.steady_ms + DELETE_RETRY_MS, JobTimer::DeleteStreams));
                     self.undeleted.push(stream);
                 }
             }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_stream::{Command, Data, Refusal, Target};
+use encke_stream::{Command, Data, Now, Refusal, Target};
 
 use crate::batch::RETRY_MS;
 use crate::error::JobError;
@@ -22,7 +22,7 @@ impl JobMachine {
     /// segment, then the record that makes this segment current.
     pub(crate) fn create_pool(
         &mut self,
-        now_ms: u64,
+        now: Now,
         from: PoolClient,
         name: Box<str>,
         settings: PoolSettings,
@@ -45,7 +45,7 @@ impl JobMachine {
                     requested,
                 });
             }
-            let status = pool.status(now_ms);
+            let status = pool.status(now);
             self.respond(
                 from,
                 PoolResponse::Created {
@@ -139,7 +139,8 @@ impl JobMachine {
             key.clone(),
             Arc::default(),
         );
-        let begin = bytes(JournalRecord::Start(pool.snapshot(), key).encode());
+        // It has no jobs, so that the time does not matter.
+        let begin = bytes(JournalRecord::Start(pool.snapshot(Now::default()), key).encode());
         let name = segment_name(&making.name, no, 1);
         let op = Op::First(Arc::clone(making), no);
         self.commit(create(&name, BYTES, begin), op);
@@ -182,7 +183,7 @@ impl JobMachine {
             self.published.add(&making.name),
         );
         // It has no jobs, so that the time does not matter.
-        let status = pool.status(0);
+        let status = pool.status(Now::default());
         self.names.insert(making.name.clone(), no);
         self.pools.insert(no, pool);
         self.respond(
@@ -305,13 +306,13 @@ impl JobMachine {
 
     /// Begins a new segment when the last one is long, so that the time of a start does not grow with a pool's past, and deletes
     /// segments without unfinished jobs.
-    pub(crate) fn rotate_segments(&mut self, now_ms: u64, no: PoolNo) {
+    pub(crate) fn rotate_segments(&mut self, now: Now, no: PoolNo) {
         let records = self.limits.segment_records;
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
         let long = records.max(4 * pool.live() as u64);
-        let lacks_key = !pool.key_is_stored && now_ms >= pool.pause_until_ms;
+        let lacks_key = !pool.key_is_stored && now.steady_ms >= pool.pause_until_ms;
         let is_due = pool.segments.records >= long || lacks_key;
         if pool.phase == PoolPhase::Open && is_due && !self.stopping {
             pool.phase = PoolPhase::Draining;
@@ -324,9 +325,11 @@ impl JobMachine {
             let segment = pool.segments.next;
             // A segment that could not be completed is abandoned.
             pool.segments.next += 1;
-            let mut parts =
-                pool.snapshot()
-                    .parts(&pool.key, &pool.delayed.entries(), self.limits.record_bytes);
+            let mut parts = pool.snapshot(now).parts(
+                &pool.key,
+                &pool.delayed.entries(now),
+                self.limits.record_bytes,
+            );
             let begin = bytes(parts.pop_front().unwrap_or_default());
             let command = create(&segment_name(&name, no, segment), BYTES, begin);
             self.commit(command, Op::Segment(no, segment, parts));
@@ -338,7 +341,7 @@ impl JobMachine {
 
     pub(crate) fn segment(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         segment: u32,
         parts: VecDeque<Vec<u8>>,
@@ -353,7 +356,7 @@ impl JobMachine {
                     let name = Arc::clone(&pool.name);
                     self.delete_segment(&name, no, segment);
                 }
-                self.reopen(now_ms, no, Err(error));
+                self.reopen(now, no, Err(error));
             }
         }
     }
@@ -384,7 +387,7 @@ impl JobMachine {
     /// Handles the outcome of a part.
     pub(crate) fn part(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         segment: u32,
         first: u64,
@@ -393,13 +396,13 @@ impl JobMachine {
     ) {
         match outcome {
             Ok(_) => self.write_next_part(no, segment, first, parts),
-            error => self.rotated(now_ms, no, segment, first, error),
+            error => self.rotated(now, no, segment, first, error),
         }
     }
 
     pub(crate) fn rotated(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         segment: u32,
         first: u64,
@@ -412,11 +415,11 @@ impl JobMachine {
             let name = Arc::clone(&pool.name);
             self.delete_segment(&name, no, segment);
         }
-        self.reopen(now_ms, no, turned);
+        self.reopen(now, no, turned);
     }
 
     /// Opens the pool again, in the new segment or, after a failure, in the old one.
-    fn reopen(&mut self, now_ms: u64, no: PoolNo, turned: Result<(u32, u64), JobError>) {
+    fn reopen(&mut self, now: Now, no: PoolNo, turned: Result<(u32, u64), JobError>) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -430,8 +433,9 @@ impl JobMachine {
                 // The next attempt comes when half as many records again are written, or after a pause if the pool needs it.
                 pool.segments.records /= 2;
                 if !pool.key_is_stored {
-                    pool.pause_until_ms = now_ms + RETRY_MS;
-                    self.due.insert((now_ms + RETRY_MS, JobTimer::Pause(no)));
+                    pool.pause_until_ms = now.steady_ms + RETRY_MS;
+                    self.due
+                        .insert((now.steady_ms + RETRY_MS, JobTimer::Pause(no)));
                 }
             }
         }
@@ -442,7 +446,7 @@ impl JobMachine {
         let held = std::mem::take(&mut pool.held_requests);
         self.touched.insert(no);
         for (client, request) in held {
-            self.request(now_ms, client, request);
+            self.request(now, client, request);
         }
     }
 }

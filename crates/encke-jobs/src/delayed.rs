@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use encke_stream::Now;
+
 use crate::record::{JournalEntry, WaitingJob};
 use crate::request::JobId;
 use crate::settings::PoolSettings;
 
-/// The delayed jobs of a pool, by their numbers, each with the time from which it may be dispatched, in milliseconds since 1970.
+/// The delayed jobs of a pool, by their numbers, each with the time of the steady clock from which it may be dispatched.
 #[derive(Debug, Default)]
 pub(crate) struct DelayedJobs(BTreeMap<JobId, (WaitingJob, u64)>);
 
@@ -37,11 +39,11 @@ impl DelayedJobs {
     }
 
     /// The delays as entries of the journal, for a snapshot.
-    pub(crate) fn entries(&self) -> Vec<JournalEntry> {
+    pub(crate) fn entries(&self, now: Now) -> Vec<JournalEntry> {
         let entry = |(id, (job, until_ms)): (&JobId, &(WaitingJob, u64))| JournalEntry::Delayed {
             id: *id,
             attempt: job.attempts,
-            until_ms: *until_ms,
+            until_ms: now.wall_at(*until_ms),
         };
         self.0.iter().map(entry).collect()
     }

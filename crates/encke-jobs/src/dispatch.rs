@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use encke_pool::Picked;
+use encke_stream::Now;
 
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
@@ -19,7 +20,7 @@ impl JobMachine {
     /// Registers a worker for jobs.
     pub(crate) fn work(
         &mut self,
-        now_ms: u64,
+        now: Now,
         from: PoolClient,
         no: PoolNo,
         work: Registration,
@@ -32,14 +33,14 @@ impl JobMachine {
         };
         let link = match work.poll_ms {
             None => WorkerLink::Stream(from),
-            Some(ms) => WorkerLink::Poll(from, now_ms + ms.min(self.limits.wait_ms_max)),
+            Some(ms) => WorkerLink::Poll(from, now.steady_ms + ms.min(self.limits.wait_ms_max)),
         };
         let was_away = pool.workers.is_away(&work.worker);
         let slot = pool
             .workers
-            .register(&work.worker, work.slot, link, now_ms)?;
+            .register(&work.worker, work.slot, link, now.steady_ms)?;
         if !was_away {
-            pool.worker_event("joined", slot, now_ms);
+            pool.worker_event("joined", slot, now);
         }
         self.worker_connections.insert(from, (no, slot));
         match link {
@@ -52,22 +53,22 @@ impl JobMachine {
     }
 
     /// Dispatches jobs while there are any and workers have room.
-    pub(crate) fn dispatch(&mut self, now_ms: u64, no: PoolNo) {
+    pub(crate) fn dispatch(&mut self, now: Now, no: PoolNo) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
         // What a worker gets must be acceptable after a crash, too.
         let may_dispatch = pool.phase == PoolPhase::Open && pool.key_is_stored;
-        if self.stopping || !may_dispatch || now_ms < pool.pause_until_ms {
+        if self.stopping || !may_dispatch || now.steady_ms < pool.pause_until_ms {
             return;
         }
         for assignment in assign(pool) {
-            self.lease(now_ms, no, assignment);
+            self.lease(now, no, assignment);
         }
     }
 
     /// Decides that a worker gets a job. The job is sent when that is in the log.
-    fn lease(&mut self, now_ms: u64, no: PoolNo, assignment: Assignment) {
+    fn lease(&mut self, now: Now, no: PoolNo, assignment: Assignment) {
         let Assignment {
             mut job,
             place,
@@ -78,15 +79,16 @@ impl JobMachine {
         };
         let slot = *place;
         job.attempts += 1;
-        let deadline_ms = now_ms + pool.settings.ack_ms;
+        let deadline_ms = now.steady_ms + pool.settings.ack_ms;
         let worker = pool.workers.name(slot).unwrap_or_else(|| "".into());
         pool.draft.decisions.push(Decision {
             entry: JournalEntry::Leased {
                 id: job.id,
                 attempt: job.attempts,
                 worker: (*worker).into(),
-                deadline_ms,
+                deadline_ms: now.wall_at(deadline_ms),
             },
+            until_ms: None,
             client: None,
             result: None,
             message: None,
@@ -98,7 +100,7 @@ impl JobMachine {
                     .remove(&(until_ms, JobTimer::Poll(no, slot, client)));
                 if pool.workers.watch(slot) {
                     self.due
-                        .insert((now_ms + AWAY_MS, JobTimer::Away(no, slot)));
+                        .insert((now.steady_ms + AWAY_MS, JobTimer::Away(no, slot)));
                 }
                 Some(client)
             }
@@ -123,7 +125,7 @@ impl JobMachine {
     }
 
     /// The lease is in the log.
-    pub(crate) fn leased(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+    pub(crate) fn leased(&mut self, now: Now, no: PoolNo, id: JobId) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -138,12 +140,12 @@ impl JobMachine {
             EventField::Text("worker", &worker),
             EventField::Number("attempt", running.job.attempts.into()),
         ];
-        pool.job_event("started", id, &more, now_ms);
-        self.send_job(now_ms, no, id);
+        pool.job_event("started", id, &more, now);
+        self.send_job(now, no, id);
     }
 
     /// Sends a job to its worker, as soon as the lease is in the log and the content is in memory, if the worker is still connected.
-    fn send_job(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+    fn send_job(&mut self, now: Now, no: PoolNo, id: JobId) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -159,7 +161,7 @@ impl JobMachine {
         else {
             // A worker that the stopping server cannot reach keeps the job until the server is back.
             if !self.stopping {
-                self.fail(now_ms, no, id, AttemptFailure::unavailable("gone"));
+                self.fail(now, no, id, AttemptFailure::unavailable("gone"));
             }
             return;
         };
@@ -171,7 +173,7 @@ impl JobMachine {
             id,
             attempt: running.job.attempts,
             token: pool.key.of_attempt(id, running.job.attempts),
-            deadline_ms: running.deadline_ms,
+            deadline_ms: now.wall_at(running.deadline_ms),
             payload,
         };
         self.respond(connection, PoolResponse::Dispatched(handed));
@@ -180,7 +182,7 @@ impl JobMachine {
     /// Handles the content of a job.
     pub(crate) fn content_loaded(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         id: JobId,
         content: Result<Payload, String>,
@@ -200,10 +202,10 @@ impl JobMachine {
             (AttemptStage::Leasing, Ok(payload)) => running.payload = Some(payload),
             (AttemptStage::Loading, Ok(payload)) => {
                 running.payload = Some(payload);
-                self.send_job(now_ms, no, id);
+                self.send_job(now, no, id);
             }
             (AttemptStage::Loading, Err(_)) => {
-                self.fail(now_ms, no, id, AttemptFailure::unavailable("unreadable"));
+                self.fail(now, no, id, AttemptFailure::unavailable("unreadable"));
             }
             // Gives the lease up as soon as it is in the log.
             (AttemptStage::Leasing, Err(_)) => running.connection = None,
@@ -212,7 +214,7 @@ impl JobMachine {
     }
 
     /// Handles the disconnection of a worker: its jobs go to others.
-    pub(crate) fn worker_disconnected(&mut self, now_ms: u64, client: PoolClient) {
+    pub(crate) fn worker_disconnected(&mut self, now: Now, client: PoolClient) {
         let Some((no, slot)) = self.worker_connections.remove(&client) else {
             return;
         };
@@ -221,8 +223,8 @@ impl JobMachine {
         };
         self.touched.insert(no);
         if pool.workers.link(slot).is_with(client) {
-            pool.workers.set_link(slot, WorkerLink::None, now_ms);
-            pool.worker_event("left", slot, now_ms);
+            pool.workers.set_link(slot, WorkerLink::None, now.steady_ms);
+            pool.worker_event("left", slot, now);
         }
         let had = pool.running.iter_mut();
         let had: Vec<JobId> = had
@@ -234,26 +236,20 @@ impl JobMachine {
             .collect();
         for id in had {
             // A lease that is not in the log yet is given up as soon as it is.
-            self.fail(now_ms, no, id, AttemptFailure::unavailable("gone"));
+            self.fail(now, no, id, AttemptFailure::unavailable("gone"));
         }
     }
 
     /// A worker's poll has timed out without a job.
-    pub(crate) fn poll_timed_out(
-        &mut self,
-        now_ms: u64,
-        no: PoolNo,
-        slot: u32,
-        client: PoolClient,
-    ) {
+    pub(crate) fn poll_timed_out(&mut self, now: Now, no: PoolNo, slot: u32, client: PoolClient) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
         if pool.workers.link(slot).is_with(client) {
-            pool.workers.set_link(slot, WorkerLink::Away, now_ms);
+            pool.workers.set_link(slot, WorkerLink::Away, now.steady_ms);
             if pool.workers.watch(slot) {
                 self.due
-                    .insert((now_ms + AWAY_MS, JobTimer::Away(no, slot)));
+                    .insert((now.steady_ms + AWAY_MS, JobTimer::Away(no, slot)));
             }
             self.worker_connections.remove(&client);
             self.touched.insert(no);
@@ -262,7 +258,7 @@ impl JobMachine {
     }
 
     /// Disconnects a worker that has not polled again in time.
-    pub(crate) fn check_away(&mut self, now_ms: u64, no: PoolNo, slot: u32) {
+    pub(crate) fn check_away(&mut self, now: Now, no: PoolNo, slot: u32) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -270,13 +266,13 @@ impl JobMachine {
             pool.workers.unwatch(slot);
             return;
         }
-        let until_ms = pool.workers.idle_since_ms(slot).unwrap_or(now_ms) + AWAY_MS;
-        if until_ms > now_ms {
+        let until_ms = pool.workers.idle_since_ms(slot).unwrap_or(now.steady_ms) + AWAY_MS;
+        if until_ms > now.steady_ms {
             self.due.insert((until_ms, JobTimer::Away(no, slot)));
         } else {
             pool.workers.unwatch(slot);
-            pool.workers.set_link(slot, WorkerLink::None, now_ms);
-            pool.worker_event("left", slot, now_ms);
+            pool.workers.set_link(slot, WorkerLink::None, now.steady_ms);
+            pool.worker_event("left", slot, now);
             self.touched.insert(no);
         }
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use encke_mailbox::{Bounds, Gauge, GaugeReader, Lane, Receiver, SendErrorKind, Sender, mailbox};
 use encke_stream::{
-    Append, Batch, Command, Fetch, Handover, Life, Lookup, Offset, Outlet, Piece, Reply, Stream,
-    Submission, Submitter, Target,
+    Append, Batch, Command, Fetch, Handover, Life, Lookup, Now, Offset, Outlet, Piece, Reply,
+    Stream, Submission, Submitter, Target,
 };
 
 use crate::machine::{Effect, JobMachine};
@@ -34,8 +34,8 @@ pub struct DispatcherReceiver {
 pub type LookUpStream = Box<dyn Fn(&str) -> Result<Lookup, String> + Send>;
 
 /// Submits commands with their weights to the sequencer. Commands that the sequencer has no room for stay in the list. The
-/// time is in milliseconds since 1970.
-pub type SubmitCommands = Box<dyn Fn(&mut Vec<(Submission, usize)>, u64) + Send>;
+/// time is that of the commands.
+pub type SubmitCommands = Box<dyn Fn(&mut Vec<(Submission, usize)>, Now) + Send>;
 
 /// Reads a part of a stream.
 pub type ReadPiece = Box<dyn Fn(&Fetch) -> Result<Piece, String> + Send>;
@@ -57,8 +57,8 @@ pub struct DispatcherContext {
     pub read: ReadPiece,
     /// See [`SendResponse`].
     pub respond: SendResponse,
-    /// The time in milliseconds since 1970.
-    pub clock: fn() -> u64,
+    /// The time.
+    pub clock: fn() -> Now,
 }
 
 /// The threads. They end after [`DispatcherMessage::Quit`].
@@ -233,7 +233,7 @@ struct JobLoad {
 }
 
 impl Dispatcher {
-    fn run(mut self, mut messages: Receiver<DispatcherMessage>, clock: fn() -> u64) {
+    fn run(mut self, mut messages: Receiver<DispatcherMessage>, clock: fn() -> Now) {
         let mut batch = Vec::new();
         let mut quits = false;
         self.machine.flush(clock());
@@ -247,53 +247,55 @@ impl Dispatcher {
                 return;
             }
             let taken = batch.len();
-            let now_ms = clock();
+            let now = clock();
             for message in batch.drain(..) {
                 match message {
                     DispatcherMessage::Request(client, request) => {
-                        self.machine.request(now_ms, client, request);
+                        self.machine.request(now, client, request);
                     }
                     DispatcherMessage::Disconnected(client) => {
-                        self.machine.disconnected(now_ms, client);
+                        self.machine.disconnected(now, client);
                     }
                     DispatcherMessage::CallerEnded(client) => {
-                        self.machine.caller_ended(now_ms, client);
+                        self.machine.caller_ended(now, client);
                     }
                     DispatcherMessage::Committed(replies) => {
                         for reply in replies {
-                            self.machine.committed(now_ms, reply.token, reply.outcome);
+                            self.machine.committed(now, reply.token, reply.outcome);
                         }
                     }
                     DispatcherMessage::Loaded { pool, id, payload } => {
-                        self.machine.loaded(now_ms, pool, id, payload);
+                        self.machine.loaded(now, pool, id, payload);
                     }
-                    DispatcherMessage::NodeGone(node) => self.machine.node_gone(now_ms, node),
+                    DispatcherMessage::NodeGone(node) => self.machine.node_gone(now, node),
                     DispatcherMessage::Relay(_) => {}
                     DispatcherMessage::Abandon => return,
-                    DispatcherMessage::Stop => self.machine.stop(),
+                    DispatcherMessage::Stop => self.machine.stop(now),
                     DispatcherMessage::Quit => {
-                        self.machine.stop();
+                        self.machine.stop(now);
                         quits = true;
                     }
                 }
             }
-            self.machine.tick(now_ms);
-            self.machine.flush(now_ms);
-            self.work(now_ms);
+            self.machine.tick(now);
+            self.machine.flush(now);
+            self.work(now);
             messages.handled(taken);
         }
     }
 
-    fn time_to_wait(&self, now_ms: u64) -> Option<Duration> {
+    fn time_to_wait(&self, now: Now) -> Option<Duration> {
         if !self.unread.is_empty() {
             return Some(UNREAD_WAIT);
         }
         let due_ms = self.machine.next_due_ms()?;
-        Some(Duration::from_millis(due_ms.saturating_sub(now_ms).max(1)))
+        Some(Duration::from_millis(
+            due_ms.saturating_sub(now.steady_ms).max(1),
+        ))
     }
 
     /// Carries out the effects of the machine.
-    fn work(&mut self, now_ms: u64) {
+    fn work(&mut self, now: Now) {
         loop {
             let effects = self.machine.take_effects();
             if effects.is_empty() {
@@ -307,18 +309,18 @@ impl Dispatcher {
                         Ok(request) => commits.push(request),
                         Err(error) => {
                             tracing::error!(%error, "cannot look up a stream of the pools");
-                            self.machine.unsent(now_ms, op);
+                            self.machine.unsent(now, op);
                         }
                     },
-                    Effect::Load { pool, id, stream } => self.load(now_ms, pool, id, &stream),
+                    Effect::Load { pool, id, stream } => self.load(now, pool, id, &stream),
                     Effect::Respond { to, response } => responses.push((to, response)),
                 }
             }
             if !commits.is_empty() {
-                (self.submit)(&mut commits, now_ms);
+                (self.submit)(&mut commits, now);
             }
             for (request, _) in commits {
-                self.machine.unsent(now_ms, request.from.token);
+                self.machine.unsent(now, request.from.token);
             }
             for (to, response) in responses {
                 (self.respond)(to, response);
@@ -389,13 +391,13 @@ impl Dispatcher {
         }
     }
 
-    fn load(&mut self, now_ms: u64, pool: u64, id: JobId, stream: &str) {
+    fn load(&mut self, now: Now, pool: u64, id: JobId, stream: &str) {
         let found = self
             .stream(stream)
             .and_then(|found| found.ok_or_else(|| format!("unknown stream {stream:?}")));
         let stream = match found {
             Ok(stream) => stream,
-            Err(error) => return self.machine.loaded(now_ms, pool, id, Err(error)),
+            Err(error) => return self.machine.loaded(now, pool, id, Err(error)),
         };
         let from = Offset::behind(id.saturating_sub(1));
         let fetch = Fetch::new(&stream, from, Offset::behind(id), 1);

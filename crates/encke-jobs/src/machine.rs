@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use encke_stream::Command;
+use encke_stream::{Command, Now};
 
 use crate::cache::PayloadCache;
 use crate::error::JobError;
@@ -43,8 +43,10 @@ pub struct JobMachine {
     pub(crate) next_op: u64,
     /// The pool and slot of each worker's connection.
     pub(crate) worker_connections: HashMap<PoolClient, (PoolNo, u32)>,
-    /// Clients that wait for the end of a job, and until when, in milliseconds since 1970.
+    /// Clients that wait for the end of a job, and until when.
     pub(crate) waits: HashMap<PoolClient, (PoolNo, JobId, u64)>,
+    /// By the steady clock, as all times in memory are: waits, polls and attempts have durations. The journal, the events and
+    /// what clients see have the time of day.
     pub(crate) due: BTreeSet<(u64, JobTimer)>,
     /// Pools that changed since the last flush.
     pub(crate) touched: BTreeSet<PoolNo>,
@@ -131,15 +133,15 @@ impl JobMachine {
     }
 
     /// Handles a request.
-    pub fn request(&mut self, now_ms: u64, from: PoolClient, request: PoolRequest) {
-        if let Err(error) = self.try_request(now_ms, from, request) {
+    pub fn request(&mut self, now: Now, from: PoolClient, request: PoolRequest) {
+        if let Err(error) = self.try_request(now, from, request) {
             self.respond(from, PoolResponse::Refused(error));
         }
     }
 
     fn try_request(
         &mut self,
-        now_ms: u64,
+        now: Now,
         from: PoolClient,
         request: PoolRequest,
     ) -> Result<(), JobError> {
@@ -169,9 +171,7 @@ impl JobMachine {
         }
         self.touched.insert(no);
         match request {
-            PoolRequest::Create { pool, settings } => {
-                self.create_pool(now_ms, from, pool, settings)
-            }
+            PoolRequest::Create { pool, settings } => self.create_pool(now, from, pool, settings),
             PoolRequest::List => {
                 let pools = self.pools.values();
                 let mut pools: Vec<_> = pools
@@ -184,14 +184,14 @@ impl JobMachine {
             PoolRequest::Describe { pool } => {
                 let found = self.pools.get(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
-                let status = pool.status(now_ms);
+                let status = pool.status(now);
                 self.respond(from, PoolResponse::Described(status));
                 Ok(())
             }
             PoolRequest::DescribeJob { pool, id, token } => {
                 let found = self.pools.get(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
-                let job = pool.job(id);
+                let job = pool.job(id, now);
                 let shown = job.filter(|job| token.is_none_or(|token| token == job.token));
                 let job = shown.ok_or(JobError::UnknownJob(id))?;
                 self.respond(from, PoolResponse::Job(job));
@@ -205,9 +205,9 @@ impl JobMachine {
                 Ok(())
             }
             PoolRequest::Remove { force, .. } => self.remove(from, no, force),
-            PoolRequest::Post(post) => self.post(now_ms, from, no, post),
-            PoolRequest::Register(work) => self.work(now_ms, from, no, work),
-            PoolRequest::Report(end) => self.end(now_ms, from, no, end),
+            PoolRequest::Post(post) => self.post(now, from, no, post),
+            PoolRequest::Register(work) => self.work(now, from, no, work),
+            PoolRequest::Report(end) => self.end(now, from, no, end),
             PoolRequest::DeleteStream { pool, stream } => self.delete_public(from, &pool, stream),
         }
     }
@@ -221,19 +221,19 @@ impl JobMachine {
     }
 
     /// Handles the disconnection of a client.
-    pub fn disconnected(&mut self, now_ms: u64, client: PoolClient) {
+    pub fn disconnected(&mut self, now: Now, client: PoolClient) {
         self.remove_waiter(client);
         // Running jobs stay with their workers until the server is back.
         if !self.stopping {
-            self.worker_disconnected(now_ms, client);
+            self.worker_disconnected(now, client);
         }
     }
 
     /// Handles the end of a client's credentials: what the client waits for ends now. What it has done before goes on.
-    pub fn caller_ended(&mut self, now_ms: u64, client: PoolClient) {
+    pub fn caller_ended(&mut self, now: Now, client: PoolClient) {
         // The result of a job: the answer is the job's state, as when the time is over.
         if self.waits.contains_key(&client) {
-            return self.wait_timed_out(client);
+            return self.wait_timed_out(now, client);
         }
         // A job that is on its way to the log: the answer does not wait for its result.
         for op in self.ops.values_mut() {
@@ -259,10 +259,10 @@ impl JobMachine {
             let link = self.pools.get(&no).map(|pool| pool.workers.link(slot));
             match link {
                 Some(WorkerLink::Poll(polls, _)) if polls == client => {
-                    self.poll_timed_out(now_ms, no, slot, client);
+                    self.poll_timed_out(now, no, slot, client);
                 }
                 _ => {
-                    self.worker_disconnected(now_ms, client);
+                    self.worker_disconnected(now, client);
                     self.respond(client, PoolResponse::NoJob);
                 }
             }
@@ -270,12 +270,12 @@ impl JobMachine {
     }
 
     /// Handles the loss of a node of the fleet: its clients are disconnected.
-    pub(crate) fn node_gone(&mut self, now_ms: u64, node: u16) {
+    pub(crate) fn node_gone(&mut self, now: Now, node: u16) {
         let waiting = self.waits.keys().copied();
         let clients = waiting.chain(self.worker_connections.keys().copied());
         let clients: Vec<_> = clients.filter(|client| client.node == node).collect();
         for client in clients {
-            self.disconnected(now_ms, client);
+            self.disconnected(now, client);
         }
     }
 
@@ -295,23 +295,23 @@ impl JobMachine {
     }
 
     /// Handles the content of a job, or the reason why it could not be read.
-    pub fn loaded(&mut self, now_ms: u64, pool: u64, id: JobId, payload: Result<Payload, String>) {
+    pub fn loaded(&mut self, now: Now, pool: u64, id: JobId, payload: Result<Payload, String>) {
         self.touched.insert(pool);
-        self.content_loaded(now_ms, pool, id, payload);
+        self.content_loaded(now, pool, id, payload);
     }
 
     /// Handles all that is due.
-    pub fn tick(&mut self, now_ms: u64) {
+    pub fn tick(&mut self, now: Now) {
         while let Some((at_ms, due)) = self.due.first().copied()
-            && at_ms <= now_ms
+            && at_ms <= now.steady_ms
         {
             self.due.pop_first();
             match due {
-                JobTimer::Attempt(no, id) => self.attempt_timed_out(now_ms, no, id),
-                JobTimer::Retry(no, id) => self.delay_over(now_ms, no, id),
-                JobTimer::Poll(no, slot, client) => self.poll_timed_out(now_ms, no, slot, client),
-                JobTimer::Away(no, slot) => self.check_away(now_ms, no, slot),
-                JobTimer::Wait(client) => self.wait_timed_out(client),
+                JobTimer::Attempt(no, id) => self.attempt_timed_out(now, no, id),
+                JobTimer::Retry(no, id) => self.delay_over(now, no, id),
+                JobTimer::Poll(no, slot, client) => self.poll_timed_out(now, no, slot, client),
+                JobTimer::Away(no, slot) => self.check_away(now, no, slot),
+                JobTimer::Wait(client) => self.wait_timed_out(now, client),
                 JobTimer::Pause(no) => {
                     self.touched.insert(no);
                 }
@@ -325,18 +325,18 @@ impl JobMachine {
         }
     }
 
-    /// When [`JobMachine::tick`] has work next, in milliseconds since 1970.
+    /// When [`JobMachine::tick`] has work next, by the steady clock.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.due.first().map(|(at_ms, _)| *at_ms)
     }
 
     /// Dispatches jobs and writes the decisions since the last flush.
-    pub fn flush(&mut self, now_ms: u64) {
+    pub fn flush(&mut self, now: Now) {
         while let Some(no) = self.touched.pop_first() {
-            self.dispatch(now_ms, no);
+            self.dispatch(now, no);
             self.write_batch(no);
-            self.rotate_segments(now_ms, no);
-            let at_ms = now_ms / SHOW_MS * SHOW_MS + SHOW_MS;
+            self.rotate_segments(now, no);
+            let at_ms = now.steady_ms / SHOW_MS * SHOW_MS + SHOW_MS;
             if self.pools.contains_key(&no) {
                 self.due.insert((at_ms, JobTimer::Show(no)));
             }
@@ -351,10 +351,10 @@ impl JobMachine {
 
     /// The server is stopping: answers all clients that wait and stops dispatching. Running attempts can be acknowledged now, or when
     /// the server is back.
-    pub fn stop(&mut self) {
+    pub fn stop(&mut self, now: Now) {
         self.stopping = true;
         for (client, (no, id, _)) in std::mem::take(&mut self.waits) {
-            let response = self.job_now(no, id);
+            let response = self.job_now(now, no, id);
             self.respond(client, response);
         }
         for (client, (no, slot)) in std::mem::take(&mut self.worker_connections) {
@@ -383,17 +383,17 @@ impl JobMachine {
         }
     }
 
-    pub(crate) fn job_now(&self, no: PoolNo, id: JobId) -> PoolResponse {
-        let job = self.pools.get(&no).and_then(|pool| pool.job(id));
+    pub(crate) fn job_now(&self, now: Now, no: PoolNo, id: JobId) -> PoolResponse {
+        let job = self.pools.get(&no).and_then(|pool| pool.job(id, now));
         match job {
             Some(job) => PoolResponse::Job(job),
             None => PoolResponse::Refused(JobError::UnknownJob(id)),
         }
     }
 
-    fn wait_timed_out(&mut self, client: PoolClient) {
+    fn wait_timed_out(&mut self, now: Now, client: PoolClient) {
         if let Some((no, id)) = self.remove_waiter(client) {
-            let response = self.job_now(no, id);
+            let response = self.job_now(now, no, id);
             self.respond(client, response);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use encke_pool::Picked;
-use encke_stream::Data;
+use encke_stream::{Data, Now};
 
 use crate::delayed::DelayedJobs;
 use crate::json;
@@ -108,6 +108,8 @@ pub(crate) struct BatchDraft {
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) entry: JournalEntry,
+    /// The time in the entry, by the steady clock: when an extended attempt times out, or a delay is over.
+    pub(crate) until_ms: Option<u64>,
     /// The client that gets a response.
     pub(crate) client: Option<PoolClient>,
     /// The result of the job.
@@ -339,16 +341,19 @@ impl PoolState {
     }
 
     /// The whole state but the content of jobs. No record may be on its way to the log.
-    pub(crate) fn snapshot(&self) -> PoolSnapshot {
-        let mut waiting: Vec<WaitingJob> = self.waiting().copied().collect();
+    pub(crate) fn snapshot(&self, now: Now) -> PoolSnapshot {
+        // The journal has times of day.
+        let stored = |job: WaitingJob| job.posted_at(|ms| now.wall_at(ms));
+        let waiting = self.waiting().copied();
+        let mut waiting: Vec<WaitingJob> = waiting.map(stored).collect();
         waiting.sort_unstable_by_key(|job| job.id);
         let mut running: Vec<LeasedJob> = self
             .running
             .values()
             .map(|running| LeasedJob {
-                job: running.job,
+                job: stored(running.job),
                 worker: (*running.worker).into(),
-                deadline_ms: running.deadline_ms,
+                deadline_ms: now.wall_at(running.deadline_ms),
             })
             .collect();
         running.sort_unstable_by_key(|held| held.job.id);
@@ -365,7 +370,7 @@ impl PoolState {
     }
 
     /// The state of a job.
-    pub(crate) fn job(&self, id: JobId) -> Option<JobInfo> {
+    pub(crate) fn job(&self, id: JobId, now: Now) -> Option<JobInfo> {
         let token = self.key.of_job(id);
         if let Some(running) = self.running.get(&id) {
             // Before the lease is in the log the job counts as waiting.
@@ -379,7 +384,7 @@ impl PoolState {
                 _ => (
                     JobState::Running {
                         worker: Arc::clone(&running.worker),
-                        deadline_ms: running.deadline_ms,
+                        deadline_ms: now.wall_at(running.deadline_ms),
                     },
                     running.job.attempts,
                 ),
@@ -406,7 +411,7 @@ impl PoolState {
             });
         }
         let delayed = self.delayed.find(id);
-        let not_before_ms = delayed.map(|(_, until_ms)| until_ms);
+        let not_before_ms = delayed.map(|(_, until_ms)| now.wall_at(until_ms));
         let waiting = delayed
             .map(|(job, _)| job)
             .or_else(|| self.queues.find(id))?;
@@ -434,13 +439,13 @@ impl PoolState {
         }
     }
 
-    pub(crate) fn status(&self, now_ms: u64) -> Box<PoolStatus> {
+    pub(crate) fn status(&self, now: Now) -> Box<PoolStatus> {
         let stats = self.stats();
         Box::new(PoolStatus {
             name: Arc::clone(&self.name),
             settings: self.settings.clone(),
             stats,
-            oldest_age_s: stats.oldest_age_s(now_ms),
+            oldest_age_s: stats.oldest_age_s(now.steady_ms),
             workers: self.workers.status(),
         })
     }
@@ -451,27 +456,22 @@ impl PoolState {
     }
 
     /// Adds an event about a job.
-    pub(crate) fn job_event(
-        &mut self,
-        what: &str,
-        id: JobId,
-        more: &[EventField<'_>],
-        now_ms: u64,
-    ) {
+    pub(crate) fn job_event(&mut self, what: &str, id: JobId, more: &[EventField<'_>], now: Now) {
         if self.settings.events {
             let mut message = format!("{{\"event\":\"{what}\",\"job\":{id}").into_bytes();
-            members(more, now_ms, &mut message);
+            members(more, now.wall_ms, &mut message);
             self.draft.events.push(&message);
         }
     }
 
     /// Adds an event about a worker.
-    pub(crate) fn worker_event(&mut self, what: &str, slot: u32, now_ms: u64) {
+    pub(crate) fn worker_event(&mut self, what: &str, slot: u32, now: Now) {
         if self.settings.events
             && let Some(name) = self.workers.name(slot)
         {
             let mut message = format!("{{\"event\":\"{what}\",\"slot\":{slot}").into_bytes();
-            members(&[EventField::Text("worker", &name)], now_ms, &mut message);
+            let worker = [EventField::Text("worker", &name)];
+            members(&worker, now.wall_ms, &mut message);
             self.draft.events.push(&message);
         }
     }
@@ -483,7 +483,7 @@ pub(crate) enum EventField<'a> {
     Number(&'static str, u64),
 }
 
-fn members(members: &[EventField<'_>], now_ms: u64, out: &mut Vec<u8>) {
+fn members(members: &[EventField<'_>], time_ms: u64, out: &mut Vec<u8>) {
     for member in members {
         let (EventField::Text(name, _) | EventField::Number(name, _)) = member;
         out.push(b',');
@@ -494,5 +494,5 @@ fn members(members: &[EventField<'_>], now_ms: u64, out: &mut Vec<u8>) {
             EventField::Number(_, number) => out.extend_from_slice(number.to_string().as_bytes()),
         }
     }
-    out.extend_from_slice(format!(",\"time_ms\":{now_ms}}}").as_bytes());
+    out.extend_from_slice(format!(",\"time_ms\":{time_ms}}}").as_bytes());
 }

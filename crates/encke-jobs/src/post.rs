@@ -1,6 +1,7 @@
 //! New jobs.
 
 use encke_pool::PoolError;
+use encke_stream::Now;
 
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
@@ -14,7 +15,7 @@ use encke_pool::Strategy;
 impl JobMachine {
     pub(crate) fn post(
         &mut self,
-        now_ms: u64,
+        now: Now,
         from: PoolClient,
         no: PoolNo,
         post: NewJob,
@@ -40,15 +41,19 @@ impl JobMachine {
         if post.if_connected && !pool.workers.is_connected_for(selector) {
             return Err(PoolError::NoWorkerConnected.into());
         }
-        let posted_s = u32::try_from(now_ms / 1_000).unwrap_or(u32::MAX);
+        let posted_s = |ms| u32::try_from(ms / 1_000).unwrap_or(u32::MAX);
         let name = segment_name(&pool.name, no, pool.segments.last());
-        let record = bytes(JournalRecord::post(selector, posted_s, &post.payload));
+        let record = bytes(JournalRecord::post(
+            selector,
+            posted_s(now.wall_ms),
+            &post.payload,
+        ));
         pool.pending_records += 1;
         pool.pending_posts += 1;
         let posted = PendingPost {
             from,
             selector,
-            posted_s,
+            posted_s: posted_s(now.steady_ms),
             wait_ms: post.wait_ms.map(|ms| ms.min(self.limits.wait_ms_max)),
             payload: post.payload,
         };
@@ -58,7 +63,7 @@ impl JobMachine {
 
     pub(crate) fn posted(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         posted: PendingPost,
         outcome: Result<u64, JobError>,
@@ -84,7 +89,7 @@ impl JobMachine {
         });
         let key = posted.payload.key.as_deref();
         let key = key.map(|key| EventField::Text("key", key));
-        pool.job_event("posted", id, key.as_slice(), now_ms);
+        pool.job_event("posted", id, key.as_slice(), now);
         let wait_ms = posted.wait_ms.filter(|_| !self.stopping);
         match wait_ms {
             None => {
@@ -93,7 +98,7 @@ impl JobMachine {
             }
             Some(wait_ms) => {
                 pool.waiters.entry(id).or_default().push(posted.from);
-                let until_ms = now_ms + wait_ms;
+                let until_ms = now.steady_ms + wait_ms;
                 self.waits.insert(posted.from, (no, id, until_ms));
                 self.due.insert((until_ms, JobTimer::Wait(posted.from)));
             }

@@ -153,7 +153,7 @@ impl JobQueues {
         }
     }
 
-    /// When the oldest job was posted, in seconds since 1970.
+    /// When the oldest job was posted, in seconds of the steady clock.
     pub(crate) fn oldest_s(&self) -> Option<u32> {
         let first = |line: &JobQueue| line.first().map(|job| job.posted_s);
         match self {

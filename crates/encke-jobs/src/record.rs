@@ -113,6 +113,7 @@ pub(crate) struct WaitingJob {
     pub(crate) id: JobId,
     /// The slot, or the checksum of the key.
     pub(crate) selector: u32,
+    /// When it was posted, in seconds: of the steady clock in memory, since 1970 in the journal.
     pub(crate) posted_s: u32,
     pub(crate) bytes: u32,
     pub(crate) attempts: u16,
@@ -120,11 +121,23 @@ pub(crate) struct WaitingJob {
 
 const _: () = assert!(size_of::<WaitingJob>() <= 24);
 
+impl WaitingJob {
+    /// The job with the time at which it was posted by the other clock.
+    pub(crate) fn posted_at(self, other_ms: impl Fn(u64) -> u64) -> Self {
+        let posted_s = other_ms(u64::from(self.posted_s) * 1_000) / 1_000;
+        WaitingJob {
+            posted_s: u32::try_from(posted_s).unwrap_or(u32::MAX),
+            ..self
+        }
+    }
+}
+
 /// A job that a worker has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeasedJob {
     pub(crate) job: WaitingJob,
     pub(crate) worker: Box<str>,
+    /// In milliseconds since 1970.
     pub(crate) deadline_ms: u64,
 }
 

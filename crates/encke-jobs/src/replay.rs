@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use encke_stream::{Fetch, Offset, Piece, Stream};
+use encke_stream::{Fetch, Now, Offset, Piece, Stream};
 
 use crate::machine::{JobMachine, JobTimer};
 use crate::op::PoolNo;
@@ -73,7 +73,7 @@ impl JobMachine {
         seed: KeySeed,
         find: FindStream<'_>,
         read: ReadStream<'_>,
-        now_ms: u64,
+        now: Now,
     ) -> Result<JobMachine, ReplayError> {
         let mut machine = JobMachine::new(limits, published, seed);
         let find = &seek(find);
@@ -93,7 +93,7 @@ impl JobMachine {
         for (no, (name, segment)) in registry.pools {
             // The creation of an incomplete pool was never acknowledged.
             if segment > 0 {
-                machine.bring_back(find, read, now_ms, no, &name, segment)?;
+                machine.bring_back(find, read, now, no, &name, segment)?;
             }
         }
         Ok(machine)
@@ -103,7 +103,7 @@ impl JobMachine {
         &mut self,
         find: FindForReplay<'_>,
         read: ReadStream<'_>,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         name: &str,
         segment: u32,
@@ -134,21 +134,24 @@ impl JobMachine {
         pool.counts = replay.counts;
         pool.finished = replay.finished;
         pool.segments.records = replay.records;
-        let grace_ms = now_ms + GRACE_MS.min(pool.settings.ack_ms);
+        let grace_ms = now.steady_ms + GRACE_MS.min(pool.settings.ack_ms);
+        // The journal has times of day.
         for (id, (job, held)) in replay.jobs {
+            let job = job.posted_at(|ms| now.steady_at(ms));
             pool.segments.add(id);
             let Some((worker, deadline_ms)) = held else {
                 match replay.delays.get(&id) {
-                    Some(until_ms) if *until_ms > now_ms => {
-                        pool.delayed.add(job, *until_ms);
-                        self.due.insert((*until_ms, JobTimer::Retry(no, id)));
+                    Some(until_ms) if *until_ms > now.wall_ms => {
+                        let until_ms = now.steady_at(*until_ms);
+                        pool.delayed.add(job, until_ms);
+                        self.due.insert((until_ms, JobTimer::Retry(no, id)));
                     }
                     _ => pool.queues.push(job),
                 }
                 continue;
             };
             // Workers could not acknowledge while the server was down.
-            let deadline_ms = deadline_ms.max(grace_ms);
+            let deadline_ms = now.steady_at(deadline_ms).max(grace_ms);
             self.due.insert((deadline_ms, JobTimer::Attempt(no, id)));
             let running = RunningJob {
                 job,

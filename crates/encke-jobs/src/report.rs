@@ -1,5 +1,7 @@
 //! The ends of attempts: acknowledged, refused, timed out, or without their worker.
 
+use encke_stream::Now;
+
 use crate::delayed::retry_delay_ms;
 use crate::error::JobError;
 use crate::json;
@@ -16,7 +18,7 @@ impl JobMachine {
     /// Handles a worker's report on an attempt.
     pub(crate) fn end(
         &mut self,
-        now_ms: u64,
+        now: Now,
         from: PoolClient,
         no: PoolNo,
         end: AttemptReport,
@@ -78,11 +80,12 @@ impl JobMachine {
                     format!("{{\"job\":{id},\"attempt\":{attempt},\"worker\":").as_bytes(),
                 );
                 json::string(&worker, &mut line);
-                line.extend_from_slice(format!(",\"time_ms\":{now_ms},").as_bytes());
+                line.extend_from_slice(format!(",\"time_ms\":{},", now.wall_ms).as_bytes());
                 json::content(&result, &mut line);
                 line.push(b'}');
                 pool.draft.decisions.push(Decision {
                     entry: JournalEntry::Done { id, attempt },
+                    until_ms: None,
                     client: Some(from),
                     result: Some(result),
                     message: Some((PublicStream::Results, line)),
@@ -95,7 +98,7 @@ impl JobMachine {
                     client: Some(from),
                     delay: RetryDelay::AsAsked(after_ms),
                 };
-                self.fail(now_ms, no, id, failure);
+                self.fail(now, no, id, failure);
             }
             AttemptAction::Extend { ms } => {
                 let ms = ms.unwrap_or(pool.settings.ack_ms).min(EXTENSION_MS_MAX);
@@ -103,8 +106,9 @@ impl JobMachine {
                     entry: JournalEntry::Extended {
                         id,
                         attempt,
-                        deadline_ms: now_ms + ms,
+                        deadline_ms: now.wall_ms + ms,
                     },
+                    until_ms: Some(now.steady_ms + ms),
                     client: Some(from),
                     result: None,
                     message: None,
@@ -115,13 +119,13 @@ impl JobMachine {
     }
 
     /// An attempt has timed out.
-    pub(crate) fn attempt_timed_out(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+    pub(crate) fn attempt_timed_out(&mut self, now: Now, no: PoolNo, id: JobId) {
         self.touched.insert(no);
-        self.fail(now_ms, no, id, AttemptFailure::timeout());
+        self.fail(now, no, id, AttemptFailure::timeout());
     }
 
     /// An attempt has failed: the job waits again, or this was its last attempt.
-    pub(crate) fn fail(&mut self, now_ms: u64, no: PoolNo, id: JobId, failure: AttemptFailure) {
+    pub(crate) fn fail(&mut self, now: Now, no: PoolNo, id: JobId, failure: AttemptFailure) {
         let AttemptFailure {
             why,
             reason,
@@ -154,7 +158,7 @@ impl JobMachine {
             EventField::Text("why", why),
             EventField::Text("reason", &reason),
         ];
-        pool.job_event("failed", id, &more, now_ms);
+        pool.job_event("failed", id, &more, now);
         let last = attempt >= pool.settings.attempts;
         if !last {
             let backoff_ms = || retry_delay_ms(&pool.settings, id, attempt);
@@ -162,16 +166,21 @@ impl JobMachine {
                 RetryDelay::None => 0,
                 RetryDelay::AsAsked(asked_ms) => asked_ms.unwrap_or_else(backoff_ms),
             };
-            let entry = match delay_ms.min(DELAY_MS_MAX) {
-                0 => JournalEntry::Back { id, attempt },
-                delay_ms => JournalEntry::Delayed {
-                    id,
-                    attempt,
-                    until_ms: now_ms + delay_ms,
-                },
+            let (entry, until_ms) = match delay_ms.min(DELAY_MS_MAX) {
+                0 => (JournalEntry::Back { id, attempt }, None),
+                delay_ms => {
+                    let until_ms = now.wall_ms + delay_ms;
+                    let entry = JournalEntry::Delayed {
+                        id,
+                        attempt,
+                        until_ms,
+                    };
+                    (entry, Some(now.steady_ms + delay_ms))
+                }
             };
             pool.draft.decisions.push(Decision {
                 entry,
+                until_ms,
                 client,
                 result: None,
                 message: None,
@@ -250,6 +259,7 @@ impl JobMachine {
         letter.push(b'}');
         pool.draft.decisions.push(Decision {
             entry: JournalEntry::Dead { id, attempt },
+            until_ms: None,
             client,
             result: None,
             message: Some((PublicStream::Dead, letter)),
@@ -259,7 +269,7 @@ impl JobMachine {
     /// The end of a job is in the log.
     pub(crate) fn finish(
         &mut self,
-        now_ms: u64,
+        now: Now,
         no: PoolNo,
         id: JobId,
         dead: bool,
@@ -285,7 +295,7 @@ impl JobMachine {
             EventField::Number("attempt", attempt.into()),
         ];
         let event = if dead { "dead" } else { "done" };
-        pool.job_event(event, id, &more, now_ms);
+        pool.job_event(event, id, &more, now);
         let ended = FinishedJob {
             attempt,
             dead,
@@ -306,8 +316,8 @@ impl JobMachine {
         self.respond_to_waiters(waiters, &job);
     }
 
-    /// The return of a job is in the log: to its queue, or to the delayed jobs until this time.
-    pub(crate) fn returned(&mut self, now_ms: u64, no: PoolNo, id: JobId, until_ms: Option<u64>) {
+    /// The return of a job is in the log: to its queue, or to the delayed jobs until this time of the steady clock.
+    pub(crate) fn returned(&mut self, now: Now, no: PoolNo, id: JobId, until_ms: Option<u64>) {
         let Some(running) = self.take_running(no, id) else {
             return;
         };
@@ -319,24 +329,24 @@ impl JobMachine {
         match until_ms {
             None => {
                 pool.queues.put_back(running.job);
-                pool.job_event("waits", id, &[attempt], now_ms);
+                pool.job_event("waits", id, &[attempt], now);
             }
             Some(until_ms) => {
                 pool.delayed.add(running.job, until_ms);
                 self.due.insert((until_ms, JobTimer::Retry(no, id)));
-                let until = EventField::Number("until_ms", until_ms);
-                pool.job_event("waits", id, &[attempt, until], now_ms);
+                let until = EventField::Number("until_ms", now.wall_at(until_ms));
+                pool.job_event("waits", id, &[attempt, until], now);
             }
         }
         self.remove_poll(&running);
     }
 
     /// The delay of a job is over: it gets its former place in its queue.
-    pub(crate) fn delay_over(&mut self, now_ms: u64, no: PoolNo, id: JobId) {
+    pub(crate) fn delay_over(&mut self, now: Now, no: PoolNo, id: JobId) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
-        if let Some(job) = pool.delayed.take(id, now_ms) {
+        if let Some(job) = pool.delayed.take(id, now.steady_ms) {
             pool.queues.put_back(job);
             self.touched.insert(no);
         }

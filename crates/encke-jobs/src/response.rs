@@ -166,7 +166,7 @@ pub struct PoolStats {
     pub retried: u64,
     /// Jobs that went to the dead letters since the pool was created.
     pub dead: u64,
-    /// When the oldest unfinished job was posted, in seconds since 1970; 0 if there is none.
+    /// When the oldest unfinished job was posted, in seconds of the steady clock of the node that dispatches; 0 if there is none.
     pub oldest_posted_s: u64,
     /// Connected workers.
     pub connected: u64,
@@ -190,11 +190,11 @@ pub struct WorkerStatus {
 }
 
 impl PoolStats {
-    /// The age of the oldest unfinished job, in seconds; 0 if there is none.
-    pub fn oldest_age_s(&self, now_ms: u64) -> u64 {
+    /// The age of the oldest unfinished job, in seconds; 0 if there is none. `steady_ms` is the time of the steady clock.
+    pub fn oldest_age_s(&self, steady_ms: u64) -> u64 {
         match self.oldest_posted_s {
             0 => 0,
-            posted_s => (now_ms / 1_000).saturating_sub(posted_s),
+            posted_s => (steady_ms / 1_000).saturating_sub(posted_s),
         }
     }
 }

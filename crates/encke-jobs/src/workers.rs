@@ -31,7 +31,7 @@ struct WorkerState {
     /// Its membership in the pool that picks.
     connected: Option<Connected<u32>>,
     paused: bool,
-    /// When it was last connected, in milliseconds since 1970.
+    /// When it was last connected, by the steady clock.
     seen_ms: u64,
     /// A timer will check whether it is still away.
     watched: bool,
@@ -47,7 +47,7 @@ pub(crate) enum WorkerLink {
     None,
     /// It receives all jobs as events.
     Stream(PoolClient),
-    /// It waits for one job until this time, in milliseconds since 1970.
+    /// It waits for one job until this time of the steady clock.
     Poll(PoolClient, u64),
     /// Its poll is over, and it is expected to poll again.
     Away,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(dead_code)] // Each test uses what it needs of the world.
 
+#[path = "crashes/world.rs"]
 mod world;
 
 use encke_jobs::{
@@ -398,19 +399,19 @@ fn what_waits_ends_with_its_caller() {
     // A poster that waits gets the state of the job, and so does one whose job is on its way to the log.
     let waiting = waits(&mut world, "#1");
     world.settle();
-    world.jobs.caller_ended(world.now_ms, waiting);
+    world.jobs.caller_ended(world.now(), waiting);
     world.flush();
     let answer = heard(&mut world, waiting);
     assert!(matches!(answer, PoolResponse::Job(_)), "{answer:?}");
     let early = waits(&mut world, "#2");
-    world.jobs.caller_ended(world.now_ms, early);
+    world.jobs.caller_ended(world.now(), early);
     let answer = heard(&mut world, early);
     assert!(matches!(answer, PoolResponse::Posted { .. }), "{answer:?}");
     assert_eq!(world.info().stats.waiting, 2, "the jobs go on");
 
     // A worker that is about to get a job gets none; the next one does.
     let about = world.join("about", None, Some(60_000));
-    world.jobs.caller_ended(world.now_ms, about);
+    world.jobs.caller_ended(world.now(), about);
     let answer = heard(&mut world, about);
     assert!(matches!(answer, PoolResponse::NoJob), "{answer:?}");
     assert!(world.held.is_empty());
@@ -423,7 +424,7 @@ fn what_waits_ends_with_its_caller() {
     // A poll without jobs.
     let poll = world.join("poll", None, Some(60_000));
     world.settle();
-    world.jobs.caller_ended(world.now_ms, poll);
+    world.jobs.caller_ended(world.now(), poll);
     let answer = heard(&mut world, poll);
     assert!(matches!(answer, PoolResponse::NoJob), "{answer:?}");
     world.post("#3", None, None);
@@ -463,7 +464,7 @@ fn a_request_that_was_held_is_not_carried_out_for_a_caller_that_has_ended() {
     world.ask(client, PoolRequest::Register(work));
     for client in [held, client] {
         assert!(world.heard(client).is_none(), "it is held");
-        world.jobs.caller_ended(world.now_ms, client);
+        world.jobs.caller_ended(world.now(), client);
     }
     for client in [held, client] {
         assert_eq!(refusal(&mut world, client), JobError::CallerEnded);

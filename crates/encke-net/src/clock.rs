@@ -1,11 +1,14 @@
-//! A shard's time, read once a turn: by two clocks, which are not compared. Durations are measured by one that never steps, and only
-//! what a user has named as an instant, such as the end of a token, follows the time of day.
+//! The time, by two clocks, which are not compared. Durations are measured by one that never steps, and only what a user has named
+//! as an instant, such as the end of a token, follows the time of day. A shard reads both once a turn.
 //!
 //! A shard that was stopped, with its process or its machine, has not looked at its sockets meanwhile. That time counts for no
 //! client: what has arrived in it is read before any deadline passes.
 
 use std::num::NonZeroU64;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use encke_stream::Now;
 
 /// A moment by the clock that never steps, in milliseconds since the shard started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,6 +112,14 @@ impl ShardClock {
         self.now_ms
     }
 
+    /// The moment of the turn's beginning as streams know it: by the steady clock of the process, and the time of day.
+    pub(crate) fn time(&self) -> Now {
+        Now {
+            steady_ms: steady_ms(self.now),
+            wall_ms: self.now_ms,
+        }
+    }
+
     /// Seconds since the shard started, as [`Self::monotonic`] counts them.
     pub(crate) fn now_s(&self) -> u32 {
         self.elapsed().as_secs() as u32
@@ -125,7 +136,23 @@ impl ShardClock {
     }
 }
 
-/// Milliseconds since 1970.
+/// The time, by the steady clock of the process and by the time of day.
+pub fn now() -> Now {
+    Now {
+        steady_ms: steady_ms(Instant::now()),
+        wall_ms: now_ms(),
+    }
+}
+
+/// The steady clock of the process: the time of day at which it was first read, in milliseconds since 1970, and what has passed
+/// since by a clock that never steps.
+fn steady_ms(at: Instant) -> u64 {
+    static BEGIN: OnceLock<(Instant, u64)> = OnceLock::new();
+    let (begin, begin_ms) = BEGIN.get_or_init(|| (at, now_ms()));
+    begin_ms + at.saturating_duration_since(*begin).as_millis() as u64
+}
+
+/// The time of day, in milliseconds since 1970. It may step.
 pub fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -75,7 +75,7 @@ pub mod fuzzing {
 }
 
 pub use access_log::AccessLogFormat;
-pub use clock::now_ms;
+pub use clock::{now, now_ms};
 pub use encke_jobs::pools_at_rest;
 pub use errors::{StartError, StopError};
 pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};

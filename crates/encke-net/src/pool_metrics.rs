@@ -7,7 +7,7 @@ use encke_jobs::fleet::RelayFigures;
 use encke_jobs::{PoolStats, PublishedStats, WorkerStatus};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use crate::clock::now_ms;
+use crate::clock::now;
 
 /// The metrics of a relay: which node of a fleet dispatches jobs.
 #[derive(Clone)]
@@ -173,7 +173,7 @@ impl PoolMetrics {
             };
             jobs("waiting", stats.waiting);
             jobs("running", stats.running);
-            let age_s = stats.oldest_age_s(now_ms());
+            let age_s = stats.oldest_age_s(now().steady_ms);
             self.oldest.with_label_values(&[pool]).set(age_s as i64);
             let connected = stats.connected as i64;
             self.workers.with_label_values(&[pool]).set(connected);

@@ -12,7 +12,7 @@ use encke_mailbox::Gauge;
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 
 use crate::archive::Archive;
-use crate::clock::now_ms;
+use crate::clock::{now, now_ms};
 use crate::errors::StartError;
 use crate::fleet_links::FleetLinks;
 use crate::metrics::Metrics;
@@ -75,7 +75,7 @@ impl PoolTools {
         let limits = self.settings.pools.clone();
         let published = Arc::clone(&self.published);
         let seed = KeySeed::random()?;
-        JobMachine::replay(limits, published, seed, &finder(archive), &read, now_ms())
+        JobMachine::replay(limits, published, seed, &finder(archive), &read, now())
     }
 
     /// What a dispatcher is connected to.
@@ -91,11 +91,11 @@ impl PoolTools {
         DispatcherContext {
             machine,
             look_up: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
-            submit: Box::new(move |commands, now_ms| sequencers.submit(commands, now_ms)),
+            submit: Box::new(move |commands, now| sequencers.submit(commands, now)),
             number,
             read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
             respond,
-            clock: now_ms,
+            clock: now,
         }
     }
 }
@@ -197,7 +197,7 @@ impl PoolService {
             dispatcher: Box::new(move |machine, respond| {
                 built.context(machine, sequencers.clone(), number, respond)
             }),
-            submit: Box::new(move |submissions, now_ms| commands.submit(submissions, now_ms)),
+            submit: Box::new(move |submissions, now| commands.submit(submissions, now)),
             number,
             respond: responder(senders),
             published: Arc::clone(&self.tools.published),
@@ -206,7 +206,7 @@ impl PoolService {
                 self.tools.settings.pool_mailbox_items_max,
                 self.tools.settings.pool_mailbox_bytes_max,
             ),
-            clock: now_ms,
+            clock: now,
         };
         let thread = self.receiver.start_relay(context)?;
         Ok((self.tools.published, PoolThreads::Relay(thread, metrics)))

@@ -12,7 +12,7 @@ use encke_stream::{
 };
 
 use crate::archive::Archive;
-use crate::clock::now_ms;
+use crate::clock::{now, now_ms};
 use crate::errors::StartError;
 
 /// Reads all revocations from the log, and tells the access control.
@@ -101,7 +101,7 @@ pub(crate) fn create(sequencers: &Sequencers) {
     };
     let mut commands = vec![(Submission { command, from }, bytes)];
     // The mailbox is empty: nothing has been sent before.
-    sequencers.submit(&mut commands, now_ms());
+    sequencers.submit(&mut commands, now());
 }
 
 /// Revocations of other nodes are looked for this often: a connection ends within a second.

@@ -22,7 +22,7 @@ use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::audit::{AuditQueue, AuditThread, audit_log};
 use crate::buffers::Buffers;
-use crate::clock::now_ms;
+use crate::clock::now;
 use crate::compression::Compressors;
 use crate::errors::{StartError, StopError};
 use crate::fanout::congested_streams::CongestedStreams;
@@ -174,7 +174,7 @@ impl Server {
                     (fleet.follow)(number, &machine, receiver).map_err(StartError::Fleet)?;
                 let sequencer = ReplicaSequencer::new(machine, log, following, outlets, watch)
                     .evicting(settings.eviction, end);
-                sequencer_threads.push(thread.spawn(move || sequencer.run(now_ms))?);
+                sequencer_threads.push(thread.spawn(move || sequencer.run(now))?);
                 ways.push((sender, None));
                 continue;
             }
@@ -185,13 +185,10 @@ impl Server {
                 AckLevel::Accepted => {
                     let inline_commit = Arc::new(InlineCommit::new(sequencer));
                     let shared = Arc::clone(&inline_commit);
-                    (
-                        Some(inline_commit),
-                        thread.spawn(move || shared.run(now_ms))?,
-                    )
+                    (Some(inline_commit), thread.spawn(move || shared.run(now))?)
                 }
                 AckLevel::Written | AckLevel::Synced => {
-                    (None, thread.spawn(move || sequencer.run(now_ms))?)
+                    (None, thread.spawn(move || sequencer.run(now))?)
                 }
             };
             inline_commits.extend(inline_commit.clone());

@@ -11,7 +11,7 @@ use encke_protocol::{
     ProtocolSettings, Request, Router, Run, Variant,
 };
 use encke_stream::{
-    Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Offset,
+    Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Now, Offset,
     Record, Refusal, Stream, View, Views,
 };
 
@@ -183,7 +183,7 @@ pub(crate) fn create(
             retention: None,
             known: Vec::new(),
         };
-        machine.apply(Command::Create(create), 0, &mut journal);
+        machine.apply(Command::Create(create), Now::default(), &mut journal);
         machine.publish(journal.0 - 1);
     }
     journal.0
@@ -204,7 +204,7 @@ fn live_encoder(router: &Router) -> EncoderId {
         headers: Headers(&[]),
         body: Vec::new(),
         caller: CallerInfo::default(),
-        now_ms: 0,
+        now: Now::default(),
         barriers: 0,
     });
     match routed.action {

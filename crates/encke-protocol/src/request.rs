@@ -1,6 +1,7 @@
 //! A request as a protocol sees it.
 
 use encke_access::ClientCertificate;
+use encke_stream::Now;
 
 /// A request, parsed and with its whole body.
 #[derive(Debug)]
@@ -18,8 +19,8 @@ pub struct Request<'a> {
     pub body: Vec<u8>,
     /// The client that sent it.
     pub caller: CallerInfo<'a>,
-    /// Milliseconds since 1970.
-    pub now_ms: u64,
+    /// The time.
+    pub now: Now,
     /// On a node of a fleet: how often the request has waited for the order ([`Action::AwaitOrder`]).
     ///
     /// [`Action::AwaitOrder`]: crate::Action::AwaitOrder

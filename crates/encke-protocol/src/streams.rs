@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use encke_stream::{BadOffset, Life, Lookup, Offset, Refusal, Sequence, Stream, Views};
+use encke_stream::{BadOffset, Life, Lookup, Now, Offset, Refusal, Sequence, Stream, Views};
 
 use crate::action::{Action, LoadName};
 use crate::problem::{error, refused};
@@ -77,14 +77,14 @@ impl StreamAccess {
     }
 
     /// The stream of that name, if clients may use it.
-    pub(crate) fn find(&self, name: &str, now_ms: u64) -> Result<Arc<Stream>, Response> {
+    pub(crate) fn find(&self, name: &str, now: Now) -> Result<Arc<Stream>, Response> {
         let Some(stream) = self.views.find(name) else {
             return Err(refused(&Refusal::NotFound));
         };
         let facts = stream.facts();
-        let now_ms = self.views.of(stream.no).time_ms(now_ms);
+        let now = self.views.of(stream.no).time(now);
         match facts.life {
-            Life::Live if !stream.expired(now_ms) => Ok(stream),
+            Life::Live if !stream.expired(now) => Ok(stream),
             Life::Live if facts.forks == 0 => Err(refused(&Refusal::NotFound)),
             Life::Ended => Err(refused(&Refusal::NotFound)),
             Life::Live | Life::Kept => Err(refused(&Refusal::Gone)),
@@ -92,8 +92,8 @@ impl StreamAccess {
     }
 
     /// Notes a read of a stream: a sliding lifetime begins again.
-    pub(crate) fn touch(&self, stream: &Arc<Stream>, now_ms: u64) {
-        self.views.of(stream.no).touch(stream, now_ms);
+    pub(crate) fn touch(&self, stream: &Arc<Stream>, now: Now) {
+        self.views.of(stream.no).touch(stream, now);
     }
 
     /// Where an answer begins: one from the beginning depends on what retention has left.

@@ -491,7 +491,7 @@ fn the_server_says_goodbye() {
     let mut server = with(r#"{"type":"claim"}"#);
     let anna = worker(&mut server, "anna");
     let poll = asks(&mut server, "POST /v1/pool/p/work?worker=b&wait=5", &[]);
-    server.jobs.stop();
+    server.jobs.stop(server.now());
     server.work();
     let heard = server.heard(anna);
     assert!(

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use encke_log::Sequence;
 
-use crate::Offset;
 use crate::command::{Append, Data, Target};
 use crate::journal::Journal;
 use crate::machine::{Machine, Undo};
@@ -13,18 +12,19 @@ use crate::outcome::{Outcome, Refusal};
 use crate::record::{Change, Producer};
 use crate::stream::{Facts, Stream};
 use crate::writers::{ProducerState, Writers};
+use crate::{Now, Offset};
 
 impl Machine {
     pub(crate) fn append(
         &mut self,
         append: Append,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
-        let stream = self.live(&append.target, now_ms, journal)?;
+        let stream = self.live(&append.target, now, journal)?;
         match judge(&stream, &append)? {
             Verdict::Repeated(facts, known) => {
-                self.renew(&stream, now_ms, journal)?;
+                self.renew(&stream, now, journal)?;
                 Ok(Outcome::Appended {
                     tail: facts.tail,
                     closed: facts.closed,
@@ -32,7 +32,7 @@ impl Machine {
                     duplicate: true,
                 })
             }
-            Verdict::New => self.add(&stream, append, now_ms, journal),
+            Verdict::New => self.add(&stream, append, now, journal),
         }
     }
 
@@ -40,12 +40,12 @@ impl Machine {
     pub(crate) fn append_series(
         &mut self,
         appends: Vec<Append>,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         let mut last = Outcome::Done;
         for append in appends {
-            last = self.append(append, now_ms, journal)?;
+            last = self.append(append, now, journal)?;
         }
         Ok(last)
     }
@@ -55,7 +55,7 @@ impl Machine {
         &mut self,
         stream: &Arc<Stream>,
         append: Append,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         let Append {
@@ -95,9 +95,9 @@ impl Machine {
         }
         let facts = self.change(stream, |facts| facts.append(sequence, units, closes));
         if units > 0 {
-            self.count(stream, sequence, weight, now_ms, journal);
+            self.count(stream, sequence, weight, now, journal);
         }
-        stream.touch(now_ms);
+        stream.touch(now);
         Ok(Outcome::Appended {
             tail: facts.tail,
             closed: facts.closed,

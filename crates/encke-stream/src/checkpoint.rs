@@ -93,10 +93,10 @@ impl Machine {
                 touched.push(Arc::clone(stream));
                 return false;
             }
-            let due_ms = stream.due_ms(&state);
-            if state.committed.life == Life::Live && state.watched_ms != due_ms {
-                moved.push((stream.no, state.watched_ms, due_ms));
-                state.watched_ms = due_ms;
+            let due = stream.due(&state);
+            if state.committed.life == Life::Live && state.watched != due {
+                moved.push((stream.no, state.watched, due));
+                state.watched = due;
             }
             true
         };
@@ -105,10 +105,7 @@ impl Machine {
         let gone = self.view.sweep(self.hand, all, may_go, streams_may_go);
         self.hand = (self.hand + 1) % PARTS;
         for (no, before, after) in moved {
-            if let Some(before) = before {
-                self.deadlines.remove(&(before, no));
-            }
-            self.deadlines.extend(after.map(|after| (after, no)));
+            self.deadlines.replace(no, before, after);
         }
         for stream in touched {
             self.mark_changed(stream);

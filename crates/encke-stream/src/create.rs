@@ -11,23 +11,23 @@ use crate::number::{BORN_MAX, born, number};
 use crate::outcome::{Outcome, Refusal};
 use crate::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
-use crate::{Offset, Retention};
+use crate::{Now, Offset, Retention};
 
 impl Machine {
     pub(crate) fn create(
         &mut self,
         create: Create,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
-        match self.find(&create.name, now_ms, journal)? {
+        match self.find(&create.name, now, journal)? {
             Found::Live(stream) => {
                 let confirmed = confirm(&stream, &create)?;
-                self.renew(&stream, now_ms, journal)?;
+                self.renew(&stream, now, journal)?;
                 Ok(confirmed)
             }
             Found::Kept => Err(Refusal::NameKept),
-            Found::Nothing => self.claim_and_make(create, now_ms, journal),
+            Found::Nothing => self.claim_and_make(create, now, journal),
         }
     }
 
@@ -35,18 +35,18 @@ impl Machine {
     fn claim_and_make(
         &mut self,
         create: Create,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         if self.replica.is_some() && self.place.is_stray(&create.name) {
             return Err(Refusal::ForkElsewhere);
         }
         let Some(siblings) = self.siblings.clone() else {
-            return self.make(create, now_ms, journal);
+            return self.make(create, now, journal);
         };
         let name = create.name.clone();
         let claimed = siblings.claim(&name, self.place.log)?;
-        let made = self.make(create, now_ms, journal);
+        let made = self.make(create, now, journal);
         if claimed {
             match made {
                 Ok(_) => self.claimed.push(name),
@@ -59,11 +59,11 @@ impl Machine {
     fn make(
         &mut self,
         create: Create,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         let source = match &create.fork {
-            Some(fork) => Some(self.source(fork, now_ms, journal)?),
+            Some(fork) => Some(self.source(fork, now, journal)?),
             None => None,
         };
         let media = match (&create.content_type, &source) {
@@ -119,7 +119,7 @@ impl Machine {
             retention,
             source,
             facts,
-            now_ms,
+            now.steady_ms,
         ));
         let change = Change::Create {
             name: &create.name,
@@ -139,7 +139,7 @@ impl Machine {
         }
         // The facts are complete already, but the batch must know of the stream.
         self.change(&stream, |_| {});
-        stream.count_first(bytes, now_ms);
+        stream.count_first(bytes, now.wall_ms);
         if stream.is_timed() {
             self.watch(&stream);
             self.timed.insert(no, Arc::clone(&stream));
@@ -170,10 +170,10 @@ impl Machine {
     fn source(
         &mut self,
         fork: &ForkOf,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Box<Source>, Refusal> {
-        let stream = match self.find(&fork.source, now_ms, journal)? {
+        let stream = match self.find(&fork.source, now, journal)? {
             Found::Live(stream) => stream,
             Found::Kept => return Err(Refusal::SourceGone),
             Found::Nothing => {

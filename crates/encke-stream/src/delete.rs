@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use encke_log::StreamNo;
 
-use crate::Lifetime;
 use crate::command::Target;
+use crate::deadlines::{Due, Visited};
 use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::outcome::{Outcome, Refusal};
 use crate::record::Change;
 use crate::stored::Ends;
 use crate::stream::{Life, Stream};
+use crate::{Lifetime, Now};
 
 impl Machine {
     /// Ends the streams whose lifetime is over, and removes records that are too old. Streams that are not in memory
@@ -21,46 +22,43 @@ impl Machine {
     /// The journal refused. The remaining streams keep their deadlines.
     pub fn expire(
         &mut self,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
         load: &mut dyn FnMut(StreamNo),
     ) -> Result<(), Refusal> {
         let mut loads = 0;
-        let mut behind = (0, 0);
-        while let Some(deadline) = self.deadlines.range(behind..).next().copied()
-            && deadline.0 <= now_ms
-            && loads < LOADS_MAX
+        let mut visited = Visited::default();
+        while loads < LOADS_MAX
+            && let Some(no) = self.deadlines.next_due(&mut visited, now)
         {
-            let (_, no) = deadline;
-            behind = (deadline.0, no + 1);
             let made = || self.timed.get(&no).map(Arc::clone);
             let Some(stream) = self.view.timed(no).or_else(made) else {
                 load(no);
                 loads += 1;
                 continue;
             };
-            if stream.expired(now_ms) && stream.state().next.life == Life::Live {
+            if stream.expired(now) && stream.state().next.life == Life::Live {
                 self.end(&stream, journal)?;
             } else {
-                self.trim(&stream, now_ms, journal)?;
+                self.trim(&stream, now, journal)?;
                 self.watch(&stream);
             }
         }
         Ok(())
     }
 
-    /// When [`Machine::expire`] has something to do next, in milliseconds since 1970.
-    pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.deadlines.first().map(|(at_ms, _)| *at_ms)
+    /// How long until [`Machine::expire`] has something to do, in milliseconds, if the time of day does not step before.
+    pub fn expires_in_ms(&self, now: Now) -> Option<u64> {
+        self.deadlines.wait_ms(now)
     }
 
     pub(crate) fn delete(
         &mut self,
         target: &Target,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
-        let stream = self.live(target, now_ms, journal)?;
+        let stream = self.live(target, now, journal)?;
         self.end(&stream, journal)?;
         Ok(Outcome::Deleted)
     }
@@ -92,14 +90,10 @@ impl Machine {
     /// writes move the end.
     pub(crate) fn watch(&mut self, stream: &Arc<Stream>) {
         let mut state = stream.state();
-        let ends_ms = stream.due_ms(&state);
-        let before = std::mem::replace(&mut state.watched_ms, ends_ms);
+        let due = stream.due(&state);
+        let before = std::mem::replace(&mut state.watched, due);
         drop(state);
-        if let Some(before) = before {
-            self.deadlines.remove(&(before, stream.no));
-        }
-        self.deadlines
-            .extend(ends_ms.map(|at_ms| (at_ms, stream.no)));
+        self.deadlines.replace(stream.no, before, due);
     }
 
     /// Sets the deadline of a stream that is in the store only.
@@ -108,8 +102,11 @@ impl Machine {
         let sliding = ends.ttl_s.map(|ttl_s| Lifetime::Sliding { ttl_s });
         let slid_ms = sliding.and_then(|lifetime| lifetime.ends_ms(self.started_ms));
         let ends_ms = ends.ends_ms.max(slid_ms);
-        let due_ms = ends_ms.into_iter().chain(ends.trims_ms).min();
-        self.deadlines.extend(due_ms.map(|at_ms| (at_ms, no)));
+        let due = match ends.ttl_s {
+            Some(_) => Due::new(ends_ms, ends.trims_ms),
+            None => Due::new(None, ends_ms.into_iter().chain(ends.trims_ms).min()),
+        };
+        self.deadlines.add(no, due);
     }
 
     /// Frees the name of an ended stream and releases its source.

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use encke_log::{CommitError, DeferredSync, Disk, Files};
 use parking_lot::Mutex;
 
-use crate::Piece;
 use crate::commit::SETTLE_WHEN_IDLE;
 use crate::sequencer::Sequencer;
+use crate::{Now, Piece};
 
 /// A sequencer that threads share. Only for level `accepted`.
 pub struct InlineCommit<D: Disk = Files> {
@@ -56,8 +56,8 @@ impl<D: Disk> InlineCommit<D> {
     }
 
     /// Commits what is in the mailbox, unless another thread does so already and will find it. Never waits for a file or
-    /// another thread. `now_ms` is the time in milliseconds since 1970.
-    pub fn commit(&self, now_ms: u64) {
+    /// another thread.
+    pub fn commit(&self, now: Now) {
         self.submitted.store(true, Ordering::SeqCst);
         for _ in 0..TURNS_MAX {
             // Either the lock is free here, or its holder sees the flag after it has left.
@@ -69,7 +69,7 @@ impl<D: Disk> InlineCommit<D> {
                 return;
             };
             self.submitted.store(false, Ordering::SeqCst);
-            let done = shared.commit(now_ms);
+            let done = shared.commit(now);
             drop(lock);
             if !done {
                 self.wake();
@@ -105,11 +105,11 @@ impl<D: Disk> InlineCommit<D> {
     }
 
     /// Runs the background thread until all senders of the mailbox are gone and every command is done, then closes the
-    /// log. After the last sender is dropped, [`InlineCommit::wake`] must be called. `clock` returns milliseconds since 1970.
+    /// log. After the last sender is dropped, [`InlineCommit::wake`] must be called. `clock` returns the time.
     ///
     /// # Errors
     /// The log cannot be closed: acknowledged records may be missing on the disk.
-    pub fn run(&self, clock: impl Fn() -> u64) -> Result<(), CommitError> {
+    pub fn run(&self, clock: impl Fn() -> Now) -> Result<(), CommitError> {
         // One thread runs this, so it is set once.
         let _ = self.background.set(thread::current());
         loop {
@@ -150,11 +150,11 @@ impl<D: Disk> InlineCommit<D> {
 
 impl<D: Disk> Shared<D> {
     /// Commits what is in the mailbox if that needs no wait. False: the background thread is needed.
-    fn commit(&mut self, now_ms: u64) -> bool {
+    fn commit(&mut self, now: Now) -> bool {
         if !self.sequencer.is_free() || self.sequencer.unwritten_bytes() >= UNWRITTEN_BYTES_MAX {
             return false;
         }
-        if self.sequencer.commit_on_shard(now_ms) > 0 {
+        if self.sequencer.commit_on_shard(now) > 0 {
             self.busy_at = Instant::now();
         }
         let done = self.sequencer.is_free() && !self.sequencer.has_late_replies();
@@ -162,7 +162,7 @@ impl<D: Disk> Shared<D> {
     }
 
     /// Does everything that is to be done except for syncs. True when nothing follows.
-    fn work(&mut self, clock: &impl Fn() -> u64) -> bool {
+    fn work(&mut self, clock: &impl Fn() -> Now) -> bool {
         // Before the drain, so that no command arrives after it.
         let closed = self.sequencer.is_closed();
         let commands = self.sequencer.commit_in_background(clock());
@@ -178,9 +178,9 @@ impl<D: Disk> Shared<D> {
     }
 
     /// How long the background thread may sleep; forever if nothing is to be done.
-    fn rest(&mut self, now_ms: u64) -> Option<Duration> {
+    fn rest(&mut self, now: Now) -> Option<Duration> {
         let active = self.busy_at.elapsed() < WRITE_EVERY * 2;
-        let patience = self.sequencer.patience(now_ms);
+        let patience = self.sequencer.patience(now);
         self.resting = !active;
         if active {
             return Some(patience.map_or(WRITE_EVERY, |patience| patience.min(WRITE_EVERY)));

@@ -26,7 +26,7 @@ pub trait Journal {
 pub struct LogJournal<'a, D: Disk> {
     /// The log.
     pub log: &'a mut Log<D>,
-    /// When the changes are made, in milliseconds since 1970.
+    /// When the changes are made: the time of day, in milliseconds since 1970.
     pub now_ms: u64,
 }
 

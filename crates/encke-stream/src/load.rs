@@ -104,7 +104,7 @@ enum Try<T> {
 }
 
 impl<S: Store> Loader<S> {
-    /// A loader into `view`. Sliding lifetimes count `started_ms` (in milliseconds since 1970) as a read.
+    /// A loader into `view`. Sliding lifetimes count `started_ms`, by the steady clock, as a read.
     pub fn new(view: Arc<View>, store: S, limits: Limits, started_ms: u64) -> Self {
         Loader {
             view,
@@ -327,8 +327,8 @@ impl<S: Store> Loader<S> {
         if stream.keeps_part() {
             state.parts = Some(Box::new(stored.parts.clone()));
         }
-        // The list of deadlines has it at this time, unless it was not live.
-        state.watched_ms = stream.due_ms(&state);
+        // The list of deadlines has it at these times, unless it was not live.
+        state.watched = stream.due(&state);
         if let Some(mut writers) = stored.writers() {
             writers.trim(self.limits.producers_max);
             state.writers = Some(writers);

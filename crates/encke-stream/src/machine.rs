@@ -2,13 +2,13 @@
 //!
 //! The rules are in `create.rs`, `append.rs`, `truncate.rs`, `delete.rs` and `writers.rs`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 
-use crate::AckLevel;
 use crate::command::{Command, Target};
+use crate::deadlines::Deadlines;
 use crate::journal::Journal;
 use crate::lookup::Lookup;
 use crate::number::{Place, log_of};
@@ -20,6 +20,7 @@ use crate::unstored::Unstored;
 use crate::view::View;
 use crate::views::Views;
 use crate::writers::Replaced;
+use crate::{AckLevel, Now};
 
 /// The streams and the rules by which they change: commands and the time in, records out.
 ///
@@ -36,9 +37,8 @@ pub struct Machine {
     pub(crate) names: HashMap<Box<str>, Option<Arc<Stream>>>,
     /// The state before each change of the batch, in order.
     pub(crate) undo: Vec<Undo>,
-    /// The streams that end by themselves, in memory or not, by the time of their end. Each is in the list once, at the
-    /// time that [`State::watched_ms`](crate::stream::State) holds.
-    pub(crate) deadlines: BTreeSet<(u64, StreamNo)>,
+    /// The streams that end by themselves or remove records, in memory or not.
+    pub(crate) deadlines: Deadlines,
     /// Streams that the batch has created and that end by themselves.
     pub(crate) timed: HashMap<StreamNo, Arc<Stream>>,
     pub(crate) changed: Unstored,
@@ -52,7 +52,7 @@ pub struct Machine {
     pub(crate) claimed: Vec<Box<str>>,
     /// The part of the view that the next sweep visits.
     pub(crate) hand: usize,
-    /// When the streams were restored, in milliseconds since 1970. Counts as a read.
+    /// When the streams were restored, by the steady clock. Counts as a read.
     pub(crate) started_ms: u64,
     /// What a node of a fleet has beside; None for a server by itself.
     pub(crate) replica: Option<Replica>,
@@ -85,7 +85,7 @@ impl Machine {
             level: AckLevel::default(),
             names: HashMap::new(),
             undo: Vec::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: Deadlines::default(),
             timed: HashMap::new(),
             changed: Unstored::default(),
             floors: Vec::new(),
@@ -102,16 +102,16 @@ impl Machine {
     }
 
     /// Judges a command and, if it changes something, records and applies it.
-    pub fn apply(&mut self, command: Command, now_ms: u64, journal: &mut dyn Journal) -> Outcome {
+    pub fn apply(&mut self, command: Command, now: Now, journal: &mut dyn Journal) -> Outcome {
         let outcome = match command {
-            Command::Create(create) => self.create(create, now_ms, journal),
-            Command::Append(append) => self.append(append, now_ms, journal),
+            Command::Create(create) => self.create(create, now, journal),
+            Command::Append(append) => self.append(append, now, journal),
             Command::Truncate { target, before, .. } => {
-                self.truncate(&target, before, now_ms, journal)
+                self.truncate(&target, before, now, journal)
             }
-            Command::Delete { target, .. } => self.delete(&target, now_ms, journal),
-            Command::Fleet(command) => self.fleet(command, now_ms, journal),
-            Command::Series(appends) => self.append_series(appends, now_ms, journal),
+            Command::Delete { target, .. } => self.delete(&target, now, journal),
+            Command::Fleet(command) => self.fleet(command, now, journal),
+            Command::Series(appends) => self.append_series(appends, now, journal),
         };
         outcome.unwrap_or_else(Outcome::Refused)
     }
@@ -174,10 +174,8 @@ impl Machine {
             }
         }
         for (no, stream) in self.timed.drain() {
-            let watched_ms = stream.state().watched_ms.take();
-            if let Some(watched_ms) = watched_ms {
-                self.deadlines.remove(&(watched_ms, no));
-            }
+            let watched = std::mem::take(&mut stream.state().watched);
+            self.deadlines.remove(no, watched);
         }
         self.names.clear();
         self.unclaim();
@@ -206,7 +204,7 @@ impl Machine {
     pub(crate) fn live(
         &mut self,
         target: &Target,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Arc<Stream>, Refusal> {
         let found = match target {
@@ -215,8 +213,8 @@ impl Machine {
             Target::Known(stream) if log_of(stream.no) != self.place.log => {
                 return Err(Refusal::NameBusy);
             }
-            Target::Known(stream) => self.check_life(Arc::clone(stream), now_ms, journal)?,
-            Target::Named(name) | Target::Read { name, .. } => self.find(name, now_ms, journal)?,
+            Target::Known(stream) => self.check_life(Arc::clone(stream), now, journal)?,
+            Target::Named(name) | Target::Read { name, .. } => self.find(name, now, journal)?,
         };
         match found {
             Found::Live(stream) => Ok(stream),
@@ -229,7 +227,7 @@ impl Machine {
     pub(crate) fn find(
         &mut self,
         name: &str,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Found, Refusal> {
         let stream = match self.names.get(name) {
@@ -243,7 +241,7 @@ impl Machine {
             },
         };
         match stream {
-            Some(stream) => self.check_life(stream, now_ms, journal),
+            Some(stream) => self.check_life(stream, now, journal),
             None => Ok(Found::Nothing),
         }
     }
@@ -251,10 +249,10 @@ impl Machine {
     fn check_life(
         &mut self,
         stream: Arc<Stream>,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Found, Refusal> {
-        if stream.expired(now_ms) && stream.state().next.life == Life::Live {
+        if stream.expired(now) && stream.state().next.life == Life::Live {
             self.end(&stream, journal)?;
         }
         let life = stream.state().next.life;

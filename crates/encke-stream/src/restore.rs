@@ -26,7 +26,7 @@ use crate::writers::ProducerState;
 use crate::{Limits, Machine, Offset, View};
 
 /// Opens the log in `dir` and restores the streams that have changed since the last checkpoint. The others are loaded
-/// when they are needed. `now_ms` is the time in milliseconds since 1970. Sliding lifetimes begin again with it,
+/// when they are needed. `now_ms` is the time of the steady clock ([`Now`](crate::Now)). Sliding lifetimes begin again with it,
 /// because no client could read while the server was stopped.
 ///
 /// # Errors

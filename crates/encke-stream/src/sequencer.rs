@@ -10,7 +10,7 @@ use crate::commit::{Commit, CommitThread, Committed};
 use crate::eviction::{Eviction, Evictor};
 use crate::order::local::LocalOrder;
 use crate::order::{Order, Ordered};
-use crate::{AckLevel, Machine};
+use crate::{AckLevel, Machine, Now};
 
 /// Decides the order of records: drains the mailbox, decides, commits and publishes one batch after the other.
 ///
@@ -61,11 +61,11 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Runs until all senders of the mailbox are gone and every command is done, then closes the log. `clock` returns
-    /// milliseconds since 1970.
+    /// the time.
     ///
     /// # Errors
     /// The log cannot be closed: records that were acknowledged below level `synced` may be missing on the disk.
-    pub fn run(mut self, clock: impl Fn() -> u64) -> Result<(), CommitError> {
+    pub fn run(mut self, clock: impl Fn() -> Now) -> Result<(), CommitError> {
         loop {
             let patience = self.patience(clock());
             let Ok(batch) = self.order.next(patience, &clock) else {
@@ -83,8 +83,8 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// How long the mailbox may be waited for; forever if nothing else is to be done.
-    pub(crate) fn patience(&self, now_ms: u64) -> Option<Duration> {
-        self.commit.patience(now_ms, &self.evictor)
+    pub(crate) fn patience(&self, now: Now) -> Option<Duration> {
+        self.commit.patience(now, &self.evictor)
     }
 
     /// Takes a batch through all stages, after the pending write.
@@ -137,8 +137,8 @@ impl<D: Disk> Sequencer<D> {
 
     /// Decides what is in the mailbox on the thread of a shard. Touches no file and waits for nothing. Returns the
     /// number of commands.
-    pub(crate) fn commit_on_shard(&mut self, now_ms: u64) -> usize {
-        let batch = self.order.drain(now_ms);
+    pub(crate) fn commit_on_shard(&mut self, now: Now) -> usize {
+        let batch = self.order.drain(now);
         if batch.commands.is_empty() {
             self.order.done(batch, 0);
             return 0;
@@ -147,9 +147,9 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// Decides what is in the mailbox and does everything that waits, except for syncs. Returns the number of commands.
-    pub(crate) fn commit_in_background(&mut self, now_ms: u64) -> usize {
+    pub(crate) fn commit_in_background(&mut self, now: Now) -> usize {
         self.commit.flush_backlog();
-        let batch = self.order.drain(now_ms);
+        let batch = self.order.drain(now);
         let commands = self.batch(batch, CommitThread::Background);
         self.commit.flush_backlog();
         self.commit.write_accepted();
@@ -214,25 +214,23 @@ mod tests {
     }
 
     impl Sequencer<SimulatedDisk> {
-        fn turn(&mut self, now_ms: u64) {
-            let batch = self.order.drain(now_ms);
+        fn turn(&mut self, now: Now) {
+            let batch = self.order.drain(now);
             self.commit.settle();
             self.batch(batch, CommitThread::Sequencer);
             self.upkeep();
         }
 
         /// Whether the thread sleeps after a few turns in which no command arrives and everything is due that ever can be.
-        fn rests(&mut self, now_ms: u64) -> bool {
+        fn rests(&mut self, now: Now) -> bool {
             self.evictor = Evictor::overdue(Eviction {
                 idle: Duration::from_secs(3600),
                 hot_max: usize::MAX,
             });
             let rest = Duration::from_millis(10);
             (0..100).any(|_| {
-                let rests = self
-                    .patience(now_ms)
-                    .is_none_or(|patience| patience >= rest);
-                self.turn(now_ms);
+                let rests = self.patience(now).is_none_or(|patience| patience >= rest);
+                self.turn(now);
                 rests
             })
         }
@@ -256,16 +254,16 @@ mod tests {
             disk.set_history(history.clone());
             let (sender, mut sequencer) = sequencer(&disk, level);
             let send = |submission| assert!(sender.try_send(Lane::Data, submission, 1).is_ok());
-            assert!(sequencer.rests(0), "{level}: nothing in memory");
+            assert!(sequencer.rests(Now::at(0)), "{level}: nothing in memory");
             send(create_for_a_second("a"));
-            sequencer.turn(0);
-            assert!(sequencer.rests(0), "{level}: the first checkpoint");
+            sequencer.turn(Now::at(0));
+            assert!(sequencer.rests(Now::at(0)), "{level}: the first checkpoint");
             // In one step: a thread of the storage engine may write at any time.
             std::fs::rename(&history, directory.path().join("gone")).unwrap();
             for name in ["b", "c"] {
                 send(create_for_a_second(name));
-                sequencer.turn(0);
-                assert!(sequencer.rests(0), "{level}: history has gone");
+                sequencer.turn(Now::at(0));
+                assert!(sequencer.rests(Now::at(0)), "{level}: history has gone");
             }
             assert!(sequencer.commit.log_has_waiting_checkpoints());
             disk.set_capacity(disk.used_bytes());
@@ -273,11 +271,14 @@ mod tests {
             while sequencer.commit.is_free() && names < 200 {
                 names += 1;
                 send(create(&format!("{names}-{}", "x".repeat(200))));
-                sequencer.turn(0);
+                sequencer.turn(Now::at(0));
             }
             // At stricter levels each command is refused by itself, and the log is as it was.
             assert_eq!(sequencer.commit.is_free(), level > AckLevel::Accepted);
-            assert!(sequencer.rests(LATER_MS), "{level}: the disk is full");
+            assert!(
+                sequencer.rests(Now::at(LATER_MS)),
+                "{level}: the disk is full"
+            );
         }
     }
 
@@ -293,10 +294,10 @@ mod tests {
             let sent = sender.try_send(Lane::Data, create_for_a_second("a"), 1);
             assert!(sent.is_ok());
             // Below level synced, the sync of a turn without commands fails.
-            sequencer.turn(0);
-            sequencer.turn(0);
+            sequencer.turn(Now::at(0));
+            sequencer.turn(Now::at(0));
             assert!(sequencer.commit.has_failed(), "{level}");
-            assert!(sequencer.rests(1_000_000), "{level}");
+            assert!(sequencer.rests(Now::at(1_000_000)), "{level}");
         }
     }
 
@@ -312,7 +313,7 @@ mod tests {
             for name in ["a", "b", "c"] {
                 assert!(sender.try_send(Lane::Data, create(name), 1).is_ok());
             }
-            let batch = sequencer.order.drain(0);
+            let batch = sequencer.order.drain(Now::default());
             // Two commands arrive while the batch is committed.
             for name in ["d", "e"] {
                 assert!(sender.try_send(Lane::Data, create(name), 1).is_ok());

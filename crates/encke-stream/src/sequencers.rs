@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_log::{Disk, Files};
 use encke_mailbox::{Gauge, Lane, Sender};
 
-use crate::{InlineCommit, Submission, Views};
+use crate::{InlineCommit, Now, Submission, Views};
 
 /// The sequencers of all logs.
 pub struct Sequencers<D: Disk = Files> {
@@ -41,10 +41,10 @@ impl<D: Disk> Sequencers<D> {
     }
 
     /// Submits commands with their weights to the sequencers, in order for each log, and commits at once what needs no
-    /// wait. Commands without room in a mailbox stay in `commands`. `now_ms` is the time in milliseconds since 1970.
-    pub fn submit(&self, commands: &mut Vec<(Submission, usize)>, now_ms: u64) {
+    /// wait. Commands without room in a mailbox stay in `commands`.
+    pub fn submit(&self, commands: &mut Vec<(Submission, usize)>, now: Now) {
         if let [way] = &*self.logs {
-            return submit(way, commands, now_ms);
+            return submit(way, commands, now);
         }
         let mut parts: Vec<Vec<_>> = self.logs.iter().map(|_| Vec::new()).collect();
         for command in commands.drain(..) {
@@ -52,7 +52,7 @@ impl<D: Disk> Sequencers<D> {
         }
         for (way, mut part) in self.logs.iter().zip(parts) {
             if !part.is_empty() {
-                submit(way, &mut part, now_ms);
+                submit(way, &mut part, now);
                 commands.append(&mut part);
             }
         }
@@ -64,13 +64,9 @@ impl<D: Disk> Sequencers<D> {
     }
 }
 
-fn submit<D: Disk>(
-    (sender, inline): &Way<D>,
-    commands: &mut Vec<(Submission, usize)>,
-    now_ms: u64,
-) {
+fn submit<D: Disk>((sender, inline): &Way<D>, commands: &mut Vec<(Submission, usize)>, now: Now) {
     sender.try_send_many(Lane::Data, commands);
     if let Some(inline) = inline {
-        inline.commit(now_ms);
+        inline.commit(now);
     }
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
+use crate::deadlines::Due;
 use crate::number::born;
 use crate::retention::Parts;
 use crate::writers::Writers;
-use crate::{AckLevel, Lifetime, Offset, Retention};
+use crate::{AckLevel, Lifetime, Now, Offset, Retention};
 
 /// A stream. Shards hold a reference and read its committed [`Facts`]; only the [`Machine`](crate::Machine) changes it.
 ///
@@ -109,7 +110,7 @@ impl Stream {
                 next: facts,
                 dirty: false,
                 stored_ms: None,
-                watched_ms: None,
+                watched: Due::default(),
                 writers: None,
                 parts: None,
             }),
@@ -142,24 +143,27 @@ impl Stream {
         self.lifetime != Lifetime::Unbounded || self.retention().age_s.is_some()
     }
 
-    /// Its deadline unless it is touched, in milliseconds since 1970.
-    pub(crate) fn due_ms(&self, state: &State) -> Option<u64> {
+    /// Its deadlines unless it is touched.
+    pub(crate) fn due(&self, state: &State) -> Due {
         if state.next.life != Life::Live {
-            return None;
+            return Due::default();
         }
         let parts = state.parts.as_ref();
         let trims_ms = parts.and_then(|parts| parts.due_ms(&self.retention()));
-        self.ends_ms().into_iter().chain(trims_ms).min()
-    }
-
-    /// Notes a read or a write: a sliding lifetime begins again. Readers call [`View::touch`](crate::View::touch).
-    pub(crate) fn touch(&self, now_ms: u64) {
-        if matches!(self.lifetime, Lifetime::Sliding { .. }) {
-            self.touched_ms.fetch_max(now_ms, Ordering::Relaxed);
+        match self.lifetime {
+            Lifetime::Sliding { .. } => Due::new(self.ends_ms(), trims_ms),
+            _ => Due::new(None, self.ends_ms().into_iter().chain(trims_ms).min()),
         }
     }
 
-    /// When it was last read or written, in milliseconds since 1970. Only kept for sliding lifetimes.
+    /// Notes a read or a write: a sliding lifetime begins again. Readers call [`View::touch`](crate::View::touch).
+    pub(crate) fn touch(&self, now: Now) {
+        if matches!(self.lifetime, Lifetime::Sliding { .. }) {
+            self.touched_ms.fetch_max(now.steady_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// When it was last read or written, by the steady clock. Only kept for sliding lifetimes.
     pub(crate) fn touched_ms(&self) -> u64 {
         self.touched_ms.load(Ordering::Relaxed)
     }
@@ -169,13 +173,17 @@ impl Stream {
         self.state.lock().stored_ms.is_some()
     }
 
-    /// When its lifetime ends unless it is touched, in milliseconds since 1970.
+    /// When its lifetime ends unless it is touched: a sliding one by the steady clock, another by the time of day.
     pub fn ends_ms(&self) -> Option<u64> {
         self.lifetime.ends_ms(self.touched_ms())
     }
 
     /// Whether its lifetime is over.
-    pub fn expired(&self, now_ms: u64) -> bool {
+    pub fn expired(&self, now: Now) -> bool {
+        let now_ms = match self.lifetime {
+            Lifetime::Sliding { .. } => now.steady_ms,
+            Lifetime::Unbounded | Lifetime::Until { .. } => now.wall_ms,
+        };
         self.ends_ms().is_some_and(|ends_ms| ends_ms <= now_ms)
     }
 
@@ -302,10 +310,10 @@ pub(crate) struct State {
     pub(crate) next: Facts,
     /// Changed since the last checkpoint took it.
     pub(crate) dirty: bool,
-    /// The store has it, with this time of its last read or write.
+    /// The store has it, with this time of its last read or write, by the steady clock.
     pub(crate) stored_ms: Option<u64>,
-    /// Its time in the list of deadlines.
-    pub(crate) watched_ms: Option<u64>,
+    /// Its times in the machine's list of deadlines.
+    pub(crate) watched: Due,
     pub(crate) writers: Option<Box<Writers>>,
     /// Its records, if it has a limited retention.
     pub(crate) parts: Option<Box<Parts>>,

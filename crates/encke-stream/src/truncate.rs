@@ -14,7 +14,7 @@ use crate::outcome::{Outcome, Refusal};
 use crate::record::Change;
 use crate::retention::Part;
 use crate::stream::{Life, Stream};
-use crate::{Offset, Retention};
+use crate::{Now, Offset, Retention};
 
 impl Machine {
     /// Removes everything before a position, or everything.
@@ -22,10 +22,10 @@ impl Machine {
         &mut self,
         target: &Target,
         before: Option<Offset>,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
-        let stream = self.live(target, now_ms, journal)?;
+        let stream = self.live(target, now, journal)?;
         let facts = stream.state().next;
         let asked = before.unwrap_or(facts.tail);
         if asked > facts.tail {
@@ -38,7 +38,7 @@ impl Machine {
         if asked.sequence > facts.floor && asked.sequence >= stream.first() {
             self.raise(&stream, asked.sequence, journal)?;
         }
-        self.renew(&stream, now_ms, journal)?;
+        self.renew(&stream, now, journal)?;
         let floor = stream.state().next.floor;
         Ok(Outcome::Truncated {
             floor: Offset::behind(floor),
@@ -53,14 +53,14 @@ impl Machine {
         stream: &Arc<Stream>,
         sequence: Sequence,
         bytes: usize,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) {
         if !stream.keeps_part() {
             return;
         }
         let mut state = stream.state();
-        let record = Part::record(sequence, now_ms, bytes);
+        let record = Part::record(sequence, now.wall_ms, bytes);
         let parts = state.parts_mut();
         let undo = parts.add(record, &stream.retention());
         let first = parts.is_one();
@@ -68,7 +68,7 @@ impl Machine {
         self.undo.push(Undo::Parts(Arc::clone(stream), undo));
         match &mut self.replica {
             None => {
-                let _ = self.trim(stream, now_ms, journal);
+                let _ = self.trim(stream, now, journal);
             }
             Some(replica) => replica.counted.push(Arc::clone(stream)),
         }
@@ -81,10 +81,10 @@ impl Machine {
     pub(crate) fn trim(
         &mut self,
         stream: &Arc<Stream>,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<(), Refusal> {
-        match stream.trim_due(now_ms).map(|(floor, _)| floor) {
+        match stream.trim_due(now.wall_ms).map(|(floor, _)| floor) {
             Some(floor) => self.raise(stream, floor, journal),
             None => Ok(()),
         }
@@ -121,18 +121,18 @@ impl Machine {
 
 impl Stream {
     /// The last of its records that are past its retention, and since when in milliseconds since 1970: 0 if by number or size.
-    pub(crate) fn trim_due(&self, now_ms: u64) -> Option<(Sequence, u64)> {
+    pub(crate) fn trim_due(&self, wall_ms: u64) -> Option<(Sequence, u64)> {
         let state = self.state();
         let live = state.next.life == Life::Live;
         let parts = state.parts.as_ref().filter(|_| live)?;
         let retention = self.retention();
-        let floor = parts.due(&retention, now_ms)?;
+        let floor = parts.due(&retention, wall_ms)?;
         let ageless = Retention {
             age_s: None,
             ..retention
         };
         let by_age = parts
-            .due(&ageless, now_ms)
+            .due(&ageless, wall_ms)
             .is_none_or(|other| other < floor);
         let due_ms = by_age
             .then(|| parts.too_old_ms(floor, &retention))
@@ -141,7 +141,7 @@ impl Stream {
     }
 
     /// Counts the records that a stream has at its creation.
-    pub(crate) fn count_first(&self, bytes: usize, now_ms: u64) {
+    pub(crate) fn count_first(&self, bytes: usize, wall_ms: u64) {
         if !self.keeps_part() {
             return;
         }
@@ -152,10 +152,10 @@ impl Stream {
         if let Some(source) = &self.source
             && source.at.sequence > floor
         {
-            parts.add(Part::inherited(source.at.sequence, now_ms), &retention);
+            parts.add(Part::inherited(source.at.sequence, wall_ms), &retention);
         }
         if bytes > 0 {
-            parts.add(Part::record(self.no, now_ms, bytes), &retention);
+            parts.add(Part::record(self.no, wall_ms, bytes), &retention);
         }
     }
 }

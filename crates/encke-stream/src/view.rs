@@ -13,12 +13,12 @@ use parking_lot::{Mutex, RwLock};
 
 use encke_log::{Disk, Reader, Sequence, StreamNo};
 
-use crate::Stream;
 use crate::lookup::{FreeNames, Lookup};
 use crate::pattern::{Pattern, PatternWatchers};
 use crate::replicated::{Chain, DispatcherTerm};
 use crate::stream::Media;
 use crate::watchers::Watchers;
+use crate::{Now, Stream};
 
 /// The state of names without a look into the store: the streams in memory, and names that are known to be free.
 ///
@@ -213,10 +213,10 @@ impl View {
     }
 
     /// Notes a read of a stream: a sliding lifetime begins again.
-    pub fn touch(&self, stream: &Arc<Stream>, now_ms: u64) {
+    pub fn touch(&self, stream: &Arc<Stream>, now: Now) {
         match &self.replica {
-            None => stream.touch(now_ms),
-            Some(replica) if stream.is_renewal_due(self.time_ms(now_ms)) => {
+            None => stream.touch(now),
+            Some(replica) if stream.is_renewal_due(self.time(now)) => {
                 let mut reads = replica.reads.lock();
                 if reads.len() < READS_MAX {
                     reads.insert(stream.no, Arc::clone(stream));
@@ -226,11 +226,11 @@ impl View {
         }
     }
 
-    /// The time by which streams end: on a node of a fleet that of the order, otherwise `now_ms`.
-    pub fn time_ms(&self, now_ms: u64) -> u64 {
+    /// The time by which streams end: on a node of a fleet that of the order, otherwise `now`.
+    pub fn time(&self, now: Now) -> Now {
         match &self.replica {
-            None => now_ms,
-            Some(replica) => replica.time_ms.load(Ordering::Relaxed),
+            None => now,
+            Some(replica) => Now::at(replica.time_ms.load(Ordering::Relaxed)),
         }
     }
 

@@ -10,8 +10,9 @@ use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{CommitError, Options, ReadError, Reader, Sequence};
 use encke_mailbox::{Lane, Sender, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Command, Create, Data, Fetch, Handover, InlineCommit, Limits, Offset,
-    Outcome, Outlet, Piece, Reply, Sequencer, Submission, Submitter, Target, View, restore_on,
+    AckLevel, Append, Batch, Command, Create, Data, Fetch, Handover, InlineCommit, Limits, Now,
+    Offset, Outcome, Outlet, Piece, Reply, Sequencer, Submission, Submitter, Target, View,
+    restore_on,
 };
 
 /// What a shard has received, in its order.
@@ -108,7 +109,7 @@ impl Rig {
             .syncing_every(period);
         let inline = Arc::new(InlineCommit::new(sequencer));
         let shared = Arc::clone(&inline);
-        let thread = std::thread::spawn(move || shared.run(|| 0));
+        let thread = std::thread::spawn(move || shared.run(Now::default));
         Rig {
             inline,
             view,
@@ -121,7 +122,7 @@ impl Rig {
 
     fn bring(&self, shard: u16, token: u64, command: Command) {
         self.put(shard, token, command);
-        self.inline.commit(0);
+        self.inline.commit(Now::default());
     }
 
     /// Puts a command into the mailbox and wakes no thread.
@@ -399,7 +400,7 @@ fn a_batch_of_all_levels_is_acknowledged_and_visible_as_each_asks_in_the_order_o
         if waits {
             shard.behind.store(false, Ordering::SeqCst);
         } else {
-            rig.inline.commit(0);
+            rig.inline.commit(Now::default());
         }
         let news = || shard.received.lock().unwrap().events[before..].to_vec();
         let tokens = |news: &[Event]| -> Vec<u64> {

@@ -211,7 +211,7 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
 
 /// Opens all logs.
 fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed> {
-    let now_ms = encke_net::now_ms();
+    let now_ms = encke_net::now().steady_ms;
     let directories = directories(config)?;
     let opened = || -> anyhow::Result<Logs> {
         for directory in &directories {

@@ -10,10 +10,11 @@ mod signed_urls;
 mod sites;
 
 use std::path::Path;
+use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::rig::{Encke, Ended, JSON, command, data_dir, operators_address, serve};
+use crate::rig::{Encke, Ended, JSON, SteppedClock, command, data_dir, operators_address, serve};
 
 /// A server with access control, and the address for its operators.
 pub(crate) struct Guarded {
@@ -33,6 +34,18 @@ impl Guarded {
         guarded
     }
 
+    /// The same by a clock that a test sets.
+    pub(crate) fn by_clock(clock: &SteppedClock, flags: &[&str]) -> Guarded {
+        let (data, config_dir) = (data_dir(), data_dir());
+        let config = config_dir.path().join("encke.toml");
+        std::fs::write(&config, configuration()).expect("a file can be written");
+        let mut command = serve(data.path(), flags);
+        clock.applied_to(&mut command);
+        let mut guarded = Guarded::by(&mut command, &config, config_dir);
+        guarded._data = Some(data);
+        guarded
+    }
+
     fn start_in(data: TempDir, flags: &[&str]) -> (Guarded, TempDir) {
         let config_dir = data_dir();
         let config = config_dir.path().join("encke.toml");
@@ -42,9 +55,12 @@ impl Guarded {
     }
 
     fn again(config: &Path, config_dir: TempDir, data: &Path, flags: &[&str]) -> Guarded {
-        let path = config.to_str().expect("the path is text");
-        let own = ["--config", path, "--admin-listen", "127.0.0.1:0"];
-        let mut encke = Encke::start_by(&mut serve(data, &[&own, flags].concat()));
+        Guarded::by(&mut serve(data, flags), config, config_dir)
+    }
+
+    fn by(command: &mut Command, config: &Path, config_dir: TempDir) -> Guarded {
+        let command = command.arg("--config").arg(config);
+        let mut encke = Encke::start_by(command.args(["--admin-listen", "127.0.0.1:0"]));
         let mut stdout = encke.take_stdout();
         let operators = operators_address(&mut stdout);
         Guarded {
@@ -74,7 +90,7 @@ impl Guarded {
     }
 
     /// A token that `encke token` makes.
-    fn token(&self, arguments: &[&str]) -> String {
+    pub(crate) fn token(&self, arguments: &[&str]) -> String {
         let config = self.config.to_str().expect("the path is text");
         let mut command = command(&["token", "--config", config]);
         let ended = Ended::of(command.args(arguments));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use encke_mailbox::Receiver;
 use encke_stream::{
-    Command, DispatcherTerm, FleetCommand, Outcome, Refusal, Submission, Submitter,
+    Command, DispatcherTerm, FleetCommand, Now, Outcome, Refusal, Submission, Submitter,
 };
 use parking_lot::Mutex;
 
@@ -62,8 +62,8 @@ pub struct RelayContext {
     pub figures: Arc<RelayFigures>,
     /// The bounds of the dispatcher's mailbox: messages, and their bytes.
     pub mailbox: (usize, usize),
-    /// The time in milliseconds since 1970.
-    pub clock: fn() -> u64,
+    /// The time.
+    pub clock: fn() -> Now,
 }
 
 impl DispatcherReceiver {

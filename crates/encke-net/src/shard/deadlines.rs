@@ -175,7 +175,7 @@ impl Shard {
         // A stream with readers does not expire.
         if let Some(stream) = &self.fan_out.topics[topic].stream {
             let view = self.context.views.of(stream.no);
-            view.touch(stream, self.clock.now_ms());
+            view.touch(stream, self.clock.time());
         }
         let beat = self.encoders.encoder(encoder).heartbeat();
         self.send_part(index, beat, false);

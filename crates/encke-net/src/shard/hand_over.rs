@@ -52,8 +52,8 @@ impl Shard {
             return;
         }
         let mut commands = self.outbox.take_commands();
-        let now_ms = self.clock.now_ms();
-        self.context.sequencers.submit(&mut commands, now_ms);
+        let now = self.clock.time();
+        self.context.sequencers.submit(&mut commands, now);
         for (request, _) in commands.drain(..) {
             self.overloaded(request.from.token);
         }

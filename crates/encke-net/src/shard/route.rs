@@ -35,7 +35,7 @@ impl Shard {
             headers: Headers(fields),
             body,
             caller,
-            now_ms: self.clock.now_ms(),
+            now: self.clock.time(),
             barriers: 0,
         };
         match self.ask_router(index, request) {
@@ -76,7 +76,7 @@ impl Shard {
                 forwarded: parked.forwarded,
                 certificate: None,
             },
-            now_ms: self.clock.now_ms(),
+            now: self.clock.time(),
             barriers: parked.barriers,
         };
         match self.ask_router(index, request) {
@@ -188,7 +188,7 @@ impl Shard {
                 certificate: certificate.as_deref(),
                 ..caller
             },
-            now_ms: self.clock.now_ms(),
+            now: self.clock.time(),
             barriers: 0,
         };
         match self.context.router.head(&request) {
@@ -225,7 +225,7 @@ impl Shard {
 
     fn ask_router(&mut self, index: u32, request: Request<'_>) -> Action {
         let certificate = self.certificate(index);
-        let now_ms = request.now_ms;
+        let now_ms = request.now.wall_ms;
         let request = Request {
             caller: CallerInfo {
                 certificate: certificate.as_deref(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_access::Operation;
 use encke_stream::{
-    Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome, Refusal,
+    Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Now, Offset, Outcome, Refusal,
     Stream,
 };
 
@@ -65,7 +65,7 @@ impl DurableStreams {
             }
         }
         let source = match &forking {
-            Some(forking) => Some(self.source(&forking.source, name, request.now_ms)?),
+            Some(forking) => Some(self.source(&forking.source, name, request.now)?),
             None => None,
         };
         let media = Media::new(match (&source, content_type) {
@@ -119,13 +119,13 @@ impl DurableStreams {
 
     /// The source of a fork. A fork that is there already keeps the source that it was made of, so
     /// that its creation can be repeated even when the source is deleted.
-    fn source(&self, name: &str, fork: &str, now_ms: u64) -> Result<Arc<Stream>, Response> {
-        let refusal = match self.streams.find(name, now_ms) {
+    fn source(&self, name: &str, fork: &str, now: Now) -> Result<Arc<Stream>, Response> {
+        let refusal = match self.streams.find(name, now) {
             Ok(stream) => return Ok(stream),
             Err(response) if response.status == 410 => Refusal::SourceGone,
             Err(_) => Refusal::SourceNotFound,
         };
-        let made = self.streams.find(fork, now_ms).ok();
+        let made = self.streams.find(fork, now).ok();
         let source = made.and_then(|fork| Some(Arc::clone(&fork.source.as_ref()?.stream)));
         source
             .filter(|source| *source.name == *name)

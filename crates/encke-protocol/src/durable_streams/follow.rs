@@ -35,7 +35,7 @@ impl DurableStreams {
             // With this status an EventSource connects no more.
             return Action::Respond(Response::shared(204));
         }
-        let floor = cursor::floor(request.now_ms, live.client_cursor);
+        let floor = cursor::floor(request.now.wall_ms, live.client_cursor);
         let mut first = Vec::new();
         if at_tail {
             let end = Run {
@@ -44,7 +44,7 @@ impl DurableStreams {
                 at_tail: true,
                 closed: facts.closed,
             };
-            encode::position(floor, &end, request.now_ms, &mut first);
+            encode::position(floor, &end, request.now.wall_ms, &mut first);
         }
         let base64 = stream.media.kind == MediaKind::Binary;
         let response = sse::head().field_if("Stream-SSE-Data-Encoding", base64.then_some("base64"));

@@ -129,7 +129,7 @@ impl DurableStreams {
             "GET" | "HEAD" => true,
             "PUT" => request.headers.first("Stream-Forked-From").is_some(),
             _ => match self.streams.known(name) {
-                Some(_) => match self.streams.find(name, request.now_ms) {
+                Some(_) => match self.streams.find(name, request.now) {
                     // A stream of another type may have the name by now.
                     Ok(stream) => {
                         let asked = request.headers.first("Content-Type");

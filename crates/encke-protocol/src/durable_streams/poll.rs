@@ -44,7 +44,7 @@ impl DurableStreams {
             return Action::Read(fetch, Box::new(poll));
         }
         if facts.closed {
-            return Action::Respond(poll.nothing(facts.tail, true, request.now_ms));
+            return Action::Respond(poll.nothing(facts.tail, true, request.now.wall_ms));
         }
         Action::Wait(Wait {
             stream,

@@ -15,7 +15,7 @@ use crate::streams::{StartPosition, check_own};
 
 impl DurableStreams {
     pub(crate) fn head(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
-        let stream = self.streams.find(name, request.now_ms)?;
+        let stream = self.streams.find(name, request.now)?;
         let facts = stream.facts();
         let response = Response::shared(200)
             .field("Content-Type", &stream.media.name)
@@ -55,7 +55,7 @@ impl DurableStreams {
             // The client sends the URL of its first request again; what it has since is newer.
             parameters.offset = Some(StartPosition::At(offset));
         }
-        let stream = self.streams.find(name, request.now_ms)?;
+        let stream = self.streams.find(name, request.now)?;
         let facts = stream.facts();
         let from = match parameters.offset {
             Some(StartPosition::Now) => facts.tail,
@@ -75,7 +75,7 @@ impl DurableStreams {
         }
         check_own(&stream, from)?;
         self.streams.check_kept(&stream, from)?;
-        self.streams.touch(&stream, request.now_ms);
+        self.streams.touch(&stream, request.now);
         Ok(match parameters.live {
             None if matches!(parameters.offset, Some(StartPosition::Now)) => {
                 self.tail(&stream, facts)

@@ -40,7 +40,7 @@ impl DurableStreams {
                 ));
             }
             let command = Command::Truncate {
-                target: Target::Known(self.streams.find(name, request.now_ms)?),
+                target: Target::Known(self.streams.find(name, request.now)?),
                 before,
                 ack,
             };
@@ -69,7 +69,7 @@ impl DurableStreams {
                 )
             })?),
         };
-        let stream = self.streams.find(name, request.now_ms)?;
+        let stream = self.streams.find(name, request.now)?;
         let differs = content_type.filter(|asked| !stream.media.matches(asked));
         let data = if differs.is_none() && stream.media.kind == MediaKind::Json && !body.is_empty()
         {
@@ -102,7 +102,7 @@ impl DurableStreams {
     }
 
     pub(crate) fn delete(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
-        let stream = self.streams.find(name, request.now_ms)?;
+        let stream = self.streams.find(name, request.now)?;
         let command = Command::Delete {
             target: Target::Known(stream),
             ack: fields::ack(request.headers)?,

@@ -178,7 +178,7 @@ impl Events {
                 return Ok(load(&named.name, Vec::new()));
             };
             held.push(known);
-            let stream = match self.streams.find(&named.name, request.now_ms) {
+            let stream = match self.streams.find(&named.name, request.now) {
                 Ok(stream) => stream,
                 // A client that resumes learns what has ended meanwhile, and continues with the rest.
                 Err(_) if resumed.is_some() => {
@@ -199,7 +199,7 @@ impl Events {
             let committed = committed[log_of(stream.no)];
             let from = named.start(&self.streams, &stream, place, resumed, committed)?;
             let facts = stream.facts();
-            self.streams.touch(&stream, request.now_ms);
+            self.streams.touch(&stream, request.now);
             if from >= facts.tail && (facts.closed || facts.life != Life::Live) {
                 over.push((named.name.as_str(), StreamEnd::Closed));
                 continue;

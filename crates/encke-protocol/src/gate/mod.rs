@@ -154,7 +154,7 @@ impl Gate {
             return Ok(Passed::With(Rights::Operator));
         }
         let certificate = request.caller.certificate;
-        let has_ended = certificate.is_some_and(|one| one.has_ended(request.now_ms));
+        let has_ended = certificate.is_some_and(|one| one.has_ended(request.now.wall_ms));
         let access = match &self.access {
             // It was let in by a certificate.
             Policy::Local | Policy::Open if has_ended => {
@@ -175,7 +175,7 @@ impl Gate {
             headers: request.headers.0,
             client_certificate: request.caller.certificate,
         };
-        let resolved = match access.resolve(&credentials, request.now_ms) {
+        let resolved = match access.resolve(&credentials, request.now.wall_ms) {
             Ok(resolved) => resolved,
             // What balances load has no credentials.
             Err(AccessDenied::NoCredentials) if PUBLIC.contains(&path.as_str()) => {

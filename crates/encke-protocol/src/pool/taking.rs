@@ -57,7 +57,7 @@ mod tests {
             headers: Headers(&fields),
             body: Vec::new(),
             caller: CallerInfo::default(),
-            now_ms: 0,
+            now: encke_stream::Now::default(),
             barriers: 0,
         };
         check_get(&request).is_err()

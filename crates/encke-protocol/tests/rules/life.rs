@@ -102,6 +102,31 @@ fn reads_and_writes_renew_a_window_and_head_does_not() {
 }
 
 #[test]
+fn a_lifetime_follows_no_step_of_the_time_of_day_and_an_end_follows_each() {
+    for step in [-3_600_000, -10_000, 3_600_000] {
+        let mut server = Server::default();
+        server.send("PUT /v1/stream/a", &[TEXT, ("Stream-TTL", "10")], b"x");
+        let at = ("Stream-Expires-At", "2025-01-01T00:00:10Z");
+        server.send("PUT /v1/stream/b", &[TEXT, at], b"x");
+        server.wall_ahead_ms += step;
+        let status = |server: &mut Server, name| {
+            let head = server.send(&format!("HEAD /v1/stream/{name}"), &[], b"");
+            head.status
+        };
+        let until = if step > 0 { 404 } else { 200 };
+        assert_eq!(status(&mut server, "b"), until, "step {step}");
+        server.now_ms += 9_999;
+        assert_eq!(status(&mut server, "a"), 200, "step {step}");
+        server.now_ms += 1;
+        assert_eq!(status(&mut server, "a"), 404, "step {step}");
+        assert_eq!(status(&mut server, "b"), until, "step {step}");
+        // Back at its own time.
+        server.wall_ahead_ms = 0;
+        assert_eq!(status(&mut server, "b"), 404);
+    }
+}
+
+#[test]
 fn what_has_expired_is_gone_whether_or_not_it_was_ended_yet() {
     for ended in [false, true] {
         let mut server = Server::default();
@@ -196,7 +221,7 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
             headers: Headers(&[]),
             body: Vec::new(),
             caller: CallerInfo::default(),
-            now_ms: server.now_ms,
+            now: server.now(),
             barriers: 0,
         });
         routed.action

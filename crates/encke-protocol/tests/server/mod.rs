@@ -15,14 +15,17 @@ use encke_protocol::{
     Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
-    Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
-    restore_on,
+    Command, Fetch, Item, Limits, LogJournal, Machine, Now, Offset, Outcome, Piece, Stream, View,
+    Views, restore_on,
 };
 
 pub struct Server {
     pub router: Router,
     pub view: Arc<View>,
+    /// The steady clock.
     pub now_ms: u64,
+    /// How far the time of day is ahead of it.
+    pub wall_ahead_ms: i64,
     /// Who sends all further requests.
     pub caller: CallerInfo<'static>,
     pub jobs: encke_jobs::JobMachine,
@@ -177,6 +180,7 @@ impl Server {
             ),
             view,
             now_ms: NOW_MS,
+            wall_ahead_ms: 0,
             caller: CallerInfo::default(),
             jobs: encke_jobs::JobMachine::new(
                 Default::default(),
@@ -187,6 +191,13 @@ impl Server {
             asked: HashMap::new(),
             machine,
             log,
+        }
+    }
+
+    pub fn now(&self) -> Now {
+        Now {
+            steady_ms: self.now_ms,
+            wall_ms: self.now_ms.saturating_add_signed(self.wall_ahead_ms),
         }
     }
 
@@ -223,6 +234,7 @@ impl Server {
         headers: &[(&str, &[u8])],
         body: &[u8],
     ) -> Reply {
+        let now = self.now();
         let request = |body, barriers| Request {
             method,
             path,
@@ -230,7 +242,7 @@ impl Server {
             headers: Headers(headers),
             body,
             caller: self.caller,
-            now_ms: self.now_ms,
+            now,
             barriers,
         };
         let mut answer = self.router.request(request(body.to_vec(), 0)).action;
@@ -262,7 +274,7 @@ impl Server {
                 Action::Read(fetch, then) => {
                     let piece = self.read(&fetch);
                     let items: Vec<_> = piece.items().collect();
-                    then.read(Ok(run(&piece, &items)), self.now_ms)
+                    then.read(Ok(run(&piece, &items)), self.now().wall_ms)
                 }
                 Action::Dispatch(request, then) => return self.ask(request, then),
                 Action::Stream(response, next) => {
@@ -295,7 +307,7 @@ impl Server {
             headers: Headers(&headers),
             body: Vec::new(),
             caller: self.caller,
-            now_ms: self.now_ms,
+            now: self.now(),
             barriers: 0,
         };
         match self.router.head(&request) {
@@ -313,7 +325,7 @@ impl Server {
         };
         self.asked
             .insert(client, (Waiting::First(then), Vec::new()));
-        self.jobs.request(self.now_ms, client, ask);
+        self.jobs.request(self.now(), client, ask);
         self.work();
         let mut said = self.heard(client);
         match said.pop() {
@@ -331,8 +343,8 @@ impl Server {
 
     /// Does for the pools what they want done.
     pub fn work(&mut self) {
-        self.jobs.tick(self.now_ms);
-        self.jobs.flush(self.now_ms);
+        self.jobs.tick(self.now());
+        self.jobs.flush(self.now());
         loop {
             let effects = self.jobs.take_effects();
             if effects.is_empty() {
@@ -343,7 +355,7 @@ impl Server {
                     Effect::Commit { op, command } => {
                         let outcome = self.apply(command);
                         self.commit();
-                        self.jobs.committed(self.now_ms, op, outcome);
+                        self.jobs.committed(self.now(), op, outcome);
                     }
                     Effect::Load { .. } => panic!("what is in memory is read"),
                     Effect::Respond { to, response: told } => {
@@ -352,7 +364,7 @@ impl Server {
                     }
                 }
             }
-            self.jobs.flush(self.now_ms);
+            self.jobs.flush(self.now());
         }
     }
 
@@ -369,23 +381,23 @@ impl Server {
     }
 
     fn apply(&mut self, command: Command) -> Outcome {
+        let now = self.now();
         let mut journal = LogJournal {
             log: &mut self.log,
-            now_ms: self.now_ms,
+            now_ms: now.wall_ms,
         };
-        self.machine.apply(command, self.now_ms, &mut journal)
+        self.machine.apply(command, now, &mut journal)
     }
 
     /// Ends the streams whose lifetime is over, as the sequencer does it by itself.
     pub fn expire(&mut self) {
+        let now = self.now();
         let mut journal = LogJournal {
             log: &mut self.log,
-            now_ms: self.now_ms,
+            now_ms: now.wall_ms,
         };
         let load = &mut |no| panic!("{no} is not in memory");
-        self.machine
-            .expire(self.now_ms, &mut journal, load)
-            .unwrap();
+        self.machine.expire(now, &mut journal, load).unwrap();
         self.commit();
     }
 
@@ -420,7 +432,7 @@ impl Server {
                 kind: stream.media.kind,
                 option: *option,
             };
-            encoder.encode(variant, &run, self.now_ms, &mut out);
+            encoder.encode(variant, &run, self.now().wall_ms, &mut out);
             from = piece.end;
         }
         (out.bytes, out.marks)
@@ -435,7 +447,7 @@ impl Server {
             closed: facts.closed,
             ..run(&piece, &items)
         };
-        said(wait.then.arrived(run, self.now_ms))
+        said(wait.then.arrived(run, self.now().wall_ms))
     }
 
     fn read(&self, fetch: &Fetch) -> Piece {

@@ -12,7 +12,7 @@ use crate::journal::{Journal, LogJournal};
 use crate::order::Ordered;
 use crate::record::Change;
 use crate::replicated::CutRecord;
-use crate::{AckLevel, FleetCommand, Machine, Offset, Outcome, Refusal, Stream};
+use crate::{AckLevel, FleetCommand, Machine, Now, Offset, Outcome, Refusal, Stream};
 
 /// A group of commands that the machine has judged. It is committed or taken back as a whole.
 #[derive(Debug)]
@@ -45,18 +45,24 @@ pub(crate) fn decide<D: Disk>(
     log: &mut Log<D>,
     expiry: Option<&mut Expiry>,
 ) -> Decided {
-    let now_ms = ordered.now_ms;
+    let now = ordered.now;
     let before = log.batch_bytes();
     let mut none = VecDeque::new();
-    let mut draft = Draft::new(LogJournal { log, now_ms }, &mut none);
+    let mut draft = Draft::new(
+        LogJournal {
+            log,
+            now_ms: now.wall_ms,
+        },
+        &mut none,
+    );
     draft.records.reserve(ordered.commands.len());
     if let Some(expiry) = expiry {
-        expiry.run(now_ms, machine, &mut draft);
+        expiry.run(now, machine, &mut draft);
     }
     let mut judged = Vec::with_capacity(ordered.commands.len());
     for Submission { command, from } in ordered.commands.drain(..) {
         let ack = command.ack();
-        let outcome = machine.apply(command, now_ms, &mut draft);
+        let outcome = machine.apply(command, now, &mut draft);
         judged.push(Judged { from, ack, outcome });
     }
     let Draft {
@@ -244,14 +250,14 @@ impl Expiry {
     }
 
     /// How long until something expires; None when nothing does.
-    pub(crate) fn patience(&self, machine: &Machine, now_ms: u64) -> Option<Duration> {
-        let wait_ms = machine.next_deadline_ms()?.saturating_sub(now_ms);
+    pub(crate) fn patience(&self, machine: &Machine, now: Now) -> Option<Duration> {
+        let wait_ms = machine.expires_in_ms(now)?;
         let wait = Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX));
         Some(wait.max(self.not_before.saturating_duration_since(Instant::now())))
     }
 
     /// What a node of a fleet proposes now. It makes a proposal again after a while, in case that the order has not taken it.
-    pub(crate) fn propose(&mut self, now_ms: u64, machine: &mut Machine) -> Vec<FleetCommand> {
+    pub(crate) fn propose(&mut self, now: Now, machine: &mut Machine) -> Vec<FleetCommand> {
         if Instant::now() < self.not_before {
             return Vec::new();
         }
@@ -260,16 +266,16 @@ impl Expiry {
             loads += 1;
             (self.load)(no);
         };
-        let proposals = machine.proposals(now_ms, &mut load);
+        let proposals = machine.proposals(now, &mut load);
         if loads > 0 {
             self.not_before = Instant::now() + LOADED_AFTER;
-        } else if !proposals.is_empty() || is_due(machine, now_ms) {
+        } else if !proposals.is_empty() || is_due(machine, now) {
             self.not_before = Instant::now() + PROPOSE_EVERY;
         }
         proposals
     }
 
-    fn run(&mut self, now_ms: u64, machine: &mut Machine, journal: &mut dyn Journal) {
+    fn run(&mut self, now: Now, machine: &mut Machine, journal: &mut dyn Journal) {
         if Instant::now() < self.not_before {
             return;
         }
@@ -278,23 +284,21 @@ impl Expiry {
             loads += 1;
             (self.load)(no);
         };
-        if let Err(error) = machine.expire(now_ms, journal, &mut load) {
+        if let Err(error) = machine.expire(now, journal, &mut load) {
             tracing::error!(%error, "cannot end streams whose lifetime is over; trying again");
             self.postpone();
-        } else if loads > 0 || is_due(machine, now_ms) {
+        } else if loads > 0 || is_due(machine, now) {
             self.not_before = Instant::now() + LOADED_AFTER;
         }
     }
 }
 
 /// Whether a deadline has passed. After an attempt it is one that the attempt could not meet, which needs a pause before the next.
-fn is_due(machine: &Machine, now_ms: u64) -> bool {
-    machine
-        .next_deadline_ms()
-        .is_some_and(|at_ms| at_ms <= now_ms)
+fn is_due(machine: &Machine, now: Now) -> bool {
+    machine.expires_in_ms(now) == Some(0)
 }
 
-/// Deadlines are checked at least this often, because reads can move them.
+/// Deadlines are checked at least this often, because reads can move them, and the time of day can be set.
 const EXPIRY_WAIT_MS_MAX: u64 = 60_000;
 
 /// The time that loading an expired stream from the store may take.

@@ -23,7 +23,7 @@ pub(crate) fn by_level(
     }
     let mut groups = [0; 3].map(|_| Ordered {
         commands: Vec::new(),
-        now_ms: batch.now_ms,
+        now: batch.now,
     });
     for submission in batch.commands.drain(..) {
         let group = match of_names.get(submission.command.name()) {

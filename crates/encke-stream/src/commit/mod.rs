@@ -31,7 +31,7 @@ use crate::batch::Outlet;
 use crate::eviction::Evictor;
 use crate::order::{Order, Ordered};
 use crate::replicated::CutRecord;
-use crate::{AckLevel, Machine, Refusal};
+use crate::{AckLevel, Machine, Now, Refusal};
 pub(crate) use decide::RETRY;
 use decide::{Decided, Expiry};
 use publish::Outlets;
@@ -409,7 +409,7 @@ impl<D: Disk> Commit<D> {
 
     /// How long the sequencer may wait for commands; forever if None. Only what the next turn really does may be due: work that
     /// the state of the log does not allow would be due in every turn, and the thread would never sleep.
-    pub(crate) fn patience(&self, now_ms: u64, evictor: &Evictor) -> Option<Duration> {
+    pub(crate) fn patience(&self, now: Now, evictor: &Evictor) -> Option<Duration> {
         let sweep = evictor.sweep_patience(&self.machine);
         // A failed log takes nothing more, no expiry either.
         if self.failed.is_some() {
@@ -420,7 +420,7 @@ impl<D: Disk> Commit<D> {
             false => None,
         };
         let expiry = match self.pending.refusal {
-            None => self.expiry.patience(&self.machine, now_ms),
+            None => self.expiry.patience(&self.machine, now),
             Some(_) => None,
         };
         let unsettled = self.syncs.unsettled;

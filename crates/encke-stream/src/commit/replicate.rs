@@ -15,7 +15,7 @@ use crate::journal::LogJournal;
 use crate::load::{LoadError, Loader, Store};
 use crate::lookup::Lookup;
 use crate::replicated::{Chain, OrderedBatch, Tip, append_mark};
-use crate::{AckLevel, Command, Committed, FleetCommand, Outcome, Refusal};
+use crate::{AckLevel, Command, Committed, FleetCommand, Now, Outcome, Refusal};
 
 /// Why a node cannot apply batches.
 #[derive(Debug, thiserror::Error)]
@@ -180,11 +180,11 @@ impl<D: Disk> Commit<D> {
         let mut streams = Vec::new();
         let (mut marked, mut awaited) = (false, false);
         for OrderedBatch { batch, submitters } in batches {
-            let now_ms = batch.time_ms;
+            let time_ms = batch.time_ms;
             let mut draft = Draft::new(
                 LogJournal {
                     log: &mut self.log,
-                    now_ms,
+                    now_ms: time_ms,
                 },
                 &mut self.cut,
             );
@@ -195,7 +195,7 @@ impl<D: Disk> Commit<D> {
                 let promises = !command.is_for_log()
                     || matches!(command, Command::Fleet(FleetCommand::Dispatch { .. }));
                 let outcome = match self.machine.may_change(&batch.batch, &command) {
-                    true => self.machine.apply(command, now_ms, &mut draft),
+                    true => self.machine.apply(command, Now::at(time_ms), &mut draft),
                     false => Outcome::Refused(Refusal::NotDispatcher),
                 };
                 // Other nodes may have room for it, so this one must not continue without it.
@@ -229,7 +229,7 @@ impl<D: Disk> Commit<D> {
                 continue;
             };
             let chain = &mut replica.chain;
-            chain.apply(batch.tip, batch.resume, now_ms, &batch.batch);
+            chain.apply(batch.tip, batch.resume, time_ms, &batch.batch);
             chain.leave(&batch.left);
             // A repair continues behind a mark, and a name that has left must not be known again.
             let leaves = !batch.left.is_empty();
@@ -240,7 +240,7 @@ impl<D: Disk> Commit<D> {
                 }
                 let mark = chain.mark();
                 marked = true;
-                let appended = append_mark(&mut self.log, &mark, now_ms);
+                let appended = append_mark(&mut self.log, &mark, time_ms);
                 appended.map_err(|error| CannotApply::Failed(error.to_string().into()))?;
             }
         }
@@ -267,9 +267,9 @@ impl<D: Disk> Commit<D> {
     }
 
     /// A command that makes a mark due, if the last batches have none and nothing has followed them for so long.
-    pub(crate) fn settling(&self, now_ms: u64, idle_ms: u64) -> Option<FleetCommand> {
+    pub(crate) fn settling(&self, now: Now, idle_ms: u64) -> Option<FleetCommand> {
         let chain = self.machine.chain()?;
-        let idle = chain.unmarked > 0 && now_ms.saturating_sub(chain.time_ms) >= idle_ms;
+        let idle = chain.unmarked > 0 && now.steady_ms.saturating_sub(chain.time_ms) >= idle_ms;
         let log = self.machine.place.log;
         idle.then_some(FleetCommand::Barrier { log })
     }
@@ -282,9 +282,9 @@ impl<D: Disk> Commit<D> {
     }
 
     /// What this node proposes by its own clock, and because of what it has applied.
-    pub(crate) fn proposals(&mut self, now_ms: u64, own: bool) -> Vec<FleetCommand> {
-        let mut proposals = self.expiry.propose(now_ms, &mut self.machine);
-        let trims = self.machine.trims(now_ms);
+    pub(crate) fn proposals(&mut self, now: Now, own: bool) -> Vec<FleetCommand> {
+        let mut proposals = self.expiry.propose(now, &mut self.machine);
+        let trims = self.machine.trims(now);
         if own {
             proposals.extend(trims);
         }

@@ -6,6 +6,7 @@ use encke_mailbox::{Closed, Receiver};
 
 use super::gather::Gather;
 use super::{Order, Ordered};
+use crate::Now;
 use crate::batch::Submission;
 
 /// Drains the sequencer's mailbox into ordered batches.
@@ -54,7 +55,7 @@ impl Order for LocalOrder {
     fn next(
         &mut self,
         patience: Option<Duration>,
-        clock: &dyn Fn() -> u64,
+        clock: &dyn Fn() -> Now,
     ) -> Result<Ordered, Closed> {
         let mut commands = std::mem::take(&mut self.spare);
         match patience {
@@ -68,14 +69,14 @@ impl Order for LocalOrder {
                 begin.elapsed()
             });
         }
-        let now_ms = clock();
-        Ok(Ordered { commands, now_ms })
+        let now = clock();
+        Ok(Ordered { commands, now })
     }
 
-    fn drain(&mut self, now_ms: u64) -> Ordered {
+    fn drain(&mut self, now: Now) -> Ordered {
         let mut commands = std::mem::take(&mut self.spare);
         self.mailbox.drain(&mut commands);
-        Ordered { commands, now_ms }
+        Ordered { commands, now }
     }
 
     fn synced(&mut self, took: Duration) {
@@ -145,7 +146,7 @@ mod tests {
         let (sender, receiver) = mailbox("test", Bounds::default());
         let mut order = LocalOrder::new(receiver);
         send(&sender, 31);
-        let mut first = order.drain(0);
+        let mut first = order.drain(Now::default());
         assert_eq!(first.commands.len(), 31);
         order.synced(SYNC);
         order.synced(SYNC);
@@ -155,7 +156,7 @@ mod tests {
         first.commands.clear();
         order.done(first, 31);
         // The first half returns after its replies, a few clients at a time.
-        let mut batch = order.drain(0);
+        let mut batch = order.drain(Now::default());
         let mut returning = [0, 10, 0, 0, 20, 1, 100].iter();
         let mut pauses = Vec::new();
         order.gather(&mut batch.commands, |sleep| {
@@ -177,7 +178,7 @@ mod tests {
         send(&sender, 2);
         order.synced(SYNC);
         order.synced(SYNC);
-        let mut batch = order.drain(0);
+        let mut batch = order.drain(Now::default());
         let waits = |order: &mut LocalOrder, batch: &mut Ordered| {
             let mut pauses = 0;
             order.gather(&mut batch.commands, |sleep| {
@@ -193,7 +194,7 @@ mod tests {
         batch.commands.clear();
         send(&sender, 1);
         order.done(batch, 2);
-        let mut batch = order.drain(0);
+        let mut batch = order.drain(Now::default());
         assert!(
             !waits(&mut order, &mut batch),
             "these replies came without a sync"

@@ -12,23 +12,24 @@ use std::time::Duration;
 
 use encke_mailbox::Closed;
 
+use crate::Now;
 use crate::batch::Submission;
 
 /// Hands out batches in their final order. The stages report what became of a batch, so that the order can pace the next one.
 pub(crate) trait Order: Send {
     /// Waits for commands, at most for `patience`, and takes all of them. The batch is empty if none arrive. `clock`
-    /// returns milliseconds since 1970.
+    /// returns the time.
     ///
     /// # Errors
     /// No command will arrive any more, and every command was taken.
     fn next(
         &mut self,
         patience: Option<Duration>,
-        clock: &dyn Fn() -> u64,
+        clock: &dyn Fn() -> Now,
     ) -> Result<Ordered, Closed>;
 
     /// Takes all commands that are there, and waits for none.
-    fn drain(&mut self, now_ms: u64) -> Ordered;
+    fn drain(&mut self, now: Now) -> Ordered;
 
     /// A sync of the batch took this long. Its replies follow.
     fn synced(&mut self, took: Duration);
@@ -51,6 +52,5 @@ pub(crate) trait Order: Send {
 #[derive(Debug, Default)]
 pub(crate) struct Ordered {
     pub(crate) commands: Vec<Submission>,
-    /// Milliseconds since 1970.
-    pub(crate) now_ms: u64,
+    pub(crate) now: Now,
 }

@@ -17,6 +17,7 @@ mod assembly;
 mod chain;
 mod incoming;
 mod message;
+mod order_clock;
 mod outgoing;
 mod proposals;
 mod replica;

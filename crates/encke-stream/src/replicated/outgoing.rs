@@ -207,6 +207,12 @@ impl OutgoingBatches {
         self.outstanding.state.lock().made.len()
     }
 
+    /// What the node itself wants to send.
+    #[cfg(test)]
+    pub(super) fn take_proposals(&self) -> Vec<FleetCommand> {
+        self.outstanding.take_proposals()
+    }
+
     /// The next batch, when the one before it is stored or given up. Waits for commands. None when no command will arrive
     /// any more, and all batches were applied or given up, or were not for 10 s.
     pub fn next_batch(&mut self) -> Option<OutgoingBatch> {

@@ -6,12 +6,13 @@ use encke_log::StreamNo;
 
 use super::chain::{BatchId, Chain};
 use crate::command::{Command, FleetCommand, NamedStream};
+use crate::deadlines::Visited;
 use crate::journal::Journal;
 use crate::machine::Found;
 use crate::outcome::{Outcome, Refusal};
 use crate::record::Change;
 use crate::stream::Life;
-use crate::{Lifetime, Machine, Stream};
+use crate::{Lifetime, Machine, Now, Stream};
 
 impl Machine {
     /// How far a node of a fleet has followed the order; None for a server by itself.
@@ -23,14 +24,14 @@ impl Machine {
     pub(crate) fn fleet(
         &mut self,
         command: FleetCommand,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         let Some(named) = command.stream() else {
             return self.fleet_log(command);
         };
         // A stream whose lifetime is over ends here, whatever the command.
-        let stream = match self.find(&named.name, now_ms, journal)? {
+        let stream = match self.find(&named.name, now, journal)? {
             Found::Live(stream) if stream.no == named.no => stream,
             _ => return Ok(Outcome::Done),
         };
@@ -39,11 +40,11 @@ impl Machine {
             FleetCommand::Barrier { .. }
             | FleetCommand::Dispatch { .. }
             | FleetCommand::Leave { .. } => {}
-            FleetCommand::Renew { .. } => self.renew(&stream, now_ms, journal)?,
+            FleetCommand::Renew { .. } => self.renew(&stream, now, journal)?,
             FleetCommand::Trim { floor, due_ms, .. } => {
                 let facts = stream.state().next;
                 // The clock of the node that proposes it may be ahead.
-                if now_ms >= due_ms && floor > facts.floor && floor <= facts.tail.sequence {
+                if now.wall_ms >= due_ms && floor > facts.floor && floor <= facts.tail.sequence {
                     self.raise(&stream, floor, journal)?;
                 }
             }
@@ -76,15 +77,15 @@ impl Machine {
     pub(crate) fn renew(
         &mut self,
         stream: &Arc<Stream>,
-        now_ms: u64,
+        now: Now,
         journal: &mut dyn Journal,
     ) -> Result<(), Refusal> {
         if self.replica.is_none() {
-            stream.touch(now_ms);
-        } else if stream.is_renewal_due(now_ms) {
+            stream.touch(now);
+        } else if stream.is_renewal_due(now) {
             journal.record(stream, &Change::Renew, Vec::new())?;
             self.change(stream, |_| {});
-            stream.touch(now_ms);
+            stream.touch(now);
         }
         Ok(())
     }
@@ -93,7 +94,7 @@ impl Machine {
     /// is called for some of them.
     pub(crate) fn proposals(
         &mut self,
-        now_ms: u64,
+        now: Now,
         load: &mut dyn FnMut(StreamNo),
     ) -> Vec<FleetCommand> {
         let mut proposals = Vec::new();
@@ -105,23 +106,24 @@ impl Machine {
         }
         let mut due = Vec::new();
         let mut loads = 0;
-        for (at_ms, no) in &self.deadlines {
-            if *at_ms > now_ms || due.len() >= PROPOSALS_MAX || loads >= PROPOSALS_MAX {
-                break;
-            }
-            match self.view.timed(*no) {
+        let mut visited = Visited::default();
+        while due.len() < PROPOSALS_MAX
+            && loads < PROPOSALS_MAX
+            && let Some(no) = self.deadlines.next_due(&mut visited, now)
+        {
+            match self.view.timed(no) {
                 Some(stream) => due.push(stream),
                 None => {
-                    load(*no);
+                    load(no);
                     loads += 1;
                 }
             }
         }
         for stream in due {
             let named = NamedStream::of(&stream);
-            if stream.expired(now_ms) && stream.state().next.life == Life::Live {
+            if stream.expired(now) && stream.state().next.life == Life::Live {
                 proposals.push(FleetCommand::End { stream: named });
-            } else if let Some((floor, due_ms)) = stream.trim_due(now_ms) {
+            } else if let Some((floor, due_ms)) = stream.trim_due(now.wall_ms) {
                 let stream = named;
                 proposals.push(FleetCommand::Trim {
                     stream,
@@ -136,14 +138,14 @@ impl Machine {
     }
 
     /// The removals that the last batches have made due. A node proposes those of its own batches.
-    pub(crate) fn trims(&mut self, now_ms: u64) -> Vec<FleetCommand> {
+    pub(crate) fn trims(&mut self, now: Now) -> Vec<FleetCommand> {
         let Some(replica) = &mut self.replica else {
             return Vec::new();
         };
         let mut counted = std::mem::take(&mut replica.counted);
         counted.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let trims = counted.iter().filter_map(|stream| {
-            let (floor, due_ms) = stream.trim_due(now_ms)?;
+            let (floor, due_ms) = stream.trim_due(now.wall_ms)?;
             let stream = NamedStream::of(stream);
             Some(FleetCommand::Trim {
                 stream,
@@ -157,12 +159,12 @@ impl Machine {
 
 impl Stream {
     /// Whether its sliding lifetime was renewed so long ago that another read or write counts.
-    pub(crate) fn is_renewal_due(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_renewal_due(&self, now: Now) -> bool {
         match self.lifetime {
             Lifetime::Sliding { ttl_s } => {
                 let window_ms = (ttl_s.saturating_mul(1000) / RENEWALS_IN_A_LIFETIME)
                     .clamp(1, RENEW_EVERY_MS_MAX);
-                now_ms.saturating_sub(self.touched_ms()) >= window_ms
+                now.steady_ms.saturating_sub(self.touched_ms()) >= window_ms
             }
             Lifetime::Unbounded | Lifetime::Until { .. } => false,
         }

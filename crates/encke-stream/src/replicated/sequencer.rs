@@ -7,13 +7,14 @@ use encke_log::{CommitError, Disk, Files, Log, Reader, StreamNo};
 
 use super::chain::MARK_EVERY_MS;
 use super::incoming::{Following, Next};
+use super::order_clock::OrderClock;
 use crate::batch::{Outlet, Submitter};
 use crate::commit::replicate::{CannotApply, Stall};
 use crate::commit::{Commit, Committed, RETRY};
 use crate::eviction::{Eviction, Evictor};
 use crate::load::Loader;
 use crate::replicated::OrderedBatch;
-use crate::{AckLevel, FleetCommand, Machine, Refusal};
+use crate::{AckLevel, FleetCommand, Machine, Now, Refusal};
 
 /// Applies the batches of the replicated order: decides, writes, syncs and publishes them, and replies to this node's own
 /// commands.
@@ -22,6 +23,7 @@ pub struct ReplicaSequencer<D: Disk = Files> {
     commit: Commit<D>,
     loader: Loader<Reader<D>>,
     evictor: Evictor,
+    clock: OrderClock,
     /// Receives the figures of each group of batches.
     watch: Box<dyn FnMut(&Committed) + Send>,
     /// Why nothing more is applied.
@@ -46,6 +48,7 @@ impl<D: Disk> ReplicaSequencer<D> {
             commit: Commit::new(machine, log, outlets),
             loader,
             evictor: Evictor::new(Eviction::NEVER),
+            clock: OrderClock::default(),
             watch,
             stopped: None,
             settled_at: None,
@@ -60,16 +63,19 @@ impl<D: Disk> ReplicaSequencer<D> {
         self
     }
 
-    /// Runs until nothing arrives from the order any more, then closes the log. `clock` returns milliseconds since 1970.
+    /// Runs until nothing arrives from the order any more, then closes the log. `clock` returns the time.
     ///
     /// # Errors
     /// The log cannot be closed.
-    pub fn run(mut self, clock: impl Fn() -> u64) -> Result<(), CommitError> {
+    pub fn run(mut self, clock: impl Fn() -> Now) -> Result<(), CommitError> {
         loop {
             // A stopped node does nothing that may be due.
             let patience = match self.stopped {
                 Some(_) => None,
-                None => self.commit.patience(clock(), &self.evictor),
+                None => {
+                    let now = self.clock.time(clock());
+                    self.commit.patience(now, &self.evictor)
+                }
             };
             let patience = patience.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
             if !self.turn(patience, &clock) {
@@ -83,14 +89,14 @@ impl<D: Disk> ReplicaSequencer<D> {
     }
 
     /// Waits for what arrives next, at most for `patience`, and applies it. False: nothing arrives any more.
-    pub(super) fn turn(&mut self, patience: Duration, clock: &impl Fn() -> u64) -> bool {
+    pub(super) fn turn(&mut self, patience: Duration, clock: &impl Fn() -> Now) -> bool {
         match self.following.next(patience) {
             Next::End => return false,
             Next::Nothing => {
                 if self.stopped.is_none() {
                     self.commit.settle();
                 }
-                self.propose(clock(), false);
+                self.propose(self.clock.time(clock()), false);
             }
             Next::Refused(submitters, refusal) => self.refuse(submitters, &refusal),
             Next::Stop(reason) => self.stop(reason),
@@ -107,7 +113,7 @@ impl<D: Disk> ReplicaSequencer<D> {
         true
     }
 
-    fn apply(&mut self, batches: Vec<OrderedBatch>, now_ms: u64) {
+    fn apply(&mut self, batches: Vec<OrderedBatch>, now: Now) {
         if let Some(reason) = self.stopped.clone() {
             let all = batches.into_iter().flat_map(|batch| batch.submitters);
             let submitters = all.flatten().collect();
@@ -133,7 +139,8 @@ impl<D: Disk> ReplicaSequencer<D> {
                 }
                 self.evictor.stored(committed.records);
                 (self.watch)(&committed);
-                self.propose(now_ms, own);
+                self.clock.note(time_ms, now);
+                self.propose(self.clock.time(now), own);
             }
             Err(CannotApply::Failed(reason) | CannotApply::Stalled(reason)) => self.stop(reason),
         }
@@ -145,18 +152,18 @@ impl<D: Disk> ReplicaSequencer<D> {
         }
     }
 
-    fn propose(&mut self, now_ms: u64, own: bool) {
+    fn propose(&mut self, now: Now, own: bool) {
         if self.stopped.is_some() {
             return;
         }
         // What an operator asks for once comes first: proposals past a bound are dropped.
         let leaving = self.following.status.take_leaving().into_iter();
         let mut proposals: Vec<_> = leaving.map(|node| FleetCommand::Leave { node }).collect();
-        proposals.extend(self.commit.proposals(now_ms, own));
+        proposals.extend(self.commit.proposals(now, own));
         if self.settled_at.is_none_or(|at| at.elapsed() > SETTLE_EVERY) {
             // Nodes wait for different times, so that one of them is enough.
             let idle_ms = MARK_EVERY_MS + self.following.jitter_ms();
-            let settling = self.commit.settling(now_ms, idle_ms);
+            let settling = self.commit.settling(now, idle_ms);
             self.settled_at = settling.is_some().then(Instant::now).or(self.settled_at);
             proposals.extend(settling);
         }

@@ -9,8 +9,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::deadlines::Deadlines;
 use crate::journal::Journal;
-use crate::{Append, Command, Create, Data, ForkOf, Lifetime, ProducerId, Refusal, Target};
+use crate::{Append, Command, Create, Data, ForkOf, Lifetime, Now, ProducerId, Refusal, Target};
 
 const LIMITS: Limits = Limits {
     producers_max: 3,
@@ -146,7 +147,7 @@ impl Living {
         let known: Vec<_> = (0..6)
             .map(|each| loader.load(&name(each)).unwrap())
             .collect();
-        self.machine.apply(command, 1000, &mut self.log);
+        self.machine.apply(command, Now::at(1000), &mut self.log);
         drop(known);
     }
 
@@ -203,8 +204,8 @@ impl Living {
     }
 
     /// When which streams end.
-    fn deadlines(&self) -> Vec<(u64, StreamNo)> {
-        self.machine.deadlines.iter().copied().collect()
+    fn deadlines(&self) -> Deadlines {
+        self.machine.deadlines.clone()
     }
 }
 

@@ -7,7 +7,7 @@ use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, Reader};
 use encke_stream::{
     AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Lifetime, Limits, Loaders, LogJournal,
-    Logs, Lookup, Machine, Offset, OrderKind, Outcome, Piece, Refusal, Stream, Target, Views,
+    Logs, Lookup, Machine, Now, Offset, OrderKind, Outcome, Piece, Refusal, Stream, Target, Views,
     restore_all_on,
 };
 
@@ -160,7 +160,7 @@ impl Rig {
             log: &mut one.log,
             now_ms: NOW_MS,
         };
-        let outcome = one.machine.apply(command, NOW_MS, &mut journal);
+        let outcome = one.machine.apply(command, Now::at(NOW_MS), &mut journal);
         drop(held);
         self.judge(index, &asked, &outcome);
         outcome

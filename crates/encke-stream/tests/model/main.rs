@@ -11,8 +11,8 @@ mod steps;
 use std::collections::BTreeSet;
 
 use encke_stream::{
-    Append, Command, Create, Data, ForkOf, Life, Lifetime, Limits, Offset, Outcome, ProducerId,
-    Refusal, Target,
+    Append, Command, Create, Data, ForkOf, Life, Lifetime, Limits, Now, Offset, Outcome,
+    ProducerId, Refusal, Target,
 };
 use naive::{Naive, is_json};
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ impl Pair {
             fork_depth_max: 2,
         };
         let now_ms = 1_000_000;
-        let naive = Naive::new(now_ms, limits);
+        let naive = Naive::new(Now::at(now_ms), limits);
         Pair {
             rig: Rig::new(limits, now_ms),
             committed: naive.clone(),
@@ -58,14 +58,23 @@ impl Pair {
     }
 
     fn step(mut self, step: Step) -> Self {
-        let now_ms = self.next.now_ms;
+        let now = self.next.now;
         match step {
             Step::Wait(ms) => {
-                self.next.now_ms += ms;
-                self.committed.now_ms += ms;
+                self.set_time(Now {
+                    steady_ms: now.steady_ms + ms,
+                    wall_ms: now.wall_ms + ms,
+                });
+            }
+            Step::SetClock(ms) => {
+                self.met.insert("a step of the time of day".into());
+                self.set_time(Now {
+                    wall_ms: now.wall_ms.saturating_add_signed(ms),
+                    ..now
+                });
             }
             Step::Expire => {
-                self.rig.expire(now_ms);
+                self.rig.expire(now);
                 self.next.expire();
             }
             Step::Commit => {
@@ -84,6 +93,10 @@ impl Pair {
             }
             Step::Restart => {
                 self.abandon();
+                // Both clocks begin with the time of day. If it was set back, it is right again: what the store has of reads
+                // is compared with it.
+                let now_ms = now.wall_ms.max(now.steady_ms);
+                self.set_time(Now::at(now_ms));
                 self.rig = self.rig.reopen(now_ms);
                 for stream in self.next.streams.values_mut() {
                     stream.touched_ms = now_ms;
@@ -97,9 +110,9 @@ impl Pair {
                     && self.rig.seen().contains(no)
                     && let Some(stream) = self.rig.stream(*no)
                     && stream.facts().life == Life::Live
-                    && !stream.expired(now_ms)
+                    && !stream.expired(now)
                 {
-                    self.rig.view.touch(&stream, now_ms);
+                    self.rig.view.touch(&stream, now);
                     self.next.touch(*no);
                     self.committed.touch(*no);
                 }
@@ -111,6 +124,11 @@ impl Pair {
             }
         }
         self
+    }
+
+    fn set_time(&mut self, now: Now) {
+        self.next.now = now;
+        self.committed.now = now;
     }
 
     fn abandon(&mut self) {
@@ -151,7 +169,7 @@ impl Pair {
                         Ends::Unbounded => Lifetime::Unbounded,
                         Ends::Sliding(ttl_s) => Lifetime::Sliding { ttl_s },
                         Ends::Until(ms) => Lifetime::Until {
-                            at_ms: self.next.now_ms + ms,
+                            at_ms: self.next.now.wall_ms + ms,
                         },
                     }),
                     closed,
@@ -273,7 +291,7 @@ impl Pair {
     fn run(&mut self, command: Command) {
         let said = format!("{command:?}");
         let expected = self.next.apply(&command, FRAME_MAX);
-        let outcome = self.rig.apply(command, self.next.now_ms);
+        let outcome = self.rig.apply(command, self.next.now);
         assert_eq!(gist(&outcome), gist(&expected), "{said}");
         assert_eq!(self.rig.log.next_sequence(), self.next.next, "{said}");
         self.met.insert(kind(&outcome));
@@ -309,7 +327,7 @@ impl Pair {
             let facts = stream.facts();
             assert_eq!(facts, naive.facts(*no), "{}", stream.name);
             // A change that is not committed touches a stream too.
-            assert_eq!(stream.expired(naive.now_ms), self.next.is_expired(*no));
+            assert_eq!(stream.expired(naive.now), self.next.is_expired(*no));
             assert_eq!(&*stream.name, expected.name);
             assert_eq!(&*stream.media.name, expected.content_type);
             if facts.life == Life::Ended {
@@ -440,6 +458,7 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "TooLarge",
         "a forgotten producer",
         "streams let go of",
+        "a step of the time of day",
         "a Kept stream of depth 0",
         "a Kept stream of depth 1",
         "a Live stream of depth 2",

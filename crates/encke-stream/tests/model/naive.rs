@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use encke_stream::{
-    AckLevel, Append, Command, Create, Facts, Life, Lifetime, Limits, Offset, Outcome, ProducerId,
-    Refusal, Retention, Target,
+    AckLevel, Append, Command, Create, Facts, Life, Lifetime, Limits, Now, Offset, Outcome,
+    ProducerId, Refusal, Retention, Target,
 };
 
 /// All streams, by number, and the owners of names.
@@ -15,7 +15,7 @@ pub struct Naive {
     pub names: BTreeMap<String, u64>,
     /// The sequence of the next record.
     pub next: u64,
-    pub now_ms: u64,
+    pub now: Now,
     /// How often a producer was forgotten.
     pub forgotten: u32,
     limits: Limits,
@@ -95,12 +95,12 @@ fn same_type(a: &str, b: &str) -> bool {
 }
 
 impl Naive {
-    pub fn new(now_ms: u64, limits: Limits) -> Self {
+    pub fn new(now: Now, limits: Limits) -> Self {
         Naive {
             streams: BTreeMap::new(),
             names: BTreeMap::new(),
             next: 1,
-            now_ms,
+            now,
             forgotten: 0,
             limits,
         }
@@ -149,14 +149,13 @@ impl Naive {
         let stream = &self.streams[&no];
         match stream.lifetime {
             Lifetime::Unbounded => false,
-            Lifetime::Sliding { ttl_s } => stream.touched_ms + 1000 * ttl_s <= self.now_ms,
-            Lifetime::Until { at_ms } => at_ms <= self.now_ms,
+            Lifetime::Sliding { ttl_s } => stream.touched_ms + 1000 * ttl_s <= self.now.steady_ms,
+            Lifetime::Until { at_ms } => at_ms <= self.now.wall_ms,
         }
     }
 
     pub fn touch(&mut self, no: u64) {
-        let now_ms = self.now_ms;
-        self.streams.get_mut(&no).unwrap().touched_ms = now_ms;
+        self.streams.get_mut(&no).unwrap().touched_ms = self.now.steady_ms;
     }
 
     fn check_expiry(&mut self, no: u64) {
@@ -254,7 +253,7 @@ impl Naive {
         let mut stream = Stream {
             name: create.name.to_string(),
             lifetime,
-            touched_ms: self.now_ms,
+            touched_ms: self.now.steady_ms,
             source,
             depth: 0,
             units: Vec::new(),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
-    Change, Command, Fetch, Journal, Limits, Loader, LogJournal, Lookup, Machine, Offset, Outcome,
-    Piece, Refusal, Stream, Target, View, restore_on,
+    Change, Command, Fetch, Journal, Limits, Loader, LogJournal, Lookup, Machine, Now, Offset,
+    Outcome, Piece, Refusal, Stream, Target, View, restore_on,
 };
 
 use crate::naive::{Unit, is_json, units};
@@ -144,31 +144,29 @@ impl Rig {
         }
     }
 
-    pub fn apply(&mut self, mut command: Command, now_ms: u64) -> Outcome {
+    pub fn apply(&mut self, mut command: Command, now: Now) -> Outcome {
         let _held = self.pin(&mut command);
         let mut journal = Recorder {
             log: LogJournal {
                 log: &mut self.log,
-                now_ms,
+                now_ms: now.wall_ms,
             },
             seen: self.seen.get_mut(),
         };
-        self.machine.apply(command, now_ms, &mut journal)
+        self.machine.apply(command, now, &mut journal)
     }
 
-    pub fn expire(&mut self, now_ms: u64) {
+    pub fn expire(&mut self, now: Now) {
         let mut journal = Recorder {
             log: LogJournal {
                 log: &mut self.log,
-                now_ms,
+                now_ms: now.wall_ms,
             },
             seen: self.seen.get_mut(),
         };
         let mut loads = Vec::new();
         let mut load = |no| loads.push(no);
-        self.machine
-            .expire(now_ms, &mut journal, &mut load)
-            .unwrap();
+        self.machine.expire(now, &mut journal, &mut load).unwrap();
         if !loads.is_empty() {
             for no in loads {
                 self.loader
@@ -177,7 +175,7 @@ impl Rig {
                     .expect("it has not ended");
             }
             self.machine
-                .expire(now_ms, &mut journal, &mut |no| panic!("{no} was loaded"))
+                .expire(now, &mut journal, &mut |no| panic!("{no} was loaded"))
                 .unwrap();
         }
     }

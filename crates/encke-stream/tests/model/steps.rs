@@ -38,6 +38,8 @@ pub enum Step {
     /// A reader touches a committed stream.
     Read(Index),
     Wait(u64),
+    /// The time of day is set forward or back.
+    SetClock(i64),
     Expire,
     Commit,
     Abandon,
@@ -167,6 +169,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => to.prop_map(Step::Delete),
         4 => any::<Index>().prop_map(Step::Read),
         6 => (0..1500_u64).prop_map(Step::Wait),
+        1 => (-5000..5000_i64).prop_map(Step::SetClock),
         4 => Just(Step::Expire),
         14 => Just(Step::Commit),
         4 => Just(Step::Abandon),

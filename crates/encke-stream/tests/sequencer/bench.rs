@@ -1,7 +1,6 @@
 //! A running sequencer over a log on any disk. The test controls the batches.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -11,8 +10,8 @@ use encke_log::{CommitError, Disk, Log, ReadError, Reader};
 use encke_mailbox::{Bounds, Lane, mailbox};
 use encke_stream::{
     AckLevel, Append, Batch, Command, Committed, Create, Data, Eviction, ForkOf, Lifetime, Limits,
-    Loader, Lookup, Machine, Offset, Outcome, Outlet, Piece, Reply, Retention, Sequencer, Stream,
-    Submission, Submitter, Target, View,
+    Loader, Lookup, Machine, Now, Offset, Outcome, Outlet, Piece, Reply, Retention, Sequencer,
+    Stream, Submission, Submitter, Target, View,
 };
 
 pub struct Bench<D: Disk> {
@@ -25,7 +24,7 @@ pub struct Bench<D: Disk> {
     pub view: Arc<View>,
     pub reader: Reader<D>,
     pub loader: Loader<Reader<D>>,
-    pub now_ms: Arc<AtomicU64>,
+    now: Arc<Mutex<Now>>,
 }
 
 enum Event {
@@ -117,9 +116,9 @@ impl<D: Disk> Bench<D> {
             expired.load_number(no).unwrap();
         });
         let sequencer = sequencer.evicting(eviction, load);
-        let now_ms = Arc::new(AtomicU64::new(now_ms));
-        let clock = Arc::clone(&now_ms);
-        let thread = std::thread::spawn(move || sequencer.run(|| clock.load(Ordering::SeqCst)));
+        let now = Arc::new(Mutex::new(Now::at(now_ms)));
+        let clock = Arc::clone(&now);
+        let thread = std::thread::spawn(move || sequencer.run(|| *clock.lock().unwrap()));
         Bench {
             mailbox: Some(mailbox_sender),
             permits: Some(permits),
@@ -130,8 +129,13 @@ impl<D: Disk> Bench<D> {
             view,
             reader,
             loader,
-            now_ms,
+            now,
         }
+    }
+
+    /// Sets both clocks.
+    pub fn set_time(&self, now: Now) {
+        *self.now.lock().unwrap() = now;
     }
 
     /// Commits the commands as one batch and returns their outcomes.

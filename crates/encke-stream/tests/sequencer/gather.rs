@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use encke_log::simulated::SimulatedDisk;
 use encke_mailbox::{Bounds, Lane, mailbox};
-use encke_stream::{AckLevel, Batch, Committed, Outlet, Reply, Sequencer, Submission, Submitter};
+use encke_stream::{
+    AckLevel, Batch, Committed, Now, Outlet, Reply, Sequencer, Submission, Submitter,
+};
 
 use crate::bench::{append, create};
 use crate::{TEXT, open};
@@ -40,7 +42,7 @@ fn halves_that_alternate_become_one_batch() {
     });
     let level = AckLevel::Synced;
     let sequencer = Sequencer::new(machine, log, receiver, vec![outlet], level, watch);
-    let thread = std::thread::spawn(move || sequencer.run(|| 0));
+    let thread = std::thread::spawn(move || sequencer.run(Now::default));
     let send = |token, command| {
         let from = Submitter { shard: 0, token };
         let submission = Submission { command, from };

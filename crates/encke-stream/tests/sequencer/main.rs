@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bench::{Bench, append, create, create_for, delete, fork};
+use bench::{Bench, append, create, create_for, create_retaining, delete, fork};
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{Files, Log, Options};
 use encke_stream::{
-    AckLevel, Command, Eviction, Life, Lifetime, Limits, Lookup, Machine, Offset, Outcome, Refusal,
-    View, restore, restore_on,
+    AckLevel, Command, Eviction, Life, Lifetime, Limits, Lookup, Machine, Now, Offset, Outcome,
+    Refusal, View, restore, restore_on,
 };
+use retention::aging;
 
 const LEVELS: [AckLevel; 3] = AckLevel::ALL;
 const NOW_MS: u64 = 1_000_000;
@@ -369,11 +370,11 @@ fn streams_expire_by_themselves_even_after_the_disk_was_full() {
     for bytes in [1000, 100, 10, 1] {
         while is_done(&bench.round(vec![append("room", &vec![b'x'; bytes])])[0]) {}
     }
-    bench.view.touch(&read, NOW_MS + 999);
-    bench.now_ms.store(NOW_MS + 1000, Ordering::SeqCst);
+    bench.view.touch(&read, Now::at(NOW_MS + 999));
+    bench.set_time(Now::at(NOW_MS + 1000));
     bench.round(vec![append("room", b"x")]);
     assert_eq!(short.facts().life, Life::Live);
-    assert!(short.expired(NOW_MS + 1000));
+    assert!(short.expired(Now::at(NOW_MS + 1000)));
 
     disk.set_capacity(u64::MAX);
     wait_until(&bench, || bench.view.find("short").is_none());
@@ -381,9 +382,54 @@ fn streams_expire_by_themselves_even_after_the_disk_was_full() {
     assert_eq!(short.facts().life, Life::Ended);
     assert_eq!(until.facts().life, Life::Ended);
     assert_eq!(read.facts().life, Life::Live, "a read is a new beginning");
-    bench.now_ms.store(NOW_MS + 2000, Ordering::SeqCst);
+    bench.set_time(Now::at(NOW_MS + 2000));
     wait_until(&bench, || bench.view.find("read").is_none());
     assert_eq!(bench.view.len(), 2);
+    bench.stop().unwrap();
+}
+
+#[test]
+fn a_step_of_the_time_of_day_moves_only_what_was_named_as_an_instant() {
+    let disk = SimulatedDisk::new(5);
+    let mut bench = start(&disk, AckLevel::Synced);
+    let sliding = |ttl_s| Lifetime::Sliding { ttl_s };
+    let until = |at_ms| Lifetime::Until { at_ms };
+    bench.round(vec![
+        create_for("for a second", sliding(1)),
+        create_for("for an hour", sliding(3600)),
+        create_for("until soon", until(NOW_MS + 500)),
+        create_for("until later", until(NOW_MS + 3_600_000)),
+        create_retaining("ages", aging(60)),
+        create("room", TEXT),
+    ]);
+    bench.round(vec![append("ages", b"old")]);
+    let is_there = |bench: &Bench<SimulatedDisk>, name| bench.view.find(name).is_some();
+    let is_kept = |bench: &Bench<SimulatedDisk>| bench.stream("ages").facts().floor == 0;
+
+    // Back: the durations go on, the instants are far away.
+    let mut now = Now {
+        steady_ms: NOW_MS + 999,
+        wall_ms: 0,
+    };
+    bench.set_time(now);
+    bench.round(vec![append("room", b"x")]);
+    assert!(is_there(&bench, "for a second"));
+    now.steady_ms += 1;
+    bench.set_time(now);
+    wait_until(&bench, || bench.view.find("for a second").is_none());
+    assert!(is_there(&bench, "until soon") && is_kept(&bench));
+
+    // Forward: the instants come, the durations go on.
+    now.wall_ms = NOW_MS + 3_599_999;
+    bench.set_time(now);
+    wait_until(&bench, || bench.view.find("until soon").is_none());
+    wait_until(&bench, || !is_kept(&bench));
+    assert!(is_there(&bench, "for an hour") && is_there(&bench, "until later"));
+    now.wall_ms += 1;
+    bench.set_time(now);
+    wait_until(&bench, || bench.view.find("until later").is_none());
+    assert!(is_there(&bench, "for an hour"));
+    assert_eq!(bench.round(vec![append("for an hour", b"x")]).len(), 1);
     bench.stop().unwrap();
 }
 
@@ -481,19 +527,21 @@ fn idle_streams_are_evicted_and_still_end_on_time() {
 
     // A stream in use stays, and a read that moves its end is not lost.
     let held = bench.stream("s3");
-    bench.view.touch(&bench.stream("read"), NOW_MS + 4_000);
+    bench
+        .view
+        .touch(&bench.stream("read"), Now::at(NOW_MS + 4_000));
     wait_until(&bench, || bench.view.len() == 1);
     assert!(Arc::ptr_eq(&held, &bench.stream("s3")));
     drop(held);
     wait_until(&bench, || gone(&bench));
-    bench.now_ms.store(NOW_MS + 5_500, Ordering::SeqCst);
+    bench.set_time(Now::at(NOW_MS + 5_500));
     wait_until(&bench, || bench.view.total() == 22);
     assert!(bench.loader.load("sliding").unwrap().stream().is_none());
     assert!(bench.loader.load("read").unwrap().stream().is_some());
-    bench.now_ms.store(NOW_MS + 6_500, Ordering::SeqCst);
+    bench.set_time(Now::at(NOW_MS + 6_500));
     wait_until(&bench, || bench.view.total() == 21);
     assert!(bench.loader.load("until").unwrap().stream().is_none());
-    bench.now_ms.store(NOW_MS + 9_500, Ordering::SeqCst);
+    bench.set_time(Now::at(NOW_MS + 9_500));
     wait_until(&bench, || bench.view.total() == 20);
     wait_until(&bench, || gone(&bench));
 

@@ -1,11 +1,12 @@
 //! Retention, over crashes, checkpoints and evictions.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Files, Options};
-use encke_stream::{AckLevel, Eviction, Fetch, Limits, Offset, Outcome, Piece, Retention, restore};
+use encke_stream::{
+    AckLevel, Eviction, Fetch, Limits, Now, Offset, Outcome, Piece, Retention, restore,
+};
 
 use crate::bench::{Bench, append, create, create_retaining, fork, truncate};
 use crate::{LEVELS, NOW_MS, TEXT, is_done, start};
@@ -17,7 +18,7 @@ fn keeping(records: u64) -> Retention {
     }
 }
 
-fn aging(age_s: u64) -> Retention {
+pub(crate) fn aging(age_s: u64) -> Retention {
     Retention {
         age_s: Some(age_s),
         ..Retention::default()
@@ -130,7 +131,7 @@ fn records_of_streams_at_rest_grow_old() {
     bench.round(names.iter().map(|name| append(name, b"old")).collect());
     let view = bench.view.clone();
     patiently(&bench, "all rest", &|| view.is_empty());
-    bench.now_ms.store(NOW_MS + 90_000, Ordering::SeqCst);
+    bench.set_time(Now::at(NOW_MS + 90_000));
     bench.round(
         names[..10]
             .iter()
@@ -140,7 +141,7 @@ fn records_of_streams_at_rest_grow_old() {
     patiently(&bench, "all rest again", &|| view.is_empty());
     bench.stop().unwrap();
     let mut bench = open(NOW_MS + 95_000);
-    bench.now_ms.store(NOW_MS + 100_000, Ordering::SeqCst);
+    bench.set_time(Now::at(NOW_MS + 100_000));
     bench.round(vec![create("wakes", TEXT)]);
     let loader = bench.loader.clone();
     let floor = |name: &str| {

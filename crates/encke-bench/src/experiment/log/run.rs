@@ -8,8 +8,8 @@ use crate::load::{Latencies, Percentiles};
 use encke_log::{CommitError, Sequence};
 use encke_mailbox::{Bounds, Lane, Receiver, ReplyTo, Sender, mailbox, reply};
 use encke_stream::{
-    AckLevel, Change, Command, Committed, Create, Data, Journal, Limits, Machine, Offset, Outcome,
-    Outlet, Refusal, Reply, Sequencer, Stream, Submission, Submitter, View, restore,
+    AckLevel, Change, Command, Committed, Create, Data, Journal, Limits, Machine, Now, Offset,
+    Outcome, Outlet, Refusal, Reply, Sequencer, Stream, Submission, Submitter, View, restore,
 };
 use serde::Serialize;
 
@@ -264,7 +264,7 @@ impl Far {
         let sequencer = Sequencer::new(machine, log, mailbox, outlets, level, Box::new(watch));
         let thread = std::thread::Builder::new()
             .name("sequencer".into())
-            .spawn(move || sequencer.run(|| 0))
+            .spawn(move || sequencer.run(Now::default))
             .map_err(BenchError::system("start a thread"))?;
         Ok(Self {
             thread,
@@ -395,7 +395,7 @@ pub(super) fn make_stream(
 fn stream_without_log() -> Result<Arc<Stream>, BenchError> {
     let view = Arc::new(View::default());
     let mut machine = Machine::new(Arc::clone(&view), Limits::default());
-    machine.apply(creation(), 0, &mut NoJournal);
+    machine.apply(creation(), Now::default(), &mut NoJournal);
     machine.publish(1);
     view.find(STREAM).ok_or(BenchError::Thread("sequencer"))
 }

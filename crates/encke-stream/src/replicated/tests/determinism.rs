@@ -96,7 +96,7 @@ proptest! {
                 Step::Read(node, name) => {
                     let running = nodes[node].run();
                     if let Some(Lookup::Stream(stream)) = running.views.look(NAMES[name]) {
-                        running.views.log(0).touch(&stream, now_ms);
+                        running.views.log(0).touch(&stream, Now::at(now_ms));
                     }
                 }
                 Step::Wait(ms) => now_ms += ms,

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{
     Append, Batch, Command, Committed, Create, Data, Eviction, Fetch, FleetCommand, ForkOf,
-    Lifetime, Limits, Loader, Logs, Lookup, Offset, OrderKind, Outcome, Outlet, Piece, ProducerId,
-    Refusal, Reply, Retention, Submitter, Target, restore_all_on,
+    Lifetime, Limits, Loader, Logs, Lookup, Now, Offset, OrderKind, Outcome, Outlet, Piece,
+    ProducerId, Refusal, Reply, Retention, Submitter, Target, restore_all_on,
 };
 
 /// The order that the nodes share.
@@ -192,9 +192,9 @@ impl Node {
         let behind = running.incoming.position() as usize;
         for (index, (time_ms, message)) in shared.iter().enumerate().skip(behind).take(count) {
             running.take(index as u64 + 1, *time_ms, message);
-            running.sequencer.turn(Duration::ZERO, &|| now_ms);
+            running.sequencer.turn(Duration::ZERO, &|| Now::at(now_ms));
         }
-        running.sequencer.turn(Duration::ZERO, &|| now_ms);
+        running.sequencer.turn(Duration::ZERO, &|| Now::at(now_ms));
         assert_eq!(running.status.trouble(), None);
     }
 
@@ -210,7 +210,7 @@ impl Node {
             self.disk.set_faults(faults);
             let running = self.run();
             running.take(behind as u64 + 1, *time_ms, message);
-            running.sequencer.turn(Duration::ZERO, &|| now_ms);
+            running.sequencer.turn(Duration::ZERO, &|| Now::at(now_ms));
             self.disk.set_faults(Faults::default());
         }
         self.running = None;

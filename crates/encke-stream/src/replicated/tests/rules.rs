@@ -172,7 +172,7 @@ fn a_reply_comes_when_the_batch_is_applied_and_says_when_it_is_unknown() {
         .incoming
         .handle()
         .give_up(2, "no broker answers".into());
-    running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+    running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
     let replies = running.replies.take();
     assert!(
         matches!(&replies[..], [(1, Outcome::Refused(Refusal::Unknown(_)))]),
@@ -201,7 +201,7 @@ fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() 
     for (node, syncs) in [(&mut a, true), (&mut b, false)] {
         let running = node.run();
         running.take(1, time_ms, &message);
-        running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+        running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
         assert_eq!(*running.synced.lock(), [syncs]);
         assert_eq!(running.status.applied().position, 1);
         let marked = running.status.marked().position;
@@ -216,7 +216,7 @@ fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() 
     b.follow(&shared, usize::MAX, NOW_MS);
     assert_eq!(a.contents(), b.contents());
     // Nothing follows, so that it is synced.
-    b.run().sequencer.turn(Duration::ZERO, &|| NOW_MS);
+    b.run().sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
     assert_eq!(b.run().status.marked().position, 1);
     b.running = None;
     b.disk.cut_power();
@@ -241,7 +241,7 @@ fn the_repetition_of_an_append_is_answered_when_the_append_is_durable() {
             let position = index as u64 + 1;
             if position > running.incoming.position() {
                 running.take(position, *time_ms, message);
-                running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+                running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
             }
         }
     };
@@ -287,7 +287,7 @@ fn no_answer_is_waited_for_that_does_not_come() {
             .incoming
             .handle()
             .give_up(number, "no broker".into());
-        running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+        running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
         assert_eq!(running.outgoing.unanswered(), 0, "it is forgotten");
     }
 }
@@ -342,7 +342,7 @@ fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
     let second = running.batch(append(), 2);
     let mut running = std::thread::scope(|scope| {
         let stalled = scope.spawn(move || {
-            running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+            running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
             running
         });
         let begin = std::time::Instant::now();
@@ -355,7 +355,7 @@ fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
         stalled.join().unwrap()
     });
     take(&mut running, second);
-    running.sequencer.turn(Duration::ZERO, &|| NOW_MS);
+    running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
     assert_eq!(running.status.trouble(), None);
     let tip = running.status.applied();
     assert_eq!(
@@ -404,7 +404,7 @@ fn directories_of_nodes_and_of_single_servers_are_told_apart() {
     };
     machine.apply(
         command(Do::Create(0, None, None, None, 3), 0),
-        1,
+        Now::at(1),
         &mut journal,
     );
     log.write().unwrap();
@@ -412,4 +412,29 @@ fn directories_of_nodes_and_of_single_servers_are_told_apart() {
     drop((machine, log));
     let error = open(&disk, OrderKind::Replicated).unwrap_err();
     assert!(error.contains("empty directory"), "{error}");
+}
+
+#[test]
+fn steps_of_a_nodes_own_clock_end_no_stream_and_keep_none() {
+    let mut node = Node::new(0, 0, false);
+    let mut shared = Shared::new();
+    let lifetime = Lifetime::Sliding { ttl_s: 5 };
+    let create = command(Do::Create(0, Some(lifetime), None, None, 3), 0);
+    node.send(create, NOW_MS, false, &mut shared);
+    node.follow(&shared, usize::MAX, NOW_MS);
+    let mut proposes = |steady_ms, wall_ms| {
+        let running = node.run();
+        let now = Now { steady_ms, wall_ms };
+        running.sequencer.turn(Duration::ZERO, &|| now);
+        running.outgoing.take_proposals()
+    };
+    for wall_ms in [0, NOW_MS + 3_600_000] {
+        let proposed = proposes(NOW_MS + 4_999, wall_ms);
+        assert!(proposed.is_empty(), "{proposed:?}");
+    }
+    let proposed = proposes(NOW_MS + 5_000, 0);
+    assert!(
+        matches!(&proposed[..], [FleetCommand::End { .. }]),
+        "{proposed:?}"
+    );
 }

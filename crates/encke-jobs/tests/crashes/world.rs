@@ -12,13 +12,16 @@ use encke_jobs::{
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_stream::{
-    Command, Fetch, LogJournal, Offset, Outcome, Piece, Refusal, Stream, View, restore_on,
+    Command, Fetch, LogJournal, Now, Offset, Outcome, Piece, Refusal, Stream, View, restore_on,
 };
 
 pub(crate) const POOL: &str = "p";
 
 pub(crate) struct World {
+    /// The steady clock.
     pub(crate) now_ms: u64,
+    /// How far the time of day is ahead of it.
+    pub(crate) wall_ahead_ms: i64,
     pub(crate) jobs: JobMachine,
     limits: PoolLimits,
     streams: encke_stream::Machine,
@@ -86,10 +89,18 @@ impl World {
         // Each run has another one.
         let seed = KeySeed::of([(now_ms % 251) as u8; 32]);
         let find = |name: &str| Ok(view.find(name));
-        let jobs =
-            JobMachine::replay(limits.clone(), published, seed, &find, &read, now_ms).unwrap();
+        let jobs = JobMachine::replay(
+            limits.clone(),
+            published,
+            seed,
+            &find,
+            &read,
+            Now::at(now_ms),
+        )
+        .unwrap();
         World {
             now_ms,
+            wall_ahead_ms: 0,
             jobs,
             limits,
             streams,
@@ -122,10 +133,13 @@ impl World {
             disk,
             limits,
             now_ms,
+            wall_ahead_ms,
             ..
         } = self;
         drop((self.streams, self.view, self.log));
-        let mut world = Self::open(disk, limits, now_ms + 10);
+        // The clocks of a new process begin with the time of day.
+        let wall_ms = now_ms.saturating_add_signed(wall_ahead_ms);
+        let mut world = Self::open(disk, limits, wall_ms + 10);
         world.next_client = self.next_client;
         world.held = self.held;
         world.handed = self.handed;
@@ -135,6 +149,13 @@ impl World {
         world.answered = self.answered;
         world.flush();
         world
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now {
+            steady_ms: self.now_ms,
+            wall_ms: self.now_ms.saturating_add_signed(self.wall_ahead_ms),
+        }
     }
 
     pub(crate) fn client(&mut self) -> PoolClient {
@@ -148,7 +169,7 @@ impl World {
     }
 
     pub(crate) fn ask(&mut self, client: PoolClient, ask: PoolRequest) {
-        self.jobs.request(self.now_ms, client, ask);
+        self.jobs.request(self.now(), client, ask);
         self.flush();
     }
 
@@ -186,7 +207,7 @@ impl World {
 
     pub(crate) fn leave(&mut self, worker: &str) {
         if let Some(client) = self.workers.remove(worker) {
-            self.jobs.disconnected(self.now_ms, client);
+            self.jobs.disconnected(self.now(), client);
             self.flush();
         }
     }
@@ -252,7 +273,7 @@ impl World {
 
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.jobs.tick(self.now_ms);
+        self.jobs.tick(self.now());
         self.flush();
     }
 
@@ -263,7 +284,7 @@ impl World {
                 break;
             };
             let outcome = self.store(command);
-            self.jobs.committed(self.now_ms, op, outcome);
+            self.jobs.committed(self.now(), op, outcome);
         }
         self.flush();
     }
@@ -272,7 +293,7 @@ impl World {
     pub(crate) fn refuse(&mut self) {
         for (op, _) in std::mem::take(&mut self.queue) {
             let outcome = Outcome::Refused(Refusal::NoSpace);
-            self.jobs.committed(self.now_ms, op, outcome);
+            self.jobs.committed(self.now(), op, outcome);
         }
         self.flush();
     }
@@ -286,11 +307,12 @@ impl World {
 
     /// Commits a command, be it of the pools or of a client.
     pub(crate) fn store(&mut self, command: Command) -> Outcome {
+        let now = self.now();
         let mut journal = LogJournal {
             log: &mut self.log,
-            now_ms: self.now_ms,
+            now_ms: now.wall_ms,
         };
-        let outcome = self.streams.apply(command, self.now_ms, &mut journal);
+        let outcome = self.streams.apply(command, now, &mut journal);
         self.log.write().unwrap();
         self.log.sync().unwrap();
         self.log.publish();
@@ -299,7 +321,7 @@ impl World {
     }
 
     pub(crate) fn flush(&mut self) {
-        self.jobs.flush(self.now_ms);
+        self.jobs.flush(self.now());
         loop {
             let effects = self.jobs.take_effects();
             if effects.is_empty() {
@@ -327,8 +349,8 @@ impl World {
                         let at = body.iter().position(|byte| *byte == b'#').unwrap();
                         let text = String::from_utf8(body[at..].to_vec()).unwrap();
                         let payload = self::text(&text, None);
-                        self.jobs.loaded(self.now_ms, pool, id, Ok(payload));
-                        self.jobs.flush(self.now_ms);
+                        self.jobs.loaded(self.now(), pool, id, Ok(payload));
+                        self.jobs.flush(self.now());
                     }
                     Effect::Respond { to, response } => self.deliver(to, response),
                 }
@@ -352,7 +374,7 @@ impl World {
                 match worker {
                     Some((worker, _)) => self.held.push((worker.clone(), handed.clone())),
                     // It disconnected at the same moment.
-                    None => self.jobs.disconnected(self.now_ms, to),
+                    None => self.jobs.disconnected(self.now(), to),
                 }
             }
             PoolResponse::Reported { .. } => {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+mod clock;
 mod world;
 
 use encke_jobs::{AttemptAction, JobState, PoolLimits};
@@ -21,6 +22,8 @@ enum Decision {
     Refuse(u8),
     Extend(u8),
     Pass(u16),
+    /// The time of day is set.
+    SetClock(i64),
     Commit(u8),
     NoSpace,
     Crash(u8),
@@ -37,6 +40,7 @@ fn decision() -> impl Strategy<Value = Decision> {
         1 => any::<u8>().prop_map(Decision::Refuse),
         1 => any::<u8>().prop_map(Decision::Extend),
         3 => (0..1_500u16).prop_map(Decision::Pass),
+        1 => (-2_000..2_000i64).prop_map(Decision::SetClock),
         9 => (0..6u8).prop_map(Decision::Commit),
         1 => Just(Decision::NoSpace),
         1 => (0..4u8).prop_map(Decision::Crash),
@@ -96,6 +100,7 @@ fn take(mut world: World, decision: Decision) -> World {
             world.end(id, attempt, AttemptAction::Extend { ms: Some(3_000) });
         }
         Decision::Pass(ms) => world.pass(ms.into()),
+        Decision::SetClock(ms) => world.wall_ahead_ms += ms,
         Decision::Commit(count) => world.commit(count.into()),
         Decision::NoSpace => world.refuse(),
         Decision::Crash(kept) => world = world.crash(kept.into()),
