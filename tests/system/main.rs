@@ -36,6 +36,7 @@
 //! - [`fleet_copy`]: a node that the brokers cannot bring up to date copies the log of another one.
 //! - [`fleet_repair`]: nodes continue with the longest history when the brokers have lost the order.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
+//! - [`live_readers`]: a stream with live readers does not expire.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`sealing`]: the bound on sealed segments that wait for history.
 //! - [`retention`]: records past their age or size are removed, and readers get an error.
@@ -79,6 +80,7 @@ mod late_subscribers;
 mod levels;
 mod limits;
 mod limits_of_wires;
+mod live_readers;
 mod log_commands;
 mod memory;
 mod mistakes;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 use encke_stream::{
-    Batch, Lifetime, MediaKind, Pattern, PatternMatch, Record, Stream, StreamLabel, Views,
+    Batch, Lifetime, MediaKind, Now, Pattern, PatternMatch, Record, Stream, StreamLabel, Views,
     is_pattern, log_of,
 };
 use foldhash::fast::FixedState;
@@ -234,8 +234,8 @@ impl Topics {
         self.topics[topic].no
     }
 
-    /// Drops the stream of a topic where nothing has happened since the last call, so that it can leave memory. A stream stays
-    /// that must not expire while it has subscribers.
+    /// Drops the stream of a topic where nothing has happened since the last call, so that it can leave memory. A stream with a
+    /// sliding lifetime stays: that its last subscriber leaves counts as a read.
     pub(crate) fn rest(&mut self, number: u32) {
         let topic = &mut self.topics[number];
         let Some(stream) = &topic.stream else {
@@ -264,7 +264,7 @@ impl Topics {
     }
 
     /// Takes a connection off its topic's list, and forgets a topic without subscribers.
-    pub(crate) fn unlink(&mut self, slots: &mut Slots, slot: u32) {
+    pub(crate) fn unlink(&mut self, slots: &mut Slots, slot: u32, now: Now) {
         let (number, next, prev) = (slots[slot].topic, slots[slot].next, slots[slot].prev);
         if number == NONE {
             return;
@@ -283,7 +283,7 @@ impl Topics {
         }
         topic.head = next;
         if next == NONE {
-            self.forget(number);
+            self.forget(number, now);
         }
     }
 
@@ -440,9 +440,12 @@ impl Topics {
         })
     }
 
-    fn forget(&mut self, number: u32) {
+    fn forget(&mut self, number: u32, now: Now) {
         let topic = &mut self.topics[number];
-        topic.stream = None;
+        if let Some(stream) = topic.stream.take() {
+            // It was read until now: from here on its lifetime goes on without readers.
+            self.views.of(stream.no).touch(&stream, now);
+        }
         let no = std::mem::take(&mut topic.no);
         if no == 0 {
             return;
