@@ -41,6 +41,7 @@
 //! - [`fleet_repair`]: nodes continue with the longest history when the brokers have lost the order.
 //! - [`frozen`]: a server that stood still cuts no client that did its part.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
+//! - [`live_readers`]: a stream with live readers does not expire.
 //! - [`log_commands`]: `encke log` finds damage, names it, and repairs it.
 //! - [`secret_files`]: files for the server's own user, and warnings about secrets that all users can read.
 //! - [`sealing`]: the bound on sealed segments that wait for history.
@@ -91,6 +92,7 @@ mod late_subscribers;
 mod levels;
 mod limits;
 mod limits_of_wires;
+mod live_readers;
 mod log_commands;
 mod memory;
 mod mistakes;

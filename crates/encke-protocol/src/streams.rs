@@ -82,9 +82,10 @@ impl StreamAccess {
             return Err(refused(&Refusal::NotFound));
         };
         let facts = stream.facts();
-        let now = self.views.of(stream.no).time(now);
+        let view = self.views.of(stream.no);
+        let is_over = view.has_expired(&stream, view.time(now));
         match facts.life {
-            Life::Live if !stream.expired(now) => Ok(stream),
+            Life::Live if !is_over => Ok(stream),
             Life::Live if facts.forks == 0 => Err(refused(&Refusal::NotFound)),
             Life::Ended => Err(refused(&Refusal::NotFound)),
             Life::Live | Life::Kept => Err(refused(&Refusal::Gone)),

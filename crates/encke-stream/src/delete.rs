@@ -37,9 +37,13 @@ impl Machine {
                 loads += 1;
                 continue;
             };
-            if stream.expired(now) && stream.state().next.life == Life::Live {
+            if self.view.has_expired(&stream, now) && stream.state().next.life == Life::Live {
                 self.end(&stream, journal)?;
             } else {
+                if stream.expired(now) {
+                    // It has live readers, who read until now.
+                    stream.touch(now);
+                }
                 self.trim(&stream, now, journal)?;
                 self.watch(&stream);
             }

@@ -252,7 +252,7 @@ impl Machine {
         now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Found, Refusal> {
-        if stream.expired(now) && stream.state().next.life == Life::Live {
+        if self.view.has_expired(&stream, now) && stream.state().next.life == Life::Live {
             self.end(&stream, journal)?;
         }
         let life = stream.state().next.life;

@@ -143,6 +143,11 @@ impl Stream {
         self.lifetime != Lifetime::Unbounded || self.retention().age_s.is_some()
     }
 
+    /// Whether its lifetime begins again with each read and write.
+    pub(crate) fn is_sliding(&self) -> bool {
+        matches!(self.lifetime, Lifetime::Sliding { .. })
+    }
+
     /// Its deadlines unless it is touched.
     pub(crate) fn due(&self, state: &State) -> Due {
         if state.next.life != Life::Live {
@@ -158,7 +163,7 @@ impl Stream {
 
     /// Notes a read or a write: a sliding lifetime begins again. Readers call [`View::touch`](crate::View::touch).
     pub(crate) fn touch(&self, now: Now) {
-        if matches!(self.lifetime, Lifetime::Sliding { .. }) {
+        if self.is_sliding() {
             self.touched_ms.fetch_max(now.steady_ms, Ordering::Relaxed);
         }
     }

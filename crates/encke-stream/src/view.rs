@@ -15,7 +15,7 @@ use encke_log::{Disk, Reader, Sequence, StreamNo};
 
 use crate::lookup::{FreeNames, Lookup};
 use crate::pattern::{Pattern, PatternWatchers};
-use crate::replicated::{Chain, DispatcherTerm};
+use crate::replicated::{Chain, DispatcherTerm, Reads};
 use crate::stream::Media;
 use crate::watchers::Watchers;
 use crate::{Now, Stream};
@@ -60,8 +60,8 @@ pub struct View {
 /// What the view of a node of a fleet has beside.
 #[derive(Debug, Default)]
 struct ReplicaView {
-    /// Streams whose sliding lifetimes reads must begin again.
-    reads: Mutex<HashMap<StreamNo, Arc<Stream>, FixedState>>,
+    /// Reads that must renew sliding lifetimes.
+    reads: Reads,
     /// The time of the last applied batch, in milliseconds since 1970.
     time_ms: AtomicU64,
     dispatcher: Mutex<Option<DispatcherTerm>>,
@@ -217,10 +217,7 @@ impl View {
         match &self.replica {
             None => stream.touch(now),
             Some(replica) if stream.is_renewal_due(self.time(now)) => {
-                let mut reads = replica.reads.lock();
-                if reads.len() < READS_MAX {
-                    reads.insert(stream.no, Arc::clone(stream));
-                }
+                replica.reads.note(stream);
             }
             Some(_) => {}
         }
@@ -252,28 +249,46 @@ impl View {
         replica.dispatcher.lock().clone()
     }
 
-    /// Takes the streams that were read and whose lifetimes must be renewed.
-    pub(crate) fn take_reads(&self) -> Vec<Arc<Stream>> {
-        let Some(replica) = &self.replica else {
-            return Vec::new();
-        };
-        replica
-            .reads
-            .lock()
-            .drain()
-            .map(|(_, stream)| stream)
-            .collect()
+    /// On a node of a fleet: the reads that must renew sliding lifetimes.
+    pub(crate) fn reads(&self) -> Option<&Reads> {
+        self.replica.as_ref().map(|replica| &replica.reads)
     }
 
     /// Notes that a shard has subscribers of a stream, whether it stays in memory or not. The shard gets every commit
     /// with records of the stream, except for those up to [`View::committed`], read after this call.
-    pub fn watch(&self, stream: &Stream, shard: u16) {
+    pub fn watch(&self, stream: &Arc<Stream>, shard: u16) {
         self.watchers.add(stream, shard);
+        if let Some(reads) = self.reads() {
+            reads.begin_live(stream);
+        }
     }
 
-    /// Notes that a shard has no subscribers of a stream any more.
+    /// Notes that a shard has no subscribers of a stream any more. They have read it until now, so the caller has noted a read
+    /// ([`View::touch`]).
     pub fn unwatch(&self, no: StreamNo, shard: u16) {
         self.watchers.remove(no, shard);
+        if let Some(reads) = self.reads() {
+            reads.end_live(no, || self.watchers.has(no));
+        }
+    }
+
+    /// Whether the stream has live readers: subscribers by its name or by a pattern, or long polls. Asked only about few streams at a
+    /// time, when their lifetimes end.
+    pub(crate) fn has_live_readers(&self, stream: &Stream) -> bool {
+        self.watchers.of(stream) != 0 || self.is_matched(&stream.name)
+    }
+
+    /// Whether a pattern with subscribers matches a name.
+    fn is_matched(&self, name: &str) -> bool {
+        !self.patterns.is_empty() && !self.patterns.of(name).shards.is_empty()
+    }
+
+    /// Whether the lifetime of a stream is over, at a time as [`View::time`] has it. A sliding one is not while the stream has live
+    /// readers; on a node of a fleet they renew it by commands before, because all nodes decide the same.
+    pub fn has_expired(&self, stream: &Stream, now: Now) -> bool {
+        let is_kept =
+            || self.replica.is_none() && stream.is_sliding() && self.has_live_readers(stream);
+        stream.expired(now) && !is_kept()
     }
 
     /// Notes that a shard has subscribers of a pattern. The shard gets every commit with records of matching streams, except
@@ -588,9 +603,6 @@ impl View {
 
 /// The number of parts of the view, and of the steps in which sweeps visit it.
 pub(crate) const PARTS: usize = 256;
-
-/// The most streams whose reads wait to be proposed. Further streams are noted with their next read.
-const READS_MAX: usize = 100_000;
 
 /// The most types that streams share. With more types, each stream has its own.
 const MEDIA_SHARED_MAX: usize = 1000;

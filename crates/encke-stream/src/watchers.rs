@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use crate::Stream;
 
-/// One bit for each shard that has subscribers, by stream. Streams without subscribers are not in the table.
+/// The shards that have subscribers, by stream: a bit for each of the first ones, and in the topmost bits the number of the further
+/// ones. Streams without subscribers are not in the table.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     parts: Vec<Mutex<HashMap<StreamNo, u64, foldhash::fast::FixedState>>>,
@@ -23,28 +24,38 @@ impl Default for Watchers {
 }
 
 impl Watchers {
-    /// Notes that a shard has subscribers of a stream.
+    /// Notes that a shard has subscribers of a stream. It had none before.
     pub(crate) fn add(&self, stream: &Stream, shard: u16) {
         let mut part = self.part(stream.no).lock();
-        *part.entry(stream.no).or_default() |= watcher(shard);
+        let watchers = part.entry(stream.no).or_default();
+        match shard < OWN_BITS {
+            true => *watchers |= watcher(shard),
+            false => *watchers += FURTHER,
+        }
         stream.watched.store(true, Ordering::SeqCst);
     }
 
     /// Notes that a shard has no subscribers of a stream any more.
     pub(crate) fn remove(&self, no: StreamNo, shard: u16) {
         let mut part = self.part(no).lock();
-        // The last bit is for all further shards, so it is never cleared.
-        if usize::from(shard) < WATCHERS_MAX - 1
-            && let Some(watchers) = part.get_mut(&no)
-        {
-            *watchers &= !watcher(shard);
+        if let Some(watchers) = part.get_mut(&no) {
+            match shard < OWN_BITS {
+                true => *watchers &= !watcher(shard),
+                false if *watchers >= FURTHER => *watchers -= FURTHER,
+                false => {}
+            }
             if *watchers == 0 {
                 part.remove(&no);
             }
         }
     }
 
-    /// The shards that have subscribers of a stream, one bit each. The last bit is for all further shards.
+    /// Whether a shard has subscribers of a stream.
+    pub(crate) fn has(&self, no: StreamNo) -> bool {
+        self.part(no).lock().contains_key(&no)
+    }
+
+    /// The shards that have subscribers of a stream, one bit each ([`watcher`]).
     pub(crate) fn of(&self, stream: &Stream) -> u64 {
         if !stream.watched.load(Ordering::SeqCst) {
             return 0;
@@ -55,7 +66,8 @@ impl Watchers {
             // No shard can add itself before the lock is released.
             stream.watched.store(false, Ordering::SeqCst);
         }
-        watchers
+        let further = u64::from(watchers >= FURTHER) * FURTHER;
+        (watchers % FURTHER) | further
     }
 
     fn part(&self, no: StreamNo) -> &Mutex<HashMap<StreamNo, u64, foldhash::fast::FixedState>> {
@@ -63,13 +75,16 @@ impl Watchers {
     }
 }
 
-/// The bit of a shard.
+/// The bit of a shard. All but the first shards share one.
 pub(crate) fn watcher(shard: u16) -> u64 {
-    1 << usize::from(shard).min(WATCHERS_MAX - 1)
+    1 << shard.min(OWN_BITS)
 }
 
-/// The number of bits.
-const WATCHERS_MAX: usize = u64::BITS as usize;
+/// The number of shards that have a bit of their own.
+const OWN_BITS: u16 = 48;
+
+/// One further shard, in the count of them, and the bit that they share.
+const FURTHER: u64 = 1 << OWN_BITS;
 
 /// The number of parts. A part that grows moves its content at once: with 10,000,000 streams in 64 parts that takes 6
 /// ms.
@@ -113,17 +128,23 @@ mod tests {
         let watchers = Watchers::default();
         let watched = stream(7);
         assert_eq!(watchers.of(&watched), 0);
-        watchers.add(&watched, 3);
-        watchers.add(&watched, 63);
-        watchers.add(&watched, 64);
-        assert_eq!(watchers.of(&watched), watcher(3) | watcher(63));
+        for shard in [3, 47, 48, 63, u16::MAX] {
+            watchers.add(&watched, shard);
+        }
+        let all = watcher(3) | watcher(47) | watcher(48);
+        assert_eq!(watchers.of(&watched), all);
         watchers.remove(7, 3);
-        // Other shards share the last bit.
-        watchers.remove(7, 64);
-        assert_eq!(watchers.of(&watched), watcher(63));
-        assert_eq!(watcher(64), watcher(u16::MAX));
-        assert_eq!(watchers.of(&stream(7)), watcher(63), "loaded again");
+        watchers.remove(7, 47);
+        // All further shards share a bit.
+        assert_eq!(watcher(48), watcher(u16::MAX));
+        watchers.remove(7, 63);
+        watchers.remove(7, 48);
+        assert_eq!(watchers.of(&watched), watcher(48));
+        assert_eq!(watchers.of(&stream(7)), watcher(48), "loaded again");
         assert_eq!(watchers.of(&stream(7 + PARTS as u64)), 0);
+        watchers.remove(7, u16::MAX);
+        assert_eq!(watchers.of(&watched), 0);
+        assert!(!watchers.has(7));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 use encke_stream::{
-    Batch, Lifetime, MediaKind, Pattern, PatternMatch, Record, Stream, StreamLabel, Views,
+    Batch, Lifetime, MediaKind, Now, Pattern, PatternMatch, Record, Stream, StreamLabel, Views,
     is_pattern, log_of,
 };
 use foldhash::fast::FixedState;
@@ -253,8 +253,8 @@ impl Topics {
     }
 
     /// Drops the stream of a topic where nothing has happened since the last call, so that it can leave memory. A stream stays
-    /// that must not expire while it has subscribers, and one of which a subscriber is behind: where that may go on when it is
-    /// closed, the stream says.
+    /// if it has a sliding lifetime, because that its last subscriber leaves counts as a read, or if a subscriber is behind: where
+    /// that may go on when it is closed, the stream says.
     pub(crate) fn rest(&mut self, number: u32, now_s: u32) {
         let topic = &mut self.topics[number];
         if topic.lagged != 0 && marks_since(topic.lagged, lag_mark(now_s)) <= LAG_MARKS_KEPT {
@@ -291,7 +291,7 @@ impl Topics {
     }
 
     /// Takes a connection off its topic's list, and forgets a topic without subscribers.
-    pub(crate) fn unlink(&mut self, slots: &mut Slots, slot: u32) {
+    pub(crate) fn unlink(&mut self, slots: &mut Slots, slot: u32, now: Now) {
         let (number, next, prev) = (slots[slot].topic, slots[slot].next, slots[slot].prev);
         if number == NONE {
             return;
@@ -310,7 +310,7 @@ impl Topics {
         }
         topic.head = next;
         if next == NONE {
-            self.forget(number);
+            self.forget(number, now);
         }
     }
 
@@ -467,9 +467,12 @@ impl Topics {
         })
     }
 
-    fn forget(&mut self, number: u32) {
+    fn forget(&mut self, number: u32, now: Now) {
         let topic = &mut self.topics[number];
-        topic.stream = None;
+        if let Some(stream) = topic.stream.take() {
+            // It was read until now: from here on its lifetime goes on without readers.
+            self.views.of(stream.no).touch(&stream, now);
+        }
         let no = std::mem::take(&mut topic.no);
         if no == 0 {
             return;

@@ -171,12 +171,6 @@ impl Shard {
     }
 
     fn heartbeat(&mut self, index: u32, encoder: EncoderId) {
-        let topic = self.connections.slots[index].topic;
-        // A stream with readers does not expire.
-        if let Some(stream) = &self.fan_out.topics[topic].stream {
-            let view = self.context.views.of(stream.no);
-            view.touch(stream, self.clock.time());
-        }
         let beat = self.encoders.encoder(encoder).heartbeat();
         self.send_part(index, beat, false);
         self.rest_session(index);

@@ -220,6 +220,11 @@ impl Shard {
         };
         let mut items = Vec::new();
         let gathered = self.fan_out.gather(topic, at, &mut items);
+        if items.is_empty() && !gathered.deleted && !gathered.closed {
+            // A record without data, such as the renewal of a lifetime, answers nothing.
+            self.connections.slots[index].cursor = gathered.last;
+            return false;
+        }
         let Task::AwaitingRecord { then, .. } = std::mem::take(&mut active.task) else {
             return false;
         };
@@ -233,7 +238,7 @@ impl Shard {
         self.counts.sends += 1;
         self.counts.subscribers -= 1;
         let slots = &mut self.connections.slots;
-        self.fan_out.topics.unlink(slots, index);
+        self.fan_out.topics.unlink(slots, index, self.clock.time());
         self.respond_later(index, &response);
         true
     }

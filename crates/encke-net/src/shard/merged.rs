@@ -106,16 +106,12 @@ impl Shard {
         }
     }
 
-    /// Keeps a quiet subscriber's connection alive, and its streams: one with readers does not expire. A subscriber of a pattern
-    /// gets its position, because a client that returns with an old one has the order since then to read, or finds it gone.
+    /// Keeps a quiet subscriber's connection alive. A subscriber of a pattern gets its position, because a client that returns with an
+    /// old one has the order since then to read, or finds it gone.
     pub(super) fn heartbeat_merged(&mut self, index: u32) {
-        let now = self.clock.time();
         let Some(merged) = self.merged(index) else {
             return;
         };
-        for stream in merged.members.iter().filter_map(FeedMember::stream) {
-            self.context.views.of(stream.no).touch(stream, now);
-        }
         let encoder = merged.encoder;
         let mut beat = Vec::new();
         if merged.has_patterns() && merged.older.is_none() {
@@ -336,7 +332,7 @@ impl Shard {
 
     pub(super) fn drop_member(&mut self, slot: u32) {
         let slots = &mut self.connections.slots;
-        self.fan_out.topics.unlink(slots, slot);
+        self.fan_out.topics.unlink(slots, slot, self.clock.time());
         slots.remove_member(slot);
     }
 }

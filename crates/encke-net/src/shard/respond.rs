@@ -153,7 +153,7 @@ impl Shard {
             self.drop_member(member.slot);
         }
         let slots = &mut self.connections.slots;
-        self.fan_out.topics.unlink(slots, index);
+        self.fan_out.topics.unlink(slots, index, self.clock.time());
     }
 
     fn commit(&mut self, index: u32, command: Command, then: Box<dyn OnCommit>) {

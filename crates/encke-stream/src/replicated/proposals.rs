@@ -5,6 +5,7 @@ use std::sync::Arc;
 use encke_log::StreamNo;
 
 use super::chain::{BatchId, Chain};
+use super::reads::Reads;
 use crate::command::{Command, FleetCommand, NamedStream};
 use crate::deadlines::Visited;
 use crate::journal::Journal;
@@ -98,14 +99,18 @@ impl Machine {
         load: &mut dyn FnMut(StreamNo),
     ) -> Vec<FleetCommand> {
         let mut proposals = Vec::new();
-        for stream in self.view.take_reads() {
+        for stream in self.view.reads().map_or_else(Vec::new, Reads::take) {
             if stream.facts().life == Life::Live {
                 let stream = NamedStream::of(&stream);
                 proposals.push(FleetCommand::Renew { stream });
             }
         }
-        let mut due = Vec::new();
         let mut loads = 0;
+        proposals.extend(self.renewals(now, &mut |no| {
+            load(no);
+            loads += 1;
+        }));
+        let mut due = Vec::new();
         let mut visited = Visited::default();
         while due.len() < PROPOSALS_MAX
             && loads < PROPOSALS_MAX
@@ -135,6 +140,53 @@ impl Machine {
             }
         }
         proposals
+    }
+
+    /// The renewals of streams that have live readers at this node.
+    fn renewals(&mut self, now: Now, load: &mut dyn FnMut(StreamNo)) -> Vec<FleetCommand> {
+        let Some(replica) = &mut self.replica else {
+            return Vec::new();
+        };
+        if now.steady_ms.saturating_sub(replica.renewed_ms) < RENEWALS_EVERY_MS {
+            return Vec::new();
+        }
+        replica.renewed_ms = now.steady_ms;
+        let reads = self.view.reads();
+        let mut due = reads.map_or_else(Vec::new, |reads| reads.unrenewed(now));
+        if !self.view.patterns().is_empty() {
+            due.extend(self.ending_soon(now, load));
+        }
+        let live = due
+            .iter()
+            .filter(|stream| stream.facts().life == Life::Live);
+        live.map(|stream| FleetCommand::Renew {
+            stream: NamedStream::of(stream),
+        })
+        .collect()
+    }
+
+    /// The streams that end soon and have live readers by a pattern. Those that are not in memory are loaded, as at their end.
+    fn ending_soon(&self, now: Now, load: &mut dyn FnMut(StreamNo)) -> Vec<Arc<Stream>> {
+        let soon = Now::at(now.steady_ms + RENEWED_BEFORE_MS);
+        let mut found = Vec::new();
+        let mut loads = 0;
+        let mut visited = Visited::default();
+        while loads < PROPOSALS_MAX
+            && let Some(no) = self.deadlines.next_due(&mut visited, soon)
+        {
+            match self.view.timed(no) {
+                Some(stream) => {
+                    if stream.is_half_over(now) && self.view.has_live_readers(&stream) {
+                        found.push(stream);
+                    }
+                }
+                None => {
+                    load(no);
+                    loads += 1;
+                }
+            }
+        }
+        found
     }
 
     /// The removals that the last batches have made due. A node proposes those of its own batches.
@@ -169,6 +221,17 @@ impl Stream {
             Lifetime::Unbounded | Lifetime::Until { .. } => false,
         }
     }
+
+    /// Whether half of its sliding lifetime is over, so that live readers must renew it. A long one is renewed sooner.
+    pub(crate) fn is_half_over(&self, now: Now) -> bool {
+        match self.lifetime {
+            Lifetime::Sliding { ttl_s } => {
+                let half_ms = (ttl_s.saturating_mul(1000) / 2).clamp(1, RENEW_EVERY_MS_MAX);
+                now.steady_ms.saturating_sub(self.touched_ms()) >= half_ms
+            }
+            Lifetime::Unbounded | Lifetime::Until { .. } => false,
+        }
+    }
 }
 
 /// A sliding lifetime is renewed at most this often while it lasts.
@@ -176,6 +239,13 @@ const RENEWALS_IN_A_LIFETIME: u64 = 16;
 
 /// A longer lifetime is renewed this often, in milliseconds.
 const RENEW_EVERY_MS_MAX: u64 = 60_000;
+
+/// A node looks this often, in milliseconds, for lifetimes that its live readers must renew. A lifetime of a second is renewed between
+/// its half and its last quarter.
+const RENEWALS_EVERY_MS: u64 = 250;
+
+/// A lifetime with live readers by a pattern is renewed this long before its end, in milliseconds.
+const RENEWED_BEFORE_MS: u64 = 2_000;
 
 /// The most streams that one call of [`Machine::proposals`] proposes to end or to trim.
 const PROPOSALS_MAX: usize = 256;

@@ -16,6 +16,8 @@ pub(crate) struct Replica {
     pub(crate) cut: VecDeque<CutRecord>,
     /// Streams with a limited retention that have new records.
     pub(crate) counted: Vec<Arc<Stream>>,
+    /// When the node last looked for lifetimes that its live readers must renew.
+    pub(crate) renewed_ms: u64,
 }
 
 /// A record of a batch that a crash has cut.

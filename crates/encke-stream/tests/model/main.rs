@@ -100,6 +100,7 @@ impl Pair {
                 self.rig = self.rig.reopen(now_ms);
                 for stream in self.next.streams.values_mut() {
                     stream.touched_ms = now_ms;
+                    stream.is_read = false;
                 }
                 self.committed = self.next.clone();
                 assert_eq!(self.rig.log.next_sequence(), self.next.next);
@@ -110,11 +111,39 @@ impl Pair {
                     && self.rig.seen().contains(no)
                     && let Some(stream) = self.rig.stream(*no)
                     && stream.facts().life == Life::Live
-                    && !stream.expired(now)
+                    && !self.rig.view.has_expired(&stream, now)
                 {
                     self.rig.view.touch(&stream, now);
-                    self.next.touch(*no);
-                    self.committed.touch(*no);
+                    self.touch(*no);
+                }
+            }
+            Step::Watch(which) => {
+                let committed: Vec<u64> = self.committed.streams.keys().copied().collect();
+                if let Some(no) = pick(&which, &committed)
+                    && !self.next.streams[no].is_read
+                    && self.rig.seen().contains(no)
+                    && let Some(stream) = self.rig.stream(*no)
+                    && stream.facts().life == Life::Live
+                    && !self.rig.view.has_expired(&stream, now)
+                {
+                    self.rig.view.touch(&stream, now);
+                    self.rig.view.watch(&stream, 0);
+                    self.touch(*no);
+                    self.set_read(*no, true);
+                }
+            }
+            Step::Unwatch(which) => {
+                let streams = self.committed.streams.iter();
+                let read: Vec<u64> = streams
+                    .filter_map(|(no, stream)| stream.is_read.then_some(*no))
+                    .collect();
+                if let Some(no) = pick(&which, &read) {
+                    if let Some(stream) = self.rig.stream(*no) {
+                        self.rig.view.touch(&stream, now);
+                        self.touch(*no);
+                    }
+                    self.rig.view.unwatch(*no, 0);
+                    self.set_read(*no, false);
                 }
             }
             step => {
@@ -124,6 +153,19 @@ impl Pair {
             }
         }
         self
+    }
+
+    fn touch(&mut self, no: u64) {
+        self.next.touch(no);
+        self.committed.touch(no);
+    }
+
+    fn set_read(&mut self, no: u64, is_read: bool) {
+        for naive in [&mut self.next, &mut self.committed] {
+            if let Some(stream) = naive.streams.get_mut(&no) {
+                stream.is_read = is_read;
+            }
+        }
     }
 
     fn set_time(&mut self, now: Now) {
@@ -333,6 +375,9 @@ impl Pair {
             if facts.life == Life::Ended {
                 continue;
             }
+            if stream.expired(naive.now) && facts.life == Life::Live && expected.is_read {
+                self.met.insert("a stream that readers keep".into());
+            }
             let depth = format!("a {:?} stream of depth {}", facts.life, expected.depth);
             self.met.insert(depth);
             let all = self.rig.read(stream, Offset::START, bytes_max);
@@ -459,6 +504,7 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "a forgotten producer",
         "streams let go of",
         "a step of the time of day",
+        "a stream that readers keep",
         "a Kept stream of depth 0",
         "a Kept stream of depth 1",
         "a Live stream of depth 2",

@@ -27,6 +27,8 @@ pub struct Stream {
     pub content_type: String,
     pub lifetime: Lifetime,
     pub touched_ms: u64,
+    /// It has live readers.
+    pub is_read: bool,
     pub source: Option<(u64, Offset)>,
     pub depth: u32,
     /// Everything a reader sees from the beginning, including a fork's inherited units.
@@ -141,6 +143,9 @@ impl Naive {
     pub fn expire(&mut self) {
         let due: Vec<u64> = self.streams.keys().copied().collect();
         for no in due {
+            if self.is_expired(no) && self.is_kept(no) {
+                self.touch(no);
+            }
             self.check_expiry(no);
         }
     }
@@ -158,8 +163,14 @@ impl Naive {
         self.streams.get_mut(&no).unwrap().touched_ms = self.now.steady_ms;
     }
 
+    /// Whether live readers keep a stream whose lifetime would be over.
+    fn is_kept(&self, no: u64) -> bool {
+        let stream = &self.streams[&no];
+        stream.is_read && matches!(stream.lifetime, Lifetime::Sliding { .. })
+    }
+
     fn check_expiry(&mut self, no: u64) {
-        if self.streams[&no].life == Life::Live && self.is_expired(no) {
+        if self.streams[&no].life == Life::Live && self.is_expired(no) && !self.is_kept(no) {
             self.end(no);
         }
     }
@@ -254,6 +265,7 @@ impl Naive {
             name: create.name.to_string(),
             lifetime,
             touched_ms: self.now.steady_ms,
+            is_read: false,
             source,
             depth: 0,
             units: Vec::new(),

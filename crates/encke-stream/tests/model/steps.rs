@@ -37,6 +37,9 @@ pub enum Step {
     Delete(To),
     /// A reader touches a committed stream.
     Read(Index),
+    /// A shard has subscribers of a stream, or has none any more.
+    Watch(Index),
+    Unwatch(Index),
     Wait(u64),
     /// The time of day is set forward or back.
     SetClock(i64),
@@ -168,6 +171,8 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (to.clone(), weighted(0.8, at.clone())).prop_map(|(to, at)| Step::Truncate(to, at)),
         6 => to.prop_map(Step::Delete),
         4 => any::<Index>().prop_map(Step::Read),
+        2 => any::<Index>().prop_map(Step::Watch),
+        2 => any::<Index>().prop_map(Step::Unwatch),
         6 => (0..1500_u64).prop_map(Step::Wait),
         1 => (-5000..5000_i64).prop_map(Step::SetClock),
         4 => Just(Step::Expire),

@@ -433,6 +433,85 @@ fn a_step_of_the_time_of_day_moves_only_what_was_named_as_an_instant() {
     bench.stop().unwrap();
 }
 
+#[test]
+fn a_stream_with_live_readers_does_not_expire() {
+    let disk = SimulatedDisk::new(5);
+    let mut bench = start(&disk, AckLevel::Synced);
+    let lifetime = Lifetime::Sliding { ttl_s: 5 };
+    let names = ["alone", "read", "of/a/pattern"];
+    bench.round(
+        names
+            .iter()
+            .map(|name| create_for(name, lifetime))
+            .collect(),
+    );
+    let read = bench.stream("read");
+    bench.view.watch(&read, 0);
+    let pattern = "of/*".parse().unwrap();
+    let pattern = bench.view.watch_pattern(&pattern, 0, 1);
+    let mut now_ms = NOW_MS + 5_000;
+    bench.set_time(Now::at(now_ms));
+    wait_until(&bench, || bench.view.find("alone").is_none());
+    // Whatever is done first: its end is due, and what finds the stream finds it alive.
+    for _ in 0..3 {
+        now_ms += 5_000;
+        bench.set_time(Now::at(now_ms));
+        let control = format!("control at {now_ms}");
+        bench.round(vec![create_for(&control, lifetime)]);
+        now_ms += 5_000;
+        bench.set_time(Now::at(now_ms));
+        assert!(!bench.view.has_expired(&read, Now::at(now_ms)));
+        wait_until(&bench, || bench.view.find(&control).is_none());
+        for name in &names[1..] {
+            assert_eq!(bench.stream(name).facts().life, Life::Live, "{name}");
+        }
+    }
+    now_ms += 4_000;
+    bench.set_time(Now::at(now_ms));
+    assert!(is_done(&bench.round(vec![append("of/a/pattern", b"x")])[0]));
+    // From the last reader on it has its whole lifetime.
+    bench.view.touch(&read, Now::at(now_ms));
+    bench.view.unwatch(read.no, 0);
+    bench.view.unwatch_pattern(pattern, 1);
+    bench.round(vec![create("wakes", TEXT)]);
+    bench.set_time(Now::at(now_ms + 4_999));
+    bench.round(vec![create("wakes again", TEXT)]);
+    assert_eq!(read.facts().life, Life::Live);
+    bench.set_time(Now::at(now_ms + 5_000));
+    wait_until(&bench, || read.facts().life == Life::Ended);
+    wait_until(&bench, || bench.view.find("of/a/pattern").is_none());
+    bench.stop().unwrap();
+}
+
+#[test]
+fn an_evicted_stream_that_a_pattern_with_readers_matches_does_not_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = start_files(dir.path(), EVICTING);
+    let lifetime = Lifetime::Sliding { ttl_s: 5 };
+    let pattern = "of/*".parse().unwrap();
+    let pattern = bench.view.watch_pattern(&pattern, 0, 0);
+    let kept = create_for("of/a/pattern", lifetime);
+    assert!(bench.round(vec![kept]).iter().all(is_done));
+    let gone = |bench: &Bench<Files>| bench.view.is_empty() && bench.view.free_len() == 0;
+    let mut now_ms = NOW_MS;
+    for number in 0..3 {
+        let alone = create_for(&format!("alone {number}"), lifetime);
+        assert!(bench.round(vec![alone]).iter().all(is_done));
+        wait_until(&bench, || gone(&bench));
+        assert_eq!(bench.view.total(), 2);
+        now_ms += 5_000;
+        bench.set_time(Now::at(now_ms));
+        wait_until(&bench, || bench.view.total() == 1);
+        let known = bench.loader.load("of/a/pattern").unwrap();
+        let kept = known.stream().expect("it has readers");
+        wait_until(&bench, || !kept.expired(Now::at(now_ms)));
+    }
+    bench.view.unwatch_pattern(pattern, 0);
+    bench.set_time(Now::at(now_ms + 5_000));
+    wait_until(&bench, || bench.view.total() == 0);
+    bench.stop().unwrap();
+}
+
 fn open_files(dir: &Path) -> (Machine, Arc<View>, Log<Files>) {
     let options = Options {
         segment_bytes: 16 << 10,

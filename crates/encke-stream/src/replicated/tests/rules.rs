@@ -438,3 +438,69 @@ fn steps_of_a_nodes_own_clock_end_no_stream_and_keep_none() {
         "{proposed:?}"
     );
 }
+
+/// What a node proposes at a time.
+fn proposals(node: &mut Node, now_ms: u64) -> Vec<FleetCommand> {
+    let running = node.run();
+    let now = Now::at(now_ms);
+    running.sequencer.turn(Duration::ZERO, &|| now);
+    running.outgoing.take_proposals()
+}
+
+/// The only thing that it proposes at a time, a moment after its last proposals.
+fn proposal(node: &mut Node, now_ms: u64) -> FleetCommand {
+    let begin = std::time::Instant::now();
+    loop {
+        let mut proposed = proposals(node, now_ms);
+        if let Some(first) = proposed.pop() {
+            assert!(proposed.is_empty(), "{proposed:?} and {first:?}");
+            return first;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_node_with_live_readers_renews_a_stream_before_another_ends_it() {
+    for by_pattern in [false, true] {
+        let mut shared = Shared::new();
+        let mut reading = Node::new(0, 0, false);
+        let mut other = Node::new(1, 0, false);
+        let lifetime = Lifetime::Sliding { ttl_s: 4 };
+        let create = command(Do::Create(0, Some(lifetime), None, None, 3), 0);
+        reading.send(create, NOW_MS, false, &mut shared);
+        for node in [&mut reading, &mut other] {
+            node.follow(&shared, usize::MAX, NOW_MS);
+        }
+        let view = Arc::clone(reading.run().views.log(0));
+        let stream = view.find(NAMES[0]).unwrap();
+        let pattern = by_pattern.then(|| view.watch_pattern(&"*".parse().unwrap(), 0, 0));
+        if !by_pattern {
+            view.watch(&stream, 0);
+        }
+        assert!(proposals(&mut reading, NOW_MS + 1_999).is_empty());
+        let mut now_ms = NOW_MS;
+        for _ in 0..3 {
+            // Between half of the lifetime and its last quarter.
+            let renewal = proposal(&mut reading, now_ms + 2_250);
+            assert!(matches!(renewal, FleetCommand::Renew { .. }), "{renewal:?}");
+            now_ms += 3_999;
+            reading.send(Command::Fleet(renewal), now_ms, false, &mut shared);
+            for node in [&mut reading, &mut other] {
+                node.follow(&shared, usize::MAX, now_ms);
+                assert!(node.contents()[0].1.is_some());
+            }
+        }
+        // The last reader leaves: nothing renews the stream, and all nodes want to end it.
+        match pattern {
+            Some(no) => view.unwatch_pattern(no, 0),
+            None => view.unwatch(stream.no, 0),
+        }
+        for node in [&mut reading, &mut other] {
+            node.run().outgoing.take_proposals();
+            let end = proposal(node, now_ms + 4_000);
+            assert!(matches!(end, FleetCommand::End { .. }), "{end:?}");
+        }
+    }
+}
