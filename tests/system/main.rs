@@ -7,6 +7,7 @@
 //! - [`conversation`]: HTTP/1.1 as it may rightly be spoken, however the bytes are cut.
 //! - [`catch_up`]: one response with everything, of any length.
 //! - [`compression`]: compressed reads are what their client asked for, and decode to what was appended.
+//! - [`cut_characters`]: readers of text get whole characters, however appends cut them.
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`backpressure`]: publishers wait while most subscribers of their stream lag.
 //! - [`round_delays`]: records that come faster than rounds of sends go out together.
@@ -58,6 +59,7 @@ mod binary;
 mod catch_up;
 mod compression;
 mod conversation;
+mod cut_characters;
 mod damaged_directory;
 mod delivery;
 mod disk;

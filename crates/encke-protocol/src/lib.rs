@@ -39,6 +39,7 @@ mod router;
 mod run;
 mod sse;
 mod streams;
+mod text;
 
 pub use action::{
     Action, BodyPart, Dispatched, Failure, Feed, LoadName, MergeSource, NextPart, OnCommit,
@@ -61,3 +62,4 @@ pub use requirement::{Paths, Requirement};
 pub use response::{AuditNote, Body, CrossOrigin, CrossOriginFields, Response};
 pub use router::{HeadAdmission, ProtocolSettings, Routed, Router};
 pub use run::Run;
+pub use text::CutCharacter;
