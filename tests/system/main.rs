@@ -8,6 +8,7 @@
 //! - [`catch_up`]: one response with everything, of any length.
 //! - [`clock_steps`]: the time of day is set, and durations last as long as before.
 //! - [`compression`]: compressed reads are what their client asked for, and decode to what was appended.
+//! - [`cut_characters`]: readers of text get whole characters, however appends cut them.
 //! - [`delivery`]: every subscriber gets every record once and in order.
 //! - [`backpressure`]: publishers wait while most subscribers of their stream lag.
 //! - [`round_delays`]: records that come faster than rounds of sends go out together.
@@ -70,6 +71,7 @@ mod clock_steps;
 mod compression;
 mod confined;
 mod conversation;
+mod cut_characters;
 mod damaged_directory;
 mod delivery;
 mod disk;

@@ -5,6 +5,7 @@ use std::fmt;
 use encke_stream::{Item, MediaKind, Offset, Sequence};
 
 use crate::run::Run;
+use crate::text::CutCharacter;
 
 /// Encodes the records of one stream. Subscribers with the same encoder, variant and position share one encoding.
 pub trait Encoder: Send + Sync {
@@ -51,6 +52,16 @@ pub struct EncodedRun {
     pub bytes: Vec<u8>,
     /// Where a subscriber may be left, in ascending order; the last one is behind the last byte.
     pub marks: Vec<Mark>,
+    /// The position of a subscriber that has all of it, if that is not the run's end, because a cut character is withheld.
+    pub withheld_at: Option<Offset>,
+}
+
+impl EncodedRun {
+    /// Marks the end of the bytes so far, where a subscriber has this position.
+    pub(crate) fn mark(&mut self, at: Offset) {
+        let end = self.bytes.len();
+        self.marks.push(Mark { end, at });
+    }
 }
 
 /// A place in an encoded run where a subscriber may be left and continued.
@@ -83,6 +94,8 @@ pub struct MergedRecord<'a> {
     pub kind: MediaKind,
     /// Its data.
     pub item: Item<'a>,
+    /// Of text: the beginning of a character that was withheld before it, and the one that is withheld at its end.
+    pub cut: [CutCharacter; 2],
     /// The client's position with this record.
     pub at: MergedPosition<'a>,
 }

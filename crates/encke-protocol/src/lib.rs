@@ -41,6 +41,7 @@ mod run;
 mod sse;
 mod stream_rights;
 mod streams;
+mod text;
 mod unknown_path;
 
 pub use action::{
@@ -63,3 +64,4 @@ pub use requirement::{Paths, Requirement};
 pub use response::{AuditNote, Body, CrossOrigin, CrossOriginFields, Response};
 pub use router::{HeadAdmission, ProtocolSettings, Routed, Router};
 pub use run::Run;
+pub use text::CutCharacter;

@@ -39,9 +39,6 @@ fn part<'a>(kind: MediaKind, item: &Item<'a>) -> Cow<'a, [u8]> {
     match kind {
         MediaKind::Json if item.skip == 0 && item.end.units == 0 => item.data.into(),
         MediaKind::Json => json::part(item.data, item.skip, item.take).into(),
-        MediaKind::Text | MediaKind::Binary => {
-            let end = item.data.len().min(item.take as usize);
-            item.data[end.min(item.skip as usize)..end].into()
-        }
+        MediaKind::Text | MediaKind::Binary => item.part().into(),
     }
 }

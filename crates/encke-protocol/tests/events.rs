@@ -156,7 +156,7 @@ fn there_and_back<'a>(
     };
     let mut out = EncodedRun {
         bytes: before.to_vec(),
-        marks: Vec::new(),
+        ..EncodedRun::default()
     };
     let variant = Variant { kind, option: 0 };
     encoder().encode(variant, &run, NOW_MS, &mut out);

@@ -79,6 +79,32 @@ pub struct Item<'a> {
     pub end: Offset,
 }
 
+impl<'a> Item<'a> {
+    /// The reader's part of the data, of a record whose units are bytes.
+    pub fn part(&self) -> &'a [u8] {
+        let end = self.data.len().min(self.take as usize);
+        &self.data[end.min(self.skip as usize)..end]
+    }
+
+    /// The position behind this many of the record's units, counted from its beginning.
+    pub fn position(&self, units: u32) -> Offset {
+        let sequence = match self.end.units {
+            0 => self.end.sequence.saturating_sub(1),
+            _ => self.end.sequence,
+        };
+        match units >= self.take {
+            true => self.end,
+            false => Offset { sequence, units },
+        }
+    }
+
+    /// The position before the last units of the reader's part; at most before the first.
+    pub fn position_before(&self, last: usize) -> Offset {
+        let left = (self.take as usize).saturating_sub(last);
+        self.position((left as u32).max(self.skip))
+    }
+}
+
 /// What a record of the order means to the readers of its stream, beside its data.
 #[derive(Clone, Debug)]
 pub struct OrderedRecord {
@@ -131,7 +157,10 @@ impl Piece {
         for span in &fetch.spans {
             // A position inside a record needs the beginning of that record too.
             let last = span.upto.sequence + u64::from(span.upto.units > 0);
-            let room = fetch.bytes_max.saturating_sub(piece.bytes.len());
+            // What the reader has of the first record takes no room of the others.
+            let had = span.from.units as usize;
+            let room = fetch.bytes_max.saturating_add(had);
+            let room = room.saturating_sub(piece.bytes.len());
             if let Some(taken) = piece.records.last()
                 && room == 0
             {

@@ -10,7 +10,9 @@ use encke_protocol::{
     AheadStream, MergeEncoderId, MergeSource, MergedPosition, SourceKind, StreamEnd,
     StreamGeneration,
 };
-use encke_stream::{MediaKind, Offset, OrderedRecord, Piece, Stream};
+use encke_stream::{Item, MediaKind, Offset, OrderedRecord, Piece, Stream};
+
+use super::withheld::{TextRecord, WithheldCharacter, WithheldCharacters};
 
 /// What a subscriber of several streams needs beside its slot.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct MergedFeed {
     generations: Box<[StreamGeneration]>,
     /// `None` if there is one log.
     turns: Option<Box<LogTurns>>,
+    /// Characters that are withheld until their rest comes, if ever one was.
+    withheld: Option<Box<WithheldCharacters>>,
     /// The part of the streams that is being read for it.
     pub(crate) older: Option<Box<OlderRecords>>,
 }
@@ -75,7 +79,7 @@ pub(crate) struct OlderRecord {
 
 // What each stream costs a subscriber of several, beside a slot, and the feed itself.
 const _: () = assert!(size_of::<FeedMember>() <= 56);
-const _: () = assert!(size_of::<MergedFeed>() <= 64);
+const _: () = assert!(size_of::<MergedFeed>() <= 72);
 
 impl FeedMember {
     pub(crate) fn new(slot: u32, source: MergeSource) -> Self {
@@ -117,6 +121,7 @@ impl MergedFeed {
             members,
             generations,
             turns: (after.len() > 1).then(|| Box::new(LogTurns { log, after })),
+            withheld: None,
             older: None,
         }
     }
@@ -172,17 +177,95 @@ impl MergedFeed {
             .collect()
     }
 
-    /// The client's position, if it has everything up to `after`, by log, and what `ahead` says beyond.
-    pub(crate) fn position<'a>(
-        &'a self,
-        after: &'a [Sequence],
-        ahead: &'a [AheadStream],
-    ) -> MergedPosition<'a> {
-        MergedPosition {
+    /// The client's position, if it has everything up to `after`, by log, and what `ahead` says beyond, but for what is withheld, also
+    /// by `changes` to that.
+    pub(crate) fn position(
+        &self,
+        after: Vec<Sequence>,
+        ahead: Vec<AheadStream>,
+        changes: &[WithheldCharacter],
+    ) -> FeedPosition<'_> {
+        let mut position = FeedPosition {
             after,
             ahead,
             generations: &self.generations,
+        };
+        if self.withheld.is_none() && changes.is_empty() {
+            return position;
         }
+        let withheld = |member: &FeedMember| {
+            let after = position.after[member.log()];
+            let mut changed = changes.iter().filter(|one| one.place == member.place);
+            let present = || self.withheld.as_ref()?.find(member.place, after);
+            let one = changed.next_back().or_else(present)?;
+            (!one.character.is_empty()).then_some(one.at)
+        };
+        let members: Vec<(&FeedMember, Option<Offset>)> = self
+            .members
+            .iter()
+            .map(|member| (member, withheld(member)))
+            .collect();
+        // What the client lacks the least of sets its position, and the others are ahead of that.
+        for (log, after) in position.after.iter_mut().enumerate() {
+            let of_log = || members.iter().filter(|(member, _)| member.log() == log);
+            let lacking = of_log().filter_map(|(_, at)| *at);
+            let Some(least) = lacking.map(|at| at.sequence).min() else {
+                continue;
+            };
+            let least = least.min(*after);
+            let had = std::mem::replace(after, least);
+            let mut ahead: Vec<AheadStream> = Vec::new();
+            for (member, at) in of_log() {
+                let stated = position.ahead.iter();
+                let stated = stated.filter(|one| (one.log, one.place) == (log, member.place));
+                let has = stated.fold(member.position(had), |has, one| has.max(one.at));
+                let at = at.unwrap_or(has);
+                if at > Offset::behind(least) {
+                    ahead.push(AheadStream {
+                        log,
+                        at,
+                        place: member.place,
+                    });
+                }
+            }
+            position.ahead.retain(|one| one.log != log);
+            position.ahead.extend(ahead);
+        }
+        position
+    }
+
+    /// What becomes of a record of a member, for a client that has everything up to `after` of its log. A pattern has no positions inside
+    /// records, so that nothing of its streams is withheld.
+    pub(crate) fn text_record(
+        &self,
+        member: &FeedMember,
+        kind: MediaKind,
+        item: &Item<'_>,
+        sequence: Sequence,
+        after: Sequence,
+    ) -> TextRecord {
+        if kind != MediaKind::Text || member.stream().is_none() {
+            return TextRecord::default();
+        }
+        let withheld = self.withheld.as_ref();
+        let withheld = withheld.and_then(|all| all.find(member.place, after));
+        TextRecord::new(item, sequence, member.place, withheld)
+    }
+
+    /// Notes what is withheld from a record on. The client has everything up to `after` of its log.
+    pub(crate) fn note_withheld(&mut self, changes: &[WithheldCharacter], after: Sequence) {
+        for change in changes {
+            let withheld = self.withheld.get_or_insert_default();
+            withheld.note(*change, after);
+        }
+    }
+
+    /// Takes what is withheld of a stream that has ended.
+    pub(crate) fn release(&mut self, place: u8, after: Sequence) -> Option<WithheldCharacter> {
+        let withheld = self.withheld.as_mut()?;
+        let released = withheld.find(place, after).copied();
+        withheld.forget(place);
+        released
     }
 
     /// Gives the turn to the next log that has streams of the subscriber, whose position in the present one is `cursor`. Its
@@ -195,6 +278,25 @@ impl MergedFeed {
         turns.after[turns.log] = cursor;
         turns.log = next;
         Some(turns.after[next])
+    }
+}
+
+/// A client's position, whole.
+#[derive(Debug)]
+pub(crate) struct FeedPosition<'a> {
+    after: Vec<Sequence>,
+    ahead: Vec<AheadStream>,
+    generations: &'a [StreamGeneration],
+}
+
+impl FeedPosition<'_> {
+    /// The same, as encoders take it.
+    pub(crate) fn merged(&self) -> MergedPosition<'_> {
+        MergedPosition {
+            after: &self.after,
+            ahead: &self.ahead,
+            generations: self.generations,
+        }
     }
 }
 

@@ -9,3 +9,4 @@ pub(crate) mod merged_feed;
 pub(crate) mod owners;
 pub(crate) mod slot;
 pub(crate) mod table;
+pub(crate) mod withheld;

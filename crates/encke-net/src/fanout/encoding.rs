@@ -26,7 +26,7 @@ pub(crate) struct Encoding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EncodingKey {
     pub(crate) topic: u32,
-    pub(crate) from: Sequence,
+    pub(crate) from: Offset,
     pub(crate) last: Sequence,
     pub(crate) encoder: EncoderId,
     pub(crate) option: u64,
@@ -78,7 +78,7 @@ impl Encoding {
         if framing != ResponseFraming::Chunks {
             return;
         }
-        let EncodedRun { bytes, marks } = &mut self.run;
+        let EncodedRun { bytes, marks, .. } = &mut self.run;
         self.framed.clear();
         let mut start = 0;
         for mark in &mut *marks {
@@ -100,6 +100,11 @@ impl Encoding {
         std::mem::swap(bytes, &mut self.framed);
     }
 
+    /// The position of a subscriber that has all of it.
+    pub(crate) fn reached(&self) -> Offset {
+        self.run.withheld_at.unwrap_or(Offset::behind(self.end))
+    }
+
     /// What its first `sent` bytes count for the lag.
     pub(crate) fn share(&self, sent: usize) -> u32 {
         // No more than the weight, which fits.
@@ -110,6 +115,7 @@ impl Encoding {
     pub(crate) fn clear(&mut self) {
         self.run.bytes.clear();
         self.run.marks.clear();
+        self.run.withheld_at = None;
         self.run.bytes.shrink_to(ENCODED_BYTES_KEPT);
         self.framed.shrink_to(ENCODED_BYTES_KEPT);
     }

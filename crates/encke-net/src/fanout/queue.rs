@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_protocol::{Encoders, Variant};
-use encke_stream::{Batch, Item, Sequence, Views};
+use encke_stream::{Batch, Item, Offset, Sequence, Views};
 
 use super::backpressure::Backpressure;
 use super::encoding::{Encoding, EncodingKey, Gathered, RUN_BYTES};
@@ -174,7 +174,7 @@ impl FanOut {
         now_ms: u64,
     ) {
         let mut items = Vec::new();
-        let gathered = self.gather(key.topic, at, &mut items);
+        let gathered = self.gather(key.topic, key.from, at, &mut items);
         encoding.clear();
         // A deletion without data before it closes the connection without an event.
         if !items.is_empty() || gathered.closed {
@@ -192,8 +192,14 @@ impl FanOut {
         encoding.frame(key.framing);
     }
 
-    /// Collects recent records for one send.
-    pub(crate) fn gather<'a>(&'a self, topic: u32, at: u64, items: &mut Vec<Item<'a>>) -> Gathered {
+    /// Collects recent records for one send to a subscriber with that position.
+    pub(crate) fn gather<'a>(
+        &'a self,
+        topic: u32,
+        from: Offset,
+        at: u64,
+        items: &mut Vec<Item<'a>>,
+    ) -> Gathered {
         let mut gathered = Gathered::default();
         let mut bytes = 0;
         for record in self.topics.records(topic, at) {
@@ -201,11 +207,16 @@ impl FanOut {
             gathered.deleted |= record.deletes;
             gathered.closed |= record.closes && !record.deletes;
             gathered.end = record.tail;
-            if record.units > 0 {
-                bytes += record.data.len();
+            let skip = match record.sequence == from.sequence + 1 {
+                true => from.units,
+                false => 0,
+            };
+            if record.units > skip {
+                // What the subscriber has of the first record takes no room of the others.
+                bytes += record.data.len().saturating_sub(skip as usize);
                 items.push(Item {
                     data: &record.data,
-                    skip: 0,
+                    skip,
                     take: record.units,
                     end: gathered.end,
                 });
@@ -320,7 +331,7 @@ mod tests {
         let (mut fan_out, _, streams) = fan_out(&[("a", 1), ("b", 1)]);
         commit(&mut fan_out, &[streams[0], streams[1], streams[0]], 101, 0);
         let mut items = Vec::new();
-        let gathered = fan_out.gather(0, 1, &mut items);
+        let gathered = fan_out.gather(0, Offset::START, 1, &mut items);
         assert_eq!(items.len(), 2);
         assert_eq!((gathered.last, gathered.at_tail), (103, true));
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 use encke_stream::{
-    Batch, Lifetime, MediaKind, Now, Pattern, PatternMatch, Record, Stream, StreamLabel, Views,
-    is_pattern, log_of,
+    Batch, Lifetime, MediaKind, Now, Offset, Pattern, PatternMatch, Record, Stream, StreamLabel,
+    Views, is_pattern, log_of,
 };
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
@@ -408,6 +408,16 @@ impl Topics {
             Next::Nothing
         } else {
             Next::Recent(at)
+        }
+    }
+
+    /// The recent record inside which a position lies.
+    pub(crate) fn inside(&self, number: u32, position: Offset) -> Option<u64> {
+        match self.next(number, position.sequence) {
+            Next::Recent(at) if self.record(number, at).0.sequence == position.sequence + 1 => {
+                Some(at)
+            }
+            _ => None,
         }
     }
 

@@ -109,9 +109,16 @@ impl Shard {
         encoding.ended = run.closed;
         encoding.frame(self.connections.slots[index].framing());
         let complete = self.send_encoding(index, &encoding);
+        let reached = encoding.run.withheld_at.unwrap_or(piece.end);
         self.fan_out.encoding = encoding;
         if complete {
-            self.reached(index, piece.end);
+            let before = self.position(index);
+            self.reached(index, reached);
+            if reached == before && !piece.more {
+                // All of it is the beginning of a character, which waits for its rest.
+                self.is_abreast(index);
+                return;
+            }
         }
         if let Some(active) = self.connections.active_mut(index)
             && let Some(subscriber) = active.subscriber_mut()

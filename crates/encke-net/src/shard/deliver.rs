@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use encke_protocol::EncoderId;
+use encke_stream::Offset;
 
 use super::Shard;
 use crate::connection::active::{FeedState, Task, UnsentOutput};
@@ -73,8 +74,11 @@ impl Shard {
                     FeedState::Merged(_) => return self.flush_merged(index),
                     FeedState::Single(feed) => *feed,
                 };
-                if feed.position.is_some() {
-                    return self.read_older(index);
+                if let Some(position) = feed.position {
+                    return match self.fan_out.topics.inside(topic, position) {
+                        Some(at) => self.push(index, at, (feed.encoder, feed.option)),
+                        None => self.read_older(index),
+                    };
                 }
                 match self.fan_out.topics.next(topic, cursor) {
                     Next::Nothing => {
@@ -106,11 +110,12 @@ impl Shard {
 
     /// Sends a subscriber the recent records from a position of the ring on.
     fn push(&mut self, index: u32, at: u64, (encoder, option): (EncoderId, u64)) -> bool {
+        let from = self.position(index);
         let slot = &self.connections.slots[index];
         let last = self.fan_out.topics[slot.topic].last;
         let key = EncodingKey {
             topic: slot.topic,
-            from: slot.cursor,
+            from,
             last,
             encoder,
             option,
@@ -124,10 +129,10 @@ impl Shard {
                 .encode_recent(&mut encoding, key, at, encoders, now_ms);
         }
         let complete = self.send_encoding(index, &encoding);
-        let end = encoding.end;
+        let (end, reached) = (encoding.end, encoding.reached());
         self.fan_out.encoding = encoding;
         if complete {
-            self.connections.slots[index].cursor = end;
+            self.reached(index, reached);
             if end < last {
                 self.queue(index);
             } else {
@@ -211,7 +216,8 @@ impl Shard {
 
     /// Responds to a long poll with the recent records from a position of the ring on.
     fn answer_poll(&mut self, index: u32, at: u64) -> bool {
-        let topic = self.connections.slots[index].topic;
+        let slot = &self.connections.slots[index];
+        let (topic, from) = (slot.topic, Offset::behind(slot.cursor));
         let Some(active) = self.connections.active_mut(index) else {
             return false;
         };
@@ -219,7 +225,7 @@ impl Shard {
             return false;
         };
         let mut items = Vec::new();
-        let gathered = self.fan_out.gather(topic, at, &mut items);
+        let gathered = self.fan_out.gather(topic, from, at, &mut items);
         if items.is_empty() && !gathered.deleted && !gathered.closed {
             // A record without data, such as the renewal of a lifetime, answers nothing.
             self.connections.slots[index].cursor = gathered.last;

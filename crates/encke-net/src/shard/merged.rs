@@ -9,7 +9,8 @@ use std::collections::BinaryHeap;
 
 use encke_log::Sequence;
 use encke_protocol::{
-    MergeEncoderId, MergeSource, MergedRecord, SourceKind, StreamEnd, StreamGeneration,
+    CutCharacter, MergeEncoderId, MergeSource, MergedRecord, SourceKind, StreamEnd,
+    StreamGeneration,
 };
 use encke_stream::{Item, Life, Offset};
 
@@ -17,6 +18,7 @@ use super::Shard;
 use crate::connection::active::{FeedState, Subscriber, Task};
 use crate::connection::close::CloseReason;
 use crate::connection::merged_feed::{FeedMember, MergedFeed};
+use crate::connection::withheld::TextRecord;
 use crate::fanout::encoding::RUN_BYTES;
 use crate::fanout::topics::Next;
 
@@ -119,8 +121,9 @@ impl Shard {
             if let Some(merged) = self.merged(index) {
                 let after = merged.all_after(self.connections.slots[index].cursor);
                 let ahead = merged.ahead(&after);
-                let at = merged.position(&after, &ahead);
-                self.encoders.merge_encoder(encoder).position(at, &mut beat);
+                let at = merged.position(after, ahead, &[]);
+                let encoder = self.encoders.merge_encoder(encoder);
+                encoder.position(at.merged(), &mut beat);
             }
         } else {
             beat.extend_from_slice(self.encoders.merge_encoder(encoder).heartbeat());
@@ -204,6 +207,7 @@ impl Shard {
     /// Sends the ends of streams, and closes the connection when none is left.
     fn send_ended(&mut self, index: u32, ended: &[(usize, StreamEnd)]) {
         let mut events = Vec::new();
+        let cursor = self.connections.slots[index].cursor;
         // From the last one, so that earlier indices stay valid.
         for (number, why) in ended.iter().rev() {
             let Some(merged) = self.merged_mut(index) else {
@@ -212,8 +216,31 @@ impl Shard {
             merged.older = None;
             let encoder = merged.encoder;
             let member = merged.members.remove(*number);
+            let released = merged.release(member.place, cursor);
             let encoder = self.encoders.merge_encoder(encoder);
             if let Some(stream) = member.stream() {
+                // Its rest never comes.
+                if let Some(withheld) = released.filter(|_| *why == StreamEnd::Closed)
+                    && let Some(merged) = self.merged(index)
+                {
+                    let after = merged.all_after(cursor);
+                    let ahead = merged.ahead(&after);
+                    let at = merged.position(after, ahead, &[]);
+                    let item = Item {
+                        data: &[],
+                        skip: 0,
+                        take: 0,
+                        end: stream.facts().tail,
+                    };
+                    let record = MergedRecord {
+                        name: &stream.name,
+                        kind: stream.media.kind,
+                        item,
+                        cut: [withheld.character, CutCharacter::default()],
+                        at: at.merged(),
+                    };
+                    encoder.record(&record, &mut events);
+                }
                 encoder.ended(&stream.name, *why, None, &mut events);
             }
             let topic = self.connections.slots[member.slot].topic;
@@ -245,6 +272,8 @@ impl Shard {
         encoding.begin();
         let mut ends = None;
         let mut more = false;
+        let mut change = None;
+        let before = self.connections.slots[index].cursor;
         if let Some(merged) = self.merged(index) {
             let encoder = self.encoders.merge_encoder(merged.encoder);
             let mut heads = BinaryHeap::from(heads);
@@ -277,21 +306,27 @@ impl Shard {
                         take: record.units,
                         end: Offset::behind(record.sequence),
                     };
+                    let text = match record.units {
+                        0 => TextRecord::default(),
+                        _ => merged.text_record(member, kind, &item, record.sequence, before),
+                    };
+                    change = text.change;
                     encoding.add(item, record.sequence, |out| {
                         let after = merged.all_after(record.sequence);
                         let ahead = merged.ahead(&after);
-                        let at = merged.position(&after, &ahead);
+                        let at = merged.position(after, ahead, text.change.as_slice());
                         let merged_record = MergedRecord {
                             name,
                             kind,
                             item,
-                            at,
+                            cut: [text.before, text.behind],
+                            at: at.merged(),
                         };
-                        if record.units > 0 {
+                        if record.units > 0 && !text.is_withheld {
                             encoder.record(&merged_record, out);
                         }
                         if let Some(end) = end_within {
-                            encoder.ended(name, end, Some(at), out);
+                            encoder.ended(name, end, Some(at.merged()), out);
                         }
                     });
                 }
@@ -303,11 +338,15 @@ impl Shard {
                 if next != 0 {
                     heads.push(Reverse((next, number)));
                 }
-                if bytes > RUN_BYTES {
+                // A client that is left before a change of what is withheld has the state before it.
+                if bytes > RUN_BYTES || change.is_some() {
                     more = true;
                     break;
                 }
             }
+        }
+        if let Some(merged) = self.merged_mut(index) {
+            merged.note_withheld(change.as_slice(), before);
         }
         if let Some((number, sequence, why)) = ends
             && let Some(merged) = self.merged_mut(index)

@@ -12,6 +12,7 @@ use crate::connection::active::FeedState;
 use crate::connection::merged_feed::{
     FeedMember, MergedFeed, OlderRecords, PART_BYTES_MIN, PARTS_BYTES,
 };
+use crate::connection::withheld::TextRecord;
 
 impl Shard {
     /// Takes a part of one of the streams from a reader.
@@ -115,7 +116,9 @@ impl Shard {
             .sort_by_key(|read| (read.sequence, read.member));
         let mut encoding = std::mem::take(&mut self.fan_out.encoding);
         encoding.begin();
+        let mut changes = Vec::new();
         if let Some(merged) = self.merged(index) {
+            let before = after;
             let encoder = self.encoders.merge_encoder(merged.encoder);
             let records = part.records.chunk_by(|a, b| a.sequence == b.sequence);
             for same in records {
@@ -143,16 +146,24 @@ impl Shard {
                     let Some((name, kind)) = read.label(&merged.members) else {
                         continue;
                     };
-                    let at = merged.position(&after, &ahead);
+                    let member = &merged.members[read.member];
+                    let text = match item.take {
+                        0 => TextRecord::default(),
+                        _ => merged.text_record(member, kind, &item, read.sequence, before),
+                    };
+                    changes.extend(text.change);
+                    let at = merged.position(after, ahead, &changes);
+                    let at = at.merged();
                     let record = MergedRecord {
                         name,
                         kind,
                         item,
+                        cut: [text.before, text.behind],
                         at,
                     };
                     let event = read.ordered.as_ref().map(|ordered| ordered.event);
                     let write = |out: &mut Vec<u8>| {
-                        if item.take > 0 {
+                        if item.take > 0 && !text.is_withheld {
                             encoder.record(&record, out);
                         }
                         let end = match event {
@@ -170,7 +181,15 @@ impl Shard {
                         encoding.add_part(item, write);
                     }
                 }
+                // A client that is left before a change of what is withheld has the state before it. The rest is read again.
+                if !changes.is_empty() {
+                    part.upto = same[0].sequence;
+                    break;
+                }
             }
+        }
+        if let Some(merged) = self.merged_mut(index) {
+            merged.note_withheld(&changes, after);
         }
         self.weigh(index);
         encoding.frame(self.connections.slots[index].framing());

@@ -2,6 +2,9 @@
 //!
 //! The `data` event carries an id, the offset behind its records, so that a browser's EventSource resumes there after a
 //! connection was cut (HTML, section 9.2). A `control` event carries one only where no `data` event precedes it.
+//!
+//! Bytes of a text stream that are no text make a `base64` event instead of a `data` event, because no event can hold them; clients
+//! ignore events that they do not know. A character that is cut between two records is withheld until its rest comes.
 
 use std::io::Write;
 
@@ -14,6 +17,7 @@ use crate::encoder::{EncodedRun, Encoder, Farewell, Mark, Variant};
 use crate::payload::join;
 use crate::run::Run;
 use crate::sse::{self, lines};
+use crate::text;
 
 /// Encodes records as pairs of events. The option of its variant is a number that the cursors of the subscriber must
 /// exceed; 0 for most.
@@ -22,7 +26,12 @@ pub(crate) struct EventEncoder;
 
 impl Encoder for EventEncoder {
     fn encode(&self, variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
-        encode(variant, run, now_ms, &mut out.bytes, &mut out.marks);
+        match variant.kind {
+            MediaKind::Text => encode_text(variant.option, run, now_ms, out),
+            MediaKind::Json | MediaKind::Binary => {
+                encode(variant, run, now_ms, &mut out.bytes, &mut out.marks);
+            }
+        }
     }
 
     /// A comment for human readers, and the event that says where to continue.
@@ -77,12 +86,7 @@ fn encode(variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>, marks
         // Writing to a vector does not fail.
         let _ = write!(out, "id: {}\nevent: data\n", reached.end);
         if kind == MediaKind::Binary {
-            out.extend_from_slice(b"data:");
-            let start = out.len();
-            out.resize(start + payload.len().div_ceil(3) * 4, 0);
-            // The room is just what the encoding of this length needs.
-            let _ = STANDARD.encode_slice(&payload, &mut out[start..]);
-            out.push(b'\n');
+            base64(&payload, out);
         } else {
             lines(&payload, out);
         }
@@ -101,6 +105,51 @@ fn encode(variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>, marks
             at: run.end,
         });
     }
+}
+
+/// Encodes records of text. Where a cut character is withheld, the last position is before it.
+fn encode_text(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
+    let (parts, withheld_at) = text::split(run, EVENT_BYTES);
+    out.withheld_at = withheld_at;
+    let count = parts.len();
+    for (number, part) in (1..).zip(&parts) {
+        let last = number == count;
+        let reached = Run {
+            items: &[],
+            end: part.end,
+            at_tail: last && run.at_tail,
+            closed: last && run.closed,
+        };
+        let name = if part.is_text { "data" } else { "base64" };
+        // Writing to a vector does not fail.
+        let _ = write!(out.bytes, "id: {}\nevent: {name}\n", part.end);
+        match part.is_text {
+            true => lines(&part.bytes, &mut out.bytes),
+            false => base64(&part.bytes, &mut out.bytes),
+        }
+        out.bytes.push(b'\n');
+        control(cursor_floor, &reached, now_ms, &mut out.bytes);
+        out.mark(part.end);
+    }
+    // A subscriber that is at the tail with nothing to read learns that.
+    if parts.is_empty() && (run.at_tail || run.closed) {
+        let here = Run {
+            end: withheld_at.unwrap_or(run.end),
+            ..*run
+        };
+        position(cursor_floor, &here, now_ms, &mut out.bytes);
+        out.mark(here.end);
+    }
+}
+
+/// Appends bytes as a line of data in base64.
+fn base64(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"data:");
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    // The room is just what the encoding of this length needs.
+    let _ = STANDARD.encode_slice(bytes, &mut out[start..]);
+    out.push(b'\n');
 }
 
 /// Appends the event that states the client's position, with an id.

@@ -10,6 +10,7 @@ use super::id;
 use crate::encoder::{MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::payload::push_items;
 use crate::sse::{self, lines};
+use crate::text::CutCharacter;
 
 /// Encodes each record as an event whose id is the subscriber's position.
 #[derive(Debug)]
@@ -75,23 +76,35 @@ pub(super) fn ended(name: &str, end: StreamEnd, out: &mut Vec<u8>) {
 /// A record as JSON: its stream, the offset behind it, and its data in the form of the stream's type.
 fn json(record: &MergedRecord<'_>) -> Vec<u8> {
     let MergedRecord { kind, item, .. } = record;
+    let [before, behind] = record.cut.each_ref().map(CutCharacter::as_bytes);
     let name = serde_json::Value::from(record.name);
-    let mut text = format!("{{\"stream\":{name},\"nextOffset\":\"{}\",", item.end).into_bytes();
-    let mut data = Vec::with_capacity(item.data.len());
+    let end = match behind.len() {
+        0 => item.end,
+        cut => item.position_before(cut),
+    };
+    let mut text = format!("{{\"stream\":{name},\"nextOffset\":\"{end}\",").into_bytes();
+    let mut data = Vec::with_capacity(before.len() + item.data.len());
+    data.extend_from_slice(before);
     push_items(*kind, std::slice::from_ref(item), true, &mut data);
+    data.truncate(data.len().saturating_sub(behind.len()));
     match kind {
         MediaKind::Json => {
             text.extend_from_slice(b"\"messages\":[");
             text.extend_from_slice(&data);
             text.push(b']');
         }
-        MediaKind::Text => {
-            // A fork may cut a character in two, and appended data may be no text at all.
-            let data = serde_json::Value::from(String::from_utf8_lossy(&data));
-            let _ = write!(text, "\"text\":{data}");
-        }
-        MediaKind::Binary => {
-            let _ = write!(text, "\"base64\":\"{}\"", STANDARD.encode(&data));
+        MediaKind::Text | MediaKind::Binary => {
+            let decoded = std::str::from_utf8(&data).ok();
+            match decoded.filter(|_| *kind == MediaKind::Text) {
+                Some(data) => {
+                    let data = serde_json::Value::from(data);
+                    let _ = write!(text, "\"text\":{data}");
+                }
+                // A record of text can end inside a character, or be no text at all: nothing is replaced.
+                None => {
+                    let _ = write!(text, "\"base64\":\"{}\"", STANDARD.encode(&data));
+                }
+            }
         }
     }
     text.push(b'}');

@@ -433,7 +433,11 @@ impl Server {
                 option: *option,
             };
             encoder.encode(variant, &run, self.now().wall_ms, &mut out);
-            from = piece.end;
+            let reached = out.withheld_at.take().unwrap_or(piece.end);
+            if reached == from && !piece.more {
+                break;
+            }
+            from = reached;
         }
         (out.bytes, out.marks)
     }
