@@ -95,3 +95,31 @@ fn a_subscriber_that_vanishes_is_gone_after_some_heartbeats() {
     });
     encke.wait_for_metric("encke_subscribers", 1.0);
 }
+
+#[test]
+fn a_worker_that_comes_back_takes_the_place_of_the_connection_that_vanished() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let network = OwnNetwork::enter().expect("root may have a network");
+    let encke = Encke::start(&[]);
+    let put = |target: &str, body: &[u8]| encke.ask("PUT", target, &[], body).status;
+    assert_eq!(put("/v1/pool/p", br#"{"type":"hash"}"#), 201);
+    let work = request("POST", "/v1/pool/p/work?worker=anna", &[], b"");
+    let mut before = encke.connect_from(9);
+    before.send(&work);
+    assert_eq!(before.head().status, 200);
+    network.cut("127.0.0.9");
+    let posted = encke.ask("POST", "/v1/pool/p?key=k", &[], b"picture");
+    assert_eq!(posted.status, 202, "{posted:?}");
+    // The kernel takes it; nobody gets it.
+    eventually("the connection that vanished has the job", || {
+        let shown = encke.ask("GET", "/v1/pool/p", &[], b"");
+        String::from_utf8_lossy(&shown.body).contains("\"running\":1")
+    });
+    let mut after = encke.connect_from(7);
+    after.send(&work);
+    assert_eq!(after.head().status, 200);
+    let job = std::iter::from_fn(|| after.event()).find(|event| event.contains("event: job"));
+    assert!(job.is_some_and(|job| job.contains("\"attempt\":2")));
+}

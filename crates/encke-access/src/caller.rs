@@ -111,6 +111,12 @@ impl Caller {
         &self.authority.name
     }
 
+    /// Who it is, in one text: the same for all credentials of one subject at one issuer, and for one key or certificate.
+    pub fn identity(&self) -> String {
+        let subject = self.subject.as_deref().unwrap_or_default();
+        format!("{:?}\0{}\0{subject}", self.kind(), self.issuer())
+    }
+
     /// The key by which a revocation names it: the name of an API key, a signing key or a certificate; of a token the name of its
     /// issuer and, if there is one, a slash and the `kid`.
     pub fn key_name(&self) -> &str {

@@ -28,6 +28,13 @@ impl JobMachine {
         if self.stopping {
             return Err(JobError::Stopping);
         }
+        let Some(pool) = self.pools.get(&no) else {
+            return Err(JobError::UnknownPool(work.pool));
+        };
+        if let Some(before) = pool.workers.replaced_by(&work) {
+            self.worker_disconnected(now, before);
+            self.respond(before, PoolResponse::Replaced);
+        }
         let Some(pool) = self.pools.get_mut(&no) else {
             return Err(JobError::UnknownPool(work.pool));
         };
@@ -36,9 +43,7 @@ impl JobMachine {
             Some(ms) => WorkerLink::Poll(from, now.steady_ms + ms.min(self.limits.wait_ms_max)),
         };
         let was_away = pool.workers.is_away(&work.worker);
-        let slot = pool
-            .workers
-            .register(&work.worker, work.slot, link, now.steady_ms)?;
+        let slot = pool.workers.register(&work, link, now.steady_ms)?;
         if !was_away {
             pool.worker_event("joined", slot, now);
         }

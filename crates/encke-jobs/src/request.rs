@@ -130,6 +130,8 @@ pub struct Registration {
     pub slot: Option<u32>,
     /// The time to wait for a single job, in milliseconds. None: stream jobs until either side disconnects.
     pub poll_ms: Option<u64>,
+    /// Who registers: a worker of the same name is replaced if it is the same caller. None: there is no access control.
+    pub caller: Option<Box<str>>,
 }
 
 /// A worker's report on an attempt.

@@ -48,6 +48,8 @@ pub enum PoolResponse {
         /// The new deadline of an extended attempt, in milliseconds since 1970.
         deadline_ms: Option<u64>,
     },
+    /// The same caller has registered the worker by another connection: no more jobs follow.
+    Replaced,
     /// The pool was removed: no more jobs follow.
     PoolRemoved,
     /// The server is stopping.

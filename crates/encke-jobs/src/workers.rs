@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_pool::{Connected, Picked, Pool, PoolError, Strategy};
 
-use crate::request::PoolClient;
+use crate::request::{PoolClient, Registration};
 use crate::response::WorkerStatus;
 use crate::settings::PoolSettings;
 
@@ -27,6 +27,8 @@ pub(crate) struct Workers {
 #[derive(Debug)]
 struct WorkerState {
     name: Arc<str>,
+    /// Who registered it; none without access control.
+    caller: Option<Box<str>>,
     link: WorkerLink,
     /// Its membership in the pool that picks.
     connected: Option<Connected<u32>>,
@@ -66,30 +68,40 @@ impl Workers {
         }
     }
 
+    /// The connection of a worker that this registration replaces. Of a worker that vanished the connection may still
+    /// seem to be there; its successor does not wait until that is found out. Another caller replaces nothing.
+    pub(crate) fn replaced_by(&self, work: &Registration) -> Option<PoolClient> {
+        let slot = *self.names.get(&*work.worker)?;
+        let worker = self.workers.get(&slot)?;
+        let has_slot = work.slot.is_none_or(|wanted| wanted == slot);
+        let client = worker.link.client()?;
+        (has_slot && worker.caller == work.caller).then_some(client)
+    }
+
     /// Registers a worker under a name that no connected worker has. Returns its slot.
     pub(crate) fn register(
         &mut self,
-        name: &str,
-        slot: Option<u32>,
+        work: &Registration,
         link: WorkerLink,
         now_ms: u64,
     ) -> Result<u32, PoolError> {
+        let name = &*work.worker;
         let slot = match self.names.get(name) {
-            Some(&has) if slot.is_none_or(|slot| slot == has) => has,
+            Some(&has) if work.slot.is_none_or(|slot| slot == has) => has,
             Some(&has) => {
                 return Err(PoolError::NameTaken {
                     name: name.into(),
                     slot: has as usize,
                 });
             }
-            None => self.add(name, slot, now_ms)?,
+            None => self.add(name, work.slot, now_ms)?,
         };
-        if matches!(
-            self.link(slot),
-            WorkerLink::Stream(_) | WorkerLink::Poll(..)
-        ) {
+        if self.link(slot).client().is_some() {
             let name = name.into();
             return Err(PoolError::WorkerConnected { name });
+        }
+        if let Some(worker) = self.workers.get_mut(&slot) {
+            worker.caller.clone_from(&work.caller);
         }
         self.set_link(slot, link, now_ms);
         Ok(slot)
@@ -115,6 +127,7 @@ impl Workers {
         self.names.insert(Arc::clone(&name), slot);
         let worker = WorkerState {
             name,
+            caller: None,
             link: WorkerLink::None,
             connected: None,
             paused: false,
@@ -299,12 +312,17 @@ impl Workers {
 }
 
 impl WorkerLink {
+    /// The link's connection.
+    fn client(self) -> Option<PoolClient> {
+        match self {
+            WorkerLink::Stream(has) | WorkerLink::Poll(has, _) => Some(has),
+            WorkerLink::None | WorkerLink::Away => None,
+        }
+    }
+
     /// Whether this is the link's connection.
     pub(crate) fn is_with(self, client: PoolClient) -> bool {
-        match self {
-            WorkerLink::Stream(has) | WorkerLink::Poll(has, _) => has == client,
-            WorkerLink::None | WorkerLink::Away => false,
-        }
+        self.client() == Some(client)
     }
 }
 
@@ -328,26 +346,36 @@ mod tests {
         }
     }
 
+    fn named(worker: &str, slot: Option<u32>) -> Registration {
+        Registration {
+            pool: "p".into(),
+            worker: worker.into(),
+            slot,
+            poll_ms: None,
+            caller: None,
+        }
+    }
+
     #[test]
     fn a_name_is_one_workers_and_a_slot_too() {
         let mut workers = workers(r#"{"type":"direct","size":2}"#);
         assert_eq!(
-            workers.register("a", Some(1), WorkerLink::Stream(client(1)), 0),
+            workers.register(&named("a", Some(1)), WorkerLink::Stream(client(1)), 0),
             Ok(1)
         );
-        let taken = workers.register("a", None, WorkerLink::Stream(client(2)), 0);
+        let taken = workers.register(&named("a", None), WorkerLink::Stream(client(2)), 0);
         assert!(matches!(taken, Err(PoolError::WorkerConnected { .. })));
-        let taken = workers.register("a", Some(0), WorkerLink::Stream(client(2)), 0);
+        let taken = workers.register(&named("a", Some(0)), WorkerLink::Stream(client(2)), 0);
         assert!(matches!(taken, Err(PoolError::NameTaken { slot: 1, .. })));
-        let taken = workers.register("b", Some(1), WorkerLink::Stream(client(2)), 0);
+        let taken = workers.register(&named("b", Some(1)), WorkerLink::Stream(client(2)), 0);
         assert!(matches!(taken, Err(PoolError::SlotTaken { slot: 1, .. })));
-        let beyond = workers.register("b", Some(2), WorkerLink::Stream(client(2)), 0);
+        let beyond = workers.register(&named("b", Some(2)), WorkerLink::Stream(client(2)), 0);
         assert!(matches!(beyond, Err(PoolError::OutOfRange { .. })));
         assert_eq!(
-            workers.register("b", None, WorkerLink::Stream(client(2)), 0),
+            workers.register(&named("b", None), WorkerLink::Stream(client(2)), 0),
             Ok(0)
         );
-        let full = workers.register("c", None, WorkerLink::Stream(client(3)), 0);
+        let full = workers.register(&named("c", None), WorkerLink::Stream(client(3)), 0);
         assert!(matches!(full, Err(PoolError::Full { size: 2 })));
     }
 
@@ -355,20 +383,20 @@ mod tests {
     fn a_disconnected_worker_makes_room_in_a_growing_pool() {
         let mut workers = workers(r#"{"type":"claim","size_max":2}"#);
         workers
-            .register("a", None, WorkerLink::Stream(client(1)), 1)
+            .register(&named("a", None), WorkerLink::Stream(client(1)), 1)
             .unwrap();
         workers
-            .register("b", None, WorkerLink::Stream(client(2)), 2)
+            .register(&named("b", None), WorkerLink::Stream(client(2)), 2)
             .unwrap();
         assert!(
             workers
-                .register("c", None, WorkerLink::Stream(client(3)), 3)
+                .register(&named("c", None), WorkerLink::Stream(client(3)), 3)
                 .is_err()
         );
         workers.set_link(1, WorkerLink::None, 4);
         workers.set_link(0, WorkerLink::None, 5);
         assert_eq!(
-            workers.register("c", None, WorkerLink::Stream(client(3)), 6),
+            workers.register(&named("c", None), WorkerLink::Stream(client(3)), 6),
             Ok(1)
         );
         assert_eq!(workers.name(0).as_deref(), Some("a"));
@@ -378,7 +406,7 @@ mod tests {
     fn room_ends_with_the_number_and_with_the_bytes() {
         let mut workers = workers(r#"{"type":"round_robin","in_flight":2}"#);
         let link = WorkerLink::Stream(client(1));
-        workers.register("a", None, link, 0).unwrap();
+        workers.register(&named("a", None), link, 0).unwrap();
         assert!(workers.pick(1_000, None).is_some());
         let first = workers.pick(90, None).unwrap();
         workers.give(*first);
@@ -400,7 +428,7 @@ mod tests {
                 _ => workers.pick(1, None),
             };
             let poll = |token| WorkerLink::Poll(client(token), 9);
-            workers.register("a", None, poll(1), 0).unwrap();
+            workers.register(&named("a", None), poll(1), 0).unwrap();
             let place = pick(&workers).unwrap();
             workers.give(*place);
             assert!(workers.is_away("a"));
@@ -409,7 +437,7 @@ mod tests {
             workers.take(0, true);
             assert!(pick(&workers).is_none(), "{kind}");
             assert_eq!(workers.slot_for(7).is_some(), kind == "hash");
-            workers.register("a", None, poll(2), 0).unwrap();
+            workers.register(&named("a", None), poll(2), 0).unwrap();
             assert!(pick(&workers).is_some(), "{kind}");
         }
     }
@@ -425,14 +453,14 @@ mod tests {
                 WorkerLink::Poll(..) => WorkerLink::Poll(client(1), 9),
                 _ => WorkerLink::Stream(client(1)),
             };
-            workers.register("a", None, first, 0).unwrap();
+            workers.register(&named("a", None), first, 0).unwrap();
             let place = workers.pick(1, None).unwrap();
             let slot = *place;
             assert_eq!(workers.give(slot), first);
             if let WorkerLink::Stream(_) = link {
                 workers.set_link(slot, WorkerLink::None, 1);
             }
-            workers.register("a", None, link, 2).unwrap();
+            workers.register(&named("a", None), link, 2).unwrap();
             assert!(workers.pick(1, None).is_none(), "{link:?}");
             drop(place);
             workers.take(slot, true);
@@ -445,10 +473,10 @@ mod tests {
         for kind in ["claim", "round_robin", "random"] {
             let mut workers = workers(&format!(r#"{{"type":"{kind}"}}"#));
             let link = WorkerLink::Stream(client(1));
-            workers.register("a", None, link, 0).unwrap();
+            workers.register(&named("a", None), link, 0).unwrap();
             assert!(workers.pick(1, Some(0)).is_some());
             let link = WorkerLink::Stream(client(2));
-            workers.register("b", None, link, 0).unwrap();
+            workers.register(&named("b", None), link, 0).unwrap();
             for _ in 0..20 {
                 assert_eq!(*workers.pick(1, Some(0)).unwrap(), 1, "{kind}");
             }

@@ -460,6 +460,7 @@ fn a_request_that_was_held_is_not_carried_out_for_a_caller_that_has_ended() {
         worker: "w".into(),
         slot: None,
         poll_ms: Some(60_000),
+        caller: None,
     };
     world.ask(client, PoolRequest::Register(work));
     for client in [held, client] {

@@ -253,7 +253,6 @@ fn names_and_slots_are_one_workers() {
     let mut server = with(r#"{"type":"direct","size":2}"#);
     asks(&mut server, "POST /v1/pool/p/work?worker=a&slot=1", &[]);
     for (query, code) in [
-        ("worker=a", "worker_connected"),
         ("worker=a&slot=0", "name_taken"),
         ("worker=b&slot=1", "slot_taken"),
     ] {
@@ -275,6 +274,37 @@ fn names_and_slots_are_one_workers() {
         409,
         "worker_connected",
     );
+}
+
+#[test]
+fn a_worker_that_registers_again_takes_its_own_place() {
+    let mut server = with(r#"{"type":"claim"}"#);
+    // One that has vanished: nobody knows it yet.
+    let before = worker(&mut server, "anna");
+    post(&mut server, "/v1/pool/p", "one");
+    assert_eq!(jobs(&mut server, before).len(), 1);
+    let after = worker(&mut server, "anna");
+    let heard = server.heard(before);
+    let [Heard::End(farewell)] = &heard[..] else {
+        panic!("{heard:?}");
+    };
+    assert_eq!(farewell, b"event: replaced\ndata: {}\n\n");
+    let got = jobs(&mut server, after);
+    assert_eq!(
+        (&got[0]["data"], &got[0]["attempt"]),
+        (&json!("one"), &json!(2))
+    );
+    // A poll of it as well.
+    let poll = "POST /v1/pool/p/work?worker=bert&wait=30";
+    let before = asks(&mut server, poll, &[]);
+    let after = asks(&mut server, poll, &[]);
+    let Some(Heard::Respond(response)) = server.heard(before).pop() else {
+        panic!("the poll before gets a response");
+    };
+    let refused = server::said(response);
+    assert_eq!((refused.status, &*refused.code()), (409, "worker_replaced"));
+    post(&mut server, "/v1/pool/p", "two");
+    assert_eq!(server.heard(after).len(), 1);
 }
 
 #[test]

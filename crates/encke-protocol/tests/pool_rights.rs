@@ -288,3 +288,28 @@ fn a_page_takes_no_job_by_an_image() {
         200
     );
 }
+
+#[test]
+fn a_worker_is_replaced_by_its_own_caller_only() {
+    let mut server = Server::guarded(&[
+        ("maker", "create", "/v1/pool/**"),
+        ("anna", "work", "/v1/pool/p"),
+        ("mallory", "work", "/v1/pool/p"),
+    ]);
+    server.call_as("maker");
+    assert_eq!(server.send("PUT /v1/pool/p", &[], SETTINGS).status, 201);
+    let poll = "POST /v1/pool/p/work?worker=anna&wait=30";
+    server.call_as("anna");
+    let Reply::Asks(before) = server.reply(poll, &[], b"") else {
+        panic!("it waits");
+    };
+    server.call_as("mallory");
+    let refused = outcome(&server.send(poll, &[], b""));
+    assert_eq!(refused, (409, "worker_connected".to_owned()));
+    assert!(server.heard(before).is_empty(), "it still waits");
+    server.call_as("anna");
+    let Reply::Asks(_) = server.reply(poll, &[], b"") else {
+        panic!("it waits");
+    };
+    assert_eq!(server.heard(before).len(), 1, "it was replaced");
+}

@@ -296,6 +296,7 @@ fn work() -> PoolRequest {
         worker: "anna".into(),
         slot: None,
         poll_ms: None,
+        caller: None,
     })
 }
 

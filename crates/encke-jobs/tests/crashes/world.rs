@@ -199,6 +199,7 @@ impl World {
             worker: worker.into(),
             slot,
             poll_ms,
+            caller: None,
         };
         self.workers.insert(worker.to_owned(), client);
         self.ask(client, PoolRequest::Register(work));

@@ -227,6 +227,10 @@ impl Parser<'_> {
             worker,
             slot: query.slot,
             poll_ms: poll_ms.map(|ms| within_credentials(ms, request, admitted)),
+            caller: admitted
+                .rights
+                .caller()
+                .map(|caller| caller.identity().into()),
         };
         Ok(Action::Dispatch(PoolRequest::Register(work), then))
     }

@@ -130,6 +130,7 @@ impl OnWorkerEvent for WorkerEvents {
         match event {
             PoolResponse::Dispatched(handed) => WorkerOutput::Send(job_event(&handed)),
             PoolResponse::Stopping => WorkerOutput::End(b"event: stopping\ndata: {}\n\n".to_vec()),
+            PoolResponse::Replaced => WorkerOutput::End(b"event: replaced\ndata: {}\n\n".to_vec()),
             // A registered worker gets nothing else.
             _ => WorkerOutput::End(b"event: removed\ndata: {}\n\n".to_vec()),
         }
@@ -170,6 +171,11 @@ fn respond(event: PoolResponse) -> Response {
         | PoolResponse::Registered { .. }
         | PoolResponse::NoJob
         | PoolResponse::Removed => plain(204),
+        PoolResponse::Replaced => error(
+            409,
+            "worker_replaced",
+            "the same caller has registered a worker of this name by another connection",
+        ),
         PoolResponse::PoolRemoved => error(404, "unknown_pool", "the pool was removed"),
         PoolResponse::Stopping => refusal(&JobError::Stopping),
         PoolResponse::Refused(error) => refusal(&error),
