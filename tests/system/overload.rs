@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
+use crate::rig::http2::*;
 use crate::rig::{
     Connection, Encke, JSON, Response, data_dir, eventually, path, raise_descriptors, request,
     serve,
@@ -142,8 +143,8 @@ fn more_connections_than_are_allowed() {
     }
     for number in 0..50 {
         let mut eleventh = encke.connect();
-        // Some say something before they are refused, some listen first.
-        if number % 2 == 0 {
+        // Some say something before they are refused, some listen first, for a second.
+        if number % 20 != 1 {
             eleventh.send_anyway(&request("GET", "/healthz", &[], b""));
         }
         let answer = eleventh.answer();
@@ -167,6 +168,49 @@ fn more_connections_than_are_allowed() {
         next.send_anyway(&request("GET", "/healthz", &[], b""));
         next.answer().status == 200
     });
+}
+
+#[test]
+fn a_browser_without_a_place_comes_back_by_itself() {
+    let encke = Encke::start(&["--connections-max", "2"]);
+    let (mut kept, mut other) = (encke.connect(), encke.connect());
+    assert_eq!(kept.ask("PUT", &path("s"), &[JSON], b"").status, 201);
+    assert_eq!(other.ask("GET", "/healthz", &[], b"").status, 200);
+    let live = format!("{}?offset=-1&live=sse", path("s"));
+    let accept = "Accept: text/event-stream";
+    for target in [&*live, "/v1/events?stream=s", "/v1/pool/p/work?worker=w"] {
+        let answer = encke.ask("GET", target, &[accept], b"");
+        // At any other status an EventSource gives up for good.
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.field("Content-Type"), Some("text/event-stream"));
+        assert!(answer.closes(), "{answer:?}");
+        let events = String::from_utf8(answer.body).expect("text");
+        assert!(events.starts_with("retry: 5000\n: 503 {"), "{events}");
+        assert!(events.contains("connections_max"), "{events}");
+        assert!(
+            events.ends_with("\n\n") && !events.contains("data:"),
+            "{events}"
+        );
+    }
+    // Whoever can read it gets the refusal.
+    for (method, fields) in [("GET", &["Accept: */*"][..]), ("POST", &[accept, JSON])] {
+        let answer = encke.ask(method, &live, fields, b"[1]");
+        assert_eq!(
+            (answer.status, &*answer.error_code()),
+            (503, "connections_max")
+        );
+        assert_eq!(answer.field("Retry-After"), Some("5"));
+    }
+    // A client of HTTP/2 is told to send its request again.
+    let mut http2 = Http2Client::open(encke.address, &[]);
+    http2.send(&Frame::get(1, &live));
+    // Refused as a stream, or by the end of a connection that has taken none.
+    let refused = std::iter::from_fn(|| http2.next()).any(|frame| match frame.kind {
+        RST_STREAM => frame.payload == REFUSED_STREAM.to_be_bytes(),
+        GOAWAY => frame.payload[..4] == [0; 4],
+        _ => false,
+    });
+    assert!(refused);
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn signed_query(query: Option<&str>) -> Result<Option<SignedQuery<'_>>, AccessDe
         {
             malformed = true;
         }
-        if !is_signature {
+        if !is_signature && name != LAST_EVENT_ID {
             signed.push((name, value));
         }
     }
@@ -209,6 +209,10 @@ fn signed_query(query: Option<&str>) -> Result<Option<SignedQuery<'_>>, AccessDe
         )),
     }
 }
+
+/// The parameter by which a client that resumes names its last event if it can't send the field `Last-Event-ID`. It adds it to the URL
+/// that it was given, so a signature does not cover it: it is good for what the field is good for.
+pub const LAST_EVENT_ID: &str = "lastEventId";
 
 pub(crate) const EXPIRES: &str = "expires";
 pub(crate) const KID: &str = "kid";

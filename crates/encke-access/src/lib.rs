@@ -44,7 +44,7 @@ pub use config::{
     AccessConfig, AccessConfigError, AnonymousConfig, ApiKeyConfig, CertificateConfig,
     IssuerConfig, Secret, SigningKeyConfig,
 };
-pub use credentials::{ClientCertificate, Credentials, SIGNING_PARAMETERS};
+pub use credentials::{ClientCertificate, Credentials, LAST_EVENT_ID, SIGNING_PARAMETERS};
 pub use denied::{AccessDenied, TOKEN_BYTES_MAX};
 pub use duration::parse_duration;
 pub use grants::{Grant, Grants, PATTERNS_PER_TOKEN_MAX};

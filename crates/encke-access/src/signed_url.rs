@@ -13,7 +13,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::caller::{Authority, Caller, NEVER};
-use crate::credentials::{Credentials, EXPIRES, FIELDS, KID, SIGNING_PARAMETERS, SignedQuery};
+use crate::credentials::{
+    Credentials, EXPIRES, FIELDS, KID, LAST_EVENT_ID, SIGNING_PARAMETERS, SignedQuery,
+};
 use crate::denied::AccessDenied;
 use crate::digest;
 use crate::path::{CanonicalPath, PathError, percent_decode};
@@ -39,8 +41,8 @@ pub enum SignError {
     /// The query is not percent-encoded.
     #[error("the query is not percent-encoded UTF-8; % itself is written as %25")]
     Query,
-    /// The query has a parameter that signing adds.
-    #[error("the query must not have the parameter {0}, which signing adds")]
+    /// The query has a parameter that signing adds, or a client that resumes.
+    #[error("the query must not have the parameter {0}: signing adds it, or a client that resumes")]
     Reserved(&'static str),
     /// The fields to sign can't be listed.
     #[error("a URL signs at most {SIGNED_FIELDS_MAX} different header fields")]
@@ -85,7 +87,8 @@ impl SigningKey {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = percent_decode(name).ok_or(SignError::Query)?;
-            if let Some(name) = SIGNING_PARAMETERS.into_iter().find(|one| *one == name) {
+            let mut reserved = SIGNING_PARAMETERS.into_iter().chain([LAST_EVENT_ID]);
+            if let Some(name) = reserved.find(|one| *one == name) {
                 return Err(SignError::Reserved(name));
             }
             parameters.push((name, percent_decode(value).ok_or(SignError::Query)?));

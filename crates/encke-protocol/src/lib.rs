@@ -36,6 +36,7 @@ mod query;
 mod request;
 mod requirement;
 mod response;
+mod resume;
 mod router;
 mod run;
 mod sse;

@@ -38,6 +38,7 @@ pub(crate) fn check_fields(headers: Headers<'_>) -> Result<(), Response> {
 pub(crate) fn unknown(thing: &str, name: &str, known: &[&str]) -> String {
     let meant = match nearest(name, known) {
         Some(meant) => format!("did you mean {meant:?}?"),
+        None if known.is_empty() => format!("there are no {thing}s here"),
         None => format!("the {thing}s are {}", known.join(", ")),
     };
     match name.len() {

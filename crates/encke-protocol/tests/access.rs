@@ -281,6 +281,10 @@ fn a_subscriber_with_a_signed_url_goes_on_behind_its_beginning_only() {
         ),
     ] {
         let line = format!("GET /v1/{target}");
+        // Not signed: a client that sends no fields adds it to its URL.
+        let parameter = format!("{}&lastEventId={id}", signed(&access, &line, &[]));
+        let reply = server.reply(&parameter, &[], b"");
+        assert_eq!(answer(reply), expected, "{parameter}");
         let id = [("Last-Event-ID", &**id)];
         let reply = server.reply(&signed(&access, &line, &[]), &id, b"");
         assert_eq!(answer(reply), expected, "{line} {id:?}");

@@ -79,6 +79,9 @@ fn positions_are_what_was_asked_for_and_the_id_says_so() {
     let (again, subscribe) = opened(ask(&mut server, "stream=a&stream=b", Some(id)));
     assert_eq!(again, body);
     assert_eq!(subscribe.members[1].from, tail);
+    // Some clients send no field.
+    let by_parameter = format!("stream=a&stream=b&lastEventId={id}");
+    assert_eq!(opened(ask(&mut server, &by_parameter, None)).0, body);
     // From now on, everything before is had.
     let (body, subscribe) = opened(ask(&mut server, "stream=a&stream=b", None));
     assert_eq!(subscribe.after, [committed]);

@@ -531,3 +531,48 @@ fn the_server_says_goodbye() {
     assert_eq!(answer(&mut server, poll).status, 503);
     refused(&mut server, "POST /v1/pool/p", "x", 503, "stopping");
 }
+
+#[test]
+fn a_request_has_the_parameters_of_its_kind() {
+    let mut server = with(r#"{"type":"claim"}"#);
+    for (line, parameters) in [
+        ("POST /v1/pool/p?ky=a", "did you mean \"key\"?"),
+        (
+            "POST /v1/pool/p?after=9",
+            "the parameters are key, slot, wait, if",
+        ),
+        ("DELETE /v1/pool/p?wait=1", "the parameters are force"),
+        (
+            "POST /v1/pool/p/work?worker=a&key=b",
+            "the parameters are worker, slot, wait",
+        ),
+        (
+            "POST /v1/pool/p/job/1/ack?attempt=1&by=9",
+            "the parameters are attempt",
+        ),
+        (
+            "POST /v1/pool/p/job/1/refuse?attempt=1&wait=9",
+            "the parameters are attempt, after",
+        ),
+        (
+            "POST /v1/pool/p/job/1/extend?attempt=1&wait=9",
+            "the parameters are attempt, by",
+        ),
+        ("GET /v1/pool/p?wait=1", "there are no parameters here"),
+    ] {
+        let said = server.send(line, &[], b"");
+        assert_eq!(
+            (said.status, &*said.code()),
+            (400, "bad_parameter"),
+            "{line}"
+        );
+        let shown = said.text().replace('\\', "");
+        assert!(shown.contains(parameters), "{line}: {shown}");
+    }
+    // What a client of events adds by itself is no error.
+    asks(
+        &mut server,
+        "GET /v1/pool/p/work?worker=a&lastEventId=7",
+        &[("Sec-Fetch-Dest", "empty")],
+    );
+}

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rustix::net::{SendFlags, SocketAddrAny, send};
 
@@ -11,6 +12,7 @@ use crate::addresses::Denied;
 use crate::connection::close::CloseReason;
 use crate::connection::owners::Owner;
 use crate::connection::slot::Flags;
+use crate::http::Rejection;
 use crate::listener_places::NoPlace;
 use crate::operators::OperatorListener;
 
@@ -112,8 +114,8 @@ impl Shard {
         let client = peer
             .clone()
             .and_then(|peer| SocketAddr::try_from(peer).ok());
-        let owner = match self.enter(peer) {
-            Ok(owner) => owner,
+        let (owner, turned_away) = match self.enter(peer) {
+            Ok(entered) => entered,
             Err((reason, response)) => {
                 self.count_refused(reason);
                 // A fresh socket's buffer takes these few bytes, or the client is gone.
@@ -125,6 +127,10 @@ impl Shard {
         self.counts.accepted += 1;
         self.counts.connections += 1;
         self.owners.set(index, owner);
+        if turned_away {
+            let flags = &mut self.connections.slots[index].flags;
+            flags.set(Flags::TURNED_AWAY, true);
+        }
         if first {
             // A client that asks for the metrics is counted in them.
             self.counts.add_up(&self.context.metrics);
@@ -159,17 +165,29 @@ impl Shard {
             && self.poller.add(fd, token, output).is_err()
         {
             self.close(index, CloseReason::Epoll);
+        } else if self.is_turned_away(index) && self.connections.reads(index) {
+            self.set_deadline(index, self.clock.monotonic().after(TURNED_AWAY_WAIT));
         }
     }
 
-    /// Counts a new connection and determines its owner; why it is refused and the response, if it is.
-    fn enter(&self, peer: Option<SocketAddrAny>) -> Result<Owner, (&'static str, &'static [u8])> {
+    /// Whether a connection is open only so that its first request is refused.
+    pub(super) fn is_turned_away(&self, index: u32) -> bool {
+        self.connections.slots[index].flags.has(Flags::TURNED_AWAY)
+    }
+
+    /// Counts a new connection and determines its owner, and whether it is turned away; why it is refused at once and the response,
+    /// if it is.
+    fn enter(
+        &self,
+        peer: Option<SocketAddrAny>,
+    ) -> Result<(Owner, bool), (&'static str, &'static [u8])> {
         let connections = &self.context.connections;
         let count = connections.fetch_add(1, Ordering::Relaxed);
-        let entered = if count >= self.context.settings.connections_max {
+        let beyond = count.checked_sub(self.context.settings.connections_max);
+        let entered = if beyond.is_some_and(|beyond| beyond >= TURNED_AWAY_MAX) {
             Err(("connections_max", FULL))
         } else {
-            self.admit(peer).map_err(|denied| {
+            let owner = self.admit(peer).map_err(|denied| {
                 let response = match denied {
                     Denied::Untrusted => UNTRUSTED,
                     Denied::TooMany => TOO_MANY,
@@ -177,7 +195,8 @@ impl Shard {
                     Denied::Full => FULL,
                 };
                 (denied.reason(), response)
-            })
+            });
+            owner.map(|owner| (owner, beyond.is_some()))
         };
         if entered.is_err() {
             connections.fetch_sub(1, Ordering::Relaxed);
@@ -190,6 +209,19 @@ impl Shard {
         refused.with_label_values(&[reason]).inc();
     }
 }
+
+/// The response to a request of a connection for which there is no room.
+pub(super) fn no_place() -> Rejection {
+    let why = "the server has no room for clients";
+    Rejection::new(503, "connections_max", why).retry(5)
+}
+
+/// Connections beyond the maximum that are open until their first request is refused, so that the response is one for this
+/// request. All others get a response that knows nothing of theirs.
+const TURNED_AWAY_MAX: usize = 64;
+
+/// How long such a request may take to arrive.
+const TURNED_AWAY_WAIT: Duration = Duration::from_secs(1);
 
 /// A response to a connection that has sent no request.
 macro_rules! refusal {

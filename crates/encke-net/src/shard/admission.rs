@@ -6,6 +6,7 @@ use encke_protocol::CallerInfo;
 use rustix::net::{SocketAddrAny, getpeername};
 
 use super::Shard;
+use super::accept::no_place;
 use crate::addresses::{AddressNo, Denied};
 use crate::connection::owners::Owner;
 use crate::connection::slot::Flags;
@@ -132,6 +133,9 @@ impl Shard {
         index: u32,
         fields: &[(&'a str, &'a [u8])],
     ) -> Result<CallerInfo<'a>, Rejection> {
+        if self.is_turned_away(index) {
+            return Err(no_place());
+        }
         let (caller, is_new) = self.identify(index, fields)?;
         // A new client of a proxy's connection was counted when it came.
         if let (Some(address), false) = (self.address_of(index), is_new) {

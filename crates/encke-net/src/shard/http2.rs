@@ -18,7 +18,11 @@ use crate::http2::frame_meter::Flood;
 impl Shard {
     /// The first bytes of a connection are the preface of HTTP/2. `input` begins with it.
     pub(super) fn begin_http2(&mut self, index: u32, input: &[u8]) {
-        let connection = Http2Connection::new(&self.context.settings, self.clock.now_s());
+        let mut connection = Http2Connection::new(&self.context.settings, self.clock.now_s());
+        if self.is_turned_away(index) {
+            // Its streams are refused, and the client may send their requests again.
+            connection.begin_leaving();
+        }
         let task = Task::Http2(Box::new(connection));
         self.connections.begin(index, task).deadline = None;
         self.counts.http2_connections += 1;

@@ -1,8 +1,9 @@
 //! Input: reads from sockets and takes requests from the bytes.
 
-use encke_protocol::Response;
+use encke_protocol::{Headers, Response};
 
 use super::Shard;
+use super::accept::no_place;
 use super::encrypted::Received;
 use crate::connection::active::Task;
 use crate::connection::close::CloseReason;
@@ -106,6 +107,9 @@ impl Shard {
             Some(Task::ReceivingBody(body)) => Some(body.until),
             _ => None,
         };
+        if self.is_turned_away(index) {
+            return self.refuse(index, &no_place());
+        }
         let now = self.clock.monotonic();
         let rejection = if body_until.is_some_and(|until| now >= until) {
             Rejection::new(408, "body_timeout", "the request's body took too long")
@@ -355,15 +359,20 @@ impl Shard {
             active.deadline = None;
             active.task = Task::default();
         }
+        let turned_away = self.is_turned_away(index);
         let slot = &mut self.connections.slots[index];
         slot.requests = slot.requests.saturating_add(1);
         let requests_max = self.context.settings.requests_per_connection;
         let last = requests_max > 0 && slot.requests >= requests_max;
-        let keep = head.keep_alive && self.stopping.is_none() && !last;
+        let keep = head.keep_alive && self.stopping.is_none() && !last && !turned_away;
         let flags = &mut slot.flags;
         flags.set(Flags::KEEP_ALIVE, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::HTTP_1_0, head.version == 0);
+        flags.set(
+            Flags::TAKES_EVENTS,
+            head.method == "GET" && takes_events(fields),
+        );
         if flags.has(Flags::OPERATOR) {
             let socket = self.socket_of(index);
             let token = self.connections.slots.token(socket);
@@ -384,6 +393,12 @@ impl Shard {
         };
         self.route(index, head, fields, body, caller);
     }
+}
+
+/// Whether a client says that it takes server-sent events.
+fn takes_events(fields: &[(&str, &[u8])]) -> bool {
+    let accept = Headers(fields).first("Accept").unwrap_or_default();
+    memchr::memmem::find(accept, b"text/event-stream").is_some()
 }
 
 /// Reads of one connection in a turn; a client that sends without pause leaves time for the others.

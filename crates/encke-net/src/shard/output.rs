@@ -306,6 +306,13 @@ impl Shard {
     ) -> Vec<u8> {
         let reader = self.take_reader(index);
         let flags = self.connections.slots[index].flags;
+        let slot = &mut self.connections.slots[index];
+        slot.flags.set(Flags::TAKES_EVENTS, false);
+        let softened = match flags.has(Flags::TAKES_EVENTS) {
+            true => response.for_event_source(),
+            false => None,
+        };
+        let response = softened.as_ref().unwrap_or(response);
         if flags.has(Flags::HTTP2_STREAM) {
             return self.encode_on_stream(index, response, head_only, &reader);
         }

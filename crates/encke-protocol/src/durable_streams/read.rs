@@ -1,5 +1,6 @@
 //! GET and HEAD (sections 5.5 to 5.8): the parameters of a read, and the fields that all responses share.
 
+use encke_access::LAST_EVENT_ID;
 use encke_stream::{Facts, Lifetime, Offset, Retention, Stream};
 
 use super::follow::LiveEvents;
@@ -11,6 +12,7 @@ use crate::problem::error;
 use crate::query;
 use crate::request::{Headers, Request};
 use crate::response::Response;
+use crate::resume;
 use crate::streams::{StartPosition, check_own};
 
 impl DurableStreams {
@@ -40,7 +42,7 @@ impl DurableStreams {
     ) -> Result<Action, Response> {
         let mut parameters = Parameters::parse(request.query)?;
         let resumed_at = match parameters.live {
-            Some(Live::Sse) => last_event_id(request.headers)?,
+            Some(Live::Sse) => last_event_id(request.headers, parameters.last_event_id.take())?,
             _ => None,
         };
         if let Some(offset) = resumed_at {
@@ -96,12 +98,14 @@ impl DurableStreams {
     }
 }
 
-/// The offset in the field `Last-Event-ID`, if the client sends one.
-fn last_event_id(headers: Headers<'_>) -> Result<Option<Offset>, Response> {
-    let id = headers.text("Last-Event-ID");
+/// The offset in the field `Last-Event-ID` or in the parameter for it, if the client sends one.
+fn last_event_id(
+    headers: Headers<'_>,
+    parameter: Option<String>,
+) -> Result<Option<Offset>, Response> {
     let bad = |why: &str| error(400, "bad_field", format!("Last-Event-ID {why}"));
-    let id = id.map_err(|_| bad("is not text"))?;
-    let Some(id) = id.filter(|id| !id.is_empty()) else {
+    let id = resume::last_event_id(headers, parameter.as_deref());
+    let Some(id) = id.map_err(|_| bad("is not text"))? else {
         return Ok(None);
     };
     let offset = id.parse();
@@ -188,7 +192,7 @@ pub(super) fn timestamp(at_ms: u64) -> String {
 }
 
 /// The parameters of a read. Unknown ones are ignored, but for those that are nearly one of these.
-const PARAMETERS: &[&str] = &["offset", "live", "cursor"];
+const PARAMETERS: &[&str] = &["offset", "live", "cursor", LAST_EVENT_ID];
 
 /// The parameters of a read.
 #[derive(Debug, Default)]
@@ -196,6 +200,7 @@ struct Parameters {
     offset: Option<StartPosition>,
     live: Option<Live>,
     cursor: u64,
+    last_event_id: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -231,6 +236,7 @@ impl Parameters {
                 }
                 // A cursor is opaque to clients; one that the server did not give starts over.
                 "cursor" => parameters.cursor = cursor::parse(&value).unwrap_or(0),
+                LAST_EVENT_ID => parameters.last_event_id = Some(value.into_owned()),
                 other => misspelled::check_parameter(other, PARAMETERS)?,
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::Operation;
+use encke_access::{LAST_EVENT_ID, Operation};
 use encke_stream::{Offset, Pattern, Sequence, Stream, log_of};
 
 use super::id::Id;
@@ -12,18 +12,19 @@ use crate::query;
 use crate::request::Headers;
 use crate::requirement::Requirement;
 use crate::response::Response;
+use crate::resume;
 use crate::stream_rights::StreamRights;
 use crate::streams::{StartPosition, StreamAccess, check_own};
 
 /// The parameters of a request.
 pub(super) struct Parameters {
     pub(super) named: Vec<Named>,
-    /// The position to go on from: the one of the field, or else the one of the URL.
+    /// The position to go on from: the one that a client that resumes has added, or else the one of its URL.
     pub(super) after: Option<Id>,
-    /// The position in the URL, if the field has another one.
+    /// The position of its URL, if it has added another one.
     replaced: Option<Id>,
-    /// There is a field with a position.
-    has_field: bool,
+    /// It has added a position.
+    resumes: bool,
 }
 
 /// A stream or a pattern that the request names, and the position behind which its records begin.
@@ -37,18 +38,18 @@ impl Parameters {
     pub(super) fn parse(query: Option<&str>, headers: Headers<'_>) -> Result<Self, Response> {
         let bad = |why: String| error(400, "bad_parameter", why);
         let mut named = Vec::new();
-        let mut after = None;
+        let (mut after, mut resumed) = (None, None);
         for parameter in query::parameters(query) {
             let (name, value) = parameter.map_err(|why| bad(format!("the query {why}")))?;
             match &*name {
                 "stream" => named.push(Named::parse(&value)),
                 "after" => after = Some(value.into_owned()),
+                LAST_EVENT_ID => resumed = Some(value.into_owned()),
                 other => misspelled::check_parameter(other, PARAMETERS)?,
             }
         }
-        let field = headers.text("Last-Event-ID");
+        let field = resume::last_event_id(headers, resumed.as_deref());
         let field = field.map_err(|_| bad("Last-Event-ID is not text".into()))?;
-        let field = field.filter(|id| !id.is_empty());
         let parse = |id: &str| {
             id.parse::<Id>().map_err(|_| {
                 bad(format!(
@@ -69,13 +70,13 @@ impl Parameters {
             named,
             after,
             replaced,
-            has_field: field.is_some(),
+            resumes: field.is_some(),
         })
     }
 
     /// Whether the events that the request gets are among those that its URL alone allows, now or later.
     pub(super) fn goes_on_behind_its_url(&self) -> bool {
-        let Some(after) = self.after.as_ref().filter(|_| self.has_field) else {
+        let Some(after) = self.after.as_ref().filter(|_| self.resumes) else {
             return true;
         };
         match &self.replaced {
@@ -164,4 +165,4 @@ impl Named {
 }
 
 /// The parameters of a request. Others are ignored, but for those that are nearly one of these.
-const PARAMETERS: &[&str] = &["stream", "after"];
+const PARAMETERS: &[&str] = &["stream", "after", LAST_EVENT_ID];

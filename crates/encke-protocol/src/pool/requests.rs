@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use encke_access::{Operation, SIGNING_PARAMETERS};
+use encke_access::{LAST_EVENT_ID, Operation, SIGNING_PARAMETERS};
 use encke_jobs::{
     AttemptAction, AttemptReport, BadToken, JobError, JobId, JobToken, NewJob, Payload,
     Registration,
@@ -80,14 +80,14 @@ impl Parser<'_> {
         path: &str,
         admitted: &Admitted<'_>,
     ) -> Result<Action, Response> {
-        let query = self.query(request.query)?;
+        let parts: Vec<&str> = path.split('/').collect();
+        let query = self.query(request.query, parameters_of(request.method, &parts))?;
         let line = RequestLine {
             method: request.method,
             path: admitted.path,
             query: request.query,
             headers: request.headers,
         };
-        let parts: Vec<&str> = path.split('/').collect();
         let method = request.method;
         if let [""] = parts[..] {
             only(method, &["GET"])?;
@@ -235,10 +235,15 @@ impl Parser<'_> {
         Ok(Action::Dispatch(PoolRequest::Register(work), then))
     }
 
-    fn query<'a>(&self, text: Option<&'a str>) -> Result<Query<'a>, Response> {
+    /// The parameters of a request; `known` are those of its kind.
+    fn query<'a>(&self, text: Option<&'a str>, known: &[&str]) -> Result<Query<'a>, Response> {
         let mut query = Query::default();
         for pair in query::parameters(text) {
             let (name, value) = pair.map_err(|why| bad("bad_query", format!("the query {why}")))?;
+            let is_general = name == LAST_EVENT_ID || SIGNING_PARAMETERS.contains(&&*name);
+            if !is_general && !known.contains(&&*name) {
+                return Err(misspelled::unknown_parameter(&name, known));
+            }
             match &*name {
                 "key" => query.key = Some(value),
                 "worker" => query.worker = Some(value),
@@ -249,8 +254,6 @@ impl Parser<'_> {
                 }
                 "by" => query.by_ms = Some(milliseconds("by", &value, SECONDS_MAX)?),
                 "after" => query.after_ms = Some(milliseconds("after", &value, SECONDS_MAX)?),
-                // Of a signed URL, whose signature is checked before.
-                name if SIGNING_PARAMETERS.contains(&name) => {}
                 "if" if value == "connected" => query.if_connected = true,
                 "force" if matches!(&*value, "" | "true" | "1") => query.force = true,
                 "if" => {
@@ -261,7 +264,8 @@ impl Parser<'_> {
                     let why = format!("force={value} is not force=true");
                     return Err(bad("bad_query", why));
                 }
-                _ => return Err(misspelled::unknown_parameter(&name, PARAMETERS)),
+                // Those of a signed URL are checked with its signature. An event's id means nothing: jobs are not sent again.
+                _ => {}
             }
         }
         Ok(query)
@@ -429,7 +433,15 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 /// A day.
 const SECONDS_MAX: u64 = 86_400;
 
-/// The parameters of all requests to pools.
-const PARAMETERS: &[&str] = &[
-    "key", "worker", "slot", "attempt", "wait", "by", "after", "if", "force",
-];
+/// The parameters of a request for the path below the root.
+fn parameters_of(method: &str, parts: &[&str]) -> &'static [&'static str] {
+    match (parts, method) {
+        ([_], "POST") => &["key", "slot", "wait", "if"],
+        ([_], "DELETE") => &["force"],
+        ([_, "work"], _) => &["worker", "slot", "wait"],
+        ([_, "job", _, "ack"], _) => &["attempt"],
+        ([_, "job", _, "refuse"], _) => &["attempt", "after"],
+        ([_, "job", _, "extend"], _) => &["attempt", "by"],
+        _ => &[],
+    }
+}

@@ -244,6 +244,34 @@ fn an_event_source_resumes_where_it_was() {
 }
 
 #[test]
+fn an_event_source_that_sends_no_fields_resumes_by_a_parameter() {
+    let mut server = with(TEXT);
+    let first = server.send("POST /v1/stream/a", &[TEXT], b"one").token();
+    let second = server.send("POST /v1/stream/a", &[TEXT], b"two").token();
+    let mut begin = |parameter: &str, field: Option<&str>| {
+        let line = format!("GET /v1/stream/a?offset=-1&live=sse&lastEventId={parameter}");
+        let field = field.map(|id| ("Last-Event-ID", id));
+        match server.reply(&line, &Vec::from_iter(field), b"") {
+            Reply::Subscribed(_, subscribed) => match subscribed.feed {
+                Feed::Single { from, .. } => Ok(from.to_string()),
+                Feed::Merged { .. } => panic!("it is for one stream"),
+            },
+            Reply::Said(said) => Err(said.code()),
+            _ => panic!("it does not subscribe"),
+        }
+    };
+    assert_eq!(begin(&first, None), Ok(first.clone()));
+    // Before its first event it has none.
+    assert_eq!(begin("", None), begin("", Some("")));
+    assert_eq!(begin(&first, Some("")), Ok(first.clone()));
+    // The field is the newer one, and the last parameter.
+    assert_eq!(begin(&first, Some(&second)), Ok(second.clone()));
+    let added = format!("{first}&lastEventId={second}");
+    assert_eq!(begin(&added, None), Ok(second.clone()));
+    assert_eq!(begin("7", None), Err("bad_field".to_owned()));
+}
+
+#[test]
 fn failures_say_whether_to_come_back() {
     let mut server = with(TEXT);
     for (failure, status, again) in [
