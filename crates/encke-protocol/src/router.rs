@@ -223,7 +223,7 @@ impl Router {
     fn pass<'a>(&self, request: &Request<'a>, has_body: bool) -> Result<Passage<'a>, Stop> {
         // A preflight request has no credentials, and the answer says nothing but what a browser may ask.
         if request.method == "OPTIONS" {
-            return Err(Stop::Refused(preflight()));
+            return Err(Stop::Refused(preflight(request.headers)));
         }
         let path = CanonicalPath::parse(request.path)
             .map_err(|why| Stop::Refused(bad_path(request.path, &why)))?;

@@ -15,7 +15,7 @@ use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, Sig
 use self::origins::RequestOrigin;
 use self::rights::UNSIGNED_FIELD;
 use crate::problem::error;
-use crate::request::Request;
+use crate::request::{Headers, Request};
 use crate::response::{AuditNote, REFUSED, Response};
 
 pub use self::hosts::{HostList, Hosts, NotHosts};
@@ -267,11 +267,40 @@ fn foreign_origin(request: &Request<'_>) -> Response {
 }
 
 /// The response to a browser's preflight request: what scripts of other origins may send. The reactor adds which origins.
-pub(crate) fn preflight() -> Response {
+pub(crate) fn preflight(headers: Headers<'_>) -> Response {
+    let mut fields = REQUEST_FIELDS.to_owned();
+    for name in further_fields(headers) {
+        fields.push_str(", ");
+        fields.push_str(name);
+    }
     Response::shared(204)
         .field("Access-Control-Allow-Methods", METHODS)
-        .field("Access-Control-Allow-Headers", REQUEST_FIELDS)
+        .field("Access-Control-Allow-Headers", fields)
         .field("Access-Control-Max-Age", "86400")
+}
+
+/// The fields that a page wants to send and that mean nothing here, such as those that libraries for tracing add. With credentials a
+/// browser takes no `*` for them, so each is named.
+fn further_fields<'a>(headers: Headers<'a>) -> impl Iterator<Item = &'a str> {
+    let requested = headers.text("Access-Control-Request-Headers");
+    let requested = requested.ok().flatten().unwrap_or_default();
+    let names = requested
+        .split(',')
+        .map(|name| name.trim_matches([' ', '\t']));
+    names
+        .filter(|name| is_further_field(name))
+        .take(FURTHER_FIELDS_MAX)
+}
+
+fn is_further_field(name: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let names_a_client = |name: &str| name == "forwarded" || name.starts_with("x-forwarded-");
+    let is_ours = |ours: &str| ours.eq_ignore_ascii_case(name);
+    (1..=FURTHER_FIELD_BYTES_MAX).contains(&name.len())
+        && name != "*"
+        && name.bytes().all(is_token)
+        && !names_a_client(&name.to_ascii_lowercase())
+        && !REQUEST_FIELDS.split(", ").map(str::trim).any(is_ours)
 }
 
 /// Paths that need no credentials: they say no more than that there is a server, and whether it is ready.
@@ -281,9 +310,15 @@ const PUBLIC: [&str; 3] = ["/", "/healthz", "/readyz"];
 const RETRY_AFTER_S: u64 = 1;
 
 /// The methods of all protocols.
-const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
+const METHODS: &str = "GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS";
 
-/// The fields of requests that scripts of other origins may set.
+/// Fields without a meaning that one preflight request may name, as many as a request may have.
+const FURTHER_FIELDS_MAX: usize = 100;
+
+/// Bytes of the name of such a field.
+const FURTHER_FIELD_BYTES_MAX: usize = 64;
+
+/// The fields of requests that have a meaning, and that scripts of other origins may set.
 pub(crate) const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
     Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
     Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, \

@@ -1,5 +1,6 @@
 //! Which origins' scripts may use the server from a browser, and what responses say about it (Fetch, section 3.2).
 
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use super::hosts::{is_loopback, without_port};
@@ -14,7 +15,8 @@ pub enum Origins {
     Any,
     /// Those of this machine: `http://localhost:5173` and its like.
     Loopback,
-    /// These, each a scheme, a host and possibly a port.
+    /// These, each a scheme, a host and possibly a port, as browsers write them. A host `*.example.com` stands for all below
+    /// `example.com`.
     Listed(Vec<Box<str>>),
 }
 
@@ -73,7 +75,7 @@ impl Origins {
             Origins::None => false,
             Origins::Any => true,
             Origins::Loopback => authority(origin).is_some_and(|at| is_loopback(without_port(at))),
-            Origins::Listed(listed) => listed.iter().any(|one| one.eq_ignore_ascii_case(origin)),
+            Origins::Listed(listed) => listed.iter().any(|one| is_listed(one, origin)),
         };
         if allowed {
             return RequestOrigin::Allowed(origin);
@@ -97,9 +99,9 @@ impl FromStr for Origins {
             _ => {}
         }
         let origins = text.split(',').map(str::trim);
-        let origins = origins.map(|origin| match is_origin(origin) {
-            true => Ok(origin.to_ascii_lowercase().into()),
-            false => Err(NotOrigins(origin.to_owned())),
+        let origins = origins.map(|origin| match listed(origin) {
+            Some(listed) => Ok(listed.into()),
+            None => Err(NotOrigins(origin.to_owned())),
         });
         origins.collect::<Result<_, _>>().map(Origins::Listed)
     }
@@ -119,7 +121,7 @@ impl std::fmt::Display for Origins {
 /// A text that is no list of origins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not an origin such as https://app.example.com, and not one of the words none, loopback and *, which stand alone"
+    "{0:?} is not an origin such as https://app.example.com or https://*.example.com, and not one of the words none, loopback and *, which stand alone"
 )]
 pub struct NotOrigins(String);
 
@@ -147,19 +149,60 @@ fn is_at(origin: &str, host: &str) -> bool {
     plain(own) == plain(host)
 }
 
-fn is_origin(text: &str) -> bool {
-    let Some((scheme, _)) = text.split_once("://") else {
+/// Whether an origin is the one that was listed, or below it.
+fn is_listed(listed: &str, origin: &str) -> bool {
+    let Some((scheme, parent)) = listed.split_once("://*.") else {
+        return listed.eq_ignore_ascii_case(origin);
+    };
+    let Some((own_scheme, _)) = origin.split_once("://") else {
         return false;
     };
-    let scheme_is_good = scheme
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-    let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
-    !scheme.is_empty()
-        && scheme_is_good
-        && is_visible
-        && !text.contains(',')
-        && authority(text).is_some()
+    let below = authority(origin).and_then(|own| {
+        let at = own.len().checked_sub(parent.len())?;
+        let (below, own_parent) = own.split_at_checked(at)?;
+        let is_parent = own_parent.eq_ignore_ascii_case(parent);
+        is_parent.then(|| below.strip_suffix('.')).flatten()
+    });
+    own_scheme.eq_ignore_ascii_case(scheme) && below.is_some_and(|below| !below.is_empty())
+}
+
+/// An origin as browsers write it: lower case, without the default port, and an address in its short form. None: no browser ever
+/// sends such an origin.
+fn listed(text: &str) -> Option<String> {
+    let text = text.to_ascii_lowercase();
+    let (scheme, _) = text.split_once("://")?;
+    let is_scheme_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    if scheme.is_empty() || !scheme.bytes().all(is_scheme_byte) {
+        return None;
+    }
+    let authority = authority(&text)?;
+    let (host, port) = match authority.rsplit_once(':') {
+        // The colons of an address of IPv6.
+        Some((_, behind)) if behind.ends_with(']') => (authority, None),
+        Some((host, port)) => (host, Some(port.parse::<u16>().ok()?)),
+        None => (authority, None),
+    };
+    let host = match host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(address) => format!("[{}]", address.parse::<Ipv6Addr>().ok()?),
+        None => host.to_owned(),
+    };
+    let name = host.strip_prefix("*.").unwrap_or(&host);
+    let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[:]".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_host_byte) {
+        return None;
+    }
+    let default = match scheme {
+        "https" => Some(443),
+        "http" => Some(80),
+        _ => None,
+    };
+    Some(match port.filter(|port| Some(*port) != default) {
+        Some(port) => format!("{scheme}://{host}:{port}"),
+        None => format!("{scheme}://{host}"),
+    })
 }
 
 #[cfg(test)]
@@ -207,6 +250,58 @@ mod tests {
                 Allowed("https://any.example"),
             ),
             ("*", "null", "x", Allowed("null")),
+            (
+                "https://a.example:443",
+                "https://a.example",
+                "x",
+                Allowed("https://a.example"),
+            ),
+            (
+                "https://*.a.example",
+                "https://b.a.example",
+                "x",
+                Allowed("https://b.a.example"),
+            ),
+            (
+                "https://*.a.example",
+                "https://c.b.A.example",
+                "x",
+                Allowed("https://c.b.A.example"),
+            ),
+            (
+                "https://*.a.example:8443",
+                "https://b.a.example:8443",
+                "x",
+                Allowed("https://b.a.example:8443"),
+            ),
+            ("https://*.a.example", "https://a.example", "x", Foreign),
+            ("https://*.a.example", "https://.a.example", "x", Foreign),
+            ("https://*.a.example", "https://ba.example", "x", Foreign),
+            ("https://*.a.example", "http://b.a.example", "x", Foreign),
+            (
+                "https://*.a.example",
+                "https://b.a.example:8443",
+                "x",
+                Foreign,
+            ),
+            (
+                "https://*.a.example",
+                "https://b.a.example.evil.example",
+                "x",
+                Foreign,
+            ),
+            (
+                "https://*.a.example",
+                "https://evil.example/.a.example",
+                "x",
+                Foreign,
+            ),
+            (
+                "https://*.a.example",
+                "https://evil.example@b.a.example",
+                "x",
+                Foreign,
+            ),
         ] {
             assert_eq!(
                 classified(origins, origin, host),
@@ -231,8 +326,25 @@ mod tests {
             "*,https://a",
             "https://a,none",
             "://a",
+            "https://a:",
+            "https://a:70000",
+            "https://*",
+            "https://*example.com",
+            "https://a.*.example.com",
+            "https://*.*.example.com",
+            "https://user@a",
+            "https://[::g]",
+            "https://ä.example",
         ] {
             assert!(text.parse::<Origins>().is_err(), "{text}");
+        }
+        for (text, shown) in [
+            ("https://A.example:443", "https://a.example"),
+            ("http://a:80,http://a:443", "http://a,http://a:443"),
+            ("http://[0:0::1]:5173", "http://[::1]:5173"),
+            ("https://*.Example.com:443", "https://*.example.com"),
+        ] {
+            assert_eq!(text.parse::<Origins>().unwrap().to_string(), shown);
         }
         for text in [
             "none",

@@ -87,7 +87,10 @@ fn other_methods_get_the_allowed_ones() {
         b"",
     );
     assert_eq!((said.status, said.body.len()), (204, 0));
-    let allowed = said.field("Access-Control-Allow-Headers").unwrap();
+    let allowed = said
+        .field("Access-Control-Allow-Headers")
+        .unwrap()
+        .to_owned();
     for field in [
         "Content-Type",
         "Stream-Seq",
@@ -97,7 +100,30 @@ fn other_methods_get_the_allowed_ones() {
     ] {
         assert!(allowed.contains(field), "{field}");
     }
+    // What clients and tracing libraries add, and nothing that a proxy would say of a client.
+    let requested = "cache-control,pragma, Baggage,sentry-trace,x-datadog-trace-id,stream-seq,\
+                     x-forwarded-for,Forwarded,*,a b,bad\u{e9}";
+    let further = [
+        ("Access-Control-Request-Headers", requested),
+        ("Origin", "https://x"),
+    ];
+    let said = server.send("OPTIONS /v1/stream/any/where", &further, b"");
+    let with_them = said.field("Access-Control-Allow-Headers").unwrap();
+    assert_eq!(
+        with_them.strip_prefix(&allowed),
+        Some(", cache-control, pragma, Baggage, sentry-trace, x-datadog-trace-id")
+    );
+    let many: Vec<String> = (0..200).map(|number| format!("x-{number}")).collect();
+    let many = many.join(",");
+    let said = server.send(
+        "OPTIONS /",
+        &[("Access-Control-Request-Headers", &many)],
+        b"",
+    );
+    let with_them = said.field("Access-Control-Allow-Headers").unwrap();
+    assert!(with_them.ends_with(", x-99"), "{with_them}");
     let methods = said.field("Access-Control-Allow-Methods").unwrap();
+    assert!(methods.contains("PATCH"), "{methods}");
     assert!(methods.contains("PUT") && methods.contains("DELETE"));
     let exposed = said.field("Access-Control-Expose-Headers").unwrap();
     for field in [
