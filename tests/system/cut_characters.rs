@@ -258,7 +258,7 @@ fn what_is_no_text_comes_in_base64() {
     let targets = [
         format!("{}?offset={inside}&live=sse", path("a/t")),
         format!("/v1/events?stream=a/t@{inside}"),
-        "/v1/events?stream=a/*".to_owned(),
+        "/v1/events?stream=a/**".to_owned(),
     ];
     let mut live: Vec<Reader> = targets
         .iter()

@@ -11,7 +11,7 @@ const READS: [(&str, &str); 5] = [
     ("poll", "/v1/stream/poll?offset=now&live=long-poll"),
     ("one", "/v1/events?stream=one"),
     ("another", "/v1/events?stream=one&stream=another"),
-    ("of/a/pattern", "/v1/events?stream=of/*"),
+    ("of/a/pattern", "/v1/events?stream=of/**"),
 ];
 
 /// Polls wait for longer than the test takes.

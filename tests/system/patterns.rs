@@ -1,7 +1,7 @@
 //! Subscriptions by pattern: all streams whose names begin with a prefix, also those that are created later.
 
 use crate::multi_stream::{MultiStream, append_all, ending, number};
-use crate::rig::{Connection, Encke, JSON, data_dir, eventually, path};
+use crate::rig::{Connection, Encke, JSON, data_dir, eventually, path, request};
 
 /// The records of these streams that a pattern's prefix has.
 fn below(prefix: &str, records: &[(String, u64)]) -> Vec<(String, u64)> {
@@ -33,8 +33,8 @@ fn streams_that_appear_later_are_included() {
         encke.create("chat/old");
         encke.create("other");
         append_all(&encke, &["chat/old", "other"], 0..10);
-        let mut chat = MultiStream::open(&encke, "stream=chat/*", None);
-        let mut all = MultiStream::open(&encke, "stream=*", None);
+        let mut chat = MultiStream::open(&encke, "stream=chat/**", None);
+        let mut all = MultiStream::open(&encke, "stream=**", None);
         for stream in ["chat/new", "chat/a/b", "chats/x", "chat"] {
             encke.create(stream);
         }
@@ -61,7 +61,7 @@ fn a_client_that_returns_gets_each_record_once_also_over_a_kill() {
         encke.create("a/1");
         encke.create("b/1");
         // From now: an id comes before any record.
-        let mut first = MultiStream::open(&encke, "stream=a/*", None);
+        let mut first = MultiStream::open(&encke, "stream=a/**", None);
         let mut expected = below("a/", &append_all(&encke, &["a/1", "b/1"], 0..20));
         let mut got = first.numbers(expected.len());
         let id = first.id.clone();
@@ -74,7 +74,7 @@ fn a_client_that_returns_gets_each_record_once_also_over_a_kill() {
         let later = append_all(&encke, &["a/1", "a/2", "a/3", "b/1"], 60..90);
         expected.extend(below("a/", &missed));
         expected.extend(below("a/", &later));
-        let mut again = MultiStream::open(&encke, "stream=a/*", Some(&id));
+        let mut again = MultiStream::open(&encke, "stream=a/**", Some(&id));
         got.extend(again.numbers(expected.len() - got.len()));
         // What is live follows what was missed.
         let live = append_all(&encke, &["a/3", "b/1"], 90..100);
@@ -92,13 +92,37 @@ fn a_client_that_returns_gets_each_record_once_also_over_a_kill() {
 }
 
 #[test]
+fn the_old_form_of_a_pattern_means_the_same_and_gets_a_warning() {
+    let encke = Encke::start(&[]);
+    encke.create("a/b/1");
+    let appended = append_all(&encke, &["a/b/1"], 0..3);
+    for query in ["stream=a/*@-1", "stream=*@-1"] {
+        let mut old = MultiStream::open(&encke, query, None);
+        assert_eq!(old.numbers(3), appended, "{query}");
+        let mut comment = encke.connect();
+        comment.send(&request("GET", &format!("/v1/events?{query}"), &[], b""));
+        assert_eq!(comment.head().status, 200);
+        let prefix = query.trim_start_matches("stream=").trim_end_matches("*@-1");
+        let warning = format!(
+            ": {prefix}* stands for {prefix}**, and will mean one segment in the next version\n\n"
+        );
+        let mut events = std::iter::from_fn(|| comment.event()).take(3);
+        assert!(events.any(|event| event == warning), "{warning}");
+    }
+    // Once, whatever clients do.
+    let log = encke.log();
+    assert_eq!(log.matches("in its old form").count(), 1, "{log}");
+    MultiStream::open(&encke, "stream=**@-1", None).numbers(3);
+}
+
+#[test]
 fn every_id_leads_to_the_rest() {
     let encke = Encke::start(&[]);
     let streams = ["a/1", "a/2", "b", "c/1"];
     streams.iter().for_each(|stream| encke.create(stream));
     let appended = append_all(&encke, &streams, 0..40);
     // The pattern from the beginning, a stream from now on, another pattern from now on.
-    let query = "stream=a/*@-1&stream=b&stream=c/*";
+    let query = "stream=a/**@-1&stream=b&stream=c/**";
     let mut first = MultiStream::open(&encke, query, None);
     let mut expected = below("a/", &appended);
     let later = append_all(&encke, &streams, 40..80);
@@ -112,7 +136,7 @@ fn an_end_is_reported_and_the_others_continue() {
     for stream in ["a/closed", "a/deleted", "a/stays"] {
         encke.create(stream);
     }
-    let mut several = MultiStream::open(&encke, "stream=a/*@-1", None);
+    let mut several = MultiStream::open(&encke, "stream=a/**@-1", None);
     let closing = [JSON, "Stream-Closed: true"];
     let last = encke.ask("POST", &path("a/closed"), &closing, b"99");
     assert_eq!(last.status, 204);
@@ -132,7 +156,7 @@ fn an_end_is_reported_and_the_others_continue() {
     assert_eq!(number(&several.event().unwrap()), ("a/stays".into(), 7));
     assert_eq!(number(&several.event().unwrap()), ("a/deleted".into(), 8));
     assert_eq!(ending(&several.event().unwrap()), ("a/stays", "closed"));
-    let mut again = MultiStream::open(&encke, "stream=a/*", Some(&id));
+    let mut again = MultiStream::open(&encke, "stream=a/**", Some(&id));
     assert_eq!(ending(&again.event().unwrap()), ("a/deleted", "deleted"));
     assert_eq!(number(&again.event().unwrap()), ("a/stays".into(), 7));
     assert_eq!(number(&again.event().unwrap()), ("a/deleted".into(), 8));
@@ -144,7 +168,7 @@ fn removed_records_leave_a_gap_that_is_reported() {
     let encke = Encke::start(&[]);
     encke.create("a/1");
     encke.create("a/2");
-    let mut first = MultiStream::open(&encke, "stream=a/*", None);
+    let mut first = MultiStream::open(&encke, "stream=a/**", None);
     append_all(&encke, &["a/1"], 0..1);
     first.numbers(1);
     let id = first.id.clone();
@@ -155,7 +179,7 @@ fn removed_records_leave_a_gap_that_is_reported() {
     let truncate = format!("Encke-Truncate: {}", offsets[2]);
     let truncated = encke.ask("POST", &path("a/1"), &[&truncate], b"");
     assert_eq!(truncated.status, 204, "{truncated:?}");
-    let mut again = MultiStream::open(&encke, "stream=a/*", Some(&id));
+    let mut again = MultiStream::open(&encke, "stream=a/**", Some(&id));
     let gap = again.event().expect("an event");
     assert_eq!(gap.name, "gap", "{gap:?}");
     let expected = serde_json::json!({"stream": "a/1", "why": "no_longer_kept"});
@@ -176,7 +200,7 @@ fn an_id_that_the_order_no_longer_reaches_is_refused() {
     ];
     let encke = Encke::start(&flags);
     encke.create("a/1");
-    let mut first = MultiStream::open(&encke, "stream=a/*", None);
+    let mut first = MultiStream::open(&encke, "stream=a/**", None);
     append_all(&encke, &["a/1"], 0..1);
     first.numbers(1);
     let id = first.id.clone();
@@ -189,14 +213,14 @@ fn an_id_that_the_order_no_longer_reaches_is_refused() {
         assert_eq!(answer.status, 204);
         let mut connection = encke.connect();
         let field = format!("Last-Event-ID: {id}");
-        let head = connection.ask("HEAD", "/v1/events?stream=a/*", &[&field], b"");
+        let head = connection.ask("HEAD", "/v1/events?stream=a/**", &[&field], b"");
         head.status == 410
     });
-    let (status, code, text) = refusal(&encke, "stream=a/*", Some(&id));
+    let (status, code, text) = refusal(&encke, "stream=a/**", Some(&id));
     assert_eq!((status, &*code), (410, "no_longer_kept"));
-    assert!(text.contains("a/*@-1"), "{text}");
+    assert!(text.contains("a/**@-1"), "{text}");
     // What is left can be read.
-    let mut rest = MultiStream::open(&encke, "stream=a/*@-1", None);
+    let mut rest = MultiStream::open(&encke, "stream=a/**@-1", None);
     assert_eq!(number(&rest.event().expect("an event")), ("a/1".into(), 1));
 }
 
@@ -206,7 +230,7 @@ fn a_slow_reader_catches_up_from_the_order() {
     let streams = ["a/1", "a/2", "a/3", "b"];
     streams.iter().for_each(|stream| encke.create(stream));
     let connection = Connection::open_narrow(encke.address);
-    let mut slow = MultiStream::ask(connection, "stream=a/*", None);
+    let mut slow = MultiStream::ask(connection, "stream=a/**", None);
     assert_eq!(slow.connection.head().status, 200);
     let mut publisher = encke.connect();
     let filler = "x".repeat(20_000);
@@ -232,7 +256,7 @@ fn records_come_once_while_subscribers_come_and_go() {
         let encke = Encke::start(flags);
         let streams = ["a/1", "b", "a/2", "c/1", "a/3"];
         streams.iter().for_each(|stream| encke.create(stream));
-        let mut first = MultiStream::open(&encke, "stream=a/*", None);
+        let mut first = MultiStream::open(&encke, "stream=a/**", None);
         // As `append_all` chooses them.
         let chosen = (0..2_000_usize).map(|number| streams[number * number / 3 % streams.len()]);
         let count = chosen.filter(|stream| stream.starts_with("a/")).count();
@@ -241,14 +265,14 @@ fn records_come_once_while_subscribers_come_and_go() {
             let followers: Vec<_> = (1..5)
                 .map(|step| {
                     // An id from before all records, for each.
-                    let mut follower = MultiStream::open(&encke, "stream=a/*@-1", None);
+                    let mut follower = MultiStream::open(&encke, "stream=a/**@-1", None);
                     let encke = &encke;
                     scope.spawn(move || {
                         let mut got = Vec::new();
                         while got.len() < count {
                             got.extend(follower.numbers((step * 7).min(count - got.len())));
                             let id = follower.id.clone();
-                            follower = MultiStream::open(encke, "stream=a/*", Some(&id));
+                            follower = MultiStream::open(encke, "stream=a/**", Some(&id));
                         }
                         got
                     })
@@ -273,20 +297,20 @@ fn what_a_pattern_cannot_mean_is_refused() {
     let encke = Encke::start(&["--tuning", "streams-per-subscriber-max=2"]);
     encke.create("a/1");
     for (query, status, code, says) in [
-        ("stream=a/*&stream=a/1", 400, "named_twice", "a/1"),
-        ("stream=a/*&stream=a/b/*", 400, "named_twice", "a/b/*"),
-        ("stream=*&stream=a/*", 400, "named_twice", "a/*"),
+        ("stream=a/**&stream=a/1", 400, "named_twice", "a/1"),
+        ("stream=a/**&stream=a/b/**", 400, "named_twice", "a/b/*"),
+        ("stream=**&stream=a/**", 400, "named_twice", "a/*"),
         (
-            "stream=a/*&stream=b/*&stream=c/*",
+            "stream=a/**&stream=b/**&stream=c/**",
             400,
             "too_many_streams",
             "3",
         ),
-        ("stream=a//*", 400, "bad_path", "empty segment"),
-        ("stream=a/../*", 400, "bad_path", ".."),
-        ("stream=/*", 400, "bad_path", "no stream"),
+        ("stream=a//**", 400, "bad_path", "empty segment"),
+        ("stream=a/../**", 400, "bad_path", ".."),
+        ("stream=/**", 400, "bad_path", "no stream"),
         (
-            "stream=a/*@0000000000000001_0000000000000000",
+            "stream=a/**@0000000000000001_0000000000000000",
             400,
             "bad_parameter",
             "-1 or now",
@@ -297,7 +321,7 @@ fn what_a_pattern_cannot_mean_is_refused() {
         assert!(text.contains(says), "{query}: {text}");
     }
     // A star elsewhere is a part of a name.
-    let (status, _, _) = refusal(&encke, "stream=a*", None);
+    let (status, _, _) = refusal(&encke, "stream=a**", None);
     assert_eq!(status, 404);
 }
 
@@ -307,7 +331,7 @@ fn ids_that_the_server_never_gives_are_refused() {
         let encke = Encke::start(flags);
         encke.create("a/1");
         append_all(&encke, &["a/1"], 0..3);
-        let mut several = MultiStream::open(&encke, "stream=a/*@-1", None);
+        let mut several = MultiStream::open(&encke, "stream=a/**@-1", None);
         several.numbers(3);
         let (after, log) = (several.id.clone(), if flags.is_empty() { "" } else { ":1" });
         for (ahead, code) in [
@@ -316,7 +340,7 @@ fn ids_that_the_server_never_gives_are_refused() {
             ("00000000000000ff_0000000000000000:1", "beyond_tail"),
         ] {
             let id = format!("{after};{ahead}{log}");
-            let (status, got, text) = refusal(&encke, "stream=a/*", Some(&id));
+            let (status, got, text) = refusal(&encke, "stream=a/**", Some(&id));
             assert_eq!((status, &*got), (400, code), "{id}: {text}");
         }
         // Within a record there is no position of a pattern; the last record of a log is the only place where this parses.
@@ -324,7 +348,7 @@ fn ids_that_the_server_never_gives_are_refused() {
             let before = u64::from_str_radix(&after, 16).expect("a sequence") - 1;
             let zero = "0000000000000000";
             let id = format!("{zero};{before:016x}_0000000000000001:1");
-            let (status, code, text) = refusal(&encke, "stream=a/*", Some(&id));
+            let (status, code, text) = refusal(&encke, "stream=a/**", Some(&id));
             assert_eq!((status, &*code), (400, "bad_parameter"), "{id}: {text}");
         }
     }
@@ -353,7 +377,7 @@ fn a_pattern_shows_what_the_streams_own_readers_see() {
         assert_eq!(encke.ask("DELETE", &path(stream), &[], b"").status, 204);
     }
     encke.connect().append("t/cut", 100);
-    let mut several = MultiStream::open(&encke, "stream=t/*@-1", None);
+    let mut several = MultiStream::open(&encke, "stream=t/**@-1", None);
     let mut shown = Vec::new();
     loop {
         let event = several.event().expect("an event");
@@ -377,7 +401,7 @@ fn a_pattern_shows_what_the_streams_own_readers_see() {
 fn what_had_no_data_leaves_no_gap() {
     let encke = Encke::start(&[]);
     encke.create("a/1");
-    let mut first = MultiStream::open(&encke, "stream=a/*", None);
+    let mut first = MultiStream::open(&encke, "stream=a/**", None);
     let id = first.position();
     drop(first);
     encke.create("a/2");
@@ -392,7 +416,7 @@ fn what_had_no_data_leaves_no_gap() {
         encke.ask("POST", &path("a/2"), &[&truncate], b"").status,
         204
     );
-    let mut again = MultiStream::open(&encke, "stream=a/*", Some(&id));
+    let mut again = MultiStream::open(&encke, "stream=a/**", Some(&id));
     assert_eq!(again.numbers(1), [("a/2".to_owned(), 1)]);
 }
 
@@ -418,7 +442,7 @@ fn the_position_of_a_quiet_subscriber_moves_on() {
         let encke = Encke::start(&[&small[..], &tuned].concat());
         encke.create("rare/1");
         (0..4).for_each(|number| encke.create(&format!("busy-{number}")));
-        let mut quiet = MultiStream::open(&encke, "stream=rare/*", None);
+        let mut quiet = MultiStream::open(&encke, "stream=rare/**", None);
         let first = quiet.position();
         let filler = "x".repeat(200_000);
         let mut publisher = encke.connect();
@@ -434,19 +458,19 @@ fn the_position_of_a_quiet_subscriber_moves_on() {
                 204
             );
             let field = format!("Last-Event-ID: {first}");
-            let head = encke.ask("HEAD", "/v1/events?stream=rare/*", &[&field], b"");
+            let head = encke.ask("HEAD", "/v1/events?stream=rare/**", &[&field], b"");
             head.status == 410
         });
         // It was given later ones meanwhile, which lead to what is missed.
         eventually("an id that the order reaches", || {
             let field = format!("Last-Event-ID: {}", quiet.position());
-            let head = encke.ask("HEAD", "/v1/events?stream=rare/*", &[&field], b"");
+            let head = encke.ask("HEAD", "/v1/events?stream=rare/**", &[&field], b"");
             head.status == 200
         });
         let id = quiet.id.clone();
         encke.connect().append("rare/1", 7);
         assert_eq!(quiet.numbers(1), [("rare/1".to_owned(), 7)]);
-        let mut again = MultiStream::open(&encke, "stream=rare/*", Some(&id));
+        let mut again = MultiStream::open(&encke, "stream=rare/**", Some(&id));
         assert_eq!(again.numbers(1), [("rare/1".to_owned(), 7)]);
     }
 }
@@ -460,7 +484,7 @@ fn nothing_is_lost_while_positions_move_on() {
             "rare/1", "busy/1", "busy/2", "busy/3", "busy/4", "busy/5", "busy/6",
         ];
         streams.iter().for_each(|stream| encke.create(stream));
-        let mut several = MultiStream::open(&encke, "stream=rare/*", None);
+        let mut several = MultiStream::open(&encke, "stream=rare/**", None);
         let mut connection = encke.connect();
         let mut got = Vec::new();
         for number in 0..400_u64 {
@@ -471,7 +495,7 @@ fn nothing_is_lost_while_positions_move_on() {
                 assert_eq!(got.last(), Some(&("rare/1".to_owned(), number)));
                 // Another connection continues from whatever position it was given last.
                 let id = several.id.clone();
-                several = MultiStream::open(&encke, "stream=rare/*", Some(&id));
+                several = MultiStream::open(&encke, "stream=rare/**", Some(&id));
             }
         }
         assert_eq!(got.len(), 58);
@@ -481,8 +505,8 @@ fn nothing_is_lost_while_positions_move_on() {
 #[test]
 fn patterns_count_once_for_each_log() {
     let encke = Encke::start(&["--logs", "3", "--tuning", "streams-per-subscriber-max=5"]);
-    let (status, code, text) = refusal(&encke, "stream=a/*&stream=b/*", None);
+    let (status, code, text) = refusal(&encke, "stream=a/**&stream=b/**", None);
     assert_eq!((status, &*code), (400, "too_many_streams"), "{text}");
     assert!(text.contains("at most 1"), "{text}");
-    MultiStream::open(&encke, "stream=a/*", None);
+    MultiStream::open(&encke, "stream=a/**", None);
 }

@@ -27,7 +27,7 @@ fn an_id_of_several_streams_does_not_lead_into_it() {
         let streams = ["r", "s", "t/1"];
         streams.iter().for_each(|stream| encke.create(stream));
         let alone = "stream=r@-1";
-        let several = "stream=r@-1&stream=s@-1&stream=t/*@-1";
+        let several = "stream=r@-1&stream=s@-1&stream=t/**@-1";
         let appended = append_all(&encke, &streams, 0..9);
         let alone_had = appended.iter().filter(|(stream, _)| stream == "r").count();
         let mut first = MultiStream::open(&encke, alone, None);
@@ -100,7 +100,7 @@ fn a_pattern_reports_the_end_before_the_records_of_the_new_stream() {
     let data = data_dir();
     let mut encke = Encke::start_in(data.path(), &[]);
     encke.create("a/r");
-    let mut first = MultiStream::open(&encke, "stream=a/*", None);
+    let mut first = MultiStream::open(&encke, "stream=a/**", None);
     append_all(&encke, &["a/r"], 0..1);
     first.numbers(1);
     let id = first.id.clone();
@@ -108,7 +108,7 @@ fn a_pattern_reports_the_end_before_the_records_of_the_new_stream() {
     let body = encke.ask("POST", &path("a/r"), &[JSON], b"[100]");
     assert_eq!(body.status, 204);
     for round in 0..2 {
-        let mut again = MultiStream::open(&encke, "stream=a/*", Some(&id));
+        let mut again = MultiStream::open(&encke, "stream=a/**", Some(&id));
         assert_eq!(ending(&again.event().unwrap()), ("a/r", "deleted"));
         assert_eq!(number(&again.event().unwrap()), ("a/r".into(), 100));
         if round == 0 {

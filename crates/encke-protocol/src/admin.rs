@@ -230,8 +230,8 @@ const WELCOME: &str = "This is Encke, a real-time push server.\n\
     Streams      PUT, POST, GET, HEAD, DELETE  /v1/stream/{name}\n\
     Follow one   GET /v1/stream/{name}?offset=-1&live=sse    (EventSource)\n\
     Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n\
-    Follow many  GET /v1/events?stream={name}&stream=chat/*  (chat/* is every stream below chat/)\n\
-    Pools        PUT, POST, GET, DELETE  /v1/pool/{name}\n\
+    Follow many  GET /v1/events?stream={name}&stream=chat/**  (chat/* is every stream below chat/)\n\
+    Pools        PUT, PATCH, POST, GET, DELETE  /v1/pool/{name}\n\
     Work for one POST /v1/pool/{name}/work?worker={worker}\n\
     Health       /healthz  /readyz  /metrics\n\
     \n\

@@ -118,19 +118,19 @@ fn the_streams_of_a_pool_are_read_by_a_right_to_the_pool() {
     assert_eq!(outcome(&fork), (404, "source_not_found".into()));
     for (caller, target, may) in [
         ("streams", "/v1/events?stream=pool/p/results", false),
-        ("streams", "/v1/events?stream=*", false),
-        ("streams", "/v1/events?stream=pool/*", false),
-        ("streams", "/v1/events?stream=pool/p/*", false),
+        ("streams", "/v1/events?stream=**", false),
+        ("streams", "/v1/events?stream=pool/**", false),
+        ("streams", "/v1/events?stream=pool/p/**", false),
         ("streams", "/v1/events?stream=a", true),
-        ("streams", "/v1/events?stream=b/*", true),
-        ("streams", "/v1/events?stream=pool/p/results/*", true),
+        ("streams", "/v1/events?stream=b/**", true),
+        ("streams", "/v1/events?stream=pool/p/results/**", true),
         ("reader", "/v1/events?stream=pool/p/results", true),
         ("reader", "/v1/events?stream=pool/q/results", false),
-        ("reader", "/v1/events?stream=pool/p/*", false),
-        ("all", "/v1/events?stream=*", true),
-        ("all", "/v1/events?stream=pool/*", true),
-        ("below", "/v1/events?stream=pool/p/*", true),
-        ("below", "/v1/events?stream=pool/*", false),
+        ("reader", "/v1/events?stream=pool/p/**", false),
+        ("all", "/v1/events?stream=**", true),
+        ("all", "/v1/events?stream=pool/**", true),
+        ("below", "/v1/events?stream=pool/p/**", true),
+        ("below", "/v1/events?stream=pool/**", false),
     ] {
         server.call_as(caller);
         assert_eq!(subscribes(&mut server, target), may, "{caller} {target}");

@@ -9,23 +9,28 @@ use parking_lot::RwLock;
 
 use crate::number::pattern_number;
 
-/// The names that begin with a prefix of whole segments: `chat/*` matches `chat/a` and `chat/a/b`, `*` matches all names.
+/// The names that begin with a prefix of whole segments: `chat/**` matches `chat/a` and `chat/a/b`, `**` matches all names.
+///
+/// Earlier versions wrote `chat/*` and `*`, which mean the same in this version. Paths of grants have always said `**`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// Empty, or with a slash at its end.
     prefix: Box<str>,
 }
 
-/// The text is a name and no pattern: it is not `*` and does not end in `/*`.
+/// The text is a name and no pattern: it is not `**` and does not end in `/**`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a pattern is `*`, or ends in `/*`")]
+#[error("a pattern is `**`, or ends in `/**`")]
 pub struct NotAPattern;
 
 impl FromStr for Pattern {
     type Err = NotAPattern;
 
     fn from_str(text: &str) -> Result<Self, NotAPattern> {
-        let prefix = text.strip_suffix('*').ok_or(NotAPattern)?;
+        let prefix = text
+            .strip_suffix("**")
+            .or(text.strip_suffix('*'))
+            .ok_or(NotAPattern)?;
         match prefix.is_empty() || prefix.ends_with('/') {
             true => Ok(Pattern {
                 prefix: prefix.into(),
@@ -37,7 +42,7 @@ impl FromStr for Pattern {
 
 impl std::fmt::Display for Pattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}*", self.prefix)
+        write!(f, "{}**", self.prefix)
     }
 }
 
@@ -190,38 +195,44 @@ mod tests {
 
     #[test]
     fn a_pattern_ends_in_a_whole_segment() {
-        for text in ["", "chat", "chat*", "chat/", "*/chat", "chat/*/"] {
+        for text in [
+            "", "chat", "chat*", "chat**", "chat/", "**/chat", "chat/**/", "chat/***",
+        ] {
             assert_eq!(text.parse::<Pattern>(), Err(NotAPattern), "{text}");
         }
-        assert!(pattern("chat/*").matches("chat/a/b"));
-        assert!(!pattern("chat/*").matches("chat"));
-        assert!(!pattern("chat/*").matches("chats/a"));
-        assert!(pattern("*").matches("chat"));
-        assert!(!pattern("*").matches("\u{1}pools"));
-        assert_eq!(pattern("a/b/*").to_string(), "a/b/*");
+        assert!(pattern("chat/**").matches("chat/a/b"));
+        assert!(!pattern("chat/**").matches("chat"));
+        assert!(!pattern("chat/**").matches("chats/a"));
+        assert!(pattern("**").matches("chat"));
+        assert!(!pattern("**").matches("\u{1}pools"));
+        // As earlier versions wrote them.
+        for (before, now) in [("a/b/*", "a/b/**"), ("*", "**")] {
+            assert_eq!(pattern(before), pattern(now));
+            assert_eq!(pattern(before).to_string(), now);
+        }
     }
 
     #[test]
     fn patterns_overlap_when_one_has_the_other() {
-        assert!(pattern("*").overlaps(&pattern("a/*")));
-        assert!(pattern("a/b/*").overlaps(&pattern("a/*")));
-        assert!(!pattern("a/*").overlaps(&pattern("ab/*")));
+        assert!(pattern("**").overlaps(&pattern("a/**")));
+        assert!(pattern("a/b/**").overlaps(&pattern("a/**")));
+        assert!(!pattern("a/**").overlaps(&pattern("ab/**")));
     }
 
     #[test]
     fn a_pattern_keeps_its_number_until_its_last_shard_leaves() {
         let watchers = PatternWatchers::default();
-        let no = watchers.add(&pattern("a/*"), 3, 1);
+        let no = watchers.add(&pattern("a/**"), 3, 1);
         assert!(is_pattern(no) && log_of(no) == 3);
-        assert_eq!(watchers.add(&pattern("a/*"), 3, 1), no);
-        assert_eq!(watchers.add(&pattern("a/*"), 3, 70), no);
+        assert_eq!(watchers.add(&pattern("a/**"), 3, 1), no);
+        assert_eq!(watchers.add(&pattern("a/**"), 3, 70), no);
         assert_eq!(watchers.of("a/b").shards, [1, 70]);
         watchers.remove(no, 1);
         assert_eq!(watchers.of("a/b").shards, [70]);
         watchers.remove(no, 70);
         assert!(watchers.is_empty());
         assert_eq!(watchers.of("a/b"), Matches::default());
-        assert_ne!(watchers.add(&pattern("a/*"), 3, 1), no);
+        assert_ne!(watchers.add(&pattern("a/**"), 3, 1), no);
     }
 
     #[test]

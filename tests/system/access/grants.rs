@@ -41,8 +41,8 @@ fn a_caller_may_do_what_it_was_granted_and_learns_of_nothing_else() {
             404,
             "not_found",
         ),
-        ("GET", "/v1/events?stream=chat/*", &ann, 404, "not_found"),
-        ("GET", "/v1/events?stream=*", &ann, 404, "not_found"),
+        ("GET", "/v1/events?stream=chat/**", &ann, 404, "not_found"),
+        ("GET", "/v1/events?stream=**", &ann, 404, "not_found"),
         ("GET", "/v1/stream/public/news", "", 200, ""),
         (
             "GET",
@@ -142,7 +142,7 @@ fn a_subscriber_by_pattern_needs_all_that_the_pattern_matches() {
     guarded.create("/v1/stream/chat/ann/inbox", b"[]");
     let ann = guarded.allowed("ann", "read=/v1/stream/chat/{sub}/**");
     let mut connection = guarded.encke.connect();
-    let target = "/v1/events?stream=chat/ann/*";
+    let target = "/v1/events?stream=chat/ann/**";
     connection.send(&request("GET", target, &[&ann], b""));
     assert_eq!(connection.head().status, 200);
     assert_eq!(

@@ -60,7 +60,7 @@ fn the_position_in_a_farewell_is_one_of_the_stream() {
         "/v1/stream/a?offset=now&live=sse",
         "/v1/events?stream=a",
         "/v1/events?stream=a@-1&stream=b",
-        "/v1/events?stream=*",
+        "/v1/events?stream=**",
         "/v1/stream/a?offset=-1&live=sse#rests",
     ]
     .into_iter()

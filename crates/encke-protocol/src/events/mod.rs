@@ -1,4 +1,4 @@
-//! Several streams over one connection: `GET /v1/events?stream=NAME[@OFFSET]&stream=...`, by name or by pattern (`chat/*`).
+//! Several streams over one connection: `GET /v1/events?stream=NAME[@OFFSET]&stream=...`, by name or by pattern (`chat/**`).
 //!
 //! The response is one stream of server-sent events with the records of all of them, each once and in the order of the log.
 //! An event's id is the client's position in every stream, so that a client that resumes with `Last-Event-ID` misses nothing
@@ -9,8 +9,9 @@ mod id;
 mod parameters;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use encke_stream::{Life, Offset, Sequence, log_of};
+use encke_stream::{Life, Now, Offset, Sequence, log_of};
 
 use crate::action::{Action, Feed, MergeSource, SourceKind, Subscription};
 use crate::encoder::{AheadStream, Encoders, MergeEncoderId, MergedPosition, StreamEnd};
@@ -72,7 +73,12 @@ pub(crate) struct Events {
     /// The path above the streams.
     root: Arc<str>,
     encoder: MergeEncoderId,
+    /// When an old form of a pattern is logged again, by the steady clock.
+    warns_again_ms: Arc<AtomicU64>,
 }
+
+/// How long after one of them no other old form of a pattern is logged.
+const OLD_FORMS_LOGGED_MS: u64 = 60_000;
 
 impl Events {
     pub(crate) fn new(
@@ -86,6 +92,7 @@ impl Events {
             settings,
             root,
             encoder: encoders.add_merge(encode::MergedEvents),
+            warns_again_ms: Arc::default(),
         }
     }
 
@@ -130,6 +137,26 @@ impl Events {
             }
         }
         Ok(allowed)
+    }
+
+    /// Says that a pattern is written as earlier versions wrote it: to the client in a comment, and in the log now and then.
+    fn warn_of_old_form(&self, name: &str, now: Now, out: &mut Vec<u8>) {
+        let prefix = name.trim_end_matches('*');
+        let shown = name.escape_debug();
+        let comment = format!(
+            ": {shown} stands for {}**, and will mean one segment in the next version\n\n",
+            prefix.escape_debug()
+        );
+        out.extend_from_slice(comment.as_bytes());
+        let due_ms = self.warns_again_ms.load(Ordering::Relaxed);
+        if now.steady_ms >= due_ms {
+            let again_ms = now.steady_ms + OLD_FORMS_LOGGED_MS;
+            self.warns_again_ms.store(again_ms, Ordering::Relaxed);
+            tracing::warn!(
+                pattern = name,
+                "a subscription names a pattern in its old form, which the next version will take for one segment: write /** for all below"
+            );
+        }
     }
 
     fn subscribe(
@@ -239,6 +266,9 @@ impl Events {
         let mut first = Vec::new();
         id::write(&position, &mut first);
         first.push(b'\n');
+        for named in parameters.named.iter().filter(|one| one.has_old_form()) {
+            self.warn_of_old_form(&named.name, request.now, &mut first);
+        }
         for (name, end) in over {
             encode::ended(name, end, &mut first);
         }

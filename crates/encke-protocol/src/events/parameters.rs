@@ -100,6 +100,11 @@ impl Named {
         }
     }
 
+    /// Whether it is a pattern that ends in `*` instead of `**`.
+    pub(super) fn has_old_form(&self) -> bool {
+        self.pattern.is_some() && !self.name.ends_with("**")
+    }
+
     /// The rights to read all that it names. `root` is the path above the streams.
     pub(super) fn requirements(
         &self,

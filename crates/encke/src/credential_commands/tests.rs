@@ -122,7 +122,7 @@ fn an_explanation_names_what_the_server_asks_for() {
         ),
         (
             appends,
-            "GET /v1/events?stream=a/*",
+            "GET /v1/events?stream=a/**",
             &[],
             Some("allows read on everything that /v1/stream/a/* stands for"),
         ),
