@@ -46,6 +46,7 @@ impl JobMachine {
             Op::Rotated(no, segment, first) => {
                 self.rotated(now, no, segment, first, outcome);
             }
+            Op::Changed(no, from, change) => self.changed(now, no, from, &change, outcome),
             Op::Gone(no, from) => self.removed(no, from, outcome),
             Op::Post(no, posted) => self.posted(now, no, posted, outcome),
             Op::Batch(no, decisions) => self.batch_committed(now, no, decisions, outcome),

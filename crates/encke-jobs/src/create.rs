@@ -13,7 +13,7 @@ use crate::pool_state::{JournalSegments, PoolPhase, PoolState};
 use crate::record::{JournalRecord, REGISTRY, RegistryRecord, segment_name};
 use crate::request::PoolClient;
 use crate::response::PoolResponse;
-use crate::settings::PoolSettings;
+use crate::settings::{PoolSettings, SettingsChange};
 use crate::streams::PublicStream;
 use crate::token::PoolKey;
 
@@ -198,6 +198,62 @@ impl JobMachine {
     fn creation_failed(&mut self, making: &PoolCreation, error: JobError) {
         self.making.remove(&making.name);
         self.respond(making.from, PoolResponse::Refused(error));
+    }
+
+    /// Changes settings. They hold once that is in the journal.
+    pub(crate) fn change(
+        &mut self,
+        now: Now,
+        from: PoolClient,
+        no: PoolNo,
+        change: SettingsChange,
+    ) -> Result<(), JobError> {
+        if self.stopping {
+            return Err(JobError::Stopping);
+        }
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return Ok(());
+        };
+        let settings = pool.settings.changed(&change).checked(&self.limits)?;
+        if settings == pool.settings {
+            let status = pool.status(now);
+            self.respond(from, PoolResponse::Described(status));
+            return Ok(());
+        }
+        pool.pending_records += 1;
+        let journal = segment_name(&pool.name, no, pool.segments.last());
+        let record = bytes(JournalRecord::changed(&change));
+        self.commit(append(&journal, record), Op::Changed(no, from, change));
+        Ok(())
+    }
+
+    pub(crate) fn changed(
+        &mut self,
+        now: Now,
+        no: PoolNo,
+        from: PoolClient,
+        change: &SettingsChange,
+        outcome: Result<u64, JobError>,
+    ) {
+        self.touched.insert(no);
+        let Some(pool) = self.pools.get_mut(&no) else {
+            return self.respond(from, PoolResponse::Refused(JobError::PoolChanging));
+        };
+        pool.pending_records -= 1;
+        if let Err(error) = outcome {
+            return self.respond(from, PoolResponse::Refused(error));
+        }
+        pool.segments.records += 1;
+        let had_events = pool.settings.events;
+        pool.settings = pool.settings.changed(change);
+        pool.workers.take_settings(&pool.settings);
+        let status = pool.status(now);
+        let begins_events = pool.settings.events && !had_events;
+        let events = begins_events.then(|| PublicStream::Events.of(&pool.name));
+        if let Some(events) = events {
+            self.make_again(&events, Data::default());
+        }
+        self.respond(from, PoolResponse::Described(status));
     }
 
     /// Deletes a public stream that a removed pool has left, or one of a pool that is closed, so that it is made anew.

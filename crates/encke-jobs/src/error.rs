@@ -33,7 +33,10 @@ pub enum JobError {
     )]
     RetentionIsSet,
     /// The pool exists with other settings.
-    #[error("the pool exists with another {what}: it has {has}, the request says {requested}")]
+    #[error(
+        "the pool exists with another {what}: it has {has}, the request says {requested}{}",
+        how_to_change(what)
+    )]
     SettingsDiffer {
         /// The setting.
         what: String,
@@ -125,4 +128,12 @@ pub enum JobError {
     /// The credentials of the client have ended while its request waited.
     #[error("the credentials of the request have ended before it was carried out")]
     CallerEnded,
+}
+
+/// How a setting of a pool that exists is changed.
+fn how_to_change(setting: &str) -> &'static str {
+    match setting {
+        "type" | "size" | "size_max" => "",
+        _ => "; PATCH changes it",
+    }
 }

@@ -73,7 +73,7 @@ pub use request::{
 pub use response::{
     DispatchedJob, JobInfo, JobState, PoolResponse, PoolStats, PoolStatus, WorkerStatus,
 };
-pub use settings::{PoolLimits, PoolSettings, SettingOutOfRange};
+pub use settings::{PoolLimits, PoolSettings, SettingOutOfRange, SettingsChange};
 pub use stats::{PublishedPool, PublishedStats};
 pub use streams::pool_of_stream;
 pub use token::{BadToken, JobToken, KeySeed};

@@ -148,6 +148,7 @@ impl JobMachine {
         let no = match &request {
             PoolRequest::Create { .. } | PoolRequest::List | PoolRequest::DeleteStream { .. } => 0,
             PoolRequest::Describe { pool }
+            | PoolRequest::Change { pool, .. }
             | PoolRequest::Remove { pool, .. }
             | PoolRequest::RemoveWorker { pool, .. } => self.number(pool)?,
             PoolRequest::Post(post) => self.number(&post.pool)?,
@@ -181,6 +182,7 @@ impl JobMachine {
                 self.respond(from, PoolResponse::Listed(pools));
                 Ok(())
             }
+            PoolRequest::Change { change, .. } => self.change(now, from, no, change),
             PoolRequest::Describe { pool } => {
                 let found = self.pools.get(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;

@@ -8,7 +8,7 @@ use encke_stream::{Append, Command, Create, Data, Lifetime, Target};
 use crate::error::JobError;
 use crate::pool_state::Decision;
 use crate::request::{Payload, PoolClient};
-use crate::settings::PoolSettings;
+use crate::settings::{PoolSettings, SettingsChange};
 use crate::streams::PublicStream;
 
 /// A pool's number: the sequence of the record that announced it.
@@ -33,6 +33,8 @@ pub(crate) enum Op {
     Part(PoolNo, u32, u64, VecDeque<Vec<u8>>),
     /// Make a segment with this first record current.
     Rotated(PoolNo, u32, u64),
+    /// Change settings of a pool.
+    Changed(PoolNo, PoolClient, SettingsChange),
     /// Remove a pool.
     Gone(PoolNo, PoolClient),
     /// Append a job.

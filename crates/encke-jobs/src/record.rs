@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::request::{JobId, Payload};
+use crate::settings::SettingsChange;
 use crate::token::PoolKey;
 
 /// The stream that names all pools.
@@ -48,6 +49,8 @@ pub(crate) enum JournalRecord<'a> {
     More(CarriedJobs),
     /// As [`JournalRecord::Begin`], which earlier versions have written, with the key of the pool's tokens.
     Start(PoolSnapshot, PoolKey),
+    /// Settings have changed: a [`SettingsChange`] as JSON.
+    Changed(&'a str),
 }
 
 /// Jobs that earlier segments leave, or a part of them.
@@ -211,6 +214,12 @@ impl<'a> JournalRecord<'a> {
     /// The record, and the content that follows it.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), BadJournalRecord> {
         postcard::take_from_bytes(bytes).map_err(|_| BadJournalRecord)
+    }
+
+    /// Encodes a change of settings.
+    pub(crate) fn changed(change: &SettingsChange) -> Vec<u8> {
+        let text = serde_json::to_string(change).unwrap_or_default();
+        encode(&JournalRecord::Changed(&text))
     }
 
     /// Encodes a job's record.

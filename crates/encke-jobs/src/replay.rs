@@ -342,6 +342,10 @@ impl Replay {
                 };
                 self.jobs.insert(sequence, (job, None));
             }
+            JournalRecord::Changed(text) => {
+                let change = serde_json::from_str(text).map_err(|_| BadJournalRecord)?;
+                self.settings = self.settings.as_ref().map(|has| has.changed(&change));
+            }
             JournalRecord::Batch(entries) => {
                 entries.into_iter().for_each(|entry| self.entry(entry));
             }

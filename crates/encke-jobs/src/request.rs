@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::settings::PoolSettings;
+use crate::settings::{PoolSettings, SettingsChange};
 use crate::token::JobToken;
 
 /// A job's name: the sequence of the record that holds it.
@@ -46,6 +46,13 @@ pub enum PoolRequest {
         pool: Box<str>,
         /// Its settings.
         settings: PoolSettings,
+    },
+    /// Change settings of a pool. The response is its state.
+    Change {
+        /// The pool's name.
+        pool: Box<str>,
+        /// What changes.
+        change: SettingsChange,
     },
     /// Describe a pool.
     Describe {

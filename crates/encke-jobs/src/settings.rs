@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use encke_pool::{Capacity, PoolOptions, Size, Strategy};
 use serde::{Deserialize, Serialize};
 
-/// The settings of a pool, fixed at its creation. A request may omit all but the type.
+/// The settings of a pool. A request that creates it may omit all but the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolSettings {
@@ -42,6 +42,28 @@ pub struct PoolSettings {
     /// Whether the stream `pool/NAME/events` is written.
     #[serde(default = "events")]
     pub events: bool,
+}
+
+/// A change of settings. Those that it leaves out stay, and so do the type and the number of slots, by which jobs find their workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SettingsChange {
+    /// See [`PoolSettings::ack_ms`]. Attempts that run keep their time.
+    pub ack_ms: Option<u64>,
+    /// See [`PoolSettings::attempts`].
+    pub attempts: Option<u16>,
+    /// See [`PoolSettings::retry_ms`].
+    pub retry_ms: Option<u64>,
+    /// See [`PoolSettings::retry_ms_max`].
+    pub retry_ms_max: Option<u64>,
+    /// See [`PoolSettings::in_flight`].
+    pub in_flight: Option<u32>,
+    /// See [`PoolSettings::job_bytes_max`]. Jobs that wait stay.
+    pub job_bytes_max: Option<u32>,
+    /// See [`PoolSettings::waiting_max`]. Jobs that wait stay.
+    pub waiting_max: Option<u32>,
+    /// See [`PoolSettings::events`].
+    pub events: Option<bool>,
 }
 
 /// The bounds of all pools and of their settings.
@@ -154,6 +176,27 @@ impl PoolSettings {
         Ok(self)
     }
 
+    /// The settings after a change.
+    pub(crate) fn changed(&self, change: &SettingsChange) -> PoolSettings {
+        let in_flight = match self.strategy {
+            Strategy::Claim => self.in_flight,
+            _ => change.in_flight.or(self.in_flight),
+        };
+        PoolSettings {
+            strategy: self.strategy,
+            size: self.size,
+            size_max: self.size_max,
+            ack_ms: change.ack_ms.unwrap_or(self.ack_ms),
+            attempts: change.attempts.unwrap_or(self.attempts),
+            retry_ms: change.retry_ms.unwrap_or(self.retry_ms),
+            retry_ms_max: change.retry_ms_max.unwrap_or(self.retry_ms_max),
+            in_flight,
+            job_bytes_max: change.job_bytes_max.unwrap_or(self.job_bytes_max),
+            waiting_max: change.waiting_max.or(self.waiting_max),
+            events: change.events.unwrap_or(self.events),
+        }
+    }
+
     /// The maximum number of jobs that one worker has at a time.
     pub fn in_flight_max(&self) -> u32 {
         self.in_flight.unwrap_or(IN_FLIGHT)
@@ -162,6 +205,11 @@ impl PoolSettings {
     /// The maximum number of waiting jobs.
     pub fn waiting_max(&self) -> usize {
         self.waiting_max.unwrap_or(u32::MAX) as usize
+    }
+
+    /// That number, for the pool that picks.
+    pub(crate) fn jobs_of_a_worker(&self) -> u16 {
+        u16::try_from(self.in_flight_max()).unwrap_or(u16::MAX)
     }
 
     /// The options of the pool that picks. `worker_bytes_max` bounds the jobs of one worker.
@@ -173,7 +221,7 @@ impl PoolSettings {
             },
         };
         let capacity = Capacity {
-            jobs_max: u16::try_from(self.in_flight_max()).unwrap_or(u16::MAX),
+            jobs_max: self.jobs_of_a_worker(),
             bytes_max: worker_bytes_max,
         };
         PoolOptions::new(self.strategy)

@@ -152,6 +152,11 @@ impl Workers {
         self.remove(&name).is_ok()
     }
 
+    /// Takes the settings after a change.
+    pub(crate) fn take_settings(&mut self, settings: &PoolSettings) {
+        self.pool.set_jobs_max(settings.jobs_of_a_worker());
+    }
+
     /// Removes a worker that is not connected and has no jobs.
     pub(crate) fn remove(&mut self, name: &str) -> Result<(), PoolError> {
         let unknown = || PoolError::UnknownWorker { name: name.into() };

@@ -164,22 +164,21 @@ impl<W> Inner<W> {
 
     #[inline]
     fn fits(&self, shares: &Shares<W>, bytes: u32) -> bool {
-        let capacity = &self.options.capacity;
         // The snapshot may be older than the bit, so the connection itself is checked.
-        capacity
+        self.capacity()
             .is_none_or(|capacity| shares.takes_jobs() && shares.worker.load.fits(bytes, &capacity))
     }
 
     /// Takes a place of the worker at this slot. None: it has none.
     #[inline]
     fn take(&self, shares: &Shares<W>, slot: usize, bytes: u32) -> Option<PickedPlace> {
-        let Some(capacity) = &self.options.capacity else {
+        let Some(capacity) = self.capacity() else {
             return Some(PickedPlace::UNLIMITED);
         };
         if !shares.takes_jobs() {
             return None;
         }
-        if shares.worker.load.add(bytes, capacity)? {
+        if shares.worker.load.add(bytes, &capacity)? {
             self.refresh(slot);
         }
         Some(PickedPlace::job(bytes))
@@ -203,8 +202,8 @@ impl<W> Inner<W> {
 
     /// Removes a job from a worker's load.
     pub(crate) fn remove_job(&self, worker: &PoolWorker, bytes: u32) {
-        if let Some(capacity) = &self.options.capacity
-            && worker.load.remove(bytes, capacity)
+        if let Some(capacity) = self.capacity()
+            && worker.load.remove(bytes, &capacity)
         {
             self.refresh(worker.slot);
         }

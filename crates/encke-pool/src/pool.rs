@@ -9,7 +9,7 @@ use encke_mailbox::ReplyTo;
 
 use crate::error::PoolError;
 use crate::open_slots::OpenSlots;
-use crate::options::{PoolOptions, Strategy};
+use crate::options::{Capacity, PoolOptions, Strategy};
 use crate::parts::{self, PARTS};
 use crate::roster::{ClaimSeat, Roster};
 use crate::seats::Seats;
@@ -29,6 +29,8 @@ pub struct Pool<W> {
 /// The state that the clones of a pool share.
 pub(crate) struct Inner<W> {
     pub(crate) options: PoolOptions,
+    /// The number of jobs in the capacity of a worker, if it is limited.
+    jobs_max: AtomicUsize,
     roster: Mutex<Roster<Arc<Shares<W>>>>,
     pub(crate) snapshot: SnapshotCell<Snapshot<W>>,
     pub(crate) turn: PaddedTurn,
@@ -159,9 +161,11 @@ impl<W> Pool<W> {
             _ => (0, slots),
         };
         let roster = Roster::new(options.size);
+        let jobs_max = options.capacity.map_or(0, |capacity| capacity.jobs_max);
         Self {
             inner: Arc::new(Inner {
                 options,
+                jobs_max: AtomicUsize::new(jobs_max.into()),
                 snapshot: SnapshotCell::new(Snapshot::of(&roster, options.strategy)),
                 roster: Mutex::new(roster),
                 turn: PaddedTurn(Turn::new(0)),
@@ -230,6 +234,17 @@ impl<W> Pool<W> {
         Ok(Connected { shares })
     }
 
+    /// Changes how many jobs one worker takes, if that is limited. A worker that has more keeps them, and gets no other until it has
+    /// fewer. Nothing may be picked or dropped meanwhile by another thread: it might go by the number before.
+    pub fn set_jobs_max(&self, jobs_max: u16) {
+        let inner = &self.inner;
+        inner.jobs_max.store(jobs_max.into(), Ordering::Release);
+        if inner.options.strategy != Strategy::Claim {
+            let slots = inner.snapshot.load().slots.to_vec();
+            slots.into_iter().for_each(|slot| inner.refresh(slot));
+        }
+    }
+
     /// The pool and its workers at this moment.
     pub fn info(&self) -> PoolInfo {
         let waiting = self.inner.claims.lock().len();
@@ -247,6 +262,17 @@ impl<W> Pool<W> {
 }
 
 impl<W> Inner<W> {
+    /// How much work each worker takes now. None: unlimited.
+    #[inline]
+    pub(crate) fn capacity(&self) -> Option<Capacity> {
+        let jobs_max = self.jobs_max.load(Ordering::Acquire) as u16;
+        let capacity = self.options.capacity;
+        capacity.map(|capacity| Capacity {
+            jobs_max,
+            ..capacity
+        })
+    }
+
     /// Publishes whether the worker at this slot takes another job.
     ///
     /// Call it after each change of that. The last caller to write the bit reads the state again behind the write, and
@@ -265,9 +291,10 @@ impl<W> Inner<W> {
         let snapshot = self.snapshot.load();
         let connection = snapshot.places.get(slot).and_then(Option::as_ref);
         connection.is_some_and(|connection| {
-            let capacity = &self.options.capacity;
             connection.takes_jobs()
-                && capacity.is_none_or(|capacity| connection.worker.load.has_room(&capacity))
+                && self
+                    .capacity()
+                    .is_none_or(|capacity| connection.worker.load.has_room(&capacity))
         })
     }
 

@@ -175,6 +175,29 @@ fn the_places_of_a_disconnected_worker_count_until_they_are_released() {
 }
 
 #[test]
+fn the_capacity_changes_for_workers_with_and_without_jobs() {
+    for strategy in Strategy::ALL {
+        if strategy == Strategy::Claim {
+            continue;
+        }
+        let (pool, _connected) = pool_of(strategy, 1);
+        let mut held: Vec<_> = (0..2).map(|_| pick(&pool, strategy, 1).unwrap()).collect();
+        assert!(pick(&pool, strategy, 1).is_err(), "{strategy}");
+        pool.set_jobs_max(3);
+        held.push(pick(&pool, strategy, 1).unwrap());
+        assert!(pick(&pool, strategy, 1).is_err(), "{strategy}");
+        // It keeps what it has, and gets nothing until it has less.
+        pool.set_jobs_max(1);
+        for _ in 0..3 {
+            assert!(pick(&pool, strategy, 1).is_err(), "{strategy}");
+            held.pop();
+        }
+        held.push(pick(&pool, strategy, 1).unwrap());
+        assert!(pick(&pool, strategy, 1).is_err(), "{strategy}");
+    }
+}
+
+#[test]
 fn concurrent_picks_never_exceed_the_capacity_and_lose_no_place() {
     for strategy in [Strategy::RoundRobin, Strategy::Random] {
         let pool = Pool::new(PoolOptions::new(strategy).capacity(CAPACITY));

@@ -187,7 +187,7 @@ fn errors_name_what_is_wrong() {
         ("PUT /v1/pool/%00", r#"{"type":"claim"}"#, 400, "bad_path"),
         ("PUT /v1/pool/%2F", r#"{"type":"claim"}"#, 400, "bad_path"),
         ("PUT /v1/pool/%zz", r#"{"type":"claim"}"#, 400, "bad_path"),
-        ("PATCH /v1/pool/p", "", 405, "method_not_allowed"),
+        ("MOVE /v1/pool/p", "", 405, "method_not_allowed"),
         (
             "PUT /v1/pool/p/work?worker=a",
             "",
@@ -575,4 +575,49 @@ fn a_request_has_the_parameters_of_its_kind() {
         "GET /v1/pool/p/work?worker=a&lastEventId=7",
         &[("Sec-Fetch-Dest", "empty")],
     );
+}
+
+#[test]
+fn settings_change_while_the_pool_exists() {
+    let mut server = with(r#"{"type":"claim","events":false}"#);
+    let mut change = |body: &str| {
+        let said = server.send("PATCH /v1/pool/p", &[], body.as_bytes());
+        (said.status, json(&said))
+    };
+    let (status, shown) = change(r#"{"ack_ms":60000,"attempts":9,"events":true}"#);
+    assert_eq!(status, 200, "{shown}");
+    let settings = &shown["settings"];
+    assert_eq!(
+        (&settings["ack_ms"], &settings["attempts"]),
+        (&json!(60_000), &json!(9))
+    );
+    assert_eq!(
+        (&settings["type"], &settings["retry_ms"]),
+        (&json!("claim"), &json!(1_000))
+    );
+    let (status, refused) = change(r#"{"ack_ms":1,"attempts":2}"#);
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (400, &json!("bad_settings"))
+    );
+    let (status, refused) = change(r#"{"type":"hash"}"#);
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (400, &json!("bad_settings"))
+    );
+    let shown = json(&server.send("GET /v1/pool/p", &[], b""));
+    assert_eq!(
+        shown["settings"]["attempts"],
+        json!(9),
+        "nothing has changed"
+    );
+    // The stream of events is there at once.
+    let events = server.send("GET /v1/stream/pool/p/events?offset=-1", &[], b"");
+    assert_eq!(events.status, 200);
+    // To create it with other settings is refused, with how to change them.
+    let said = server.send("PUT /v1/pool/p", &[], br#"{"type":"claim","ack_ms":60000}"#);
+    assert_eq!((said.status, &*said.code()), (409, "config_differs"));
+    assert!(said.text().contains("PATCH changes it"), "{}", said.text());
+    let said = server.send("PATCH /v1/pool/q", &[], b"{\"attempts\":2}");
+    assert_eq!((said.status, &*said.code()), (404, "unknown_pool"));
 }

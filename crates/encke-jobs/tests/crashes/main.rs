@@ -6,7 +6,7 @@
 mod clock;
 mod world;
 
-use encke_jobs::{AttemptAction, JobState, PoolLimits};
+use encke_jobs::{AttemptAction, JobState, PoolLimits, PoolResponse, SettingsChange};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use world::World;
@@ -24,6 +24,8 @@ enum Decision {
     Pass(u16),
     /// The time of day is set.
     SetClock(i64),
+    /// The settings are changed.
+    Change(u8),
     Commit(u8),
     NoSpace,
     Crash(u8),
@@ -41,6 +43,7 @@ fn decision() -> impl Strategy<Value = Decision> {
         1 => any::<u8>().prop_map(Decision::Extend),
         3 => (0..1_500u16).prop_map(Decision::Pass),
         1 => (-2_000..2_000i64).prop_map(Decision::SetClock),
+        1 => any::<u8>().prop_map(Decision::Change),
         9 => (0..6u8).prop_map(Decision::Commit),
         1 => Just(Decision::NoSpace),
         1 => (0..4u8).prop_map(Decision::Crash),
@@ -101,6 +104,13 @@ fn take(mut world: World, decision: Decision) -> World {
         }
         Decision::Pass(ms) => world.pass(ms.into()),
         Decision::SetClock(ms) => world.wall_ahead_ms += ms,
+        Decision::Change(number) => {
+            world.change(SettingsChange {
+                ack_ms: Some(500 + u64::from(number)),
+                in_flight: Some(1 + u32::from(number % 4)),
+                ..SettingsChange::default()
+            });
+        }
         Decision::Commit(count) => world.commit(count.into()),
         Decision::NoSpace => world.refuse(),
         Decision::Crash(kept) => world = world.crash(kept.into()),
@@ -124,11 +134,10 @@ fn take(mut world: World, decision: Decision) -> World {
         world.workers.remove(&name);
     }
     let info = world.info();
+    world.in_flight_max = world.in_flight_max.max(info.settings.in_flight_max());
     for worker in info.workers {
-        assert!(
-            worker.running <= info.settings.in_flight_max(),
-            "{worker:?}"
-        );
+        // A worker keeps what it has when the maximum is lowered.
+        assert!(worker.running <= world.in_flight_max, "{worker:?}");
     }
     world
 }
@@ -272,6 +281,69 @@ fn chapters_that_crash_after_crash_leaves_unfinished_are_all_deleted() {
     // In the end the segment that holds the job and the current one exist.
     world.settle();
     assert_eq!(world.segments(), 2);
+}
+
+#[test]
+fn a_change_of_settings_holds_from_its_record_on() {
+    let change = |ack_ms, in_flight| SettingsChange {
+        ack_ms,
+        in_flight,
+        ..SettingsChange::default()
+    };
+    let limits = PoolLimits {
+        segment_records: 8,
+        ..PoolLimits::default()
+    };
+    let mut world = World::new(limits, r#"{"type":"round_robin","in_flight":2}"#);
+    world.join("w", None, None);
+    for number in 0..9 {
+        world.post(&format!("#{number}"), None, None);
+    }
+    world.settle();
+    assert_eq!(world.held.len(), 2);
+    // Two changes on their way: each changes what it names.
+    let first = world.change(change(Some(60_000), None));
+    let second = world.change(change(None, Some(4)));
+    assert!(
+        !world.responses.contains_key(&first),
+        "not before its record"
+    );
+    world.settle();
+    for client in [first, second] {
+        let responses = world.responses.remove(&client).unwrap();
+        assert!(matches!(responses[..], [PoolResponse::Described(_)]));
+    }
+    let settings = world.info().settings;
+    assert_eq!((settings.ack_ms, settings.in_flight), (60_000, Some(4)));
+    assert_eq!(world.held.len(), 4, "the worker gets more at once");
+    // What has been recorded is there after a crash, and in the segments that follow; what has not is not.
+    world.change(change(Some(90_000), None));
+    let mut world = world.crash(0);
+    assert_eq!(world.info().settings, settings);
+    world.change(change(None, Some(1)));
+    let mut world = world.crash(1);
+    assert_eq!(world.info().settings.in_flight, Some(1));
+    for _ in 0..40 {
+        let (_, held) = world.held[0].clone();
+        world.end(held.id, held.attempt, AttemptAction::Extend { ms: None });
+        world.settle();
+    }
+    let mut world = world.crash(0);
+    let settings = world.info().settings;
+    assert_eq!((settings.ack_ms, settings.in_flight), (60_000, Some(1)));
+    // One that changes nothing has no record, and one that is out of range changes nothing.
+    let same = world.change(change(Some(60_000), None));
+    let refused = world.change(change(Some(1), Some(3)));
+    assert!(matches!(
+        world.responses[&same][..],
+        [PoolResponse::Described(_)]
+    ));
+    assert!(matches!(
+        world.responses[&refused][..],
+        [PoolResponse::Refused(_)]
+    ));
+    world.settle();
+    assert_eq!(world.info().settings, settings);
 }
 
 proptest! {

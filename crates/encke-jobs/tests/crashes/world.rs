@@ -7,7 +7,7 @@ use std::sync::Arc;
 use encke_jobs::{
     AttemptAction, AttemptReport, DispatchedJob, Effect, JobId, JobInfo, JobMachine, JobToken,
     KeySeed, NewJob, Payload, PoolClient, PoolLimits, PoolRequest, PoolResponse, PoolSettings,
-    PublishedStats, Registration,
+    PublishedStats, Registration, SettingsChange,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -46,6 +46,8 @@ pub(crate) struct World {
     /// Acknowledgements sent and answered, by job.
     pub(crate) acks: BTreeMap<JobId, u32>,
     pub(crate) answered: BTreeMap<JobId, u32>,
+    /// The largest number of jobs that a worker was allowed at a time.
+    pub(crate) in_flight_max: u32,
     asked: BTreeMap<PoolClient, JobId>,
     posted: BTreeSet<PoolClient>,
 }
@@ -117,6 +119,7 @@ impl World {
             accepted: BTreeSet::new(),
             acks: BTreeMap::new(),
             answered: BTreeMap::new(),
+            in_flight_max: 0,
             asked: BTreeMap::new(),
             posted: BTreeSet::new(),
         }
@@ -147,6 +150,7 @@ impl World {
         world.accepted = self.accepted;
         world.acks = self.acks;
         world.answered = self.answered;
+        world.in_flight_max = self.in_flight_max;
         world.flush();
         world
     }
@@ -171,6 +175,13 @@ impl World {
     pub(crate) fn ask(&mut self, client: PoolClient, ask: PoolRequest) {
         self.jobs.request(self.now(), client, ask);
         self.flush();
+    }
+
+    pub(crate) fn change(&mut self, change: SettingsChange) -> PoolClient {
+        let client = self.client();
+        let pool = POOL.into();
+        self.ask(client, PoolRequest::Change { pool, change });
+        client
     }
 
     pub(crate) fn post(&mut self, body: &str, key: Option<&str>, slot: Option<u32>) -> PoolClient {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! PUT, GET, DELETE  /v1/pool/{name}                        create (settings in JSON), status, remove
+//! PATCH             /v1/pool/{name}                        change settings
 //! GET               /v1/pool                               all pools
 //! POST              /v1/pool/{name}?key=&slot=&wait=       a job
 //! POST, GET         /v1/pool/{name}/work?worker=&slot=     jobs as events, or one with ?wait=

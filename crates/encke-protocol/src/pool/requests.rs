@@ -59,7 +59,7 @@ pub(super) fn requirement<'a>(
     };
     let has_token = request.headers.first(JOB_TOKEN).is_some();
     match (below, request.method) {
-        ([], "PUT") => Requirement::at(Operation::Create, pool),
+        ([], "PUT" | "PATCH") => Requirement::at(Operation::Create, pool),
         ([], "POST") => Requirement::at(Operation::Post, pool),
         ([], "DELETE") | (["worker", ..], _) => Requirement::at(Operation::Delete, pool),
         (["job", _], _) if has_token => Requirement::at(Operation::Read, pool).or(Operation::Post),
@@ -105,13 +105,21 @@ impl Parser<'_> {
                         settings::parse(&request.body).map_err(|why| bad("bad_settings", why))?;
                     Ok(once(&url, PoolRequest::Create { pool, settings }))
                 }
+                "PATCH" => {
+                    let change = settings::parse_change(&request.body);
+                    let change = change.map_err(|why| bad("bad_settings", why))?;
+                    Ok(once(&url, PoolRequest::Change { pool, change }))
+                }
                 "GET" => Ok(once(&url, PoolRequest::Describe { pool })),
                 "DELETE" => {
                     let force = query.force;
                     Ok(once(&url, PoolRequest::Remove { pool, force }))
                 }
                 "POST" => post(request, query, pool, url, admitted),
-                _ => Err(not_allowed(method, &["GET", "PUT", "POST", "DELETE"])),
+                _ => Err(not_allowed(
+                    method,
+                    &["GET", "PUT", "PATCH", "POST", "DELETE"],
+                )),
             },
             ["work"] => {
                 only(method, &["POST", "GET"])?;
@@ -235,13 +243,20 @@ impl Parser<'_> {
         Ok(Action::Dispatch(PoolRequest::Register(work), then))
     }
 
-    /// The parameters of a request; `known` are those of its kind.
-    fn query<'a>(&self, text: Option<&'a str>, known: &[&str]) -> Result<Query<'a>, Response> {
+    /// The parameters of a request; `known` are those of its kind, if there is such a kind.
+    fn query<'a>(
+        &self,
+        text: Option<&'a str>,
+        known: Option<&[&str]>,
+    ) -> Result<Query<'a>, Response> {
         let mut query = Query::default();
         for pair in query::parameters(text) {
             let (name, value) = pair.map_err(|why| bad("bad_query", format!("the query {why}")))?;
             let is_general = name == LAST_EVENT_ID || SIGNING_PARAMETERS.contains(&&*name);
-            if !is_general && !known.contains(&&*name) {
+            if let Some(known) = known
+                && !is_general
+                && !known.contains(&&*name)
+            {
                 return Err(misspelled::unknown_parameter(&name, known));
             }
             match &*name {
@@ -433,15 +448,16 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 /// A day.
 const SECONDS_MAX: u64 = 86_400;
 
-/// The parameters of a request for the path below the root.
-fn parameters_of(method: &str, parts: &[&str]) -> &'static [&'static str] {
-    match (parts, method) {
+/// The parameters of a request for the path below the root. None: there is nothing at it.
+fn parameters_of(method: &str, parts: &[&str]) -> Option<&'static [&'static str]> {
+    Some(match (parts, method) {
         ([_], "POST") => &["key", "slot", "wait", "if"],
         ([_], "DELETE") => &["force"],
         ([_, "work"], _) => &["worker", "slot", "wait"],
         ([_, "job", _, "ack"], _) => &["attempt"],
         ([_, "job", _, "refuse"], _) => &["attempt", "after"],
         ([_, "job", _, "extend"], _) => &["attempt", "by"],
-        _ => &[],
-    }
+        ([_] | [_, "worker" | "job", _], _) => &[],
+        _ => return None,
+    })
 }

@@ -1,6 +1,6 @@
 //! The settings of a pool, as the body of a request.
 
-use encke_jobs::PoolSettings;
+use encke_jobs::{PoolSettings, SettingsChange};
 use encke_pool::Strategy;
 use serde_json::{Map, Value};
 
@@ -12,6 +12,47 @@ pub(super) fn parse(body: &[u8]) -> Result<PoolSettings, String> {
         let why = wrong_setting(body).unwrap_or_else(|| format!("the settings are wrong: {error}"));
         format!("{why}; an example: {EXAMPLE}")
     })
+}
+
+/// Reads a change of settings. The error names the setting that is wrong and ends with an example.
+pub(super) fn parse_change(body: &[u8]) -> Result<SettingsChange, String> {
+    let parsed = serde_json::from_slice(body);
+    let wrong = wrong_change(body);
+    let parsed = match wrong {
+        Some(why) => Err(why),
+        None => parsed.map_err(|error| format!("the settings are wrong: {error}")),
+    };
+    parsed.map_err(|why| format!("{why}; an example: {CHANGE_EXAMPLE}"))
+}
+
+/// What is wrong with a change of settings, if it is one setting.
+fn wrong_change(body: &[u8]) -> Option<String> {
+    if body.trim_ascii().is_empty() {
+        return Some("the body must have the settings to change as JSON".to_owned());
+    }
+    let settings: Map<String, Value> = match serde_json::from_slice(body) {
+        Ok(settings) => settings,
+        Err(error) => return Some(format!("the settings are wrong: {error}")),
+    };
+    for (name, value) in &settings {
+        let expected = match (&**name, value) {
+            ("type" | "size" | "size_max", _) => {
+                return Some(format!(
+                    "{name} cannot change while the pool exists; those that can are {}",
+                    CHANGEABLE.join(", ")
+                ));
+            }
+            ("events", Value::Bool(_)) => continue,
+            ("events", _) => "true or false",
+            (name, _) if !CHANGEABLE.contains(&name) => {
+                return Some(misspelled::unknown("setting", name, CHANGEABLE));
+            }
+            (_, value) if value.is_u64() => continue,
+            _ => "a whole number",
+        };
+        return Some(format!("{name} is {}, expected {expected}", short(value)));
+    }
+    None
 }
 
 /// The setting that is wrong, if it is one; the parser's own messages name types of the code.
@@ -63,8 +104,22 @@ const SETTINGS: &[&str] = &[
     "events",
 ];
 
+/// The names of the settings that change while a pool exists.
+const CHANGEABLE: &[&str] = &[
+    "ack_ms",
+    "attempts",
+    "retry_ms",
+    "retry_ms_max",
+    "in_flight",
+    "job_bytes_max",
+    "waiting_max",
+    "events",
+];
+
 /// A value in a message has at most this many bytes.
 const VALUE_BYTES_MAX: usize = 100;
+
+const CHANGE_EXAMPLE: &str = r#"{"ack_ms":60000}"#;
 
 const EXAMPLE: &str = r#"{"type":"claim","ack_ms":30000}"#;
 
@@ -125,6 +180,26 @@ mod tests {
             format!(r#"{{"type":"claim","{long}":1}}"#),
         ] {
             assert!(parse(body.as_bytes()).unwrap_err().len() < 500);
+        }
+        for (body, message) in [
+            ("", "the body must have the settings to change"),
+            ("[]", "the settings are wrong"),
+            (
+                r#"{"type":"hash"}"#,
+                "type cannot change while the pool exists; those that can are ack_ms",
+            ),
+            (r#"{"size":3}"#, "size cannot change"),
+            (r#"{"colour":3}"#, "the settings are ack_ms, attempts"),
+            (r#"{"acks_ms":3}"#, "did you mean \"ack_ms\"?"),
+            (
+                r#"{"ack_ms":null}"#,
+                "ack_ms is null, expected a whole number",
+            ),
+            (r#"{"events":1}"#, "events is 1, expected true or false"),
+            (r#"{"attempts":70000}"#, "70000"),
+        ] {
+            let why = parse_change(body.as_bytes()).unwrap_err();
+            assert!(why.contains(message), "{body}: {why}");
         }
     }
 }
