@@ -100,7 +100,7 @@ settings! {
         "open" "BOOL": Switch => config.open;
         /// Address for operators (/metrics, /v1/admin/), or none
         "admin-listen" "ADDR": Optional(OrNone(Address)) => config.admin_listen, "127.0.0.1:4438 if others may connect, otherwise none";
-        /// Origins whose pages may use the server, such as https://app.example.com; or none, loopback, *
+        /// Origins whose pages may use the server, such as https://app.example.com or https://*.example.com; or none, loopback, *
         "cors-origins" "ORIGINS": Optional(Text) => config.cors_origins, "loopback, and none with access control";
         /// Trusted proxies, whose headers name the client: networks such as 10.0.0.0/8,::1, or none
         "trust" "NETWORKS": Text => config.net.trust;
