@@ -167,7 +167,7 @@ impl JobMachine {
                 self.returned(now, no, id, Some(until_ms));
             }
             JournalEntry::Done { id, .. } => self.finish(now, no, id, false, decision.result),
-            JournalEntry::Dead { id, .. } => self.finish(now, no, id, true, None),
+            JournalEntry::Dead { id, .. } => self.finish(now, no, id, true, decision.result),
         }
         if let Some(client) = decision.client {
             self.respond(client, response);

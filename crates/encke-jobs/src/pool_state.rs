@@ -156,7 +156,20 @@ pub(crate) struct FinishedJobs {
 pub(crate) struct FinishedJob {
     pub(crate) attempt: u16,
     pub(crate) dead: bool,
+    /// Of a dead job, why its last attempt failed.
     pub(crate) result: Option<Payload>,
+}
+
+impl FinishedJob {
+    pub(crate) fn state(&self) -> JobState {
+        let result = self.result.clone();
+        match self.dead {
+            true => JobState::Dead {
+                reason: result.map(|reason| String::from_utf8_lossy(&reason.body).into()),
+            },
+            false => JobState::Done { result },
+        }
+    }
 }
 
 impl FinishedJobs {
@@ -397,15 +410,9 @@ impl PoolState {
             });
         }
         if let Some(ended) = self.finished.find(id) {
-            let state = match ended.dead {
-                true => JobState::Dead,
-                false => JobState::Done {
-                    result: ended.result.clone(),
-                },
-            };
             return Some(JobInfo {
                 id,
-                state,
+                state: ended.state(),
                 attempts: ended.attempt,
                 token,
             });

@@ -10,7 +10,7 @@ use crate::op::PoolNo;
 use crate::pool_state::{AttemptStage, Decision, EventField, FinishedJob, RunningJob};
 use crate::record::{JournalEntry, segment_name};
 use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
-use crate::response::{JobInfo, JobState, PoolResponse};
+use crate::response::{JobInfo, PoolResponse};
 use crate::settings::DELAY_MS_MAX;
 use crate::streams::PublicStream;
 
@@ -257,16 +257,21 @@ impl JobMachine {
             json::content(content, &mut letter);
         }
         letter.push(b'}');
+        let why = Payload {
+            content_type: "text/plain".into(),
+            key: None,
+            body: reason.as_bytes().into(),
+        };
         pool.draft.decisions.push(Decision {
             entry: JournalEntry::Dead { id, attempt },
             until_ms: None,
             client,
-            result: None,
+            result: Some(why),
             message: Some((PublicStream::Dead, letter)),
         });
     }
 
-    /// The end of a job is in the log.
+    /// The end of a job is in the log. The result of a dead one is why its last attempt failed.
     pub(crate) fn finish(
         &mut self,
         now: Now,
@@ -299,14 +304,11 @@ impl JobMachine {
         let ended = FinishedJob {
             attempt,
             dead,
-            result: result.clone(),
+            result,
         };
+        let state = ended.state();
         pool.finished.add(id, ended, &self.limits);
         let waiters = pool.waiters.remove(&id).unwrap_or_default();
-        let state = match dead {
-            true => JobState::Dead,
-            false => JobState::Done { result },
-        };
         let job = JobInfo {
             id,
             state,

@@ -137,7 +137,10 @@ pub enum JobState {
         result: Option<Payload>,
     },
     /// All its attempts failed.
-    Dead,
+    Dead {
+        /// Why the last one did, while that is in memory. The stream of dead letters has it in any case.
+        reason: Option<Box<str>>,
+    },
 }
 
 /// A pool at one moment.

@@ -377,7 +377,10 @@ fn a_job_that_is_refused_goes_to_another_and_then_to_the_dead_letters() {
     assert_eq!(dead[0]["reason"], "refused: no paper");
     assert_eq!(dead[0]["data"], "job");
     let shown = json(&server.send(&format!("GET /v1/pool/p/job/{id}"), &[], b""));
-    assert_eq!(shown["state"], "dead");
+    assert_eq!(
+        (&shown["state"], &shown["reason"]),
+        (&json!("dead"), &json!("refused: no paper"))
+    );
 }
 
 #[test]
@@ -485,9 +488,14 @@ fn a_result_is_waited_for() {
         "POST /v1/pool/p/job/{}/refuse?attempt=1",
         jobs(&mut server, anna)[0]["job"]
     );
-    assert_eq!(server.send(&refuse, &[], b"").status, 204);
+    assert_eq!(server.send(&refuse, &[], b"no ink").status, 204);
     let response = answer(&mut server, asker);
     assert_eq!(response.status, 502);
+    let why = String::from_utf8_lossy(response.body.as_ref());
+    assert!(
+        why.contains("given up; the last time: refused: no ink"),
+        "{why}"
+    );
 }
 
 #[test]

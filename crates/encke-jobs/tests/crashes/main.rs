@@ -193,7 +193,7 @@ fn check(settings: &str, decisions: Vec<Decision>) {
         let job = world.find(id).unwrap_or_else(|| panic!("{id} is lost"));
         match job.state {
             JobState::Done { .. } => assert!(of(&results, id) >= 1, "{id} has no result"),
-            JobState::Dead => {
+            JobState::Dead { .. } => {
                 assert!(of(&dead, id) >= 1, "{id} has no letter");
                 assert_eq!(job.attempts, 3);
             }

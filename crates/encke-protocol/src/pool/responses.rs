@@ -266,11 +266,15 @@ fn awaited(pool: &str, job: JobInfo) -> Response {
         JobState::Done {
             result: Some(result),
         } => raw(200, result),
-        JobState::Dead => error(
-            502,
-            "job_failed",
-            format!("the job failed {} times and is given up", job.attempts),
-        ),
+        JobState::Dead { reason } => {
+            let reason = reason.map(|reason| format!("; the last time: {reason}"));
+            let why = format!(
+                "the job failed {} times and is given up{}",
+                job.attempts,
+                reason.unwrap_or_default()
+            );
+            error(502, "job_failed", why)
+        }
         _ => state(202, pool, &job),
     };
     response
@@ -304,7 +308,13 @@ fn state(status: u16, pool: &str, job: &JobInfo) -> Response {
                 body.push(b'}');
             }
         }
-        JobState::Dead => body.extend_from_slice(b"\"state\":\"dead\""),
+        JobState::Dead { reason } => {
+            body.extend_from_slice(b"\"state\":\"dead\"");
+            if let Some(reason) = reason {
+                body.extend_from_slice(b",\"reason\":");
+                string(reason, &mut body);
+            }
+        }
     }
     body.extend_from_slice(b"}\n");
     let response = plain(status).field("Content-Type", "application/json");
