@@ -166,7 +166,7 @@ impl Given {
         };
         for setting in SETTINGS {
             if let Some((text, origin)) = self.values.get(setting.name) {
-                (setting.set)(&mut config, text).with_context(|| {
+                (setting.set)(&mut config, text, origin.folder()).with_context(|| {
                     let label = setting.label();
                     let text = encke_fleet::without_userinfo(text);
                     match origin {
@@ -179,6 +179,17 @@ impl Given {
             }
         }
         Ok(config)
+    }
+}
+
+impl Origin {
+    /// Where relative paths in a value begin: beside the file that has it, or else in the working directory.
+    fn folder(&self) -> &Path {
+        let folder = match self {
+            Origin::File(path) => path.parent(),
+            Origin::Variable(_) | Origin::Flag(_) => None,
+        };
+        folder.unwrap_or(Path::new(""))
     }
 }
 
@@ -267,6 +278,33 @@ mod tests {
             let error = format!("{:#}", file(text).unwrap_err());
             assert!(error.contains(message), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn relative_paths_begin_beside_the_file_that_has_them() {
+        let mut given = Given::default();
+        let text = "data = 'data'\ntls-cert = 'a.pem, /etc/b.pem'\ntls-key = 'a.key,b.key'\n\
+                    [tuning]\naudit-log-file = '../audit.log'\naccess-log-file = '/var/log/access'";
+        given
+            .file(Path::new("/etc/encke/encke.toml"), text)
+            .unwrap();
+        let config = given.apply().unwrap();
+        assert_eq!(config.data, Path::new("/etc/encke/data"));
+        let certificates = ["/etc/encke/a.pem", "/etc/b.pem"].map(PathBuf::from);
+        assert_eq!(config.tls.certificates, certificates);
+        let audit_log = Some("/etc/encke/../audit.log".into());
+        assert_eq!(config.audit_log_file, audit_log);
+        assert_eq!(config.access_log_file, Some("/var/log/access".into()));
+        // Variables and flags are of whoever starts the server.
+        given.variables(of(&[("ENCKE_DATA", "data")])).unwrap();
+        assert_eq!(given.apply().unwrap().data, Path::new("data"));
+        // And so is what nothing says.
+        let text = "logs = 1";
+        let mut given = Given::default();
+        given
+            .file(Path::new("/etc/encke/encke.toml"), text)
+            .unwrap();
+        assert!(given.apply().unwrap().data.is_relative());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,6 +20,11 @@ pub(super) trait Kind<T> {
 
     /// Writes a value; nothing if it is not set.
     fn show(&self, value: &T) -> Option<Value>;
+
+    /// What a value means that stands in a file of this folder: paths in it begin there, wherever the server is started.
+    fn within(&self, value: T, _folder: &Path) -> T {
+        value
+    }
 }
 
 /// A type that has a text form of its own.
@@ -89,6 +94,10 @@ impl Kind<PathBuf> for FilePath {
     fn show(&self, value: &PathBuf) -> Option<Value> {
         Some(Value::String(value.display().to_string()))
     }
+
+    fn within(&self, value: PathBuf, folder: &Path) -> PathBuf {
+        folder.join(value)
+    }
 }
 
 /// The paths of several files, separated by commas.
@@ -111,6 +120,10 @@ impl Kind<Vec<PathBuf>> for FilePaths {
             .map(|path| path.display().to_string())
             .collect();
         (!paths.is_empty()).then(|| Value::String(paths.join(",")))
+    }
+
+    fn within(&self, value: Vec<PathBuf>, folder: &Path) -> Vec<PathBuf> {
+        value.into_iter().map(|path| folder.join(path)).collect()
     }
 }
 
@@ -307,6 +320,10 @@ impl<T, K: Kind<T>> Kind<Option<T>> for Optional<K> {
 
     fn show(&self, value: &Option<T>) -> Option<Value> {
         value.as_ref().and_then(|value| self.0.show(value))
+    }
+
+    fn within(&self, value: Option<T>, folder: &Path) -> Option<T> {
+        value.map(|value| self.0.within(value, folder))
     }
 }
 

@@ -4,6 +4,7 @@
 //! `[tuning]`; any other entry is a flag, an `ENCKE_` variable and a key of the configuration file, all of the same name.
 //! `Config::settle` checks rules between settings.
 
+use std::path::Path;
 use std::time::Duration;
 
 use encke_net::{AccessLogFormat, ForwardedBy, TlsClients};
@@ -29,8 +30,8 @@ pub(super) struct Setting {
     pub(super) help: &'static str,
     /// What the help shows as default, for settings whose default is not a constant value.
     default: &'static str,
-    /// Reads the value and sets it.
-    pub(super) set: fn(&mut Config, &str) -> anyhow::Result<()>,
+    /// Reads the value and sets it. Paths in it begin in this folder.
+    pub(super) set: fn(&mut Config, &str, &Path) -> anyhow::Result<()>,
     /// The effective value; nothing if it is not set.
     pub(super) get: fn(&Config) -> Option<Value>,
 }
@@ -81,8 +82,8 @@ macro_rules! settings {
             value_name: concat!($($value_name)?),
             help: concat!($($help),+),
             default: concat!($($default)?),
-            set: |$config, text| {
-                $place = $kind.parse(text)?;
+            set: |$config, text, folder| {
+                $place = $kind.within($kind.parse(text)?, folder);
                 Ok(())
             },
             get: |$config| $kind.show(&$place),
