@@ -418,7 +418,7 @@ fn rest(machine: &Machine, checks: &mut Vec<Check>) {
     checks.push(Check {
         name: "clock source".into(),
         value: clock.unwrap_or(UNKNOWN).into(),
-        need: "one that can be read without a system call".into(),
+        need: "read without system calls".into(),
         verdict: match clock {
             None => Verdict::Unknown,
             Some("tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page") => {

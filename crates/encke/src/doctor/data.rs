@@ -78,7 +78,7 @@ impl Data {
                 .refused
                 .clone()
                 .unwrap_or_else(|| obstacles::in_words(self.logs.len())),
-            need: "the number of logs at its first start, each in its place".into(),
+            need: "as at its first start".into(),
             verdict: match self.refused {
                 None => Verdict::Fits,
                 Some(_) => Verdict::Fails,

@@ -145,25 +145,40 @@ impl Report {
     }
 }
 
+/// The widest name, and the widest value, that a column is made for.
+const NAME_WIDTH_MAX: usize = 40;
+const VALUE_WIDTH_MAX: usize = 28;
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connections = count(self.connections);
-        let width = |column: fn(&Check) -> &str| {
+        let width = |column: fn(&Check) -> &str, most: usize| {
             let widths = self
                 .checks
                 .iter()
                 .map(|check| column(check).chars().count());
-            widths.max().unwrap_or(0)
+            widths.filter(|width| *width <= most).max().unwrap_or(0)
         };
-        let (names, values) = (width(|c| &c.name), width(|c| &c.value));
+        let names = width(|check| &check.name, NAME_WIDTH_MAX);
+        let values = width(|check| &check.value, VALUE_WIDTH_MAX);
         let head = ["", "", "here", "needed"];
         let rows = self.checks.iter().map(|check| {
             let word = check.verdict.word();
             [word, &*check.name, &check.value, &check.need]
         });
         for [verdict, name, value, need] in std::iter::once(head).chain(rows) {
-            let row = format!("{verdict:7} {name:names$}  {value:values$}  {need}");
-            writeln!(f, "{}", row.trim_end())?;
+            // What has no room in its column has a line of its own, so that one long path does not push all values off a terminal.
+            let (mut begin, mut name) = (format!("{verdict:7} "), name);
+            if name.chars().count() > names {
+                writeln!(f, "{begin}{name}")?;
+                (begin, name) = (" ".repeat(8), "");
+            }
+            let mut row = format!("{begin}{name:names$}  {value:values$}");
+            if value.chars().count() > values && !need.is_empty() {
+                writeln!(f, "{row}")?;
+                row = " ".repeat(8 + names + 2 + values);
+            }
+            writeln!(f, "{}", format!("{row}  {need}").trim_end())?;
         }
         for check in &self.checks {
             if matches!(

@@ -103,6 +103,22 @@ fn check<'a>(report: &'a Report, name: &str) -> &'a Check {
 }
 
 #[test]
+fn a_long_path_makes_no_column_wide() {
+    let (_root, machine) = with(&[]);
+    let long = "a-directory".repeat(20);
+    let mut report = report(&machine, 60_000);
+    let check = &mut report.checks[0];
+    check.name = format!("data, {long}").into();
+    check.value.clone_from(&long);
+    let text = report.to_string();
+    let table = text.lines().take_while(|line| !line.is_empty());
+    for line in table.filter(|line| !line.contains(&long)) {
+        assert!(line.chars().count() <= 110, "{line}");
+    }
+    assert!(text.contains(&format!("data, {long}\n")), "{text}");
+}
+
+#[test]
 fn a_large_machine_fits_a_hundred_thousand_and_says_what_a_million_needs() {
     let (_root, machine) = with(&[]);
     let fits = report(&machine, 60_000);
