@@ -7,6 +7,42 @@ use crate::fleet::{append, command, have_the_same, node};
 use crate::rig::{Brokers, Encke, Ended, JSON, data_dir, eventually, path};
 
 #[test]
+fn a_user_and_a_password_in_the_address_of_a_broker_are_used() {
+    let Some(brokers) = Brokers::start_locked("me", "p@ss") else {
+        return;
+    };
+    let at = brokers.address(0);
+    let status = |login: &str| {
+        let url = format!("nats://{login}{at}");
+        Ended::of(&mut crate::rig::command(&[
+            "fleet", "status", "--fleet", &url,
+        ]))
+    };
+    for wrong in ["", "me:pass@"] {
+        let refused = status(wrong);
+        assert_ne!(refused.code, Some(0), "{refused:?}");
+        assert!(!refused.stderr.contains("me:"), "{refused:?}");
+    }
+    let dir = data_dir();
+    let url = format!("nats://me:p%40ss@{at}");
+    let a = Encke::start_in(
+        dir.path(),
+        &[
+            "--fleet",
+            &url,
+            "--node",
+            "a",
+            "--tuning",
+            "fleet-replicas=1",
+        ],
+    );
+    a.create("s");
+    let shown = status("me:p%40ss@");
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(!a.log().contains("p%40ss"), "{}", a.log());
+}
+
+#[test]
 fn without_a_broker_nothing_is_acknowledged_and_subscribers_are_sent_elsewhere() {
     let Some(brokers) = Brokers::start(1) else {
         return;

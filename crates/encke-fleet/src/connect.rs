@@ -4,11 +4,14 @@ use std::future::{Ready, ready};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, ReconnectToServer, Server, ServerAddr, ServerInfo};
+use async_nats::{
+    Client, ConnectError, ConnectErrorKind, ConnectOptions, ReconnectToServer, Server, ServerAddr,
+    ServerInfo,
+};
 use parking_lot::Mutex;
 
 use crate::error::FleetError;
-use crate::settings::BrokerAccess;
+use crate::settings::{BrokerAccess, BrokerLogin};
 
 /// Connects to one of the brokers under a name that their tools show. Waits for one, at most for `patience`.
 pub(crate) async fn connect(
@@ -34,26 +37,43 @@ pub(crate) async fn connect(
             source,
         })?;
     }
+    options = match access.brokers.login() {
+        Some(BrokerLogin::User(user, password)) => options.user_and_password(user, password),
+        Some(BrokerLogin::Token(token)) => options.token(token),
+        None => options,
+    };
     if let Some(ca) = &access.ca {
         options = options.add_root_certificates(ca.clone());
     }
     let until = tokio::time::Instant::now() + patience;
+    let mut warns_at = tokio::time::Instant::now();
     loop {
         let connected = options.clone().connect(access.brokers.0.clone()).await;
         match connected {
             Ok(client) => return Ok(client),
-            Err(error) if tokio::time::Instant::now() >= until => {
+            // Brokers that refuse this user will do so again.
+            Err(error) if is_refusal(&error) || tokio::time::Instant::now() >= until => {
                 return Err(FleetError::NoBroker {
                     brokers: access.brokers.to_string(),
                     reason: error.to_string(),
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, brokers = %access.brokers, "no broker answers yet");
+                if tokio::time::Instant::now() >= warns_at {
+                    tracing::warn!(%error, brokers = %access.brokers, "no broker answers yet");
+                    warns_at = tokio::time::Instant::now() + WARN_EVERY;
+                }
                 tokio::time::sleep(RECONNECT_EVERY).await;
             }
         }
     }
+}
+
+fn is_refusal(error: &ConnectError) -> bool {
+    matches!(
+        error.kind(),
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication
+    )
 }
 
 /// Chooses the broker that was left the longest ago: one that is cut off from the others may be the easiest to reach.
@@ -150,6 +170,9 @@ impl<T: Clone + PartialEq> Turn<T> {
 /// A connection that does not answer two of these is dead: another broker is found within the time for which appends are sent
 /// again.
 const PING_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a log line says that no broker answers.
+const WARN_EVERY: Duration = Duration::from_secs(10);
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 

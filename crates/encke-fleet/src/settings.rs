@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_nats::ServerAddr;
 use encke_stream::NODE_NAME_BYTES_MAX;
+use percent_encoding::percent_decode_str;
 
 /// How a node takes part in a fleet.
 #[derive(Clone, Debug)]
@@ -46,12 +47,43 @@ pub struct BrokerUrls(pub(crate) Vec<ServerAddr>);
 
 /// The text is no list of brokers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is no address of a broker: give one or more of nats://HOST:PORT or tls://HOST:PORT, with commas between, such \
-     as nats://10.0.0.1:4222,nats://10.0.0.2:4222"
-)]
-pub struct BadBrokers {
-    text: String,
+pub enum BadBrokers {
+    /// One is no address.
+    #[error(
+        "{0:?} is no address of a broker: give one or more of nats://HOST:PORT or tls://HOST:PORT, with commas between, such \
+         as nats://10.0.0.1:4222,nats://10.0.0.2:4222"
+    )]
+    Address(String),
+    /// Two have different users.
+    #[error(
+        "the addresses of brokers name different users: a node has one, by the addresses or by the file of its credentials"
+    )]
+    Users,
+}
+
+/// How a node shows the brokers who it is, if their addresses say so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BrokerLogin {
+    /// `nats://USER:PASSWORD@HOST`.
+    User(String, String),
+    /// `nats://TOKEN@HOST`.
+    Token(String),
+}
+
+impl BrokerUrls {
+    /// What the addresses say before their hosts; not what comes with addresses that the brokers name.
+    pub(crate) fn login(&self) -> Option<BrokerLogin> {
+        self.0.iter().find_map(login)
+    }
+}
+
+fn login(address: &ServerAddr) -> Option<BrokerLogin> {
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let user = decoded(address.username()?);
+    Some(match address.password() {
+        Some(password) => BrokerLogin::User(user, decoded(password)),
+        None => BrokerLogin::Token(user),
+    })
 }
 
 impl FromStr for BrokerUrls {
@@ -59,9 +91,7 @@ impl FromStr for BrokerUrls {
 
     fn from_str(text: &str) -> Result<Self, BadBrokers> {
         let parse = |one: &str| {
-            let bad = || BadBrokers {
-                text: without_userinfo(one),
-            };
+            let bad = || BadBrokers::Address(without_userinfo(one));
             let known = ["nats://", "tls://"];
             if !known.iter().any(|scheme| one.starts_with(scheme)) {
                 return Err(bad());
@@ -69,7 +99,16 @@ impl FromStr for BrokerUrls {
             one.parse::<ServerAddr>().map_err(|_| bad())
         };
         let urls: Result<Vec<_>, _> = text.split(',').map(|one| parse(one.trim())).collect();
-        urls.map(BrokerUrls)
+        let urls = BrokerUrls(urls?);
+        let first = urls.login();
+        let logins = urls.0.iter().filter_map(login);
+        match logins
+            .into_iter()
+            .all(|login| Some(&login) == first.as_ref())
+        {
+            true => Ok(urls),
+            false => Err(BadBrokers::Users),
+        }
     }
 }
 
@@ -203,6 +242,24 @@ mod tests {
             let error = bad.parse::<BrokerUrls>().unwrap_err();
             assert!(error.to_string().contains("such as nats://"), "{bad}");
         }
+    }
+
+    #[test]
+    fn users_are_read_from_addresses() {
+        let login = |text: &str| text.parse::<BrokerUrls>().map(|brokers| brokers.login());
+        let user = Some(BrokerLogin::User("me".into(), "p@ss".into()));
+        assert_eq!(login("nats://me:p%40ss@a:1,nats://b:1"), Ok(user.clone()));
+        assert_eq!(
+            login("nats://b:1,tls://me:p%40ss@a:1,nats://me:p%40ss@c:1"),
+            Ok(user)
+        );
+        let token = Some(BrokerLogin::Token("secret".into()));
+        assert_eq!(login("nats://secret@a:1"), Ok(token));
+        assert_eq!(login("nats://a:1"), Ok(None));
+        assert_eq!(
+            login("nats://a:x@a:1,nats://b:x@b:1"),
+            Err(BadBrokers::Users)
+        );
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::ports::fixed_port;
 pub(crate) struct Brokers {
     brokers: Vec<Broker>,
     dir: TempDir,
+    /// The user and the password that they ask for.
+    login: Option<(&'static str, &'static str)>,
 }
 
 struct Broker {
@@ -30,6 +32,15 @@ fn program() -> PathBuf {
 impl Brokers {
     /// Starts so many brokers. `None` if there is no nats-server here.
     pub(crate) fn start(count: usize) -> Option<Brokers> {
+        Brokers::start_for(count, None)
+    }
+
+    /// Starts a broker that asks for a user and a password.
+    pub(crate) fn start_locked(user: &'static str, password: &'static str) -> Option<Brokers> {
+        Brokers::start_for(1, Some((user, password)))
+    }
+
+    fn start_for(count: usize, login: Option<(&'static str, &'static str)>) -> Option<Brokers> {
         let works = || {
             let version = Command::new(program()).arg("--version").output();
             version.is_ok_and(|output| output.status.success())
@@ -44,6 +55,7 @@ impl Brokers {
         let mut brokers = Brokers {
             brokers: brokers.collect(),
             dir: data_dir(),
+            login,
         };
         (0..count).for_each(|number| brokers.run(number));
         Some(brokers)
@@ -74,6 +86,9 @@ impl Brokers {
             .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
             .arg(self.store(number))
             .args(["-n", &format!("broker-{number}")]);
+        if let Some((user, password)) = self.login {
+            command.args(["--user", user, "--pass", password]);
+        }
         if self.brokers.len() > 1 {
             let cluster = format!("nats://127.0.0.1:{route}");
             command.args(["--cluster_name", "test", "--cluster", &cluster]);
