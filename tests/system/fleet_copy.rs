@@ -356,6 +356,11 @@ fn all_logs_of_a_node_are_copied() {
     let data = joined.to_str().expect("UTF-8");
     let (code, text, why) = fleet(&brokers, &["join", "--data", data]);
     assert_eq!(code, Some(0), "{text}{why}");
+    let command = format!(
+        "encke serve --data {data} --logs 2 --fleet {} --node NAME\n",
+        brokers.urls()
+    );
+    assert!(text.ends_with(&command), "{text}");
     let c = node(&brokers, "c", &joined, &flags);
     for name in &names {
         assert_eq!(have_the_same(&[&a, &b, &c], name), [1]);

@@ -2,12 +2,12 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use encke_net::Server;
 
 use crate::config::{AccessTable, Config};
+use crate::shell_words::quoted;
 
 /// Says where the server listens and what to try; the first line is for scripts. What follows the addresses would disturb programs
 /// that read an access log.
@@ -79,16 +79,6 @@ fn token(table: &AccessTable) -> String {
     format!("  token=$({command} --allow 'create,append,read=/v1/stream/{STREAM}')\n")
 }
 
-/// A path or a name as a word of a shell.
-fn quoted(word: impl AsRef<Path>) -> String {
-    let word = word.as_ref().display().to_string();
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@".contains(&byte);
-    match !word.is_empty() && word.bytes().all(is_plain) {
-        true => word,
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
-}
-
 /// The stream of the README.
 const STREAM: &str = "hello";
 
@@ -138,19 +128,6 @@ mod tests {
             (issuer("a", &bounded), "  token=TOKEN_OR_API_KEY\n".into()),
         ] {
             assert_eq!(line(&text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        for (word, shown) in [
-            ("/etc/encke.toml", "/etc/encke.toml"),
-            ("it's", "'it'\\''s'"),
-            ("a b", "'a b'"),
-            ("$(x)", "'$(x)'"),
-            ("", "''"),
-        ] {
-            assert_eq!(quoted(word), shown);
         }
     }
 }

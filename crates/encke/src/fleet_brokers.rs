@@ -1,11 +1,13 @@
 //! How the commands of `encke fleet` reach the brokers.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
 use clap::Args;
 use encke_fleet::{BrokerAccess, BrokerUrls, FleetError, FleetName};
 
 use crate::failure::{Code, Failed};
+use crate::shell_words::quoted;
 
 /// How the brokers are reached.
 #[derive(Args, Debug)]
@@ -34,6 +36,30 @@ impl BrokerArgs {
             credentials: self.fleet_credentials.clone(),
             ca: self.fleet_ca.clone(),
         }
+    }
+}
+
+/// The flags with which a node of the same fleet is started, beside its own.
+impl Display for BrokerArgs {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "--fleet {}", quoted(self.fleet.to_string()))?;
+        if self.fleet_name != FleetName::default() {
+            write!(f, " --tuning fleet-name={}", self.fleet_name)?;
+        }
+        let files = [
+            ("fleet-credentials", &self.fleet_credentials),
+            ("fleet-ca", &self.fleet_ca),
+        ];
+        for (key, file) in files {
+            if let Some(file) = file {
+                write!(
+                    f,
+                    " --tuning {}",
+                    quoted(format!("{key}={}", file.display()))
+                )?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use crate::failure::{Code, Failed};
 use crate::fleet_brokers::{BrokerArgs, failed};
 use crate::fleet_repair::{RepairArgs, repair};
 use crate::log_copies;
+use crate::shell_words::quoted;
 
 /// Asks the nodes and brokers of a fleet, or copies the data of a node. Exit codes of status and verify: 0 all is well; 5
 /// something is wrong; 1 no broker answers.
@@ -130,10 +131,15 @@ fn join(args: &JoinArgs) -> Result<ExitCode, Failed> {
         }
     }
     log_copies::copy_all(&copier, args.from.as_ref(), &directories)?;
+    let several = match logs {
+        1 => String::new(),
+        logs => format!(" --logs {logs}"),
+    };
     println!(
-        "{} holds a copy. Start the new node on it with a name of its own: encke serve --data {0} --fleet {} --node NAME",
+        "{} holds a copy. Start the new node on it with a name of its own: encke serve --data {}{several} {} --node NAME",
         args.data.display(),
-        access.brokers
+        quoted(&args.data),
+        args.brokers
     );
     Ok(ExitCode::SUCCESS)
 }

@@ -24,6 +24,7 @@ mod node;
 mod obstacles;
 mod resource_limits;
 mod serve;
+mod shell_words;
 mod terminal;
 
 use std::process::ExitCode;
