@@ -48,20 +48,25 @@ pub(crate) fn read<'a>(
                 hops.extend(value?.split(',').map(|hop| Some(hop.trim())));
             }
             let (client, at) = client(&hops, trust)?;
-            // One for each hop, or one that every proxy overwrites.
-            let of = |wanted| {
+            // One for each hop, or else what the proxies have made of it: the first scheme is the client's. Of several hosts the
+            // last counts, because what is before it may be made up, and hosts are checked.
+            let of = |wanted, otherwise: fn(&[&'a str]) -> Option<&'a str>| {
                 let mut values: Vec<&str> = Vec::new();
                 for value in all(wanted) {
                     values.extend(value?.split(',').map(str::trim));
                 }
                 let alike = values.len() == hops.len();
-                let value = if alike { values.get(at) } else { values.last() };
-                Ok(value.copied())
+                Ok(match alike {
+                    true => values.get(at).copied(),
+                    false => otherwise(&values),
+                })
             };
+            let proto = of("x-forwarded-proto", |values| values.first().copied())?;
+            let host = of("x-forwarded-host", |values| values.last().copied())?;
             Ok(ForwardedInfo {
                 client,
-                https: of("x-forwarded-proto")?.and_then(scheme),
-                host: of("x-forwarded-host")?.filter(|host| is_host(host)),
+                https: proto.and_then(scheme),
+                host: host.filter(|host| is_host(host)),
             })
         }
         ForwardedBy::Forwarded => {
@@ -302,6 +307,30 @@ mod tests {
         let parsed = said(ForwardedBy::XForwarded, &fields).unwrap();
         assert_eq!(parsed.https, Some(true));
         assert_eq!(parsed.host, Some("push.example:8443"));
+        // Proxies that add to one field and overwrite another.
+        for (proto, https) in [
+            ("https, http", Some(true)),
+            ("WSS,http", Some(true)),
+            ("http,https", Some(false)),
+            ("ws", Some(false)),
+            ("x, https", None),
+        ] {
+            let fields = [
+                ("X-Forwarded-For", "192.0.2.1"),
+                ("X-Forwarded-Proto", proto),
+            ];
+            let alone = [("X-Forwarded-Proto", proto)];
+            for fields in [&fields[..], &alone] {
+                assert_eq!(
+                    said(ForwardedBy::XForwarded, fields).unwrap().https,
+                    https,
+                    "{proto}"
+                );
+            }
+        }
+        let fields = [("X-Forwarded-Host", "made.up, push.example")];
+        let parsed = said(ForwardedBy::XForwarded, &fields).unwrap();
+        assert_eq!(parsed.host, Some("push.example"));
         let fields = [("Forwarded", "for=192.0.2.1;host=a.example;proto=HTTPS")];
         let parsed = said(ForwardedBy::Forwarded, &fields).unwrap();
         assert_eq!((parsed.https, parsed.host), (Some(true), Some("a.example")));

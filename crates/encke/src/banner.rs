@@ -87,6 +87,8 @@ const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const SECRET: &str = "secret = '0123456789abcdef0123456789abcdef'\n";

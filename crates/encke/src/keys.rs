@@ -2,12 +2,13 @@
 //!
 //! The URL is exactly the one of the configuration. Redirects are not followed; size and time are bounded; a failure changes nothing.
 
-use std::io;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use encke_access::{Access, AccessConfig, JWKS_BYTES_MAX, KeyFetch};
+use flate2::read::GzDecoder;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
@@ -108,10 +109,25 @@ pub(crate) fn fetch(agent: &Agent, url: &str) -> anyhow::Result<Vec<u8>> {
         status.as_u16() == 200,
         "the response has status {status}; only 200 is accepted, and redirects are not followed"
     );
-    let body = response.body_mut().with_config();
-    body.limit(JWKS_BYTES_MAX as u64)
-        .read_to_vec()
-        .with_context(|| format!("the key set can't be read, of at most {JWKS_BYTES_MAX} bytes"))
+    let coding = response.headers().get("content-encoding").cloned();
+    let coding = coding.map(|coding| coding.as_bytes().to_ascii_lowercase());
+    let body = response.body_mut().as_reader();
+    let body: Box<dyn Read> = match coding.as_deref() {
+        None | Some(b"" | b"identity") => Box::new(body),
+        Some(b"gzip" | b"x-gzip") => Box::new(GzDecoder::new(body)),
+        Some(other) => anyhow::bail!(
+            "the key set is in the content coding {:?}; gzip is accepted, or none",
+            String::from_utf8_lossy(other)
+        ),
+    };
+    let mut keys = Vec::new();
+    let most = JWKS_BYTES_MAX as u64;
+    let why = || format!("the key set can't be read, of at most {JWKS_BYTES_MAX} bytes");
+    // Of what is decoded, so that a short body can't become a long one.
+    let read = body.take(most + 1).read_to_end(&mut keys);
+    let read = read.with_context(why)? as u64;
+    anyhow::ensure!(read <= most, why());
+    Ok(keys)
 }
 
 /// Pause after a fetch that failed.

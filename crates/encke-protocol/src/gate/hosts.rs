@@ -68,9 +68,12 @@ impl FromStr for HostList {
             return Ok(HostList::default());
         }
         let names = text.split(',').map(str::trim);
-        let names = names.map(|name| match is_name(name) {
-            true => Ok(name.to_ascii_lowercase().into()),
-            false => Err(NotHosts(name.to_owned())),
+        let names = names.map(|name| {
+            let relative = name.strip_suffix('.').unwrap_or(name);
+            match is_name(relative) {
+                true => Ok(relative.to_ascii_lowercase().into()),
+                false => Err(NotHosts(name.to_owned())),
+            }
         });
         names.collect::<Result<_, _>>().map(HostList)
     }
@@ -232,7 +235,7 @@ mod tests {
         for text in ["", "a:1", "http://a", "a b", "a,,b", "[x]"] {
             assert!(text.parse::<HostList>().is_err(), "{text}");
         }
-        let listed: HostList = "A.example, b".parse().unwrap();
+        let listed: HostList = "A.example., b".parse().unwrap();
         assert_eq!(listed.to_string(), "a.example,b");
         assert!("none".parse::<HostList>().unwrap().is_empty());
     }

@@ -61,6 +61,30 @@ fn keys_are_fetched_from_exactly_the_configured_url() {
     assert_eq!(requests.recv().unwrap(), "GET /keys?x=1 HTTP/1.1");
 }
 
+/// A response in gzip.
+fn in_gzip(body: &str) -> Vec<u8> {
+    let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    coder.write_all(body.as_bytes()).unwrap();
+    let coded = coder.finish().unwrap();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        coded.len()
+    );
+    [head.into_bytes(), coded].concat()
+}
+
+#[test]
+fn a_set_in_gzip_is_read_within_the_same_bound() {
+    let (url, _) = server(vec![in_gzip(KEYS), in_gzip(&"x".repeat(10 << 20))]);
+    assert_eq!(fetch(&agent(LONG), &url).unwrap(), KEYS.as_bytes());
+    let error = format!("{:#}", fetch(&agent(LONG), &url).unwrap_err());
+    assert!(error.contains("65536 bytes"), "{error}");
+    let head = b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\nx";
+    let (url, _) = server(vec![head.to_vec()]);
+    let error = fetch(&agent(LONG), &url).unwrap_err().to_string();
+    assert!(error.contains("\"br\"; gzip is accepted"), "{error}");
+}
+
 #[test]
 fn redirects_other_statuses_and_large_sets_are_refused() {
     let (other, elsewhere) = server(vec![ok(KEYS)]);
