@@ -108,6 +108,7 @@ mod pool_limits;
 mod pools;
 #[path = "../ports.rs"]
 mod ports;
+mod positions;
 mod proxies;
 mod recreated_streams;
 mod retention;

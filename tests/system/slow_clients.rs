@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Read};
 use std::time::{Duration, Instant};
 
+use crate::positions::Positions;
 use crate::rig::{Bystanders, Connection, Encke, JSON, Subscriber, eventually, path, request};
 
 /// Records that are large enough to fill a socket soon.
@@ -56,6 +57,9 @@ fn assert_dismissed(encke: &Encke, subscriber: &mut Subscriber, why: &str, recor
         subscriber.next_offset
     );
     assert!(!subscriber.up_to_date && !subscriber.closed);
+    let said = Positions::of(&format!(": {}", subscriber.comment));
+    let target = format!("{}?offset=-1&live=sse", path("s"));
+    said.follow(encke.address, &target, &[]);
     let mut back = encke.subscribe("s", &subscriber.next_offset);
     for number in next..records {
         assert_eq!(back.message().expect("it is there")["n"], number);

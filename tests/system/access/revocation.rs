@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::{API_KEY, Guarded, bearer};
+use crate::positions::Positions;
 use crate::rig::{Brokers, Connection, JSON, data_dir, eventually, request};
 
 #[test]
@@ -90,38 +91,7 @@ fn the_position_in_a_farewell_is_one_of_the_stream() {
         let text = String::from_utf8(subscriber.rest()).expect("events are text");
         assert!(text.contains("closed by the server"), "{target}: {text}");
         let renewed = guarded.allowed("ann", "read=/v1/**");
-        let positions = |name: &str| -> Vec<String> {
-            let lines = text.lines().filter_map(|line| line.strip_prefix(name));
-            lines.map(|line| line.trim().to_owned()).collect()
-        };
-        let mut offsets = Vec::new();
-        for data in positions("data:") {
-            if let Ok(Value::Object(control)) = serde_json::from_str(&data)
-                && let Some(Value::String(offset)) = control.get("streamNextOffset")
-            {
-                offsets.push(offset.clone());
-            }
-        }
-        for said in positions(": closed by the server: ") {
-            offsets.extend(
-                said.rsplit_once("continue at offset ")
-                    .map(|(_, at)| at.to_owned()),
-            );
-        }
-        for id in positions("id:") {
-            let resumes = format!("Last-Event-ID: {id}");
-            let mut again = guarded.encke.connect();
-            again.send(&request("GET", target, &[&renewed, &resumes], b""));
-            assert_eq!(again.head().status, 200, "{target}: {id} of {text}");
-            if target.starts_with("/v1/stream/") {
-                offsets.push(id);
-            }
-        }
-        for offset in offsets {
-            let target = format!("/v1/stream/a?offset={offset}");
-            let answer = guarded.encke.ask("GET", &target, &[&renewed], b"");
-            assert_eq!(answer.status, 200, "{target}: {offset} of {text}");
-        }
+        Positions::of(&text).follow(guarded.encke.address, target, &[&renewed]);
     }
 }
 
