@@ -1,12 +1,16 @@
 //! A server that was stopped for longer than its bounds, as a debugger or a machine that is suspended does: clients that did their
 //! part meanwhile lose nothing by it.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use rustls::ClientConnection;
 
-use crate::rig::{Connection, Encke, JSON, path, request};
+use crate::rig::{Connection, Encke, JSON, eventually, path, request};
+use crate::tls::Secure;
 
 /// Stops the server, lets clients act, and continues it when each of its bounds has passed several times.
 fn while_frozen(encke: &Encke, act: impl FnOnce()) {
@@ -95,5 +99,72 @@ fn clients_that_did_their_part_while_the_server_stood_still_are_served() {
     }
     while follower.input().len() < 2 << 20 {
         assert!(follower.fill(), "the subscription was cut");
+    }
+}
+
+#[test]
+fn workers_and_writers_that_did_their_part_while_the_server_stood_still_lose_nothing() {
+    let encke = Encke::start(&["--shards", "1"]);
+    let put =
+        |target: &str, fields: &[&str], body: &[u8]| encke.ask("PUT", target, fields, body).status;
+    let settings = br#"{"type":"claim","ack_ms":1500,"attempts":1}"#;
+    assert_eq!(put("/v1/pool/p", &[], settings), 201);
+    assert_eq!(put(&path("short"), &[JSON, "Stream-TTL: 2"], b"[]"), 201);
+    let posted = encke.ask("POST", "/v1/pool/p", &[], b"a job");
+    assert_eq!(posted.status, 202, "{posted:?}");
+    let mut worker = encke.connect();
+    let taken = worker.ask("POST", "/v1/pool/p/work?worker=w&wait=30", &[], b"");
+    assert_eq!(taken.status, 200, "{taken:?}");
+    let job = taken.field("Job-Id").expect("it has one").to_owned();
+    let mut writer = encke.connect();
+    let append = request("POST", &path("short"), &[JSON], b"[1]");
+    writer.send(&append);
+    assert_eq!(writer.answer().status, 204);
+    while_frozen(&encke, || {
+        let ack = format!("/v1/pool/p/job/{job}/ack?attempt=1");
+        worker.send(&request("POST", &ack, &[], b"done"));
+        writer.send(&append);
+    });
+    // The attempt has one and a half seconds, and the stream two, of which the server was away for four.
+    let acknowledged = worker.answer();
+    assert_eq!(acknowledged.status, 204, "{acknowledged:?}");
+    let appended = writer.answer();
+    assert_eq!(appended.status, 204, "{appended:?}");
+}
+
+#[test]
+fn handshakes_whose_clients_did_their_part_while_the_server_stood_still_are_made() {
+    let bounds = [
+        "handshake-timeout=2s",
+        "handshakes-per-address=0",
+        "handshake-threads=1",
+    ];
+    let flags = bounds.map(|bound| ["--tuning", bound]).concat();
+    let secure = Secure::start(&flags);
+    // More than a thread looks at in one turn.
+    let mut clients: Vec<_> = (0..300)
+        .map(|_| {
+            let name = "localhost".try_into().expect("a name");
+            let client = ClientConnection::new(Arc::clone(&secure.client), name);
+            let mut first = Vec::new();
+            let written = client.expect("it can begin").write_tls(&mut first);
+            written.expect("a vector takes it");
+            let mut socket = TcpStream::connect(secure.encke.address).expect("it listens");
+            socket.write_all(&first[..20]).expect("it is open");
+            (socket, first.split_off(20))
+        })
+        .collect();
+    let under_way = || secure.metric("encke_tls_handshakes_under_way", "");
+    eventually("all have begun", || under_way() >= 300.0);
+    while_frozen(&secure.encke, || {
+        for (socket, rest) in &mut clients {
+            socket.write_all(rest).expect("the kernel takes it");
+        }
+    });
+    for (socket, _) in &mut clients {
+        let mut answer = [0; 1];
+        let read = socket.read(&mut answer);
+        // A handshake goes on, and no alert ends it.
+        assert_eq!((read.ok(), answer), (Some(1), [0x16]));
     }
 }

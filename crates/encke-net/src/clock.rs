@@ -2,13 +2,15 @@
 //! as an instant, such as the end of a token, follows the time of day. A shard reads both once a turn.
 //!
 //! A shard that was stopped, with its process or its machine, has not looked at its sockets meanwhile. That time counts for no
-//! client: what has arrived in it is read before any deadline passes.
+//! client: what has arrived in it is read before any deadline passes. The same holds for durations of streams and jobs, which all
+//! threads measure by one clock (`steady`).
 
 use std::num::NonZeroU64;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use encke_stream::Now;
+
+use crate::steady;
 
 /// A moment by the clock that never steps, in milliseconds since the shard started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +47,7 @@ pub(crate) struct ShardClock {
     now: Instant,
     /// Time in which the shard was stopped.
     stopped: Duration,
+    steady_ms: u64,
     now_ms: u64,
     date_s: u64,
     date: String,
@@ -58,6 +61,7 @@ impl ShardClock {
             start: now,
             now,
             stopped: Duration::ZERO,
+            steady_ms: 0,
             now_ms: 0,
             date_s: 0,
             date: String::new(),
@@ -69,6 +73,7 @@ impl ShardClock {
     /// Reads the time, behind a wait of at most this long.
     pub(crate) fn tick(&mut self, wait_max: Duration) {
         self.pass_to(Instant::now(), wait_max);
+        self.steady_ms = steady::ms(self.now);
         self.now_ms = now_ms();
         let now_s = self.now_ms / 1000;
         if self.date_s != now_s || self.date.is_empty() {
@@ -115,7 +120,7 @@ impl ShardClock {
     /// The moment of the turn's beginning as streams know it: by the steady clock of the process, and the time of day.
     pub(crate) fn time(&self) -> Now {
         Now {
-            steady_ms: steady_ms(self.now),
+            steady_ms: self.steady_ms,
             wall_ms: self.now_ms,
         }
     }
@@ -139,17 +144,9 @@ impl ShardClock {
 /// The time, by the steady clock of the process and by the time of day.
 pub fn now() -> Now {
     Now {
-        steady_ms: steady_ms(Instant::now()),
+        steady_ms: steady::ms(Instant::now()),
         wall_ms: now_ms(),
     }
-}
-
-/// The steady clock of the process: the time of day at which it was first read, in milliseconds since 1970, and what has passed
-/// since by a clock that never steps.
-fn steady_ms(at: Instant) -> u64 {
-    static BEGIN: OnceLock<(Instant, u64)> = OnceLock::new();
-    let (begin, begin_ms) = BEGIN.get_or_init(|| (at, now_ms()));
-    begin_ms + at.saturating_duration_since(*begin).as_millis() as u64
 }
 
 /// The time of day, in milliseconds since 1970. It may step.

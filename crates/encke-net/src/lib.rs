@@ -55,6 +55,7 @@ mod server;
 mod settings;
 mod shard;
 mod shard_channel;
+mod steady;
 mod timer_wheel;
 mod timers;
 mod transport;

@@ -36,6 +36,7 @@ use crate::revocations::{self, RevocationFollower};
 use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
+use crate::steady::Ticker;
 use crate::transport::tls::{Certificates, FileWatcher, HandshakeBounds, Handshakes};
 
 /// A server that runs until [`Server::stop`].
@@ -61,6 +62,8 @@ pub struct Server {
     /// On a node of a fleet with access control.
     revocation_follower: Option<RevocationFollower>,
     stop_timeout: Duration,
+    /// Lets the steady clock notice stops of the process.
+    _ticker: Ticker,
 }
 
 /// What TLS runs beside the shards.
@@ -130,6 +133,7 @@ impl Server {
             mut fleet,
         } = streams;
         let in_fleet = fleet.is_some();
+        let ticker = Ticker::start()?;
         let listeners = listeners(&settings)?;
         let address = match listeners.first() {
             Some(first) => listen::address(first)?,
@@ -340,6 +344,7 @@ impl Server {
             redirect,
             revocation_follower,
             stop_timeout: settings.stop_timeout,
+            _ticker: ticker,
         })
     }
 

@@ -65,4 +65,5 @@ pub use requirement::{Paths, Requirement};
 pub use response::{AuditNote, Body, CrossOrigin, CrossOriginFields, Response};
 pub use router::{HeadAdmission, ProtocolSettings, Routed, Router};
 pub use run::Run;
+pub use sse::for_event_source;
 pub use text::CutCharacter;

@@ -88,9 +88,6 @@ pub struct AuditNote {
     pub path: Box<str>,
 }
 
-/// When an `EventSource` connects again if a refusal does not say, in seconds.
-const RETRY_S: u64 = 5;
-
 /// The word for a refusal in the audit log.
 pub(crate) const REFUSED: &str = "refused";
 
@@ -175,26 +172,6 @@ impl Response {
             self.fields.splice(quote..quote, *b"W/");
         }
         self.field("Content-Encoding", coding.name())
-    }
-
-    /// What an `EventSource` gets instead of a refusal that ends by itself: events that end at once, and the time after which it
-    /// connects again. At any status but 200 it would give up for good (HTML, section 9.2.3).
-    pub fn for_event_source(&self) -> Option<Response> {
-        if !matches!(self.status, 429 | 503) {
-            return None;
-        }
-        let fields = String::from_utf8_lossy(&self.fields);
-        let retry_s = fields
-            .lines()
-            .find_map(|line| line.strip_prefix("Retry-After: "));
-        let retry_s = retry_s.and_then(|text| text.parse().ok());
-        let retry_ms = retry_s.unwrap_or(RETRY_S).saturating_mul(1_000);
-        let why = String::from_utf8_lossy(self.body.as_ref()).replace(['\r', '\n'], " ");
-        let events = format!("retry: {retry_ms}\n: {} {why}\n\n", self.status);
-        Some(Response {
-            cross_origin: self.cross_origin,
-            ..crate::sse::head().body(events.into_bytes())
-        })
     }
 
     /// Adds encoded fields, each ended by CRLF.

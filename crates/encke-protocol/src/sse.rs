@@ -11,6 +11,29 @@ pub(crate) fn head() -> Response {
         .field("X-Accel-Buffering", "no")
 }
 
+/// What an `EventSource` gets instead of a refusal that ends by itself: events that end at once, and the time after which it
+/// connects again. At any status but 200 it would give up for good (HTML, section 9.2.3).
+pub fn for_event_source(refusal: &Response) -> Option<Response> {
+    if !matches!(refusal.status, 429 | 503) {
+        return None;
+    }
+    let fields = String::from_utf8_lossy(&refusal.fields);
+    let retry_s = fields
+        .lines()
+        .find_map(|line| line.strip_prefix("Retry-After: "));
+    let retry_s = retry_s.and_then(|text| text.parse().ok());
+    let retry_ms = retry_s.unwrap_or(RETRY_S).saturating_mul(1_000);
+    let why = String::from_utf8_lossy(refusal.body.as_ref()).replace(['\r', '\n'], " ");
+    let events = format!("retry: {retry_ms}\n: {} {why}\n\n", refusal.status);
+    Some(Response {
+        cross_origin: refusal.cross_origin,
+        ..head().body(events.into_bytes())
+    })
+}
+
+/// When an `EventSource` connects again if a refusal does not say, in seconds.
+const RETRY_S: u64 = 5;
+
 /// Appends a payload as `data` lines. Every kind of line end in it starts a new one, so that a
 /// payload can't end the event or begin another.
 pub(crate) fn lines(payload: &[u8], out: &mut Vec<u8>) {

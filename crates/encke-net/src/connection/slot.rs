@@ -87,9 +87,7 @@ impl Flags {
     pub(crate) const HAS_READER: Flags = Flags(1 << 9);
     /// The socket carries records of TLS; the session is in the table of transports.
     pub(crate) const ENCRYPTED: Flags = Flags(1 << 10);
-    /// The client takes events, and gives up for good at any status but 200: see [`Response::for_event_source`].
-    ///
-    /// [`Response::for_event_source`]: encke_protocol::Response::for_event_source
+    /// The client takes events, and gives up for good at any status but 200: see [`for_event_source`](encke_protocol::for_event_source).
     pub(crate) const TAKES_EVENTS: Flags = Flags(1 << 11);
     /// There was no room for it: it is open until its first request is refused.
     pub(crate) const TURNED_AWAY: Flags = Flags(1 << 12);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use encke_protocol::{Body, Response, problem};
+use encke_protocol::{Body, Response, for_event_source, problem};
 use rustix::net::{Shutdown, shutdown};
 
 use super::Shard;
@@ -309,7 +309,7 @@ impl Shard {
         let slot = &mut self.connections.slots[index];
         slot.flags.set(Flags::TAKES_EVENTS, false);
         let softened = match flags.has(Flags::TAKES_EVENTS) {
-            true => response.for_event_source(),
+            true => for_event_source(response),
             false => None,
         };
         let response = softened.as_ref().unwrap_or(response);

@@ -22,6 +22,7 @@ use super::handshaken::Handshaken;
 use super::metrics::HandshakeMetrics;
 use super::shares::{HandshakeShares, ShareBounds};
 use crate::addresses::{self, Key};
+use crate::clock::now;
 use crate::connection::slot::Token;
 use crate::metrics::Metrics;
 use crate::poller::{Poller, WAKE};
@@ -201,8 +202,8 @@ struct HandshakeThread {
     /// Handshakes under way, by their numbers in epoll.
     open: Vec<Option<OpenHandshake>>,
     free: Vec<usize>,
-    /// When each began, the longest ago first. Those that are over are skipped.
-    deadlines: VecDeque<(Instant, u64, usize)>,
+    /// When each began by the steady clock, the longest ago first. Those that are over are skipped.
+    deadlines: VecDeque<(u64, u64, usize)>,
     next_id: u64,
     /// When deadlines were last looked at.
     expired_at: Instant,
@@ -275,7 +276,7 @@ impl HandshakeThread {
         }
         let key = task.client.map_or(UNKNOWN_ADDRESS, addresses::key);
         self.places.waiting.fetch_add(1, Ordering::Relaxed);
-        if let Some(displaced) = self.shares.enter(key, task, Instant::now()) {
+        if let Some(displaced) = self.shares.enter(key, task, now().steady_ms) {
             self.places.waiting.fetch_sub(1, Ordering::Relaxed);
             self.refuse(displaced, FailureReason::Displaced);
         }
@@ -320,7 +321,7 @@ impl HandshakeThread {
         open.handshake.receive(&task.received);
         // What has arrived already is reported at once.
         let added = self.poller.add(&open.socket, number as u64, false);
-        self.deadlines.push_back((began, id, number));
+        self.deadlines.push_back((now().steady_ms, id, number));
         self.open[number] = Some(open);
         match added {
             // The header of a proxy may have had the whole first message behind it.
@@ -424,10 +425,11 @@ impl HandshakeThread {
     /// same address wait. The first is decided once for all of them: the first one to end would let the others stay.
     fn expire(&mut self) {
         self.expired_at = Instant::now();
+        let now_ms = now().steady_ms;
         let full = self.places.are_taken() || self.shares.is_full();
         let mut kept = Vec::new();
-        while let Some(&(began, id, number)) = self.deadlines.front() {
-            let elapsed = self.expired_at.saturating_duration_since(began);
+        while let Some(&(began_ms, id, number)) = self.deadlines.front() {
+            let elapsed = Duration::from_millis(now_ms.saturating_sub(began_ms));
             if elapsed < self.timeout / CROWDED_PART {
                 break;
             }
@@ -443,16 +445,14 @@ impl HandshakeThread {
             } else if self.shares.is_exceeded(key) {
                 self.end(number, FailureReason::AddressCrowded);
             } else {
-                kept.push((began, id, number));
+                kept.push((began_ms, id, number));
             }
         }
         for deadline in kept.into_iter().rev() {
             self.deadlines.push_front(deadline);
         }
-        let Some(then) = self.expired_at.checked_sub(self.timeout) else {
-            return;
-        };
-        for task in self.shares.take_waiting_since(then) {
+        let then_ms = now_ms.saturating_sub(self.timeout.as_millis() as u64);
+        for task in self.shares.take_waiting_since(then_ms) {
             self.places.waiting.fetch_sub(1, Ordering::Relaxed);
             self.refuse(task, FailureReason::Timeout);
         }
