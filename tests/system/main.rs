@@ -39,6 +39,7 @@
 //! - [`failing_reads`]: a server is not ready while it cannot read its files.
 //! - [`fleet`]: several nodes on real brokers are one server, and none acknowledges what the others do not get.
 //! - [`fleet_copy`]: a node that the brokers cannot bring up to date copies the log of another one.
+//! - [`fleet_older_store`]: no node goes on without what another one has applied and the brokers have lost.
 //! - [`fleet_repair`]: nodes continue with the longest history when the brokers have lost the order.
 //! - [`frozen`]: a server that stood still cuts no client that did its part.
 //! - [`full_stderr`]: a full disk under standard error changes nothing else.
@@ -80,6 +81,7 @@ mod failing_reads;
 mod fleet;
 mod fleet_brokers;
 mod fleet_copy;
+mod fleet_older_store;
 mod fleet_pools;
 mod fleet_repair;
 mod frozen;

@@ -24,8 +24,8 @@ pub(crate) struct OrderStream {
     pub(crate) stream: Stream<()>,
     pub(crate) name: String,
     pub(crate) subject: String,
-    /// When it was created. Another time means another stream of the name.
-    pub(crate) created_ns: i128,
+    /// When it was created, in nanoseconds since 1970. Another time means another stream of the name.
+    pub(crate) created_ns: i64,
     /// It was made anew to continue behind what this node has applied.
     pub(crate) begins_behind_tip: bool,
 }
@@ -311,8 +311,9 @@ pub(crate) const NO_QUORUM: &str =
     "no leader of the order is in touch with a majority of the brokers";
 
 /// When a stream was created, in nanoseconds since 1970.
-pub(crate) fn created_ns(info: &Info) -> i128 {
-    info.created.unix_timestamp_nanos()
+pub(crate) fn created_ns(info: &Info) -> i64 {
+    // It has room up to the year 2262.
+    info.created.unix_timestamp_nanos() as i64
 }
 
 /// What to do when a stream cannot be created. `alone` is the advice for a single broker.

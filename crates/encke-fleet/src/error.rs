@@ -67,7 +67,8 @@ pub enum FleetError {
     },
     /// The node has applied more than the order has.
     #[error(
-        "the brokers have lost a part of the order of log {log}: it ends at {last}, and this node has applied {applied}"
+        "the brokers have lost a part of the order of log {log}: it ends at {last}, and this node has applied {applied}: stop the nodes \
+         that follow it, and run `encke fleet repair`"
     )]
     Lost {
         /// The index of the log.

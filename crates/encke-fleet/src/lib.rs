@@ -16,6 +16,7 @@ mod leave;
 mod link;
 mod loss_watch;
 mod metrics;
+mod peers;
 mod probe;
 mod publish;
 mod repair;
@@ -126,6 +127,7 @@ impl Fleet {
             subscribed.map_err(std::io::Error::other)
         };
         let responder = Responder {
+            fleet: fleet.clone(),
             client: self.client.clone(),
             requests: [
                 subscribe(report::subject(fleet))?,
@@ -190,7 +192,11 @@ impl Fleet {
         if order.begins_behind_tip {
             incoming.begin_behind_tip();
         }
-        let status = Arc::new(LogStatus::new(status, self.settings.silence_max));
+        let status = Arc::new(LogStatus::new(
+            status,
+            order.created_ns,
+            self.settings.silence_max,
+        ));
         self.logs.send_modify(|logs| logs.push(Arc::clone(&status)));
         let handle = incoming.handle();
         let (end, ended) = watch::channel(false);

@@ -7,6 +7,7 @@ use async_nats::jetstream::{self, message::PublishMessage};
 use encke_stream::{OrderHandle, OutgoingBatch, OutgoingBatches};
 use tokio::runtime::Handle;
 
+use crate::peers::PeerTip;
 use crate::status::LogStatus;
 
 /// What the publisher of a log uses.
@@ -57,14 +58,12 @@ impl Publisher {
                 }
                 let begun = Instant::now();
                 let received = self.order.status().received();
+                let peer = self.status.furthest_peer();
                 let sent = self.attempt(&id, &payload).await;
                 match sent {
                     Ok(Stored { position, again }) => {
-                        if !again && position <= received {
-                            let reason = format!(
-                                "the brokers have lost a part of the order: they have stored a message at position {position}, and this \
-                                 node has received {received}"
-                            );
+                        let lost = lost(position, received, peer.as_ref());
+                        if let Some(reason) = lost.filter(|_| !again) {
                             self.order.stop(reason.as_str().into());
                             return Err(reason);
                         }
@@ -106,6 +105,22 @@ impl Publisher {
     }
 }
 
+/// What it means that the brokers have stored a new message at a position. None: it is behind all that was known of the order before the
+/// message was sent, by this node and by the others.
+fn lost(position: u64, received: u64, peer: Option<&PeerTip>) -> Option<String> {
+    let stored = format!(
+        "the brokers have lost a part of the order: they have stored a message at position {position}"
+    );
+    if position <= received {
+        return Some(format!("{stored}, and this node has received {received}"));
+    }
+    let PeerTip { node, tip } = peer.filter(|peer| position <= peer.tip.position)?;
+    let applied = tip.position;
+    Some(format!(
+        "{stored}, and node {node} has applied position {applied}"
+    ))
+}
+
 /// A confirmation.
 struct Stored {
     position: u64,
@@ -118,3 +133,29 @@ const ATTEMPT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The pause between two attempts.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use encke_stream::Tip;
+
+    use super::*;
+
+    #[test]
+    fn a_new_message_is_behind_what_any_node_has() {
+        let peer = PeerTip {
+            node: "b".into(),
+            tip: Tip {
+                position: 10,
+                ..Tip::default()
+            },
+        };
+        assert_eq!(lost(6, 5, None), None);
+        assert!(lost(5, 5, None).unwrap().contains("this node"));
+        assert_eq!(lost(11, 5, Some(&peer)), None);
+        assert!(
+            lost(10, 5, Some(&peer))
+                .unwrap()
+                .contains("node b has applied position 10")
+        );
+    }
+}

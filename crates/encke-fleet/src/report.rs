@@ -5,16 +5,20 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::jetstream::{self, stream::Info};
+use async_nats::subject::ToSubject;
 use async_nats::{Client, Subscriber};
 use encke_stream::{Tip, message_hash};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use crate::broker;
 use crate::connect;
 use crate::error::FleetError;
+use crate::peers::NodeTips;
 use crate::settings::{BrokerAccess, FleetName};
 use crate::status::LogStatus;
 
@@ -26,6 +30,9 @@ pub(crate) struct Question {
     /// What one of the nodes is to do.
     #[serde(default)]
     pub(crate) leave: Option<Leave>,
+    /// What the sender has applied. A node announces it without an address for a reply, so that no node answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) applied: Option<NodeTips>,
 }
 
 /// The request to let a node leave.
@@ -79,6 +86,9 @@ pub(crate) type ActivitySource = Box<dyn Fn() -> NodeActivity + Send + Sync>;
 pub struct NodeLog {
     /// The last applied batch.
     pub applied: u64,
+    /// When the order that it follows was created, in nanoseconds since 1970. None: an earlier version does not say so.
+    #[serde(default)]
+    pub created_ns: Option<i64>,
     /// Milliseconds for which it lacks the oldest position that it has not applied.
     pub lag_ms: u64,
     /// The hash of everything up to the asked position, if the node has it in memory.
@@ -131,6 +141,10 @@ pub struct BrokerLog {
     pub first: u64,
     /// The last position.
     pub last: u64,
+    /// When the order was created, in nanoseconds since 1970.
+    pub created_ns: i64,
+    /// Whether the answer is from a leader that is in touch with a majority of the brokers. Otherwise it may be old.
+    pub current: bool,
     /// Bytes of the messages that they have.
     pub bytes: u64,
     /// On how many brokers the order is stored.
@@ -154,8 +168,9 @@ pub struct FleetReport {
     pub compared: Vec<u64>,
 }
 
-/// Answers requests for reports.
+/// Answers requests for reports, and announces to the other nodes what this one has applied.
 pub(crate) struct Responder {
+    pub(crate) fleet: FleetName,
     pub(crate) client: Client,
     /// Requests to all nodes, and to this one.
     pub(crate) requests: [Subscriber; 2],
@@ -174,21 +189,64 @@ impl Responder {
     /// Runs until the client is closed.
     pub(crate) async fn run(self) {
         let mut requests = futures_util::stream::select_all(self.requests);
-        while let Some(request) = requests.next().await {
-            let Some(reply) = request.reply else { continue };
-            let question = serde_json::from_slice::<Question>(&request.payload);
-            let report = self.source.report(&question.unwrap_or_default());
-            let Ok(body) = serde_json::to_vec(&report) else {
-                continue;
+        let mut announcements = tokio::time::interval(ANNOUNCED_EVERY);
+        announcements.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let request = tokio::select! {
+                request = requests.next() => request,
+                _ = announcements.tick() => {
+                    // Without a connection announcements would pile up.
+                    if self.client.connection_state() == State::Connected {
+                        let subject = subject(&self.fleet);
+                        send(&self.client, subject, &self.source.announcement()).await;
+                    }
+                    continue;
+                }
             };
-            if let Err(error) = self.client.publish(reply, body.into()).await {
-                tracing::debug!(%error, "a report could not be sent");
+            let Some(request) = request else { return };
+            let question = serde_json::from_slice::<Question>(&request.payload);
+            let question = question.unwrap_or_default();
+            if let Some(applied) = &question.applied {
+                self.source.record(applied);
+            }
+            if let Some(reply) = request.reply {
+                send(&self.client, reply, &self.source.report(&question)).await;
             }
         }
     }
 }
 
+async fn send(client: &Client, to: impl ToSubject, what: &impl Serialize) {
+    let Ok(body) = serde_json::to_vec(what) else {
+        return;
+    };
+    if let Err(error) = client.publish(to, body.into()).await {
+        tracing::debug!(%error, "a report could not be sent");
+    }
+}
+
 impl ReportSource {
+    /// What this node has applied.
+    fn announcement(&self) -> Question {
+        let logs = self.logs.borrow();
+        Question {
+            applied: Some(NodeTips {
+                node: self.node.clone(),
+                logs: logs.iter().map(|status| status.tip()).collect(),
+            }),
+            ..Question::default()
+        }
+    }
+
+    /// Records the announcement of another node.
+    fn record(&self, tips: &NodeTips) {
+        if tips.node != self.node {
+            let logs = self.logs.borrow();
+            let logs = logs.iter().enumerate();
+            logs.for_each(|(log, status)| status.record_peer(log, tips));
+        }
+    }
+
     fn report(&self, question: &Question) -> NodeReport {
         let logs = self.logs.borrow();
         let leave = question.leave.as_ref();
@@ -203,6 +261,7 @@ impl ReportSource {
             let tip = asked.and_then(|position| status.order().tip_at(*position));
             NodeLog {
                 applied: status.order().applied().position,
+                created_ns: Some(status.created_ns()),
                 lag_ms: figures.lag.as_millis() as u64,
                 hash: tip.map(|tip| format!("{:032x}", tip.hash)),
                 message: tip.map(|tip| tip.message),
@@ -393,6 +452,8 @@ fn broker_log(info: &Info) -> BrokerLog {
     BrokerLog {
         first: info.state.first_sequence,
         last: info.state.last_sequence,
+        created_ns: broker::created_ns(info),
+        current: broker::has_quorum(info),
         bytes: info.state.bytes,
         replicas: info.config.num_replicas,
         leader: cluster.and_then(|cluster| cluster.leader.clone()),
@@ -406,6 +467,21 @@ pub(crate) fn offline(info: &Info) -> Vec<String> {
     let replicas = cluster.flat_map(|cluster| &cluster.replicas);
     let lost = replicas.filter(|replica| replica.offline || !replica.current);
     lost.map(|replica| replica.name.clone()).collect()
+}
+
+impl BrokerLog {
+    /// What the order of a log lacks of what a node has applied. The node must have been asked before the brokers.
+    fn lacks(&self, log: usize, node: &NodeReport) -> Option<String> {
+        let applied = node.logs.get(log)?;
+        let same_order = applied.created_ns == Some(self.created_ns);
+        let (name, last) = (&node.node, self.last);
+        (self.current && same_order && applied.applied > last).then(|| {
+            format!(
+                "the brokers have lost a part of the order of log {log}: node {name} has applied position {}, and it ends at {last}",
+                applied.applied
+            )
+        })
+    }
 }
 
 impl FleetReport {
@@ -431,6 +507,9 @@ impl FleetReport {
             )
         }));
         for (log, order) in self.logs.iter().enumerate() {
+            for node in &self.nodes {
+                self.problems.extend(order.lacks(log, node));
+            }
             for broker in &order.offline {
                 let problem = format!("broker {broker} does not follow the order of log {log}");
                 self.problems.push(problem);
@@ -509,8 +588,57 @@ impl FleetReport {
     }
 }
 
+/// How often a node announces what it has applied.
+const ANNOUNCED_EVERY: Duration = Duration::from_millis(500);
+
 /// All nodes answer within this time, or count as silent.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(750);
 
 /// How often silent nodes are asked again.
 const ASKED_AGAIN: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_lacks_what_a_node_has_applied_of_the_same_order() {
+        let order = BrokerLog {
+            first: 1,
+            last: 7,
+            created_ns: 5,
+            current: true,
+            bytes: 0,
+            replicas: 1,
+            leader: None,
+            offline: Vec::new(),
+        };
+        let node = |applied, created_ns| NodeReport {
+            node: "a".into(),
+            unready: None,
+            activity: None,
+            logs: vec![NodeLog {
+                applied,
+                created_ns,
+                lag_ms: 0,
+                hash: None,
+                message: None,
+                marked: NodeMark::default(),
+                halted: false,
+                nodes: Vec::new(),
+            }],
+        };
+        let problem = order.lacks(0, &node(10, Some(5))).unwrap();
+        assert!(problem.contains("node a has applied position 10, and it ends at 7"));
+        assert_eq!(order.lacks(0, &node(7, Some(5))), None);
+        // Before a repair, or of an earlier version.
+        assert_eq!(order.lacks(0, &node(10, Some(4))), None);
+        assert_eq!(order.lacks(0, &node(10, None)), None);
+        assert_eq!(order.lacks(1, &node(10, Some(5))), None);
+        let old = BrokerLog {
+            current: false,
+            ..order
+        };
+        assert_eq!(old.lacks(0, &node(10, Some(5))), None);
+    }
+}

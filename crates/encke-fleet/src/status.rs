@@ -8,12 +8,17 @@ use std::time::{Duration, Instant};
 use encke_stream::OrderStatus;
 use parking_lot::Mutex;
 
+use crate::peers::{NodeTips, OrderTip, PeerTip, PeerTips};
+
 /// What a node knows of the order of one log.
 #[derive(Debug)]
 pub struct LogStatus {
     order: Arc<OrderStatus>,
+    /// When the order was created, in nanoseconds since 1970.
+    created_ns: i64,
     silence_max: Duration,
     state: Mutex<State>,
+    peers: Mutex<PeerTips>,
     commands_in_flight: AtomicU64,
     retries: AtomicU64,
     given_up: AtomicU64,
@@ -56,10 +61,12 @@ pub struct LogFigures {
 }
 
 impl LogStatus {
-    pub(crate) fn new(order: Arc<OrderStatus>, silence_max: Duration) -> Self {
+    pub(crate) fn new(order: Arc<OrderStatus>, created_ns: i64, silence_max: Duration) -> Self {
         LogStatus {
             order,
+            created_ns,
             silence_max,
+            peers: Mutex::default(),
             state: Mutex::new(State {
                 heard_at: Instant::now(),
                 unheard: None,
@@ -131,6 +138,40 @@ impl LogStatus {
     /// The order of the log.
     pub fn order(&self) -> &Arc<OrderStatus> {
         &self.order
+    }
+
+    /// When the order was created, in nanoseconds since 1970.
+    pub(crate) fn created_ns(&self) -> i64 {
+        self.created_ns
+    }
+
+    /// What this node announces to the others.
+    pub(crate) fn tip(&self) -> OrderTip {
+        OrderTip::new(self.created_ns, self.order.applied())
+    }
+
+    /// Records what another node announces, if that is about the same order. `log` is the index of the log.
+    pub(crate) fn record_peer(&self, log: usize, tips: &NodeTips) {
+        let tip = tips.logs.get(log);
+        if let Some(tip) = tip.and_then(|tip| tip.in_order(self.created_ns)) {
+            self.peers.lock().record(&tips.node, tip);
+        }
+    }
+
+    /// What the furthest of the other nodes has applied.
+    pub(crate) fn furthest_peer(&self) -> Option<PeerTip> {
+        self.peers.lock().furthest()
+    }
+
+    /// What other nodes have applied, up to where this node is, as far as it is not compared with the order yet.
+    pub(crate) fn uncompared_peers(&self) -> Vec<PeerTip> {
+        let applied = self.order.applied().position;
+        self.peers.lock().uncompared(applied)
+    }
+
+    /// Notes that the order has the same message as another node has applied.
+    pub(crate) fn mark_compared(&self, peer: &PeerTip) {
+        self.peers.lock().mark_compared(peer);
     }
 
     /// The last position that a broker has confirmed or reported.

@@ -130,6 +130,38 @@ pub enum JobError {
     CallerEnded,
 }
 
+impl JobError {
+    /// Whether it says what a dispatcher has in memory. Otherwise it is about the request alone, about the server, or what the log has
+    /// answered.
+    pub(crate) fn is_from_memory(&self) -> bool {
+        match self {
+            JobError::Pool(_)
+            | JobError::UnknownPool(_)
+            | JobError::TooManyPools { .. }
+            | JobError::SettingsDiffer { .. }
+            | JobError::PoolChanging
+            | JobError::StreamTaken(_)
+            | JobError::PoolBusy { .. }
+            | JobError::TooManyJobs { .. }
+            | JobError::TooLarge { .. }
+            | JobError::WrongSelector(_)
+            | JobError::UnknownJob(_)
+            | JobError::AttemptOver { .. }
+            | JobError::WrongToken { .. }
+            | JobError::StreamOfPool(_) => true,
+            JobError::Setting(_)
+            | JobError::RetentionIsSet
+            | JobError::Log(_)
+            | JobError::Overloaded
+            | JobError::Stopping
+            | JobError::NoDispatcher
+            | JobError::StreamClosed(_)
+            | JobError::StreamMissing
+            | JobError::CallerEnded => false,
+        }
+    }
+}
+
 /// How a setting of a pool that exists is changed.
 fn how_to_change(setting: &str) -> &'static str {
     match setting {

@@ -73,6 +73,15 @@ impl PoolResponse {
         )
     }
 
+    /// Whether a dispatcher decides by its memory that there is nothing to do, without a record that shows that it still dispatches.
+    pub(crate) fn is_from_memory(&self) -> bool {
+        match self {
+            PoolResponse::Refused(error) => error.is_from_memory(),
+            PoolResponse::Created { existed, .. } => *existed,
+            _ => false,
+        }
+    }
+
     /// The bytes of content that it holds; 0 if it has none of note.
     pub fn weight_bytes(&self) -> usize {
         match self {

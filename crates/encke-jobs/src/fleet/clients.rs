@@ -115,6 +115,13 @@ impl Relay {
         }
     }
 
+    /// Whether a request that the dispatcher has refused may be sent to another one. A refused post may have waited for its result.
+    pub(super) fn is_unchanged(&self, client: PoolClient) -> bool {
+        let request = self.clients.get(&client);
+        let request = request.and_then(|state| state.request.as_ref());
+        request.is_some_and(|request| !matches!(request, PoolRequest::Post(_)))
+    }
+
     pub(super) fn hold(&mut self, now_ms: u64, client: PoolClient) {
         if self.clients.get(&client).is_some_and(|state| state.ended) {
             return self.refuse_ended(client);

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::relay::{PacketTo, Relay, RelayEffect, Role, SESSION_MAX_MS, Stage};
+use encke_stream::{FleetCommand, Outcome};
+
+use super::relay::{CHECK_TOKEN, PacketTo, Relay, RelayEffect, Role, SESSION_MAX_MS, Stage};
 use super::session::{Broken, Session};
 use super::wire::{DispatcherReply, NodeMessage, Packet, Part, decode, encode};
+use crate::error::JobError;
 use crate::message::DispatcherMessage;
 use crate::request::PoolClient;
 use crate::response::PoolResponse;
@@ -12,6 +15,16 @@ use crate::response::PoolResponse;
 impl Relay {
     /// Handles a response of this node's dispatcher.
     pub(super) fn response(&mut self, now_ms: u64, client: PoolClient, response: PoolResponse) {
+        match &mut self.role {
+            Role::Dispatching(own) if response.is_from_memory() => {
+                own.unconfirmed.add(client, response);
+            }
+            _ => self.deliver(now_ms, client, response),
+        }
+    }
+
+    /// Sends a response to its client.
+    fn deliver(&mut self, now_ms: u64, client: PoolClient, response: PoolResponse) {
         if client.node == 0 {
             return self.respond(now_ms, client, response);
         }
@@ -26,6 +39,48 @@ impl Relay {
         };
         let reply = DispatcherReply::Response(PoolClient { node: 0, ..client }, response);
         reply_to(&mut self.effects, own.term, node, session, &reply);
+    }
+
+    /// Sends the responses from memory whose check has come back, and a check for the next ones. This node dispatches, as far as it knows
+    /// from the order.
+    pub(super) fn confirm(&mut self, now_ms: u64) {
+        let Role::Dispatching(own) = &mut self.role else {
+            return;
+        };
+        let checked = own.unconfirmed.take_checked();
+        if own.unconfirmed.needs_check() {
+            self.last_check += 1;
+            let token = CHECK_TOKEN | self.last_check;
+            own.unconfirmed.begin_check(token);
+            // In the log whose term the relay knows.
+            let check = FleetCommand::Barrier { log: 0 };
+            self.effects.push(RelayEffect::Submit(check, token));
+        }
+        for (client, response) in checked {
+            self.deliver(now_ms, client, response);
+        }
+    }
+
+    /// A check has come back. Whether this node still dispatches shows what it knows from the order now.
+    pub(super) fn checked(&mut self, token: u64, outcome: &Outcome) {
+        if let Role::Dispatching(own) = &mut self.role {
+            own.unconfirmed.end_check(token, *outcome == Outcome::Done);
+        }
+    }
+
+    /// This node dispatches no longer: what it has refused from memory is for the next dispatcher.
+    pub(super) fn give_up_unconfirmed(&mut self, now_ms: u64) {
+        let Role::Dispatching(own) = &mut self.role else {
+            return;
+        };
+        for (client, _) in own.unconfirmed.take_all() {
+            if client.node != 0 {
+                let refused = PoolResponse::Refused(JobError::NoDispatcher);
+                self.deliver(now_ms, client, refused);
+            } else if self.is_unchanged(client) {
+                self.hold(now_ms, client);
+            }
+        }
     }
 
     /// Tells the other nodes that the dispatcher has ended and has taken no request that it has not answered.

@@ -8,7 +8,8 @@
 //!
 //! The order of the fleet has the answer: a term of the dispatcher begins with a command that all nodes apply
 //! ([`DispatcherTerm`](encke_stream::DispatcherTerm)), and from then on all nodes refuse what another node wants to write to the
-//! pools' journals. So two nodes that both believe to be the dispatcher do no harm. The dispatcher sends a heartbeat to all nodes;
+//! pools' journals. So two nodes that both believe to be the dispatcher do no harm. What the dispatcher refuses from its memory, which
+//! writes nothing, waits until the order has shown that the node still dispatches. The dispatcher sends a heartbeat to all nodes;
 //! a node that has not heard one for [`SILENCE_MAX_MS`] asks for the next term. When it has it, it has also applied everything
 //! that the dispatcher before it has written, restores the pools from it, and goes on as a server does after a restart.
 //!
@@ -20,7 +21,7 @@
 //!
 //! `relay.rs` has the rules without threads and sockets: who dispatches, and what time brings. `clients.rs` has what becomes of requests,
 //! `exchange.rs` what nodes and the dispatcher send each other, `session.rs` the connection of two nodes over messages that may be lost,
-//! `wire.rs` the messages, `thread.rs` the thread.
+//! `unconfirmed.rs` the responses that wait for the order, `wire.rs` the messages, `thread.rs` the thread.
 
 mod clients;
 mod exchange;
@@ -29,6 +30,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod unconfirmed;
 mod wire;
 
 pub use relay::{PacketTo, RelayFigures, SILENCE_MAX_MS};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply};
 
 use super::session::Session;
+use super::unconfirmed::Unconfirmed;
 use super::wire::{DispatcherState, NodeMessage, Packet, decode, encode};
 use crate::message::DispatcherMessage;
 use crate::request::{PoolClient, PoolRequest};
@@ -34,6 +35,8 @@ pub(super) struct Relay {
     pub(super) last_session: u64,
     /// The number of the last claim.
     pub(super) last_claim: u64,
+    /// The number of the last check whether this node still dispatches.
+    pub(super) last_check: u64,
     /// The number of the last node that began a session with this one.
     pub(super) last_node: u16,
     pub(super) next_beat_ms: u64,
@@ -117,6 +120,8 @@ pub(super) struct Dispatching {
     pub(super) stage: Stage,
     /// The sessions with other nodes.
     pub(super) sessions: BTreeMap<u16, (Box<str>, Session)>,
+    /// Responses from memory.
+    pub(super) unconfirmed: Unconfirmed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +175,7 @@ impl Relay {
             last_number: 0,
             last_session: run,
             last_claim: 0,
+            last_check: 0,
             last_node: 0,
             next_beat_ms: 0,
             stopping: false,
@@ -192,7 +198,7 @@ impl Relay {
         matches!(self.role, Role::Dispatching(_) | Role::Claiming { .. })
     }
 
-    /// Handles what time brings. `known`: the term that this node knows from the order. `silence_ms`: how long no broker has
+    /// Handles what time brings. `known`: the term that this node knows from the order, read after all replies before. `silence_ms`: how long no broker has
     /// answered; none if this node does not follow the order.
     pub(super) fn tick(
         &mut self,
@@ -246,6 +252,7 @@ impl Relay {
             }
             _ => {}
         }
+        self.confirm(now_ms);
         if now_ms >= self.next_beat_ms {
             self.next_beat_ms = now_ms + BEAT_MS;
             self.beat(now_ms);
@@ -303,6 +310,7 @@ impl Relay {
             return self.lose(now_ms, SILENCE_MAX_MS);
         }
         if stage == Stage::Stopping {
+            self.give_up_unconfirmed(now_ms);
             self.end_sessions();
             self.release(DispatcherState::Released);
             self.hold_unanswered(now_ms);
@@ -426,8 +434,9 @@ impl Relay {
     pub(super) fn committed(&mut self, now_ms: u64, replies: Vec<Reply>) {
         let mut commands = Vec::new();
         for reply in replies {
-            match reply.token & CLAIM_TOKEN {
+            match reply.token & (CLAIM_TOKEN | CHECK_TOKEN) {
                 0 => commands.push(reply),
+                CHECK_TOKEN => self.checked(reply.token, &reply.outcome),
                 _ => self.claimed(now_ms, reply.token, &reply.outcome),
             }
         }
@@ -479,6 +488,7 @@ impl Relay {
             number,
             stage: Stage::Restoring,
             sessions: BTreeMap::new(),
+            unconfirmed: Unconfirmed::default(),
         });
         if self.stopping {
             // It was asked for before.
@@ -546,6 +556,7 @@ impl Relay {
             );
             self.effects.push(RelayEffect::AbandonDispatcher);
         }
+        self.give_up_unconfirmed(now_ms);
         self.role = Role::Waiting {
             since_ms: now_ms,
             silence_ms,
@@ -574,6 +585,9 @@ pub const SILENCE_MAX_MS: u64 = 2_500;
 
 /// The tokens of claims have this bit; those of the dispatcher's commands have not.
 const CLAIM_TOKEN: u64 = 1 << 63;
+
+/// And those of checks whether this node still dispatches have this one.
+pub(super) const CHECK_TOKEN: u64 = 1 << 62;
 
 /// A node that has heard no broker for this long leaves its office, in milliseconds.
 const OFFICE_SILENCE_MAX_MS: u64 = 5_000;

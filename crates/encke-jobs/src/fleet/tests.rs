@@ -1,6 +1,6 @@
 //! Relays of several nodes with a network that loses packets, an order, and a dispatcher that only counts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,9 @@ use super::session::{Broken, MESSAGE_BYTES_MAX, PART_BYTES, Session};
 use super::wire::Part;
 use crate::error::JobError;
 use crate::message::DispatcherMessage;
-use crate::request::{NewJob, Payload, PoolClient, PoolRequest, Registration};
+use crate::request::{
+    AttemptAction, AttemptReport, NewJob, Payload, PoolClient, PoolRequest, Registration,
+};
 use crate::response::PoolResponse;
 use crate::token::{KeySeed, PoolKey};
 
@@ -35,6 +37,10 @@ struct Node {
     relay: Relay,
     figures: Arc<RelayFigures>,
     ready: bool,
+    /// It stands still, and packets to it are lost.
+    frozen: bool,
+    /// The jobs that its dispatcher has in memory.
+    known_jobs: BTreeSet<u64>,
     /// Connected workers of its dispatcher.
     workers: Vec<PoolClient>,
     dispatches: bool,
@@ -72,6 +78,8 @@ impl World {
             ),
             figures,
             ready: true,
+            frozen: false,
+            known_jobs: BTreeSet::new(),
             workers: Vec::new(),
             dispatches: false,
             number: 0,
@@ -93,7 +101,9 @@ impl World {
                 let (now_ms, term) = (self.now_ms, self.term.clone());
                 let node = self.node(name);
                 let ready = node.ready;
-                node.relay.tick(now_ms, term, ready.then_some(0));
+                if !node.frozen {
+                    node.relay.tick(now_ms, term, ready.then_some(0));
+                }
             }
             self.settle();
         }
@@ -125,6 +135,7 @@ impl World {
                 let now_ms = self.now_ms;
                 if let Some(node) = self.nodes.get_mut(&to)
                     && !lost
+                    && !node.frozen
                 {
                     node.relay.packet(now_ms, &packet);
                 }
@@ -152,7 +163,12 @@ impl World {
                 };
                 self.node(name).relay.claimed(now_ms, token, &outcome);
             }
-            RelayEffect::Submit(other, _) => panic!("not a claim: {other:?}"),
+            RelayEffect::Submit(FleetCommand::Barrier { log: 0 }, token) => {
+                let outcome = Outcome::Done;
+                let relay = &mut self.node(name).relay;
+                relay.committed(now_ms, vec![Reply { token, outcome }]);
+            }
+            RelayEffect::Submit(other, _) => panic!("neither a claim nor a check: {other:?}"),
             RelayEffect::Send(PacketTo::All, packet) => {
                 for to in self.nodes.keys().cloned().collect::<Vec<_>>() {
                     self.packets.push_back((to, packet.clone()));
@@ -160,8 +176,10 @@ impl World {
             }
             RelayEffect::Send(PacketTo::Node(to), packet) => self.packets.push_back((to, packet)),
             RelayEffect::Restore(number) => {
+                let jobs = (1..=self.jobs).collect();
                 let node = self.node(name);
                 node.workers.clear();
+                node.known_jobs = jobs;
                 assert!(node.relay.expects(number));
                 node.number = number;
                 node.dispatches = node.relay.restored(now_ms, number);
@@ -193,16 +211,25 @@ impl World {
         assert!(node.dispatches, "a message without a dispatcher");
         match message {
             DispatcherMessage::Request(client, PoolRequest::Post(_)) => {
-                assert_eq!(
-                    own.map(|own| own.node),
-                    Some(name.into()),
-                    "the order agrees"
-                );
+                if own.is_none_or(|own| *own.node != *name) {
+                    // The order refuses the record.
+                    let token = Relay::first_op(node.number);
+                    let outcome = Outcome::Refused(Refusal::NotDispatcher);
+                    return node.relay.committed(now_ms, vec![Reply { token, outcome }]);
+                }
                 *jobs += 1;
                 let id = *jobs;
+                node.known_jobs.insert(id);
                 let token = PoolKey::new(&KeySeed::of([1; 32]), 1).of_job(id);
                 node.relay
                     .response(now_ms, client, PoolResponse::Posted { id, token });
+            }
+            DispatcherMessage::Request(client, PoolRequest::Report(report)) => {
+                let response = match node.known_jobs.contains(&report.id) {
+                    true => PoolResponse::Reported { deadline_ms: None },
+                    false => PoolResponse::Refused(JobError::UnknownJob(report.id)),
+                };
+                node.relay.response(now_ms, client, response);
             }
             // A poll gets no response until there is a job.
             DispatcherMessage::Request(client, PoolRequest::Register(work))
@@ -290,6 +317,23 @@ fn post(body: &[u8]) -> PoolRequest {
     })
 }
 
+/// The acknowledgement of a job.
+fn ack(id: u64) -> PoolRequest {
+    PoolRequest::Report(AttemptReport {
+        pool: "thumbs".into(),
+        id,
+        attempt: 1,
+        token: None,
+        action: AttemptAction::Ack {
+            result: Payload {
+                content_type: "text/plain".into(),
+                key: None,
+                body: b"done".as_slice().into(),
+            },
+        },
+    })
+}
+
 fn work() -> PoolRequest {
     PoolRequest::Register(Registration {
         pool: "thumbs".into(),
@@ -352,6 +396,75 @@ fn another_node_takes_over_within_five_seconds_and_what_was_sent_is_an_error() {
     world.post(&others[1], 4);
     let done = posted(&world.responses(&others[0])) + posted(&world.responses(&others[1]));
     assert_eq!(done, 2);
+}
+
+#[test]
+fn a_node_that_has_lost_its_turn_calls_no_job_unknown() {
+    let mut world = World::new(&["a", "b", "c"]);
+    world.pass(1_000);
+    let (former, others) = (world.dispatcher(), world.others());
+    world.node(&former).frozen = true;
+    world.pass(SILENCE_MAX_MS + 1_000);
+    let next = match world.node(&others[0]).dispatches {
+        true => &others[0],
+        false => &others[1],
+    };
+    world.post(next, 1);
+    assert_eq!(posted(&world.responses(next)), 1);
+    // It continues, and has a request before it knows of the other one.
+    world.node(&former).frozen = false;
+    let reporter = client(2);
+    world.request(&former, reporter, ack(1));
+    let responses = world.responses(&former);
+    assert!(responses.is_empty(), "{responses:?}");
+    world.pass(2 * BEAT_MS);
+    let responses = world.responses(&former);
+    assert!(
+        matches!(responses[..], [(to, PoolResponse::Reported { .. })] if to == reporter),
+        "{responses:?}"
+    );
+}
+
+#[test]
+fn clients_of_other_nodes_get_no_refusal_from_the_memory_of_a_node_that_has_lost_its_turn() {
+    let mut world = World::new(&["a", "b", "c"]);
+    world.pass(1_000);
+    let (former, others) = (world.dispatcher(), world.others());
+    // The order has another term, which neither the node that dispatches nor the one with the client has followed yet.
+    world.term = Some(DispatcherTerm {
+        node: "somebody else".into(),
+        term: 7,
+    });
+    let reporter = client(1);
+    world.request(&others[0], reporter, ack(1));
+    let responses = world.responses(&others[0]);
+    assert!(responses.is_empty(), "{responses:?}");
+    let (now_ms, term) = (world.now_ms, world.term.clone());
+    world.node(&former).relay.tick(now_ms, term, Some(0));
+    world.settle();
+    let responses = world.responses(&others[0]);
+    assert!(
+        matches!(responses[..], [(to, PoolResponse::Refused(JobError::NoDispatcher))] if to == reporter),
+        "{responses:?}"
+    );
+}
+
+#[test]
+fn a_node_that_dispatches_refuses_when_the_order_has_shown_that_it_does() {
+    let mut world = World::new(&["a", "b"]);
+    world.pass(1_000);
+    let nodes = [world.dispatcher(), world.others().remove(0)];
+    for (number, node) in nodes.iter().enumerate() {
+        let reporter = client(number as u32);
+        world.request(node, reporter, ack(9));
+        assert!(world.responses(node).is_empty(), "not before");
+        world.pass(2 * STEP_MS);
+        let responses = world.responses(node);
+        assert!(
+            matches!(responses[..], [(to, PoolResponse::Refused(JobError::UnknownJob(9)))] if to == reporter),
+            "{responses:?}"
+        );
+    }
 }
 
 #[test]
@@ -619,12 +732,12 @@ fn long_messages_travel_in_parts_and_a_loss_is_noticed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever is lost, and whichever nodes are killed: each request gets one response, no job is posted twice, and in the end
-    /// one node dispatches.
+    /// Whatever is lost, and whichever nodes are killed or stand still: each request gets one response, no job is posted twice, none that
+    /// exists is unknown, and in the end one node dispatches.
     #[test]
     fn every_request_gets_one_response(
         losses in prop::collection::vec(0_usize..40, 0..12),
-        steps in prop::collection::vec((0_usize..3, 0_u64..3_000, 0_u8..10), 1..40),
+        steps in prop::collection::vec((0_usize..3, 0_u64..3_000, 0_u8..14), 1..40),
     ) {
         let names = ["a", "b", "c"];
         let mut world = World::new(&names);
@@ -637,12 +750,18 @@ proptest! {
             match what {
                 // It is killed: its clients are gone with it.
                 0 => {
-                    answered.extend(world.responses(name).into_iter().map(|(to, _)| to));
+                    answered.extend(world.responses(name));
                     let had = world.nodes.remove(name);
                     sent -= had.map_or(0, |node| node.relay.pending());
                     world.start(name);
                 }
                 1 => world.node(name).ready ^= true,
+                2..=4 => world.node(name).frozen ^= true,
+                5..=7 if world.jobs > 0 => {
+                    posts += 1;
+                    sent += 1;
+                    world.request(name, client(posts), ack(world.jobs));
+                }
                 _ => {
                     posts += 1;
                     sent += 1;
@@ -653,12 +772,18 @@ proptest! {
         }
         world.losses.clear();
         for name in names {
-            world.node(name).ready = true;
+            let node = world.node(name);
+            (node.ready, node.frozen) = (true, false);
         }
         world.pass(HOLD_MS + 2 * SILENCE_MAX_MS + 1_000);
         for name in names {
-            answered.extend(world.responses(name).into_iter().map(|(to, _)| to));
+            answered.extend(world.responses(name));
         }
+        for (_, response) in &answered {
+            let unknown = matches!(response, PoolResponse::Refused(JobError::UnknownJob(_)));
+            prop_assert!(!unknown, "all that are acknowledged exist");
+        }
+        let mut answered: Vec<_> = answered.into_iter().map(|(to, _)| to).collect();
         let count = answered.len();
         answered.sort();
         answered.dedup();

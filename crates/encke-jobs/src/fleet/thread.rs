@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use encke_mailbox::Receiver;
 use encke_stream::{
-    Command, DispatcherTerm, FleetCommand, Now, Outcome, Refusal, Submission, Submitter,
+    Command, DispatcherTerm, FleetCommand, Now, Outcome, Refusal, Reply, Submission, Submitter,
 };
 use parking_lot::Mutex;
 
@@ -291,8 +291,9 @@ impl RelayThread {
         let mut commands = vec![(Submission { command, from }, bytes)];
         (self.context.submit)(&mut commands, (self.context.clock)());
         if !commands.is_empty() {
-            let refused = Outcome::Refused(Refusal::Stalled("there is no room".into()));
-            self.relay.claimed(self.now_ms(), token, &refused);
+            let outcome = Outcome::Refused(Refusal::Stalled("there is no room".into()));
+            let refused = vec![Reply { token, outcome }];
+            self.relay.committed(self.now_ms(), refused);
         }
     }
 
