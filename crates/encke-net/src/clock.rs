@@ -6,11 +6,12 @@
 //! threads measure by one clock (`steady`).
 
 use std::num::NonZeroU64;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use encke_stream::Now;
 
 use crate::steady;
+pub use crate::time_of_day::now_ms;
 
 /// A moment by the clock that never steps, in milliseconds since the shard started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,13 +148,6 @@ pub fn now() -> Now {
         steady_ms: steady::ms(Instant::now()),
         wall_ms: now_ms(),
     }
-}
-
-/// The time of day, in milliseconds since 1970. It may step.
-pub fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }
 
 /// What a turn may take under load. A longer one is not distinguished from a stop, and does no harm: deadlines are as much later.

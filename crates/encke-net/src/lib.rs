@@ -56,6 +56,7 @@ mod settings;
 mod shard;
 mod shard_channel;
 mod steady;
+mod time_of_day;
 mod timer_wheel;
 mod timers;
 mod transport;

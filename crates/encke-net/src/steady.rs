@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::clock::now_ms;
+use crate::time_of_day::now_ms;
 
 /// The time of the process at a moment.
 pub(crate) fn ms(at: Instant) -> u64 {
