@@ -35,17 +35,23 @@ pub fn micros(us: f64) -> String {
 
 /// A number of bytes, in the unit that suits it.
 pub fn bytes(bytes: u64) -> String {
+    bytes_beside(bytes, bytes)
+}
+
+/// A number of bytes, in the unit that suits another one: numbers that are compared have one unit.
+pub fn bytes_beside(bytes: u64, most: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 10_000 {
+    if most < 10_000 {
         return format!("{} B", count(bytes));
     }
-    let mut value = bytes as f64 / 1024.0;
+    let (mut value, mut most) = (bytes as f64 / 1024.0, most as f64 / 1024.0);
     let mut unit = 0;
-    while value >= 10_000.0 && unit + 1 < UNITS.len() {
+    while most >= 10_000.0 && unit + 1 < UNITS.len() {
         value /= 1024.0;
+        most /= 1024.0;
         unit += 1;
     }
-    if value < 100.0 {
+    if most < 100.0 {
         format!("{value:.1} {}", UNITS[unit])
     } else {
         format!("{} {}", count(value.round() as u64), UNITS[unit])
@@ -90,6 +96,11 @@ mod tests {
             [bytes(102), bytes(9_999), bytes(20_000), bytes(1 << 30)].join(" "),
             "102 B 9,999 B 19.5 KiB 1,024 MiB"
         );
+        // The steps of an axis.
+        let steps = [0, 10_000_000, 20_000_000].map(|step| bytes_beside(step, 20_000_000));
+        assert_eq!(steps.join(" "), "0.0 MiB 9.5 MiB 19.1 MiB");
+        let steps = [0, 500, 9_000].map(|step| bytes_beside(step, 9_000));
+        assert_eq!(steps.join(" "), "0 B 500 B 9,000 B");
         assert_eq!(
             [per_second(0.5), per_second(999.7)].join(" "),
             "0.50/s 1,000/s"

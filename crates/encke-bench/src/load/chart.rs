@@ -1,8 +1,8 @@
 //! The curves of a flood: connections, messages, memory and open files over time.
 
 use crate::load::report::endurance::Sample;
-use crate::report::plot::{self, Curve, Panel};
-use crate::units::{bytes, count, per_second};
+use crate::report::plot::{self, Curve, Label, Panel};
+use crate::units::{bytes_beside, count, per_second};
 
 /// Draws the samples of floods, one below the other, each with its name before its panels' titles.
 pub(crate) fn draw<'a>(floods: impl IntoIterator<Item = (String, &'a [Sample])>) -> String {
@@ -18,11 +18,12 @@ type Line = (&'static str, usize, fn(&Sample) -> Option<f64>);
 
 /// A panel for each kind of figure that is known.
 fn panels(name: &str, samples: &[Sample]) -> Vec<Panel> {
-    let panel = |title: &str, label: fn(f64) -> String, lines: &[Line]| {
+    let panel = |title: &str, label: Label, lines: &[Line]| {
         let curve = |&(name, colour, value): &Line| {
             let points = samples.iter().filter_map(|s| Some((s.seconds, value(s)?)));
             let points: Vec<_> = points.collect();
-            let last = label(points.last()?.1);
+            let last = points.last()?.1;
+            let last = label(last, last);
             Some(Curve {
                 name: format!("{name}: {last}"),
                 colour,
@@ -34,8 +35,8 @@ fn panels(name: &str, samples: &[Sample]) -> Vec<Panel> {
         let panel = Panel::over_time(format!("{name}{title}"), label, curves);
         (!panel.curves.is_empty()).then_some(panel)
     };
-    let number = |value: f64| count(value as u64);
-    let size = |value: f64| bytes(value as u64);
+    let number = |value: f64, _: f64| count(value as u64);
+    let size = |value: f64, most: f64| bytes_beside(value as u64, most as u64);
     let panels = [
         panel(
             "connections",
@@ -61,7 +62,7 @@ fn panels(name: &str, samples: &[Sample]) -> Vec<Panel> {
         ),
         panel(
             "messages delivered",
-            per_second,
+            |rate, _| per_second(rate),
             &[("per second", 2, |s| Some(s.events_per_second))],
         ),
         panel(

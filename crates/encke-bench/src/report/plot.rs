@@ -26,8 +26,11 @@ pub(crate) struct Axis {
     /// Where a value lies.
     pub(crate) scale: Scale,
     /// The text of a value.
-    pub(crate) label: fn(f64) -> String,
+    pub(crate) label: Label,
 }
+
+/// The text of a value, on an axis up to another one: all values of an axis have one unit.
+pub(crate) type Label = fn(f64, f64) -> String;
 
 /// Where a value lies on its axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,12 +85,12 @@ type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBacke
 
 impl Panel {
     /// Curves over seconds from zero.
-    pub(crate) fn over_time(title: String, label: fn(f64) -> String, curves: Vec<Curve>) -> Self {
+    pub(crate) fn over_time(title: String, label: Label, curves: Vec<Curve>) -> Self {
         Self {
             title,
             x: Axis {
                 scale: Scale::FromZero,
-                label: |seconds| format!("{seconds:.1} s"),
+                label: |seconds, _| format!("{seconds:.1} s"),
             },
             y: Axis {
                 scale: Scale::FromZero,
@@ -115,6 +118,14 @@ impl Panel {
         }
     }
 
+    /// The highest value of each axis.
+    fn highest(&self) -> (f64, f64) {
+        let points = self.curves.iter().flat_map(|curve| &curve.points);
+        points.fold((0.0, 0.0), |(x, y), point| {
+            (f64::max(x, point.0), f64::max(y, point.1))
+        })
+    }
+
     fn chart<'a, X, Y>(
         &self,
         area: &Area<'a>,
@@ -125,6 +136,7 @@ impl Panel {
         X: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
+        let highest = self.highest();
         let (left, legend) = area.split_horizontally(WIDTH - LEGEND_WIDTH);
         let mut chart = ChartBuilder::on(&left)
             .caption(&self.title, FONT)
@@ -140,8 +152,8 @@ impl Panel {
             .axis_style(BLACK.mix(0.4))
             .label_style(FONT)
             .y_labels(5)
-            .x_label_formatter(&|value| (self.x.label)(*value))
-            .y_label_formatter(&|value| (self.y.label)(*value))
+            .x_label_formatter(&|value| (self.x.label)(*value, highest.0))
+            .y_label_formatter(&|value| (self.y.label)(*value, highest.1))
             .draw()?;
         let heights = chart.plotting_area().get_y_range();
         for (at, name) in &self.marks {
@@ -162,7 +174,7 @@ impl Panel {
             let style = style.pos(Pos::new(HPos::Left, VPos::Top));
             legend.draw(&Text::new(
                 curve.name.clone(),
-                (4, 30 + 18 * row as i32),
+                (4, 30 + 20 * row as i32),
                 style,
             ))?;
         }
@@ -194,11 +206,11 @@ impl Scale {
     }
 }
 
-const FONT: (&str, u32) = ("sans-serif", 12);
+const FONT: (&str, u32) = ("sans-serif", 14);
 
 const WIDTH: u32 = 900;
-const LEGEND_WIDTH: u32 = 180;
-const PANEL_HEIGHT: u32 = 200;
+const LEGEND_WIDTH: u32 = 210;
+const PANEL_HEIGHT: u32 = 210;
 
 /// The most points of a curve, about: more than the picture is wide show nothing more.
 const POINTS_MAX: usize = 1_500;
@@ -217,7 +229,7 @@ mod tests {
     use super::*;
 
     fn panel(x: Scale, y: Scale, points: Vec<(f64, f64)>) -> Panel {
-        let label = |value: f64| format!("{value}");
+        let label = |value: f64, _: f64| format!("{value}");
         Panel {
             title: "a < b & c".into(),
             x: Axis { scale: x, label },

@@ -367,11 +367,11 @@ impl BacklogReport {
                 .to_owned(),
             x: Axis {
                 scale: Scale::Logarithmic,
-                label: |n| count(n as u64),
+                label: |n, _| count(n as u64),
             },
             y: Axis {
                 scale: Scale::Logarithmic,
-                label: micros,
+                label: |us, _| micros(us),
             },
             curves: vec![
                 curve("Encke", 0, false, own(&self.encke)),

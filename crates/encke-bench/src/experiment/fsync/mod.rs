@@ -303,11 +303,11 @@ impl FsyncReport {
             title: format!("{}: {what} over time (logarithmic)", disk.name()),
             x: Axis {
                 scale: Scale::FromZero,
-                label: |seconds| format!("{seconds:.1} s"),
+                label: |seconds, _| format!("{seconds:.1} s"),
             },
             y: Axis {
                 scale: Scale::Logarithmic,
-                label: micros,
+                label: |us, _| micros(us),
             },
             curves,
             marks: ["before", "during the load", "after"]

@@ -11,8 +11,8 @@ mod run;
 mod tasks;
 mod watch;
 
-use crate::report::plot::{self, Curve, Panel};
-use crate::units::{bytes, count, micros, per_second};
+use crate::report::plot::{self, Curve, Label, Panel};
+use crate::units::{bytes, bytes_beside, count, micros, per_second};
 use serde::Serialize;
 
 use crate::experiment::lab::{Lab, middle_by};
@@ -112,14 +112,14 @@ impl LogReport {
             plot: Some(plot::draw(&[
                 panel(
                     "records that wait or are in work",
-                    |n| count(n as u64),
+                    |n, _| count(n as u64),
                     &[sync, not],
                     |sample| sample.queue_records as f64,
                     |run| run.queue_records_longest as f64,
                 ),
                 panel(
                     "memory of the whole process",
-                    |n| bytes(n as u64),
+                    |n, most| bytes_beside(n as u64, most as u64),
                     &[sync, not],
                     |sample| sample.process_bytes as f64,
                     |run| run.process_bytes_most as f64,
@@ -372,14 +372,18 @@ impl Run {
 /// A figure of the runs over time, with the most of it in the legend.
 fn panel(
     title: &str,
-    label: fn(f64) -> String,
+    label: Label,
     runs: &[&Run],
     value: fn(&watch::Sample) -> f64,
     most: fn(&Run) -> f64,
 ) -> Panel {
     let curves = runs.iter().enumerate();
     let curves = curves.map(|(colour, run)| Curve {
-        name: format!("{}: {} at most", run.mode.name(), label(most(run))),
+        name: format!(
+            "{}: {} at most",
+            run.mode.name(),
+            label(most(run), most(run))
+        ),
         colour,
         faint: false,
         points: run.samples.iter().map(|s| (s.seconds, value(s))).collect(),

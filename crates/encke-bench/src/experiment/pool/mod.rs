@@ -297,11 +297,11 @@ impl PoolReport {
             title: "time of a pick per core, by clients at once (both axes logarithmic)".to_owned(),
             x: Axis {
                 scale: Scale::Logarithmic,
-                label: |clients| count(clients as u64),
+                label: |clients, _| count(clients as u64),
             },
             y: Axis {
                 scale: Scale::Logarithmic,
-                label: nanos,
+                label: |ns, _| nanos(ns),
             },
             curves: own.chain([past]).collect(),
             marks: Vec::new(),
