@@ -15,7 +15,12 @@ pub fn count(number: u64) -> String {
 
 /// A rate per second.
 pub fn per_second(rate: f64) -> String {
-    if rate < 10.0 {
+    per_second_beside(rate, rate)
+}
+
+/// A rate per second, as exact as suits another one.
+pub fn per_second_beside(rate: f64, most: f64) -> String {
+    if most < 10.0 {
         format!("{rate:.2}/s")
     } else {
         format!("{}/s", count(rate.round() as u64))

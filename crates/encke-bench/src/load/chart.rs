@@ -2,7 +2,7 @@
 
 use crate::load::report::endurance::Sample;
 use crate::report::plot::{self, Curve, Label, Panel};
-use crate::units::{bytes_beside, count, per_second};
+use crate::units::{bytes_beside, count, per_second_beside};
 
 /// Draws the samples of floods, one below the other, each with its name before its panels' titles.
 pub(crate) fn draw<'a>(floods: impl IntoIterator<Item = (String, &'a [Sample])>) -> String {
@@ -62,7 +62,7 @@ fn panels(name: &str, samples: &[Sample]) -> Vec<Panel> {
         ),
         panel(
             "messages delivered",
-            |rate, _| per_second(rate),
+            per_second_beside,
             &[("per second", 2, |s| Some(s.events_per_second))],
         ),
         panel(

@@ -174,7 +174,7 @@ impl Panel {
             let style = style.pos(Pos::new(HPos::Left, VPos::Top));
             legend.draw(&Text::new(
                 curve.name.clone(),
-                (4, 30 + 20 * row as i32),
+                (4, 30 + 22 * row as i32),
                 style,
             ))?;
         }
@@ -206,11 +206,11 @@ impl Scale {
     }
 }
 
-const FONT: (&str, u32) = ("sans-serif", 14);
+const FONT: (&str, u32) = ("sans-serif", 16);
 
 const WIDTH: u32 = 900;
-const LEGEND_WIDTH: u32 = 210;
-const PANEL_HEIGHT: u32 = 210;
+const LEGEND_WIDTH: u32 = 230;
+const PANEL_HEIGHT: u32 = 220;
 
 /// The most points of a curve, about: more than the picture is wide show nothing more.
 const POINTS_MAX: usize = 1_500;
