@@ -250,6 +250,40 @@ fn a_fork_and_its_source_each_get_a_cut_character_once() {
 }
 
 #[test]
+fn a_stream_that_has_ended_is_not_repeated_while_a_character_of_another_is_cut() {
+    let encke = Encke::start(&[]);
+    ["a", "b", "c"]
+        .iter()
+        .for_each(|stream| create(&encke, stream));
+    append(&encke, "a", b"\xe2");
+    append(&encke, "b", b"x");
+    let target = "/v1/events?stream=a@-1&stream=b@-1&stream=c@-1";
+    let mut reader = Reader::open(&encke, target, None);
+    let mut positions = reader.read(1);
+    let closed = encke.ask("POST", &path("b"), &[TEXT, "Stream-Closed: true"], b"y");
+    assert_eq!(closed.status, 204, "{closed:?}");
+    append(&encke, "c", b"1");
+    positions.extend(reader.read(3));
+    append(&encke, "c", b"2");
+    positions.extend(reader.read(4));
+    append(&encke, "c", b"3");
+    let all = b"xy123";
+    every_id_leads_to_the_rest(&encke, target, &positions, all);
+    // Also from the first id of a response, which comes before its first record.
+    for (id, had) in &positions {
+        let mut again = Reader::open(&encke, target, Some(id));
+        assert!(again.event());
+        assert_eq!(again.bytes, b"");
+        let first = [(again.id.clone(), had.clone())];
+        every_id_leads_to_the_rest(&encke, target, &first, all);
+    }
+    // The character comes after all.
+    append(&encke, "a", b"\x82\xac");
+    reader.read(5 + "\u{20ac}".len());
+    assert_eq!(reader.bytes, "xy123\u{20ac}".as_bytes());
+}
+
+#[test]
 fn what_is_no_text_comes_in_base64() {
     let encke = Encke::start(&[]);
     create(&encke, "a/t");

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::multi_stream::MultiStream;
 use crate::rig::{Encke, Ended, JSON, data_dir, eventually, path, serve};
 
 const LOGS: [&str; 2] = ["--logs", "3"];
@@ -221,4 +222,41 @@ fn the_number_of_logs_is_never_another() {
         "{}",
         refused.stderr
     );
+}
+
+#[test]
+fn a_subscriber_goes_on_when_the_only_stream_of_a_log_ends() {
+    let encke = Encke::start(&["--logs", "3", "--shards", "1"]);
+    let names: Vec<String> = (0..9).map(|number| format!("n{number}")).collect();
+    names.iter().for_each(|name| encke.create(name));
+    // Of these, some are alone in their log.
+    for end in ["DELETE", "POST"] {
+        for first in 0..3 {
+            let three = [first, first + 3, first + 6].map(|at| names[at].as_str());
+            let query = three.map(|name| format!("stream={name}")).join("&");
+            let mut several = MultiStream::open(&encke, &query, None);
+            let closes = ["Stream-Closed: true", JSON];
+            let ended = encke.ask(
+                end,
+                &path(three[0]),
+                &closes[..2 * usize::from(end == "POST")],
+                b"",
+            );
+            assert_eq!(ended.status, 204, "{ended:?}");
+            let event = several.event().expect("an end");
+            assert_eq!(
+                (&*event.name, &event.data["stream"]),
+                ("end", &three[0].into())
+            );
+            for name in &three[1..] {
+                let body = b"[1]";
+                assert_eq!(encke.ask("POST", &path(name), &[JSON], body).status, 204);
+                let event = several.event().expect("a record");
+                assert_eq!(event.data["stream"], **name);
+            }
+            if end == "DELETE" {
+                encke.create(three[0]);
+            }
+        }
+    }
 }

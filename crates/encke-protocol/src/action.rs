@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use encke_stream::{Command, Fetch, Offset, Outcome, Pattern, Sequence, Stream, log_of};
 
-use crate::encoder::{EncoderId, MergeEncoderId, StreamGeneration};
+use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
 use crate::response::Response;
 use crate::run::Run;
 
@@ -147,6 +147,8 @@ pub enum Feed {
         generations: Box<[StreamGeneration]>,
         /// The encoder of their records.
         encoder: MergeEncoderId,
+        /// Streams that the request names and that have ended, if the client has more of them than `after` says.
+        ended: Vec<AheadStream>,
     },
 }
 

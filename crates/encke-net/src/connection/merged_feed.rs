@@ -108,12 +108,13 @@ impl FeedMember {
 }
 
 impl MergedFeed {
-    /// A feed of these members from these positions on; the first member's log has its turn.
+    /// A feed of these members from these positions on, beside streams that have `ended` before, which the client has more of; the first member's log has its turn.
     pub(crate) fn new(
         encoder: MergeEncoderId,
         members: Vec<FeedMember>,
         after: Vec<Sequence>,
         generations: Box<[StreamGeneration]>,
+        ended: Vec<AheadStream>,
     ) -> Self {
         let log = members.first().map_or(0, FeedMember::log);
         MergedFeed {
@@ -121,7 +122,7 @@ impl MergedFeed {
             members,
             generations,
             turns: (after.len() > 1).then(|| Box::new(LogTurns { log, after })),
-            withheld: None,
+            withheld: WithheldCharacters::of_ended(ended).map(Box::new),
             older: None,
         }
     }
@@ -141,6 +142,11 @@ impl MergedFeed {
                 all
             }
         }
+    }
+
+    /// How many logs there are.
+    pub(crate) fn logs(&self) -> usize {
+        self.turns.as_ref().map_or(1, |turns| turns.after.len())
     }
 
     /// The log whose turn it is.
@@ -231,6 +237,12 @@ impl MergedFeed {
             position.ahead.retain(|one| one.log != log);
             position.ahead.extend(ahead);
         }
+        // Streams that have ended are no members any more, and the client has them all the same.
+        for one in self.withheld.iter().flat_map(|withheld| withheld.ended()) {
+            if one.at > Offset::behind(position.after[one.log]) {
+                position.ahead.push(*one);
+            }
+        }
         position
     }
 
@@ -257,6 +269,19 @@ impl MergedFeed {
         for change in changes {
             let withheld = self.withheld.get_or_insert_default();
             withheld.note(*change, after);
+        }
+    }
+
+    /// Notes that a stream has ended, and that the client has all of it. Its position matters while something that is withheld keeps that
+    /// of the client behind.
+    pub(crate) fn note_end(&mut self, member: &FeedMember, cursor: Sequence) {
+        let at = member.position(self.all_after(cursor)[member.log()]);
+        if let Some(withheld) = &mut self.withheld {
+            withheld.note_end(AheadStream {
+                log: member.log(),
+                at,
+                place: member.place,
+            });
         }
     }
 

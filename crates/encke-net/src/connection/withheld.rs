@@ -2,12 +2,16 @@
 //! sent before their rest.
 
 use encke_log::Sequence;
-use encke_protocol::CutCharacter;
+use encke_protocol::{AheadStream, CutCharacter};
 use encke_stream::{Item, Offset};
 
 /// The characters of a feed, which change with its positions.
 #[derive(Debug, Default)]
-pub(crate) struct WithheldCharacters(Vec<WithheldCharacter>);
+pub(crate) struct WithheldCharacters {
+    changes: Vec<WithheldCharacter>,
+    /// Streams that have ended: what is withheld of another one keeps the client's position before what it has of them.
+    ended: Vec<AheadStream>,
+}
 
 /// What is withheld of a stream from a record on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,22 @@ pub(crate) struct TextRecord {
 }
 
 impl WithheldCharacters {
+    /// Nothing is withheld, and the client has more of these streams than its position says. None: there are none.
+    pub(crate) fn of_ended(ended: Vec<AheadStream>) -> Option<Self> {
+        (!ended.is_empty()).then_some(WithheldCharacters {
+            changes: Vec::new(),
+            ended,
+        })
+    }
+
+    pub(crate) fn ended(&self) -> &[AheadStream] {
+        &self.ended
+    }
+
+    pub(crate) fn note_end(&mut self, stream: AheadStream) {
+        self.ended.push(stream);
+    }
+
     /// What is withheld of the stream at a place from a client that has got as far as `after` in its log.
     pub(crate) fn find(&self, place: u8, after: Sequence) -> Option<&WithheldCharacter> {
         let latest = self.latest(place, after)?;
@@ -46,18 +66,18 @@ impl WithheldCharacters {
     pub(crate) fn note(&mut self, change: WithheldCharacter, after: Sequence) {
         let present = self.latest(change.place, after).copied();
         // A client may be left before the change. Of what was before, only the present state matters.
-        self.0
+        self.changes
             .retain(|one| one.place != change.place || Some(*one) == present);
-        self.0.push(change);
+        self.changes.push(change);
     }
 
     /// Forgets a stream that has ended.
     pub(crate) fn forget(&mut self, place: u8) {
-        self.0.retain(|one| one.place != place);
+        self.changes.retain(|one| one.place != place);
     }
 
     fn latest(&self, place: u8, after: Sequence) -> Option<&WithheldCharacter> {
-        let mut of_stream = self.0.iter();
+        let mut of_stream = self.changes.iter();
         let of_stream = of_stream
             .by_ref()
             .filter(|one| one.place == place && one.since <= after);
@@ -142,9 +162,9 @@ mod tests {
         for sequence in 1..100 {
             let record = TextRecord::new(&item(b"\xe2", sequence), sequence, 0, None);
             all.note(record.change.unwrap(), sequence - 1);
-            assert!(all.0.len() <= 2);
+            assert!(all.changes.len() <= 2);
         }
         all.forget(0);
-        assert!(all.0.is_empty());
+        assert!(all.changes.is_empty());
     }
 }

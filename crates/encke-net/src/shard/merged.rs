@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 use encke_log::Sequence;
 use encke_protocol::{
-    CutCharacter, MergeEncoderId, MergeSource, MergedRecord, SourceKind, StreamEnd,
+    AheadStream, CutCharacter, MergeEncoderId, MergeSource, MergedRecord, SourceKind, StreamEnd,
     StreamGeneration,
 };
 use encke_stream::{Item, Life, Offset};
@@ -31,6 +31,7 @@ impl Shard {
         after: Vec<Sequence>,
         generations: Box<[StreamGeneration]>,
         encoder: MergeEncoderId,
+        ended: Vec<AheadStream>,
     ) {
         let mut members = Vec::with_capacity(sources.len());
         for source in sources {
@@ -48,7 +49,7 @@ impl Shard {
         }
         let log = members.first().map_or(0, FeedMember::log);
         self.connections.slots[index].cursor = after[log];
-        let merged = MergedFeed::new(encoder, members, after, generations);
+        let merged = MergedFeed::new(encoder, members, after, generations, ended);
         let feed = FeedState::Merged(Box::new(merged));
         let task = Task::Subscribed(Subscriber::new(feed));
         self.connections.begin(index, task);
@@ -87,7 +88,8 @@ impl Shard {
 
     /// Sends a subscriber of several streams its due records. True if this took a system call.
     pub(super) fn flush_merged(&mut self, index: u32) -> bool {
-        let first = self.merged(index).map(MergedFeed::log);
+        // Each log has one turn. The one that has it now need not have streams of the subscriber any more.
+        let mut turns = self.merged(index).map_or(0, MergedFeed::logs);
         loop {
             let due = self.due(index);
             if !due.ended.is_empty() {
@@ -101,7 +103,8 @@ impl Shard {
             if !due.heads.is_empty() {
                 return self.push_merged(index, due.heads);
             }
-            if !self.turn(index) || self.merged(index).map(MergedFeed::log) == first {
+            turns = turns.saturating_sub(1);
+            if turns == 0 || !self.turn(index) {
                 self.is_abreast(index);
                 return false;
             }
@@ -217,6 +220,9 @@ impl Shard {
             let encoder = merged.encoder;
             let member = merged.members.remove(*number);
             let released = merged.release(member.place, cursor);
+            if *why == StreamEnd::Closed {
+                merged.note_end(&member, cursor);
+            }
             let encoder = self.encoders.merge_encoder(encoder);
             if let Some(stream) = member.stream() {
                 // Its rest never comes.

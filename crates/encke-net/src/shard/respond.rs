@@ -197,7 +197,8 @@ impl Shard {
                 after,
                 generations,
                 encoder,
-            } => self.follow_merged(index, sources, after, generations, encoder),
+                ended,
+            } => self.follow_merged(index, sources, after, generations, encoder, ended),
         }
         self.open(index, &response);
         self.connections.settle(index);

@@ -183,6 +183,8 @@ impl Events {
         }
         let mut sources = Vec::with_capacity(allowed.len());
         let mut recreated = None;
+        // Streams that have ended, and what the client has of them.
+        let mut had = Vec::new();
         let mut begun = Vec::new();
         let mut held = Vec::with_capacity(allowed.len());
         for (place, named) in allowed {
@@ -229,6 +231,7 @@ impl Events {
             self.streams.touch(&stream, request.now);
             if from >= facts.tail && (facts.closed || facts.life != Life::Live) {
                 over.push((named.name.as_str(), StreamEnd::Closed));
+                had.push((log_of(stream.no), from, place as u8));
                 continue;
             }
             sources.push(MergeSource {
@@ -250,12 +253,14 @@ impl Events {
             Some(id) => id.after.clone(),
             None => common_position(&sources, committed),
         };
-        let ahead: Vec<AheadStream> = sources
+        let ended = had
             .iter()
-            .filter_map(|source| {
-                AheadStream::of(source.kind.log(), source.from, source.place, &after)
-            })
-            .collect();
+            .filter_map(|(log, at, place)| AheadStream::of(*log, *at, *place, &after));
+        let ended: Vec<AheadStream> = ended.collect();
+        let ahead = sources.iter().filter_map(|source| {
+            AheadStream::of(source.kind.log(), source.from, source.place, &after)
+        });
+        let ahead: Vec<AheadStream> = ahead.chain(ended.iter().copied()).collect();
         let known = resumed.map_or(&[][..], |id| &id.generations);
         let generations = [known, &begun].concat();
         let position = MergedPosition {
@@ -286,6 +291,7 @@ impl Events {
                 after,
                 generations: generations.into(),
                 encoder: self.encoder,
+                ended,
             },
         }))
     }
