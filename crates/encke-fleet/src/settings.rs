@@ -126,6 +126,16 @@ impl fmt::Display for BrokerUrls {
 
 /// A text with URLs, without the names and passwords before their hosts: for messages, which are kept in logs.
 pub fn without_userinfo(text: &str) -> String {
+    let has_user = |one: &str| one.contains('@');
+    let is_url = |one: &str| {
+        one.split_once("://")
+            .is_some_and(|(_, rest)| has_user(rest))
+    };
+    // A comma in a password, or no scheme: what belongs to which is not known.
+    if !text.split(',').filter(|one| has_user(one)).all(is_url) {
+        let hosts = text.rsplit_once('@').map_or(text, |(_, hosts)| hosts);
+        return format!("-@{hosts}");
+    }
     let hide = |one: &str| {
         let Some((scheme, rest)) = one.split_once("://") else {
             return one.to_owned();
@@ -269,6 +279,14 @@ mod tests {
         assert!(error.contains("nats://-@10.0.0.1:port"), "{error}");
         let list = "nats://a:1, x://b:p@ss@c:1,d";
         assert_eq!(without_userinfo(list), "nats://a:1, x://-@c:1,d");
+        for list in [
+            "nats://me:secret,x@a:1",
+            "me:secret@a:1",
+            "nats:/me:secret@a:1",
+            "nats://b:1,me:secret@a:1",
+        ] {
+            assert_eq!(without_userinfo(list), "-@a:1", "{list}");
+        }
     }
 
     #[test]

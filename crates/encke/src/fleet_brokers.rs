@@ -1,10 +1,11 @@
 //! How the commands of `encke fleet` reach the brokers.
 
+use std::convert::Infallible;
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
 use clap::Args;
-use encke_fleet::{BrokerAccess, BrokerUrls, FleetError, FleetName};
+use encke_fleet::{BadBrokers, BrokerAccess, BrokerUrls, FleetError, FleetName};
 
 use crate::failure::{Code, Failed};
 use crate::shell_words::quoted;
@@ -13,8 +14,8 @@ use crate::shell_words::quoted;
 #[derive(Args, Debug)]
 pub(crate) struct BrokerArgs {
     /// The brokers of the fleet, such as nats://10.0.0.1:4222,nats://10.0.0.2:4222
-    #[arg(long, value_name = "URLS", env = "ENCKE_FLEET")]
-    fleet: BrokerUrls,
+    #[arg(long, value_name = "URLS", env = "ENCKE_FLEET", hide_env_values = true, value_parser = brokers)]
+    fleet: GivenBrokers,
 
     /// The name of the fleet
     #[arg(long, value_name = "NAME", default_value_t)]
@@ -29,20 +30,31 @@ pub(crate) struct BrokerArgs {
     fleet_ca: Option<PathBuf>,
 }
 
+/// The brokers as they were given. A message of the command line's parser would show a wrong value with its password.
+type GivenBrokers = Result<BrokerUrls, BadBrokers>;
+
+fn brokers(text: &str) -> Result<GivenBrokers, Infallible> {
+    Ok(text.parse())
+}
+
 impl BrokerArgs {
-    pub(crate) fn access(&self) -> BrokerAccess {
-        BrokerAccess {
-            brokers: self.fleet.clone(),
+    pub(crate) fn access(&self) -> Result<BrokerAccess, Failed> {
+        let brokers = self.fleet.clone();
+        let brokers = brokers.map_err(|error| Code::Usage.with(error))?;
+        Ok(BrokerAccess {
+            brokers,
             credentials: self.fleet_credentials.clone(),
             ca: self.fleet_ca.clone(),
-        }
+        })
     }
 }
 
 /// The flags with which a node of the same fleet is started, beside its own.
 impl Display for BrokerArgs {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "--fleet {}", quoted(self.fleet.to_string()))?;
+        if let Ok(brokers) = &self.fleet {
+            write!(f, "--fleet {}", quoted(brokers.to_string()))?;
+        }
         if self.fleet_name != FleetName::default() {
             write!(f, " --tuning fleet-name={}", self.fleet_name)?;
         }

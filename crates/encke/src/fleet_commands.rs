@@ -107,7 +107,7 @@ pub(crate) fn fleet(args: &FleetArgs) -> Result<ExitCode, Failed> {
 
 /// Copies all logs of a node.
 fn join(args: &JoinArgs) -> Result<ExitCode, Failed> {
-    let access = args.brokers.access();
+    let access = args.brokers.access()?;
     // Processes in containers have the same numbers.
     let name = format!("join-{}-{}", std::process::id(), encke_net::now_ms());
     let copier = LogCopier::connect(&access, &args.brokers.fleet_name, &name, CONNECT_WITHIN);
@@ -147,7 +147,7 @@ fn join(args: &JoinArgs) -> Result<ExitCode, Failed> {
 /// Lets a node leave.
 fn leave(args: &LeaveArgs) -> Result<ExitCode, Failed> {
     let (brokers, node) = (&args.brokers, &args.node);
-    let left = encke_fleet::leave(&brokers.access(), &brokers.fleet_name, node);
+    let left = encke_fleet::leave(&brokers.access()?, &brokers.fleet_name, node);
     let (text, code) = match left.map_err(failed)? {
         Left::Forgotten => ("the fleet has forgotten it".into(), ExitCode::SUCCESS),
         Left::Answers => ("it runs; stop it before".into(), Code::Unfit.into()),
@@ -171,7 +171,7 @@ fn leave(args: &LeaveArgs) -> Result<ExitCode, Failed> {
 /// Asks, and prints the report.
 fn report(args: &ReportArgs, compare: bool) -> Result<ExitCode, Failed> {
     let brokers = &args.brokers;
-    let report = encke_fleet::report(&brokers.access(), &brokers.fleet_name, compare);
+    let report = encke_fleet::report(&brokers.access()?, &brokers.fleet_name, compare);
     let report = report.map_err(failed)?;
     if args.json {
         let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;

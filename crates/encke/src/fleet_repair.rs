@@ -76,7 +76,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
     check_directories(&args.stopped)?;
     let stopped: Result<Vec<_>, Failed> = args.stopped.iter().map(stopped_node).collect();
     let repair = Repair {
-        access: args.brokers.access(),
+        access: args.brokers.access()?,
         fleet: args.brokers.fleet_name.clone(),
         stopped: stopped?,
         without: args.without.iter().map(ToString::to_string).collect(),
