@@ -111,10 +111,16 @@ impl Caller {
         &self.authority.name
     }
 
-    /// Who it is, in one text: the same for all credentials of one subject at one issuer, and for one key or certificate.
-    pub fn identity(&self) -> String {
-        let subject = self.subject.as_deref().unwrap_or_default();
-        format!("{:?}\0{}\0{subject}", self.kind(), self.issuer())
+    /// Who it is, in one text: the same for all tokens of one subject at one issuer, and for one API key or certificate. None: others
+    /// may have the same credentials, as without any, by a signed URL, or by tokens that name nobody.
+    pub fn identity(&self) -> Option<String> {
+        let subject = self.subject.as_deref();
+        let subject = match self.kind() {
+            CallerKind::Anonymous | CallerKind::SignedUrl => return None,
+            CallerKind::Token => subject?,
+            CallerKind::ApiKey | CallerKind::Certificate => "",
+        };
+        Some(format!("{:?}\0{}\0{subject}", self.kind(), self.issuer()))
     }
 
     /// The key by which a revocation names it: the name of an API key, a signing key or a certificate; of a token the name of its

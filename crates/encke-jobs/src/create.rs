@@ -214,8 +214,8 @@ impl JobMachine {
         let Some(pool) = self.pools.get_mut(&no) else {
             return Ok(());
         };
-        let settings = pool.settings.changed(&change).checked(&self.limits)?;
-        if settings == pool.settings {
+        change.check(&pool.settings, &self.limits)?;
+        if pool.settings.changed(&change) == pool.settings {
             let status = pool.status(now);
             self.respond(from, PoolResponse::Described(status));
             return Ok(());

@@ -31,7 +31,8 @@ impl JobMachine {
         let Some(pool) = self.pools.get(&no) else {
             return Err(JobError::UnknownPool(work.pool));
         };
-        if let Some(before) = pool.workers.replaced_by(&work) {
+        let replaced = pool.workers.replaced_by(&work, now.steady_ms);
+        if let Some(before) = replaced {
             self.worker_disconnected(now, before);
             self.respond(before, PoolResponse::Replaced);
         }
@@ -44,6 +45,9 @@ impl JobMachine {
         };
         let was_away = pool.workers.is_away(&work.worker);
         let slot = pool.workers.register(&work, link, now.steady_ms)?;
+        if replaced.is_some() {
+            pool.workers.has_replaced(slot, now.steady_ms);
+        }
         if !was_away {
             pool.worker_event("joined", slot, now);
         }

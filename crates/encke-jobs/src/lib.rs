@@ -69,6 +69,7 @@ pub use record::BadJournalRecord;
 pub use replay::{FindStream, ReadStream, ReplayError, pools, pools_at_rest};
 pub use request::{
     AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest, Registration,
+    WorkerCaller,
 };
 pub use response::{
     DispatchedJob, JobInfo, JobState, PoolResponse, PoolStats, PoolStatus, WorkerStatus,

@@ -137,8 +137,25 @@ pub struct Registration {
     pub slot: Option<u32>,
     /// The time to wait for a single job, in milliseconds. None: stream jobs until either side disconnects.
     pub poll_ms: Option<u64>,
-    /// Who registers: a worker of the same name is replaced if it is the same caller. None: there is no access control.
-    pub caller: Option<Box<str>>,
+    /// Who registers: a worker of the same name is replaced if it is the same caller.
+    pub caller: WorkerCaller,
+}
+
+/// Who registers a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WorkerCaller {
+    /// There is no access control: all are the same.
+    Anyone,
+    /// The one that this text names.
+    Known(Box<str>),
+    /// It is not known whether two of them are the same.
+    Unknown,
+}
+
+impl WorkerCaller {
+    pub(crate) fn is_same(&self, other: &WorkerCaller) -> bool {
+        *self != WorkerCaller::Unknown && self == other
+    }
 }
 
 /// A worker's report on an attempt.

@@ -125,6 +125,59 @@ pub struct SettingOutOfRange {
     pub most: u64,
 }
 
+impl SettingsChange {
+    /// Refuses values out of range, and what the settings of the pool fix. What does not change is not checked: limits may have been
+    /// lowered since.
+    pub(crate) fn check(
+        &self,
+        settings: &PoolSettings,
+        limits: &PoolLimits,
+    ) -> Result<(), SettingOutOfRange> {
+        for (name, value) in [
+            ("ack_ms", self.ack_ms),
+            ("attempts", self.attempts.map(u64::from)),
+            ("retry_ms", self.retry_ms),
+            ("retry_ms_max", self.retry_ms_max),
+            ("in_flight", self.in_flight.map(u64::from)),
+            ("job_bytes_max", self.job_bytes_max.map(u64::from)),
+            ("waiting_max", self.waiting_max.map(u64::from)),
+        ] {
+            value.map_or(Ok(()), |value| check(name, value, limits))?;
+        }
+        match (settings.strategy, self.in_flight) {
+            (Strategy::Claim, Some(in_flight)) if in_flight != 1 => Err(SettingOutOfRange {
+                name: "in_flight of a claim pool".into(),
+                value: in_flight.into(),
+                least: 1,
+                most: 1,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses a value of a setting that is out of its range.
+fn check(name: &'static str, value: u64, limits: &PoolLimits) -> Result<(), SettingOutOfRange> {
+    let (least, most) = match name {
+        "size" => (1, SIZE_MAX),
+        "ack_ms" => (ACK_MS_LEAST, ACK_MS_MAX),
+        "attempts" => (1, ATTEMPTS_MAX),
+        "in_flight" => (1, IN_FLIGHT_MAX),
+        "job_bytes_max" => (1, limits.job_bytes_max.into()),
+        "waiting_max" => (1, limits.waiting_max.into()),
+        _ => (0, DELAY_MS_MAX),
+    };
+    match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(SettingOutOfRange {
+            name: name.into(),
+            value,
+            least,
+            most,
+        }),
+    }
+}
+
 impl PoolSettings {
     /// Fills in defaults and checks the bounds.
     ///
@@ -144,34 +197,17 @@ impl PoolSettings {
         if let Some(size) = self.size {
             self.size_max = size;
         }
-        for (name, value, least, most) in [
-            ("size", u64::from(self.size_max), 1, SIZE_MAX),
-            ("ack_ms", self.ack_ms, ACK_MS_LEAST, ACK_MS_MAX),
-            ("attempts", self.attempts.into(), 1, ATTEMPTS_MAX),
-            ("retry_ms", self.retry_ms, 0, DELAY_MS_MAX),
-            ("retry_ms_max", self.retry_ms_max, 0, DELAY_MS_MAX),
-            ("in_flight", in_flight.into(), 1, IN_FLIGHT_MAX),
-            (
-                "job_bytes_max",
-                self.job_bytes_max.into(),
-                1,
-                limits.job_bytes_max.into(),
-            ),
-            (
-                "waiting_max",
-                waiting_max.into(),
-                1,
-                limits.waiting_max.into(),
-            ),
+        for (name, value) in [
+            ("size", u64::from(self.size_max)),
+            ("ack_ms", self.ack_ms),
+            ("attempts", self.attempts.into()),
+            ("retry_ms", self.retry_ms),
+            ("retry_ms_max", self.retry_ms_max),
+            ("in_flight", in_flight.into()),
+            ("job_bytes_max", self.job_bytes_max.into()),
+            ("waiting_max", waiting_max.into()),
         ] {
-            if value < least || value > most {
-                return Err(SettingOutOfRange {
-                    name: name.into(),
-                    value,
-                    least,
-                    most,
-                });
-            }
+            check(name, value, limits)?;
         }
         Ok(self)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_pool::{Connected, Picked, Pool, PoolError, Strategy};
 
-use crate::request::{PoolClient, Registration};
+use crate::request::{PoolClient, Registration, WorkerCaller};
 use crate::response::WorkerStatus;
 use crate::settings::PoolSettings;
 
@@ -27,8 +27,10 @@ pub(crate) struct Workers {
 #[derive(Debug)]
 struct WorkerState {
     name: Arc<str>,
-    /// Who registered it; none without access control.
-    caller: Option<Box<str>>,
+    /// Who registered it.
+    caller: WorkerCaller,
+    /// When it took the place of its own earlier connection, by the steady clock.
+    replaced_ms: Option<u64>,
     link: WorkerLink,
     /// Its membership in the pool that picks.
     connected: Option<Connected<u32>>,
@@ -69,13 +71,16 @@ impl Workers {
     }
 
     /// The connection of a worker that this registration replaces. Of a worker that vanished the connection may still
-    /// seem to be there; its successor does not wait until that is found out. Another caller replaces nothing.
-    pub(crate) fn replaced_by(&self, work: &Registration) -> Option<PoolClient> {
+    /// seem to be there; its successor does not wait until that is found out. Another caller replaces nothing, and nobody one that
+    /// has just replaced another: two that run under one name would take turns for ever, and their jobs fail with each.
+    pub(crate) fn replaced_by(&self, work: &Registration, now_ms: u64) -> Option<PoolClient> {
         let slot = *self.names.get(&*work.worker)?;
         let worker = self.workers.get(&slot)?;
         let has_slot = work.slot.is_none_or(|wanted| wanted == slot);
         let client = worker.link.client()?;
-        (has_slot && worker.caller == work.caller).then_some(client)
+        let rests = |at_ms: u64| now_ms < at_ms + REPLACED_REST_MS;
+        let may = has_slot && work.caller.is_same(&worker.caller);
+        (may && !worker.replaced_ms.is_some_and(rests)).then_some(client)
     }
 
     /// Registers a worker under a name that no connected worker has. Returns its slot.
@@ -102,6 +107,7 @@ impl Workers {
         }
         if let Some(worker) = self.workers.get_mut(&slot) {
             worker.caller.clone_from(&work.caller);
+            worker.replaced_ms = None;
         }
         self.set_link(slot, link, now_ms);
         Ok(slot)
@@ -127,7 +133,8 @@ impl Workers {
         self.names.insert(Arc::clone(&name), slot);
         let worker = WorkerState {
             name,
-            caller: None,
+            caller: WorkerCaller::Unknown,
+            replaced_ms: None,
             link: WorkerLink::None,
             connected: None,
             paused: false,
@@ -150,6 +157,13 @@ impl Workers {
             return false;
         };
         self.remove(&name).is_ok()
+    }
+
+    /// Notes that a worker has taken the place of its own earlier connection.
+    pub(crate) fn has_replaced(&mut self, slot: u32, now_ms: u64) {
+        if let Some(worker) = self.workers.get_mut(&slot) {
+            worker.replaced_ms = Some(now_ms);
+        }
     }
 
     /// Takes the settings after a change.
@@ -331,6 +345,9 @@ impl WorkerLink {
     }
 }
 
+/// How long a worker that has replaced its earlier connection cannot be replaced itself, in milliseconds.
+const REPLACED_REST_MS: u64 = 10_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,7 +374,7 @@ mod tests {
             worker: worker.into(),
             slot,
             poll_ms: None,
-            caller: None,
+            caller: WorkerCaller::Anyone,
         }
     }
 

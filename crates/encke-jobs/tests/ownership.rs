@@ -8,7 +8,7 @@ mod world;
 
 use encke_jobs::{
     AttemptAction, JobError, JobState, NewJob, PoolClient, PoolLimits, PoolRequest, PoolResponse,
-    Registration,
+    Registration, WorkerCaller,
 };
 use encke_stream::{Append, Command, Create, Data, Lifetime, Outcome, Target};
 use world::{POOL, World, text};
@@ -461,7 +461,7 @@ fn a_request_that_was_held_is_not_carried_out_for_a_caller_that_has_ended() {
         worker: "w".into(),
         slot: None,
         poll_ms: Some(60_000),
-        caller: None,
+        caller: WorkerCaller::Anyone,
     };
     world.ask(client, PoolRequest::Register(work));
     for client in [held, client] {

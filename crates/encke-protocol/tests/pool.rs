@@ -289,11 +289,19 @@ fn a_worker_that_registers_again_takes_its_own_place() {
         panic!("{heard:?}");
     };
     assert_eq!(farewell, b"event: replaced\ndata: {}\n\n");
+    // Two that run under one name do not take turns.
+    let line = "POST /v1/pool/p/work?worker=anna";
+    refused(&mut server, line, "", 409, "worker_connected");
     let got = jobs(&mut server, after);
     assert_eq!(
         (&got[0]["data"], &got[0]["attempt"]),
         (&json!("one"), &json!(2))
     );
+    server.now_ms += 10_000;
+    let again = worker(&mut server, "anna");
+    assert!(matches!(server.heard(after).last(), Some(Heard::End(_))));
+    let _ = again;
+
     // A poll of it as well.
     let poll = "POST /v1/pool/p/work?worker=bert&wait=30";
     let before = asks(&mut server, poll, &[]);
@@ -604,6 +612,11 @@ fn settings_change_while_the_pool_exists() {
         (&json!("claim"), &json!(1_000))
     );
     let (status, refused) = change(r#"{"ack_ms":1,"attempts":2}"#);
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (400, &json!("bad_settings"))
+    );
+    let (status, refused) = change(r#"{"in_flight":5}"#);
     assert_eq!(
         (status, &refused["error"]["code"]),
         (400, &json!("bad_settings"))

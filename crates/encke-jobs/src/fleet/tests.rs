@@ -15,6 +15,7 @@ use crate::error::JobError;
 use crate::message::DispatcherMessage;
 use crate::request::{
     AttemptAction, AttemptReport, NewJob, Payload, PoolClient, PoolRequest, Registration,
+    WorkerCaller,
 };
 use crate::response::PoolResponse;
 use crate::token::{KeySeed, PoolKey};
@@ -340,7 +341,7 @@ fn work() -> PoolRequest {
         worker: "anna".into(),
         slot: None,
         poll_ms: None,
-        caller: None,
+        caller: WorkerCaller::Anyone,
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use encke_jobs::{
     AttemptAction, AttemptReport, DispatchedJob, Effect, JobId, JobInfo, JobMachine, JobToken,
     KeySeed, NewJob, Payload, PoolClient, PoolLimits, PoolRequest, PoolResponse, PoolSettings,
-    PublishedStats, Registration, SettingsChange,
+    PublishedStats, Registration, SettingsChange, WorkerCaller,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -210,7 +210,7 @@ impl World {
             worker: worker.into(),
             slot,
             poll_ms,
-            caller: None,
+            caller: WorkerCaller::Anyone,
         };
         self.workers.insert(worker.to_owned(), client);
         self.ask(client, PoolRequest::Register(work));

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use encke_access::{LAST_EVENT_ID, Operation, SIGNING_PARAMETERS};
 use encke_jobs::{
     AttemptAction, AttemptReport, BadToken, JobError, JobId, JobToken, NewJob, Payload,
-    Registration,
+    Registration, WorkerCaller,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -235,10 +235,11 @@ impl Parser<'_> {
             worker,
             slot: query.slot,
             poll_ms: poll_ms.map(|ms| within_credentials(ms, request, admitted)),
-            caller: admitted
-                .rights
-                .caller()
-                .map(|caller| caller.identity().into()),
+            caller: match admitted.rights.caller().map(|caller| caller.identity()) {
+                None => WorkerCaller::Anyone,
+                Some(Some(identity)) => WorkerCaller::Known(identity.into()),
+                Some(None) => WorkerCaller::Unknown,
+            },
         };
         Ok(Action::Dispatch(PoolRequest::Register(work), then))
     }

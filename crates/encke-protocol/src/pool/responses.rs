@@ -268,11 +268,12 @@ fn awaited(pool: &str, job: JobInfo) -> Response {
         } => raw(200, result),
         JobState::Dead { reason } => {
             let reason = reason.map(|reason| format!("; the last time: {reason}"));
-            let why = format!(
-                "the job failed {} times and is given up{}",
-                job.attempts,
-                reason.unwrap_or_default()
-            );
+            let times = match job.attempts {
+                1 => "once".to_owned(),
+                attempts => format!("{attempts} times"),
+            };
+            let reason = reason.unwrap_or_default();
+            let why = format!("the job failed {times} and is given up{reason}");
             error(502, "job_failed", why)
         }
         _ => state(202, pool, &job),
