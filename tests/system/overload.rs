@@ -192,9 +192,36 @@ fn a_browser_without_a_place_comes_back_by_itself() {
             "{events}"
         );
     }
+    // A page of another origin reads it as it would read the events.
+    let origin = "Origin: http://localhost:5173";
+    let answer = encke.ask("GET", &live, &[accept, origin], b"");
+    let allowed = answer.field("Access-Control-Allow-Origin");
+    assert_eq!(
+        (answer.status, allowed),
+        (200, Some("http://localhost:5173"))
+    );
     // Whoever can read it gets the refusal.
-    for (method, fields) in [("GET", &["Accept: */*"][..]), ("POST", &[accept, JSON])] {
-        let answer = encke.ask(method, &live, fields, b"[1]");
+    let stream = path("s");
+    for (method, target, fields) in [
+        ("GET", &*live, &["Accept: */*"][..]),
+        (
+            "GET",
+            &live,
+            &["Accept: application/json, text/event-stream"],
+        ),
+        ("GET", &stream, &[accept]),
+        ("GET", "/readyz", &[accept]),
+        ("GET", "/metrics", &[accept]),
+        ("HEAD", &live, &[accept]),
+        ("POST", &live, &[accept, JSON]),
+    ] {
+        let mut connection = encke.connect();
+        connection.send_anyway(&request(method, target, fields, b"[1]"));
+        let answer = connection.answer_to(method);
+        if method == "HEAD" {
+            assert_eq!(answer.status, 503);
+            continue;
+        }
         assert_eq!(
             (answer.status, &*answer.error_code()),
             (503, "connections_max")
@@ -211,6 +238,46 @@ fn a_browser_without_a_place_comes_back_by_itself() {
         _ => false,
     });
     assert!(refused);
+}
+
+#[test]
+fn connections_that_are_turned_away_take_no_place_and_have_one_second() {
+    let encke = Encke::start(&["--connections-max", "3", "--shards", "1"]);
+    let mut clients: Vec<Connection> = (0..3).map(|_| encke.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask("GET", "/healthz", &[], b"").status, 200);
+    }
+    // Empty lines before a request are allowed, and are no request.
+    let mut others: Vec<Connection> = (0..64).map(|_| encke.connect()).collect();
+    for other in &mut others {
+        other.send(b"\r\n");
+    }
+    eventually("all have a place to be refused", || {
+        clients[0].ask("GET", "/metrics", &[], b"").body.len() > 100
+            && String::from_utf8_lossy(&clients[0].ask("GET", "/metrics", &[], b"").body)
+                .contains("encke_connections 67\n")
+    });
+    // Further ones are refused unseen. A place that becomes free is for whoever comes next.
+    let refused = encke.connect().answer();
+    assert_eq!((refused.status, refused.closes()), (503, true));
+    clients.pop();
+    eventually("there is room for one again", || {
+        let mut next = encke.connect();
+        next.send_anyway(&request("GET", "/healthz", &[], b""));
+        let served = next.answer().status == 200;
+        if served {
+            clients.push(next);
+        }
+        served
+    });
+    for other in &mut others {
+        let answer = other.answer();
+        assert_eq!(
+            (answer.status, &*answer.error_code()),
+            (503, "connections_max")
+        );
+        other.expect_end();
+    }
 }
 
 #[test]

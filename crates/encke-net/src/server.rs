@@ -219,6 +219,7 @@ impl Server {
             Some(fleet) => pools.start_relay(fleet, sequencers.clone(), &senders, metrics)?,
         };
         let connections = Arc::new(AtomicUsize::new(0));
+        let turned_away = Arc::new(AtomicUsize::new(0));
         let addresses = Arc::new(Addresses::new(&settings));
         let buffers = Arc::new(Buffers::new(
             settings.buffers_bytes_max,
@@ -263,6 +264,7 @@ impl Server {
                 readers: readers.clone(),
                 metrics: metrics.clone(),
                 connections: Arc::clone(&connections),
+                turned_away: Arc::clone(&turned_away),
                 addresses: Arc::clone(&addresses),
                 buffers: Arc::clone(&buffers),
                 compressors: Arc::clone(&compressors),

@@ -65,6 +65,17 @@ impl Mounts {
         }
     }
 
+    /// Whether a GET, if it is served, opens a stream of events.
+    pub(crate) fn opens_events(&self, path: &str, query: Option<&str>) -> bool {
+        let has = |pair: &str| query.unwrap_or_default().split('&').any(|one| one == pair);
+        match self.find(path) {
+            Mount::Stream(_) => has("live=sse"),
+            Mount::Events => true,
+            Mount::Pools(below) => pool::takes_jobs(below),
+            Mount::Admin => false,
+        }
+    }
+
     /// All rights that a request needs. None: anybody may send it, or there is nothing at its path.
     pub(crate) fn requirements<'a>(
         &self,

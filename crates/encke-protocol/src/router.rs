@@ -219,6 +219,16 @@ impl Router {
         Ok(caller)
     }
 
+    /// The origin that the response to a request names as its reader, if the request is refused before it is routed.
+    pub fn reader(&self, request: &Request<'_>) -> OriginReader {
+        self.gate.reader(request)
+    }
+
+    /// Whether a request, if it is served, opens a stream of events.
+    pub fn opens_events(&self, path: &str, query: Option<&str>) -> bool {
+        self.mounts.opens_events(path, query)
+    }
+
     /// Lets a request through to its protocol, by its head: its path, its credentials, the page that sends it and the fields of its body.
     fn pass<'a>(&self, request: &Request<'a>, has_body: bool) -> Result<Passage<'a>, Stop> {
         // A preflight request has no credentials, and the answer says nothing but what a browser may ask.

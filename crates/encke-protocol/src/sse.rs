@@ -25,10 +25,7 @@ pub fn for_event_source(refusal: &Response) -> Option<Response> {
     let retry_ms = retry_s.unwrap_or(RETRY_S).saturating_mul(1_000);
     let why = String::from_utf8_lossy(refusal.body.as_ref()).replace(['\r', '\n'], " ");
     let events = format!("retry: {retry_ms}\n: {} {why}\n\n", refusal.status);
-    Some(Response {
-        cross_origin: refusal.cross_origin,
-        ..head().body(events.into_bytes())
-    })
+    Some(head().body(events.into_bytes()))
 }
 
 /// When an `EventSource` connects again if a refusal does not say, in seconds.

@@ -53,6 +53,8 @@ pub(crate) enum CloseReason {
     Http2Resets,
     /// The client exceeded another bound of an HTTP/2 connection.
     Http2Excess,
+    /// There was no room for it, and its request did not come in time.
+    ConnectionsMax,
     /// A newcomer at the operators' address has its place.
     OperatorPlaces,
     /// The kernel cannot watch the socket.
@@ -89,6 +91,7 @@ impl CloseReason {
             CloseReason::Http2Flood => "http2_flood",
             CloseReason::Http2Resets => "http2_resets",
             CloseReason::Http2Excess => "http2_excess",
+            CloseReason::ConnectionsMax => "connections_max",
             CloseReason::OperatorPlaces => "operator_places",
             CloseReason::Epoll => "epoll",
             CloseReason::Internal => "internal",

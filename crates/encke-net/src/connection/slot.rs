@@ -98,9 +98,9 @@ impl Flags {
     /// The response is sent or pending up to its end, which the client is still to learn of on an HTTP/2 stream.
     pub(crate) const BODY_COMPLETE: Flags = Flags(1 << 15);
 
-    /// Only those that hold for as long as the connection: how bytes get through the socket, and to which address.
+    /// Only those that hold for as long as the connection: how bytes get through the socket, to which address, and as what it counts.
     pub(crate) fn of_transport(self) -> Flags {
-        Flags(self.0 & (Flags::ENCRYPTED.0 | Flags::OPERATOR.0))
+        Flags(self.0 & (Flags::ENCRYPTED.0 | Flags::OPERATOR.0 | Flags::TURNED_AWAY.0))
     }
 
     pub(crate) fn has(self, flag: Flags) -> bool {

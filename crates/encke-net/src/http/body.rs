@@ -211,7 +211,7 @@ impl Incoming {
 pub(crate) fn too_large(bytes_max: usize) -> Rejection {
     let why = match bytes_max {
         UNREAD_BODY_BYTES_MAX => format!(
-            "the body is too large: only POST and PUT read one, and other requests may have one of {bytes_max} bytes"
+            "the body is too large: that of a request other than POST and PUT may have {bytes_max} bytes"
         ),
         _ => format!("the body is too large: the setting body-max allows {bytes_max} bytes"),
     };

@@ -130,6 +130,9 @@ impl Shard {
         if turned_away {
             let flags = &mut self.connections.slots[index].flags;
             flags.set(Flags::TURNED_AWAY, true);
+            let until = self.clock.monotonic().after(TURNED_AWAY_WAIT);
+            let token = self.connections.slots.token(index);
+            self.turned_away.push_back((until, token));
         }
         if first {
             // A client that asks for the metrics is counted in them.
@@ -165,8 +168,26 @@ impl Shard {
             && self.poller.add(fd, token, output).is_err()
         {
             self.close(index, CloseReason::Epoll);
-        } else if self.is_turned_away(index) && self.connections.reads(index) {
-            self.set_deadline(index, self.clock.monotonic().after(TURNED_AWAY_WAIT));
+        }
+    }
+
+    /// Refuses connections that were turned away and have not been refused in time, whatever they have sent meanwhile.
+    pub(super) fn end_turned_away(&mut self) {
+        let now = self.clock.monotonic();
+        while let Some(&(until, token)) = self.turned_away.front()
+            && until <= now
+        {
+            self.turned_away.pop_front();
+            let Some(index) = self.connections.find(token) else {
+                continue;
+            };
+            if self.is_lingering(index) {
+                // It was refused, and has a moment to read that.
+            } else if self.connections.reads(index) {
+                self.refuse(index, &no_place());
+            } else {
+                self.close(index, CloseReason::ConnectionsMax);
+            }
         }
     }
 
@@ -181,10 +202,18 @@ impl Shard {
         &self,
         peer: Option<SocketAddrAny>,
     ) -> Result<(Owner, bool), (&'static str, &'static [u8])> {
-        let connections = &self.context.connections;
-        let count = connections.fetch_add(1, Ordering::Relaxed);
-        let beyond = count.checked_sub(self.context.settings.connections_max);
-        let entered = if beyond.is_some_and(|beyond| beyond >= TURNED_AWAY_MAX) {
+        let context = &self.context;
+        let count = context.connections.fetch_add(1, Ordering::Relaxed);
+        let turned_away = count >= context.settings.connections_max;
+        // Those that are turned away take no place of the others.
+        let mut counter = &context.connections;
+        let mut turned_away_before = 0;
+        if turned_away {
+            counter.fetch_sub(1, Ordering::Relaxed);
+            counter = &context.turned_away;
+            turned_away_before = counter.fetch_add(1, Ordering::Relaxed);
+        }
+        let entered = if turned_away_before >= TURNED_AWAY_MAX {
             Err(("connections_max", FULL))
         } else {
             let owner = self.admit(peer).map_err(|denied| {
@@ -196,10 +225,10 @@ impl Shard {
                 };
                 (denied.reason(), response)
             });
-            owner.map(|owner| (owner, beyond.is_some()))
+            owner.map(|owner| (owner, turned_away))
         };
         if entered.is_err() {
-            connections.fetch_sub(1, Ordering::Relaxed);
+            counter.fetch_sub(1, Ordering::Relaxed);
         }
         entered
     }
@@ -220,7 +249,7 @@ pub(super) fn no_place() -> Rejection {
 /// request. All others get a response that knows nothing of theirs.
 const TURNED_AWAY_MAX: usize = 64;
 
-/// How long such a request may take to arrive.
+/// How long such a request may take to arrive, with all that comes before it.
 const TURNED_AWAY_WAIT: Duration = Duration::from_secs(1);
 
 /// A response to a connection that has sent no request.

@@ -30,6 +30,7 @@ impl Shard {
     pub(super) fn advance_timers(&mut self) {
         let now = self.clock.monotonic();
         self.timers.advance(now);
+        self.end_turned_away();
         if self.stopping.is_none() && self.acceptor.pause_ms(now) == Some(0) {
             // If epoll refuses, the next turn tries again.
             let _ = self.acceptor.listen(&self.poller, true);

@@ -369,9 +369,10 @@ impl Shard {
         flags.set(Flags::KEEP_ALIVE, keep);
         flags.set(Flags::HEAD_ONLY, head.method == "HEAD");
         flags.set(Flags::HTTP_1_0, head.version == 0);
+        let takes_events = head.method == "GET" && takes_events(fields);
         flags.set(
             Flags::TAKES_EVENTS,
-            head.method == "GET" && takes_events(fields),
+            takes_events && self.context.router.opens_events(head.path, head.query),
         );
         if flags.has(Flags::OPERATOR) {
             let socket = self.socket_of(index);
@@ -387,6 +388,7 @@ impl Shard {
         let caller = match caller {
             Ok(caller) => caller,
             Err(rejection) => {
+                self.name_reader(index, head, fields);
                 self.reject(index, &rejection);
                 return;
             }
@@ -395,10 +397,12 @@ impl Shard {
     }
 }
 
-/// Whether a client says that it takes server-sent events.
+/// Whether a client takes server-sent events and nothing else, as an `EventSource` says (HTML, section 9.2.2).
 fn takes_events(fields: &[(&str, &[u8])]) -> bool {
     let accept = Headers(fields).first("Accept").unwrap_or_default();
-    memchr::memmem::find(accept, b"text/event-stream").is_some()
+    accept
+        .trim_ascii()
+        .eq_ignore_ascii_case(b"text/event-stream")
 }
 
 /// Reads of one connection in a turn; a client that sends without pause leaves time for the others.

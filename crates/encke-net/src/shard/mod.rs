@@ -33,6 +33,7 @@ mod route;
 mod run_deferred;
 mod stop;
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +50,7 @@ use crate::access_log::{AccessLogSender, OpenRequests, RequestIds};
 use crate::addresses::Addresses;
 use crate::audit::AuditSender;
 use crate::buffers::Buffers;
-use crate::clock::ShardClock;
+use crate::clock::{Monotonic, ShardClock};
 use crate::compression::Compressors;
 use crate::connection::callers::ConnectionCallers;
 use crate::connection::close::CloseReason;
@@ -86,6 +87,8 @@ pub(crate) struct ShardContext {
     pub(crate) metrics: Metrics,
     /// Connections of all shards.
     pub(crate) connections: Arc<AtomicUsize>,
+    /// Connections of all shards that are open until they are refused.
+    pub(crate) turned_away: Arc<AtomicUsize>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) compressors: Arc<Compressors>,
@@ -111,6 +114,8 @@ pub(crate) struct Shard {
     /// The first shard has it, if there is an address for operators.
     operators: Option<OperatorListener>,
     connections: Connections,
+    /// Those that there is no room for, and until when they have time for a request.
+    turned_away: VecDeque<(Monotonic, Token)>,
     owners: ConnectionOwners,
     callers: ConnectionCallers,
     /// Connections whose requests wait for keys.
@@ -160,6 +165,7 @@ impl Shard {
             poller,
             acceptor: Acceptor::new(listener, settings.accept_rate.div_ceil(shards)),
             connections: Connections::default(),
+            turned_away: VecDeque::new(),
             owners: ConnectionOwners::default(),
             callers: ConnectionCallers::default(),
             awaiting_keys: Vec::new(),
@@ -367,11 +373,15 @@ impl Shard {
             self.close_session(index);
         }
         let is_operator = self.connections.slots[index].flags.has(Flags::OPERATOR);
+        let turned_away = self.is_turned_away(index);
         let token = self.connections.slots.token(index);
         self.release(index, reason);
         self.counts.connections -= 1;
         match &mut self.operators {
             Some(operators) if is_operator => operators.closed(token),
+            _ if turned_away => {
+                self.context.turned_away.fetch_sub(1, Ordering::Relaxed);
+            }
             _ => {
                 self.context.connections.fetch_sub(1, Ordering::Relaxed);
             }

@@ -176,7 +176,10 @@ impl Shard {
         fields: &[(&str, &[u8])],
     ) -> Result<(), Box<Response>> {
         let caller = self.caller(index, fields);
-        let caller = caller.map_err(|rejection| Box::new(self.rejection(index, &rejection)))?;
+        let caller = caller.map_err(|rejection| {
+            self.name_reader(index, head, fields);
+            Box::new(self.rejection(index, &rejection))
+        })?;
         let certificate = self.certificate(index);
         let request = Request {
             method: head.method,
@@ -204,6 +207,26 @@ impl Shard {
     }
 
     /// Notes who has sent a request, and until when its credentials are good.
+    /// Notes which origin's scripts may read the response to a request that is refused before it is routed.
+    pub(super) fn name_reader(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])]) {
+        let operator = self.connections.slots[index].flags.has(Flags::OPERATOR);
+        let request = Request {
+            method: head.method,
+            path: head.path,
+            query: head.query,
+            headers: Headers(fields),
+            body: Vec::new(),
+            caller: CallerInfo {
+                operator,
+                ..CallerInfo::default()
+            },
+            now: self.clock.time(),
+            barriers: 0,
+        };
+        let reader = self.context.router.reader(&request);
+        self.set_reader(index, reader);
+    }
+
     fn keep_caller(
         &mut self,
         index: u32,

@@ -294,12 +294,15 @@ fn further_fields<'a>(headers: Headers<'a>) -> impl Iterator<Item = &'a str> {
 
 fn is_further_field(name: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let names_a_client = |name: &str| name == "forwarded" || name.starts_with("x-forwarded-");
+    // What proxies say, to this server or to one between, and what begins like a field of this server.
+    let lower = name.to_ascii_lowercase().replace('_', "-");
+    let is_of_a_proxy = lower.contains("forwarded") || PROXY_FIELDS.contains(&&*lower);
     let is_ours = |ours: &str| ours.eq_ignore_ascii_case(name);
     (1..=FURTHER_FIELD_BYTES_MAX).contains(&name.len())
         && name != "*"
         && name.bytes().all(is_token)
-        && !names_a_client(&name.to_ascii_lowercase())
+        && !is_of_a_proxy
+        && !lower.starts_with("encke-")
         && !REQUEST_FIELDS.split(", ").map(str::trim).any(is_ours)
 }
 
@@ -314,6 +317,16 @@ const METHODS: &str = "GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS";
 
 /// Fields without a meaning that one preflight request may name, as many as a request may have.
 const FURTHER_FIELDS_MAX: usize = 100;
+
+/// Fields by which proxies say whose a request is, or what it really asks for.
+const PROXY_FIELDS: [&str; 6] = [
+    "x-real-ip",
+    "x-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "x-http-method-override",
+    "x-original-url",
+];
 
 /// Bytes of the name of such a field.
 const FURTHER_FIELD_BYTES_MAX: usize = 64;

@@ -163,7 +163,20 @@ fn is_listed(listed: &str, origin: &str) -> bool {
         let is_parent = own_parent.eq_ignore_ascii_case(parent);
         is_parent.then(|| below.strip_suffix('.')).flatten()
     });
-    own_scheme.eq_ignore_ascii_case(scheme) && below.is_some_and(|below| !below.is_empty())
+    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_name = |below: &str| !below.is_empty() && below.bytes().all(is_name_byte);
+    own_scheme.eq_ignore_ascii_case(scheme) && below.is_some_and(is_name)
+}
+
+/// An address in its short form, without a part of IPv4 (URL, section 3.5).
+fn as_browsers_write(address: Ipv6Addr) -> String {
+    match address.to_ipv4_mapped() {
+        Some(_) => {
+            let [.., high, low] = address.segments();
+            format!("::ffff:{high:x}:{low:x}")
+        }
+        None => address.to_string(),
+    }
 }
 
 /// An origin as browsers write it: lower case, without the default port, and an address in its short form. None: no browser ever
@@ -186,7 +199,7 @@ fn listed(text: &str) -> Option<String> {
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))
     {
-        Some(address) => format!("[{}]", address.parse::<Ipv6Addr>().ok()?),
+        Some(address) => format!("[{}]", as_browsers_write(address.parse().ok()?)),
         None => host.to_owned(),
     };
     let name = host.strip_prefix("*.").unwrap_or(&host);

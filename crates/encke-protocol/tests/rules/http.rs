@@ -102,7 +102,7 @@ fn other_methods_get_the_allowed_ones() {
     }
     // What clients and tracing libraries add, and nothing that a proxy would say of a client.
     let requested = "cache-control,pragma, Baggage,sentry-trace,x-datadog-trace-id,stream-seq,\
-                     x-forwarded-for,Forwarded,*,a b,bad\u{e9}";
+                     x-forwarded-for,Forwarded,X_Forwarded_For,X-Real-IP,encke-ackk,*,a b,bad\u{e9}";
     let further = [
         ("Access-Control-Request-Headers", requested),
         ("Origin", "https://x"),

@@ -263,8 +263,8 @@ fn an_event_source_that_sends_no_fields_resumes_by_a_parameter() {
     assert_eq!(begin(&first, None), Ok(first.clone()));
     // Before its first event it has none.
     assert_eq!(begin("", None), begin("", Some("")));
-    assert_eq!(begin(&first, Some("")), Ok(first.clone()));
-    // The field is the newer one, and the last parameter.
+    // Whoever sends the field has no parameter, and the last parameter counts.
+    assert_eq!(begin(&first, Some("")), begin("", None));
     assert_eq!(begin(&first, Some(&second)), Ok(second.clone()));
     let added = format!("{first}&lastEventId={second}");
     assert_eq!(begin(&added, None), Ok(second.clone()));
