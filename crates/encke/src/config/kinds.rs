@@ -88,6 +88,10 @@ pub(super) struct FilePath;
 
 impl Kind<PathBuf> for FilePath {
     fn parse(&self, text: &str) -> anyhow::Result<PathBuf> {
+        anyhow::ensure!(
+            !text.is_empty(),
+            "must be the path of a file or a directory"
+        );
         Ok(text.into())
     }
 
@@ -96,7 +100,17 @@ impl Kind<PathBuf> for FilePath {
     }
 
     fn within(&self, value: PathBuf, folder: &Path) -> PathBuf {
-        folder.join(value)
+        in_folder(folder, value)
+    }
+}
+
+/// A path that begins in a folder. It is absolute, so that it means the same wherever it is written down; without a folder it stays as it
+/// is.
+fn in_folder(folder: &Path, path: PathBuf) -> PathBuf {
+    let joined = folder.join(&path);
+    match folder.as_os_str().is_empty() {
+        true => path,
+        false => std::path::absolute(&joined).unwrap_or(joined),
     }
 }
 
@@ -123,7 +137,10 @@ impl Kind<Vec<PathBuf>> for FilePaths {
     }
 
     fn within(&self, value: Vec<PathBuf>, folder: &Path) -> Vec<PathBuf> {
-        value.into_iter().map(|path| folder.join(path)).collect()
+        value
+            .into_iter()
+            .map(|path| in_folder(folder, path))
+            .collect()
     }
 }
 
