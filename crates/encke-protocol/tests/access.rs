@@ -291,6 +291,21 @@ fn a_subscriber_with_a_signed_url_goes_on_behind_its_beginning_only() {
         let reply = server.reply(&signed(&access, &line, &["Last-Event-ID"]), &id, b"");
         assert_eq!(answer(reply), ok, "{line} {id:?}");
     }
+    // A field that is signed without a value is no position, and the parameter is none beside it.
+    let line = "GET /v1/stream/a?offset=now&live=sse";
+    let line = signed(&access, line, &["Last-Event-ID:"]);
+    let reply = server.reply(
+        &format!("{line}&lastEventId={first}"),
+        &[("Last-Event-ID", "")],
+        b"",
+    );
+    let Reply::Subscribed(_, subscription) = reply else {
+        panic!("a subscription was due");
+    };
+    let encke_protocol::Feed::Single { from, .. } = subscription.feed else {
+        panic!("it is for one stream");
+    };
+    assert_eq!(from, server.stream("a").facts().tail);
     // A position in the URL is where the events begin, whatever the field says.
     let line = signed(&access, &format!("GET /v1/events?stream=a@{begin}"), &[]);
     let reply = server.reply(&line, &[("Last-Event-ID", &first_id)], b"");
