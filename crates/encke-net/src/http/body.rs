@@ -117,7 +117,8 @@ impl Incoming {
         match self.left {
             Left::Bytes(left) => {
                 let count = left.min(input.len() as u64) as usize;
-                self.body.extend_from_slice(&input[..count]);
+                let whole = self.body.len() + left as usize;
+                append(&mut self.body, &input[..count], whole);
                 *input = &input[count..];
                 self.left = Left::Bytes(left - count as u64);
                 Ok(left == count as u64)
@@ -144,7 +145,7 @@ impl Incoming {
         while let Some(&byte) = input.first() {
             if let Chunk::Data { left } = chunk {
                 let count = (*left).min(input.len() as u64) as usize;
-                self.body.extend_from_slice(&input[..count]);
+                append(&mut self.body, &input[..count], self.bytes_max);
                 *input = &input[count..];
                 *left -= count as u64;
                 if *left == 0 {
@@ -207,6 +208,17 @@ impl Incoming {
     }
 }
 
+/// Appends to a body of at most that many bytes. It gets room in steps, as any vector does, but no more than it can need: what it holds
+/// counts for its client.
+pub(crate) fn append(body: &mut Vec<u8>, part: &[u8], most: usize) {
+    let needed = body.len() + part.len();
+    if needed > body.capacity() {
+        let room = needed.max(most.min(2 * body.capacity()));
+        body.reserve_exact(room - body.len());
+    }
+    body.extend_from_slice(part);
+}
+
 /// A body has more bytes than it may have.
 pub(crate) fn too_large(bytes_max: usize) -> Rejection {
     let why = match bytes_max {
@@ -249,6 +261,18 @@ mod tests {
             assert!(rest.is_empty());
         }
         Ok(None)
+    }
+
+    #[test]
+    fn a_body_takes_no_more_room_than_its_length() {
+        for part in [1, 7, 60_000, 100_000] {
+            let mut body = Incoming::new(b"", Framing::Length(250_001), 1 << 20).unwrap();
+            for part in vec![b' '; 250_000].chunks(part) {
+                assert_eq!(body.feed(&mut &*part), Ok(false));
+                assert!(body.bytes() <= 250_001, "{}", body.bytes());
+            }
+            assert_eq!(body.feed(&mut &b"1"[..]), Ok(true));
+        }
     }
 
     #[test]

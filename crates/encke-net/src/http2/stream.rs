@@ -9,6 +9,7 @@ use h2::{Reason, RecvStream, SendStream};
 use super::read_ahead::StreamReadAhead;
 use super::request::Http2Request;
 use crate::clock::Monotonic;
+use crate::http::body::append;
 
 /// A stream, beside its slot.
 #[derive(Debug)]
@@ -26,7 +27,9 @@ pub(crate) struct Http2Stream {
 pub(crate) struct IncomingBody {
     request: Http2Request,
     receiver: RecvStream,
-    pub(crate) bytes: Vec<u8>,
+    /// What the head says of its length.
+    length: Option<u64>,
+    bytes: Vec<u8>,
     /// When it must be complete.
     pub(crate) until: Monotonic,
 }
@@ -138,10 +141,17 @@ impl Http2Stream {
 const ASKED_BYTES: usize = 16 << 10;
 
 impl IncomingBody {
-    pub(crate) fn new(request: Http2Request, receiver: RecvStream, until: Monotonic) -> Self {
+    /// `length` is what the head says of the body.
+    pub(crate) fn new(
+        request: Http2Request,
+        receiver: RecvStream,
+        length: Option<u64>,
+        until: Monotonic,
+    ) -> Self {
         IncomingBody {
             request,
             receiver,
+            length,
             bytes: Vec::new(),
             until,
         }
@@ -175,7 +185,8 @@ impl IncomingBody {
                         return BodyStep::TooLarge;
                     }
                     grown |= !data.is_empty();
-                    self.bytes.extend_from_slice(&data);
+                    let length = self.length.and_then(|length| usize::try_from(length).ok());
+                    append(&mut self.bytes, &data, length.unwrap_or(bytes_max));
                     // It fails for a stream that is reset, which the next look finds.
                     let _ = self.receiver.flow_control().release_capacity(data.len());
                 }

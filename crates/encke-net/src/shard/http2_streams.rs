@@ -58,11 +58,12 @@ impl Shard {
         let bytes_max = settings.request_limits().body_bytes_max(head.method);
         let checked = request.check(&fields).and_then(|length| match length {
             Some(length) if length > bytes_max as u64 => Err(too_large(bytes_max)),
-            _ => Ok(()),
+            length => Ok(length),
         });
-        if let Err(rejection) = checked {
-            return self.reject(index, &rejection);
-        }
+        let length = match checked {
+            Ok(length) => length,
+            Err(rejection) => return self.reject(index, &rejection),
+        };
         if body.is_end_stream() {
             return self.ask(index, &head, &fields, Vec::new(), false);
         }
@@ -79,7 +80,7 @@ impl Shard {
             self.mark_dirty(connection);
         }
         drop(fields);
-        let body = IncomingBody::new(request, body, until);
+        let body = IncomingBody::new(request, body, length, until);
         self.connections
             .begin(index, Task::ReceivingBody(Box::new(body)));
         self.await_body(index, until);
