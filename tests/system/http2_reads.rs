@@ -4,19 +4,28 @@
 use crate::rig::http2::*;
 use crate::rig::{Encke, JSON, eventually, path};
 
-/// Takes data until each of these streams has at least so many bytes, and gives the windows back.
+/// Takes data until each of these streams has at least so many bytes, and gives the windows back in steps, as clients do: an update for
+/// each of many small frames would be a flood.
 fn take_all(client: &mut Http2Client, streams: usize, bytes: usize) {
+    const STEP: usize = 8 << 10;
     let mut got = vec![0; streams];
+    // Of the connection, and of each stream.
+    let mut owed = vec![0; 1 + streams];
     while got.iter().any(|got| *got < bytes) {
         let frame = client.next().expect("the connection goes on");
         assert!(
             frame.kind != RST_STREAM && frame.kind != GOAWAY,
             "{frame:?}"
         );
-        if frame.kind == DATA && !frame.payload.is_empty() {
-            got[frame.stream as usize / 2] += frame.payload.len();
-            let count = frame.payload.len() as u32;
-            for stream in [0, frame.stream] {
+        if frame.kind != DATA || frame.payload.is_empty() {
+            continue;
+        }
+        let number = frame.stream as usize / 2;
+        got[number] += frame.payload.len();
+        for (owing, stream) in [(0, 0), (1 + number, frame.stream)] {
+            owed[owing] += frame.payload.len();
+            if owed[owing] >= STEP {
+                let count = std::mem::take(&mut owed[owing]) as u32;
                 client.send(&Frame::number(WINDOW_UPDATE, stream, count));
             }
         }

@@ -186,11 +186,11 @@ fn a_client_holds_no_more_than_its_share() {
         "1",
     ]);
     encke.create("s");
-    let small = [head(&path("s"), &[JSON], 200_001), vec![b' '; 200_000]].concat();
-    let large = [head(&path("s"), &[JSON], 400_001), vec![b' '; 400_000]].concat();
+    let small = [head(&path("s"), &[JSON], 300_001), vec![b' '; 300_000]].concat();
+    let large = [head(&path("s"), &[JSON], 450_001), vec![b' '; 450_000]].concat();
     let mut first = encke.connect_from(2);
     first.send(&large);
-    eventually("it is held", || held(&encke) > 390_000.0);
+    eventually("it is held", || held(&encke) >= 450_000.0);
     let mut second = encke.connect_from(2);
     second.send(&small);
     // The largest that the client holds makes room for what it asks next.
