@@ -71,8 +71,8 @@ impl Workers {
     }
 
     /// The connection of a worker that this registration replaces. Of a worker that vanished the connection may still
-    /// seem to be there; its successor does not wait until that is found out. Another caller replaces nothing, and nobody one that
-    /// has just replaced another: two that run under one name would take turns for ever, and their jobs fail with each.
+    /// seem to be there; its successor does not wait until that is found out. Another caller replaces nothing, and no
+    /// caller replaces a connection that has just replaced another: two that run under one name would take turns for ever, and their jobs fail with each.
     pub(crate) fn replaced_by(&self, work: &Registration, now_ms: u64) -> Option<PoolClient> {
         let slot = *self.names.get(&*work.worker)?;
         let worker = self.workers.get(&slot)?;

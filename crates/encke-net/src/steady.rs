@@ -36,7 +36,7 @@ impl Ticker {
         let (quit, quits) = channel::<()>();
         let thread = std::thread::Builder::new().name("clock".to_owned());
         let thread = thread.spawn(move || {
-            // What passed before was nobody's.
+            // The time since the last ticker ended, which no thread has read, is not part of any wait.
             ms(Instant::now());
             TICKERS.fetch_add(1, Ordering::Relaxed);
             while quits.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
@@ -144,7 +144,7 @@ mod tests {
         for ms in [0, 200, 450, 1_400] {
             assert_eq!(read(ms), 5_000 + ms);
         }
-        // A stop of a minute, found by whoever reads first.
+        // A stop of a minute, found by the first thread that reads.
         assert_eq!(read(61_400), 5_000 + 1_650);
         assert_eq!(read(61_500), 5_000 + 1_750);
         // Threads that have read the time before or during it.

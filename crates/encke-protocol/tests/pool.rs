@@ -279,7 +279,7 @@ fn names_and_slots_are_one_workers() {
 #[test]
 fn a_worker_that_registers_again_takes_its_own_place() {
     let mut server = with(r#"{"type":"claim"}"#);
-    // One that has vanished: nobody knows it yet.
+    // A worker that has vanished, which the server has not found out yet.
     let before = worker(&mut server, "anna");
     post(&mut server, "/v1/pool/p", "one");
     assert_eq!(jobs(&mut server, before).len(), 1);

@@ -1,6 +1,8 @@
 //! The time of day is set while jobs run and clients wait: durations go on, and what is shown is a time of day.
 
-use encke_jobs::{AttemptAction, JobState, NewJob, PoolLimits, PoolRequest, PoolResponse};
+use encke_jobs::{
+    AttemptAction, DispatchedJob, JobState, NewJob, PoolLimits, PoolRequest, PoolResponse,
+};
 
 use crate::world::{POOL, World, text};
 
@@ -11,6 +13,16 @@ const SETTINGS: &str = r#"{"type":"claim","ack_ms":3000,"retry_ms":2000,"events"
 
 fn world() -> World {
     World::new(PoolLimits::default(), SETTINGS)
+}
+
+/// A world where a worker has just got a job.
+fn world_with_attempt() -> (World, DispatchedJob) {
+    let mut world = world();
+    world.join("w", None, None);
+    world.post("#", None, None);
+    world.settle();
+    let (_, handed) = world.held.pop().unwrap();
+    (world, handed)
 }
 
 /// When an attempt times out, or a job may be dispatched.
@@ -32,11 +44,7 @@ fn pass(world: &mut World, ms: u64) {
 #[test]
 fn a_running_attempt_has_the_time_that_it_was_given() {
     for step in STEPS {
-        let mut world = world();
-        world.join("w", None, None);
-        world.post("#", None, None);
-        world.settle();
-        let (_, handed) = world.held.pop().unwrap();
+        let (mut world, handed) = world_with_attempt();
         assert_eq!(handed.deadline_ms, world.now().wall_ms + 3_000);
         pass(&mut world, 1_000);
         world.wall_ahead_ms += step;
@@ -58,11 +66,7 @@ fn a_running_attempt_has_the_time_that_it_was_given() {
 #[test]
 fn a_job_waits_for_its_next_attempt_as_long_as_its_worker_asks() {
     for step in STEPS {
-        let mut world = world();
-        world.join("w", None, None);
-        world.post("#", None, None);
-        world.settle();
-        let (_, handed) = world.held.pop().unwrap();
+        let (mut world, handed) = world_with_attempt();
         let refuse = AttemptAction::Refuse {
             reason: "not now".into(),
             after_ms: Some(4_000),
@@ -125,11 +129,7 @@ fn polls_and_waits_for_results_last_as_long_as_they_ask() {
 #[test]
 fn a_restart_reads_what_is_stored_as_times_of_day() {
     for step in STEPS {
-        let mut world = world();
-        world.join("w", None, None);
-        world.post("#", None, None);
-        world.settle();
-        let (_, handed) = world.held.pop().unwrap();
+        let (mut world, handed) = world_with_attempt();
         world.wall_ahead_ms += step;
         world.end(handed.id, 1, AttemptAction::Extend { ms: Some(60_000) });
         world.settle();

@@ -108,7 +108,8 @@ impl FeedMember {
 }
 
 impl MergedFeed {
-    /// A feed of these members from these positions on, beside streams that have `ended` before, which the client has more of; the first member's log has its turn.
+    /// A feed of these members from these positions on; the first member's log has its turn. `ended` are streams that ended before,
+    /// of which the client has more than its position says.
     pub(crate) fn new(
         encoder: MergeEncoderId,
         members: Vec<FeedMember>,

@@ -181,19 +181,11 @@ impl Shard {
             Box::new(self.rejection(index, &rejection))
         })?;
         let certificate = self.certificate(index);
-        let request = Request {
-            method: head.method,
-            path: head.path,
-            query: head.query,
-            headers: Headers(fields),
-            body: Vec::new(),
-            caller: CallerInfo {
-                certificate: certificate.as_deref(),
-                ..caller
-            },
-            now: self.clock.time(),
-            barriers: 0,
+        let caller = CallerInfo {
+            certificate: certificate.as_deref(),
+            ..caller
         };
+        let request = self.bodyless(head, fields, caller);
         match self.context.router.head(&request) {
             HeadAdmission::Admitted(caller) => {
                 self.keep_caller(index, caller, certificate.as_deref());
@@ -206,27 +198,38 @@ impl Shard {
         }
     }
 
-    /// Notes who has sent a request, and until when its credentials are good.
     /// Notes which origin's scripts may read the response to a request that is refused before it is routed.
     pub(super) fn name_reader(&mut self, index: u32, head: &Head<'_>, fields: &[(&str, &[u8])]) {
         let operator = self.connections.slots[index].flags.has(Flags::OPERATOR);
-        let request = Request {
+        let caller = CallerInfo {
+            operator,
+            ..CallerInfo::default()
+        };
+        let request = self.bodyless(head, fields, caller);
+        let reader = self.context.router.reader(&request);
+        self.set_reader(index, reader);
+    }
+
+    /// A request as far as its head tells.
+    fn bodyless<'r>(
+        &self,
+        head: &Head<'r>,
+        fields: &'r [(&'r str, &'r [u8])],
+        caller: CallerInfo<'r>,
+    ) -> Request<'r> {
+        Request {
             method: head.method,
             path: head.path,
             query: head.query,
             headers: Headers(fields),
             body: Vec::new(),
-            caller: CallerInfo {
-                operator,
-                ..CallerInfo::default()
-            },
+            caller,
             now: self.clock.time(),
             barriers: 0,
-        };
-        let reader = self.context.router.reader(&request);
-        self.set_reader(index, reader);
+        }
     }
 
+    /// Notes who has sent a request, and until when its credentials are good.
     fn keep_caller(
         &mut self,
         index: u32,

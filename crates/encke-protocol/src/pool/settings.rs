@@ -34,25 +34,16 @@ fn wrong_change(body: &[u8]) -> Option<String> {
         Ok(settings) => settings,
         Err(error) => return Some(format!("the settings are wrong: {error}")),
     };
-    for (name, value) in &settings {
-        let expected = match (&**name, value) {
-            ("type" | "size" | "size_max", _) => {
-                return Some(format!(
-                    "{name} cannot change while the pool exists; those that can are {}",
-                    CHANGEABLE.join(", ")
-                ));
-            }
-            ("events", Value::Bool(_)) => continue,
-            ("events", _) => "true or false",
-            (name, _) if !CHANGEABLE.contains(&name) => {
-                return Some(misspelled::unknown("setting", name, CHANGEABLE));
-            }
-            (_, value) if value.is_u64() => continue,
-            _ => "a whole number",
-        };
-        return Some(format!("{name} is {}, expected {expected}", short(value)));
-    }
-    None
+    settings.iter().find_map(|(name, value)| match &**name {
+        "type" | "size" | "size_max" => Some(format!(
+            "{name} cannot change while the pool exists; those that can are {}",
+            CHANGEABLE.join(", ")
+        )),
+        name if !CHANGEABLE.contains(&name) => {
+            Some(misspelled::unknown("setting", name, CHANGEABLE))
+        }
+        name => wrong_value(name, value),
+    })
 }
 
 /// The setting that is wrong, if it is one; the parser's own messages name types of the code.
@@ -61,18 +52,15 @@ fn wrong_setting(body: &[u8]) -> Option<String> {
         return Some("the body must have the settings of the pool as JSON".to_owned());
     }
     let settings: Map<String, Value> = serde_json::from_slice(body).ok()?;
-    for (name, value) in &settings {
-        let expected = match (&**name, value) {
-            ("type", _) | ("events", Value::Bool(_)) => continue,
-            ("events", _) => "true or false",
-            (name, _) if !SETTINGS.contains(&name) => {
-                return Some(misspelled::unknown("setting", name, SETTINGS));
-            }
-            (_, Value::Null) => continue,
-            (_, value) if value.is_u64() => continue,
-            _ => "a whole number",
-        };
-        return Some(format!("{name} is {}, expected {expected}", short(value)));
+    let wrong = settings.iter().find_map(|(name, value)| match &**name {
+        "type" => None,
+        name if !SETTINGS.contains(&name) => Some(misspelled::unknown("setting", name, SETTINGS)),
+        // A limit that is null is as one that is not given.
+        name if name != "events" && value.is_null() => None,
+        name => wrong_value(name, value),
+    });
+    if wrong.is_some() {
+        return wrong;
     }
     let types = Strategy::ALL.map(Strategy::name).join(", ");
     match settings.get("type") {
@@ -80,6 +68,15 @@ fn wrong_setting(body: &[u8]) -> Option<String> {
         Some(Value::String(name)) if name.parse::<Strategy>().is_ok() => None,
         Some(value) => Some(format!("type is {}, expected one of {types}", short(value))),
     }
+}
+
+/// What is wrong with the value of a setting other than the type.
+fn wrong_value(name: &str, value: &Value) -> Option<String> {
+    let (fits, expected) = match name {
+        "events" => (value.is_boolean(), "true or false"),
+        _ => (value.is_u64(), "a whole number"),
+    };
+    (!fits).then(|| format!("{name} is {}, expected {expected}", short(value)))
 }
 
 /// A value as JSON, if it is short enough for a message.

@@ -263,7 +263,7 @@ fn an_event_source_that_sends_no_fields_resumes_by_a_parameter() {
     assert_eq!(begin(&first, None), Ok(first.clone()));
     // Before its first event it has none.
     assert_eq!(begin("", None), begin("", Some("")));
-    // Whoever sends the field has no parameter, and the last parameter counts.
+    // If the field is present, the parameter is ignored; of several parameters the last one counts.
     assert_eq!(begin(&first, Some("")), begin("", None));
     assert_eq!(begin(&first, Some(&second)), Ok(second.clone()));
     let added = format!("{first}&lastEventId={second}");
