@@ -18,6 +18,8 @@
 //! `main.rs` has the commands. `load/flood/mod.rs` leads a flood from beginning to end; `load/requests/` is the engine of
 //! everything that makes requests. Each experiment is a module with its name.
 
+#[cfg(test)]
+mod alone;
 mod client;
 mod error;
 pub mod experiment;

@@ -133,26 +133,29 @@ fn cpu_ns(pid: u32) -> Result<u64, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alone::alone;
     use crate::load::clock::{MILLISECOND_NS, monotonic_ns};
 
     #[test]
     fn a_process_that_allocates_and_computes_is_seen_to() {
-        let probe = Probe::new(std::process::id()).unwrap();
-        let before = probe.memory().unwrap();
-        let cpu_ns = probe.cpu_ns().unwrap();
-        let block = vec![1u8; 200 << 20];
-        let until = monotonic_ns() + 60 * MILLISECOND_NS;
-        let mut sum = 0u64;
-        while monotonic_ns() < until {
-            sum += block.iter().map(|&b| u64::from(b)).sum::<u64>();
-        }
-        assert!(sum > 0);
-        let after = probe.memory().unwrap();
-        // Other tests of this process allocate and free meanwhile, if far less.
-        let grown = after.rss_anon_bytes - before.rss_anon_bytes;
-        assert!(((100 << 20)..(300 << 20)).contains(&grown), "{grown}");
-        assert!(after.kernel_slab_bytes > 0);
-        assert!(probe.cpu_ns().unwrap() >= cpu_ns + 20 * MILLISECOND_NS);
+        let name = "load::probe::tests::a_process_that_allocates_and_computes_is_seen_to";
+        alone(name, || {
+            let probe = Probe::new(std::process::id()).unwrap();
+            let before = probe.memory().unwrap();
+            let cpu_ns = probe.cpu_ns().unwrap();
+            let block = vec![1u8; 200 << 20];
+            let until = monotonic_ns() + 60 * MILLISECOND_NS;
+            let mut sum = 0u64;
+            while monotonic_ns() < until {
+                sum += block.iter().map(|&b| u64::from(b)).sum::<u64>();
+            }
+            assert!(sum > 0);
+            let after = probe.memory().unwrap();
+            let grown = after.rss_anon_bytes - before.rss_anon_bytes;
+            assert!(((190 << 20)..(220 << 20)).contains(&grown), "{grown}");
+            assert!(after.kernel_slab_bytes > 0);
+            assert!(probe.cpu_ns().unwrap() >= cpu_ns + 20 * MILLISECOND_NS);
+        });
     }
 
     #[test]
