@@ -7,9 +7,9 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
 use crate::accept_batching::{AcceptBatching, GATHER_MS};
+use crate::clients::rate_limit::RateLimit;
 use crate::clock::Monotonic;
 use crate::poller::Poller;
-use crate::rate_limit::RateLimit;
 
 /// A listener and its schedule.
 #[derive(Debug)]

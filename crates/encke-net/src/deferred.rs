@@ -6,7 +6,7 @@ use encke_log::ReadError;
 use encke_stream::Piece;
 
 use crate::compression::CompressedPiece;
-use crate::connection::slot::Token;
+use crate::feed::slot::Token;
 use crate::transport::tls::Handshaken;
 
 /// A piece of a stream that a reader thread has read for a connection.

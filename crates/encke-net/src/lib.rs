@@ -16,21 +16,20 @@ mod accept_batching;
 mod acceptor;
 mod access_log;
 mod access_metrics;
-mod addresses;
 mod archive;
 mod audit;
 mod buffers;
+mod by_slot;
 mod chunked_vec;
+mod clients;
 mod clock;
 mod compression;
 mod connection;
 mod deferred;
 mod errors;
-mod fanout;
+mod feed;
 mod fleet_links;
-mod forwarded;
 mod hash_index;
-mod holdings;
 mod http;
 mod http2;
 mod lag;
@@ -47,7 +46,6 @@ mod pools;
 mod proxy;
 #[cfg(any(test, feature = "fuzzing"))]
 mod proxy_fuzzing;
-mod rate_limit;
 mod readers;
 mod redirect;
 mod revocations;
@@ -77,11 +75,11 @@ pub mod fuzzing {
 }
 
 pub use access_log::AccessLogFormat;
+pub use clients::forwarded::ForwardedBy;
 pub use clock::{now, now_ms};
 pub use encke_jobs::pools_at_rest;
 pub use errors::{StartError, StopError};
 pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
-pub use forwarded::ForwardedBy;
 pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};

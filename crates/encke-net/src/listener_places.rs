@@ -1,7 +1,7 @@
 //! The places of a listener that is small on purpose: for operators, and for the redirect to https. A newcomer always finds one, so
 //! that connections which do nothing keep no one out.
 
-use crate::addresses::Key;
+use crate::clients::addresses::Key;
 
 /// The connections of a listener, and which of them makes room for a newcomer.
 #[derive(Debug)]

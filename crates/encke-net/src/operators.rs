@@ -10,10 +10,8 @@ use std::time::Duration;
 
 use rustix::net::{SocketFlags, acceptfrom_with};
 
-use crate::addresses;
-use crate::connection::active::Task;
-use crate::connection::slot::{SlotState, Token};
-use crate::connection::table::Connections;
+use crate::clients::addresses;
+use crate::feed::slot::Token;
 use crate::listener_places::{Doing, ListenerPlaces, NoPlace};
 use crate::poller::{OPERATORS, Poller};
 
@@ -54,17 +52,15 @@ impl OperatorListener {
         }
     }
 
-    /// Gives a connection a place. Returns the connection that is to be closed for it, if there is one.
+    /// Gives a connection a place. Returns the connection that is to be closed for it, if there is one. `doing` says what others do.
     pub(crate) fn enter(
         &mut self,
         connection: Token,
         address: IpAddr,
-        connections: &Connections,
+        doing: impl Fn(Token) -> Doing,
     ) -> Result<Option<Token>, NoPlace> {
         self.places
-            .enter(connection, addresses::key(address), |other| {
-                doing(connections, other)
-            })
+            .enter(connection, addresses::key(address), doing)
     }
 
     /// A connection makes a request.
@@ -75,27 +71,6 @@ impl OperatorListener {
     /// A connection is closed.
     pub(crate) fn closed(&mut self, connection: Token) {
         self.places.leave(connection);
-    }
-}
-
-/// What a connection is doing.
-fn doing(connections: &Connections, connection: Token) -> Doing {
-    let Some(index) = connections.find(connection) else {
-        return Doing::Nothing;
-    };
-    if connections.slots[index].state == SlotState::Idle {
-        return Doing::Nothing;
-    }
-    let Some(active) = connections.active(index) else {
-        return Doing::Working;
-    };
-    match &active.task {
-        _ if active.pending.is_some() => Doing::Stalling,
-        Task::Reading { .. } | Task::Lingering => Doing::Nothing,
-        Task::Http2(http2) if http2.streams.is_empty() => Doing::Nothing,
-        // Requests are answered at once here. A stream that is still there has no window for its response.
-        Task::Http2(_) => Doing::Stalling,
-        _ => Doing::Working,
     }
 }
 

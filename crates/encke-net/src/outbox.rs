@@ -8,7 +8,6 @@ use encke_stream::Submission;
 pub(crate) struct Outbox {
     commands: Vec<(Submission, usize)>,
     messages: Vec<(DispatcherMessage, usize)>,
-    request: u32,
 }
 
 impl Outbox {
@@ -26,12 +25,6 @@ impl Outbox {
 
     pub(crate) fn add_message(&mut self, message: DispatcherMessage, bytes: usize) {
         self.messages.push((message, bytes));
-    }
-
-    /// The number of the next request to the dispatcher; never 0.
-    pub(crate) fn next_request(&mut self) -> u32 {
-        self.request = self.request.wrapping_add(1).max(1);
-        self.request
     }
 
     /// Takes all commands.
@@ -78,7 +71,7 @@ mod tests {
     #[test]
     fn requests_without_room_are_refused_and_goodbyes_are_sent_again() {
         let mut outbox = Outbox::default();
-        let request = outbox.next_request();
+        let request = 1;
         let client = |token| PoolClient {
             node: 0,
             shard: 0,
@@ -94,6 +87,5 @@ mod tests {
         assert!(
             matches!(messages[..], [(DispatcherMessage::Disconnected(gone), 1)] if gone == client(2))
         );
-        assert_ne!(outbox.next_request(), request);
     }
 }

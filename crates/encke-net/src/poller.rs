@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::connection::slot::Token;
+use crate::feed::slot::Token;
 
 /// An epoll instance.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The body of the fuzz target `proxies`, which a test runs over the saved corpus too.
 
-use crate::forwarded;
-use crate::forwarded::ForwardedBy;
+use crate::clients::forwarded;
+use crate::clients::forwarded::ForwardedBy;
 use crate::networks::Networks;
 use crate::proxy;
 

@@ -13,7 +13,7 @@ use prometheus::Histogram;
 
 use crate::archive::Archive;
 use crate::compression::{CompressedPiece, Compressor};
-use crate::connection::slot::Token;
+use crate::feed::slot::Token;
 use crate::shard_channel::{ShardEvent, ShardSender};
 use delayed::DelayedPieces;
 

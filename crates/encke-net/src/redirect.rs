@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
-use crate::addresses;
+use crate::clients::addresses;
 use crate::errors::StartError;
 use crate::listen;
 use crate::listener_places::{Doing, ListenerPlaces};

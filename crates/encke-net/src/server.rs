@@ -18,14 +18,14 @@ use encke_stream::{
 use prometheus::IntGauge;
 
 use crate::access_log::{AccessLogQueue, AccessLogThread, RequestIds, access_log};
-use crate::addresses::Addresses;
 use crate::archive::Archive;
 use crate::audit::{AuditQueue, AuditThread, audit_log};
 use crate::buffers::Buffers;
+use crate::clients::addresses::Addresses;
 use crate::clock::now;
 use crate::compression::Compressors;
 use crate::errors::{StartError, StopError};
-use crate::fanout::congested_streams::CongestedStreams;
+use crate::feed::congested_streams::CongestedStreams;
 use crate::fleet_links::FleetLinks;
 use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use encke_stream::Eviction;
 
 use crate::access_log::AccessLogFormat;
-use crate::forwarded::ForwardedBy;
+use crate::clients::forwarded::ForwardedBy;
 use crate::http::take::RequestLimits;
 use crate::networks::Networks;
 

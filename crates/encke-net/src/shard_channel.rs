@@ -13,7 +13,7 @@ use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Str
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::compression::CompressedPiece;
-use crate::connection::slot::Token;
+use crate::feed::slot::Token;
 use crate::lag::Lag;
 use crate::settings::NetSettings;
 use crate::transport::tls::Handshaken;

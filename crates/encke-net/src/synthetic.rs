@@ -15,8 +15,8 @@ use encke_stream::{
     Record, Refusal, Stream, View, Views,
 };
 
-use crate::connection::slot::{NONE, Slots};
-use crate::fanout::topics::{Next, Topics};
+use crate::feed::slot::{NONE, Slots};
+use crate::feed::topics::{Next, Topics};
 
 /// A shard's tables, each subscriber on a stream of its own.
 pub struct SyntheticShard {

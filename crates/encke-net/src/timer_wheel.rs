@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Monotonic;
-use crate::connection::slot::Token;
+use crate::feed::slot::Token;
 
 /// Deadlines by the tick in which they fall. An entry is only a reminder: its owner looks up its own deadline, so entries are
 /// never searched for or removed.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Monotonic;
-use crate::connection::active::Active;
-use crate::connection::slot::Token;
+use crate::connection::timer::Timer;
+use crate::feed::slot::Token;
 use crate::timer_wheel::{TICK, TimerWheel};
 
 /// A shard's timers.
@@ -34,17 +34,24 @@ impl Timers {
 
     /// Reminds of a connection's deadline, unless the wheel does in time already. So one reminder is enough for a connection
     /// whose deadline moves again and again.
-    pub(crate) fn remind(&mut self, active: &mut Active, token: Token, now: Monotonic) {
-        let Some(deadline) = active.deadline.into_iter().chain(active.cut_off).min() else {
+    /// A client that `is_behind` is looked at more often.
+    pub(crate) fn remind(
+        &mut self,
+        timer: &mut Timer,
+        is_behind: bool,
+        token: Token,
+        now: Monotonic,
+    ) {
+        let Some(deadline) = timer.first() else {
             return;
         };
-        let due = match active.behind() {
-            Some(_) => deadline.min(now.after(LAG_CHECK)),
-            None => deadline,
+        let due = match is_behind {
+            true => deadline.min(now.after(LAG_CHECK)),
+            false => deadline,
         };
         let is_late = |reminder: Monotonic| reminder > due.after(TICK);
-        if active.reminder.is_none_or(is_late) {
-            active.reminder = Some(self.wheel.remind(token, due));
+        if timer.reminder.is_none_or(is_late) {
+            timer.reminder = Some(self.wheel.remind(token, due));
         }
     }
 
@@ -110,19 +117,19 @@ mod tests {
     #[test]
     fn a_deadline_that_moves_needs_one_reminder() {
         let mut timers = Timers::new(at(0));
-        let mut active = Active::default();
+        let mut timer = Timer::default();
         for deadline_ms in [1_000, 1_500, 2_000] {
-            active.deadline = Some(at(deadline_ms));
-            timers.remind(&mut active, 7, at(0));
+            timer.deadline = Some(at(deadline_ms));
+            timers.remind(&mut timer, false, 7, at(0));
         }
         timers.advance(at(1_000).after(2 * TICK));
         assert_eq!(timers.next_due(), Some(7));
         assert_eq!(timers.next_due(), None);
         // One that comes earlier needs another.
-        active.reminder = None;
-        timers.remind(&mut active, 7, at(1_100));
-        active.deadline = Some(at(1_300));
-        timers.remind(&mut active, 7, at(1_100));
+        timer.reminder = None;
+        timers.remind(&mut timer, false, 7, at(1_100));
+        timer.deadline = Some(at(1_300));
+        timers.remind(&mut timer, false, 7, at(1_100));
         timers.advance(at(1_300).after(2 * TICK));
         assert_eq!(timers.next_due(), Some(7));
     }

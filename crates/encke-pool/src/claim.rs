@@ -7,7 +7,7 @@ use encke_mailbox::{ReplyTo, reply};
 
 use crate::error::PoolError;
 use crate::options::Strategy;
-use crate::pool::{ClaimOutcome, Connection, Inner, Picked, PickedPlace, Pool};
+use crate::pool::{ClaimOutcome, Inner, Picked, PickedPlace, Pool, WorkerConnection};
 use crate::seats::TakenSeat;
 use crate::sync::thread;
 
@@ -78,7 +78,7 @@ impl<W> Inner<W> {
     }
 
     /// Makes a new connection free to be claimed.
-    pub(crate) fn take_seat(&self, connection: &Connection<W>) {
+    pub(crate) fn take_seat(&self, connection: &WorkerConnection<W>) {
         {
             let waiting = self.claims.lock();
             self.seats
@@ -89,7 +89,7 @@ impl<W> Inner<W> {
 
     /// Releases a claim.
     #[inline]
-    pub(crate) fn release(&self, connection: &Connection<W>) {
+    pub(crate) fn release(&self, connection: &WorkerConnection<W>) {
         if connection.is_gone() {
             self.give_up_seat(connection.seat.number);
         } else {
@@ -98,7 +98,7 @@ impl<W> Inner<W> {
     }
 
     /// Returns the seat, which the caller owns, to the pool, and serves the claims that wait.
-    pub(crate) fn free(&self, connection: &Connection<W>) {
+    pub(crate) fn free(&self, connection: &WorkerConnection<W>) {
         if self.seats.put(connection.seat.number) {
             let mut waiting = self.claims.lock();
             let served = self.serve(&mut waiting);

@@ -59,7 +59,7 @@ pub(crate) struct Snapshot<W> {
 }
 
 /// A worker from when it connects until it disconnects, and the value that it connected with.
-pub(crate) struct Connection<W> {
+pub(crate) struct WorkerConnection<W> {
     pub(crate) worker: Arc<PoolWorker>,
     value: W,
     pub(crate) pool: Arc<Inner<W>>,
@@ -87,14 +87,14 @@ pub(crate) enum ClaimOutcome {
 
 /// A connection as the pool and its worker hold it: a share for each part.
 pub(crate) struct Shares<W> {
-    connection: Arc<Connection<W>>,
+    connection: Arc<WorkerConnection<W>>,
     parts: [Arc<Share<W>>; PARTS],
 }
 
 /// A connection as a pick holds it; see [`parts`]. Alone in its cache lines, because each pick writes its reference count.
 #[repr(align(128))]
 pub(crate) struct Share<W> {
-    connection: Arc<Connection<W>>,
+    connection: Arc<WorkerConnection<W>>,
 }
 
 /// A worker that was picked for a job; it dereferences to the value that the worker connected with. It occupies the
@@ -210,7 +210,7 @@ impl<W> Pool<W> {
                 _ => ClaimSeat::default(),
             };
             let member = roster.member(worker)?;
-            let connection = Arc::new(Connection {
+            let connection = Arc::new(WorkerConnection {
                 worker: member.worker.clone(),
                 value: value.take().expect("this closure runs once"),
                 pool: inner.clone(),
@@ -311,7 +311,7 @@ impl<W> Inner<W> {
 
     /// The connection is gone. Gives up its seat if the pool owns it; otherwise its owner does. The lock keeps others from
     /// getting the seat in between.
-    pub(crate) fn leave_seat(&self, connection: &Connection<W>) {
+    pub(crate) fn leave_seat(&self, connection: &WorkerConnection<W>) {
         let mut roster = self.roster.lock();
         if roster.is_current(connection.seat) && self.seats.take_back(connection.seat.number) {
             roster.give_up_seat(connection.seat.number);
@@ -382,7 +382,7 @@ impl<W> Snapshot<W> {
     }
 }
 
-impl<W> Connection<W> {
+impl<W> WorkerConnection<W> {
     /// Whether it is connected and not paused.
     pub(crate) fn takes_jobs(&self) -> bool {
         self.state.load(Ordering::Acquire) == 0
@@ -419,17 +419,17 @@ impl<W> Shares<W> {
 }
 
 impl<W> Deref for Shares<W> {
-    type Target = Connection<W>;
+    type Target = WorkerConnection<W>;
 
-    fn deref(&self) -> &Connection<W> {
+    fn deref(&self) -> &WorkerConnection<W> {
         &self.connection
     }
 }
 
 impl<W> Deref for Share<W> {
-    type Target = Connection<W>;
+    type Target = WorkerConnection<W>;
 
-    fn deref(&self) -> &Connection<W> {
+    fn deref(&self) -> &WorkerConnection<W> {
         &self.connection
     }
 }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::{AccessEntry, AccessLogSender, RequestIds, RequestText, TraceId};
-use crate::connection::by_slot::BySlot;
+use crate::by_slot::BySlot;
+use crate::connection::exchange_id::ExchangeId;
 use crate::metrics::Metrics;
 
 /// Open requests by the numbers of their connections' slots. A request is in the table if it is logged, or until its response
@@ -59,32 +60,32 @@ impl OpenRequests {
         self.log.is_some()
     }
 
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut OpenRequest> {
+    pub(crate) fn get_mut(&mut self, exchange: ExchangeId) -> Option<&mut OpenRequest> {
         // Mostly none is open unless there is a log.
         if self.count == 0 {
             return None;
         }
-        self.open.get_mut(index)
+        self.open.get_mut(exchange.slot())
     }
 
-    pub(crate) fn begin(&mut self, index: u32, request: OpenRequest) {
+    pub(crate) fn begin(&mut self, exchange: ExchangeId, request: OpenRequest) {
         self.count += 1;
-        self.open.insert(index, request);
+        self.open.insert(exchange.slot(), request);
     }
 
-    pub(crate) fn take(&mut self, index: u32) -> Option<Box<OpenRequest>> {
+    pub(crate) fn take(&mut self, exchange: ExchangeId) -> Option<Box<OpenRequest>> {
         if self.count == 0 {
             return None;
         }
-        let request = self.open.remove(index)?;
+        let request = self.open.remove(exchange.slot())?;
         self.count -= 1;
         Some(request)
     }
 
     /// The kernel has taken this number of bytes of a connection's output.
-    pub(crate) fn sent(&mut self, index: u32, bytes: usize) {
+    pub(crate) fn sent(&mut self, exchange: ExchangeId, bytes: usize) {
         // Before the response there may be a 100 (Continue), which belongs to no response.
-        if let Some(request) = self.get_mut(index)
+        if let Some(request) = self.get_mut(exchange)
             && request.status > 0
         {
             request.sent_bytes += bytes as u64;
@@ -96,17 +97,17 @@ impl OpenRequests {
     }
 
     /// The client that the PROXY protocol named for a connection.
-    pub(crate) fn client(&self, index: u32) -> Option<IpAddr> {
-        self.clients.get(index).copied()
+    pub(crate) fn client(&self, exchange: ExchangeId) -> Option<IpAddr> {
+        self.clients.get(exchange.slot()).copied()
     }
 
-    pub(crate) fn set_client(&mut self, index: u32, client: IpAddr) {
-        self.clients.insert(index, client);
+    pub(crate) fn set_client(&mut self, exchange: ExchangeId, client: IpAddr) {
+        self.clients.insert(exchange.slot(), client);
     }
 
     /// A connection is closed.
-    pub(crate) fn forget_client(&mut self, index: u32) {
-        self.clients.remove(index);
+    pub(crate) fn forget_client(&mut self, exchange: ExchangeId) {
+        self.clients.remove(exchange.slot());
     }
 
     /// Keeps an entry for the log until the turn ends.

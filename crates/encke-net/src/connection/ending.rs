@@ -1,7 +1,7 @@
 //! What becomes of a connection's task when the time of its caller is over. Whatever is awaited ends with its caller.
 
-use super::active::Task;
-use super::callers::CallerEnd;
+use super::exchange::task::Task;
+use crate::clients::callers::CallerEnd;
 
 /// How a task ends with its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ impl Ending {
     /// The ending of a task. A task that is added must say how it ends.
     pub(crate) fn of(task: &Task, end: CallerEnd) -> Ending {
         match (task, end) {
-            (Task::Subscribed(_), _) => Ending::Dismiss,
-            (Task::AwaitingRecord { .. }, _) => Ending::AnswerPoll,
+            (Task::Subscribed, _) => Ending::Dismiss,
+            (Task::AwaitingRecord(_), _) => Ending::AnswerPoll,
             (Task::Working { .. }, _) => Ending::EndWork,
             (Task::AwaitingDispatch { .. }, _) => Ending::EndWait,
             // What it sends was there when it was asked for. A client that gets a part only could never finish with short tokens.
@@ -42,21 +42,14 @@ impl Ending {
                 Ending::Nothing
             }
             // The next request has a caller of its own.
-            (
-                Task::Handshaking
-                | Task::Reading { .. }
-                | Task::ReceivingBody(_)
-                | Task::Lingering
-                | Task::Http2(_),
-                _,
-            ) => Ending::Nothing,
+            (Task::Receiving | Task::Responded, _) => Ending::Nothing,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::active::{PartCoding, StreamingStep};
+    use super::super::exchange::task::{PartCoding, StreamingStep};
     use super::*;
 
     #[test]
@@ -64,13 +57,12 @@ mod tests {
         let body = Task::Streaming {
             step: StreamingStep::Over,
             coding: PartCoding::Identity,
-            behind: None,
         };
         assert_eq!(Ending::of(&body, CallerEnd::Expired), Ending::Finish);
         assert_eq!(Ending::of(&body, CallerEnd::Revoked), Ending::Cut);
         for end in [CallerEnd::Expired, CallerEnd::Revoked] {
             assert_eq!(Ending::of(&Task::default(), end), Ending::Nothing);
-            assert_eq!(Ending::of(&Task::Lingering, end), Ending::Nothing);
+            assert_eq!(Ending::of(&Task::Responded, end), Ending::Nothing);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::connection::{Http2Connection, PREFACE};
+use super::frames::{Http2Frames, PREFACE};
 use super::request::Http2Request;
 use crate::http::head::FIELDS_MAX;
 use crate::http::take::{RequestLimits, take};
@@ -85,7 +85,7 @@ fn by_http2(case: &Case<'_>) -> Result<Seen, String> {
     // HEADERS, the end of both the head and the stream, stream 1.
     bytes.extend([1, 5, 0, 0, 0, 1]);
     bytes.extend(block);
-    let mut connection = Http2Connection::new(&NetSettings::default(), 0);
+    let mut connection = Http2Frames::new(&NetSettings::default(), 0);
     connection.receive(&bytes, Duration::ZERO).unwrap();
     connection.poll();
     let (request, _respond) = connection.take_accepted().pop().ok_or("malformed")?;

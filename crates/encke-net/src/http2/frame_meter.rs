@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::rate_limit::RateLimit;
+use crate::clients::rate_limit::RateLimit;
 
 /// Counts the frames of one connection, by the heads in the bytes that arrive.
 #[derive(Debug)]

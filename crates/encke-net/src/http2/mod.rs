@@ -6,9 +6,9 @@
 
 #[cfg(test)]
 mod both_heads;
-pub(crate) mod connection;
 mod fragments;
 pub(crate) mod frame_meter;
+pub(crate) mod frames;
 mod huffman;
 pub(crate) mod read_ahead;
 pub(crate) mod request;

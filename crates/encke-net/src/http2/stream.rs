@@ -6,18 +6,14 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 
-use super::read_ahead::StreamReadAhead;
 use super::request::Http2Request;
 use crate::clock::Monotonic;
 use crate::http::body::append;
 
-/// A stream, beside its slot.
+/// The sending side of a stream.
 #[derive(Debug)]
 pub(crate) struct Http2Stream {
-    /// The slot of its connection.
-    pub(crate) connection: u32,
     sender: Sender,
-    pub(crate) read_ahead: StreamReadAhead,
     /// The client has been told the end of the body.
     ended: bool,
 }
@@ -55,11 +51,9 @@ enum Sender {
 }
 
 impl Http2Stream {
-    pub(crate) fn new(connection: u32, respond: SendResponse<Bytes>) -> Self {
+    pub(crate) fn new(respond: SendResponse<Bytes>) -> Self {
         Http2Stream {
-            connection,
             sender: Sender::Head(respond),
-            read_ahead: StreamReadAhead::default(),
             ended: false,
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use encke_log::Sequence;
 use encke_stream::Piece;
 
-use crate::connection::slot::Token;
+use crate::feed::slot::Token;
 use crate::shard_channel::ShardSender;
 
 /// The delayed pieces of one reader thread: at most one for each connection, and none of them holds data.

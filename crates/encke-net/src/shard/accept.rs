@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use rustix::net::{SendFlags, SocketAddrAny, send};
 
-use super::Shard;
+use super::state::Shard;
 use crate::acceptor::Accepted;
-use crate::addresses::Denied;
+use crate::clients::addresses::Denied;
+use crate::clients::owners::Owner;
+use crate::connection::Event;
 use crate::connection::close::CloseReason;
-use crate::connection::owners::Owner;
-use crate::connection::slot::Flags;
-use crate::http::Rejection;
+use crate::connection::exchange_id::ExchangeId;
+use crate::feed::slot::{Flags, Token};
 use crate::listener_places::NoPlace;
 use crate::operators::OperatorListener;
+use crate::transport::tls::{Established, Handshaken};
 
 impl Shard {
     /// Accepts one connection, unless none waits or the rate is used up.
@@ -24,52 +26,56 @@ impl Shard {
             && !handshakes.have_room()
         {
             // Others wait in the kernel's queue, where they cost nothing.
-            if self.acceptor.hold(&self.poller, self.clock.monotonic()) {
+            if self
+                .acceptor
+                .hold(&self.connections.poller, self.connections.clock.monotonic())
+            {
                 self.context.metrics.handshakes.held.inc();
             }
             return self.acceptor.stop();
         }
-        let (now, now_us) = (self.clock.monotonic(), self.clock.now_us());
-        match self.acceptor.accept(&self.poller, now, now_us) {
+        let clock = &self.connections.clock;
+        let (now, now_us) = (clock.monotonic(), clock.now_us());
+        match self.acceptor.accept(&self.connections.poller, now, now_us) {
             Accepted::Connection(socket, peer) => self.admit_connection(socket, peer, first),
             Accepted::Aborted | Accepted::NoneWaiting => {}
             Accepted::RateReached => self.context.metrics.accepts_held.inc(),
-            Accepted::OutOfDescriptors => self.count_refused("descriptors"),
+            Accepted::OutOfDescriptors => self.connections.count_refused("descriptors"),
         }
     }
 
     /// Accepts the connections of operators that wait.
     pub(super) fn accept_operators(&mut self) {
-        if self.stopping.is_some() {
+        if self.connections.stopping.is_some() {
             return;
         }
         while let Some((socket, address)) =
             self.operators.as_ref().and_then(OperatorListener::accept)
         {
-            let index = self.connections.add(socket, self.clock.now_s());
+            let index = self.connections.add(socket);
             self.connections.slots[index]
                 .flags
                 .set(Flags::OPERATOR, true);
-            self.counts.accepted += 1;
-            self.counts.connections += 1;
+            self.connections.counts.accepted += 1;
+            self.connections.counts.connections += 1;
             let token = self.connections.slots.token(index);
             let entered = self.operators.as_mut().map_or(Err(NoPlace), |operators| {
-                operators.enter(token, address, &self.connections)
+                operators.enter(token, address, |other| self.connections.doing(other))
             });
             match entered {
                 Ok(None) => {}
                 Ok(Some(other)) => {
-                    if let Some(other) = self.connections.find(other) {
+                    if let Some(other) = self.connections.slots.find(other) {
                         self.close(other, CloseReason::OperatorPlaces);
                     }
                 }
                 Err(NoPlace) => {
-                    self.count_refused("operator_places");
+                    self.connections.count_refused("operator_places");
                     self.close(index, CloseReason::OperatorPlaces);
                     continue;
                 }
             }
-            self.newcomer = Some(index);
+            self.connections.newcomer = Some(index);
             self.read_newcomer(index);
         }
     }
@@ -77,32 +83,11 @@ impl Shard {
     /// Ends a turn in which connections were accepted.
     pub(super) fn end_accepting(&mut self, batch: bool) {
         let used = self.connections.slots.used();
-        let now_us = self.clock.now_us();
-        let gathered = self.acceptor.end_turn(&self.poller, batch, used, now_us);
+        let now_us = self.connections.clock.now_us();
+        let poller = &self.connections.poller;
+        let gathered = self.acceptor.end_turn(poller, batch, used, now_us);
         let metric = &self.context.metrics.accepts_gathered;
         metric.inc_by(gathered as u64);
-    }
-
-    /// Makes epoll report when a socket is writable. Requested only when output waits, because epoll would report each new
-    /// socket at once. False: epoll refused, and the connection is closed.
-    pub(super) fn watch_output(&mut self, index: u32) -> bool {
-        let token = self.connections.slots.token(index);
-        let slot = &mut self.connections.slots[index];
-        if slot.flags.has(Flags::OUTPUT_WATCHED) {
-            return true;
-        }
-        slot.flags.set(Flags::OUTPUT_WATCHED, true);
-        if self.newcomer == Some(index) {
-            return true;
-        }
-        let Some(fd) = slot.fd() else {
-            return true;
-        };
-        let watched = self.poller.watch_output(fd, token).is_ok();
-        if !watched {
-            self.cut(index, CloseReason::Epoll);
-        }
-        watched
     }
 
     fn admit_connection(
@@ -117,83 +102,97 @@ impl Shard {
         let (owner, turned_away) = match self.enter(peer) {
             Ok(entered) => entered,
             Err((reason, response)) => {
-                self.count_refused(reason);
+                self.connections.count_refused(reason);
                 // A fresh socket's buffer takes these few bytes, or the client is gone.
                 let _ = send(&socket, response, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
                 return;
             }
         };
-        let index = self.connections.add(socket, self.clock.now_s());
-        self.counts.accepted += 1;
-        self.counts.connections += 1;
-        self.owners.set(index, owner);
+        let index = self.connections.add(socket);
+        self.connections.counts.accepted += 1;
+        self.connections.counts.connections += 1;
+        let id = ExchangeId::new(index);
+        self.connections.clients.set_owner(id, owner);
         if turned_away {
             let flags = &mut self.connections.slots[index].flags;
             flags.set(Flags::TURNED_AWAY, true);
-            let until = self.clock.monotonic().after(TURNED_AWAY_WAIT);
+            let until = self.connections.clock.monotonic().after(TURNED_AWAY_WAIT);
             let token = self.connections.slots.token(index);
             self.turned_away.push_back((until, token));
         }
         if first {
             // A client that asks for the metrics is counted in them.
-            self.counts.add_up(&self.context.metrics);
+            self.connections.counts.add_up(&self.context.metrics);
         }
         self.welcome(index, client.map(|client| client.ip()));
     }
 
     /// Reads a new connection's request if it has arrived, which saves a turn, and adds the connection to epoll.
     fn welcome(&mut self, index: u32, client: Option<IpAddr>) {
-        self.newcomer = Some(index);
+        self.connections.newcomer = Some(index);
         if self.context.settings.proxy_protocol {
-            self.await_preface(index);
+            self.connections.begin(index, true);
+            self.do_wishes();
         } else if self.context.handshakes.is_some() {
+            self.connections.begin_handshake(index);
             self.begin_handshake(index, Vec::new(), client);
-            self.newcomer = None;
+            self.connections.newcomer = None;
             return;
         }
         self.read_newcomer(index);
     }
 
-    /// Reads what has arrived of a connection that is not in epoll yet, and adds it.
-    pub(super) fn read_newcomer(&mut self, index: u32) {
-        self.readable(index, false);
-        self.newcomer = None;
-        if !self.connections.is_open(index) {
+    /// A handshake thread gives a connection's socket back. If the connection was closed meanwhile, dropping the socket ends it.
+    pub(super) fn handshaken(&mut self, token: Token, ended: Handshaken) {
+        let Some(index) = self.connections.slots.find(token) else {
             return;
+        };
+        let Handshaken { socket, outcome } = ended;
+        self.connections.slots[index].set_socket(socket);
+        let established = match outcome {
+            Ok(established) => established,
+            Err(reason) => {
+                let client = self.connections.client_name(index);
+                tracing::debug!(client, reason = reason.label(), "a handshake failed");
+                return self.close(index, CloseReason::Handshake);
+            }
+        };
+        let now_s = self.connections.clock.now_s();
+        let slot = &mut self.connections.slots[index];
+        slot.active_s = now_s;
+        slot.flags.set(Flags::ENCRYPTED, true);
+        let Established {
+            session,
+            content,
+            certificate,
+            http2,
+            ..
+        } = established;
+        let id = ExchangeId::new(index);
+        let transports = &mut self.connections.transports;
+        transports.enter(id, session, certificate);
+        self.connections.newcomer = Some(index);
+        self.connections.counts.bytes_in += content.len() as u64;
+        // Until its first request it is idle, and is closed as such.
+        self.on(index, Event::Handshaken { http2 });
+        if !content.is_empty() || http2 {
+            let bytes = &content[..];
+            self.on(index, Event::Received { bytes, full: false });
         }
-        let token = self.connections.slots.token(index);
-        let slot = &self.connections.slots[index];
-        let output = slot.flags.has(Flags::OUTPUT_WATCHED);
-        if let Some(fd) = slot.fd()
-            && self.poller.add(fd, token, output).is_err()
-        {
-            self.close(index, CloseReason::Epoll);
-        }
+        self.read_newcomer(index);
     }
 
     /// Refuses connections that were turned away and have not been refused in time, whatever they have sent meanwhile.
     pub(super) fn end_turned_away(&mut self) {
-        let now = self.clock.monotonic();
+        let now = self.connections.clock.monotonic();
         while let Some(&(until, token)) = self.turned_away.front()
             && until <= now
         {
             self.turned_away.pop_front();
-            let Some(index) = self.connections.find(token) else {
-                continue;
-            };
-            if self.is_lingering(index) {
-                // It was refused, and has a moment to read that.
-            } else if self.connections.reads(index) {
-                self.refuse(index, &no_place());
-            } else {
-                self.close(index, CloseReason::ConnectionsMax);
+            if let Some(index) = self.connections.slots.find(token) {
+                self.act(index, |connection, cx| connection.turn_away(cx));
             }
         }
-    }
-
-    /// Whether a connection is open only so that its first request is refused.
-    pub(super) fn is_turned_away(&self, index: u32) -> bool {
-        self.connections.slots[index].flags.has(Flags::TURNED_AWAY)
     }
 
     /// Counts a new connection and determines its owner, and whether it is turned away; why it is refused at once and the response,
@@ -216,7 +215,13 @@ impl Shard {
         let entered = if turned_away_before >= TURNED_AWAY_MAX {
             Err(("connections_max", FULL))
         } else {
-            let owner = self.admit(peer).map_err(|denied| {
+            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+            let now = self.connections.clock.now();
+            let admitted = self
+                .connections
+                .clients
+                .admit(peer.map(|peer| peer.ip()), now);
+            let owner = admitted.map_err(|denied| {
                 let response = match denied {
                     Denied::Untrusted => UNTRUSTED,
                     Denied::TooMany => TOO_MANY,
@@ -232,17 +237,6 @@ impl Shard {
         }
         entered
     }
-
-    pub(super) fn count_refused(&self, reason: &str) {
-        let refused = &self.context.metrics.refused;
-        refused.with_label_values(&[reason]).inc();
-    }
-}
-
-/// The response to a request of a connection for which there is no room.
-pub(super) fn no_place() -> Rejection {
-    let why = "the server has no room for clients";
-    Rejection::new(503, "connections_max", why).retry(5)
 }
 
 /// Connections beyond the maximum that are open until their first request is refused, so that the response is one for this

@@ -2,95 +2,64 @@
 
 use std::time::Duration;
 
-use encke_protocol::EncoderId;
-
-use super::Shard;
-use crate::clock::Monotonic;
-use crate::connection::active::{FeedState, Task};
+use super::state::Shard;
+use crate::connection::Event;
 use crate::connection::close::CloseReason;
-use crate::connection::slot::{Flags, SlotState, Token};
-use crate::operators::OPERATOR_IDLE_TIMEOUT;
+use crate::connection::exchange::ExchangeEvent;
+use crate::connection::exchange_id::ExchangeId;
+use crate::feed::slot::{SlotFeed, SlotState, Token};
 
 impl Shard {
-    /// Sets a connection's deadline.
-    pub(super) fn set_deadline(&mut self, index: u32, deadline: Monotonic) {
-        self.connections.activate(index).deadline = Some(deadline);
-        self.remind(index);
-    }
-
-    /// Adds a connection's deadline to the timers.
-    pub(super) fn remind(&mut self, index: u32) {
-        let token = self.connections.slots.token(index);
-        if let Some(active) = self.connections.active_mut(index) {
-            self.timers.remind(active, token, self.clock.monotonic());
-        }
-    }
-
     /// Advances the timers to this turn.
     pub(super) fn advance_timers(&mut self) {
-        let now = self.clock.monotonic();
+        let now = self.connections.clock.monotonic();
         self.timers.advance(now);
         self.end_turned_away();
-        if self.stopping.is_none() && self.acceptor.pause_ms(now) == Some(0) {
+        if self.connections.stopping.is_none() && self.acceptor.pause_ms(now) == Some(0) {
             // If epoll refuses, the next turn tries again.
-            let _ = self.acceptor.listen(&self.poller, true);
+            let _ = self.acceptor.listen(&self.connections.poller, true);
         }
         let slots = self.connections.slots.len();
         if self.timers.begin_sweep(slots, now) {
-            self.context.addresses.tidy(self.clock.now());
+            let (now, now_ms) = (now, self.connections.clock.now_ms());
+            let clients = &mut self.connections.clients;
+            clients.tidy(self.connections.clock.now());
             // Without access control there may be certificates.
             let access = self.context.router.access();
             let revocations = access.map_or(0, |access| access.revocations_version());
-            self.callers
-                .begin_sweep(now, self.clock.now_ms(), revocations);
+            clients.callers.begin_sweep(now, now_ms, revocations);
         }
     }
 
-    /// Handles an expired timer of a connection.
+    /// Handles an expired timer of a connection or an exchange.
     pub(super) fn reminded(&mut self, token: Token) {
-        let now = self.clock.monotonic();
-        let Some(index) = self.connections.find(token) else {
+        let now = self.connections.clock.monotonic();
+        let Some(index) = self.connections.slots.find(token) else {
             return;
         };
-        let Some(active) = self.connections.active_mut(index) else {
+        let id = ExchangeId::new(index);
+        let connection = self.connections.slots.connection_of(index);
+        let Some(known) = self.connections.get_mut(connection) else {
             return;
         };
-        if active.reminder.is_some_and(|reminder| reminder > now) {
-            // A later timer has replaced this one.
+        let timer = known.timer(id);
+        match timer.reminder {
+            Some(reminder) if reminder <= now => known.timer_mut(id).reminder = None,
+            // Nothing is set any more, or a later timer has replaced this one.
+            _ => return,
+        }
+        if timer.cut_off.is_some_and(|at| at <= now) {
+            return self.on(connection, Event::Fail(id, CloseReason::Expired));
+        }
+        if self.limit_lag(index) && !self.connections.is_open(index) {
             return;
         }
-        active.reminder = None;
-        let (deadline, cut_off) = (active.deadline, active.cut_off);
-        if cut_off.is_some_and(|at| at <= now) {
-            return self.cut(index, CloseReason::Expired);
-        }
-        let Some(deadline) = deadline else {
-            return self.remind(index);
-        };
-        if self.is_too_far_behind(index) && !self.connections.is_open(index) {
-            return;
-        }
-        if deadline <= now {
-            self.overdue(index);
-        } else {
-            self.remind(index);
-        }
-    }
-
-    /// A connection's deadline has passed.
-    fn overdue(&mut self, index: u32) {
-        let Some(active) = self.connections.active(index) else {
+        let Some(known) = self.connections.get(connection) else {
             return;
         };
-        match (&active.task, &active.pending) {
-            (Task::AwaitingRecord { .. }, _) => self.poll_timed_out(index),
-            (Task::Lingering, _) => self.close(index, CloseReason::Lingered),
-            (_, Some(pending)) => {
-                let dismissed = pending.close.filter(|reason| reason.is_dismissal());
-                self.cut(index, dismissed.unwrap_or(CloseReason::Stalled));
-            }
-            (Task::Reading { .. } | Task::ReceivingBody(_), None) => self.request_timeout(index),
-            _ => {}
+        match known.timer(id).deadline {
+            Some(deadline) if deadline <= now => self.on_exchange(index, ExchangeEvent::TimedOut),
+            _ => self.remind(index),
         }
     }
 
@@ -106,75 +75,95 @@ impl Shard {
         true
     }
 
+    /// Looks at the next connections whose callers' time may be over. False: nothing is left to do.
+    pub(super) fn sweep_callers(&mut self) -> bool {
+        let access = self.context.router.access();
+        let mut over = None;
+        let is_revoked = |caller: &encke_access::CallerTag| {
+            access.is_some_and(|access| access.is_tag_revoked(caller))
+        };
+        let callers = &mut self.connections.clients.callers;
+        let busy = callers.sweep(is_revoked, &mut over);
+        if let Some((id, end)) = over
+            && self.connections.is_open(id.slot())
+        {
+            let connection = self.connections.slots.connection_of(id.slot());
+            self.act(connection, |connection, cx| {
+                connection.end_caller(id, end, cx);
+            });
+        }
+        busy
+    }
+
+    /// Closes a client that takes nothing now and is further behind than is allowed. Whether it is.
+    fn limit_lag(&mut self, index: u32) -> bool {
+        let id = ExchangeId::new(index);
+        let Some(connection) = self.connections.of_exchange(index) else {
+            return false;
+        };
+        if !connection.is_blocked(id) || connection.is_dismissed(id) {
+            return false;
+        }
+        let now = self.connections.clock.monotonic();
+        let settings = &self.context.settings;
+        let body_age = connection.blocked_since(id).map(|since| now.since(since));
+        if body_age.is_some_and(|age| age > settings.lag_age_max) {
+            let connection = self.connections.slots.connection_of(index);
+            self.on(connection, Event::Fail(id, CloseReason::LagAgeMax));
+            return true;
+        }
+        let (lag_bytes_max, lag_age_max) = (settings.lag_bytes_max, settings.lag_age_max);
+        let (feeds, cx) = self.feeds();
+        let Some(lag) = feeds.lag(index, &cx) else {
+            return false;
+        };
+        let reason = if lag.bytes > lag_bytes_max {
+            CloseReason::LagMax
+        } else if lag.age > lag_age_max {
+            CloseReason::LagAgeMax
+        } else {
+            return false;
+        };
+        self.dismiss(index, reason);
+        true
+    }
+
     /// Closes a connection that is idle for too long, keeps a quiet one alive, and lets streams leave memory.
     fn visit(&mut self, index: u32) {
+        let now_s = self.connections.clock.now_s();
         let slot = &self.connections.slots[index];
-        let quiet_s = self.clock.now_s().saturating_sub(slot.active_s);
-        let quiet = Duration::from_secs(u64::from(quiet_s));
+        let quiet = Duration::from_secs(u64::from(now_s.saturating_sub(slot.active_s)));
         if quiet >= CIPHER_REST {
-            self.rest_session(index);
+            self.connections.rest_session(index);
         }
         let slot = &self.connections.slots[index];
         let beats = quiet >= self.context.settings.heartbeat;
-        match slot.state {
-            SlotState::Idle if quiet >= self.idle_timeout(index) => {
-                self.close(index, CloseReason::Idle);
+        let has_feed = slot.feed != SlotFeed::None;
+        let state = slot.state;
+        match state {
+            SlotState::Free | SlotState::Member | SlotState::Closed => return,
+            SlotState::Idle if quiet >= self.connections.idle_timeout(index) => {
+                return self.close(index, CloseReason::Idle);
             }
-            SlotState::Subscribed(encoder) => {
-                self.fan_out.topics.rest(slot.topic, self.clock.now_s());
-                if beats {
-                    self.heartbeat(index, encoder);
-                }
+            SlotState::Idle => return,
+            SlotState::Subscribed | SlotState::Active | SlotState::Exchange => {}
+        }
+        if has_feed {
+            let (feeds, cx) = self.feeds();
+            feeds.rest_stream(index, &cx);
+            if beats {
+                self.beat(index);
             }
-            SlotState::Active => self.visit_active(index, beats),
-            SlotState::Idle | SlotState::Free | SlotState::Member | SlotState::Closed => {}
-        }
-    }
-
-    /// How long a connection may be kept without a request.
-    pub(super) fn idle_timeout(&self, index: u32) -> Duration {
-        let timeout = self.context.settings.idle_timeout;
-        match self.connections.slots[index].flags.has(Flags::OPERATOR) {
-            true => timeout.min(OPERATOR_IDLE_TIMEOUT),
-            false => timeout,
-        }
-    }
-
-    fn visit_active(&mut self, index: u32, beats: bool) {
-        let Some(active) = self.connections.active(index) else {
             return;
-        };
-        let beats = beats && active.pending.is_none();
-        match &active.task {
-            Task::Subscribed(subscriber) => match &subscriber.feed {
-                FeedState::Single(feed) => {
-                    let encoder = feed.encoder;
-                    let topic = self.connections.slots[index].topic;
-                    let now_s = self.clock.now_s();
-                    match subscriber.behind {
-                        Some(_) => self.fan_out.topics.lags(topic, now_s),
-                        None => self.fan_out.topics.rest(topic, now_s),
-                    }
-                    if beats {
-                        self.heartbeat(index, encoder);
-                    }
-                }
-                FeedState::Merged(_) if beats => self.heartbeat_merged(index),
-                FeedState::Merged(_) => {}
-            },
-            Task::Working { events, .. } if beats => {
-                let beat = events.heartbeat();
-                self.send_part(index, beat, false);
-            }
-            Task::Http2(_) => self.visit_http2(index),
-            _ => {}
         }
-    }
-
-    fn heartbeat(&mut self, index: u32, encoder: EncoderId) {
-        let beat = self.encoders.encoder(encoder).heartbeat();
-        self.send_part(index, beat, false);
-        self.rest_session(index);
+        let connection = self.connections.slots.connection_of(index);
+        if state == SlotState::Active {
+            let idle_timeout = self.connections.idle_timeout(index);
+            self.on(index, Event::Swept(idle_timeout));
+        }
+        if beats && self.connections.is_open(index) {
+            self.on(connection, Event::Quiet(ExchangeId::new(index)));
+        }
     }
 }
 

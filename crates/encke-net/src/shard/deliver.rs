@@ -1,251 +1,361 @@
-//! Delivers commits to subscribers: rounds over a topic's list, one send per subscriber.
+//! Delivers commits to subscribers: rounds over a topic's list, one send per subscriber. What is not among the recent records is
+//! read from files first.
 
 use std::sync::atomic::Ordering;
 
-use encke_protocol::EncoderId;
-use encke_stream::Offset;
+use encke_log::{ReadError, StreamNo};
+use encke_protocol::Run;
+use encke_stream::{Fetch, LoadError, Offset, OrderFetch, Piece, Stream};
 
-use super::Shard;
-use crate::connection::active::{FeedState, Task, UnsentOutput};
+use super::state::Shard;
+use crate::connection::Event;
 use crate::connection::close::CloseReason;
-use crate::connection::slot::SlotState;
-use crate::fanout::encoding::{Encoding, EncodingKey};
-use crate::fanout::topics::Next;
+use crate::connection::exchange::ExchangeEvent;
+use crate::connection::exchange_id::ExchangeId;
+use crate::connection::outbound::Outbound;
+use crate::feed::queue::gather;
+use crate::feed::slot::{SlotFeed, SlotState, Token};
+use crate::feed::{DueDelivery, Purpose, Sent};
 
 impl Shard {
     /// Serves subscribers until the turn's sends are used up.
     pub(super) fn deliver(&mut self) {
-        let now_us = self.clock.now_us();
-        self.fan_out.wake(now_us);
-        while let Some(topic) = self.fan_out.round(now_us) {
-            while let Some(index) = self.fan_out.next_subscriber(topic, &self.connections.slots) {
-                if self.flush(index) {
-                    self.fan_out.spend_send();
+        self.deliver_due();
+        let now_us = self.connections.clock.now_us();
+        let now_ms = self.connections.clock.monotonic().as_ms();
+        self.feeds.fan_out.wake(now_us);
+        while let Some(topic) = self.feeds.fan_out.round(now_us) {
+            loop {
+                let slots = &self.connections.slots;
+                let Some(index) = self.feeds.fan_out.next_subscriber(topic, slots) else {
+                    break;
+                };
+                if self.serve(index) {
+                    self.feeds.fan_out.spend_send();
                 }
-                self.see_in_round(index);
+                self.feeds.see_in_round(index, &self.connections.slots);
             }
-            let over = self.fan_out.is_over(topic);
-            self.note_round(topic, over);
-            if !over {
+            let is_over = self.feeds.fan_out.is_over(topic);
+            self.feeds.note_round(topic, is_over, now_ms);
+            if !is_over {
                 break;
             }
-            self.counts.rests += u64::from(self.fan_out.end_round(topic, now_us));
+            let rests = self.feeds.fan_out.end_round(topic, now_us);
+            self.connections.counts.rests += u64::from(rests);
         }
-        let (bytes, us) = self.fan_out.lag(now_us);
+        let (bytes, us) = self.feeds.fan_out.lag(now_us);
         let lag = &self.context.receiver.lag;
         lag.bytes.store(bytes, Ordering::Relaxed);
         lag.us.store(us, Ordering::Relaxed);
     }
 
-    /// Sends a subscriber its due records. True if this took a system call.
-    pub(super) fn flush(&mut self, index: u32) -> bool {
-        let index = self.connections.slots.subscriber(index);
-        match self.connections.slots[index].state {
-            SlotState::Subscribed(encoder) => {
-                let slot = &self.connections.slots[index];
-                match self.fan_out.topics.next(slot.topic, slot.cursor) {
-                    Next::Nothing => false,
-                    Next::Recent(at) => self.push(index, at, (encoder, 0)),
-                    Next::Older => self.read_older(index),
-                }
+    /// Serves the subscribers that have just come, or take records again.
+    pub(super) fn deliver_due(&mut self) {
+        while let Some(token) = self.due.pop() {
+            if let Some(index) = self.connections.slots.find(token) {
+                self.serve(index);
+                self.feeds.settle(index, &mut self.connections.slots);
             }
-            SlotState::Active => self.flush_active(index),
-            _ => false,
         }
     }
 
-    fn flush_active(&mut self, index: u32) -> bool {
-        let Some(active) = self.connections.active(index) else {
-            return false;
-        };
-        let blocked = active.pending.is_some();
-        let slot = &self.connections.slots[index];
-        let (topic, cursor) = (slot.topic, slot.cursor);
-        match &active.task {
-            Task::Subscribed(subscriber) => {
-                if subscriber.behind.is_some() && self.is_passed(index) {
-                    self.dismiss_now(index, CloseReason::NoLongerKept);
+    /// Sends a subscriber its due records. True if this took a system call.
+    pub(super) fn serve(&mut self, index: u32) -> bool {
+        let index = self.connections.slots.subscriber(index);
+        let slots = &self.connections.slots;
+        let is_blocked = match slots[index].feed {
+            SlotFeed::None => return false,
+            SlotFeed::Plain(_) => self.connections.is_blocked(index),
+            SlotFeed::InTable => {
+                let id = ExchangeId::new(index);
+                let outbound = self.connections.of_exchange(index);
+                let outbound = outbound.and_then(|connection| connection.outbound_of(id));
+                let is_dismissed = outbound.is_some_and(Outbound::is_dismissal);
+                let pending = outbound.and_then(|outbound| outbound.reached);
+                let is_blocked = outbound.is_some();
+                if !is_dismissed && self.feeds.lacks_removed(index, pending, slots) {
+                    self.dismiss(index, CloseReason::NoLongerKept);
                     return true;
                 }
-                if blocked || subscriber.reading {
-                    return false;
-                }
-                let feed = match &subscriber.feed {
-                    FeedState::Merged(_) => return self.flush_merged(index),
-                    FeedState::Single(feed) => *feed,
-                };
-                if let Some(position) = feed.position {
-                    return match self.fan_out.topics.inside(topic, position) {
-                        Some(at) => self.push(index, at, (feed.encoder, feed.option)),
-                        None => self.read_older(index),
-                    };
-                }
-                match self.fan_out.topics.next(topic, cursor) {
-                    Next::Nothing => {
-                        self.is_abreast(index);
-                        false
-                    }
-                    Next::Recent(at) => self.push(index, at, (feed.encoder, feed.option)),
-                    Next::Older => self.read_older(index),
-                }
+                is_blocked
             }
-            Task::AwaitingRecord {
-                position, loading, ..
-            } => {
-                if blocked || *loading {
-                    return false;
-                }
-                if position.is_some() {
-                    return self.read_older(index);
-                }
-                match self.fan_out.topics.next(topic, cursor) {
-                    Next::Nothing => false,
-                    Next::Recent(at) => self.answer_poll(index, at),
-                    Next::Older => self.read_older(index),
-                }
+        };
+        let (feeds, mut cx) = self.feeds();
+        let due = feeds.next(index, is_blocked, &mut cx);
+        self.give(index, due)
+    }
+
+    /// A piece was read for a subscriber.
+    pub(super) fn piece_read_for_feed(&mut self, index: u32, piece: Result<Piece, ReadError>) {
+        let id = ExchangeId::new(index);
+        let connection = self.connections.slots.connection_of(index);
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.read_arrived(id);
+            if connection.is_dismissed(id) {
+                let slots = &mut self.connections.slots;
+                self.feeds.set_reading(index, false, slots);
+                return;
             }
-            _ => false,
+        }
+        let (feeds, mut cx) = self.feeds();
+        let due = feeds.piece_read(index, piece, &mut cx);
+        self.give(index, due);
+        self.weigh(index);
+        if self.connections.is_open(index) {
+            self.feeds.settle(index, &mut self.connections.slots);
         }
     }
 
-    /// Sends a subscriber the recent records from a position of the ring on.
-    fn push(&mut self, index: u32, at: u64, (encoder, option): (EncoderId, u64)) -> bool {
-        let from = self.position(index);
-        let slot = &self.connections.slots[index];
-        let last = self.fan_out.topics[slot.topic].last;
-        let key = EncodingKey {
-            topic: slot.topic,
-            from,
-            last,
-            encoder,
-            option,
-            framing: slot.framing(),
+    /// A subscriber's stream was loaded.
+    pub(super) fn stream_loaded(
+        &mut self,
+        token: Token,
+        stream: Result<Option<std::sync::Arc<Stream>>, LoadError>,
+    ) {
+        let Some(index) = self.connections.slots.find(token) else {
+            return;
         };
-        let mut encoding = std::mem::take(&mut self.fan_out.encoding);
-        if encoding.key != Some(key) {
-            let now_ms = self.clock.now_ms();
-            let encoders = &self.encoders;
-            self.fan_out
-                .encode_recent(&mut encoding, key, at, encoders, now_ms);
+        let slots = &mut self.connections.slots;
+        if !self.feeds.set_reading(index, false, slots) {
+            return;
         }
-        let complete = self.send_encoding(index, &encoding);
-        let (end, reached) = (encoding.end, encoding.reached());
-        self.fan_out.encoding = encoding;
-        if complete {
-            self.reached(index, reached);
-            if end < last {
-                self.queue(index);
-            } else {
-                self.is_abreast(index);
+        match stream {
+            Ok(Some(stream)) => {
+                self.feeds.bring(index, &stream, slots);
+                self.serve(index);
             }
+            // It has ended, and the record that ended it is no longer in the ring.
+            Ok(None) => {
+                let end = self.feeds.position(index, slots);
+                let (feeds, mut cx) = self.feeds();
+                let due = feeds.end(index, end, false, &mut cx);
+                self.give(index, due);
+            }
+            Err(LoadError::Contended) => self.queue(index),
+            Err(_) => self.close(index, CloseReason::Unreadable),
+        }
+        if self.connections.is_open(index) {
+            self.feeds.settle(index, &mut self.connections.slots);
+        }
+    }
+
+    /// Keeps the connection of a quiet subscriber alive.
+    pub(super) fn beat(&mut self, index: u32) {
+        if self.connections.is_blocked(index) {
+            return;
+        }
+        let (feeds, mut cx) = self.feeds();
+        if feeds.encode_heartbeat(index, &mut cx) {
+            self.send_encoding(index, Purpose::Heartbeat);
+            self.connections.rest_session(index);
+        }
+    }
+
+    /// Gives a subscriber what is due. True if this took a system call.
+    fn give(&mut self, index: u32, due: DueDelivery) -> bool {
+        match due {
+            DueDelivery::Nothing => return false,
+            DueDelivery::Send(purpose) => self.send_encoding(index, purpose),
+            DueDelivery::Read { fetch, begins } => {
+                self.read_for_feed(index, Wanted::Stream(fetch), begins);
+                return false;
+            }
+            DueDelivery::ReadOrder { fetch, begins } => {
+                self.read_for_feed(index, Wanted::Order(fetch), begins);
+                return false;
+            }
+            DueDelivery::Load(no) => {
+                self.load_for_feed(index, no);
+                return false;
+            }
+            DueDelivery::Answer(at) => return self.answer_poll(index, at),
+            DueDelivery::ReadForPoll(fetch) => {
+                self.on_exchange(index, ExchangeEvent::ReadForPoll(fetch));
+            }
+            DueDelivery::EndPoll(end) => self.end_poll(index, end),
+            DueDelivery::Dismiss(reason) => self.dismiss(index, reason),
+            DueDelivery::Close(reason) => self.close(index, reason),
         }
         true
     }
 
-    /// Sends an encoded run. True when all of it is out and the subscriber is still there.
-    pub(super) fn send_encoding(&mut self, index: u32, encoding: &Encoding) -> bool {
-        let bytes = &encoding.run.bytes;
-        if encoding.ended {
-            self.complete_body(index, true);
-        }
-        if bytes.is_empty() {
-            if encoding.ended {
-                self.close(index, CloseReason::Ended);
-                return false;
+    /// Sends what is encoded to a subscriber.
+    fn send_encoding(&mut self, index: u32, purpose: Purpose) {
+        let encoding = self.feeds.encoding();
+        let (bytes, ended) = (encoding.run.bytes.len(), encoding.ended);
+        let mut sent = 0;
+        let is_exchange = self.connections.slots[index].state == SlotState::Exchange;
+        if bytes > 0 || ended && is_exchange {
+            self.connections.counts.sends += u64::from(!matches!(purpose, Purpose::Heartbeat));
+            sent = match is_exchange {
+                true => self.send_on_exchange(index, ended),
+                false => {
+                    let bytes = &self.feeds.encoding().run.bytes;
+                    match self.connections.send_direct(index, bytes) {
+                        Ok(sent) => sent,
+                        Err(reason) => return self.close(index, reason),
+                    }
+                }
+            };
+            if !self.connections.is_open(index) {
+                return;
             }
-            return true;
         }
-        self.counts.sends += 1;
-        let Some(sent) = self.send(index, bytes) else {
-            return false;
+        let (feeds, mut cx) = self.feeds();
+        match feeds.sent(index, purpose, sent, &mut cx) {
+            Sent::All => {}
+            Sent::More => self.queue(index),
+            Sent::Ended => self.close(index, CloseReason::Ended),
+            Sent::Cut {
+                from,
+                to,
+                reached,
+                ended,
+            } => {
+                feeds.falls_behind(index, &mut cx);
+                let rest = feeds.encoding().run.bytes[from..to].to_vec();
+                let mut outbound = Outbound::new(rest);
+                outbound.reached = Some(reached);
+                outbound.close = ended.then_some(CloseReason::Ended);
+                self.block(index, outbound);
+            }
+        }
+        self.do_wishes();
+    }
+
+    /// Sends what is encoded on an exchange of a connection that has several. Returns how many bytes were taken.
+    fn send_on_exchange(&mut self, index: u32, ended: bool) -> usize {
+        let id = ExchangeId::new(index);
+        let connection = self.connections.slots.connection_of(index);
+        let bytes = &self.feeds.encoding().run.bytes;
+        let mut sent = 0;
+        loop {
+            let mut count = 0;
+            self.connections.handle(connection, |connection, cx| {
+                count = connection.send_on(id, &bytes[sent..], ended, cx);
+            });
+            sent += count;
+            if sent == bytes.len() || count == 0 || self.connections.is_blocked(connection) {
+                return sent;
+            }
+            // What was written so far makes room.
+            self.connections
+                .handle(connection, |connection, cx| connection.on(Event::Flush, cx));
+        }
+    }
+
+    /// Keeps what a connection has not taken of a feed.
+    fn block(&mut self, index: u32, outbound: Outbound) {
+        let id = ExchangeId::new(index);
+        let connection = self.connections.slots.connection_of(index);
+        self.connections.handle(connection, |connection, cx| {
+            connection.block_on(id, outbound, cx);
+        });
+    }
+
+    /// Has something read for a subscriber. If nothing of it can be sent now, or there is no room, the subscriber keeps its position.
+    fn read_for_feed(&mut self, index: u32, mut wanted: Wanted, begins: bool) {
+        let id = ExchangeId::new(index);
+        let connection = self.connections.slots.connection_of(index);
+        if connection != index {
+            let mut awaits_window = false;
+            self.connections.handle(connection, |connection, cx| {
+                awaits_window = begins && connection.awaits_window(id, cx);
+                if let (Wanted::Stream(fetch), false) = (&mut wanted, awaits_window) {
+                    fetch.bytes_max = connection.grant_read(id, fetch.bytes_max);
+                }
+            });
+            if awaits_window {
+                self.feeds.not_read(index);
+                let (feeds, mut cx) = self.feeds();
+                feeds.falls_behind(index, &mut cx);
+                return self.do_wishes();
+            }
+        }
+        let token = self.connections.slots.token(index);
+        let (readers, sender) = (&self.context.readers, &self.context.sender);
+        let is_asked = match wanted {
+            Wanted::Stream(fetch) => readers.read(fetch, token, sender),
+            Wanted::Order(fetch) => readers.read_order(fetch, token, sender),
         };
-        if sent == bytes.len() {
-            self.counts.deliveries += encoding.records;
-            self.gains(index, encoding.weight);
-            if encoding.ended {
-                self.close(index, CloseReason::Ended);
-                return false;
-            }
-            return true;
+        if is_asked {
+            let slots = &mut self.connections.slots;
+            self.feeds.set_reading(index, true, slots);
+        } else {
+            // The readers are overloaded: it tries again.
+            self.feeds.not_read(index);
+            self.queue(index);
         }
-        self.counts.blocked += 1;
-        self.complete_body(index, false);
-        // The subscriber is left behind the last complete event. The rest of the one that is cut goes out before anything
-        // else, and counts as delivered then.
-        let marks = &encoding.run.marks;
-        let whole = marks.partition_point(|mark| mark.end <= sent);
-        let start = match whole.checked_sub(1).map(|last| marks[last]) {
-            Some(mark) => {
-                self.reached(index, mark.at);
-                mark.end
-            }
-            None => 0,
-        };
-        match marks.get(whole) {
-            Some(_) if sent == start => {
-                let here = self.position(index);
-                self.gains(index, encoding.share(start));
-                self.block(
-                    index,
-                    UnsentOutput {
-                        reached: Some(here),
-                        ..UnsentOutput::default()
-                    },
-                );
-            }
-            Some(cut) => {
-                let ended = encoding.ended && whole + 1 == marks.len();
-                self.gains(index, encoding.share(cut.end));
-                self.complete_body(index, ended);
-                let close = ended.then(|| self.last_reason(index));
-                self.block(
-                    index,
-                    UnsentOutput {
-                        bytes: bytes[sent..cut.end].to_vec(),
-                        sent: 0,
-                        reached: Some(cut.at),
-                        close,
-                    },
-                );
-            }
-            // The last mark is behind the last byte.
-            None => self.close(index, CloseReason::Internal),
+    }
+
+    /// Loads the stream of a subscriber that was evicted while nothing happened.
+    fn load_for_feed(&mut self, index: u32, no: StreamNo) {
+        let token = self.connections.slots.token(index);
+        let sender = &self.context.sender;
+        if self.context.readers.load_stream(no, token, sender) {
+            let slots = &mut self.connections.slots;
+            self.feeds.set_reading(index, true, slots);
+        } else {
+            self.queue(index);
         }
-        false
     }
 
     /// Responds to a long poll with the recent records from a position of the ring on.
     fn answer_poll(&mut self, index: u32, at: u64) -> bool {
         let slot = &self.connections.slots[index];
         let (topic, from) = (slot.topic, Offset::behind(slot.cursor));
-        let Some(active) = self.connections.active_mut(index) else {
-            return false;
-        };
-        let Task::AwaitingRecord { .. } = active.task else {
-            return false;
-        };
         let mut items = Vec::new();
-        let gathered = self.fan_out.gather(topic, from, at, &mut items);
+        let topics = &self.feeds.fan_out.topics;
+        let gathered = gather(topics, topic, from, at, &mut items);
         if items.is_empty() && !gathered.deleted && !gathered.closed {
             // A record without data, such as the renewal of a lifetime, answers nothing.
             self.connections.slots[index].cursor = gathered.last;
             return false;
         }
-        let Task::AwaitingRecord { then, .. } = std::mem::take(&mut active.task) else {
+        let connection = self.connections.slots.connection_of(index);
+        let connection = self.connections.get_mut(connection);
+        let then = connection.and_then(|connection| connection.take_poll(ExchangeId::new(index)));
+        let Some(then) = then else {
             return false;
         };
-        active.deadline = None;
-        let response = if gathered.deleted && items.is_empty() {
-            then.ended()
-        } else {
-            then.arrived(gathered.run(&items), self.clock.now_ms())
+        let response = match gathered.deleted && items.is_empty() {
+            true => then.ended(),
+            false => then.arrived(gathered.run(&items), self.connections.clock.now_ms()),
         };
-        self.counts.deliveries += items.len() as u64;
-        self.counts.sends += 1;
-        self.counts.subscribers -= 1;
-        let slots = &mut self.connections.slots;
-        self.fan_out.topics.unlink(slots, index, self.clock.time());
-        self.respond_later(index, &response);
+        self.connections.counts.deliveries += items.len() as u64;
+        self.connections.counts.sends += 1;
+        self.on_exchange(index, ExchangeEvent::Answered(response));
         true
     }
+
+    /// Responds to a long poll of a stream that has ended. With `Some` it was closed there.
+    fn end_poll(&mut self, index: u32, end: Option<Offset>) {
+        let connection = self.connections.slots.connection_of(index);
+        let connection = self.connections.get_mut(connection);
+        let then = connection.and_then(|connection| connection.take_poll(ExchangeId::new(index)));
+        let Some(then) = then else {
+            return;
+        };
+        let response = match end {
+            Some(end) => {
+                let run = Run {
+                    items: &[],
+                    end,
+                    at_tail: true,
+                    closed: true,
+                };
+                then.arrived(run, self.connections.clock.now_ms())
+            }
+            None => then.ended(),
+        };
+        self.on_exchange(index, ExchangeEvent::Answered(response));
+    }
+}
+
+/// What is to be read for a subscriber.
+enum Wanted {
+    /// A part of its stream.
+    Stream(Fetch),
+    /// A part of the order of a log.
+    Order(OrderFetch),
 }

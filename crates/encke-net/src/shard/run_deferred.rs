@@ -7,14 +7,15 @@ use std::time::Instant;
 
 use encke_stream::Piece;
 
-use super::Shard;
-use crate::connection::slot::Flags;
+use super::state::Shard;
+use crate::connection::exchange::ExchangeEvent;
+use crate::feed::slot::{Flags, SlotFeed};
 
 impl Shard {
     /// Does deferred work for as long as the rest of the turn took, and at least for the configured time.
     pub(super) fn run_deferred(&mut self) {
         let begun = Instant::now();
-        let taken = begun.duration_since(self.clock.now());
+        let taken = begun.duration_since(self.connections.clock.now());
         // Half of the shard's time, even if it is never idle: otherwise no client would catch up beside a busy stream.
         let time = self.context.settings.deferred_time.max(taken);
         self.advance_timers();
@@ -59,35 +60,27 @@ impl Shard {
                 let put_off = self.deferred.is_unfinished()
                     || self.timers.is_due()
                     || self.acceptor.has_work();
-                self.counts.deferred_put_off += u64::from(put_off);
+                self.connections.counts.deferred_put_off += u64::from(put_off);
                 break;
             }
         }
     }
 
-    /// Queues a connection that has more to do than one turn allows.
-    pub(super) fn queue(&mut self, index: u32) {
-        let flags = &mut self.connections.slots[index].flags;
-        if !flags.has(Flags::QUEUED) {
-            flags.set(Flags::QUEUED, true);
-            self.deferred.queue(index);
-        }
-    }
-
     fn run_queued(&mut self, index: u32) {
-        let flags = &mut self.connections.slots[index].flags;
-        if !flags.has(Flags::QUEUED) {
+        let slot = &mut self.connections.slots[index];
+        if !slot.flags.has(Flags::QUEUED) {
             // The connection is gone.
             return;
         }
-        flags.set(Flags::QUEUED, false);
-        let unread = flags.has(Flags::UNREAD);
-        if self.is_streaming(index) {
-            self.stream_on(index);
-        } else if unread && !self.is_subscribed(index) {
+        slot.flags.set(Flags::QUEUED, false);
+        let has_feed = slot.feed != SlotFeed::None;
+        if slot.flags.has(Flags::UNREAD) && !has_feed {
             self.readable(index, true);
-        } else {
-            self.flush(index);
+        }
+        if has_feed {
+            self.serve(index);
+        } else if self.connections.is_open(index) {
+            self.on_exchange(index, ExchangeEvent::Queued);
         }
     }
 }

@@ -7,11 +7,11 @@
 //! What counts as one address is what [`addresses::key`] says. No address is exempt: behind a proxy that does not name its clients
 //! all of them have the proxy's address, and programs of this machine have that of loopback.
 //!
-//! [`addresses::key`]: crate::addresses::key
+//! [`addresses::key`]: crate::clients::addresses::key
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::addresses::Key;
+use crate::clients::addresses::Key;
 
 /// The handshakes of one thread, by address. It knows of each handshake under way only that it is there.
 #[derive(Debug)]

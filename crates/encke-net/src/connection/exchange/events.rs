@@ -1,0 +1,110 @@
+//! Events of an exchange.
+
+use encke_protocol::{Failure, problem};
+use encke_stream::Outcome;
+
+use super::state::{Exchange, ExchangeEvent, end_of_caller};
+use super::task::Task;
+use super::writer::ResponseWriter;
+use crate::clients::callers::CallerEnd;
+use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
+use crate::connection::ending::Ending;
+
+impl Exchange {
+    /// Handles an event.
+    pub(crate) fn on(
+        &mut self,
+        event: ExchangeEvent,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        match event {
+            ExchangeEvent::Committed(outcome) => self.committed(outcome, out, cx),
+            ExchangeEvent::NotSubmitted => {
+                if matches!(self.task, Task::AwaitingCommit(_) | Task::AwaitingOrder(_)) {
+                    self.respond(&problem::failed(Failure::Overloaded), out, cx);
+                }
+            }
+            ExchangeEvent::NameLoaded(known) => self.name_loaded(known, out, cx),
+            ExchangeEvent::PieceRead(piece) => {
+                out.read_arrived();
+                self.piece_read(piece, out, cx);
+            }
+            ExchangeEvent::NotRead => self.not_read(out, cx),
+            ExchangeEvent::KeysFetched => self.keys_fetched(out, cx),
+            ExchangeEvent::NoPlaceForKeys => {
+                if let Task::AwaitingKeys(awaited) = std::mem::take(&mut self.task) {
+                    self.respond(&awaited.response, out, cx);
+                }
+            }
+            ExchangeEvent::Dispatched(event) => self.dispatched(event, out, cx),
+            ExchangeEvent::Compressed(piece) => self.compressed(piece, out, cx),
+            ExchangeEvent::NotCompressed(compressor) => self.not_compressed(compressor, out, cx),
+            ExchangeEvent::Answered(response) => {
+                cx.push(ConnectionEffect::Unsubscribe(self.place.exchange));
+                self.timer.deadline = None;
+                self.respond(&response, out, cx);
+            }
+            ExchangeEvent::ReadForPoll(fetch) => {
+                if let Some(then) = self.take_poll() {
+                    cx.push(ConnectionEffect::Unsubscribe(self.place.exchange));
+                    self.read(fetch, then, out, cx);
+                }
+            }
+            ExchangeEvent::Drained | ExchangeEvent::Queued => self.stream_on(out, cx),
+            ExchangeEvent::TimedOut => {
+                if let Some(then) = self.take_poll() {
+                    cx.push(ConnectionEffect::Unsubscribe(self.place.exchange));
+                    self.respond(&then.timed_out(cx.clock.now_ms()), out, cx);
+                }
+            }
+            ExchangeEvent::CallerEnded(end) => self.caller_ended(end, out, cx),
+        }
+    }
+
+    fn not_read(&mut self, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
+        out.read_arrived();
+        match &self.task {
+            Task::AwaitingRead(_) | Task::AwaitingLoad(_) => {
+                self.respond(&problem::failed(Failure::Overloaded), out, cx);
+            }
+            // It tries again.
+            Task::Streaming { .. } => {
+                self.part_not_read();
+                cx.push(ConnectionEffect::Queue(self.place.exchange));
+            }
+            _ => {}
+        }
+    }
+
+    fn committed(&mut self, outcome: Outcome, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
+        match std::mem::take(&mut self.task) {
+            Task::AwaitingCommit(then) => self.respond(&then.committed(outcome), out, cx),
+            Task::AwaitingOrder(parked) => self.order_awaited(parked, outcome, out, cx),
+            other => self.task = other,
+        }
+    }
+
+    /// The time of the caller is over: ends what the exchange does, in the way of its protocol.
+    fn caller_ended(&mut self, end: CallerEnd, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
+        let reason = end_of_caller(end, cx);
+        match Ending::of(&self.task, end) {
+            Ending::Dismiss => cx.push(ConnectionEffect::Dismiss(self.place.exchange, reason)),
+            Ending::AnswerPoll => self.on(ExchangeEvent::TimedOut, out, cx),
+            Ending::EndWork => self.end_work(reason, out, cx),
+            Ending::EndWait => {
+                if let Task::AwaitingDispatch { request, .. } = &self.task {
+                    cx.push(ConnectionEffect::EndDispatch(self.place.exchange, *request));
+                }
+            }
+            Ending::Finish => {
+                let cut_off = cx.clock.monotonic().after(cx.settings.body_timeout);
+                self.timer.cut_off = Some(cut_off);
+                cx.push(ConnectionEffect::Remind(self.place.exchange));
+            }
+            Ending::Cut => self.fail(reason, cx),
+            Ending::Nothing => {}
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Performs the actions of protocols.
+
+use std::time::Duration;
+
+use encke_log::ReadError;
+use encke_protocol::{Action, Failure, OnRead, Run};
+use encke_stream::{Fetch, Item, Piece};
+
+use super::state::Exchange;
+use super::task::{PartCoding, StreamingStep, Task};
+use super::writer::ResponseWriter;
+use crate::connection::close::CloseReason;
+use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
+
+impl Exchange {
+    /// Performs the action for the request.
+    pub(super) fn perform(
+        &mut self,
+        action: Action,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        let exchange = self.place.exchange;
+        match action {
+            Action::Respond(response) => match response.coding {
+                Some(offer) => self.respond_coded(response, offer, out, cx),
+                None => self.respond(&response, out, cx),
+            },
+            // Only a request leads to this action, and it is handled there.
+            Action::Load(_) | Action::AwaitKeys(..) | Action::AwaitOrder(..) => {
+                self.fail(CloseReason::Internal, cx);
+            }
+            Action::Commit(command, then) => {
+                self.task = Task::AwaitingCommit(then);
+                cx.push(ConnectionEffect::Submit(exchange, command));
+            }
+            Action::Read(fetch, then) => self.read(fetch, then, out, cx),
+            Action::Stream(response, next) => match response.coding {
+                Some(offer) => self.stream_coded(response, next, offer, out, cx),
+                None => {
+                    let step = StreamingStep::Next(Box::new(next));
+                    self.stream(&response, step, PartCoding::Identity, out, cx);
+                }
+            },
+            Action::Subscribe(subscription) => {
+                self.task = Task::Subscribed;
+                self.open(&subscription.response, out, cx);
+                cx.push(ConnectionEffect::Subscribe(exchange, subscription.feed));
+            }
+            Action::Wait(wait) => {
+                self.task = Task::AwaitingRecord(wait.then);
+                let timeout = Duration::from_millis(wait.wait_ms);
+                self.timer.deadline = Some(cx.clock.monotonic().after(timeout));
+                cx.push(ConnectionEffect::Remind(exchange));
+                cx.push(ConnectionEffect::Poll(exchange, wait.stream, wait.from));
+            }
+            Action::Dispatch(request, then) => self.dispatch(request, then, cx),
+        }
+    }
+
+    /// Reads a part of a stream for the request.
+    pub(super) fn read(
+        &mut self,
+        mut fetch: Fetch,
+        then: Box<dyn OnRead>,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        fetch.bytes_max = out.grant_read(fetch.bytes_max);
+        self.task = Task::AwaitingRead(then);
+        cx.push(ConnectionEffect::Read(self.place.exchange, fetch));
+    }
+
+    pub(super) fn piece_read(
+        &mut self,
+        piece: Result<Piece, ReadError>,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        match std::mem::take(&mut self.task) {
+            Task::AwaitingRead(then) => {
+                let now_ms = cx.clock.now_ms();
+                let action = match &piece {
+                    Ok(piece) => {
+                        let items: Vec<Item<'_>> = piece.items().collect();
+                        let run = Run {
+                            items: &items,
+                            end: piece.end,
+                            at_tail: !piece.more,
+                            closed: false,
+                        };
+                        then.read(Ok(run), now_ms)
+                    }
+                    Err(ReadError::BelowFloor { .. }) => {
+                        then.read(Err(Failure::NoLongerKept), now_ms)
+                    }
+                    Err(_) => then.read(Err(Failure::Unreadable), now_ms),
+                };
+                self.perform(action, out, cx);
+            }
+            other => {
+                self.task = other;
+                if self.is_streaming() {
+                    self.part_read(piece, out, cx);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Responses of an exchange.
+
+use encke_protocol::{Body, Response, for_event_source};
+
+use super::state::Exchange;
+use super::task::Task;
+use super::writer::{ResponseShape, ResponseWriter};
+use crate::connection::context::Context;
+use crate::http::Rejection;
+
+impl Exchange {
+    /// Responds, and then keeps or closes the connection, depending on the request and the server.
+    pub(crate) fn respond(
+        &mut self,
+        response: &Response,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        cx.note_refusal(self.place, response);
+        let is_open = matches!(response.body, Body::Open(_));
+        self.facts.keep_alive &= !is_open && !cx.stopping;
+        self.answer(response, out, cx);
+    }
+
+    /// Refuses a complete request before a protocol sees it.
+    pub(crate) fn reject(
+        &mut self,
+        rejection: &Rejection,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        let response = cx.rejection(self.place, rejection);
+        self.answer(&response, out, cx);
+    }
+
+    /// Responds to a request whose end is not known: nothing follows on the connection.
+    pub(crate) fn answer_last(
+        &mut self,
+        response: &Response,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        self.facts.keep_alive = false;
+        self.facts.head_only = false;
+        self.answer(response, out, cx);
+    }
+
+    /// Sends the response that opens a subscription, or a long body.
+    pub(super) fn open(
+        &mut self,
+        response: &Response,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        self.write(response, false, out, cx);
+    }
+
+    fn answer(&mut self, response: &Response, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
+        self.task = Task::Responded;
+        self.timer.cut_off = None;
+        self.write(response, self.facts.head_only, out, cx);
+    }
+
+    fn write(
+        &mut self,
+        response: &Response,
+        head_only: bool,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        let reader = std::mem::take(&mut self.facts.reader);
+        let softened = match std::mem::take(&mut self.facts.takes_events) {
+            true => for_event_source(response),
+            false => None,
+        };
+        let shape = ResponseShape {
+            head_only,
+            keep_alive: self.facts.keep_alive,
+            http_1_0: self.facts.http_1_0,
+            tls: self.facts.tls,
+            reader: &reader,
+        };
+        out.begin(softened.as_ref().unwrap_or(response), shape, cx);
+    }
+}

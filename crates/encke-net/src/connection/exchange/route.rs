@@ -1,0 +1,304 @@
+//! Asks the router for the action of a request, and keeps what the exchange needs of the answer: the caller, whose credentials
+//! bound what it does, and the origin that the response names. A request that must wait first is parked, and asked about again.
+
+use encke_protocol::{
+    Action, CallerInfo, Failure, HeadAdmission, Headers, OriginReader, Request, Response, problem,
+};
+use encke_stream::{Command, FleetCommand, LoadError, Lookup, Outcome};
+
+use super::state::{ConnectionFacts, Exchange, RequestFacts, no_place};
+use super::task::{AwaitedKeys, ParkedRequest, Task};
+use super::writer::ResponseWriter;
+use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
+use crate::http::head::Head;
+
+impl Exchange {
+    /// Asks the protocols for the action of a request, and performs it. `admitted`: its head was before its body came. `keep_alive`:
+    /// the connection may serve another request.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "these are the parts of a request"
+    )]
+    pub(crate) fn ask(
+        &mut self,
+        head: &Head<'_>,
+        fields: &[(&str, &[u8])],
+        body: Vec<u8>,
+        (admitted, keep_alive): (bool, bool),
+        of: &ConnectionFacts,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        cx.counts.requests += 1;
+        cx.requests.begin_request(self.place, head, fields, cx.peer);
+        self.timer.deadline = None;
+        self.facts = RequestFacts {
+            head_only: head.method == "HEAD",
+            keep_alive: keep_alive && head.keep_alive && !cx.stopping && !of.turned_away,
+            http_1_0: head.version == 0,
+            takes_events: head.method == "GET"
+                && takes_events(fields)
+                && cx.router.opens_events(head.path, head.query),
+            tls: of.tls,
+            reader: OriginReader::Unnamed,
+        };
+        if of.operator {
+            cx.push(ConnectionEffect::NoteOperator);
+        }
+        let known = self.known(of);
+        let caller = match admitted {
+            true => cx
+                .identify(self.place, known, fields)
+                .map(|identified| identified.caller),
+            false if of.turned_away => Err(no_place()),
+            false => cx.count_request(self.place, known, fields),
+        };
+        match caller {
+            Ok(caller) => self.route(head, fields, body, caller, out, cx),
+            Err(rejection) => {
+                self.name_reader(head, fields, of, cx);
+                self.reject(&rejection, out, cx);
+            }
+        }
+    }
+
+    /// Asks whether a request may go on whose body is still to come, and counts it for its client.
+    pub(crate) fn admit_head(
+        &mut self,
+        head: &Head<'_>,
+        fields: &[(&str, &[u8])],
+        of: &ConnectionFacts,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Response>> {
+        let caller = match of.turned_away {
+            true => Err(no_place()),
+            false => cx.count_request(self.place, self.known(of), fields),
+        };
+        let caller = caller.map_err(|rejection| {
+            self.name_reader(head, fields, of, cx);
+            Box::new(cx.rejection(self.place, &rejection))
+        })?;
+        let certificate = cx.certificate.clone();
+        let caller = CallerInfo {
+            certificate: certificate.as_deref(),
+            ..caller
+        };
+        let request = cx.bodyless(head, fields, caller);
+        match cx.router.head(&request) {
+            HeadAdmission::Admitted(caller) => {
+                let exchange = self.place.exchange;
+                cx.clients
+                    .keep_caller(exchange, caller, certificate.as_deref());
+                Ok(())
+            }
+            HeadAdmission::Refused { response, reader } => {
+                self.facts.reader = reader;
+                self.facts.tls = of.tls;
+                Err(response)
+            }
+        }
+    }
+
+    /// A name was loaded: asks about its request again.
+    pub(super) fn name_loaded(
+        &mut self,
+        known: Result<Lookup, LoadError>,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        let mut parked = match std::mem::take(&mut self.task) {
+            Task::AwaitingLoad(parked) => parked,
+            other => {
+                self.task = other;
+                return;
+            }
+        };
+        match known {
+            Ok(known) => {
+                parked.held.push(known);
+                self.route_again(parked, out, cx);
+            }
+            Err(error) => {
+                let failure = match error {
+                    LoadError::Contended => Failure::Overloaded,
+                    _ => Failure::Unreadable,
+                };
+                self.respond(&problem::failed(failure), out, cx);
+            }
+        }
+    }
+
+    /// The attempt to fetch keys is over: asks about the request again that waits for it.
+    pub(super) fn keys_fetched(&mut self, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
+        match std::mem::take(&mut self.task) {
+            Task::AwaitingKeys(awaited) => self.route_again(Box::new(awaited.request), out, cx),
+            other => self.task = other,
+        }
+    }
+
+    /// The order has answered the barrier of a request: asks about it again.
+    pub(super) fn order_awaited(
+        &mut self,
+        mut parked: Box<ParkedRequest>,
+        outcome: Outcome,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        match outcome {
+            Outcome::Done => {
+                parked.barriers += 1;
+                self.route_again(parked, out, cx);
+            }
+            other => self.respond(&problem::order_unknown(&other), out, cx),
+        }
+    }
+
+    /// Asks about a new request, and performs the action.
+    fn route(
+        &mut self,
+        head: &Head<'_>,
+        fields: &[(&str, &[u8])],
+        body: Vec<u8>,
+        caller: CallerInfo<'_>,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        let request = Request {
+            body,
+            ..cx.bodyless(head, fields, caller)
+        };
+        match self.ask_router(request, out, cx) {
+            Action::Load(load) => {
+                let parked = ParkedRequest::new(head, fields, caller, load.body);
+                self.load(load.name, Box::new(parked), cx);
+            }
+            Action::AwaitKeys(response, body) => {
+                let request = ParkedRequest::new(head, fields, caller, body);
+                self.await_keys(AwaitedKeys { request, response }, cx);
+            }
+            Action::AwaitOrder(log, body) => {
+                let parked = ParkedRequest::new(head, fields, caller, body);
+                self.await_order(log, Box::new(parked), cx);
+            }
+            action => self.perform(action, out, cx),
+        }
+    }
+
+    /// Asks about a request again that had to wait, and performs the action.
+    fn route_again(
+        &mut self,
+        mut parked: Box<ParkedRequest>,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        let body = std::mem::take(&mut parked.body);
+        let fields: Vec<(&str, &[u8])> = parked
+            .fields
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
+        let request = Request {
+            method: &parked.method,
+            path: &parked.path,
+            query: parked.query.as_deref(),
+            headers: Headers(&fields),
+            body,
+            caller: CallerInfo {
+                tls: parked.tls,
+                host: parked.host.as_deref(),
+                operator: parked.operator,
+                forwarded: parked.forwarded,
+                certificate: None,
+            },
+            now: cx.clock.time(),
+            barriers: parked.barriers,
+        };
+        match self.ask_router(request, out, cx) {
+            Action::Load(load) => {
+                parked.body = load.body;
+                self.load(load.name, parked, cx);
+            }
+            // The keys of another issuer came first. Those of its own come or fail within the time of a fetch.
+            Action::AwaitKeys(response, body) => {
+                parked.body = body;
+                let request = *parked;
+                self.await_keys(AwaitedKeys { request, response }, cx);
+            }
+            Action::AwaitOrder(log, body) => {
+                parked.body = body;
+                self.await_order(log, parked, cx);
+            }
+            action => self.perform(action, out, cx),
+        }
+    }
+
+    fn ask_router(
+        &mut self,
+        request: Request<'_>,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) -> Action {
+        let certificate = cx.certificate.clone();
+        let now_ms = request.now.wall_ms;
+        let request = Request {
+            caller: CallerInfo {
+                certificate: certificate.as_deref(),
+                ..request.caller
+            },
+            ..request
+        };
+        let routed = cx.router.request(request);
+        cx.clients
+            .keep_caller(self.place.exchange, routed.caller, certificate.as_deref());
+        if certificate.is_some_and(|certificate| certificate.has_ended(now_ms)) {
+            // The client connects again.
+            self.facts.keep_alive = false;
+            out.leave(cx);
+        }
+        self.facts.reader = routed.reader;
+        routed.action
+    }
+
+    fn load(&mut self, name: Box<str>, parked: Box<ParkedRequest>, cx: &mut Context<'_>) {
+        self.task = Task::AwaitingLoad(parked);
+        cx.push(ConnectionEffect::LoadName(self.place.exchange, name));
+    }
+
+    fn await_keys(&mut self, awaited: AwaitedKeys, cx: &mut Context<'_>) {
+        self.task = Task::AwaitingKeys(Box::new(awaited));
+        cx.push(ConnectionEffect::AwaitKeys(self.place.exchange));
+    }
+
+    /// Sends a command that changes nothing: when the order has decided it, this node has everything that was acknowledged before.
+    fn await_order(&mut self, log: usize, parked: Box<ParkedRequest>, cx: &mut Context<'_>) {
+        self.task = Task::AwaitingOrder(parked);
+        let barrier = Command::Fleet(FleetCommand::Barrier { log });
+        cx.push(ConnectionEffect::Submit(self.place.exchange, barrier));
+    }
+
+    /// Notes which origin's scripts may read the response to a request that is refused before it is routed.
+    pub(crate) fn name_reader(
+        &mut self,
+        head: &Head<'_>,
+        fields: &[(&str, &[u8])],
+        of: &ConnectionFacts,
+        cx: &Context<'_>,
+    ) {
+        let caller = CallerInfo {
+            operator: of.operator,
+            ..CallerInfo::default()
+        };
+        let request = cx.bodyless(head, fields, caller);
+        self.facts.reader = cx.router.reader(&request);
+        self.facts.tls = of.tls;
+    }
+}
+
+/// Whether a client takes server-sent events and nothing else, as an `EventSource` says (HTML, section 9.2.2).
+fn takes_events(fields: &[(&str, &[u8])]) -> bool {
+    let accept = Headers(fields).first("Accept").unwrap_or_default();
+    accept
+        .trim_ascii()
+        .eq_ignore_ascii_case(b"text/event-stream")
+}

@@ -1,0 +1,38 @@
+//! Where an exchange writes its response.
+
+use encke_protocol::{OriginReader, Response};
+
+use super::super::context::Context;
+
+/// The way of one exchange's output. What is written is sent as soon as it is taken; until then the exchange is blocked.
+pub(crate) trait ResponseWriter {
+    /// Writes a response: all of it, or the beginning of one whose body has no length yet.
+    fn begin(&mut self, response: &Response, shape: ResponseShape<'_>, cx: &mut Context<'_>);
+    /// Writes a part of a body without a length, and behind the last one its end.
+    fn part(&mut self, part: &[u8], is_last: bool, cx: &mut Context<'_>);
+    /// Whether something that was written was not taken.
+    fn is_blocked(&self, cx: &Context<'_>) -> bool;
+    /// Whether nothing would be taken now. Then nothing is read for the response, and the exchange is told when that changes.
+    fn awaits_window(&mut self, cx: &mut Context<'_>) -> bool;
+    /// How much of `wanted` may be read for the response now, in bytes.
+    fn grant_read(&mut self, wanted: usize) -> usize;
+    /// What was read has arrived.
+    fn read_arrived(&mut self);
+    /// The connection takes no further requests.
+    fn leave(&mut self, cx: &mut Context<'_>);
+}
+
+/// What a response depends on, beside what the protocol says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseShape<'a> {
+    /// The request was HEAD.
+    pub(crate) head_only: bool,
+    /// The connection is kept for another request.
+    pub(crate) keep_alive: bool,
+    /// The client speaks HTTP/1.0.
+    pub(crate) http_1_0: bool,
+    /// The client speaks TLS.
+    pub(crate) tls: bool,
+    /// The origin whose scripts may read the response.
+    pub(crate) reader: &'a OriginReader,
+}

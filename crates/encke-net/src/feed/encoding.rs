@@ -1,0 +1,266 @@
+//! Encoded records: the bytes of one send, shared by all subscribers at the same position.
+//!
+//! Subscribers of one topic may read in several forms: by different encoders, in chunks or in frames. Each form is encoded once.
+
+use encke_log::Sequence;
+use encke_protocol::{EncodedRun, EncoderId, Mark, Run};
+use encke_stream::{Item, Offset};
+
+use super::weight::weight;
+use crate::http::framing::ResponseFraming;
+
+/// An encoded run and its key: subscribers with the same key get the same bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Encoding {
+    pub(crate) key: Option<EncodingKey>,
+    pub(crate) run: EncodedRun,
+    /// Memory for framing.
+    framed: Vec<u8>,
+    pub(crate) records: u64,
+    /// What its records add to the lag of a subscriber that has not got them.
+    pub(crate) weight: u32,
+    pub(crate) end: Sequence,
+    /// The position behind a piece that was read from files, which may be inside a record.
+    pub(crate) piece_end: Offset,
+    /// Nothing follows; the connection is closed behind it.
+    pub(crate) ended: bool,
+}
+
+/// What an encoding depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EncodingKey {
+    pub(crate) topic: u32,
+    pub(crate) from: Offset,
+    pub(crate) last: Sequence,
+    pub(crate) encoder: EncoderId,
+    pub(crate) option: u64,
+    pub(crate) framing: ResponseFraming,
+}
+
+/// The encodings of the topics that are being served, one for each form.
+#[derive(Debug)]
+pub(crate) struct Encodings {
+    entries: Vec<Encoding>,
+    /// The one that is sent now.
+    current: usize,
+    /// The one that the next new one replaces.
+    oldest: usize,
+}
+
+impl Encodings {
+    /// The encoding that is sent now.
+    pub(crate) fn current(&self) -> &Encoding {
+        &self.entries[self.current]
+    }
+
+    /// Makes the encoding with this key the current one. False: there is none.
+    pub(crate) fn select(&mut self, key: EncodingKey) -> bool {
+        if self.current().key == Some(key) {
+            return true;
+        }
+        let mut entries = self.entries.iter();
+        match entries.position(|entry| entry.key == Some(key)) {
+            Some(found) => {
+                self.current = found;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A place for a new encoding, which is the current one from now on. The oldest one is given up for it.
+    pub(crate) fn replace(&mut self) -> &mut Encoding {
+        self.current = self.oldest;
+        self.oldest = (self.oldest + 1) % self.entries.len();
+        &mut self.entries[self.current]
+    }
+
+    /// Other records follow: no encoding is shared any more.
+    pub(crate) fn forget(&mut self) {
+        for entry in &mut self.entries {
+            entry.key = None;
+        }
+    }
+}
+
+impl Default for Encodings {
+    fn default() -> Self {
+        Encodings {
+            entries: (0..FORMS).map(|_| Encoding::default()).collect(),
+            current: 0,
+            oldest: 0,
+        }
+    }
+}
+
+impl Encoding {
+    /// Begins an encoding that is not shared.
+    pub(crate) fn begin(&mut self) {
+        self.clear();
+        self.key = None;
+        self.records = 0;
+        self.weight = 0;
+        self.ended = false;
+    }
+
+    /// Writes one record, behind which a subscriber may be left.
+    pub(crate) fn add(
+        &mut self,
+        item: Item<'_>,
+        sequence: Sequence,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.add_part(item, write);
+        self.run.marks.push(Mark {
+            end: self.run.bytes.len(),
+            at: Offset::behind(sequence),
+        });
+    }
+
+    /// Writes an event that is no record, behind which a subscriber has that position.
+    pub(crate) fn add_event(&mut self, event: &[u8], at: Offset) {
+        self.run.bytes.extend_from_slice(event);
+        self.run.marks.push(Mark {
+            end: self.run.bytes.len(),
+            at,
+        });
+    }
+
+    /// Writes one record that belongs together with the next.
+    pub(crate) fn add_part(&mut self, item: Item<'_>, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.run.bytes);
+        self.records += 1;
+        self.weight = self.weight.saturating_add(weight(item.data.len()));
+    }
+
+    /// Counts the records of the run.
+    pub(crate) fn count(&mut self, items: &[Item<'_>]) {
+        self.records = items.len() as u64;
+        self.weight = items
+            .iter()
+            .fold(0, |sum, item| sum.saturating_add(weight(item.data.len())));
+    }
+
+    /// Frames the bytes up to each mark on their own, because a subscriber may be left there, and the end of a body behind which
+    /// nothing follows.
+    pub(crate) fn frame(&mut self, framing: ResponseFraming) {
+        if framing != ResponseFraming::Chunks {
+            return;
+        }
+        let EncodedRun { bytes, marks, .. } = &mut self.run;
+        self.framed.clear();
+        let mut start = 0;
+        for mark in &mut *marks {
+            framing.part(&bytes[start..mark.end], &mut self.framed);
+            start = mark.end;
+            mark.end = self.framed.len();
+        }
+        if self.ended {
+            framing.end(&mut self.framed);
+            let end = self.framed.len();
+            match marks.last_mut() {
+                Some(mark) => mark.end = end,
+                None => marks.push(Mark {
+                    end,
+                    at: Offset::behind(self.end),
+                }),
+            }
+        }
+        std::mem::swap(bytes, &mut self.framed);
+    }
+
+    /// The position of a subscriber that has all of it.
+    pub(crate) fn reached(&self) -> Offset {
+        self.run.withheld_at.unwrap_or(Offset::behind(self.end))
+    }
+
+    /// What its first `sent` bytes count for the lag.
+    pub(crate) fn share(&self, sent: usize) -> u32 {
+        // No more than the weight, which fits.
+        (u64::from(self.weight) * sent as u64 / self.run.bytes.len().max(1) as u64) as u32
+    }
+
+    /// Makes room for another run.
+    pub(crate) fn clear(&mut self) {
+        self.run.bytes.clear();
+        self.run.marks.clear();
+        self.run.withheld_at = None;
+        self.run.bytes.shrink_to(ENCODED_BYTES_KEPT);
+        self.framed.shrink_to(ENCODED_BYTES_KEPT);
+    }
+}
+
+/// How far gathered records go.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    /// The position behind the last data.
+    pub(crate) end: Offset,
+    /// The last record, with data or not.
+    pub(crate) last: Sequence,
+    pub(crate) at_tail: bool,
+    pub(crate) closed: bool,
+    pub(crate) deleted: bool,
+}
+
+impl Gathered {
+    pub(crate) fn run<'a>(&self, items: &'a [Item<'a>]) -> Run<'a> {
+        Run {
+            items,
+            end: self.end,
+            at_tail: self.at_tail,
+            closed: self.closed,
+        }
+    }
+}
+
+/// Bytes of data that one send to a subscriber carries, approximately.
+pub(crate) const RUN_BYTES: usize = 64 << 10;
+
+/// Encodings that are kept at a time: the forms of a mixed audience, and one that is not shared.
+const FORMS: usize = 8;
+
+/// The largest buffer that is kept for the next encoding.
+const ENCODED_BYTES_KEPT: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(framing: ResponseFraming, last: Sequence) -> EncodingKey {
+        EncodingKey {
+            topic: 1,
+            from: Offset::START,
+            last,
+            encoder: crate::synthetic::encoder(),
+            option: 0,
+            framing,
+        }
+    }
+
+    #[test]
+    fn each_form_is_encoded_once_until_other_records_follow() {
+        let mut encodings = Encodings::default();
+        let forms = [
+            ResponseFraming::Chunks,
+            ResponseFraming::Frames,
+            ResponseFraming::Connection,
+        ];
+        let mut encoded = 0;
+        for subscriber in 0..30 {
+            let key = key(forms[subscriber % 3], 7);
+            if !encodings.select(key) {
+                encodings.replace().key = Some(key);
+                encoded += 1;
+            }
+            assert_eq!(encodings.current().key, Some(key));
+        }
+        assert_eq!(encoded, 3);
+        encodings.forget();
+        assert!(!encodings.select(key(forms[0], 7)));
+        // Others take the places of the oldest.
+        for last in 0..FORMS as Sequence + 1 {
+            encodings.replace().key = Some(key(forms[0], last));
+        }
+        assert!(!encodings.select(key(forms[0], 0)) && encodings.select(key(forms[0], 1)));
+    }
+}

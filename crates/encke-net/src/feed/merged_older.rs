@@ -1,0 +1,252 @@
+//! Older records of several streams: a part of each is read from the log, and the records before the end of the shortest part
+//! are sent.
+
+use std::sync::Arc;
+
+use encke_log::Sequence;
+use encke_protocol::{AheadStream, MergedRecord, SourceKind, StreamEnd};
+use encke_stream::{Fetch, Item, Life, Offset, OrderEvent, OrderFetch, Piece};
+
+use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
+use super::merged_feed::{FeedMember, MergedFeed, OlderRecords, PART_BYTES_MIN, PARTS_BYTES};
+use super::state::FeedKind;
+use super::withheld::TextRecord;
+
+impl Feeds {
+    /// Takes a part of one of the streams that was read for a subscriber.
+    pub(super) fn read_for_merged(
+        &mut self,
+        index: u32,
+        piece: &Piece,
+        cx: &mut FeedContext<'_>,
+    ) -> DueDelivery {
+        let after = cx.slots[index].cursor;
+        if let Some(MergedFeed { members, older, .. }) = self.merged_mut(index)
+            && let Some(older) = older
+        {
+            older.take(piece, |member| members[member].position(after).sequence);
+        }
+        self.next_part(index, false, cx)
+    }
+
+    /// Begins to read a part of all streams from the log.
+    pub(super) fn begin_older(&mut self, index: u32, cx: &mut FeedContext<'_>) -> DueDelivery {
+        if let Some(merged) = self.merged_mut(index) {
+            merged.older = Some(Box::default());
+        }
+        self.next_part(index, true, cx)
+    }
+
+    /// What was to be read for a subscriber is not read now: it keeps its position and begins again.
+    pub(crate) fn not_read(&mut self, index: u32) {
+        if let Some(merged) = self.merged_mut(index) {
+            merged.older = None;
+        }
+    }
+
+    /// The next stream's part to read, or behind the last one the merged parts to send. `begins`: nothing was read yet.
+    fn next_part(&mut self, index: u32, begins: bool, cx: &mut FeedContext<'_>) -> DueDelivery {
+        let after = cx.slots[index].cursor;
+        // Read before any facts, so that they include everything up to there.
+        let committed = self.views.all_committed();
+        let Some(merged) = self.merged_mut(index) else {
+            return DueDelivery::Nothing;
+        };
+        let log = merged.log();
+        let committed = committed[log];
+        let Some(older) = &mut merged.older else {
+            return DueDelivery::Nothing;
+        };
+        let bytes_max = (PARTS_BYTES / merged.members.len().max(1)).max(PART_BYTES_MIN);
+        while let Some(member) = merged.members.get(older.asked) {
+            if member.log() != log {
+                older.asked += 1;
+                continue;
+            }
+            let from = member.position(after);
+            older.upto = older.upto.min(committed.max(after));
+            let all = Offset::behind(older.upto);
+            let upto = member
+                .stream()
+                .map_or(all, |stream| stream.facts().tail.min(all));
+            if from >= upto {
+                older.asked += 1;
+                continue;
+            }
+            match &member.kind {
+                SourceKind::Stream(stream) => {
+                    let fetch = Fetch::new(stream, from, upto, bytes_max);
+                    return DueDelivery::Read { fetch, begins };
+                }
+                // One look at the order serves all patterns.
+                SourceKind::Pattern { .. } if !older.patterns.is_empty() => older.asked += 1,
+                SourceKind::Pattern { .. } => {
+                    let (fetch, read) = order_fetch(&merged.members, log, after, older.upto);
+                    older.patterns = read;
+                    return DueDelivery::ReadOrder { fetch, begins };
+                }
+            }
+        }
+        match merged.older.take() {
+            Some(older) => self.encode_older(index, *older, cx),
+            None => DueDelivery::Nothing,
+        }
+    }
+
+    /// Encodes the parts of all streams, as far as they are complete.
+    fn encode_older(
+        &mut self,
+        index: u32,
+        mut part: OlderRecords,
+        cx: &mut FeedContext<'_>,
+    ) -> DueDelivery {
+        let after = cx.slots[index].cursor;
+        part.records.retain(|read| read.sequence <= part.upto);
+        part.records
+            .sort_by_key(|read| (read.sequence, read.member));
+        let encoding = self.fan_out.encodings.replace();
+        encoding.begin();
+        let Some(FeedKind::Merged(merged)) = self.states.get_mut(index).map(|s| &mut s.kind) else {
+            return DueDelivery::Nothing;
+        };
+        let mut changes = Vec::new();
+        let before = after;
+        let encoder = self.encoders.merge_encoder(merged.encoder);
+        let records = part.records.chunk_by(|a, b| a.sequence == b.sequence);
+        for same in records {
+            for (number, read) in same.iter().enumerate() {
+                // A fork and its source share records; until all have theirs, the id says which have.
+                let mut after = read.sequence;
+                let mut ahead = Vec::new();
+                if number + 1 < same.len() {
+                    after -= 1;
+                    let had = same[..=number].iter();
+                    ahead.extend(had.map(|had| AheadStream {
+                        log: merged.log(),
+                        at: Offset::behind(read.sequence),
+                        place: merged.members[had.member].place,
+                    }));
+                }
+                ahead.extend(merged.ahead(&merged.all_after(read.sequence)));
+                let after = merged.all_after(after);
+                let item = Item {
+                    data: &read.data,
+                    skip: read.skip,
+                    take: read.take,
+                    end: read.end,
+                };
+                let Some((name, kind)) = read.label(&merged.members) else {
+                    continue;
+                };
+                let member = &merged.members[read.member];
+                let text = match item.take {
+                    0 => TextRecord::default(),
+                    _ => merged.text_record(member, kind, &item, read.sequence, before),
+                };
+                changes.extend(text.change);
+                let at = merged.position(after, ahead, &changes);
+                let at = at.merged();
+                let record = MergedRecord {
+                    name,
+                    kind,
+                    item,
+                    cut: [text.before, text.behind],
+                    at,
+                };
+                let event = read.ordered.as_ref().map(|ordered| ordered.event);
+                let write = |out: &mut Vec<u8>| {
+                    if item.take > 0 && !text.is_withheld {
+                        encoder.record(&record, out);
+                    }
+                    let end = match event {
+                        Some(OrderEvent::Closed) => StreamEnd::Closed,
+                        Some(OrderEvent::Deleted) => StreamEnd::Deleted,
+                        Some(OrderEvent::Removed) => return encoder.gap(name, at, out),
+                        Some(OrderEvent::Data) | None => return,
+                    };
+                    encoder.ended(name, end, Some(at), out);
+                };
+                let last = number + 1 == same.len();
+                if last {
+                    encoding.add(item, read.sequence, write);
+                } else {
+                    encoding.add_part(item, write);
+                }
+            }
+            // A client that is left before a change of what is withheld has the state before it. The rest is read again.
+            if !changes.is_empty() {
+                part.upto = same[0].sequence;
+                break;
+            }
+        }
+        merged.note_withheld(&changes, after);
+        encoding.end = part.upto.max(after);
+        encoding.frame(framing(index, cx.slots));
+        DueDelivery::Send(Purpose::MergedOlder(part.upto))
+    }
+
+    /// The subscriber has the encoded older records.
+    pub(super) fn has_merged_older(
+        &mut self,
+        index: u32,
+        upto: Sequence,
+        cx: &mut FeedContext<'_>,
+    ) -> bool {
+        let after = upto.max(cx.slots[index].cursor);
+        cx.slots[index].cursor = after;
+        self.note_ends(index, after);
+        true
+    }
+
+    /// Notes which streams have nothing more behind what was read: a stream may end without a record that is read.
+    fn note_ends(&mut self, index: u32, after: Sequence) {
+        let Some(merged) = self.merged_mut(index) else {
+            return;
+        };
+        let log = merged.log();
+        let members = merged.members.iter_mut();
+        for member in members.filter(|member| member.log() == log) {
+            let Some(stream) = member.stream() else {
+                continue;
+            };
+            let facts = stream.facts();
+            let why = match facts.life {
+                Life::Live if facts.closed => StreamEnd::Closed,
+                Life::Live => continue,
+                Life::Kept | Life::Ended => StreamEnd::Deleted,
+            };
+            let position = member.position(after);
+            if position >= facts.tail {
+                member.end = Some((position.sequence, why));
+            }
+        }
+    }
+}
+
+/// The part of a log's order from which all patterns of a feed are served, and the members that these are. The client has
+/// everything of the log up to `after`.
+fn order_fetch(
+    members: &[FeedMember],
+    log: usize,
+    after: Sequence,
+    upto: Sequence,
+) -> (OrderFetch, Vec<usize>) {
+    let mut fetch = OrderFetch {
+        log,
+        patterns: Vec::new(),
+        after: upto,
+        upto,
+        bytes_max: PARTS_BYTES,
+    };
+    let mut read = Vec::new();
+    for (number, member) in members.iter().enumerate() {
+        if let SourceKind::Pattern { pattern, .. } = &member.kind
+            && member.log() == log
+        {
+            fetch.patterns.push(Arc::clone(pattern));
+            fetch.after = fetch.after.min(member.position(after).sequence);
+            read.push(number);
+        }
+    }
+    (fetch, read)
+}

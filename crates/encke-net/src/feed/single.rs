@@ -1,0 +1,242 @@
+//! Feeds of one stream: recent records from the ring, older ones from the log.
+
+use encke_log::Sequence;
+use encke_protocol::{EncoderId, Run, Variant};
+use encke_stream::{Fetch, Item, Life, Offset, Piece};
+
+use super::encoding::{EncodingKey, RUN_BYTES};
+use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
+use super::slot::{SlotFeed, Slots};
+use super::state::FeedKind;
+use super::topics::Next;
+
+impl Feeds {
+    /// What is due to a subscriber of one stream whose position is between two records.
+    pub(super) fn next_single(
+        &mut self,
+        index: u32,
+        encoder: (EncoderId, u64),
+        cx: &mut FeedContext<'_>,
+    ) -> DueDelivery {
+        let slot = &cx.slots[index];
+        match self.fan_out.topics.next(slot.topic, slot.cursor) {
+            Next::Nothing => {
+                self.is_up_to_date(index, cx);
+                DueDelivery::Nothing
+            }
+            Next::Recent(at) => self.recent(index, at, encoder, cx),
+            Next::Older => self.next_older(index, cx),
+        }
+    }
+
+    /// What is due to a subscriber whose position is inside a record.
+    pub(super) fn next_inside(
+        &mut self,
+        index: u32,
+        position: Offset,
+        encoder: (EncoderId, u64),
+        cx: &mut FeedContext<'_>,
+    ) -> DueDelivery {
+        match self.fan_out.topics.inside(cx.slots[index].topic, position) {
+            Some(at) => self.recent(index, at, encoder, cx),
+            None => self.next_older(index, cx),
+        }
+    }
+
+    /// Encodes the recent records from a position of the ring on.
+    fn recent(
+        &mut self,
+        index: u32,
+        at: u64,
+        (encoder, option): (EncoderId, u64),
+        cx: &mut FeedContext<'_>,
+    ) -> DueDelivery {
+        let slot = &cx.slots[index];
+        let last = self.fan_out.topics[slot.topic].last;
+        let key = EncodingKey {
+            topic: slot.topic,
+            from: self.position(index, cx.slots),
+            last,
+            encoder,
+            option,
+            framing: framing(index, cx.slots),
+        };
+        let now_ms = cx.clock.now_ms();
+        self.fan_out.encode_recent(key, at, &self.encoders, now_ms);
+        DueDelivery::Send(Purpose::Recent(last))
+    }
+
+    /// The subscriber has the encoded recent records. Whether others follow that this shard knows.
+    pub(super) fn has_recent(
+        &mut self,
+        index: u32,
+        last: Sequence,
+        cx: &mut FeedContext<'_>,
+    ) -> bool {
+        let encoding = self.encoding();
+        let (reached, end) = (encoding.reached(), encoding.end);
+        self.reached(index, reached, cx.slots);
+        end < last
+    }
+
+    /// What is due to a subscriber or a long poll whose next records are not in the ring: the records between it and the ring,
+    /// if the committed facts show any.
+    pub(super) fn next_older(&mut self, index: u32, cx: &mut FeedContext<'_>) -> DueDelivery {
+        let topic = cx.slots[index].topic;
+        let Some(stream) = self.fan_out.topics[topic].stream.clone() else {
+            return DueDelivery::Load(self.fan_out.topics.no(topic));
+        };
+        let from = self.position(index, cx.slots);
+        let facts = stream.facts();
+        let state = self.state(index, cx.slots);
+        let is_poll = state.is_some_and(|state| matches!(state.kind, FeedKind::Poll(_)));
+        if from < facts.tail {
+            let bytes_max = match state.is_some_and(|state| state.eager) {
+                true => EAGER_BYTES,
+                false => RUN_BYTES,
+            };
+            let fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
+            return match is_poll {
+                // It has sent nothing, and reads once.
+                true => DueDelivery::ReadForPoll(fetch),
+                false => DueDelivery::Read {
+                    fetch,
+                    begins: true,
+                },
+            };
+        }
+        if facts.closed || facts.life != Life::Live {
+            let is_closed = facts.closed && facts.life == Life::Live;
+            return self.end(index, stream.position(from), is_closed, cx);
+        }
+        self.set_position(index, None, cx.slots);
+        // No data lies between the cursor and the recent records, or the tail would be behind it.
+        let complete_from = self.fan_out.topics.complete_from(topic);
+        let slot = &mut cx.slots[index];
+        slot.cursor = slot.cursor.max(complete_from);
+        match self.fan_out.topics.next(topic, slot.cursor) {
+            // The position is between two records now, and the ring has the next one.
+            Next::Recent(at) if is_poll => DueDelivery::Answer(at),
+            Next::Recent(at) => {
+                self.settle(index, cx.slots);
+                match self.form(index, cx.slots) {
+                    Some((encoder, Variant { option, .. })) => {
+                        self.recent(index, at, (encoder, option), cx)
+                    }
+                    None => DueDelivery::Nothing,
+                }
+            }
+            Next::Nothing | Next::Older => {
+                self.is_up_to_date(index, cx);
+                DueDelivery::Nothing
+            }
+        }
+    }
+
+    /// Ends the feed of a subscriber or a long poll that has all records of a stream that has ended. `is_closed`: its records can
+    /// still be read.
+    pub(crate) fn end(
+        &mut self,
+        index: u32,
+        end: Offset,
+        is_closed: bool,
+        cx: &mut FeedContext<'_>,
+    ) -> DueDelivery {
+        let state = self.state(index, cx.slots);
+        if state.is_some_and(|state| matches!(state.kind, FeedKind::Poll(_))) {
+            return DueDelivery::EndPoll(is_closed.then_some(end));
+        }
+        let form = self.form(index, cx.slots);
+        let encoding = self.fan_out.encodings.replace();
+        encoding.begin();
+        encoding.ended = true;
+        encoding.end = end.sequence;
+        if is_closed && let Some((encoder, variant)) = form {
+            let run = Run {
+                items: &[],
+                end,
+                at_tail: true,
+                closed: true,
+            };
+            let encoder = self.encoders.encoder(encoder);
+            encoder.encode(variant, &run, cx.clock.now_ms(), &mut encoding.run);
+        }
+        encoding.frame(framing(index, cx.slots));
+        DueDelivery::Send(Purpose::End)
+    }
+
+    /// A piece of its stream was read for a subscriber of one stream.
+    pub(super) fn read_for_single(
+        &mut self,
+        index: u32,
+        piece: &Piece,
+        cx: &mut FeedContext<'_>,
+    ) -> DueDelivery {
+        let topic = cx.slots[index].topic;
+        let Some(stream) = self.fan_out.topics[topic].stream.clone() else {
+            // It was evicted meanwhile. The piece will be read again.
+            return DueDelivery::Load(self.fan_out.topics.no(topic));
+        };
+        let facts = stream.facts();
+        if facts.life == Life::Ended {
+            // Some of what was read may have been gone.
+            let end = self.position(index, cx.slots);
+            return self.end(index, end, false, cx);
+        }
+        let at_tail = !piece.more && piece.end >= facts.tail;
+        let items: Vec<Item<'_>> = piece.items().collect();
+        let run = Run {
+            items: &items,
+            end: stream.position(piece.end),
+            at_tail,
+            closed: at_tail && facts.closed && facts.life == Life::Live,
+        };
+        let form = self.form(index, cx.slots);
+        let encoding = self.fan_out.encodings.replace();
+        encoding.begin();
+        if let Some((encoder, variant)) = form {
+            let encoder = self.encoders.encoder(encoder);
+            encoder.encode(variant, &run, cx.clock.now_ms(), &mut encoding.run);
+        }
+        encoding.count(&items);
+        encoding.end = piece.end.sequence;
+        encoding.piece_end = piece.end;
+        encoding.ended = run.closed;
+        encoding.frame(framing(index, cx.slots));
+        DueDelivery::Send(Purpose::Older { more: piece.more })
+    }
+
+    /// The subscriber has the encoded older records. Whether it is looked at again.
+    pub(super) fn has_older(&mut self, index: u32, more: bool, cx: &mut FeedContext<'_>) -> bool {
+        let encoding = self.encoding();
+        let reached = encoding.run.withheld_at.unwrap_or(encoding.piece_end);
+        let before = self.position(index, cx.slots);
+        self.reached(index, reached, cx.slots);
+        if reached == before && !more {
+            // All of it is the beginning of a character, which waits for its rest.
+            return false;
+        }
+        // Its connection took all of it at once.
+        if let Some(state) = self.activate(index, cx.slots) {
+            state.eager = true;
+        }
+        true
+    }
+
+    /// In which form a subscriber of one stream gets its records.
+    fn form(&self, index: u32, slots: &Slots) -> Option<(EncoderId, Variant)> {
+        let (encoder, option) = match slots[index].feed {
+            SlotFeed::None => return None,
+            SlotFeed::Plain(encoder) => (encoder, 0),
+            SlotFeed::InTable => match &self.states.get(index)?.kind {
+                FeedKind::Single(feed) => (feed.encoder, feed.option),
+                FeedKind::Merged(_) | FeedKind::Poll(_) => return None,
+            },
+        };
+        let kind = self.fan_out.topics[slots[index].topic].kind;
+        Some((encoder, Variant { kind, option }))
+    }
+}
+
+/// Bytes of a piece for a subscriber whose socket takes it at once. For others most of it would be read again.
+const EAGER_BYTES: usize = 4 * RUN_BYTES;

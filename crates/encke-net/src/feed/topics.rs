@@ -1,0 +1,567 @@
+//! The streams that a shard's connections are subscribed to, and their recent records.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use encke_log::{Sequence, StreamNo};
+use encke_stream::{
+    Batch, Lifetime, MediaKind, Now, Offset, Pattern, PatternMatch, Record, Stream, StreamLabel,
+    Views, is_pattern, log_of,
+};
+use foldhash::fast::FixedState;
+use std::hash::BuildHasher;
+
+use super::slot::{NONE, Slots};
+use super::weight;
+use crate::chunked_vec::ChunkedVec;
+use crate::hash_index::HashIndex;
+
+/// A stream, or a pattern of names in one log, with subscribers on this shard.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    /// The number of the stream or pattern; 0 in a free entry.
+    no: StreamNo,
+    /// The stream. `None` while it may leave memory, because nothing has happened for a while, and for a pattern.
+    pub(crate) stream: Option<Arc<Stream>>,
+    /// Its subscribers, an intrusive list of slots.
+    head: u32,
+    /// The next subscriber of the present round.
+    pub(crate) iter: u32,
+    pub(crate) state: Round,
+    /// The kind of the stream's data.
+    pub(crate) kind: MediaKind,
+    /// Something has happened since [`Topics::rest`] last looked.
+    fresh: bool,
+    /// When a subscriber was behind last, as [`lag_mark`] has it; 0 for never.
+    lagged: u8,
+    /// What was appended to it, by [`weight`](weight::weight) and modulo 2^32; only differences count.
+    pub(crate) appended: u32,
+    /// Every record of the stream behind this sequence is among the recent ones.
+    complete_from: Sequence,
+    /// The stream's last record that this shard has seen.
+    pub(crate) last: Sequence,
+    /// Positions of its first and last recent record; meaningless where `complete_from` covers all.
+    first_at: u64,
+    last_at: u64,
+}
+
+// What a stream with an idle subscriber costs here is a promise of the design.
+const _: () = assert!(size_of::<Topic>() <= 64);
+
+/// A moment in one byte, from 1 on. It repeats after 17 minutes, and a stream then stays in memory for a few seconds more.
+fn lag_mark(now_s: u32) -> u8 {
+    (now_s / LAG_MARK_S % LAG_MARKS + 1) as u8
+}
+
+fn marks_since(earlier: u8, now: u8) -> u32 {
+    (u32::from(now) + LAG_MARKS - u32::from(earlier)) % LAG_MARKS
+}
+
+/// Seconds of one mark; those behind are looked at as often as the others, which is each 5 s.
+const LAG_MARK_S: u32 = 4;
+const LAG_MARKS: u32 = 255;
+/// A stream stays in memory for so many marks behind the last one at which a subscriber was seen behind.
+const LAG_MARKS_KEPT: u32 = 2;
+
+/// Whether the topic's subscribers are being served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// Nothing is due.
+    Quiet,
+    /// In the queue of rounds.
+    Queued,
+    /// Begun.
+    Running,
+    /// Begun, and queued again: records have arrived that those served already lack.
+    Again,
+}
+
+/// All topics of a shard and their recent records, found by number.
+#[derive(Debug)]
+pub(crate) struct Topics {
+    topics: ChunkedVec<Topic>,
+    free: Vec<u32>,
+    index: HashIndex,
+    hasher: FixedState,
+    /// The recent records of each log, by their indices.
+    rings: Vec<Ring>,
+    /// What all of them hold together, and may hold.
+    bytes: usize,
+    bytes_max: usize,
+    shard: u16,
+    views: Arc<Views>,
+    /// Topics that are patterns'.
+    patterns: usize,
+}
+
+/// The recent records of one log, in its order.
+#[derive(Debug)]
+struct Ring {
+    recent: VecDeque<Recent>,
+    /// The position of the first of `recent`.
+    base: u64,
+    bytes: usize,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Ring {
+            recent: VecDeque::new(),
+            // Position 0 means none.
+            base: 1,
+            bytes: 0,
+        }
+    }
+}
+
+impl Ring {
+    fn at(&self, at: u64) -> &Recent {
+        &self.recent[(at - self.base) as usize]
+    }
+}
+
+/// A record of a stream with subscribers on this shard.
+#[derive(Debug)]
+struct Recent {
+    batch: Arc<Batch>,
+    index: u32,
+    topic: u32,
+    sequence: Sequence,
+    /// The position of the stream's next one; 0 while there is none.
+    next: u64,
+}
+
+// What a recent record costs a shard that keeps it, beside its share of the batch.
+const _: () = assert!(size_of::<Recent>() <= 32);
+
+impl Recent {
+    fn record(&self) -> &Record {
+        &self.batch.records[self.index as usize]
+    }
+}
+
+/// What follows a subscriber's cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// No record that this shard knows.
+    Nothing,
+    /// A recent record, at this position.
+    Recent(u64),
+    /// Records may follow that must be read from the log.
+    Older,
+}
+
+impl Topics {
+    pub(crate) fn new(bytes_max: usize, shard: u16, views: Arc<Views>) -> Self {
+        Topics {
+            topics: ChunkedVec::default(),
+            free: Vec::new(),
+            index: HashIndex::default(),
+            hasher: FixedState::default(),
+            rings: (0..views.logs()).map(|_| Ring::default()).collect(),
+            bytes: 0,
+            bytes_max,
+            shard,
+            views,
+            patterns: 0,
+        }
+    }
+
+    /// The streams of all logs.
+    pub(crate) fn views(&self) -> &Views {
+        &self.views
+    }
+
+    /// Whether a pattern has subscribers here.
+    pub(crate) fn has_patterns(&self) -> bool {
+        self.patterns > 0
+    }
+
+    /// The topic for a stream, new or not.
+    pub(crate) fn intern(&mut self, stream: &Arc<Stream>) -> u32 {
+        if let Some(number) = self.find(stream.no) {
+            self.bring(number, stream);
+            return number;
+        }
+        self.views.of(stream.no).watch(stream, self.shard);
+        let number = self.add(stream.no, stream.media.kind);
+        self.bring(number, stream);
+        number
+    }
+
+    /// The topic for the streams of a log that match a pattern, new or not.
+    pub(crate) fn intern_pattern(&mut self, pattern: &Pattern, log: usize) -> u32 {
+        let no = self.views.log(log).watch_pattern(pattern, log, self.shard);
+        match self.find(no) {
+            Some(number) => number,
+            None => {
+                self.patterns += 1;
+                // The streams have kinds of their own.
+                self.add(no, MediaKind::Binary)
+            }
+        }
+    }
+
+    /// A new topic without subscribers. The caller has registered the shard as a watcher.
+    fn add(&mut self, no: StreamNo, kind: MediaKind) -> u32 {
+        let topic = Topic {
+            no,
+            kind,
+            fresh: false,
+            lagged: 0,
+            stream: None,
+            head: NONE,
+            iter: NONE,
+            state: Round::Quiet,
+            appended: 0,
+            complete_from: self.views.of(no).committed(),
+            last: 0,
+            first_at: 0,
+            last_at: 0,
+        };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.topics[number] = topic;
+                number
+            }
+            None => self.topics.push(topic),
+        };
+        let Topics {
+            index,
+            topics,
+            hasher,
+            ..
+        } = self;
+        index.insert(hasher.hash_one(no), number, |number| {
+            hasher.hash_one(number_of(&topics[number]))
+        });
+        number
+    }
+
+    /// Sets a topic's stream again.
+    pub(crate) fn bring(&mut self, number: u32, stream: &Arc<Stream>) {
+        let topic = &mut self.topics[number];
+        if topic.no == stream.no {
+            topic.fresh = true;
+            topic.stream = Some(Arc::clone(stream));
+        }
+    }
+
+    /// The number of a topic's stream.
+    pub(crate) fn no(&self, topic: u32) -> StreamNo {
+        self.topics[topic].no
+    }
+
+    /// Drops the stream of a topic where nothing has happened since the last call, so that it can leave memory. A stream stays
+    /// if it has a sliding lifetime, because that its last subscriber leaves counts as a read, or if a subscriber is behind: where
+    /// that may go on when it is closed, the stream says.
+    pub(crate) fn rest(&mut self, number: u32, now_s: u32) {
+        let topic = &mut self.topics[number];
+        if topic.lagged != 0 && marks_since(topic.lagged, lag_mark(now_s)) <= LAG_MARKS_KEPT {
+            return;
+        }
+        let Some(stream) = &topic.stream else {
+            return;
+        };
+        if std::mem::take(&mut topic.fresh)
+            || topic.state != Round::Quiet
+            || matches!(stream.lifetime, Lifetime::Sliding { .. })
+            || !stream.is_stored()
+        {
+            return;
+        }
+        topic.stream = None;
+    }
+
+    /// A subscriber of a topic is behind.
+    pub(crate) fn lags(&mut self, number: u32, now_s: u32) {
+        self.topics[number].lagged = lag_mark(now_s);
+    }
+
+    /// Puts a connection on a topic's list.
+    pub(crate) fn link(&mut self, slots: &mut Slots, topic: u32, slot: u32) {
+        let head = std::mem::replace(&mut self.topics[topic].head, slot);
+        let entry = &mut slots[slot];
+        entry.topic = topic;
+        entry.prev = NONE;
+        entry.next = head;
+        if head != NONE {
+            slots[head].prev = slot;
+        }
+    }
+
+    /// Takes a connection off its topic's list, and forgets a topic without subscribers.
+    pub(crate) fn unlink(&mut self, slots: &mut Slots, slot: u32, now: Now) {
+        let (number, next, prev) = (slots[slot].topic, slots[slot].next, slots[slot].prev);
+        if number == NONE {
+            return;
+        }
+        slots[slot].topic = NONE;
+        if next != NONE {
+            slots[next].prev = prev;
+        }
+        let topic = &mut self.topics[number];
+        if topic.iter == slot {
+            topic.iter = next;
+        }
+        if prev != NONE {
+            slots[prev].next = next;
+            return;
+        }
+        topic.head = next;
+        if next == NONE {
+            self.forget(number, now);
+        }
+    }
+
+    /// Takes a commit: links its records to their topics. `touched` is called for each topic that
+    /// has something new.
+    pub(crate) fn take(&mut self, batch: &Arc<Batch>, mut touched: impl FnMut(&mut Topic, u32)) {
+        let mut kept = false;
+        // A batch is one log's.
+        let log = batch
+            .records
+            .first()
+            .map_or(0, |record| log_of(record.stream));
+        let mut matched = batch.pattern_matches().iter().peekable();
+        for (index, record) in (0..).zip(&batch.records) {
+            if let Some(number) = self.find(record.stream) {
+                kept = true;
+                touched(self.link_record(log, batch, index, number), number);
+            }
+            let Some(of_patterns) = matched.next_if(|matched| matched.index == index) else {
+                continue;
+            };
+            for pattern in &*of_patterns.patterns {
+                if let Some(number) = self.find(*pattern) {
+                    kept = true;
+                    touched(self.link_record(log, batch, index, number), number);
+                }
+            }
+        }
+        if kept {
+            self.bytes += batch_weight(batch);
+            self.rings[log].bytes += batch_weight(batch);
+            self.evict();
+        }
+    }
+
+    /// Adds a record of a log's batch to the recent ones, as a topic's last. Returns the topic.
+    fn link_record(
+        &mut self,
+        log: usize,
+        batch: &Arc<Batch>,
+        index: u32,
+        number: u32,
+    ) -> &mut Topic {
+        let record = &batch.records[index as usize];
+        let ring = &mut self.rings[log];
+        let at = ring.base + ring.recent.len() as u64;
+        let topic = &mut self.topics[number];
+        if topic.last_at >= ring.base {
+            ring.recent[(topic.last_at - ring.base) as usize].next = at;
+        }
+        if topic.first_at < ring.base {
+            topic.first_at = at;
+        }
+        topic.last_at = at;
+        topic.last = record.sequence;
+        topic.fresh = true;
+        topic.appended = topic
+            .appended
+            .wrapping_add(weight::weight(record.data.len()));
+        ring.recent.push_back(Recent {
+            batch: Arc::clone(batch),
+            index,
+            topic: number,
+            sequence: record.sequence,
+            next: 0,
+        });
+        topic
+    }
+
+    /// What a subscriber of the topic with that cursor gets next.
+    pub(crate) fn next(&self, number: u32, cursor: Sequence) -> Next {
+        let topic = &self.topics[number];
+        if cursor < topic.complete_from {
+            return Next::Older;
+        }
+        let ring = self.ring(number);
+        if cursor >= topic.last || topic.last_at < ring.base {
+            return Next::Nothing;
+        }
+        // The record at the cursor may be another stream's, or this one's from before the topic was forgotten and created
+        // again: neither leads to this topic's records. It is there once for each of its topics.
+        let first = ring
+            .recent
+            .partition_point(|recent| recent.sequence < cursor);
+        let same = ring.recent.range(first..).enumerate();
+        let mut same = same.take_while(|(_, recent)| recent.sequence == cursor);
+        let mut at = match same.find(|(step, _)| self.owns(number, first + step)) {
+            Some((_, recent)) => recent.next,
+            None => topic.first_at,
+        };
+        while at != 0 && ring.at(at).sequence <= cursor {
+            at = ring.at(at).next;
+        }
+        if at == 0 {
+            Next::Nothing
+        } else {
+            Next::Recent(at)
+        }
+    }
+
+    /// The recent record inside which a position lies.
+    pub(crate) fn inside(&self, number: u32, position: Offset) -> Option<u64> {
+        match self.next(number, position.sequence) {
+            Next::Recent(at) if self.record(number, at).0.sequence == position.sequence + 1 => {
+                Some(at)
+            }
+            _ => None,
+        }
+    }
+
+    /// The stream's recent records from a position on.
+    pub(crate) fn records(&self, topic: u32, at: u64) -> impl Iterator<Item = &Record> {
+        let ring = self.ring(topic);
+        let mut at = at;
+        std::iter::from_fn(move || {
+            if at == 0 {
+                return None;
+            }
+            let recent = ring.at(at);
+            at = recent.next;
+            Some(recent.record())
+        })
+    }
+
+    /// The recent record at a position, and the position of the stream's next one; 0 if there is none.
+    pub(crate) fn record(&self, topic: u32, at: u64) -> (&Record, u64) {
+        let recent = self.ring(topic).at(at);
+        (recent.record(), recent.next)
+    }
+
+    /// The name and kind of the stream of a record, if the topic is a pattern's.
+    pub(crate) fn label(&self, topic: u32, at: u64) -> Option<&StreamLabel> {
+        let recent = self.ring(topic).at(at);
+        recent.batch.label(recent.index)
+    }
+
+    /// Begins a round over the topic's subscribers.
+    pub(crate) fn begin(&mut self, topic: u32) {
+        let topic = &mut self.topics[topic];
+        topic.iter = topic.head;
+    }
+
+    /// Every record of the topic's stream behind this sequence is among the recent ones.
+    pub(crate) fn complete_from(&self, topic: u32) -> Sequence {
+        self.topics[topic].complete_from
+    }
+
+    /// Whether a recent record is linked to those of the topic as it is now.
+    fn owns(&self, number: u32, index: usize) -> bool {
+        let topic = &self.topics[number];
+        let ring = self.ring(number);
+        ring.recent[index].topic == number && ring.base + index as u64 >= topic.first_at
+    }
+
+    /// The recent records among which the topic's are.
+    fn ring(&self, topic: u32) -> &Ring {
+        &self.rings[log_of(self.topics[topic].no)]
+    }
+
+    fn find(&self, stream: StreamNo) -> Option<u32> {
+        let topics = &self.topics;
+        self.index.find(self.hasher.hash_one(stream), |number| {
+            number_of(&topics[number]) == stream
+        })
+    }
+
+    fn forget(&mut self, number: u32, now: Now) {
+        let topic = &mut self.topics[number];
+        if let Some(stream) = topic.stream.take() {
+            // It was read until now: from here on its lifetime goes on without readers.
+            self.views.of(stream.no).touch(&stream, now);
+        }
+        let no = std::mem::take(&mut topic.no);
+        if no == 0 {
+            return;
+        }
+        let view = self.views.of(no);
+        match is_pattern(no) {
+            true => {
+                self.patterns -= 1;
+                view.unwatch_pattern(no, self.shard);
+            }
+            false => view.unwatch(no, self.shard),
+        }
+        let hash = self.hasher.hash_one(no);
+        self.index.remove(hash, number);
+        self.free.push(number);
+    }
+
+    /// Evicts the oldest records until the bound holds. Their topics note it, so that a subscriber further back reads from the
+    /// log.
+    fn evict(&mut self) {
+        while self.bytes > self.bytes_max {
+            let rings = self.rings.iter_mut().enumerate();
+            let Some((log, ring)) = rings.max_by_key(|(_, ring)| ring.bytes) else {
+                return;
+            };
+            let Some(oldest) = ring.recent.pop_front() else {
+                return;
+            };
+            let at = ring.base;
+            ring.base += 1;
+            let topic = &mut self.topics[oldest.topic];
+            // Otherwise the entry is of a former topic, whose number another may have.
+            if topic.first_at == at && log_of(topic.no) == log {
+                topic.complete_from = topic.complete_from.max(oldest.sequence);
+                topic.first_at = oldest.next;
+            }
+            let last_of_batch = ring
+                .recent
+                .front()
+                .is_none_or(|next| !Arc::ptr_eq(&next.batch, &oldest.batch));
+            if last_of_batch {
+                self.bytes -= batch_weight(&oldest.batch);
+                ring.bytes -= batch_weight(&oldest.batch);
+            }
+        }
+    }
+}
+
+impl std::ops::Index<u32> for Topics {
+    type Output = Topic;
+
+    fn index(&self, topic: u32) -> &Topic {
+        &self.topics[topic]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Topics {
+    fn index_mut(&mut self, topic: u32) -> &mut Topic {
+        &mut self.topics[topic]
+    }
+}
+
+/// The memory of a batch that a shard keeps: all of it, because it is shared as a whole, and the allocator's overhead.
+fn batch_weight(batch: &Batch) -> usize {
+    let record = size_of::<Record>() + size_of::<Recent>() + ALLOCATION_BYTES;
+    let own = size_of::<Batch>() + 2 * ALLOCATION_BYTES;
+    let matches = batch.pattern_matches().iter();
+    let matched: usize = matches
+        .map(|one| {
+            let entries = one.patterns.len() * (size_of::<Recent>() + size_of::<StreamNo>());
+            size_of::<PatternMatch>() + one.stream.name.len() + 2 * ALLOCATION_BYTES + entries
+        })
+        .sum();
+    batch.bytes + batch.records.len() * record + matched + own
+}
+
+/// The approximate overhead of an allocation.
+const ALLOCATION_BYTES: usize = 32;
+
+fn number_of(topic: &Topic) -> StreamNo {
+    topic.no
+}

@@ -1,0 +1,141 @@
+//! What other threads have to say to connections: outcomes of commands, parts of streams, events of the dispatcher, keys.
+
+use encke_jobs::PoolClient;
+use encke_log::ReadError;
+use encke_protocol::PoolResponse;
+use encke_stream::{LoadError, Lookup, Piece, Reply};
+
+use super::state::Shard;
+use crate::compression::CompressedPiece;
+use crate::connection::exchange::ExchangeEvent;
+use crate::connection::exchange_id::ExchangeId;
+use crate::feed::slot::Token;
+
+impl Shard {
+    /// Hands commands to the sequencer and messages to the dispatcher. Those for which there is no room are refused.
+    pub(super) fn submit(&mut self) {
+        self.submit_messages();
+        if !self.outbox.has_commands() {
+            return;
+        }
+        let mut commands = self.outbox.take_commands();
+        let now = self.connections.clock.time();
+        self.context.sequencers.submit(&mut commands, now);
+        for (request, _) in commands.drain(..) {
+            let token = request.from.token;
+            self.feeds.fan_out.backpressure.note_reply(token);
+            self.on_token(token, ExchangeEvent::NotSubmitted);
+        }
+        self.outbox.give_back(commands);
+    }
+
+    /// Handles the outcome of an exchange's command. It is held back if it acknowledges an append to a congested stream.
+    pub(super) fn replied(&mut self, reply: Reply) {
+        let backpressure = &mut self.feeds.fan_out.backpressure;
+        if let Some(stream) = backpressure.note_reply(reply.token)
+            && reply.outcome.changes()
+            && self.context.congested.has(stream)
+            && self.connections.stopping.is_none()
+        {
+            let wait_ms = self.context.settings.admission_wait.as_millis() as u64;
+            let until_ms = self.connections.clock.monotonic().as_ms() + wait_ms;
+            self.connections.counts.held_back += 1;
+            return backpressure.hold(reply, stream, until_ms);
+        }
+        self.acknowledge(reply);
+    }
+
+    /// Sends the acknowledgements that need not be held back any longer.
+    pub(super) fn release_acknowledgements(&mut self) {
+        let now_ms = self.connections.clock.monotonic().as_ms();
+        let backpressure = &mut self.feeds.fan_out.backpressure;
+        let replies = match self.connections.stopping {
+            Some(_) => backpressure.take_all(),
+            None => backpressure.take_due(now_ms, &self.context.congested),
+        };
+        for reply in replies {
+            self.acknowledge(reply);
+        }
+    }
+
+    /// Takes a piece of a stream from a reader thread.
+    pub(super) fn piece_read(&mut self, token: Token, piece: Result<Piece, ReadError>) {
+        self.connections.counts.catch_ups += 1;
+        let Some(index) = self.connections.slots.find(token) else {
+            return;
+        };
+        match self.feeds.is_subscription(index, &self.connections.slots) {
+            true => self.piece_read_for_feed(index, piece),
+            false => self.on_exchange(index, ExchangeEvent::PieceRead(piece)),
+        }
+    }
+
+    /// A name was loaded for a request.
+    pub(super) fn name_loaded(&mut self, token: Token, known: Result<Lookup, LoadError>) {
+        self.on_token(token, ExchangeEvent::NameLoaded(known));
+    }
+
+    /// A piece of a response was compressed.
+    pub(super) fn compressed(&mut self, token: Token, piece: CompressedPiece) {
+        self.on_token(token, ExchangeEvent::Compressed(piece));
+    }
+
+    /// Handles an event of the dispatcher for one of this shard's exchanges.
+    pub(super) fn dispatched(&mut self, client: PoolClient, event: PoolResponse) {
+        let index = self.connections.slots.find(client.token);
+        let index = index.filter(|index| {
+            let id = ExchangeId::new(*index);
+            let connection = self.connections.of_exchange(*index);
+            connection.is_some_and(|one| one.awaits_dispatch(id, client.request))
+        });
+        match index {
+            Some(index) => self.on_exchange(index, ExchangeEvent::Dispatched(event)),
+            // The connection is gone: its jobs and its slot go to other workers.
+            None if event.needs_client() => {
+                let message = encke_jobs::DispatcherMessage::Disconnected(client);
+                let bytes = self.context.dispatcher.weight_bytes(&message);
+                self.outbox.add_message(message, bytes);
+            }
+            None => {}
+        }
+    }
+
+    /// The attempt to fetch keys is over: all requests that wait for it are asked about again.
+    pub(super) fn keys_fetched(&mut self) {
+        for token in std::mem::take(&mut self.awaiting_keys) {
+            self.on_token(token, ExchangeEvent::KeysFetched);
+        }
+    }
+
+    /// Has the connections flushed to which something was written in this turn.
+    pub(super) fn flush_dirty(&mut self) {
+        for token in std::mem::take(&mut self.dirty) {
+            if let Some(index) = self.connections.slots.find(token) {
+                self.on(index, crate::connection::Event::Flush);
+            }
+        }
+    }
+
+    /// Responds to a request whose command has an outcome. If the client is gone, the record exists nevertheless.
+    fn acknowledge(&mut self, reply: Reply) {
+        self.on_token(reply.token, ExchangeEvent::Committed(reply.outcome));
+    }
+
+    fn on_token(&mut self, token: Token, event: ExchangeEvent) {
+        if let Some(index) = self.connections.slots.find(token) {
+            self.on_exchange(index, event);
+        }
+    }
+
+    /// Requests without room are refused; that a client is gone is sent again later.
+    fn submit_messages(&mut self) {
+        if !self.outbox.has_messages() {
+            return;
+        }
+        let mut messages = self.outbox.take_messages();
+        self.context.dispatcher.put_many(&mut messages);
+        for client in self.outbox.refused(messages) {
+            self.dispatched(client, PoolResponse::overloaded());
+        }
+    }
+}
