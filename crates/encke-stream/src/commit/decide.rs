@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use encke_log::{Disk, Log, Sequence, StreamNo};
 
 use super::replies::{LateReply, Replies};
-use crate::batch::{Batch, Record, Reply, Submission, Submitter};
-use crate::journal::{Journal, LogJournal};
+use crate::commit::batch::{Batch, Record, Reply};
+use crate::machine::journal::{Journal, LogJournal};
 use crate::order::Ordered;
-use crate::record::Change;
+use crate::order::submission::{Submission, Submitter};
 use crate::replicated::CutRecord;
+use crate::stream::record::Change;
 use crate::{AckLevel, FleetCommand, Machine, Now, Offset, Outcome, Refusal, Stream};
 
 /// A group of commands that the machine has judged. It is committed or taken back as a whole.

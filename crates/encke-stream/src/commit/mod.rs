@@ -12,6 +12,7 @@
 //! back: if the disk is full, it becomes a [`PendingWrite`]. A request that asks for more gets its reply later than readers
 //! get the record ([`LateReplies`]).
 
+pub(crate) mod batch;
 mod decide;
 mod levels;
 mod publish;
@@ -27,8 +28,8 @@ use std::time::Duration;
 
 use encke_log::{CommitError, Disk, Log, StreamNo};
 
-use crate::batch::Outlet;
-use crate::eviction::Evictor;
+use crate::at_rest::eviction::Evictor;
+use crate::commit::batch::Outlet;
 use crate::order::{Order, Ordered};
 use crate::replicated::CutRecord;
 use crate::{AckLevel, Machine, Now, Refusal};

@@ -7,7 +7,7 @@ use encke_mailbox::{Closed, Receiver};
 use super::gather::Gather;
 use super::{Order, Ordered};
 use crate::Now;
-use crate::batch::Submission;
+use crate::order::submission::Submission;
 
 /// Drains the sequencer's mailbox into ordered batches.
 pub(crate) struct LocalOrder {
@@ -125,7 +125,7 @@ mod tests {
     use encke_mailbox::{Bounds, Lane, Sender, mailbox};
 
     use super::*;
-    use crate::batch::Submitter;
+    use crate::order::submission::Submitter;
     use crate::{Command, Target};
 
     /// So long that the time that the test takes means nothing beside it.

@@ -7,13 +7,14 @@
 
 pub(crate) mod gather;
 pub(crate) mod local;
+pub(crate) mod submission;
 
 use std::time::Duration;
 
 use encke_mailbox::Closed;
 
 use crate::Now;
-use crate::batch::Submission;
+use crate::order::submission::Submission;
 
 /// Hands out batches in their final order. The stages report what became of a batch, so that the order can pace the next one.
 pub(crate) trait Order: Send {

@@ -6,7 +6,7 @@ use encke_log::{AppendError, Disk, Frame, Log};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::record::BadRecord;
+use crate::stream::record::BadRecord;
 
 /// How far a node has followed the replicated order of one log.
 ///

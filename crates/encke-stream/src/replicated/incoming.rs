@@ -8,9 +8,9 @@ use super::assembly::{Assembly, FollowError, FollowedBatch};
 use super::chain::{BatchId, Chain, Tip, message_hash};
 use super::outgoing::Outstanding;
 use super::status::OrderStatus;
-use crate::batch::Submitter;
-use crate::command::FleetCommand;
-use crate::outcome::Refusal;
+use crate::machine::command::FleetCommand;
+use crate::machine::outcome::Refusal;
+use crate::order::submission::Submitter;
 
 /// Takes the messages of the order, in order.
 pub struct IncomingBatches {

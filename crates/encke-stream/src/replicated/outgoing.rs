@@ -12,9 +12,9 @@ use parking_lot::{Condvar, Mutex};
 use super::chain::BatchId;
 use super::message::{self, Content};
 use super::status::OrderStatus;
-use crate::batch::{Submission, Submitter};
-use crate::command::{Command, FleetCommand};
+use crate::machine::command::{Command, FleetCommand};
 use crate::order::gather::Gather;
+use crate::order::submission::{Submission, Submitter};
 
 /// The batches that this node sends, one after the other.
 pub struct OutgoingBatches {
@@ -359,7 +359,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::NamedStream;
+    use crate::machine::command::NamedStream;
 
     #[test]
     fn what_is_proposed_again_while_it_waits_is_sent_once() {

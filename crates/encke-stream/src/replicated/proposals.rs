@@ -6,13 +6,13 @@ use encke_log::StreamNo;
 
 use super::chain::{BatchId, Chain};
 use super::reads::Reads;
-use crate::command::{Command, FleetCommand, NamedStream};
-use crate::deadlines::Visited;
-use crate::journal::Journal;
 use crate::machine::Found;
-use crate::outcome::{Outcome, Refusal};
-use crate::record::Change;
+use crate::machine::command::{Command, FleetCommand, NamedStream};
+use crate::machine::deadlines::Visited;
+use crate::machine::journal::Journal;
+use crate::machine::outcome::{Outcome, Refusal};
 use crate::stream::Life;
+use crate::stream::record::Change;
 use crate::{Lifetime, Machine, Now, Stream};
 
 impl Machine {

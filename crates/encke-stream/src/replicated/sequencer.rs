@@ -8,11 +8,12 @@ use encke_log::{CommitError, Disk, Files, Log, Reader, StreamNo};
 use super::chain::MARK_EVERY_MS;
 use super::incoming::{Following, Next};
 use super::order_clock::OrderClock;
-use crate::batch::{Outlet, Submitter};
+use crate::at_rest::eviction::{Eviction, Evictor};
+use crate::at_rest::load::Loader;
+use crate::commit::batch::Outlet;
 use crate::commit::replicate::{CannotApply, Stall};
 use crate::commit::{Commit, Committed, RETRY};
-use crate::eviction::{Eviction, Evictor};
-use crate::load::Loader;
+use crate::order::submission::Submitter;
 use crate::replicated::OrderedBatch;
 use crate::{AckLevel, FleetCommand, Machine, Now, Refusal};
 

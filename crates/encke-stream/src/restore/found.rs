@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 
-use crate::load::LoadError;
-use crate::record::{Fork, Lifetime};
-use crate::retention::{Parts, Replayed};
+use crate::at_rest::load::LoadError;
+use crate::stream::record::{Fork, Lifetime};
+use crate::stream::retention::{Parts, Replayed};
+use crate::stream::writers::Writers;
 use crate::stream::{Facts, Life, Media, Source, Stream};
-use crate::writers::Writers;
 use crate::{AckLevel, Limits, Offset, Retention};
 
 /// The state of one stream. After a crash there may be hundreds of thousands, so what few streams have is boxed.

@@ -9,8 +9,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::deadlines::Deadlines;
-use crate::journal::Journal;
+use crate::machine::deadlines::Deadlines;
+use crate::machine::journal::Journal;
 use crate::{Append, Command, Create, Data, ForkOf, Lifetime, Now, ProducerId, Refusal, Target};
 
 const LIMITS: Limits = Limits {

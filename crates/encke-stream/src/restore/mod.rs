@@ -9,20 +9,21 @@ use encke_log::{Disk, FrameView, Log, Options, Sequence, StreamNo};
 
 mod error;
 mod found;
+pub(crate) mod logs;
 
 pub use error::RestoreError;
 use found::{Found, Origin, Special};
 
-use crate::load::{Loader, Store};
-use crate::number::{Place, born, log_of};
-use crate::record::{BadRecord, Change, KIND_CHANGE};
-use crate::replicated::{BatchMark, Chain, CutRecord, KIND_MARK, Replica, append_mark};
-use crate::retention::Part;
-use crate::stored::{
+use crate::at_rest::load::{Loader, Store};
+use crate::at_rest::stored::{
     self, Ends, FORMAT, KEY_CHAIN, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM, Meta, StoredStream,
 };
+use crate::replicated::{BatchMark, Chain, CutRecord, KIND_MARK, Replica, append_mark};
+use crate::stream::number::{Place, born, log_of};
+use crate::stream::record::{BadRecord, Change, KIND_CHANGE};
+use crate::stream::retention::Part;
+use crate::stream::writers::ProducerState;
 use crate::stream::{Facts, Media, Stream};
-use crate::writers::ProducerState;
 use crate::{Limits, Machine, Offset, View};
 
 /// Opens the log in `dir` and restores the streams that have changed since the last checkpoint. The others are loaded

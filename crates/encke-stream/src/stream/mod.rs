@@ -1,4 +1,15 @@
 //! Streams in memory: what shards may read, and what the machine decides by.
+//!
+//! `record.rs` is the format of a record, `offset.rs` and `number.rs` name positions and streams. `writers.rs` has the producers of
+//! a stream, `retention.rs` how much of it stays, `ack.rs` the durability levels, and `label.rs` what encoders need.
+
+pub(crate) mod ack;
+pub(crate) mod label;
+pub(crate) mod number;
+pub(crate) mod offset;
+pub(crate) mod record;
+pub(crate) mod retention;
+pub(crate) mod writers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,10 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
-use crate::deadlines::Due;
-use crate::number::born;
-use crate::retention::Parts;
-use crate::writers::Writers;
+use crate::machine::deadlines::Due;
+use crate::stream::number::born;
+use crate::stream::retention::Parts;
+use crate::stream::writers::Writers;
 use crate::{AckLevel, Lifetime, Now, Offset, Retention};
 
 /// A stream. Shards hold a reference and read its committed [`Facts`]; only the [`Machine`](crate::Machine) changes it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_log::{AppendError, Disk, Frame, Log, Sequence};
 
-use crate::record::{Change, KIND_CHANGE};
+use crate::stream::record::{Change, KIND_CHANGE};
 use crate::{Refusal, Stream};
 
 /// Takes changes, in the order in which they are decided.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use encke_log::StreamNo;
 
-use crate::command::{Create, ForkOf};
-use crate::journal::Journal;
+use crate::machine::command::{Create, ForkOf};
+use crate::machine::journal::Journal;
+use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Found, Machine};
-use crate::number::{BORN_MAX, born, number};
-use crate::outcome::{Outcome, Refusal};
-use crate::record::{Change, Fork, Lifetime};
+use crate::stream::number::{BORN_MAX, born, number};
+use crate::stream::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
 use crate::{Now, Offset, Retention};
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 
-use crate::command::Target;
-use crate::journal::Journal;
+use crate::machine::command::Target;
+use crate::machine::journal::Journal;
+use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, Undo};
-use crate::outcome::{Outcome, Refusal};
-use crate::record::Change;
-use crate::retention::Part;
+use crate::stream::record::Change;
+use crate::stream::retention::Part;
 use crate::stream::{Life, Stream};
 use crate::{Now, Offset, Retention};
 

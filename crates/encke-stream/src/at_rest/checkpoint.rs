@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_log::{Sequence, StateEntry, StreamNo};
 
 use crate::Machine;
-use crate::stored::{self, FORMAT, Meta};
+use crate::at_rest::stored::{self, FORMAT, Meta};
 use crate::stream::{Life, Stream};
 use crate::view::PARTS;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use encke_log::StreamNo;
 
 use crate::Stream;
-use crate::load::{LoadError, Loader, Store};
-use crate::lookup::Lookup;
-use crate::number::{home, log_of};
-use crate::views::Views;
+use crate::at_rest::load::{LoadError, Loader, Store};
+use crate::stream::number::{home, log_of};
+use crate::view::lookup::Lookup;
+use crate::view::views::Views;
 
 /// Loads streams of all logs from their stores into the views.
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use encke_log::{Disk, FORGOTTEN, ReadError, Reader, Sequence};
 
-use crate::label::StreamLabel;
-use crate::number::log_of;
-use crate::record::Change;
 use crate::stream::Span;
+use crate::stream::label::StreamLabel;
+use crate::stream::number::log_of;
+use crate::stream::record::Change;
 use crate::{Offset, Stream};
 
 /// A read: spans of the log, and how much to return at a time.

@@ -1,14 +1,20 @@
 //! The sequencer: a loop over the stages of the commit path, and what is periodic.
+//!
+//! `sequencers.rs` joins those of several logs. `inline.rs` commits on the threads of shards, where nothing waits for the disk.
+
+pub(crate) mod inline;
+pub(crate) mod sequencers;
 
 use std::time::Duration;
 
 use encke_log::{CommitError, DeferredSync, DeferredSyncResult, Disk, Files, Log, StreamNo};
 use encke_mailbox::Receiver;
 
-use crate::batch::{Outlet, Submission};
+use crate::at_rest::eviction::{Eviction, Evictor};
+use crate::commit::batch::Outlet;
 use crate::commit::{Commit, CommitThread, Committed};
-use crate::eviction::{Eviction, Evictor};
 use crate::order::local::LocalOrder;
+use crate::order::submission::Submission;
 use crate::order::{Order, Ordered};
 use crate::{AckLevel, Machine, Now};
 

@@ -6,7 +6,7 @@ use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
 use crate::replicated::DispatcherTerm;
-use crate::writers::ProducerId;
+use crate::stream::writers::ProducerId;
 use crate::{AckLevel, Lifetime, Lookup, Offset, Retention, Stream};
 
 /// A change that a client requests.

@@ -1,25 +1,36 @@
 //! The machine: how changes to streams are decided, published and undone.
 //!
-//! The rules are in `create.rs`, `append.rs`, `truncate.rs`, `delete.rs` and `writers.rs`.
+//! The rules are in `create.rs`, `append.rs`, `truncate.rs` and `delete.rs`; those for producers in `stream/writers.rs`.
+//!
+//! `command.rs` goes in, `outcome.rs` comes out, `journal.rs` takes the records, `deadlines.rs` knows what is due.
+
+pub(crate) mod append;
+pub(crate) mod command;
+pub(crate) mod create;
+pub(crate) mod deadlines;
+pub(crate) mod delete;
+pub(crate) mod journal;
+pub(crate) mod outcome;
+pub(crate) mod truncate;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_log::{Sequence, StreamNo};
 
-use crate::command::{Command, Target};
-use crate::deadlines::Deadlines;
-use crate::journal::Journal;
-use crate::lookup::Lookup;
-use crate::number::{Place, log_of};
-use crate::outcome::{Outcome, Refusal};
+use crate::at_rest::unstored::Unstored;
+use crate::machine::command::{Command, Target};
+use crate::machine::deadlines::Deadlines;
+use crate::machine::journal::Journal;
+use crate::machine::outcome::{Outcome, Refusal};
 use crate::replicated::Replica;
-use crate::retention::PartsUndo;
+use crate::stream::number::{Place, log_of};
+use crate::stream::retention::PartsUndo;
+use crate::stream::writers::Replaced;
 use crate::stream::{Facts, Life, Stream};
-use crate::unstored::Unstored;
 use crate::view::View;
-use crate::views::Views;
-use crate::writers::Replaced;
+use crate::view::lookup::Lookup;
+use crate::view::views::Views;
 use crate::{AckLevel, Now};
 
 /// The streams and the rules by which they change: commands and the time in, records out.

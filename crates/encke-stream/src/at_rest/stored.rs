@@ -3,11 +3,11 @@
 use encke_log::{Sequence, StateEntry, StreamNo};
 use serde::{Deserialize, Serialize};
 
-use crate::record::{BadRecord, Fork, Lifetime};
 use crate::replicated::Chain;
-use crate::retention::Parts;
+use crate::stream::record::{BadRecord, Fork, Lifetime};
+use crate::stream::retention::Parts;
+use crate::stream::writers::{ProducerState, Writers};
 use crate::stream::{Life, Stream};
-use crate::writers::{ProducerState, Writers};
 use crate::{AckLevel, Offset, Retention};
 
 /// The store's entries for the committed state of a stream. `free`: no other stream has the name of an ended stream.
@@ -253,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::retention::Part;
+    use crate::stream::retention::Part;
 
     fn producer() -> impl Strategy<Value = (String, ProducerState)> {
         ("\\PC{0,9}", any::<(u64, u64, u64)>()).prop_map(|(id, (epoch, seq, last))| {

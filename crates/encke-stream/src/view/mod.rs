@@ -1,4 +1,12 @@
 //! The view: the streams in memory by name. Shards look streams up here without a wait for the sequencer or for a file.
+//!
+//! `views.rs` joins the views of several logs, `lookup.rs` is the result of a look-up. `watchers.rs` and `pattern.rs` say which shards
+//! have subscribers.
+
+pub(crate) mod lookup;
+pub(crate) mod pattern;
+pub(crate) mod views;
+pub(crate) mod watchers;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -13,11 +21,11 @@ use parking_lot::{Mutex, RwLock};
 
 use encke_log::{Disk, Reader, Sequence, StreamNo};
 
-use crate::lookup::{FreeNames, Lookup};
-use crate::pattern::{Pattern, PatternWatchers};
 use crate::replicated::{Chain, DispatcherTerm, Reads};
 use crate::stream::Media;
-use crate::watchers::Watchers;
+use crate::view::lookup::{FreeNames, Lookup};
+use crate::view::pattern::{Pattern, PatternWatchers};
+use crate::view::watchers::Watchers;
 use crate::{Now, Stream};
 
 /// The state of names without a look into the store: the streams in memory, and names that are known to be free.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use encke_log::StreamNo;
 
-use crate::command::Target;
-use crate::deadlines::{Due, Visited};
-use crate::journal::Journal;
+use crate::at_rest::stored::Ends;
 use crate::machine::Machine;
-use crate::outcome::{Outcome, Refusal};
-use crate::record::Change;
-use crate::stored::Ends;
+use crate::machine::command::Target;
+use crate::machine::deadlines::{Due, Visited};
+use crate::machine::journal::Journal;
+use crate::machine::outcome::{Outcome, Refusal};
+use crate::stream::record::Change;
 use crate::stream::{Life, Stream};
 use crate::{Lifetime, Now};
 

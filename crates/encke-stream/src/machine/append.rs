@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use encke_log::Sequence;
 
-use crate::command::{Append, Data, Target};
-use crate::journal::Journal;
+use crate::machine::command::{Append, Data, Target};
+use crate::machine::journal::Journal;
+use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, Undo};
-use crate::outcome::{Outcome, Refusal};
-use crate::record::{Change, Producer};
+use crate::stream::record::{Change, Producer};
+use crate::stream::writers::{ProducerState, Writers};
 use crate::stream::{Facts, Stream};
-use crate::writers::{ProducerState, Writers};
 use crate::{Now, Offset};
 
 impl Machine {

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use encke_log::{Disk, Log, ReadError, Reader, Sequence, StreamNo};
 
-use crate::label::StreamLabel;
-use crate::lookup::Lookup;
-use crate::record::BadRecord;
-use crate::stored::{self, StoredStream};
+use crate::at_rest::stored::{self, StoredStream};
+use crate::stream::label::StreamLabel;
+use crate::stream::record::BadRecord;
 use crate::stream::{Facts, Life, Media, Source, Stream};
 use crate::view::View;
+use crate::view::lookup::Lookup;
 use crate::{Lifetime, Limits, Machine};
 
 /// A store of the states of streams that are not in memory.

@@ -10,7 +10,7 @@ use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
 use crate::Offset;
-use crate::outcome::Refusal;
+use crate::machine::outcome::Refusal;
 
 /// An idempotent producer and the number of its request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use encke_log::StreamNo;
 use parking_lot::RwLock;
 
-use crate::number::pattern_number;
+use crate::stream::number::pattern_number;
 
 /// The names that begin with a prefix of whole segments: `chat/**` matches `chat/a` and `chat/a/b`, `**` matches all names.
 ///
@@ -187,7 +187,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::number::{is_pattern, log_of};
+    use crate::stream::number::{is_pattern, log_of};
 
     fn pattern(text: &str) -> Pattern {
         text.parse().unwrap()

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use encke_log::{Sequence, StreamNo};
 
-use crate::label::StreamLabel;
-use crate::{Command, Offset, Outcome};
+use crate::stream::label::StreamLabel;
+use crate::{Offset, Outcome};
 
 /// The records of one commit, shared by all shards.
 #[derive(Debug)]
@@ -73,25 +73,7 @@ pub struct Record {
     pub deletes: bool,
 }
 
-/// A command, and the submitter that waits for its outcome.
-#[derive(Debug)]
-pub struct Submission {
-    /// The command.
-    pub command: Command,
-    /// The caller.
-    pub from: Submitter,
-}
-
-/// The submitter of a command. The token means something to its shard only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Submitter {
-    /// The shard, counted from 0.
-    pub shard: u16,
-    /// The shard's name for the caller.
-    pub token: u64,
-}
-
-/// The reply to a [`Submission`].
+/// The reply to a [`Submission`](crate::Submission).
 #[derive(Debug)]
 pub struct Reply {
     /// The shard's name for the caller.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use encke_log::{Disk, Files, Log, Options};
 
-use crate::number::{LOGS_MAX, Place};
 use crate::restore::{OrderKind, RestoreError, restore_at, restore_on_at};
+use crate::stream::number::{LOGS_MAX, Place};
 use crate::{Limits, Machine, View, Views};
 
 /// The streams of all logs, and the machines that decide about them.

@@ -18,11 +18,11 @@ use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
 use crate::Stream;
-use crate::command::{Append, Command, FleetCommand, Target};
-use crate::lookup::Lookup;
-use crate::number::{home, log_of};
-use crate::outcome::Refusal;
+use crate::machine::command::{Append, Command, FleetCommand, Target};
+use crate::machine::outcome::Refusal;
+use crate::stream::number::{home, log_of};
 use crate::view::View;
+use crate::view::lookup::Lookup;
 
 /// The views of all logs.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use encke_log::{Disk, FORGOTTEN, FrameView, ReadError, Reader, Sequence, StreamNo};
 
-use crate::label::StreamLabel;
-use crate::load::{LoadError, Loader, Outline};
-use crate::number::born;
-use crate::pattern::Pattern;
-use crate::piece::{OrderEvent, OrderedRecord, Piece};
-use crate::record::{Change, KIND_CHANGE};
+use crate::at_rest::load::{LoadError, Loader, Outline};
+use crate::read::piece::{OrderEvent, OrderedRecord, Piece};
 use crate::stream::Media;
+use crate::stream::label::StreamLabel;
+use crate::stream::number::born;
+use crate::stream::record::{Change, KIND_CHANGE};
+use crate::view::pattern::Pattern;
 
 /// A read of the global order of a log.
 #[derive(Clone, Debug)]

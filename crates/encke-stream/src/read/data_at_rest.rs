@@ -5,8 +5,9 @@ use std::path::Path;
 
 use encke_log::{DumpFilter, FrameView, Sequence, dump, state_at_rest};
 
-use crate::record::{Change, KIND_CHANGE};
-use crate::{RestoreError, stored};
+use crate::RestoreError;
+use crate::at_rest::stored;
+use crate::stream::record::{Change, KIND_CHANGE};
 
 /// Calls `each` with the sequence and the data of each record of the stream with this name; never if there is none. The log in the
 /// directory must not be open.
