@@ -30,7 +30,8 @@ use encke_log::{CommitError, Disk, Log, StreamNo};
 
 use crate::at_rest::eviction::Evictor;
 use crate::commit::batch::Outlet;
-use crate::order::{Order, Ordered};
+use crate::order::Ordered;
+use crate::order::local::LocalOrder;
 use crate::replicated::CutRecord;
 use crate::{AckLevel, Machine, Now, Refusal};
 pub(crate) use decide::RETRY;
@@ -117,7 +118,7 @@ impl<D: Disk> Commit<D> {
     pub(crate) fn batch(
         &mut self,
         batch: &mut Ordered,
-        order: &mut dyn Order,
+        order: &mut LocalOrder,
         thread: CommitThread,
     ) -> Committed {
         let mut committed = Committed {
@@ -145,7 +146,7 @@ impl<D: Disk> Commit<D> {
     fn group(
         &mut self,
         group: &mut Ordered,
-        order: &mut dyn Order,
+        order: &mut LocalOrder,
         (thread, expires): (CommitThread, bool),
         committed: &mut Committed,
     ) {
@@ -169,7 +170,7 @@ impl<D: Disk> Commit<D> {
     fn store(
         &mut self,
         mut decided: Decided,
-        order: &mut dyn Order,
+        order: &mut LocalOrder,
         thread: CommitThread,
     ) -> Result<Option<Duration>, TakenBack> {
         if !decided.needs_file() {
@@ -195,7 +196,7 @@ impl<D: Disk> Commit<D> {
     fn write_and_sync(
         &mut self,
         decided: Decided,
-        order: &mut dyn Order,
+        order: &mut LocalOrder,
     ) -> Result<Option<Duration>, TakenBack> {
         let mut written = match write::write(decided, &mut self.log) {
             Ok(written) => written,
@@ -236,7 +237,7 @@ impl<D: Disk> Commit<D> {
         Ok(sync)
     }
 
-    fn publish(&mut self, mut durable: Durable, order: &mut dyn Order) {
+    fn publish(&mut self, mut durable: Durable, order: &mut LocalOrder) {
         order.answering(durable.take_commands());
         let Commit {
             machine,
@@ -249,7 +250,7 @@ impl<D: Disk> Commit<D> {
     }
 
     /// Sends the replies of a group that ask for less than its records.
-    fn acknowledge_early(&mut self, level: AckLevel, group: &mut Decided, order: &mut dyn Order) {
+    fn acknowledge_early(&mut self, level: AckLevel, group: &mut Decided, order: &mut LocalOrder) {
         order.answering(group.take_commands());
         let replies = match level {
             AckLevel::Accepted => &mut group.accepted,
@@ -325,7 +326,7 @@ impl<D: Disk> Commit<D> {
     }
 
     /// Writes the pending write, if there is one.
-    pub(crate) fn flush_pending(&mut self, order: &mut dyn Order, thread: CommitThread) {
+    pub(crate) fn flush_pending(&mut self, order: &mut LocalOrder, thread: CommitThread) {
         if self.failed.is_some() {
             return;
         }

@@ -13,9 +13,9 @@ use encke_mailbox::Receiver;
 use crate::at_rest::eviction::{Eviction, Evictor};
 use crate::commit::batch::Outlet;
 use crate::commit::{Commit, CommitThread, Committed};
+use crate::order::Ordered;
 use crate::order::local::LocalOrder;
 use crate::order::submission::Submission;
-use crate::order::{Order, Ordered};
 use crate::{AckLevel, Machine, Now};
 
 /// Decides the order of records: drains the mailbox, decides, commits and publishes one batch after the other.
@@ -23,7 +23,7 @@ use crate::{AckLevel, Machine, Now};
 /// While a batch is written and synced, the next one collects in the mailbox. After a slow sync the sequencer also waits a
 /// moment for clients that answer its replies. The caller brings the thread and the clock.
 pub struct Sequencer<D: Disk = Files> {
-    order: Box<dyn Order>,
+    order: LocalOrder,
     commit: Commit<D>,
     evictor: Evictor,
     /// Receives the figures of each batch.
@@ -42,7 +42,7 @@ impl<D: Disk> Sequencer<D> {
     ) -> Self {
         machine.level = level;
         Sequencer {
-            order: Box::new(LocalOrder::new(mailbox)),
+            order: LocalOrder::new(mailbox),
             commit: Commit::new(machine, log, outlets),
             evictor: Evictor::new(Eviction::NEVER),
             watch,
@@ -97,9 +97,9 @@ impl<D: Disk> Sequencer<D> {
     fn batch(&mut self, mut batch: Ordered, thread: CommitThread) -> usize {
         let commands = batch.commands.len();
         if thread != CommitThread::Shard {
-            self.commit.flush_pending(&mut *self.order, thread);
+            self.commit.flush_pending(&mut self.order, thread);
         }
-        let committed = self.commit.batch(&mut batch, &mut *self.order, thread);
+        let committed = self.commit.batch(&mut batch, &mut self.order, thread);
         self.evictor.stored(committed.records);
         (self.watch)(&committed);
         self.order.done(batch, commands);
