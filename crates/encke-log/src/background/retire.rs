@@ -5,7 +5,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::history::History;
 use crate::history::error::HistoryError;
 use crate::history::floor;
-use crate::history::tree::Kind;
+use crate::history::tree::KeyspaceKind;
 use crate::ids::{Sequence, StreamNo};
 use crate::options::Options;
 use crate::retention::LogRetention;
@@ -228,7 +228,7 @@ impl<D: Disk> Retirement<D> {
             return Ok(());
         }
         self.disk.between_steps()?;
-        history.ingest(Kind::Floors, |put| {
+        history.ingest(KeyspaceKind::Floors, |put| {
             unneeded
                 .iter()
                 .try_for_each(|stream| put(&stream.to_be_bytes(), None))

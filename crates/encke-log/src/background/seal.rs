@@ -18,7 +18,7 @@ use crate::history::error::HistoryError;
 use crate::history::floor::{self, Floor};
 use crate::history::sort::Sorted;
 use crate::history::state::Pending;
-use crate::history::tree::Kind;
+use crate::history::tree::KeyspaceKind;
 use crate::ids::{Sequence, StreamNo};
 use crate::options::Options;
 use crate::retention::LogRetention;
@@ -380,7 +380,7 @@ impl<D: Disk> Background<D> {
         self.disk.between_steps()?;
         let entries = states.in_order();
         if entries.len() > 0 {
-            history.ingest(Kind::States, |put| {
+            history.ingest(KeyspaceKind::States, |put| {
                 entries
                     .into_iter()
                     .try_for_each(|(key, value)| put(key, value))
@@ -394,7 +394,7 @@ impl<D: Disk> Background<D> {
             }
         }
         if !raised.is_empty() {
-            history.ingest(Kind::Floors, |put| {
+            history.ingest(KeyspaceKind::Floors, |put| {
                 let mut raised = raised.iter();
                 raised.try_for_each(|(stream, floor)| put(stream, Some(floor)))
             })?;

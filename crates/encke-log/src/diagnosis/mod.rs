@@ -13,7 +13,7 @@ use crate::history::History;
 use crate::history::error::HistoryError;
 use crate::history::generations;
 use crate::history::generations::Times;
-use crate::history::old_marks::UnstatedMarks;
+use crate::history::old_marks::OldMarks;
 use crate::history::verify::inspect::{self, HistoryHealth, Inspection, ReadWhole};
 use crate::history::verify::private_copy::{HistoryCopy, private_directory};
 use crate::ids::Sequence;
@@ -28,7 +28,7 @@ pub(crate) struct Diagnosis<D: Disk> {
     pub(crate) marks: Marks,
     pub(crate) retention_floor: Sequence,
     /// The times of generations in a history without a statement.
-    pub(crate) unstated_times: Times,
+    pub(crate) old_times: Times,
     /// The sound parts of history; `None` without a history, or when no part of it can be used.
     copy: Option<HistoryCopy>,
     /// The problems of the superblock and of history, each with its place.
@@ -46,14 +46,14 @@ impl<D: Disk> Diagnosis<D> {
         let mut diagnosis = Diagnosis {
             marks: directory.marks(),
             retention_floor: 0,
-            unstated_times: Times::new(),
+            old_times: Times::new(),
             copy: None,
             problems: Vec::new(),
             health: HistoryHealth::Sound,
             lacks_records: false,
             directory,
         };
-        if let Some(error) = diagnosis.directory.unstated_reason(disk) {
+        if let Some(error) = diagnosis.directory.superblock_error(disk) {
             let file = match &error {
                 OpenError::Superblock { file, .. } => file.clone(),
                 _ => disk.path(""),
@@ -81,7 +81,7 @@ impl<D: Disk> Diagnosis<D> {
             diagnosis.problems.extend(problems);
         } else if diagnosis.directory.statement.is_none() && diagnosis.directory.history.is_some() {
             let directory = private_directory()?;
-            if let Err(error) = diagnosis.at_unstated(directory, &path) {
+            if let Err(error) = diagnosis.read_old_marks(directory, &path) {
                 diagnosis.unusable(path, error.reason);
             }
         } else if diagnosis.directory.history.is_some()
@@ -92,12 +92,12 @@ impl<D: Disk> Diagnosis<D> {
         Ok(diagnosis)
     }
 
-    fn at_unstated(&mut self, directory: TempDir, path: &Path) -> Result<(), HistoryError> {
-        inspect::verify_unstated(path)?;
-        let copy = HistoryCopy::of_unstated(directory, path)?;
-        let unstated = UnstatedMarks::read(&copy.history)?;
-        (self.marks, self.retention_floor) = (unstated.marks, unstated.retention_floor);
-        self.unstated_times = unstated.times;
+    fn read_old_marks(&mut self, directory: TempDir, path: &Path) -> Result<(), HistoryError> {
+        inspect::verify_without_statement(path)?;
+        let copy = HistoryCopy::of_whole(directory, path)?;
+        let old = OldMarks::read(&copy.history)?;
+        (self.marks, self.retention_floor) = (old.marks, old.retention_floor);
+        self.old_times = old.times;
         self.copy = Some(copy);
         Ok(())
     }

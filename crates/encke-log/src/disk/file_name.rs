@@ -23,14 +23,14 @@ pub(crate) fn aside(names: &[String], name: &str) -> String {
 }
 
 /// Whether a repair made this file: a new segment, or the mark that they are complete. An open log needs none of them.
-pub(crate) fn is_remade(name: &str) -> bool {
-    name.ends_with(REMADE) || name == REMADE_MARK
+pub(crate) fn is_rewritten(name: &str) -> bool {
+    name.ends_with(REWRITTEN) || name == REWRITTEN_MARK
 }
 
 /// Suffix of a file that becomes a segment.
 pub(crate) const PREPARED: &str = ".prepared";
 /// Suffix of a new segment of a repair until it is in its place.
-pub(crate) const REMADE: &str = ".remade";
+pub(crate) const REWRITTEN: &str = ".remade";
 /// The file that marks that all new segments of a repair are complete.
-pub(crate) const REMADE_MARK: &str = "segments-remade";
+pub(crate) const REWRITTEN_MARK: &str = "segments-remade";
 const SEGMENT: &str = ".segment";

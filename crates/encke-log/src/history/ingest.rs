@@ -13,7 +13,7 @@ pub(crate) fn ingest_into(
     keyspace: &Keyspace,
     all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
 ) -> Result<(), HistoryError> {
-    wait_for_compaction(keyspace, COMPACTION_PATIENCE)?;
+    wait_for_compaction(keyspace, COMPACTION_WAIT_MAX)?;
     let mut ingestion = keyspace.start_ingestion()?;
     all(&mut |key, value| match value {
         Some(value) => ingestion.write(key, value),
@@ -25,11 +25,11 @@ pub(crate) fn ingest_into(
 /// Waits until the tree has compacted enough runs. Each ingestion is a run of its own until it is compacted, and the
 /// tree's list of files has one byte for their number: with more than 255 runs it writes a list that it can't read. The
 /// tree delays its own writes long before that, but no ingestion.
-fn wait_for_compaction(keyspace: &Keyspace, patience: Duration) -> Result<(), HistoryError> {
+fn wait_for_compaction(keyspace: &Keyspace, timeout: Duration) -> Result<(), HistoryError> {
     let begun = Instant::now();
     // A run has at least one table.
     while keyspace.l0_table_count() >= TABLES_MAX {
-        if begun.elapsed() > patience {
+        if begun.elapsed() > timeout {
             return Err(HistoryError::from(
                 "compaction does not keep up with ingestion".to_owned(),
             ));
@@ -43,7 +43,7 @@ fn wait_for_compaction(keyspace: &Keyspace, patience: Duration) -> Result<(), Hi
 const TABLES_MAX: usize = 64;
 
 /// How long an ingestion waits for compaction, which takes milliseconds for a table and seconds for a large tree.
-const COMPACTION_PATIENCE: Duration = Duration::from_secs(10);
+const COMPACTION_WAIT_MAX: Duration = Duration::from_secs(10);
 
 const COMPACTION_PAUSE: Duration = Duration::from_millis(5);
 

@@ -32,7 +32,7 @@ use crate::history::floor::floor_of;
 use crate::history::generations::{Generations, Times};
 use crate::history::ingest::{Put, ingest_into};
 use crate::history::stored::{record_key, view};
-use crate::history::tree::{CompactionThreads, Kind, Tree};
+use crate::history::tree::{CompactionThreads, KeyspaceKind, Tree};
 use crate::history::verify::fingerprints::Fingerprints;
 use crate::history::verify::inspect::{self, Inspection, META, ReadWhole};
 use crate::ids::{Sequence, StreamNo};
@@ -69,12 +69,7 @@ impl History {
     }
 
     /// Opens a history without a statement, whose version kept marks in the journal too.
-    pub(crate) fn open_unstated(path: PathBuf, cache_bytes: u64) -> Result<History, OpenError> {
-        History::open_unstated_with(path, cache_bytes, Times::new())
-    }
-
-    /// [`History::open_unstated`] with the times of its generations.
-    pub(crate) fn open_unstated_with(
+    pub(crate) fn open_without_statement(
         path: PathBuf,
         cache_bytes: u64,
         times: Times,
@@ -112,7 +107,8 @@ impl History {
             std::fs::remove_dir_all(&prepared).map_err(|e| failed(e.into()))?;
         }
         std::fs::create_dir(&prepared).map_err(|e| failed(e.into()))?;
-        let history = History::open_unstated(prepared.clone(), COPY_CACHE_BYTES)?;
+        let history =
+            History::open_without_statement(prepared.clone(), COPY_CACHE_BYTES, Times::new())?;
         history.set_format().map_err(failed)?;
         drop(history);
         inspect::identify_history(&prepared, log_id, history_id)
@@ -239,7 +235,7 @@ impl History {
     /// one key.
     pub(crate) fn ingest(
         &self,
-        kind: Kind,
+        kind: KeyspaceKind,
         all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
     ) -> Result<(), HistoryError> {
         self.with(|open| ingest_into(open.keyspace(kind), all))

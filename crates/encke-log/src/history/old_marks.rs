@@ -1,4 +1,4 @@
-//! The marks of a history from before there were superblocks: 0.1.0 kept them in the history itself.
+//! The marks of the background work as 0.1.0 kept them: in history itself, because there were no superblocks.
 
 use crate::error::OpenError;
 use crate::history::History;
@@ -15,15 +15,15 @@ use std::path::Path;
 
 /// The marks in a history.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UnstatedMarks {
+pub(crate) struct OldMarks {
     pub(crate) marks: Marks,
     pub(crate) retention_floor: Sequence,
     pub(crate) times: Times,
 }
 
-impl UnstatedMarks {
+impl OldMarks {
     /// Reads the marks.
-    pub(crate) fn read(history: &History) -> Result<UnstatedMarks, HistoryError> {
+    pub(crate) fn read(history: &History) -> Result<OldMarks, HistoryError> {
         history.with(|open| {
             let format = open.mark(FORMAT)?;
             if !matches!(format, 1 | 2) {
@@ -31,23 +31,23 @@ impl UnstatedMarks {
                     "it has format {format} and no superblock states what it holds"
                 )));
             }
-            let mut unstated = UnstatedMarks {
+            let mut old = OldMarks {
                 marks: Marks {
                     history_upto: open.mark("history_upto")?,
                     checkpoint_upto: open.mark("checkpoint_upto")?,
                 },
                 retention_floor: floor_of(open.marks.get(RETENTION_FLOOR)?),
-                ..UnstatedMarks::default()
+                ..OldMarks::default()
             };
             for pair in open.marks.prefix(TIMES) {
                 let (key, value) = pair.into_inner()?;
                 let name = std::str::from_utf8(&key[TIMES.len()..]).ok();
                 if let (Some(name), 16) = (name, value.len()) {
                     let times = (u64_at(&value, 0), u64_at(&value, 8));
-                    unstated.times.insert(name.to_owned(), times);
+                    old.times.insert(name.to_owned(), times);
                 }
             }
-            Ok(unstated)
+            Ok(old)
         })
     }
 }
@@ -59,9 +59,9 @@ impl UnstatedMarks {
 /// There is no room for a private copy.
 pub(crate) fn is_of_older_version(history: &Path) -> Result<bool, OpenError> {
     let directory = private_directory()?;
-    let read = inspect::verify_unstated(history)
-        .and_then(|()| HistoryCopy::of_unstated(directory, history))
-        .and_then(|copy| UnstatedMarks::read(&copy.history));
+    let read = inspect::verify_without_statement(history)
+        .and_then(|()| HistoryCopy::of_whole(directory, history))
+        .and_then(|copy| OldMarks::read(&copy.history));
     Ok(read.is_ok())
 }
 
@@ -92,8 +92,8 @@ mod tests {
         for name in ["clean", "killed"] {
             let directory = root.path().join(name);
             let history = directory.join("history");
-            let copy = HistoryCopy::of_unstated(private_directory().unwrap(), &history).unwrap();
-            let times = UnstatedMarks::read(&copy.history).unwrap().times;
+            let copy = HistoryCopy::of_whole(private_directory().unwrap(), &history).unwrap();
+            let times = OldMarks::read(&copy.history).unwrap().times;
             assert!(!times.is_empty(), "{name}");
             drop(copy);
             damage_a_table(&history);

@@ -26,7 +26,7 @@ pub(crate) struct Tree {
 
 /// The keyspaces for [`History::ingest`](crate::history::History::ingest).
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum KeyspaceKind {
     States,
     Floors,
 }
@@ -145,10 +145,10 @@ impl Tree {
             .collect()
     }
 
-    pub(crate) fn keyspace(&self, kind: Kind) -> &Keyspace {
+    pub(crate) fn keyspace(&self, kind: KeyspaceKind) -> &Keyspace {
         match kind {
-            Kind::States => &self.states,
-            Kind::Floors => &self.floors,
+            KeyspaceKind::States => &self.states,
+            KeyspaceKind::Floors => &self.floors,
         }
     }
 

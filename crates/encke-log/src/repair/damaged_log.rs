@@ -23,7 +23,7 @@ impl<D: Disk> DamagedLog<'_, D> {
     }
 
     /// A statement for a log that has none.
-    pub(crate) fn unstated(&self) -> Result<Statement, OpenError> {
+    pub(crate) fn new_statement(&self) -> Result<Statement, OpenError> {
         let of_segments = self.surveyed.iter().rev();
         let segments = of_segments.filter_map(|found| found.segment.as_ref());
         let id = segments
@@ -40,7 +40,7 @@ impl<D: Disk> DamagedLog<'_, D> {
             history_upto: marks.history_upto,
             checkpoint_upto: marks.checkpoint_upto,
             retention_floor: self.diagnosis.retention_floor,
-            keyspaces: (self.diagnosis.unstated_times.iter())
+            keyspaces: (self.diagnosis.old_times.iter())
                 .map(|(name, times_ms)| StatedKeyspace {
                     name: name.clone(),
                     times_ms: Some(*times_ms),

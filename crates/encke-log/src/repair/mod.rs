@@ -87,7 +87,7 @@ pub fn repair_on<D: Disk>(
         }
     }
     if let Some((first_number, statement)) = rewrite::complete(disk) {
-        let done = finish_remade(disk, first_number, statement, decide)?;
+        let done = finish_rewrite(disk, first_number, statement, decide)?;
         if !done.done {
             return Ok(done);
         }
@@ -142,7 +142,7 @@ fn finish_interrupted<D: Disk>(
 }
 
 /// Completes a repair that was interrupted when its new segments were complete.
-fn finish_remade<D: Disk>(
+fn finish_rewrite<D: Disk>(
     disk: &D,
     first_number: u64,
     statement: Statement,
@@ -154,7 +154,7 @@ fn finish_remade<D: Disk>(
         ..RepairReport::default()
     };
     if decide(&report) {
-        segments::put_remade_in_place(disk, first_number, statement)?;
+        segments::put_rewritten_in_place(disk, first_number, statement)?;
         report.done = true;
     }
     Ok(report)
@@ -188,12 +188,12 @@ impl<D: Disk> Repair<'_, D> {
             .filter_map(|found| found.problem.as_ref());
         let places = damaged.chain(&self.segments.missing);
         self.report.notes.extend(places.map(ToString::to_string));
-        let is_remade = matches!(
+        let is_rewritten = matches!(
             self.segments.action,
-            SegmentRepair::Remake { .. } | SegmentRepair::Continue { last: None, .. }
+            SegmentRepair::Rewrite { .. } | SegmentRepair::Continue { last: None, .. }
         );
         let directory = &self.log.diagnosis.directory;
-        if is_remade && directory.statement.is_none() && directory.history.is_some() {
+        if is_rewritten && directory.statement.is_none() && directory.history.is_some() {
             // The version of this log kept marks where a repair does not change them.
             let aside = aside_path(&self.log.history_path());
             self.history = HistoryRepair::Rebuild { aside };
@@ -235,7 +235,7 @@ impl<D: Disk> Repair<'_, D> {
         let is_stated = stated.is_some() || self.history != HistoryRepair::Nothing;
         let mut statement = match stated {
             Some(statement) => statement,
-            None => self.log.unstated()?,
+            None => self.log.new_statement()?,
         };
         match self.history.clone() {
             HistoryRepair::Nothing => {}
@@ -253,8 +253,8 @@ impl<D: Disk> Repair<'_, D> {
                 let statement = is_stated.then_some(statement);
                 segments::continue_after(&self.log, (upto, last, cut), statement, &self.aside())
             }
-            SegmentRepair::Remake { base, upto, next } => {
-                segments::remake_segments(&self.log, statement, (base, upto, next))
+            SegmentRepair::Rewrite { base, upto, next } => {
+                segments::rewrite_segments(&self.log, statement, (base, upto, next))
             }
         }
     }

@@ -37,7 +37,7 @@ pub(crate) enum SegmentRepair {
     },
     /// New segments are written with all records after `base` up to `upto`. Records of old segments up to `base` go
     /// into history first. The log continues at `next`.
-    Remake {
+    Rewrite {
         base: Sequence,
         upto: Sequence,
         next: Sequence,
@@ -59,7 +59,7 @@ impl Plan {
         let top = traced.fold(required_upto.max(diagnosis.durable_upto()), Sequence::max);
         let mut plan = Plan::default();
         if contiguous < required_upto {
-            plan.plan_remake(surveyed, diagnosis, &available, top);
+            plan.plan_rewrite(surveyed, diagnosis, &available, top);
         } else {
             plan.plan_continuation(surveyed, (settled_upto, contiguous, top));
         }
@@ -163,7 +163,7 @@ impl Plan {
 
     /// The damage begins before the end of what history or the state store rely on. These stay unchanged, and all
     /// records that can be read continue after them.
-    fn plan_remake<D: Disk>(
+    fn plan_rewrite<D: Disk>(
         &mut self,
         surveyed: &[Surveyed<D::File>],
         diagnosis: &Diagnosis<D>,
@@ -176,7 +176,7 @@ impl Plan {
         self.aside = (0..surveyed.len()).collect();
         // The sequences of lost records are not assigned again, where possible.
         let next = if upto == base { top + 1 } else { upto + 1 };
-        self.action = SegmentRepair::Remake { base, upto, next };
+        self.action = SegmentRepair::Rewrite { base, upto, next };
         let kept = clip(available, (marks.history_upto + 1, base.max(upto)));
         for (from, upto) in gaps(&kept, (marks.history_upto + 1, top)) {
             let damaged = surveyed.iter().filter_map(|found| found.problem.as_ref());

@@ -6,7 +6,7 @@
 
 use crate::diagnosis::ranges::Range;
 use crate::diagnosis::survey::Surveyed;
-use crate::disk::file_name::{self, REMADE, REMADE_MARK, aside, is_remade};
+use crate::disk::file_name::{self, REWRITTEN, REWRITTEN_MARK, aside, is_rewritten};
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::history::History;
@@ -33,7 +33,7 @@ pub(crate) struct Sources<'s, F> {
 /// Writes the records of a range into new segments beside the old ones; `number` is that of the first one. Returns the
 /// last one. A record that no source has becomes a filler. The log continues at `next`; when the range is empty, an
 /// empty segment begins there.
-pub(crate) fn remake<D: Disk>(
+pub(crate) fn rewrite<D: Disk>(
     disk: &D,
     sources: &Sources<'_, D::File>,
     (from, upto): Range,
@@ -124,7 +124,7 @@ impl<'d, D: Disk> Writer<'d, D> {
     ) -> Result<Self, OpenError> {
         let preparer = Preparer::start(disk.clone(), segment_bytes, &[])
             .map_err(|e| OpenError::io(&disk.path(""), "prepare segments in", e))?;
-        for name in names(disk)?.iter().filter(|name| is_remade(name)) {
+        for name in names(disk)?.iter().filter(|name| is_rewritten(name)) {
             // Left from an interrupted attempt.
             disk.remove(name)
                 .map_err(|e| OpenError::io(&disk.path(name), "remove", e))?;
@@ -229,7 +229,7 @@ fn begin<D: Disk>(
     number: (u64, u64),
     first: Sequence,
 ) -> Result<Arc<Segment<D::File>>, OpenError> {
-    let name = format!("{}{REMADE}", file_name::segment(first));
+    let name = format!("{}{REWRITTEN}", file_name::segment(first));
     let begun = prepare::begin_as(disk, prepared, number, first, name.clone());
     begun.map_err(|e| OpenError::io(&disk.path(&name), "make", e))
 }
@@ -242,19 +242,19 @@ pub(crate) fn mark_complete<D: Disk>(
     statement: &Statement,
 ) -> Result<(), OpenError> {
     let content = statement.encode(first_number);
-    let new = format!("{REMADE_MARK}.new");
+    let new = format!("{REWRITTEN_MARK}.new");
     let made = disk.create(&new, content.len() as u64).and_then(|file| {
         file.write_at(&content, 0)?;
         file.sync()?;
-        disk.rename(&new, REMADE_MARK)?;
+        disk.rename(&new, REWRITTEN_MARK)?;
         disk.sync_names()
     });
-    made.map_err(|e| OpenError::io(&disk.path(REMADE_MARK), "write", e))
+    made.map_err(|e| OpenError::io(&disk.path(REWRITTEN_MARK), "write", e))
 }
 
 /// The number of the first new segment and the new statement, if new segments are complete and not all in their places.
 pub(crate) fn complete<D: Disk>(disk: &D) -> Option<(u64, Statement)> {
-    let file = disk.open(REMADE_MARK).ok()?;
+    let file = disk.open(REWRITTEN_MARK).ok()?;
     let mut content = vec![0; usize::try_from(file.bytes().ok()?).ok()?];
     file.read_at(&mut content, 0).ok()?;
     Statement::decode(&content).ok()
@@ -281,11 +281,14 @@ pub(crate) fn put_in_place<D: Disk>(disk: &D, first_number: u64) -> Result<(), O
     }
     disk.sync_names()
         .map_err(failed("", "sync the directory"))?;
-    let mut remade: Vec<_> = all.iter().filter(|name| name.ends_with(REMADE)).collect();
-    remade.sort_unstable();
+    let mut rewritten: Vec<_> = all
+        .iter()
+        .filter(|name| name.ends_with(REWRITTEN))
+        .collect();
+    rewritten.sort_unstable();
     // The newest first, so that a renamed one is never taken for an old one.
-    for name in remade.into_iter().rev() {
-        let place = name.strip_suffix(REMADE).unwrap_or(name);
+    for name in rewritten.into_iter().rev() {
+        let place = name.strip_suffix(REWRITTEN).unwrap_or(name);
         disk.rename(name, place).map_err(failed(name, "rename"))?;
     }
     disk.sync_names().map_err(failed("", "sync the directory"))
@@ -293,8 +296,8 @@ pub(crate) fn put_in_place<D: Disk>(disk: &D, first_number: u64) -> Result<(), O
 
 /// Removes the mark, when the new statement is in the superblock.
 pub(crate) fn finish<D: Disk>(disk: &D) -> Result<(), OpenError> {
-    let removed = disk.remove(REMADE_MARK).and_then(|()| disk.sync_names());
-    removed.map_err(|e| OpenError::io(&disk.path(REMADE_MARK), "remove", e))
+    let removed = disk.remove(REWRITTEN_MARK).and_then(|()| disk.sync_names());
+    removed.map_err(|e| OpenError::io(&disk.path(REWRITTEN_MARK), "remove", e))
 }
 
 fn names<D: Disk>(disk: &D) -> Result<Vec<String>, OpenError> {

@@ -12,7 +12,7 @@ use crate::history::verify::inspect::ReadWhole;
 use crate::ids::Sequence;
 use crate::options::Options;
 use crate::repair::damaged_log::{DamagedLog, aside_path};
-use crate::repair::rewrite::{self, Sources, remake};
+use crate::repair::rewrite::{self, Sources};
 use crate::retention::LogRetention;
 use crate::superblock::statement::{LastSegment, StatedHistory, Statement};
 use crate::superblock::{Superblock, Superblocks};
@@ -52,14 +52,14 @@ pub(crate) fn continue_after<D: Disk>(
     // A new segment begins after everything that is settled.
     let mut statement = match stated {
         Some(statement) => statement,
-        None => log.unstated()?,
+        None => log.new_statement()?,
     };
     statement.durable_upto = upto;
     replace_segments(log, None, statement, (upto + 1, upto), upto + 1)
 }
 
 /// Writes new segments with all records from the one after `base` to `upto`; the log continues at `next`.
-pub(crate) fn remake_segments<D: Disk>(
+pub(crate) fn rewrite_segments<D: Disk>(
     log: &DamagedLog<'_, D>,
     mut statement: Statement,
     (base, upto, next): (Sequence, Sequence, Sequence),
@@ -98,9 +98,9 @@ pub(crate) fn replace_segments<D: Disk>(
     };
     let number = log.next_number();
     let numbers = (statement.log_id, number);
-    statement.last = Some(remake(log.disk, &sources, range, numbers, next)?);
+    statement.last = Some(rewrite::rewrite(log.disk, &sources, range, numbers, next)?);
     rewrite::mark_complete(log.disk, number, &statement)?;
-    put_remade_in_place(log.disk, number, statement)
+    put_rewritten_in_place(log.disk, number, statement)
 }
 
 /// Ingests the records of the segments up to `upto` into history.
@@ -149,7 +149,7 @@ fn set_aside<D: Disk>(log: &DamagedLog<'_, D>, aside: &[usize]) -> Result<(), Op
 }
 
 /// Puts new segments in their places, and states them. A history that is not stated any more is set aside.
-pub(crate) fn put_remade_in_place<D: Disk>(
+pub(crate) fn put_rewritten_in_place<D: Disk>(
     disk: &D,
     first_number: u64,
     statement: Statement,

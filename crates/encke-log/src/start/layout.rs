@@ -23,7 +23,7 @@ pub enum LayoutError {
          directory",
         directory.display(), there = in_words(*there)
     )]
-    Other {
+    OtherCount {
         /// The directory.
         directory: PathBuf,
         /// The number of logs in the directory.
@@ -80,7 +80,7 @@ fn in_words(logs: usize) -> String {
 /// # Errors
 /// See [`LayoutError`]. Existing files stay unchanged.
 pub fn arrange(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutError> {
-    let other = |there| LayoutError::Other {
+    let other = |there| LayoutError::OtherCount {
         directory: directory.to_owned(),
         there,
         asked: logs,
@@ -257,7 +257,7 @@ mod tests {
         for asked in [1, 2, 4] {
             let refused = arrange(&dir, asked).unwrap_err();
             assert!(
-                matches!(refused, LayoutError::Other { there: 3, .. }),
+                matches!(refused, LayoutError::OtherCount { there: 3, .. }),
                 "{refused}"
             );
         }

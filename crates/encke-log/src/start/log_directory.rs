@@ -5,7 +5,8 @@ use crate::disk::file_name;
 use crate::error::OpenError;
 use crate::history::History;
 use crate::history::error::HistoryError;
-use crate::history::old_marks::{self, UnstatedMarks};
+use crate::history::generations::Times;
+use crate::history::old_marks::{self, OldMarks};
 use crate::history::tree;
 use crate::history::verify::fingerprints::Fingerprints;
 use crate::history::verify::inspect::{self, Inspection, ReadWhole};
@@ -39,7 +40,7 @@ impl<D: Disk> LogDirectory<D> {
     /// A superblock is required, and there is no sound one.
     pub(crate) fn of(disk: &D) -> Result<LogDirectory<D>, OpenError> {
         let found = LogDirectory::of_any(disk)?;
-        match found.unstated_reason(disk) {
+        match found.superblock_error(disk) {
             Some(reason) => Err(reason),
             None => Ok(found),
         }
@@ -76,7 +77,7 @@ impl<D: Disk> LogDirectory<D> {
     }
 
     /// The error when a sound superblock is required and there is none.
-    pub(crate) fn unstated_reason(&self, disk: &D) -> Option<OpenError> {
+    pub(crate) fn superblock_error(&self, disk: &D) -> Option<OpenError> {
         let identified = !self.log_ids.is_empty();
         let missing = self.superblocks.are_missing();
         if self.statement.is_some() || missing && !identified {
@@ -119,7 +120,7 @@ impl<D: Disk> LogDirectory<D> {
                 }
             }
             None => {
-                let marks = self.inspect_unstated()?.map_err(wrong)?;
+                let marks = self.inspect_without_statement()?.map_err(wrong)?;
                 Ok((Fingerprints::default(), marks))
             }
         }
@@ -132,20 +133,20 @@ impl<D: Disk> LogDirectory<D> {
     }
 
     /// Inspects a history that is not stated.
-    fn inspect_unstated(&self) -> Result<Result<Marks, HistoryError>, OpenError> {
+    fn inspect_without_statement(&self) -> Result<Result<Marks, HistoryError>, OpenError> {
         Ok(match (&self.history, &self.statement) {
             (None, _) => Ok(Marks::default()),
             (Some(path), None) => {
                 // A history that was ever stated is not opened without its superblock.
                 let directory = private_directory()?;
-                inspect::verify_unstated(path)
-                    .and_then(|()| HistoryCopy::of_unstated(directory, path))
-                    .and_then(|copy| UnstatedMarks::read(&copy.history))
-                    .map(|unstated| unstated.marks)
+                inspect::verify_without_statement(path)
+                    .and_then(|()| HistoryCopy::of_whole(directory, path))
+                    .and_then(|copy| OldMarks::read(&copy.history))
+                    .map(|old| old.marks)
             }
             // The process ended after it made history and before it stated it.
             (Some(path), Some(stated)) => {
-                inspect::unstated_id(path, stated.log_id).map(|_| Marks::default())
+                inspect::id_without_statement(path, stated.log_id).map(|_| Marks::default())
             }
         })
     }
@@ -178,10 +179,10 @@ impl<D: Disk> LogDirectory<D> {
         }
         let id = match (&self.history, &self.statement) {
             (Some(_), None) => {
-                let history = History::open_unstated(path, cache_bytes)?;
-                return OpenedHistory::unstated(history, salt(disk)?).map(Some);
+                let history = History::open_without_statement(path, cache_bytes, Times::new())?;
+                return OpenedHistory::with_old_marks(history, salt(disk)?).map(Some);
             }
-            (Some(_), Some(_)) => inspect::unstated_id(&path, log_id).map_err(failed)?,
+            (Some(_), Some(_)) => inspect::id_without_statement(&path, log_id).map_err(failed)?,
             (None, _) if options.history => {
                 let id = salt(disk)?;
                 History::make(&path, (log_id, id))?;
@@ -206,20 +207,19 @@ pub(crate) struct OpenedHistory {
 
 impl OpenedHistory {
     /// A history of a version that kept its marks in the history itself.
-    fn unstated(history: History, id: u64) -> Result<OpenedHistory, OpenError> {
-        let unstated =
-            UnstatedMarks::read(&history).map_err(|e| e.on_open(history.path(), "read"))?;
+    fn with_old_marks(history: History, id: u64) -> Result<OpenedHistory, OpenError> {
+        let old = OldMarks::read(&history).map_err(|e| e.on_open(history.path(), "read"))?;
         let stated = StatedHistory {
             id,
-            history_upto: unstated.marks.history_upto,
-            checkpoint_upto: unstated.marks.checkpoint_upto,
-            retention_floor: unstated.retention_floor,
+            history_upto: old.marks.history_upto,
+            checkpoint_upto: old.marks.checkpoint_upto,
+            retention_floor: old.retention_floor,
             keyspaces: Vec::new(),
         };
         // The tree needs the times of generations, which are known only now.
         let (path, cache_bytes) = (history.path().to_owned(), history.cache_bytes());
         drop(history);
-        let history = History::open_unstated_with(path, cache_bytes, unstated.times)?;
+        let history = History::open_without_statement(path, cache_bytes, old.times)?;
         Ok(OpenedHistory { history, stated })
     }
 

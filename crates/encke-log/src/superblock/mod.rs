@@ -22,12 +22,12 @@ use std::io;
 /// The content of the files of a superblock.
 #[derive(Debug)]
 pub(crate) struct Superblocks<F> {
-    copies: [Copy<F>; 2],
+    copies: [SuperblockCopy<F>; 2],
 }
 
 /// The content of one copy.
 #[derive(Debug)]
-enum Copy<F> {
+enum SuperblockCopy<F> {
     Missing,
     /// The file exists and can't be used; the reason.
     Unsound(F, String),
@@ -44,7 +44,9 @@ impl<F: DiskFile> Superblocks<F> {
         let read = |name| {
             let file = match disk.open(name) {
                 Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Copy::Missing),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Ok(SuperblockCopy::Missing);
+                }
                 Err(error) => return Err(OpenError::io(&disk.path(name), "open", error)),
             };
             let content = content(&file).map_err(|e| OpenError::io(&disk.path(name), "read", e))?;
@@ -52,10 +54,10 @@ impl<F: DiskFile> Superblocks<F> {
                 Ok((_, statement))
                     if !log_ids.is_empty() && !log_ids.contains(&statement.log_id) =>
                 {
-                    Copy::Unsound(file, "it is the superblock of another log".to_owned())
+                    SuperblockCopy::Unsound(file, "it is the superblock of another log".to_owned())
                 }
-                Ok((generation, statement)) => Copy::Sound(file, generation, statement),
-                Err(reason) => Copy::Unsound(file, reason.to_owned()),
+                Ok((generation, statement)) => SuperblockCopy::Sound(file, generation, statement),
+                Err(reason) => SuperblockCopy::Unsound(file, reason.to_owned()),
             })
         };
         Ok(Superblocks {
@@ -65,7 +67,10 @@ impl<F: DiskFile> Superblocks<F> {
 
     /// Takes the copies out, to overwrite them.
     pub(crate) fn take(&mut self) -> Superblocks<F> {
-        let copies = std::mem::replace(&mut self.copies, [Copy::Missing, Copy::Missing]);
+        let copies = std::mem::replace(
+            &mut self.copies,
+            [SuperblockCopy::Missing, SuperblockCopy::Missing],
+        );
         Superblocks { copies }
     }
 
@@ -82,7 +87,7 @@ impl<F: DiskFile> Superblocks<F> {
 
     fn newest(&self) -> Option<(u64, &Statement)> {
         let sound = self.copies.iter().filter_map(|copy| match copy {
-            Copy::Sound(_, generation, statement) => Some((*generation, statement)),
+            SuperblockCopy::Sound(_, generation, statement) => Some((*generation, statement)),
             _ => None,
         });
         sound.max_by_key(|(generation, _)| *generation)
@@ -91,8 +96,8 @@ impl<F: DiskFile> Superblocks<F> {
     /// The copy that is overwritten first: one that is not sound, otherwise the one of the higher generation. It was written
     /// last, and the process that wrote it may have ended before it was durable.
     fn to_overwrite_first(&self) -> usize {
-        let generation = |copy: &Copy<F>| match copy {
-            Copy::Sound(_, generation, _) => Some(*generation),
+        let generation = |copy: &SuperblockCopy<F>| match copy {
+            SuperblockCopy::Sound(_, generation, _) => Some(*generation),
             _ => None,
         };
         match [generation(&self.copies[0]), generation(&self.copies[1])] {
@@ -104,7 +109,9 @@ impl<F: DiskFile> Superblocks<F> {
 
     /// Whether no copy exists.
     pub(crate) fn are_missing(&self) -> bool {
-        self.copies.iter().all(|copy| matches!(copy, Copy::Missing))
+        self.copies
+            .iter()
+            .all(|copy| matches!(copy, SuperblockCopy::Missing))
     }
 
     /// The file name and the problem of each copy that has one. One sound copy is enough for a start.
@@ -112,9 +119,9 @@ impl<F: DiskFile> Superblocks<F> {
         let mut problems = Vec::new();
         for (copy, name) in self.copies.iter().zip(NAMES) {
             match copy {
-                Copy::Missing => problems.push((name, "it is missing".to_owned())),
-                Copy::Unsound(_, reason) => problems.push((name, reason.clone())),
-                Copy::Sound(..) => {}
+                SuperblockCopy::Missing => problems.push((name, "it is missing".to_owned())),
+                SuperblockCopy::Unsound(_, reason) => problems.push((name, reason.clone())),
+                SuperblockCopy::Sound(..) => {}
             }
         }
         problems
@@ -208,14 +215,16 @@ pub(crate) fn content_of(statement: &Statement, generation: u64) -> Vec<u8> {
 fn write_copy<D: Disk>(
     disk: &D,
     name: &str,
-    copy: Copy<D::File>,
+    copy: SuperblockCopy<D::File>,
     generation: u64,
     statement: &Statement,
 ) -> Result<D::File, OpenError> {
     let content = statement.encode(generation);
     let made = match copy {
-        Copy::Sound(file, ..) | Copy::Unsound(file, _) => overwrite(&file, &content).map(|()| file),
-        Copy::Missing => create_copy(disk, name, &content),
+        SuperblockCopy::Sound(file, ..) | SuperblockCopy::Unsound(file, _) => {
+            overwrite(&file, &content).map(|()| file)
+        }
+        SuperblockCopy::Missing => create_copy(disk, name, &content),
     };
     made.map_err(|e| OpenError::io(&disk.path(name), "write", e))
 }

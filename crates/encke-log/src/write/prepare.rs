@@ -94,7 +94,7 @@ impl<D: Disk> Preparer<D> {
     /// Removes prepared files of an earlier run, and begins to make the first file.
     pub(crate) fn start(disk: D, segment_bytes: u64, names: &[String]) -> io::Result<Self> {
         let is_left = |name: &&String| {
-            name.ends_with(PREPARED) || name.ends_with(".new") || file_name::is_remade(name)
+            name.ends_with(PREPARED) || name.ends_with(".new") || file_name::is_rewritten(name)
         };
         for name in names.iter().filter(is_left) {
             disk.remove(name)?;

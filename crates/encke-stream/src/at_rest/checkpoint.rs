@@ -102,8 +102,10 @@ impl Machine {
         };
         // What was taken and is not stored yet exists only in memory.
         let streams_may_go = !self.changed.taken && self.undo.is_empty();
-        let gone = self.view.sweep(self.hand, all, may_go, streams_may_go);
-        self.hand = (self.hand + 1) % PARTS;
+        let gone = self
+            .view
+            .sweep(self.swept_next, all, may_go, streams_may_go);
+        self.swept_next = (self.swept_next + 1) % PARTS;
         for (no, before, after) in moved {
             self.deadlines.replace(no, before, after);
         }

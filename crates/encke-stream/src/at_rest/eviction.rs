@@ -96,7 +96,7 @@ impl Evictor {
     }
 
     /// How long until a sweep is due; None if there is none.
-    pub(crate) fn sweep_patience(&self, machine: &Machine) -> Option<Duration> {
+    pub(crate) fn sweep_due_in(&self, machine: &Machine) -> Option<Duration> {
         self.evicts().then(|| {
             let every = self.sweep_every(machine);
             every.saturating_sub(self.swept_at.elapsed())
@@ -114,7 +114,7 @@ impl Evictor {
     }
 
     /// How long until a checkpoint is due or continues; None if nothing has changed.
-    pub(crate) fn checkpoint_patience<D: Disk>(
+    pub(crate) fn checkpoint_due_in<D: Disk>(
         &self,
         machine: &Machine,
         log: &Log<D>,

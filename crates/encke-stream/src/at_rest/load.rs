@@ -97,10 +97,10 @@ impl Machine {
 }
 
 /// The result of one attempt.
-enum Try<T> {
+enum Attempt<T> {
     Done(T),
     /// A stream was evicted meanwhile.
-    Again,
+    Overtaken,
 }
 
 impl<S: Store> Loader<S> {
@@ -191,48 +191,48 @@ impl<S: Store> Loader<S> {
     pub fn load_number(&self, no: StreamNo) -> Result<Option<Arc<Stream>>, LoadError> {
         self.patiently(|evictions| {
             let tried = self.try_number(no, evictions)?;
-            if !matches!(tried, Try::Done(None)) {
+            if !matches!(tried, Attempt::Done(None)) {
                 return Ok(tried);
             }
             // A stream that the store does not have yet is in memory, where streams are found by name. The search is
             // slow, but most callers know that the store has the stream.
             let found = self.view.find_number(no);
             Ok(match found {
-                None if self.view.evictions() != evictions => Try::Again,
-                found => Try::Done(found),
+                None if self.view.evictions() != evictions => Attempt::Overtaken,
+                found => Attempt::Done(found),
             })
         })
     }
 
     fn patiently<T>(
         &self,
-        attempt: impl Fn(u64) -> Result<Try<T>, LoadError>,
+        attempt: impl Fn(u64) -> Result<Attempt<T>, LoadError>,
     ) -> Result<T, LoadError> {
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS_MAX {
             // Read before the store: an eviction after this makes the attempt void.
             let evictions = self.view.evictions();
-            if let Try::Done(done) = attempt(evictions)? {
+            if let Attempt::Done(done) = attempt(evictions)? {
                 return Ok(done);
             }
         }
         Err(LoadError::Contended)
     }
 
-    fn try_name(&self, name: &str, evictions: u64) -> Result<Try<Lookup>, LoadError> {
+    fn try_name(&self, name: &str, evictions: u64) -> Result<Attempt<Lookup>, LoadError> {
         if let Some(known) = self.view.look(name) {
-            return Ok(Try::Done(known));
+            return Ok(Attempt::Done(known));
         }
         let Some(value) = self.store.state(&stored::name_key(name))? else {
             let admitted = self.view.admit(Lookup::free(name), evictions);
-            return Ok(admitted.map_or(Try::Again, Try::Done));
+            return Ok(admitted.map_or(Attempt::Overtaken, Attempt::Done));
         };
         let no = stored::named(&value)?;
         match self.try_number(no, evictions)? {
-            Try::Done(Some(stream)) if *stream.name == *name => {
-                Ok(Try::Done(Lookup::Stream(stream)))
+            Attempt::Done(Some(stream)) if *stream.name == *name => {
+                Ok(Attempt::Done(Lookup::Stream(stream)))
             }
             // The name belongs to another stream now, which is in memory.
-            _ => Ok(Try::Again),
+            _ => Ok(Attempt::Overtaken),
         }
     }
 
@@ -240,7 +240,7 @@ impl<S: Store> Loader<S> {
         &self,
         no: StreamNo,
         evictions: u64,
-    ) -> Result<Try<Option<Arc<Stream>>>, LoadError> {
+    ) -> Result<Attempt<Option<Arc<Stream>>>, LoadError> {
         // From the fork back to a source that is in memory or is not a fork.
         let mut missing = Vec::new();
         let mut next = Some(no);
@@ -250,14 +250,14 @@ impl<S: Store> Loader<S> {
                 if let Some((fork, _)) = missing.last() {
                     // The stream may have ended meanwhile, and its fork with it.
                     if self.store.state(&stored::key(*fork))?.is_none() {
-                        return Ok(Try::Again);
+                        return Ok(Attempt::Overtaken);
                     }
                     return Err(LoadError::SourceLost {
                         no: *fork,
                         source_no: no,
                     });
                 }
-                return Ok(Try::Done(None));
+                return Ok(Attempt::Done(None));
             };
             let stored = StoredStream::decode(&value)?;
             match self.view.peek(stored.name) {
@@ -267,7 +267,7 @@ impl<S: Store> Loader<S> {
                     break;
                 }
                 // The name has another stream or none, so this one has ended, and the store does not know it yet.
-                Some(_) if missing.is_empty() => return Ok(Try::Done(None)),
+                Some(_) if missing.is_empty() => return Ok(Attempt::Done(None)),
                 _ => {}
             }
             next = stored.fork.map(|fork| fork.source);
@@ -279,10 +279,10 @@ impl<S: Store> Loader<S> {
             match self.view.admit(Lookup::Stream(stream), evictions) {
                 Some(Lookup::Stream(stream)) if stream.no == no => source = Some(stream),
                 // The stream has ended meanwhile, or may have changed.
-                _ => return Ok(Try::Again),
+                _ => return Ok(Attempt::Overtaken),
             }
         }
-        Ok(Try::Done(source))
+        Ok(Attempt::Done(source))
     }
 
     fn stream(
@@ -325,7 +325,7 @@ impl<S: Store> Loader<S> {
         let mut state = stream.state();
         state.stored_ms = Some(touched_ms);
         if stream.keeps_part() {
-            state.parts = Some(Box::new(stored.parts.clone()));
+            state.buckets = Some(Box::new(stored.buckets.clone()));
         }
         // The list of deadlines has it at these times, unless it was not live.
         state.watched = stream.due(&state);
@@ -339,4 +339,4 @@ impl<S: Store> Loader<S> {
 }
 
 /// How often a look-up is tried again when streams are evicted meanwhile.
-const TRIES: usize = 100;
+const ATTEMPTS_MAX: usize = 100;

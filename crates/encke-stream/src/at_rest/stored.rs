@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::replicated::Chain;
 use crate::stream::record::{BadRecord, Fork, Lifetime};
-use crate::stream::retention::Parts;
+use crate::stream::retention::Buckets;
 use crate::stream::writers::{ProducerState, Writers};
 use crate::stream::{Life, Stream};
 use crate::{AckLevel, Offset, Retention};
@@ -42,7 +42,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         tail: facts.tail,
         forks: facts.forks,
         floor: facts.floor,
-        parts: state.parts.as_deref().cloned().unwrap_or_default(),
+        buckets: state.buckets.as_deref().cloned().unwrap_or_default(),
         closed: facts.closed,
         deleted: facts.life != Life::Live,
         producers: writers
@@ -118,7 +118,7 @@ impl Ends {
                 Lifetime::Sliding { ttl_s } => Some(ttl_s),
                 Lifetime::Unbounded | Lifetime::Until { .. } => None,
             },
-            trims_ms: stored.parts.due_ms(&stream.retention()),
+            trims_ms: stored.buckets.due_ms(&stream.retention()),
         };
         (ends.ends_ms.is_some() || ends.trims_ms.is_some()).then_some(ends)
     }
@@ -214,7 +214,7 @@ pub(crate) struct StoredStream<'a> {
     pub(crate) tail: Offset,
     pub(crate) forks: u32,
     pub(crate) floor: Sequence,
-    pub(crate) parts: Parts,
+    pub(crate) buckets: Buckets,
     pub(crate) closed: bool,
     /// It exists for its forks only.
     pub(crate) deleted: bool,
@@ -253,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stream::retention::Part;
+    use crate::stream::retention::Bucket;
 
     fn producer() -> impl Strategy<Value = (String, ProducerState)> {
         ("\\PC{0,9}", any::<(u64, u64, u64)>()).prop_map(|(id, (epoch, seq, last))| {
@@ -273,9 +273,9 @@ mod tests {
             closer in of(producer()),
             sequences in vec(any::<u64>(), 0..4),
         ) {
-            let mut parts = Parts::default();
+            let mut buckets = Buckets::default();
             for sequence in sequences {
-                parts.add(Part::record(sequence, tail.0, 3), &Retention::default());
+                buckets.add(Bucket::record(sequence, tail.0, 3), &Retention::default());
             }
             let stored = StoredStream {
                 name: &name,
@@ -291,7 +291,7 @@ mod tests {
                 }),
                 tail: Offset { sequence: tail.0, units: tail.1 },
                 floor: tail.0,
-                parts: parts.clone(),
+                buckets: buckets.clone(),
                 closed,
                 deleted,
                 producers: producers.iter().map(|(id, state)| (&**id, *state)).collect(),

@@ -251,7 +251,7 @@ impl Expiry {
     }
 
     /// How long until something expires; None when nothing does.
-    pub(crate) fn patience(&self, machine: &Machine, now: Now) -> Option<Duration> {
+    pub(crate) fn expires_in(&self, machine: &Machine, now: Now) -> Option<Duration> {
         let wait_ms = machine.expires_in_ms(now)?;
         let wait = Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX));
         Some(wait.max(self.not_before.saturating_duration_since(Instant::now())))

@@ -411,18 +411,18 @@ impl<D: Disk> Commit<D> {
 
     /// How long the sequencer may wait for commands; forever if None. Only what the next turn really does may be due: work that
     /// the state of the log does not allow would be due in every turn, and the thread would never sleep.
-    pub(crate) fn patience(&self, now: Now, evictor: &Evictor) -> Option<Duration> {
-        let sweep = evictor.sweep_patience(&self.machine);
+    pub(crate) fn wait_max(&self, now: Now, evictor: &Evictor) -> Option<Duration> {
+        let sweep = evictor.sweep_due_in(&self.machine);
         // A failed log takes nothing more, no expiry either.
         if self.failed.is_some() {
             return sweep;
         }
         let checkpoint = match self.takes_checkpoints() {
-            true => evictor.checkpoint_patience(&self.machine, &self.log),
+            true => evictor.checkpoint_due_in(&self.machine, &self.log),
             false => None,
         };
         let expiry = match self.pending.refusal {
-            None => self.expiry.patience(&self.machine, now),
+            None => self.expiry.expires_in(&self.machine, now),
             Some(_) => None,
         };
         let unsettled = self.syncs.unsettled;

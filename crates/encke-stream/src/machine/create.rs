@@ -7,7 +7,7 @@ use encke_log::StreamNo;
 use crate::machine::command::{Create, ForkOf};
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
-use crate::machine::{Found, Machine};
+use crate::machine::{Machine, NameHolder};
 use crate::stream::number::{BORN_MAX, born, number};
 use crate::stream::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
@@ -21,13 +21,13 @@ impl Machine {
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         match self.find(&create.name, now, journal)? {
-            Found::Live(stream) => {
+            NameHolder::Live(stream) => {
                 let confirmed = confirm(&stream, &create)?;
                 self.renew(&stream, now, journal)?;
                 Ok(confirmed)
             }
-            Found::Kept => Err(Refusal::NameKept),
-            Found::Nothing => self.claim_and_make(create, now, journal),
+            NameHolder::Kept => Err(Refusal::NameKept),
+            NameHolder::Free => self.claim_and_make(create, now, journal),
         }
     }
 
@@ -174,9 +174,9 @@ impl Machine {
         journal: &mut dyn Journal,
     ) -> Result<Box<Source>, Refusal> {
         let stream = match self.find(&fork.source, now, journal)? {
-            Found::Live(stream) => stream,
-            Found::Kept => return Err(Refusal::SourceGone),
-            Found::Nothing => {
+            NameHolder::Live(stream) => stream,
+            NameHolder::Kept => return Err(Refusal::SourceGone),
+            NameHolder::Free => {
                 // The source may have been created again in another log after the command was sent.
                 if let Some(siblings) = &self.siblings {
                     siblings.look_elsewhere(&fork.source, self.place.log)?;

@@ -25,7 +25,7 @@ use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::replicated::Replica;
 use crate::stream::number::{Place, log_of};
-use crate::stream::retention::PartsUndo;
+use crate::stream::retention::BucketsUndo;
 use crate::stream::writers::Replaced;
 use crate::stream::{Facts, Life, Stream};
 use crate::view::View;
@@ -62,7 +62,7 @@ pub struct Machine {
     /// Names that the batch has given and that no other log may give.
     pub(crate) claimed: Vec<Box<str>>,
     /// The part of the view that the next sweep visits.
-    pub(crate) hand: usize,
+    pub(crate) swept_next: usize,
     /// When the streams were restored, by the steady clock. Counts as a read.
     pub(crate) started_ms: u64,
     /// What a node of a fleet has beside; None for a server by itself.
@@ -103,7 +103,7 @@ impl Machine {
             place: Place::default(),
             siblings: None,
             claimed: Vec::new(),
-            hand: 0,
+            swept_next: 0,
             started_ms: 0,
             replica: None,
             view: Arc::clone(&view),
@@ -178,8 +178,8 @@ impl Machine {
                 Undo::Writers(stream, replaced) => {
                     stream.state().writers_mut().put_back(replaced);
                 }
-                Undo::Parts(stream, undo) => {
-                    stream.state().parts_mut().undo(undo);
+                Undo::Buckets(stream, undo) => {
+                    stream.state().buckets_mut().undo(undo);
                     self.watch(&stream);
                 }
             }
@@ -228,9 +228,9 @@ impl Machine {
             Target::Named(name) | Target::Read { name, .. } => self.find(name, now, journal)?,
         };
         match found {
-            Found::Live(stream) => Ok(stream),
-            Found::Kept => Err(Refusal::Gone),
-            Found::Nothing => Err(Refusal::NotFound),
+            NameHolder::Live(stream) => Ok(stream),
+            NameHolder::Kept => Err(Refusal::Gone),
+            NameHolder::Free => Err(Refusal::NotFound),
         }
     }
 
@@ -240,7 +240,7 @@ impl Machine {
         name: &str,
         now: Now,
         journal: &mut dyn Journal,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<NameHolder, Refusal> {
         let stream = match self.names.get(name) {
             Some(given) => given.clone(),
             None => match self.view.look(name) {
@@ -253,7 +253,7 @@ impl Machine {
         };
         match stream {
             Some(stream) => self.check_life(stream, now, journal),
-            None => Ok(Found::Nothing),
+            None => Ok(NameHolder::Free),
         }
     }
 
@@ -262,15 +262,15 @@ impl Machine {
         stream: Arc<Stream>,
         now: Now,
         journal: &mut dyn Journal,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<NameHolder, Refusal> {
         if self.view.has_expired(&stream, now) && stream.state().next.life == Life::Live {
             self.end(&stream, journal)?;
         }
         let life = stream.state().next.life;
         Ok(match life {
-            Life::Live => Found::Live(stream),
-            Life::Kept => Found::Kept,
-            Life::Ended => Found::Nothing,
+            Life::Live => NameHolder::Live(stream),
+            Life::Kept => NameHolder::Kept,
+            Life::Ended => NameHolder::Free,
         })
     }
 
@@ -295,11 +295,14 @@ impl Machine {
 /// How many changes fit the memory that is kept after a batch.
 const CHANGES_KEPT: usize = 256;
 
-/// What has a name.
-pub(crate) enum Found {
+/// The holder of a name.
+pub(crate) enum NameHolder {
+    /// A stream that clients may use.
     Live(Arc<Stream>),
+    /// A deleted stream that forks still read.
     Kept,
-    Nothing,
+    /// No stream.
+    Free,
 }
 
 /// A value before the batch has changed it.
@@ -307,5 +310,5 @@ pub(crate) enum Found {
 pub(crate) enum Undo {
     Facts(Arc<Stream>, Facts),
     Writers(Arc<Stream>, Replaced),
-    Parts(Arc<Stream>, PartsUndo),
+    Buckets(Arc<Stream>, BucketsUndo),
 }

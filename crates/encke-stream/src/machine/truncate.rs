@@ -12,7 +12,7 @@ use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, Undo};
 use crate::stream::record::Change;
-use crate::stream::retention::Part;
+use crate::stream::retention::Bucket;
 use crate::stream::{Life, Stream};
 use crate::{Now, Offset, Retention};
 
@@ -60,12 +60,12 @@ impl Machine {
             return;
         }
         let mut state = stream.state();
-        let record = Part::record(sequence, now.wall_ms, bytes);
-        let parts = state.parts_mut();
-        let undo = parts.add(record, &stream.retention());
-        let first = parts.is_one();
+        let record = Bucket::record(sequence, now.wall_ms, bytes);
+        let buckets = state.buckets_mut();
+        let undo = buckets.add(record, &stream.retention());
+        let first = buckets.is_one();
         drop(state);
-        self.undo.push(Undo::Parts(Arc::clone(stream), undo));
+        self.undo.push(Undo::Buckets(Arc::clone(stream), undo));
         match &mut self.replica {
             None => {
                 let _ = self.trim(stream, now, journal);
@@ -99,8 +99,8 @@ impl Machine {
         journal.record(stream, &Change::Truncate { floor }, Vec::new())?;
         self.change(stream, |facts| facts.floor = floor);
         if stream.keeps_part() {
-            let undo = stream.state().parts_mut().cut(floor);
-            self.undo.push(Undo::Parts(Arc::clone(stream), undo));
+            let undo = stream.state().buckets_mut().cut(floor);
+            self.undo.push(Undo::Buckets(Arc::clone(stream), undo));
         }
         Ok(())
     }
@@ -124,18 +124,18 @@ impl Stream {
     pub(crate) fn trim_due(&self, wall_ms: u64) -> Option<(Sequence, u64)> {
         let state = self.state();
         let live = state.next.life == Life::Live;
-        let parts = state.parts.as_ref().filter(|_| live)?;
+        let buckets = state.buckets.as_ref().filter(|_| live)?;
         let retention = self.retention();
-        let floor = parts.due(&retention, wall_ms)?;
+        let floor = buckets.due(&retention, wall_ms)?;
         let ageless = Retention {
             age_s: None,
             ..retention
         };
-        let by_age = parts
+        let by_age = buckets
             .due(&ageless, wall_ms)
             .is_none_or(|other| other < floor);
         let due_ms = by_age
-            .then(|| parts.too_old_ms(floor, &retention))
+            .then(|| buckets.too_old_ms(floor, &retention))
             .flatten();
         Some((floor, due_ms.unwrap_or(0)))
     }
@@ -148,14 +148,14 @@ impl Stream {
         let retention = self.retention();
         let mut state = self.state();
         let floor = state.next.floor;
-        let parts = state.parts_mut();
+        let buckets = state.buckets_mut();
         if let Some(source) = &self.source
             && source.at.sequence > floor
         {
-            parts.add(Part::inherited(source.at.sequence, wall_ms), &retention);
+            buckets.add(Bucket::inherited(source.at.sequence, wall_ms), &retention);
         }
         if bytes > 0 {
-            parts.add(Part::record(self.no, wall_ms, bytes), &retention);
+            buckets.add(Bucket::record(self.no, wall_ms, bytes), &retention);
         }
     }
 }

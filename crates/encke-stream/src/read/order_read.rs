@@ -47,20 +47,20 @@ impl Piece {
     ) -> Result<Piece, ReadError> {
         // Before the read: what is published meanwhile is left for the next piece.
         let published = log.published();
-        let mut found = Found::default();
-        let mut hidden = Found::default();
+        let mut candidates = Candidates::default();
+        let mut removed = Candidates::default();
         let end = log.read_all(
             fetch.after,
             fetch.upto.min(published),
             fetch.bytes_max,
             &mut |frame, floor| {
                 if floor != FORGOTTEN {
-                    hidden.take(&frame, fetch, true);
+                    removed.take(&frame, fetch, true);
                 }
             },
-            &mut |frame| found.take(&frame, fetch, false),
+            &mut |frame| candidates.take(&frame, fetch, false),
         )?;
-        found.join(hidden);
+        candidates.join(removed);
         let last = end.last.max(fetch.after);
         let lacks = last == fetch.after && fetch.after < fetch.upto;
         if lacks && let Some(reason) = log.given_up(published) {
@@ -70,24 +70,24 @@ impl Piece {
                 reason,
             });
         }
-        let streams = found.streams(log, loader, fetch)?;
-        let mut piece = found.piece(&streams);
+        let streams = candidates.streams(log, loader, fetch)?;
+        let mut piece = candidates.piece(&streams);
         piece.end_order(last, last < fetch.upto, lacks);
         Ok(piece)
     }
 }
 
-/// What the order has, before the states of the streams are known.
+/// Records that were read from the order, before the states of the streams are known.
 #[derive(Default)]
-struct Found {
-    records: Vec<FoundRecord>,
+struct Candidates {
+    records: Vec<Candidate>,
     /// Their data.
     bytes: Vec<u8>,
     /// Streams whose creation is among the records: those that match, with their labels.
     created: HashMap<StreamNo, Option<StreamLabel>, foldhash::fast::FixedState>,
 }
 
-struct FoundRecord {
+struct Candidate {
     sequence: Sequence,
     stream: StreamNo,
     data: Range<usize>,
@@ -95,8 +95,8 @@ struct FoundRecord {
     event: OrderEvent,
 }
 
-/// A stream of which records were found.
-struct FoundStream {
+/// A stream whose name a pattern matches.
+struct MatchingStream {
     label: Arc<StreamLabel>,
     pattern: usize,
     /// Its own readers must not see its records up to this one.
@@ -105,9 +105,9 @@ struct FoundStream {
     live: bool,
 }
 
-type FoundStreams = HashMap<StreamNo, FoundStream, foldhash::fast::FixedState>;
+type MatchingStreams = HashMap<StreamNo, MatchingStream, foldhash::fast::FixedState>;
 
-impl Found {
+impl Candidates {
     /// Takes a record, unless its stream is known not to match.
     fn take(&mut self, frame: &FrameView<'_>, fetch: &OrderFetch, removed: bool) {
         if frame.kind != KIND_CHANGE {
@@ -138,7 +138,7 @@ impl Found {
         if !removed {
             self.bytes.extend_from_slice(data);
         }
-        self.records.push(FoundRecord {
+        self.records.push(Candidate {
             sequence: frame.sequence,
             stream: frame.stream,
             data: start..self.bytes.len(),
@@ -148,13 +148,13 @@ impl Found {
     }
 
     /// Adds removed records, of each stream the first.
-    fn join(&mut self, hidden: Found) {
+    fn join(&mut self, removed: Candidates) {
         let mut seen = HashSet::new();
-        let first = hidden.records.into_iter();
+        let first = removed.records.into_iter();
         self.records
             .extend(first.filter(|record| seen.insert(record.stream)));
         self.records.sort_by_key(|record| record.sequence);
-        self.created.extend(hidden.created);
+        self.created.extend(removed.created);
     }
 
     /// The streams that match, in their present state.
@@ -163,8 +163,8 @@ impl Found {
         log: &Reader<D>,
         loader: &Loader<Reader<D>>,
         fetch: &OrderFetch,
-    ) -> Result<FoundStreams, ReadError> {
-        let mut streams = FoundStreams::default();
+    ) -> Result<MatchingStreams, ReadError> {
+        let mut streams = MatchingStreams::default();
         let mut nameless = HashSet::new();
         let mut seen = HashSet::new();
         for no in self.records.iter().map(|record| record.stream) {
@@ -194,7 +194,7 @@ impl Found {
     }
 
     /// What the streams' own readers would get, in order.
-    fn piece(&self, streams: &FoundStreams) -> Piece {
+    fn piece(&self, streams: &MatchingStreams) -> Piece {
         let mut piece = Piece::default();
         let mut gaps = HashSet::new();
         for record in &self.records {
@@ -235,7 +235,7 @@ impl OrderFetch {
         no: StreamNo,
         label: StreamLabel,
         loader: &Loader<S>,
-        streams: &mut FoundStreams,
+        streams: &mut MatchingStreams,
     ) -> Result<(), ReadError> {
         let Some(pattern) = self.matching(&label.name) else {
             return Ok(());
@@ -245,7 +245,7 @@ impl OrderFetch {
             floor: 0,
             live: false,
         });
-        let stream = FoundStream {
+        let stream = MatchingStream {
             label: Arc::new(label),
             pattern,
             floor,

@@ -188,8 +188,8 @@ impl OrderHandle {
 }
 
 impl Following {
-    /// Waits for batches, at most for `patience`, and takes several if they are there.
-    pub(super) fn next(&mut self, patience: Duration) -> Next {
+    /// Waits for batches, at most for `timeout`, and takes several if they are there.
+    pub(super) fn next(&mut self, timeout: Duration) -> Next {
         if !self.passed.is_empty() {
             return Next::Refused(
                 std::mem::take(&mut self.passed),
@@ -198,7 +198,7 @@ impl Following {
         }
         let first = match self.after.take() {
             Some(after) => Some(after),
-            None => match self.incoming.recv_timeout(patience) {
+            None => match self.incoming.recv_timeout(timeout) {
                 Ok(incoming) => Some(incoming),
                 Err(RecvTimeoutError::Timeout) => return Next::Nothing,
                 Err(RecvTimeoutError::Disconnected) => None,

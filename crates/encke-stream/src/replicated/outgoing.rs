@@ -129,9 +129,9 @@ impl Outstanding {
     /// Waits until the submitters of this batch have their replies, at most for as long as the last answer took.
     fn wait_for_answer(&self, number: u64) -> Option<Answered> {
         let mut state = self.state.lock();
-        let patience = state.answered?.took.min(ANSWER_WAIT_MAX);
+        let timeout = state.answered?.took.min(ANSWER_WAIT_MAX);
         let missing = |state: &mut State| state.made.iter().any(|(made, _)| *made == number);
-        self.less.wait_while_for(&mut state, missing, patience);
+        self.less.wait_while_for(&mut state, missing, timeout);
         state.answered.filter(|last| last.number >= number)
     }
 
@@ -171,10 +171,10 @@ impl Outstanding {
     }
 
     /// Waits until few batches are outstanding.
-    fn wait(&self, batches_max: usize, patience: Duration) -> bool {
+    fn wait(&self, batches_max: usize, timeout: Duration) -> bool {
         let mut state = self.state.lock();
         let full = |state: &mut State| state.batches.len() > batches_max;
-        self.less.wait_while_for(&mut state, full, patience);
+        self.less.wait_while_for(&mut state, full, timeout);
         !full(&mut state)
     }
 }
@@ -246,11 +246,11 @@ impl OutgoingBatches {
             let mut proposals = self.outstanding.take_proposals();
             if self.left.is_empty() {
                 let mut commands = Vec::new();
-                let patience = match proposals.is_empty() {
+                let timeout = match proposals.is_empty() {
                     true => LOOK_EVERY,
                     false => Duration::ZERO,
                 };
-                let received = self.mailbox.recv_batch_timeout(&mut commands, patience);
+                let received = self.mailbox.recv_batch_timeout(&mut commands, timeout);
                 if !commands.is_empty() {
                     self.gather(&mut commands);
                 }

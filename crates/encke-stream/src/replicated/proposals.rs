@@ -6,7 +6,7 @@ use encke_log::StreamNo;
 
 use super::chain::{BatchId, Chain};
 use super::reads::Reads;
-use crate::machine::Found;
+use crate::machine::NameHolder;
 use crate::machine::command::{Command, FleetCommand, NamedStream};
 use crate::machine::deadlines::Visited;
 use crate::machine::journal::Journal;
@@ -33,7 +33,7 @@ impl Machine {
         };
         // A stream whose lifetime is over ends here, whatever the command.
         let stream = match self.find(&named.name, now, journal)? {
-            Found::Live(stream) if stream.no == named.no => stream,
+            NameHolder::Live(stream) if stream.no == named.no => stream,
             _ => return Ok(Outcome::Done),
         };
         match command {

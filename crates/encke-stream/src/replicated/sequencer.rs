@@ -71,15 +71,15 @@ impl<D: Disk> ReplicaSequencer<D> {
     pub fn run(mut self, clock: impl Fn() -> Now) -> Result<(), CommitError> {
         loop {
             // A stopped node does nothing that may be due.
-            let patience = match self.stopped {
+            let timeout = match self.stopped {
                 Some(_) => None,
                 None => {
                     let now = self.clock.time(clock());
-                    self.commit.patience(now, &self.evictor)
+                    self.commit.wait_max(now, &self.evictor)
                 }
             };
-            let patience = patience.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
-            if !self.turn(patience, &clock) {
+            let timeout = timeout.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
+            if !self.turn(timeout, &clock) {
                 break;
             }
         }
@@ -89,9 +89,9 @@ impl<D: Disk> ReplicaSequencer<D> {
         self.commit.close()
     }
 
-    /// Waits for what arrives next, at most for `patience`, and applies it. False: nothing arrives any more.
-    pub(super) fn turn(&mut self, patience: Duration, clock: &impl Fn() -> Now) -> bool {
-        match self.following.next(patience) {
+    /// Waits for what arrives next, at most for `timeout`, and applies it. False: nothing arrives any more.
+    pub(super) fn turn(&mut self, timeout: Duration, clock: &impl Fn() -> Now) -> bool {
+        match self.following.next(timeout) {
             Next::End => return false,
             Next::Nothing => {
                 if self.stopped.is_none() {

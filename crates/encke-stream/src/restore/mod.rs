@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use encke_log::{Disk, FrameView, Log, Options, Sequence, StreamNo};
 
 mod error;
-mod found;
 pub(crate) mod logs;
+mod restored_stream;
 
 pub use error::RestoreError;
-use found::{Found, Origin, Special};
+use restored_stream::{Origin, RareSettings, RestoredStream};
 
 use crate::at_rest::load::{Loader, Store};
 use crate::at_rest::stored::{
@@ -21,7 +21,7 @@ use crate::at_rest::stored::{
 use crate::replicated::{BatchMark, Chain, CutRecord, KIND_MARK, Replica, append_mark};
 use crate::stream::number::{Place, born, log_of};
 use crate::stream::record::{BadRecord, Change, KIND_CHANGE};
-use crate::stream::retention::Part;
+use crate::stream::retention::Bucket;
 use crate::stream::writers::ProducerState;
 use crate::stream::{Facts, Media, Stream};
 use crate::{Limits, Machine, Offset, View};
@@ -152,7 +152,7 @@ struct Restore {
     /// There are streams here whose names have other homes.
     strays: bool,
     /// By the records that created them, so that sources come before their forks.
-    streams: BTreeMap<Sequence, Found>,
+    streams: BTreeMap<Sequence, RestoredStream>,
     media: HashMap<Box<str>, Arc<Media>>,
     /// Streams that ended before the end of the checkpoint. The log may not have forgotten them yet.
     over: Vec<StreamNo>,
@@ -288,16 +288,16 @@ impl Restore {
                 name: (*name).into(),
                 media: self.media(content_type),
                 ack: *ack,
-                special: Special::boxed(*lifetime, *retention, *fork),
+                special: RareSettings::boxed(*lifetime, *retention, *fork),
             }),
             _ => None,
         };
         if let Some(origin) = &origin {
             self.strays |= self.place.is_stray(&origin.name);
         }
-        let found = self.found(no);
+        let restored = self.stream(no);
         if !matches!(change, Change::Truncate { .. } | Change::Delete) {
-            found.replayed_ms = found.replayed_ms.max(time_ms);
+            restored.replayed_ms = restored.replayed_ms.max(time_ms);
         }
         match change {
             Change::Renew => {}
@@ -312,17 +312,20 @@ impl Restore {
                 if retention.is_limited() {
                     let at = fork.map_or(0, |fork| fork.at.sequence);
                     if at > floor {
-                        found.kept().replayed.add(Part::inherited(at, time_ms));
+                        restored
+                            .retained()
+                            .replayed
+                            .add(Bucket::inherited(at, time_ms));
                     }
                     if units > 0 {
-                        let record = Part::record(sequence, time_ms, data.len());
-                        found.kept().replayed.add(record);
+                        let record = Bucket::record(sequence, time_ms, data.len());
+                        restored.retained().replayed.add(record);
                     }
                 }
-                found.floor = floor;
-                found.origin = origin;
-                found.tail = Some(Facts::first_tail(no, fork, units));
-                found.closed = closed;
+                restored.floor = floor;
+                restored.origin = origin;
+                restored.tail = Some(Facts::first_tail(no, fork, units));
+                restored.closed = closed;
             }
             Change::Append {
                 producer,
@@ -332,15 +335,15 @@ impl Restore {
                 units,
             } => {
                 if units > 0 {
-                    found.tail = Some(Offset::behind(sequence));
+                    restored.tail = Some(Offset::behind(sequence));
                     if counted {
-                        let record = Part::record(sequence, time_ms, data.len());
-                        found.kept().replayed.add(record);
+                        let record = Bucket::record(sequence, time_ms, data.len());
+                        restored.retained().replayed.add(record);
                     }
                 }
-                found.closed |= closes;
+                restored.closed |= closes;
                 if let Some(seq) = writer_seq {
-                    found.writers.get_or_insert_default().set_seq(seq.into());
+                    restored.writers.get_or_insert_default().set_seq(seq.into());
                 }
                 if let Some(producer) = producer {
                     let state = ProducerState {
@@ -348,17 +351,17 @@ impl Restore {
                         seq: producer.seq,
                         last: sequence,
                     };
-                    let writers = found.writers.get_or_insert_default();
+                    let writers = restored.writers.get_or_insert_default();
                     writers.set_producer(producer.id.into(), state);
                     if closes {
                         writers.set_closer(producer.id.into(), state);
                     }
                 }
             }
-            Change::Truncate { floor } => found.floor = found.floor.max(floor),
+            Change::Truncate { floor } => restored.floor = restored.floor.max(floor),
             Change::Delete => {
-                found.closed = true;
-                found.deleted = true;
+                restored.closed = true;
+                restored.deleted = true;
             }
         }
         Ok(())
@@ -377,29 +380,29 @@ impl Restore {
         let no = stored::number(KEY_STREAM, key)?;
         let stored = StoredStream::decode(value)?;
         let media = self.media(stored.content_type);
-        let found = self.found(no);
-        found.stored = true;
-        found.closed |= stored.closed;
-        found.deleted |= stored.deleted;
-        found.forks = stored.forks;
-        found.touched_ms = stored.touched_ms;
-        found.floor = found.floor.max(stored.floor);
+        let restored = self.stream(no);
+        restored.stored = true;
+        restored.closed |= stored.closed;
+        restored.deleted |= stored.deleted;
+        restored.forks = stored.forks;
+        restored.touched_ms = stored.touched_ms;
+        restored.floor = restored.floor.max(stored.floor);
         if stored.retention.is_limited() {
-            found.kept().parts = stored.parts.clone();
+            restored.retained().buckets = stored.buckets.clone();
         }
         // A tail never moves back.
-        found.tail = found.tail.max(Some(stored.tail));
+        restored.tail = restored.tail.max(Some(stored.tail));
         if let Some(older) = stored.writers() {
-            match &mut found.writers {
-                None => found.writers = Some(older),
+            match &mut restored.writers {
+                None => restored.writers = Some(older),
                 Some(newer) => newer.fill(*older),
             }
         }
-        found.origin = Some(Origin {
+        restored.origin = Some(Origin {
             name: stored.name.into(),
             media,
             ack: stored.ack,
-            special: Special::boxed(stored.lifetime, stored.retention, stored.fork),
+            special: RareSettings::boxed(stored.lifetime, stored.retention, stored.fork),
         });
         Ok(())
     }
@@ -485,14 +488,14 @@ impl Restore {
         let mut sources: HashMap<StreamNo, Arc<Stream>> = HashMap::new();
         // The order is that of creation: sources come before their forks, and earlier owners of a name before later
         // ones. Each entry is freed after its use.
-        for (_, found) in self.streams {
-            let (no, forks) = (found.no, found.forks);
-            let Some(origin) = &found.origin else {
+        for (_, restored) in self.streams {
+            let (no, forks) = (restored.no, restored.forks);
+            let Some(origin) = &restored.origin else {
                 continue;
             };
-            if found.is_over() {
+            if restored.is_over() {
                 let name = origin.name.clone();
-                if found.stored {
+                if restored.stored {
                     total -= 1;
                     view.remove(&name);
                 }
@@ -504,7 +507,7 @@ impl Restore {
                 Some(stream) => Ok(Some(Arc::clone(stream))),
                 None => loader.load_number(no),
             };
-            if let Some(stream) = found.into_stream(limits, now_ms, find)? {
+            if let Some(stream) = restored.into_stream(limits, now_ms, find)? {
                 // No client has looked it up.
                 stream.used.store(false, Ordering::Relaxed);
                 total += u64::from(born(no) > meta.upto);
@@ -527,7 +530,7 @@ impl Restore {
         let older: Vec<StreamNo> = self
             .streams
             .range(..=meta.upto)
-            .map(|(_, found)| found.no)
+            .map(|(_, restored)| restored.no)
             .collect();
         if older.len() > LOOKED_UP_MAX {
             store.states(KEY_STREAM, &mut |key, value| {
@@ -544,7 +547,11 @@ impl Restore {
         }
         for no in older {
             let born = born(no);
-            if self.streams.get(&born).is_some_and(|found| !found.stored) {
+            if self
+                .streams
+                .get(&born)
+                .is_some_and(|restored| !restored.stored)
+            {
                 self.streams.remove(&born);
                 self.over.push(no);
             }
@@ -564,10 +571,10 @@ impl Restore {
     /// depends on its forks.
     fn settle<S: Store>(&mut self, store: &S, meta: Meta) -> Result<(), RestoreError> {
         let mut before = Sequence::MAX;
-        while let Some((born_at, found)) = self.streams.range(..before).next_back() {
+        while let Some((born_at, restored)) = self.streams.range(..before).next_back() {
             before = *born_at;
-            let (no, over) = (found.no, found.is_over());
-            let Some(fork) = found.origin.as_ref().and_then(Origin::fork) else {
+            let (no, over) = (restored.no, restored.is_over());
+            let Some(fork) = restored.origin.as_ref().and_then(Origin::fork) else {
                 continue;
             };
             // The checkpoint has counted the forks that existed at its end.
@@ -592,11 +599,11 @@ impl Restore {
         }
     }
 
-    /// The state of a stream that was found so far.
-    fn found(&mut self, no: StreamNo) -> &mut Found {
-        let found = self.streams.entry(born(no)).or_default();
-        found.no = no;
-        found
+    /// What is known of a stream so far.
+    fn stream(&mut self, no: StreamNo) -> &mut RestoredStream {
+        let restored = self.streams.entry(born(no)).or_default();
+        restored.no = no;
+        restored
     }
 
     /// The content type of that name. Streams share it.

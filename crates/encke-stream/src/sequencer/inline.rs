@@ -118,7 +118,7 @@ impl<D: Disk> InlineCommit<D> {
                 return Ok(());
             };
             self.submitted.store(false, Ordering::SeqCst);
-            if shared.work(&clock) {
+            if shared.turn(&clock) {
                 let last = lock.take();
                 drop(lock);
                 return last.map_or(Ok(()), |shared| shared.sequencer.close());
@@ -135,14 +135,14 @@ impl<D: Disk> InlineCommit<D> {
                 }
                 continue;
             }
-            let patience = shared.rest(clock());
+            let wait_max = shared.sleep_max(clock());
             drop(lock);
             if self.is_submitted() {
                 continue;
             }
-            match patience {
+            match wait_max {
                 None => thread::park(),
-                Some(patience) => thread::park_timeout(patience),
+                Some(wait_max) => thread::park_timeout(wait_max),
             }
         }
     }
@@ -162,7 +162,7 @@ impl<D: Disk> Shared<D> {
     }
 
     /// Does everything that is to be done except for syncs. True when nothing follows.
-    fn work(&mut self, clock: &impl Fn() -> Now) -> bool {
+    fn turn(&mut self, clock: &impl Fn() -> Now) -> bool {
         // Before the drain, so that no command arrives after it.
         let closed = self.sequencer.is_closed();
         let commands = self.sequencer.commit_in_background(clock());
@@ -178,14 +178,14 @@ impl<D: Disk> Shared<D> {
     }
 
     /// How long the background thread may sleep; forever if nothing is to be done.
-    fn rest(&mut self, now: Now) -> Option<Duration> {
+    fn sleep_max(&mut self, now: Now) -> Option<Duration> {
         let active = self.busy_at.elapsed() < WRITE_EVERY * 2;
-        let patience = self.sequencer.patience(now);
+        let wait_max = self.sequencer.wait_max(now);
         self.resting = !active;
         if active {
-            return Some(patience.map_or(WRITE_EVERY, |patience| patience.min(WRITE_EVERY)));
+            return Some(wait_max.map_or(WRITE_EVERY, |wait_max| wait_max.min(WRITE_EVERY)));
         }
-        patience
+        wait_max
     }
 }
 

@@ -73,8 +73,8 @@ impl<D: Disk> Sequencer<D> {
     /// The log cannot be closed: records that were acknowledged below level `synced` may be missing on the disk.
     pub fn run(mut self, clock: impl Fn() -> Now) -> Result<(), CommitError> {
         loop {
-            let patience = self.patience(clock());
-            let Ok(batch) = self.order.next(patience, &clock) else {
+            let wait_max = self.wait_max(clock());
+            let Ok(batch) = self.order.next(wait_max, &clock) else {
                 break;
             };
             if batch.commands.is_empty() {
@@ -89,8 +89,8 @@ impl<D: Disk> Sequencer<D> {
     }
 
     /// How long the mailbox may be waited for; forever if nothing else is to be done.
-    pub(crate) fn patience(&self, now: Now) -> Option<Duration> {
-        self.commit.patience(now, &self.evictor)
+    pub(crate) fn wait_max(&self, now: Now) -> Option<Duration> {
+        self.commit.wait_max(now, &self.evictor)
     }
 
     /// Takes a batch through all stages, after the pending write.
@@ -235,7 +235,7 @@ mod tests {
             });
             let rest = Duration::from_millis(10);
             (0..100).any(|_| {
-                let rests = self.patience(now).is_none_or(|patience| patience >= rest);
+                let rests = self.wait_max(now).is_none_or(|wait_max| wait_max >= rest);
                 self.turn(now);
                 rests
             })

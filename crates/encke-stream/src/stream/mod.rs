@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::machine::deadlines::Due;
 use crate::stream::number::born;
-use crate::stream::retention::Parts;
+use crate::stream::retention::Buckets;
 use crate::stream::writers::Writers;
 use crate::{AckLevel, Lifetime, Now, Offset, Retention};
 
@@ -123,7 +123,7 @@ impl Stream {
                 stored_ms: None,
                 watched: Due::default(),
                 writers: None,
-                parts: None,
+                buckets: None,
             }),
         }
     }
@@ -164,8 +164,8 @@ impl Stream {
         if state.next.life != Life::Live {
             return Due::default();
         }
-        let parts = state.parts.as_ref();
-        let trims_ms = parts.and_then(|parts| parts.due_ms(&self.retention()));
+        let buckets = state.buckets.as_ref();
+        let trims_ms = buckets.and_then(|buckets| buckets.due_ms(&self.retention()));
         match self.lifetime {
             Lifetime::Sliding { .. } => Due::new(self.ends_ms(), trims_ms),
             _ => Due::new(None, self.ends_ms().into_iter().chain(trims_ms).min()),
@@ -332,7 +332,7 @@ pub(crate) struct State {
     pub(crate) watched: Due,
     pub(crate) writers: Option<Box<Writers>>,
     /// Its records, if it has a limited retention.
-    pub(crate) parts: Option<Box<Parts>>,
+    pub(crate) buckets: Option<Box<Buckets>>,
 }
 
 impl State {
@@ -340,8 +340,8 @@ impl State {
         self.writers.get_or_insert_default()
     }
 
-    pub(crate) fn parts_mut(&mut self) -> &mut Parts {
-        self.parts.get_or_insert_default()
+    pub(crate) fn buckets_mut(&mut self) -> &mut Buckets {
+        self.buckets.get_or_insert_default()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Retention: how much of a stream stays, and how much of it there is.
 //!
-//! Records are counted in parts: each part has about an eighth of the records or bytes that stay. A stream without
-//! limits costs nothing here. A stream with limits costs a few dozen bytes for each part while it is in memory, however
-//! many records it has. A whole part is removed at a time, so that only few appends raise the floor.
+//! Records are counted in buckets: each bucket has about an eighth of the records or bytes that stay. A stream without
+//! limits costs nothing here. A stream with limits costs a few dozen bytes for each bucket while it is in memory, however
+//! many records it has. A whole bucket is removed at a time, so that only few appends raise the floor.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -94,13 +94,13 @@ impl FromStr for Retention {
 /// The largest whole number that structured fields have (RFC 9651, section 3.3.1).
 const LIMIT_MAX: u64 = 999_999_999_999_999;
 
-/// The records of a stream with a limited retention, oldest part first.
+/// The records of a stream with a limited retention, oldest bucket first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Parts(VecDeque<Part>);
+pub(crate) struct Buckets(VecDeque<Bucket>);
 
 /// Consecutive records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct Bucket {
     /// The first and the last of them.
     pub(crate) first: Sequence,
     pub(crate) upto: Sequence,
@@ -112,10 +112,10 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
 }
 
-impl Part {
+impl Bucket {
     /// One record.
-    pub(crate) fn record(sequence: Sequence, now_ms: u64, bytes: usize) -> Part {
-        Part {
+    pub(crate) fn record(sequence: Sequence, now_ms: u64, bytes: usize) -> Bucket {
+        Bucket {
             first: sequence,
             upto: sequence,
             oldest_ms: now_ms,
@@ -126,26 +126,26 @@ impl Part {
     }
 
     /// The records that a fork shares with its source. They are as old as the fork.
-    pub(crate) fn inherited(upto: Sequence, now_ms: u64) -> Part {
-        Part {
+    pub(crate) fn inherited(upto: Sequence, now_ms: u64) -> Bucket {
+        Bucket {
             records: 0,
-            ..Part::record(upto, now_ms, 0)
+            ..Bucket::record(upto, now_ms, 0)
         }
     }
 
-    fn join(&mut self, next: Part) {
+    fn join(&mut self, next: Bucket) {
         self.upto = next.upto;
         self.newest_ms = self.newest_ms.max(next.newest_ms);
         self.records += next.records;
         self.bytes += next.bytes;
     }
 
-    /// The part without the records up to a sequence. How many of them were in the part is unknown.
-    fn behind(self, sequence: Sequence) -> Part {
+    /// The bucket without the records up to a sequence. How many of them were in the bucket is unknown.
+    fn behind(self, sequence: Sequence) -> Bucket {
         if self.first > sequence {
             return self;
         }
-        Part {
+        Bucket {
             first: sequence + 1,
             records: 0,
             bytes: 0,
@@ -154,20 +154,20 @@ impl Part {
     }
 }
 
-/// Undoes a change of the parts.
+/// Undoes a change of the buckets.
 #[derive(Debug)]
-pub(crate) enum PartsUndo {
-    /// A part was added.
+pub(crate) enum BucketsUndo {
+    /// A bucket was added.
     Begun,
-    /// The last part before a record joined it.
-    Joined(Part),
-    /// The removed parts, and the part after them before it was cut.
-    Cut(Vec<Part>, Option<Part>),
+    /// The last bucket before a record joined it.
+    Joined(Bucket),
+    /// The removed buckets, and the bucket after them before it was cut.
+    Cut(Vec<Bucket>, Option<Bucket>),
 }
 
-impl Parts {
+impl Buckets {
     /// Adds a record, or several, after all others.
-    pub(crate) fn add(&mut self, next: Part, retention: &Retention) -> PartsUndo {
+    pub(crate) fn add(&mut self, next: Bucket, retention: &Retention) -> BucketsUndo {
         let eighth = |limit: Option<u64>| limit.map_or(u64::MAX, |limit| (limit / 8).max(1));
         if let Some(last) = self.0.back_mut()
             && last.records < eighth(retention.records)
@@ -176,28 +176,28 @@ impl Parts {
         {
             let before = *last;
             last.join(next);
-            return PartsUndo::Joined(before);
+            return BucketsUndo::Joined(before);
         }
         self.0.push_back(next);
-        PartsUndo::Begun
+        BucketsUndo::Begun
     }
 
     /// The last record of those that are past a limit.
     pub(crate) fn due(&self, retention: &Retention, now_ms: u64) -> Option<Sequence> {
-        let mut records: u64 = self.0.iter().map(|part| part.records).sum();
-        let mut bytes: u64 = self.0.iter().map(|part| part.bytes).sum();
+        let mut records: u64 = self.0.iter().map(|bucket| bucket.records).sum();
+        let mut bytes: u64 = self.0.iter().map(|bucket| bucket.bytes).sum();
         let mut due = None;
-        for part in &self.0 {
-            records -= part.records;
-            bytes -= part.bytes;
+        for bucket in &self.0 {
+            records -= bucket.records;
+            bytes -= bucket.bytes;
             let age_ms = retention.age_ms();
-            let too_old = age_ms.is_some_and(|age_ms| part.ends_ms(age_ms) <= now_ms);
+            let too_old = age_ms.is_some_and(|age_ms| bucket.ends_ms(age_ms) <= now_ms);
             let too_many = retention.records.is_some_and(|max| records >= max);
             let too_much = retention.bytes.is_some_and(|max| bytes >= max);
             if !(too_old || too_many || too_much) {
                 break;
             }
-            due = Some(part.upto);
+            due = Some(bucket.upto);
         }
         due
     }
@@ -205,55 +205,59 @@ impl Parts {
     /// When a record is next too old, in milliseconds since 1970.
     pub(crate) fn due_ms(&self, retention: &Retention) -> Option<u64> {
         let age_ms = retention.age_ms()?;
-        self.0.front().map(|part| part.ends_ms(age_ms))
+        self.0.front().map(|bucket| bucket.ends_ms(age_ms))
     }
 
-    /// When the part that ends with `floor` is too old, in milliseconds since 1970.
+    /// When the bucket that ends with `floor` is too old, in milliseconds since 1970.
     pub(crate) fn too_old_ms(&self, floor: Sequence, retention: &Retention) -> Option<u64> {
         let age_ms = retention.age_ms()?;
-        let part = self.0.iter().find(|part| part.upto == floor)?;
-        Some(part.ends_ms(age_ms))
+        let bucket = self.0.iter().find(|bucket| bucket.upto == floor)?;
+        Some(bucket.ends_ms(age_ms))
     }
 
     /// Removes the records up to `floor`.
-    pub(crate) fn cut(&mut self, floor: Sequence) -> PartsUndo {
-        let gone = self.0.iter().take_while(|part| part.upto <= floor).count();
+    pub(crate) fn cut(&mut self, floor: Sequence) -> BucketsUndo {
+        let gone = self
+            .0
+            .iter()
+            .take_while(|bucket| bucket.upto <= floor)
+            .count();
         let gone = self.0.drain(..gone).collect();
         let before = self.0.front().copied();
-        if let Some(part) = self.0.front_mut() {
-            *part = part.behind(floor);
+        if let Some(bucket) = self.0.front_mut() {
+            *bucket = bucket.behind(floor);
         }
-        PartsUndo::Cut(gone, before)
+        BucketsUndo::Cut(gone, before)
     }
 
-    /// Whether there is exactly one part, which may be the first one, so that the stream needs a deadline.
+    /// Whether there is exactly one bucket, which may be the first one, so that the stream needs a deadline.
     pub(crate) fn is_one(&self) -> bool {
         self.0.len() == 1
     }
 
-    pub(crate) fn undo(&mut self, undo: PartsUndo) {
+    pub(crate) fn undo(&mut self, undo: BucketsUndo) {
         match undo {
-            PartsUndo::Begun => {
+            BucketsUndo::Begun => {
                 self.0.pop_back();
             }
-            PartsUndo::Joined(before) => {
+            BucketsUndo::Joined(before) => {
                 if let Some(last) = self.0.back_mut() {
                     *last = before;
                 }
             }
-            PartsUndo::Cut(gone, before) => {
-                if let (Some(part), Some(before)) = (self.0.front_mut(), before) {
-                    *part = before;
+            BucketsUndo::Cut(gone, before) => {
+                if let (Some(bucket), Some(before)) = (self.0.front_mut(), before) {
+                    *bucket = before;
                 }
-                for part in gone.into_iter().rev() {
-                    self.0.push_front(part);
+                for bucket in gone.into_iter().rev() {
+                    self.0.push_front(bucket);
                 }
             }
         }
     }
 }
 
-impl Part {
+impl Bucket {
     fn ends_ms(&self, age_ms: u64) -> u64 {
         self.newest_ms.saturating_add(age_ms)
     }
@@ -261,12 +265,12 @@ impl Part {
 
 /// The records of a stream that a replay finds, before the checkpoint's records and the retention are known.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Replayed(Vec<Part>);
+pub(crate) struct Replayed(Vec<Bucket>);
 
 impl Replayed {
-    pub(crate) fn add(&mut self, record: Part) {
+    pub(crate) fn add(&mut self, record: Bucket) {
         if self.0.len() == REPLAYED_MAX {
-            // Join pairs: coarser parts, but not more of them.
+            // Join pairs: coarser buckets, but not more of them.
             let pairs = self.0.chunks(2).map(|pair| {
                 let mut both = pair[0];
                 if let Some(second) = pair.get(1) {
@@ -280,17 +284,17 @@ impl Replayed {
     }
 
     /// Adds the records after those in the checkpoint.
-    pub(crate) fn add_to(self, parts: &mut Parts, retention: &Retention) {
-        let known = parts.0.back().map_or(0, |last| last.upto);
-        for part in self.0 {
-            if part.upto > known {
-                parts.add(part.behind(known), retention);
+    pub(crate) fn add_to(self, buckets: &mut Buckets, retention: &Retention) {
+        let known = buckets.0.back().map_or(0, |last| last.upto);
+        for bucket in self.0 {
+            if bucket.upto > known {
+                buckets.add(bucket.behind(known), retention);
             }
         }
     }
 }
 
-/// The most parts in which a replay collects the records of one stream.
+/// The most buckets in which a replay collects the records of one stream.
 const REPLAYED_MAX: usize = 16;
 
 #[cfg(test)]
@@ -327,28 +331,28 @@ mod tests {
             retention in limits(),
             appends in prop::collection::vec((1_usize..60, 0_u64..3000, any::<bool>()), 1..200),
         ) {
-            let mut parts = Parts::default();
-            let mut all: Vec<Part> = Vec::new();
+            let mut buckets = Buckets::default();
+            let mut all: Vec<Bucket> = Vec::new();
             let (mut floor, mut now_ms) = (0, 0);
             for (index, (bytes, wait_ms, takes_back)) in appends.into_iter().enumerate() {
                 now_ms += wait_ms;
-                let record = Part::record(index as u64 + 1, now_ms, bytes);
-                let before = parts.clone();
-                let mut undo = vec![parts.add(record, &retention)];
-                let due = parts.due(&retention, now_ms);
-                undo.extend(due.map(|due| parts.cut(due)));
+                let record = Bucket::record(index as u64 + 1, now_ms, bytes);
+                let before = buckets.clone();
+                let mut undo = vec![buckets.add(record, &retention)];
+                let due = buckets.due(&retention, now_ms);
+                undo.extend(due.map(|due| buckets.cut(due)));
                 if takes_back {
                     for undo in undo.into_iter().rev() {
-                        parts.undo(undo);
+                        buckets.undo(undo);
                     }
-                    prop_assert_eq!(&parts, &before);
+                    prop_assert_eq!(&buckets, &before);
                     continue;
                 }
                 all.push(record);
                 floor = floor.max(due.unwrap_or(0));
-                let (gone, kept): (Vec<&Part>, Vec<&Part>) = all.iter().partition(|one| one.upto <= floor);
+                let (gone, kept): (Vec<&Bucket>, Vec<&Bucket>) = all.iter().partition(|one| one.upto <= floor);
                 let bytes_kept: u64 = kept.iter().map(|one| one.bytes).sum();
-                let too_old = |one: &Part| retention.age_ms().is_some_and(|age| one.newest_ms + age <= now_ms);
+                let too_old = |one: &Bucket| retention.age_ms().is_some_and(|age| one.newest_ms + age <= now_ms);
                 for (number, one) in gone.iter().enumerate() {
                     // The later records were there when it was removed, or are there now.
                     let later = &all[number + 1..];
@@ -365,7 +369,7 @@ mod tests {
                 if let Some(max) = retention.bytes {
                     prop_assert!(bytes_kept <= max + max / 8 + 2 * 60);
                 }
-                prop_assert!(parts.0.len() < 40, "{} parts", parts.0.len());
+                prop_assert!(buckets.0.len() < 40, "{} buckets", buckets.0.len());
             }
         }
     }
@@ -400,26 +404,29 @@ mod tests {
             records: Some(8),
             ..Retention::default()
         };
-        let record = |sequence| Part::record(sequence, 0, 1);
-        let mut parts = Parts::default();
+        let record = |sequence| Bucket::record(sequence, 0, 1);
+        let mut buckets = Buckets::default();
         for sequence in 1..=10 {
-            parts.add(record(sequence), &retention);
+            buckets.add(record(sequence), &retention);
         }
         let mut replayed = Replayed::default();
         for sequence in 5..=14 {
             replayed.add(record(sequence));
         }
-        replayed.add_to(&mut parts, &retention);
-        assert_eq!(parts.0.iter().map(|part| part.records).sum::<u64>(), 14);
-        assert_eq!(parts.due(&retention, 0), Some(6));
+        replayed.add_to(&mut buckets, &retention);
+        assert_eq!(
+            buckets.0.iter().map(|bucket| bucket.records).sum::<u64>(),
+            14
+        );
+        assert_eq!(buckets.due(&retention, 0), Some(6));
         // More records than a replay collects one by one: the count is never too high.
         let mut replayed = Replayed::default();
         for sequence in 1..=100 {
             replayed.add(record(sequence));
         }
-        replayed.add_to(&mut parts, &retention);
-        let count: u64 = parts.0.iter().map(|part| part.records).sum();
+        replayed.add_to(&mut buckets, &retention);
+        let count: u64 = buckets.0.iter().map(|bucket| bucket.records).sum();
         assert!((14..=100).contains(&count), "{count}");
-        assert_eq!(parts.0.back().unwrap().upto, 100);
+        assert_eq!(buckets.0.back().unwrap().upto, 100);
     }
 }

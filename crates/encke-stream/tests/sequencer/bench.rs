@@ -197,7 +197,7 @@ impl<D: Disk> Bench<D> {
         let mut outcomes = HashMap::new();
         let mut deliveries = Vec::new();
         loop {
-            match self.events.recv_timeout(PATIENCE).unwrap() {
+            match self.events.recv_timeout(WAIT_MAX).unwrap() {
                 Event::Delivery(delivery) => {
                     for reply in &delivery.replies {
                         outcomes.insert(reply.token, reply.outcome.clone());
@@ -337,4 +337,4 @@ pub fn delete(name: &str) -> Command {
 }
 
 /// Longer than any batch takes, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);

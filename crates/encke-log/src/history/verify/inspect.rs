@@ -213,7 +213,7 @@ impl InspectedKeyspace {
 }
 
 /// Inspects a history without a statement: the tables in its lists must be there.
-pub(crate) fn verify_unstated(history: &Path) -> Result<(), HistoryError> {
+pub(crate) fn verify_without_statement(history: &Path) -> Result<(), HistoryError> {
     check_version(history)?;
     check_keyspaces(&keyspaces(history))?;
     for keyspace in entries(&keyspaces(history))? {
@@ -238,7 +238,7 @@ pub(crate) fn verify_unstated(history: &Path) -> Result<(), HistoryError> {
 ///
 /// # Errors
 /// The history belongs to another log.
-pub(crate) fn unstated_id(history: &Path, log_id: u64) -> Result<u64, HistoryError> {
+pub(crate) fn id_without_statement(history: &Path, log_id: u64) -> Result<u64, HistoryError> {
     let label = std::fs::read_to_string(history.join(IDENTITY)).unwrap_or_default();
     let id = label.strip_prefix("encke 1: history ");
     let id = id.and_then(|rest| u64::from_str_radix(rest.get(..16)?, 16).ok());

@@ -74,7 +74,7 @@ impl HistoryCopy {
     }
 
     /// Copies a history without a statement.
-    pub(crate) fn of_unstated(
+    pub(crate) fn of_whole(
         directory: TempDir,
         history: &Path,
     ) -> Result<HistoryCopy, HistoryError> {

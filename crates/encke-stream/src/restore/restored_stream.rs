@@ -1,4 +1,4 @@
-//! The state of one stream that a restore finds in the checkpoint and in the log.
+//! A stream while it is restored: what the checkpoint and the log say of it.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use encke_log::{Sequence, StreamNo};
 
 use crate::at_rest::load::LoadError;
 use crate::stream::record::{Fork, Lifetime};
-use crate::stream::retention::{Parts, Replayed};
+use crate::stream::retention::{Buckets, Replayed};
 use crate::stream::writers::Writers;
 use crate::stream::{Facts, Life, Media, Source, Stream};
 use crate::{AckLevel, Limits, Offset, Retention};
 
 /// The state of one stream. After a crash there may be hundreds of thousands, so what few streams have is boxed.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RestoredStream {
     pub(super) no: StreamNo,
     /// How it was created. None if its first record is older than the replay.
     pub(super) origin: Option<Origin>,
@@ -30,15 +30,15 @@ pub(super) struct Found {
     pub(super) touched_ms: u64,
     /// The newest record that begins a sliding lifetime again.
     pub(super) replayed_ms: u64,
-    kept: Option<Box<Kept>>,
+    retained: Option<Box<RetainedRecords>>,
 }
 
-const _: () = assert!(size_of::<Found>() <= 128);
+const _: () = assert!(size_of::<RestoredStream>() <= 128);
 
 /// The records of a stream with a limited retention: those in the checkpoint, and those in the replay.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    pub(super) parts: Parts,
+pub(super) struct RetainedRecords {
+    pub(super) buckets: Buckets,
     pub(super) replayed: Replayed,
 }
 
@@ -47,35 +47,35 @@ pub(super) struct Origin {
     pub(super) name: Box<str>,
     pub(super) media: Arc<Media>,
     pub(super) ack: AckLevel,
-    pub(super) special: Option<Box<Special>>,
+    pub(super) special: Option<Box<RareSettings>>,
 }
 
 /// Settings that most streams do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Special {
+pub(super) struct RareSettings {
     lifetime: Lifetime,
     retention: Retention,
     fork: Option<Fork>,
 }
 
-impl Special {
+impl RareSettings {
     /// None if all settings are the default.
     pub(super) fn boxed(
         lifetime: Lifetime,
         retention: Retention,
         fork: Option<Fork>,
     ) -> Option<Box<Self>> {
-        let special = Special {
+        let special = RareSettings {
             lifetime,
             retention,
             fork,
         };
-        (special != Special::default()).then(|| Box::new(special))
+        (special != RareSettings::default()).then(|| Box::new(special))
     }
 }
 
 impl Origin {
-    fn special(&self) -> Special {
+    fn special(&self) -> RareSettings {
         self.special.as_deref().copied().unwrap_or_default()
     }
 
@@ -90,14 +90,14 @@ impl Origin {
     }
 }
 
-impl Found {
+impl RestoredStream {
     /// Whether the stream has ended and no fork needs it.
     pub(super) fn is_over(&self) -> bool {
         self.deleted && self.forks == 0
     }
 
-    pub(super) fn kept(&mut self) -> &mut Kept {
-        self.kept.get_or_insert_default()
+    pub(super) fn retained(&mut self) -> &mut RetainedRecords {
+        self.retained.get_or_insert_default()
     }
 
     /// The restored stream. `find` returns its source.
@@ -110,7 +110,7 @@ impl Found {
         let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
             return Ok(None);
         };
-        let Special {
+        let RareSettings {
             lifetime,
             retention,
             fork,
@@ -149,13 +149,13 @@ impl Found {
         );
         let mut state = stream.state();
         if retention.is_limited() {
-            let Kept {
-                mut parts,
+            let RetainedRecords {
+                mut buckets,
                 replayed,
-            } = *self.kept.unwrap_or_default();
-            replayed.add_to(&mut parts, &retention);
-            parts.cut(facts.floor);
-            state.parts = Some(Box::new(parts));
+            } = *self.retained.unwrap_or_default();
+            replayed.add_to(&mut buckets, &retention);
+            buckets.cut(facts.floor);
+            state.buckets = Some(Box::new(buckets));
         }
         state.stored_ms = self.stored.then_some(self.touched_ms);
         if let Some(mut writers) = self.writers {
