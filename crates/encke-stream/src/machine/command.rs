@@ -116,6 +116,23 @@ pub struct Create {
     pub known: Vec<Lookup>,
 }
 
+impl Create {
+    /// The creation of an open stream without data that is no fork, with the server's settings.
+    pub fn new(name: impl Into<Box<str>>) -> Create {
+        Create {
+            name: name.into(),
+            content_type: None,
+            lifetime: None,
+            closed: false,
+            fork: None,
+            data: Data::default(),
+            ack: None,
+            retention: None,
+            known: Vec::new(),
+        }
+    }
+}
+
 /// The stream that a fork continues.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ForkOf {

@@ -95,8 +95,6 @@ impl Living {
         self.made += 1;
         match what % 20 {
             0..5 => self.apply(Command::Create(Create {
-                name: name(a),
-                content_type: None,
                 lifetime: (c % 5 == 0).then_some(Lifetime::Sliding { ttl_s: 9 }),
                 closed: c % 11 == 0,
                 fork: (b % 3 != 0).then(|| ForkOf {
@@ -104,9 +102,7 @@ impl Living {
                     at: (c % 4 == 0).then_some(Offset::START),
                 }),
                 data: data(c % 3),
-                ack: None,
-                retention: None,
-                known: Vec::new(),
+                ..Create::new(name(a))
             })),
             5..12 => self.apply(Command::Append(Append {
                 target: Target::Named(name(a)),

@@ -186,22 +186,12 @@ mod tests {
     use encke_mailbox::{Lane, mailbox};
 
     use super::*;
-    use crate::{Command, Create, Data, Lifetime, Limits, Submitter, restore_on};
+    use crate::{Command, Create, Lifetime, Limits, Submitter, restore_on};
 
     type Sender = encke_mailbox::Sender<Submission>;
 
     fn create(name: &str) -> Submission {
-        let command = Command::Create(Create {
-            name: name.into(),
-            content_type: None,
-            lifetime: None,
-            closed: false,
-            fork: None,
-            data: Data::default(),
-            ack: None,
-            retention: None,
-            known: Vec::new(),
-        });
+        let command = Command::Create(Create::new(name));
         let from = Submitter { shard: 0, token: 0 };
         Submission { command, from }
     }

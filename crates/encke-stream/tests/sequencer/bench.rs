@@ -253,46 +253,26 @@ impl<D: Disk> Bench<D> {
 
 pub fn create(name: &str, content_type: &str) -> Command {
     Command::Create(Create {
-        name: name.into(),
         content_type: Some(content_type.into()),
-        lifetime: None,
-        closed: false,
-        fork: None,
-        data: Data::default(),
-        ack: None,
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(name)
     })
 }
 
 pub fn create_for(name: &str, lifetime: Lifetime) -> Command {
     Command::Create(Create {
-        name: name.into(),
         content_type: Some("text/plain".into()),
         lifetime: Some(lifetime),
-        closed: false,
-        fork: None,
-        data: Data::default(),
-        ack: None,
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(name)
     })
 }
 
 pub fn fork(name: &str, source: &str) -> Command {
     Command::Create(Create {
-        name: name.into(),
-        content_type: None,
-        lifetime: None,
-        closed: false,
         fork: Some(ForkOf {
             source: source.into(),
             at: None,
         }),
-        data: Data::default(),
-        ack: None,
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(name)
     })
 }
 
