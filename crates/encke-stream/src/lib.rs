@@ -81,10 +81,12 @@ pub use view::pattern::{NotAPattern, Pattern};
 
 pub use machine::outcome::{Outcome, Refusal};
 pub use sequencer::sequencers::Sequencers;
+pub use stream::media::{Media, MediaKind};
 pub use stream::writers::ProducerId;
-pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
+pub use stream::{Facts, Life, Source, Span, Stream};
+pub use view::View;
+pub use view::counts::Counts;
 pub use view::views::{Totals, Views};
-pub use view::{Counts, View};
 
 // Part of positions, so users of streams need it too.
 pub use encke_log::Sequence;

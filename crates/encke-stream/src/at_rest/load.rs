@@ -8,8 +8,9 @@ use encke_log::{Disk, Log, ReadError, Reader, Sequence, StreamNo};
 
 use crate::at_rest::stored::{self, StoredStream};
 use crate::stream::label::StreamLabel;
+use crate::stream::media::Media;
 use crate::stream::record::BadRecord;
-use crate::stream::{Facts, Life, Media, Source, Stream};
+use crate::stream::{Facts, Life, Source, Stream};
 use crate::view::View;
 use crate::view::lookup::Lookup;
 use crate::{Lifetime, Limits, Machine};

@@ -12,8 +12,8 @@ use encke_log::{Disk, FORGOTTEN, FrameView, ReadError, Reader, Sequence, StreamN
 
 use crate::at_rest::load::{LoadError, Loader, Outline};
 use crate::read::piece::{OrderEvent, OrderedRecord, Piece};
-use crate::stream::Media;
 use crate::stream::label::StreamLabel;
+use crate::stream::media::Media;
 use crate::stream::number::born;
 use crate::stream::record::{Change, KIND_CHANGE};
 use crate::view::pattern::Pattern;

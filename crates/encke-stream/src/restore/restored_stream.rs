@@ -5,10 +5,11 @@ use std::sync::Arc;
 use encke_log::{Sequence, StreamNo};
 
 use crate::at_rest::load::LoadError;
+use crate::stream::media::Media;
 use crate::stream::record::{Fork, Lifetime};
 use crate::stream::retention::{Buckets, Replayed};
 use crate::stream::writers::Writers;
-use crate::stream::{Facts, Life, Media, Source, Stream};
+use crate::stream::{Facts, Life, Source, Stream};
 use crate::{AckLevel, Limits, Offset, Retention};
 
 /// The state of one stream. After a crash there may be hundreds of thousands, so what few streams have is boxed.

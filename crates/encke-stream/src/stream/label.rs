@@ -1,7 +1,7 @@
 //! What encoders need of a stream.
 
 use crate::Stream;
-use crate::stream::MediaKind;
+use crate::stream::media::MediaKind;
 
 /// What an encoder needs of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,12 @@
 //! Streams in memory: what shards may read, and what the machine decides by.
 //!
 //! `record.rs` is the format of a record, `offset.rs` and `number.rs` name positions and streams. `writers.rs` has the producers of
-//! a stream, `retention.rs` how much of it stays, `ack.rs` the durability levels, and `label.rs` what encoders need.
+//! a stream, `retention.rs` how much of it stays, `ack.rs` the durability levels, `media.rs` content types, and
+//! `label.rs` what encoders need.
 
 pub(crate) mod ack;
 pub(crate) mod label;
+pub(crate) mod media;
 pub(crate) mod number;
 pub(crate) mod offset;
 pub(crate) mod record;
@@ -18,6 +20,7 @@ use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
 use crate::machine::deadlines::Due;
+use crate::stream::media::Media;
 use crate::stream::number::born;
 use crate::stream::retention::Buckets;
 use crate::stream::writers::Writers;
@@ -345,56 +348,6 @@ impl State {
     }
 }
 
-/// A content type. Streams share it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Media {
-    /// As the creator wrote it.
-    pub name: Box<str>,
-    /// The kind of data.
-    pub kind: MediaKind,
-}
-
-/// The kind of data of a content type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MediaKind {
-    /// Messages, each a JSON value (`application/json`).
-    Json,
-    /// Text in UTF-8 (`text/*`).
-    Text,
-    /// Bytes (all others).
-    Binary,
-}
-
-impl Media {
-    /// The type that a `Content-Type` names.
-    pub fn new(name: &str) -> Self {
-        let essence = essence(name);
-        let kind = if essence.eq_ignore_ascii_case("application/json") {
-            MediaKind::Json
-        } else if essence
-            .get(..5)
-            .is_some_and(|start| start.eq_ignore_ascii_case("text/"))
-        {
-            MediaKind::Text
-        } else {
-            MediaKind::Binary
-        };
-        Media {
-            name: name.into(),
-            kind,
-        }
-    }
-
-    /// Whether `other` names the same type. Case and parameters are ignored.
-    pub fn matches(&self, other: &str) -> bool {
-        essence(&self.name).eq_ignore_ascii_case(essence(other))
-    }
-}
-
-fn essence(name: &str) -> &str {
-    name.split(';').next().unwrap_or(name).trim()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -544,15 +497,5 @@ mod tests {
             sequence: 0,
             units: 1
         }));
-    }
-
-    #[test]
-    fn types_match_by_their_essence() {
-        let json = Media::new("Application/JSON; charset=utf-8");
-        assert_eq!(json.kind, MediaKind::Json);
-        assert!(json.matches("application/json"));
-        assert!(!json.matches("application/jsonl"));
-        assert_eq!(Media::new("TEXT/html").kind, MediaKind::Text);
-        assert_eq!(Media::new("téxt").kind, MediaKind::Binary);
     }
 }

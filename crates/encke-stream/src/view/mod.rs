@@ -3,28 +3,36 @@
 //! `views.rs` joins the views of several logs, `lookup.rs` is the result of a look-up. `watchers.rs` and `pattern.rs` say which shards
 //! have subscribers.
 
+pub(crate) mod counts;
+mod log_bounds;
 pub(crate) mod lookup;
 pub(crate) mod pattern;
+mod replica;
+mod shared_media;
+mod timed;
 pub(crate) mod views;
 pub(crate) mod watchers;
 
-use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
-use foldhash::fast::FixedState;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use encke_log::{Disk, Reader, Sequence, StreamNo};
 
 use crate::replicated::{Chain, DispatcherTerm, Reads};
-use crate::stream::Media;
+use crate::stream::media::Media;
+use crate::view::counts::Counts;
+use crate::view::log_bounds::LogBounds;
 use crate::view::lookup::{FreeNames, Lookup};
 use crate::view::pattern::{Pattern, PatternWatchers};
+use crate::view::replica::ReplicaView;
+use crate::view::shared_media::SharedMedia;
+use crate::view::timed::TimedStreams;
 use crate::view::watchers::Watchers;
 use crate::{Now, Stream};
 
@@ -54,56 +62,15 @@ pub struct View {
     /// The number of sweeps that evicted something. A load during which it changes is void.
     evictions: AtomicU64,
     /// Content types that streams share.
-    media: RwLock<HashMap<Box<str>, Arc<Media>>>,
+    media: SharedMedia,
     /// The streams in memory that end by themselves.
-    timed: Vec<Mutex<Timed>>,
+    timed: TimedStreams,
     watchers: Watchers,
     patterns: PatternWatchers,
     counts: Counts,
-    kept: OnceLock<Kept>,
+    log_bounds: OnceLock<LogBounds>,
     /// Only on a node of a fleet.
     replica: Option<ReplicaView>,
-}
-
-/// What the view of a node of a fleet has beside.
-#[derive(Debug, Default)]
-struct ReplicaView {
-    /// Reads that must renew sliding lifetimes.
-    reads: Reads,
-    /// The time of the last applied batch, in milliseconds since 1970.
-    time_ms: AtomicU64,
-    dispatcher: Mutex<Option<DispatcherTerm>>,
-}
-
-type Timed = HashMap<StreamNo, Weak<Stream>, FixedState>;
-
-/// What the log keeps.
-struct Kept {
-    /// Returns the retention floor of the log.
-    behind: Box<dyn Fn() -> Sequence + Send + Sync>,
-    /// Returns the first record of the global order.
-    order_from: Box<dyn Fn() -> Sequence + Send + Sync>,
-}
-
-impl std::fmt::Debug for Kept {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Kept")
-    }
-}
-
-/// What happened to the streams of a log, for metrics.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Look-ups in the store that found a stream.
-    pub loads: AtomicU64,
-    /// Look-ups in the store that found the name free.
-    pub absences: AtomicU64,
-    /// Streams that were evicted.
-    pub evictions: AtomicU64,
-    /// Producers that a stream forgot because it had more than [`Limits::producers_max`](crate::Limits::producers_max).
-    pub producers_forgotten: AtomicU64,
-    /// Acknowledged changes, by the durability level that they had reached ([`AckLevel`](crate::AckLevel) as an index).
-    pub acknowledged: [AtomicU64; 3],
 }
 
 impl Default for View {
@@ -119,12 +86,12 @@ impl Default for View {
             complete: AtomicBool::new(true),
             strays: AtomicBool::new(false),
             evictions: AtomicU64::new(0),
-            media: RwLock::default(),
-            timed: (0..PARTS).map(|_| Mutex::default()).collect(),
+            media: SharedMedia::default(),
+            timed: TimedStreams::new(PARTS),
             watchers: Watchers::default(),
             patterns: PatternWatchers::default(),
             counts: Counts::default(),
-            kept: OnceLock::new(),
+            log_bounds: OnceLock::new(),
             replica: None,
         }
     }
@@ -194,22 +161,18 @@ impl View {
 
     /// Readers must not see the records of the stream up to this one; 0 when nothing is removed.
     pub fn kept_behind(&self, stream: &Stream) -> Sequence {
-        let of_log = self.kept.get().map_or(0, |kept| (kept.behind)());
+        let of_log = self.log_bounds.get().map_or(0, LogBounds::retention_floor);
         stream.facts().floor.max(of_log)
     }
 
     /// The first record that the global order of the log has.
     pub fn order_from(&self) -> Sequence {
-        self.kept.get().map_or(0, |kept| (kept.order_from)())
+        self.log_bounds.get().map_or(0, LogBounds::order_begin)
     }
 
     /// Sets the log whose retention floor and global order count. Only the first call has an effect.
-    pub(crate) fn set_kept<D: Disk>(&self, log: Reader<D>) {
-        let other = log.clone();
-        let _ = self.kept.set(Kept {
-            behind: Box::new(move || log.retention_floor()),
-            order_from: Box::new(move || other.order_begins_at()),
-        });
+    pub(crate) fn set_log_bounds<D: Disk>(&self, log: Reader<D>) {
+        let _ = self.log_bounds.set(LogBounds::of(log));
     }
 
     /// A view of a node of a fleet, where reads change streams through commands only.
@@ -235,26 +198,20 @@ impl View {
     pub fn time(&self, now: Now) -> Now {
         match &self.replica {
             None => now,
-            Some(replica) => Now::at(replica.time_ms.load(Ordering::Relaxed)),
+            Some(replica) => replica.time(),
         }
     }
 
     /// Sets what is known of the order: its time, and the dispatcher.
     pub(crate) fn set_order(&self, chain: &Chain) {
-        let Some(replica) = &self.replica else {
-            return;
-        };
-        replica.time_ms.fetch_max(chain.time_ms, Ordering::Relaxed);
-        let mut known = replica.dispatcher.lock();
-        if *known != chain.dispatcher {
-            known.clone_from(&chain.dispatcher);
+        if let Some(replica) = &self.replica {
+            replica.set_order(chain);
         }
     }
 
     /// The node that dispatches the jobs of the pools, as far as this node has followed the order.
     pub fn dispatcher(&self) -> Option<DispatcherTerm> {
-        let replica = self.replica.as_ref()?;
-        replica.dispatcher.lock().clone()
+        self.replica.as_ref()?.dispatcher()
     }
 
     /// On a node of a fleet: the reads that must renew sliding lifetimes.
@@ -401,7 +358,7 @@ impl View {
 
     /// True if no stream had the name.
     fn place(&self, stream: Arc<Stream>) -> bool {
-        self.note_timed(&stream);
+        self.timed.insert(&stream);
         let hash = self.hasher.hash_one(&*stream.name);
         let mut part = self.part(hash).write();
         let taken = self.take(&mut part, hash, &stream.name);
@@ -409,7 +366,7 @@ impl View {
         self.streams.fetch_add(1, Ordering::Relaxed);
         match taken {
             Some(Lookup::Stream(ended)) => {
-                self.forget_timed(&ended);
+                self.timed.remove(&ended);
                 false
             }
             _ => true,
@@ -422,7 +379,7 @@ impl View {
         let mut part = self.part(hash).write();
         if let Some(Lookup::Stream(ended)) = self.take(&mut part, hash, name) {
             self.total.fetch_sub(1, Ordering::Relaxed);
-            self.forget_timed(&ended);
+            self.timed.remove(&ended);
         }
         part.insert_unique(hash, Lookup::freed(name), |other| self.hash(other));
         self.free.add(name);
@@ -464,7 +421,7 @@ impl View {
             Entry::Vacant(vacant) => {
                 match &loaded {
                     Lookup::Stream(stream) => {
-                        self.note_timed(stream);
+                        self.timed.insert(stream);
                         self.streams.fetch_add(1, Ordering::Relaxed);
                     }
                     Lookup::Free(_) => self.free.add(loaded.name()),
@@ -477,7 +434,7 @@ impl View {
 
     /// A stream in memory that ends by itself.
     pub(crate) fn timed(&self, no: StreamNo) -> Option<Arc<Stream>> {
-        self.timed_part(no).lock().get(&no)?.upgrade()
+        self.timed.get(no)
     }
 
     /// Evicts what is not in use from one part; what was used since the last sweep only with `all`. Free names are
@@ -521,7 +478,7 @@ impl View {
             }
             if let Lookup::Stream(stream) = known {
                 self.complete.store(false, Ordering::SeqCst);
-                self.forget_timed(stream);
+                self.timed.remove(stream);
             }
             gone.push(known.clone());
             false
@@ -544,15 +501,7 @@ impl View {
 
     /// The content type of that name, shared where possible.
     pub(crate) fn media(&self, name: &str) -> Arc<Media> {
-        if let Some(media) = self.media.read().get(name) {
-            return Arc::clone(media);
-        }
-        let media = Arc::new(Media::new(name));
-        let mut shared = self.media.write();
-        if shared.len() < MEDIA_SHARED_MAX {
-            return Arc::clone(shared.entry(name.into()).or_insert(media));
-        }
-        media
+        self.media.get(name)
     }
 
     /// Notes that a name is free, unless its state is known by now.
@@ -582,23 +531,6 @@ impl View {
         Some(known)
     }
 
-    fn note_timed(&self, stream: &Arc<Stream>) {
-        if stream.is_timed() {
-            let weak = Arc::downgrade(stream);
-            self.timed_part(stream.no).lock().insert(stream.no, weak);
-        }
-    }
-
-    fn forget_timed(&self, stream: &Stream) {
-        if stream.is_timed() {
-            self.timed_part(stream.no).lock().remove(&stream.no);
-        }
-    }
-
-    fn timed_part(&self, no: StreamNo) -> &Mutex<Timed> {
-        &self.timed[no as usize % PARTS]
-    }
-
     fn hash(&self, known: &Lookup) -> u64 {
         self.hasher.hash_one(known.name())
     }
@@ -611,6 +543,3 @@ impl View {
 
 /// The number of parts of the view, and of the steps in which sweeps visit it.
 pub(crate) const PARTS: usize = 256;
-
-/// The most types that streams share. With more types, each stream has its own.
-const MEDIA_SHARED_MAX: usize = 1000;
