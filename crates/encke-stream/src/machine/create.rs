@@ -27,12 +27,12 @@ impl Machine {
                 Ok(confirmed)
             }
             NameHolder::Kept => Err(Refusal::NameKept),
-            NameHolder::Free => self.claim_and_make(create, now, journal),
+            NameHolder::Free => self.claim_and_create(create, now, journal),
         }
     }
 
     /// Creates the stream unless another log has one of that name or is about to.
-    fn claim_and_make(
+    fn claim_and_create(
         &mut self,
         create: Create,
         now: Now,
@@ -42,11 +42,11 @@ impl Machine {
             return Err(Refusal::ForkElsewhere);
         }
         let Some(siblings) = self.siblings.clone() else {
-            return self.make(create, now, journal);
+            return self.create_claimed(create, now, journal);
         };
         let name = create.name.clone();
         let claimed = siblings.claim(&name, self.place.log)?;
-        let made = self.make(create, now, journal);
+        let made = self.create_claimed(create, now, journal);
         if claimed {
             match made {
                 Ok(_) => self.claimed.push(name),
@@ -56,7 +56,7 @@ impl Machine {
         made
     }
 
-    fn make(
+    fn create_claimed(
         &mut self,
         create: Create,
         now: Now,

@@ -128,7 +128,7 @@ impl IncomingBatches {
         Ok(match batch {
             None => Ok(()),
             Some(batch) => {
-                self.status.know(&batch.batch.node);
+                self.status.add_node(&batch.batch.node);
                 self.status.forget(&batch.left);
                 let sent = self.sequencer.send(Incoming::Batch(batch));
                 sent.map_err(|_| FollowStopped)
@@ -151,7 +151,7 @@ impl IncomingBatches {
     }
 }
 
-/// Tells the sequencer what else becomes of the order. While there is one, the sequencer runs.
+/// Reports to the sequencer what else happens to the order. The sequencer runs as long as a handle exists.
 #[derive(Clone)]
 pub struct OrderHandle {
     sequencer: SyncSender<Incoming>,
@@ -159,18 +159,18 @@ pub struct OrderHandle {
 }
 
 impl OrderHandle {
-    /// Tells the submitters of a batch of this node that it was not stored in time. It may still be applied.
+    /// Reports to the submitters of a batch of this node that it was not stored in time. It may still be applied.
     pub fn give_up(&self, number: u64, reason: Arc<str>) {
         // A sequencer that has stopped has refused everything.
         let _ = self.sequencer.send(Incoming::GaveUp(number, reason));
     }
 
-    /// Tells the submitters of a batch of this node that it was not sent, because this node follows the order no longer.
+    /// Reports to the submitters of a batch of this node that it was not sent, because this node follows the order no longer.
     pub fn refuse_batch(&self, number: u64, reason: Arc<str>) {
         let _ = self.sequencer.send(Incoming::NotSent(number, reason));
     }
 
-    /// Tells submitters that nothing of theirs was sent ([`OutgoingBatches::take_waiting`](super::OutgoingBatches::take_waiting)).
+    /// Reports to submitters that nothing of theirs was sent ([`OutgoingBatches::take_waiting`](super::OutgoingBatches::take_waiting)).
     pub fn refuse(&self, submitters: Vec<Submitter>, reason: Arc<str>) {
         let _ = self.sequencer.send(Incoming::Refused(submitters, reason));
     }

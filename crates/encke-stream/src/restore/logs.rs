@@ -20,7 +20,7 @@ pub struct Logs<D: Disk = Files> {
 type Restored<D> = (Machine, Arc<View>, Log<D>);
 
 /// Restores the logs in these directories at the same time, like [`restore`](crate::restore()). There is at least one and
-/// at most [`LOGS_MAX`]. `order` tells a node of a fleet from a server by itself. The order of the directories is that of the logs' indices and must never change.
+/// at most [`LOGS_MAX`]. `order` says whether this is a node of a fleet. The order of the directories is that of the logs' indices and must never change.
 ///
 /// # Errors
 /// See [`RestoreError`]. The error is that of the first log that cannot be restored.

@@ -218,16 +218,16 @@ mod tests {
         }
 
         /// Whether the thread sleeps after a few turns in which no command arrives and everything is due that ever can be.
-        fn rests(&mut self, now: Now) -> bool {
+        fn sleeps(&mut self, now: Now) -> bool {
             self.evictor = Evictor::overdue(Eviction {
                 idle: Duration::from_secs(3600),
                 hot_max: usize::MAX,
             });
             let rest = Duration::from_millis(10);
             (0..100).any(|_| {
-                let rests = self.wait_max(now).is_none_or(|wait_max| wait_max >= rest);
+                let sleeps = self.wait_max(now).is_none_or(|wait_max| wait_max >= rest);
                 self.turn(now);
-                rests
+                sleeps
             })
         }
     }
@@ -250,16 +250,19 @@ mod tests {
             disk.set_history(history.clone());
             let (sender, mut sequencer) = sequencer(&disk, level);
             let send = |submission| assert!(sender.try_send(Lane::Data, submission, 1).is_ok());
-            assert!(sequencer.rests(Now::at(0)), "{level}: nothing in memory");
+            assert!(sequencer.sleeps(Now::at(0)), "{level}: nothing in memory");
             send(create_for_a_second("a"));
             sequencer.turn(Now::at(0));
-            assert!(sequencer.rests(Now::at(0)), "{level}: the first checkpoint");
+            assert!(
+                sequencer.sleeps(Now::at(0)),
+                "{level}: the first checkpoint"
+            );
             // In one step: a thread of the storage engine may write at any time.
             std::fs::rename(&history, directory.path().join("gone")).unwrap();
             for name in ["b", "c"] {
                 send(create_for_a_second(name));
                 sequencer.turn(Now::at(0));
-                assert!(sequencer.rests(Now::at(0)), "{level}: history has gone");
+                assert!(sequencer.sleeps(Now::at(0)), "{level}: history has gone");
             }
             assert!(sequencer.commit.log_has_waiting_checkpoints());
             disk.set_capacity(disk.used_bytes());
@@ -272,7 +275,7 @@ mod tests {
             // At stricter levels each command is refused by itself, and the log is as it was.
             assert_eq!(sequencer.commit.is_free(), level > AckLevel::Accepted);
             assert!(
-                sequencer.rests(Now::at(LATER_MS)),
+                sequencer.sleeps(Now::at(LATER_MS)),
                 "{level}: the disk is full"
             );
         }
@@ -293,7 +296,7 @@ mod tests {
             sequencer.turn(Now::at(0));
             sequencer.turn(Now::at(0));
             assert!(sequencer.commit.has_failed(), "{level}");
-            assert!(sequencer.rests(Now::at(1_000_000)), "{level}");
+            assert!(sequencer.sleeps(Now::at(1_000_000)), "{level}");
         }
     }
 

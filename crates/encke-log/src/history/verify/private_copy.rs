@@ -34,7 +34,7 @@ impl HistoryCopy {
         if suspect.any(|tables| !tables.is_empty()) {
             let with_suspect = tempfile::tempdir_in(directory.path())?;
             if let Ok(copy) = HistoryCopy::with(with_suspect, stated, inspection, true) {
-                return Ok(copy.beneath(directory));
+                return Ok(copy.with_directory(directory));
             }
         }
         HistoryCopy::with(directory, stated, inspection, false)
@@ -102,7 +102,7 @@ impl HistoryCopy {
         })
     }
 
-    fn beneath(mut self, directory: TempDir) -> HistoryCopy {
+    fn with_directory(mut self, directory: TempDir) -> HistoryCopy {
         self._directories.push(directory);
         self
     }

@@ -316,7 +316,7 @@ fn a_checkpoint_of_another_version_is_refused() {
     store.0.borrow_mut().insert(key, value.unwrap());
     let found = FORMAT + 1;
     match restored(&store) {
-        Some(RestoreError::Format { found: told }) => assert_eq!(told, found),
+        Some(RestoreError::Format { found: refused }) => assert_eq!(refused, found),
         other => panic!("{other:?}"),
     }
 }
