@@ -1,7 +1,7 @@
 //! The jobs of the background thread, and the receiving end of the mailbox that they come through.
 
 use crate::history::floor::Floor;
-use crate::history::state::Pending;
+use crate::history::state::PendingCheckpoint;
 use crate::ids::{Sequence, StreamNo};
 use crate::segments::segment::Segment;
 use encke_mailbox::{Closed, Receiver};
@@ -25,7 +25,7 @@ pub(crate) enum Job<F> {
     },
     Checkpoint {
         upto: Sequence,
-        states: Arc<Pending>,
+        states: Arc<PendingCheckpoint>,
         floors: Vec<(StreamNo, Floor)>,
     },
     /// In the control lane, so that it overtakes all waiting jobs.

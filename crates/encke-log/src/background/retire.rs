@@ -23,14 +23,14 @@ pub(crate) struct Retirement<D: Disk> {
     done_bytes_max: u64,
     done_age_max: Option<Duration>,
     retention: LogRetention,
-    removed: Mutex<Removed>,
+    removed: Mutex<RemovalState>,
     /// The stream after which the next search for unneeded floors begins.
     swept_upto: Mutex<StreamNo>,
 }
 
 /// The state of the removal of old segments.
 #[derive(Debug)]
-struct Removed {
+struct RemovalState {
     /// No crash brings back records of the global order before this one.
     oldest: Sequence,
     /// A segment could not be removed: its records are there until the next open.
@@ -40,7 +40,7 @@ struct Removed {
 impl<D: Disk> Retirement<D> {
     pub(crate) fn new(disk: D, shared: Arc<Shared<D>>, options: &Options) -> Retirement<D> {
         // The names that the log was opened with are durable.
-        let removed = Removed {
+        let removed = RemovalState {
             oldest: shared.index.read().oldest(),
             failed: false,
         };

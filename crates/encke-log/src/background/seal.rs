@@ -17,12 +17,12 @@ use crate::history::History;
 use crate::history::error::HistoryError;
 use crate::history::floor::{self, Floor};
 use crate::history::sort::Sorted;
-use crate::history::state::Pending;
+use crate::history::state::PendingCheckpoint;
 use crate::history::tree::KeyspaceKind;
 use crate::ids::{Sequence, StreamNo};
 use crate::options::Options;
 use crate::retention::LogRetention;
-use crate::segments::index::Done;
+use crate::segments::index::IngestedSegment;
 use crate::segments::segment::Segment;
 use crate::shared::Shared;
 use encke_mailbox::{Bounds, Gauge, Lane, Sender, mailbox};
@@ -111,7 +111,7 @@ impl<D: Disk> Sealer<D> {
     pub(crate) fn checkpoint(
         &self,
         upto: Sequence,
-        states: Arc<Pending>,
+        states: Arc<PendingCheckpoint>,
         floors: Vec<(StreamNo, Floor)>,
     ) {
         self.push(Job::Checkpoint {
@@ -356,7 +356,7 @@ impl<D: Disk> Background<D> {
             .pop_front_if(|oldest| oldest.segment.number == segment.number);
         if let Some(mut oldest) = index_of_segment {
             let places = oldest.take_sparse_index();
-            index.done.push_back(Done {
+            index.done.push_back(IngestedSegment {
                 segment: segment.clone(),
                 end,
                 places: Some(places),
@@ -374,7 +374,7 @@ impl<D: Disk> Background<D> {
         &self,
         history: &History,
         upto: Sequence,
-        states: &Pending,
+        states: &PendingCheckpoint,
         floors: &[(StreamNo, Floor)],
     ) -> Result<(), HistoryError> {
         self.disk.between_steps()?;

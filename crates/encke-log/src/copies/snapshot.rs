@@ -15,7 +15,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::history::History;
 use crate::history::error::HistoryError;
 use crate::history::verify::inspect;
-use crate::history::verify::lists::{CURRENT, Current, List};
+use crate::history::verify::lists::{CURRENT, CurrentFile, List};
 use crate::ids::Sequence;
 use crate::segments::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segments::segment::Segment;
@@ -230,7 +230,7 @@ fn link_history<F>(
 /// Links the tables of a keyspace's newest list.
 fn link_tables(keyspace: &Path, copies: &Path) -> Result<List, HistoryError> {
     loop {
-        let current = Current::read(keyspace)?;
+        let current = CurrentFile::read(keyspace)?;
         let linked = current.list(keyspace).and_then(|list| {
             for table in &list.tables {
                 let copy = copies.join(table.id.to_string());
@@ -244,7 +244,7 @@ fn link_tables(keyspace: &Path, copies: &Path) -> Result<List, HistoryError> {
         });
         match linked {
             // Compaction has replaced the list and its tables meanwhile.
-            Err(_) if Current::read(keyspace)? != current => {}
+            Err(_) if CurrentFile::read(keyspace)? != current => {}
             linked => return linked,
         }
     }

@@ -87,7 +87,7 @@ pub(crate) fn available<F>(surveyed: &[Surveyed<F>]) -> Vec<Range> {
 
 /// The progress of a survey.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'s> {
+pub(crate) struct SurveyProgress<'s> {
     pub(crate) name: &'s str,
     pub(crate) done_bytes: u64,
     pub(crate) total_bytes: u64,
@@ -98,11 +98,11 @@ pub(crate) struct Seen<'s> {
 pub(crate) fn survey<D: Disk>(
     disk: &D,
     stated: Option<&Statement>,
-    each: &mut dyn FnMut(&Parsed<'_>, Seen<'_>),
+    each: &mut dyn FnMut(&Parsed<'_>, SurveyProgress<'_>),
 ) -> Result<Vec<Surveyed<D::File>>, OpenError> {
     let firsts = segment::names(disk)?;
     let mut chain = Chain::default();
-    let mut seen = Seen {
+    let mut seen = SurveyProgress {
         name: "",
         done_bytes: 0,
         total_bytes: 0,
@@ -137,10 +137,10 @@ pub(crate) fn survey<D: Disk>(
                 found.problem = Some(problem(disk, name, 0, *first, what));
             }
             Ok(segment) => {
-                let from = Seen { name, ..seen };
+                let from = SurveyProgress { name, ..seen };
                 let mut each = |frame: &Parsed<'_>, position: u32| {
                     let done_bytes = from.done_bytes + u64::from(position);
-                    each(frame, Seen { done_bytes, ..from });
+                    each(frame, SurveyProgress { done_bytes, ..from });
                 };
                 seen.done_bytes += segment.bytes;
                 walk(

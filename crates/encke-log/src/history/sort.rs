@@ -17,7 +17,7 @@ use std::ops::Range;
 /// The records of a segment, once for each of their streams.
 pub(crate) struct Sorted<'s, F> {
     segment: &'s Segment<F>,
-    items: Vec<Item>,
+    items: Vec<RecordPosition>,
     times_ms: (u64, u64),
     /// The last read part of the file, and its position.
     window: Vec<u8>,
@@ -26,7 +26,7 @@ pub(crate) struct Sorted<'s, F> {
 
 /// A record in one of its streams, and the position of its frame. The order is that of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Item {
+struct RecordPosition {
     stream: StreamNo,
     sequence: Sequence,
     position: u32,
@@ -36,7 +36,7 @@ struct Item {
 impl<'s, F: DiskFile> Sorted<'s, F> {
     /// The records of a segment before `end`, all of which must be sound.
     pub(crate) fn of(segment: &'s Segment<F>, end: Sequence) -> Result<Self, HistoryError> {
-        let mut items = Vec::with_capacity(RESERVED_BYTES / size_of::<Item>());
+        let mut items = Vec::with_capacity(RESERVED_BYTES / size_of::<RecordPosition>());
         let mut times_ms = (u64::MAX, 0);
         let mut scan = Scan::new(segment, WINDOW_BYTES);
         while scan.due() < end {
@@ -44,7 +44,7 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
                 Step::Record(position, frame) => {
                     let time_ms = frame.time_ms;
                     times_ms = (times_ms.0.min(time_ms), times_ms.1.max(time_ms));
-                    let item = |(stream, _)| Item {
+                    let item = |(stream, _)| RecordPosition {
                         stream,
                         sequence: frame.sequence,
                         position,
@@ -102,12 +102,12 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
     /// gets the range of each in `values`.
     fn gather<'i>(
         &mut self,
-        items: &'i [Item],
+        items: &'i [RecordPosition],
         values: &mut Vec<u8>,
         places: &mut Vec<Range<usize>>,
-    ) -> io::Result<&'i [Item]> {
+    ) -> io::Result<&'i [RecordPosition]> {
         let mut bytes = 0;
-        let fits = |item: &&Item| {
+        let fits = |item: &&RecordPosition| {
             bytes += item.bytes as usize;
             bytes <= PIECE_BYTES
         };
@@ -119,7 +119,7 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
         places.clear();
         places.resize(here.len(), 0..0);
         for i in order {
-            let Item {
+            let RecordPosition {
                 position, bytes, ..
             } = here[i as usize];
             let seed = self.segment.seed;

@@ -18,20 +18,20 @@ pub(crate) struct States {
     /// Without history: all entries.
     settled: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
     /// With history: the checkpoints that are not durable, oldest first.
-    pending: RwLock<VecDeque<Arc<Pending>>>,
+    pending: RwLock<VecDeque<Arc<PendingCheckpoint>>>,
 }
 
 /// The changes of a checkpoint.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingCheckpoint {
     entries: Vec<StateEntry>,
     /// The cached result of [`Pending::order`].
     order: OnceLock<Vec<u32>>,
 }
 
-impl Pending {
-    pub(crate) fn new(entries: Vec<StateEntry>) -> Pending {
-        Pending {
+impl PendingCheckpoint {
+    pub(crate) fn new(entries: Vec<StateEntry>) -> PendingCheckpoint {
+        PendingCheckpoint {
             entries,
             order: OnceLock::new(),
         }
@@ -85,7 +85,7 @@ impl States {
         }
     }
 
-    pub(crate) fn push(&self, pending: Arc<Pending>) {
+    pub(crate) fn push(&self, pending: Arc<PendingCheckpoint>) {
         self.pending.write().push_back(pending);
     }
 

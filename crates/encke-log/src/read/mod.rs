@@ -111,7 +111,7 @@ pub(crate) fn order<D: Disk>(
     removed: &mut dyn FnMut(FrameView<'_>, Sequence),
     each: &mut dyn FnMut(FrameView<'_>),
 ) -> Result<ReadEnd, ReadError> {
-    let mut walk = Walk {
+    let mut walk = OrderWalk {
         floors: FloorCache::default(),
         last: after,
         left: bytes_max,
@@ -193,7 +193,7 @@ fn walk_segment<D: Disk>(
     segment: &Segment<D::File>,
     at: Entry,
     upto: Sequence,
-    walk: &mut Walk,
+    walk: &mut OrderWalk,
     removed: &mut dyn FnMut(FrameView<'_>, Sequence),
     each: &mut dyn FnMut(FrameView<'_>),
 ) -> Result<(), ReadError> {
@@ -230,7 +230,7 @@ fn walk_segment<D: Disk>(
 }
 
 /// The state of a read of the global order.
-struct Walk {
+struct OrderWalk {
     floors: FloorCache,
     last: Sequence,
     /// How many bytes may still be given, and whether a record was given.

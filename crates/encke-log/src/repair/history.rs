@@ -106,7 +106,7 @@ pub(crate) fn plan_rebuild<D: Disk>(
             });
         }
     }
-    if log.diagnosis.lacks_records || gaps.iter().any(salvage::Gap::is_of_records) {
+    if log.diagnosis.lacks_records || gaps.iter().any(salvage::UnreadableRange::is_of_records) {
         for (from, upto) in salvage::absent(history, log.surveyed, marks.history_upto)? {
             let what = "neither history nor a segment has them; some may have been deleted before";
             report.losses.push(Loss {

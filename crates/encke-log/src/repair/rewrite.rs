@@ -19,7 +19,7 @@ use crate::segments::scan::{Scan, Step, WINDOW_BYTES};
 use crate::segments::segment::{HEAD_BYTES, Segment};
 use crate::superblock::statement::{LastSegment, Statement};
 use crate::write::batch::{FrameBatch, UnpublishedRecords};
-use crate::write::prepare::{self, Prepared, Preparer};
+use crate::write::prepare::{self, PreparedFile, Preparer};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -217,7 +217,7 @@ impl<'d, D: Disk> Writer<'d, D> {
     }
 }
 
-fn take<D: Disk>(disk: &D, preparer: &Preparer<D>) -> Result<Prepared<D::File>, OpenError> {
+fn take<D: Disk>(disk: &D, preparer: &Preparer<D>) -> Result<PreparedFile<D::File>, OpenError> {
     let taken = preparer.take(1);
     let mut taken = taken.map_err(|e| OpenError::io(&disk.path(""), "make a segment in", e))?;
     Ok(taken.remove(0))
@@ -225,7 +225,7 @@ fn take<D: Disk>(disk: &D, preparer: &Preparer<D>) -> Result<Prepared<D::File>, 
 
 fn begin<D: Disk>(
     disk: &D,
-    prepared: Prepared<D::File>,
+    prepared: PreparedFile<D::File>,
     number: (u64, u64),
     first: Sequence,
 ) -> Result<Arc<Segment<D::File>>, OpenError> {

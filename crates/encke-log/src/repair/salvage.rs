@@ -25,14 +25,14 @@ use std::path::{Path, PathBuf};
 
 /// A part of a keyspace that can't be read: all entries between two keys. An empty key means the beginning or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gap {
+pub(crate) struct UnreadableRange {
     pub(crate) keyspace: String,
     pub(crate) after: Vec<u8>,
     pub(crate) before: Vec<u8>,
     pub(crate) reason: String,
 }
 
-impl Gap {
+impl UnreadableRange {
     /// The records or entries that may be in it.
     pub(crate) fn text(&self) -> String {
         let end = |key: &[u8], none: &str| match of_record_key(key) {
@@ -60,7 +60,7 @@ impl Gap {
 type Each<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> Result<(), HistoryError>;
 
 /// The parts of a history that can't be read.
-pub(crate) fn gaps(history: &History) -> Result<Vec<Gap>, HistoryError> {
+pub(crate) fn gaps(history: &History) -> Result<Vec<UnreadableRange>, HistoryError> {
     let mut gaps = Vec::new();
     for keyspace in keyspaces(history)? {
         gaps.extend(read_through(&keyspace, &mut |_, _| Ok(()))?);
@@ -211,7 +211,7 @@ fn copy(from: &Keyspace, to: &History) -> Result<(), HistoryError> {
 }
 
 /// Gives `each` every readable entry, in the order of keys. Returns the parts that can't be read.
-fn read_through(keyspace: &Keyspace, each: Each<'_>) -> Result<Vec<Gap>, HistoryError> {
+fn read_through(keyspace: &Keyspace, each: Each<'_>) -> Result<Vec<UnreadableRange>, HistoryError> {
     let mut gaps = Vec::new();
     let mut from = Vec::new();
     let mut last = Vec::new();
@@ -233,7 +233,7 @@ fn read_through(keyspace: &Keyspace, each: Each<'_>) -> Result<Vec<Gap>, History
             return Ok(gaps);
         };
         let next = first_behind(keyspace, &last.clone().max(from));
-        gaps.push(Gap {
+        gaps.push(UnreadableRange {
             keyspace: keyspace.name().to_string(),
             after: last.clone(),
             before: next.clone().unwrap_or_default(),

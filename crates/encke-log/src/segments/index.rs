@@ -31,14 +31,14 @@ pub(crate) struct Index<F> {
     /// The state store is durable as of this record.
     pub(crate) checkpoint_upto: Sequence,
     /// Segments that are in history and kept for the global order.
-    pub(crate) done: VecDeque<Done<F>>,
+    pub(crate) done: VecDeque<IngestedSegment<F>>,
     /// The later segments, which are not in history. There is at least one; the last one is written to.
     pub(crate) segments: VecDeque<SegmentIndex<F>>,
 }
 
 /// A segment that is in history.
 #[derive(Debug)]
-pub(crate) struct Done<F> {
+pub(crate) struct IngestedSegment<F> {
     pub(crate) segment: Arc<Segment<F>>,
     /// The sequence after its last record.
     pub(crate) end: Sequence,

@@ -73,7 +73,7 @@ pub(crate) fn start<D: Disk>(
         move |e| OpenError::io(&disk.path(""), action, e)
     };
     // Nothing is changed before everything is known to be whole.
-    let Examined {
+    let AcceptedDirectory {
         mut directory,
         fingerprints,
         marks,
@@ -219,7 +219,7 @@ pub fn preflight(directory: &Path) -> Result<(), OpenError> {
 }
 
 /// A directory that a start accepts, as far as that is known before the storage engine opens history.
-struct Examined<D: Disk> {
+struct AcceptedDirectory<D: Disk> {
     directory: LogDirectory<D>,
     fingerprints: Fingerprints,
     marks: Marks,
@@ -230,12 +230,12 @@ struct Examined<D: Disk> {
 fn examine<D: Disk>(
     disk: &D,
     replay: &mut dyn FnMut(FrameView<'_>),
-) -> Result<Examined<D>, OpenError> {
+) -> Result<AcceptedDirectory<D>, OpenError> {
     let directory = LogDirectory::of(disk)?;
     let (fingerprints, marks) = directory.inspect(disk)?;
     let stated = directory.statement.as_ref();
     let found = recover::find(disk, &directory.names, stated, marks, replay)?;
-    Ok(Examined {
+    Ok(AcceptedDirectory {
         directory,
         fingerprints,
         marks,

@@ -12,7 +12,7 @@ use crate::ids::Sequence;
 use crate::segments::frame::{FILLER, Flaw, FrameView};
 
 use crate::disk::file_name;
-use crate::segments::index::{Done, Index, SegmentIndex};
+use crate::segments::index::{Index, IngestedSegment, SegmentIndex};
 use crate::segments::scan::{self, Scan, Step, Tail, WINDOW_BYTES};
 use crate::segments::segment::{HEAD_BYTES, Segment};
 use crate::superblock::statement::{LastSegment, Marks, Statement};
@@ -40,7 +40,7 @@ pub(crate) struct Recovered<F> {
 pub(crate) struct FoundSegments<F> {
     index: Index<F>,
     /// `None` without segments.
-    last: Option<Last<F>>,
+    last: Option<LastSegmentContent<F>>,
     /// Segments before a missing one, whose records are all in history.
     unneeded: Vec<Arc<Segment<F>>>,
 }
@@ -135,7 +135,7 @@ pub(crate) fn find<D: Disk>(
         let (segment, end) = (segment.clone(), next.first);
         if end - 1 <= settled_upto {
             let places = None;
-            index.done.push_back(Done {
+            index.done.push_back(IngestedSegment {
                 segment,
                 end,
                 places,
@@ -145,7 +145,7 @@ pub(crate) fn find<D: Disk>(
             let mut sealed = read_sealed(disk, &segment, next, !in_history, &mut replay)?;
             if in_history {
                 let places = Some(sealed.take_sparse_index());
-                index.done.push_back(Done {
+                index.done.push_back(IngestedSegment {
                     segment,
                     end,
                     places,
@@ -348,7 +348,7 @@ fn read_sealed<D: Disk>(
 }
 
 /// The content of the last segment.
-struct Last<F> {
+struct LastSegmentContent<F> {
     index: SegmentIndex<F>,
     /// The end of its last sound frame.
     end: u64,
@@ -363,7 +363,7 @@ fn read_last<D: Disk>(
     disk: &D,
     segment: &Arc<Segment<D::File>>,
     replay: &mut dyn FnMut(FrameView<'_>),
-) -> Result<Last<D::File>, OpenError> {
+) -> Result<LastSegmentContent<D::File>, OpenError> {
     let mut index = SegmentIndex::new(segment.clone(), 0);
     // The segment exists, so everything before it is durable.
     let mut confirmed_upto = segment.first - 1;
@@ -405,7 +405,7 @@ fn read_last<D: Disk>(
             return Err(damaged(disk, segment, end, due, what));
         }
     };
-    Ok(Last {
+    Ok(LastSegmentContent {
         index,
         end,
         unconfirmed_from,
@@ -420,7 +420,7 @@ fn recover_tail<D: Disk>(
     preparer: &Preparer<D>,
     log_id: u64,
     mut index: Index<D::File>,
-    last: Last<D::File>,
+    last: LastSegmentContent<D::File>,
 ) -> Result<Recovered<D::File>, OpenError> {
     let segment = last.index.segment.clone();
     let (path, next, end) = (disk.path(&segment.name), last.index.end(), last.end);
@@ -466,7 +466,7 @@ fn recover_tail<D: Disk>(
     })
 }
 
-impl<F> Last<F> {
+impl<F> LastSegmentContent<F> {
     /// Whether a new segment replaces this one, which has no records. An empty segment must have room for any frame:
     /// one that does not fit would begin another segment with the same first record.
     fn is_replaced(&self, segment_bytes: u64) -> bool {

@@ -6,7 +6,7 @@ use crate::disk::{Disk, DiskFile, is_shortage};
 use crate::error::{AppendError, CommitError, OpenError, ReadError};
 use crate::health::{Health, WriteTime};
 use crate::history::floor::{FORGOTTEN, Floor};
-use crate::history::state::{Pending, StateEntry};
+use crate::history::state::{PendingCheckpoint, StateEntry};
 use crate::ids::{Sequence, StreamNo};
 use crate::options::Options;
 use crate::read::reader::Reader;
@@ -19,7 +19,7 @@ use crate::superblock::updater::SuperblockUpdater;
 use crate::write::active_segment::ActiveSegment;
 use crate::write::batch::{FrameBatch, UnpublishedRecords};
 use crate::write::deferred_sync::{DeferredSync, DeferredSyncResult};
-use crate::write::prepare::{self, Prepared, Preparer};
+use crate::write::prepare::{self, PreparedFile, Preparer};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -208,7 +208,7 @@ impl<D: Disk> Log<D> {
         &mut self,
         count: usize,
         time: &mut WriteTime,
-    ) -> Result<Vec<Prepared<D::File>>, CommitError> {
+    ) -> Result<Vec<PreparedFile<D::File>>, CommitError> {
         let waiting = Instant::now();
         if !self.sealer.has_room(self.options.waiting_segments_max) {
             // The wait may be long, and written records should not wait for their sync.
@@ -379,7 +379,7 @@ impl<D: Disk> Log<D> {
             self.shared.states.settle(entries);
             return;
         }
-        let pending = Arc::new(Pending::new(entries));
+        let pending = Arc::new(PendingCheckpoint::new(entries));
         self.shared.states.push(pending.clone());
         let upto = self.reader().published();
         self.sealer

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 /// A file that is ready to become a segment: its space is reserved and durable, it has no head yet.
 #[derive(Debug)]
-pub(crate) struct Prepared<F> {
+pub(crate) struct PreparedFile<F> {
     pub(crate) name: String,
     pub(crate) file: F,
     pub(crate) bytes: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Prepared<F> {
 /// Makes a prepared file a segment. On return its head and its name are durable, and all earlier names.
 pub(crate) fn begin<D: Disk>(
     disk: &D,
-    prepared: Prepared<D::File>,
+    prepared: PreparedFile<D::File>,
     number: (u64, u64),
     first: Sequence,
 ) -> io::Result<Arc<Segment<D::File>>> {
@@ -34,7 +34,7 @@ pub(crate) fn begin<D: Disk>(
 /// [`begin`] with another name.
 pub(crate) fn begin_as<D: Disk>(
     disk: &D,
-    prepared: Prepared<D::File>,
+    prepared: PreparedFile<D::File>,
     (log_id, number): (u64, u64),
     first: Sequence,
     name: String,
@@ -66,7 +66,7 @@ pub(crate) fn begin_as<D: Disk>(
 pub(crate) struct Preparer<D: Disk> {
     shared: Arc<Shared<D>>,
     /// Files that the writer took for a batch that did not get enough of them.
-    kept: Mutex<Vec<Prepared<D::File>>>,
+    kept: Mutex<Vec<PreparedFile<D::File>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -81,7 +81,7 @@ struct Shared<D: Disk> {
 /// The place of the file that is ready.
 #[derive(Debug)]
 struct Slot<F> {
-    ready: Option<Prepared<F>>,
+    ready: Option<PreparedFile<F>>,
     /// Whether to fill the slot when it is empty: not after a failure, until the next request.
     wanted: bool,
     /// Why the last file could not be made, for a writer that waits for it.
@@ -131,7 +131,7 @@ impl<D: Disk> Preparer<D> {
     }
 
     /// Takes `count` files, and waits until they are made. After an error, files that were made stay ready.
-    pub(crate) fn take(&self, count: usize) -> io::Result<Vec<Prepared<D::File>>> {
+    pub(crate) fn take(&self, count: usize) -> io::Result<Vec<PreparedFile<D::File>>> {
         let mut kept = self.kept.lock();
         let mut slot = self.shared.slot.lock();
         slot.failed = None;
@@ -180,14 +180,14 @@ impl<D: Disk> Shared<D> {
         self.changed.notify_all();
     }
 
-    fn make(&self, name: String) -> io::Result<Prepared<D::File>> {
+    fn make(&self, name: String) -> io::Result<PreparedFile<D::File>> {
         let salt = self.disk.salt()?;
         let file = self.disk.create(&name, self.segment_bytes)?;
         if let Err(error) = file.sync() {
             let _ = self.disk.remove(&name);
             return Err(error);
         }
-        Ok(Prepared {
+        Ok(PreparedFile {
             name,
             file,
             bytes: self.segment_bytes,

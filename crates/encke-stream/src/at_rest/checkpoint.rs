@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_log::{Sequence, StateEntry, StreamNo};
 
 use crate::Machine;
-use crate::at_rest::stored::{self, FORMAT, Meta};
+use crate::at_rest::stored::{self, FORMAT, StoreMeta};
 use crate::stream::{Life, Stream};
 use crate::view::PARTS;
 
@@ -48,7 +48,7 @@ impl Machine {
         }
         let done = self.changed.streams.is_empty();
         if done {
-            let meta = Meta {
+            let meta = StoreMeta {
                 format: FORMAT,
                 upto: committed,
                 total: self.view.total(),

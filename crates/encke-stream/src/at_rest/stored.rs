@@ -58,7 +58,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         entries.push((name_key(&stream.name), Some(stream.no.to_be_bytes().into())));
     }
     if stream.is_timed() {
-        let ends = Ends::of(stream, &stored);
+        let ends = StreamEnds::of(stream, &stored);
         let ends = ends.filter(|_| facts.life == Life::Live);
         entries.push((ends_key(stream.no), ends.map(|ends| encode(&ends))));
     }
@@ -74,7 +74,7 @@ pub(crate) fn forget(no: StreamNo, timed: bool, entries: &mut Vec<StateEntry>) {
 
 /// The version and extent of the whole store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Meta {
+pub(crate) struct StoreMeta {
     /// The version of all entries.
     pub(crate) format: u32,
     /// The store has the state after this record.
@@ -83,7 +83,7 @@ pub(crate) struct Meta {
     pub(crate) total: u64,
 }
 
-impl Meta {
+impl StoreMeta {
     pub(crate) fn entry(self) -> StateEntry {
         (KEY_META.to_vec(), Some(encode(&self)))
     }
@@ -101,7 +101,7 @@ pub(crate) fn strays_entry() -> StateEntry {
 /// When a stream ends by itself or removes records. It has an index of its own, so that a start does not read all
 /// streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ends {
+pub(crate) struct StreamEnds {
     /// When it ends, in milliseconds since 1970.
     pub(crate) ends_ms: Option<u64>,
     /// The window of a sliding lifetime, in seconds.
@@ -110,9 +110,9 @@ pub(crate) struct Ends {
     pub(crate) trims_ms: Option<u64>,
 }
 
-impl Ends {
-    fn of(stream: &Stream, stored: &StoredStream<'_>) -> Option<Ends> {
-        let ends = Ends {
+impl StreamEnds {
+    fn of(stream: &Stream, stored: &StoredStream<'_>) -> Option<StreamEnds> {
+        let ends = StreamEnds {
             ends_ms: stored.lifetime.ends_ms(stored.touched_ms),
             ttl_s: match stored.lifetime {
                 Lifetime::Sliding { ttl_s } => Some(ttl_s),
@@ -147,11 +147,11 @@ fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
     }
 }
 
-/// The version of the entries. The first version has no [`Meta`], no names and no forks, the second no durability
+/// The version of the entries. The first version has no [`StoreMeta`], no names and no forks, the second no durability
 /// levels, the third no retention.
 pub(crate) const FORMAT: u32 = 4;
 
-/// The key of [`Meta`].
+/// The key of [`StoreMeta`].
 pub(crate) const KEY_META: &[u8] = b"m";
 
 /// How far a node of a fleet has followed the order.
@@ -172,7 +172,7 @@ pub(crate) const KEY_STRAYS: &[u8] = b"a";
 /// The prefix of the keys of names. The name follows; the value is the number of its stream.
 const KEY_NAME: &[u8] = b"n";
 
-/// The prefix of the keys of [`Ends`]. The stream's number follows, big-endian.
+/// The prefix of the keys of [`StreamEnds`]. The stream's number follows, big-endian.
 pub(crate) const KEY_ENDS: &[u8] = b"e";
 
 /// The key of a name.

@@ -9,19 +9,19 @@ use crate::Now;
 
 /// What a stream waits for, by each of the two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct DueTimes {
     steady_ms: Option<NonZeroU64>,
     wall_ms: Option<NonZeroU64>,
 }
 
 // What a stream holds of it.
-const _: () = assert!(size_of::<Due>() <= 16);
+const _: () = assert!(size_of::<DueTimes>() <= 16);
 
-impl Due {
+impl DueTimes {
     /// The end of a duration, and a time of day.
     pub(crate) fn new(steady_ms: Option<u64>, wall_ms: Option<u64>) -> Self {
         let some = |ms: u64| NonZeroU64::MIN.saturating_add(ms.saturating_sub(1));
-        Due {
+        DueTimes {
             steady_ms: steady_ms.map(some),
             wall_ms: wall_ms.map(some),
         }
@@ -40,14 +40,14 @@ type Queue = BTreeSet<(NonZeroU64, StreamNo)>;
 
 /// What [`Deadlines::next_due`] has returned of each queue.
 #[derive(Debug, Default)]
-pub(crate) struct Visited {
+pub(crate) struct VisitedDeadlines {
     steady: Option<(NonZeroU64, StreamNo)>,
     wall: Option<(NonZeroU64, StreamNo)>,
 }
 
 impl Deadlines {
     /// Moves a stream from the times at which it is to others.
-    pub(crate) fn replace(&mut self, no: StreamNo, before: Due, after: Due) {
+    pub(crate) fn replace(&mut self, no: StreamNo, before: DueTimes, after: DueTimes) {
         if before == after {
             return;
         }
@@ -55,12 +55,12 @@ impl Deadlines {
         self.add(no, after);
     }
 
-    pub(crate) fn add(&mut self, no: StreamNo, due: Due) {
+    pub(crate) fn add(&mut self, no: StreamNo, due: DueTimes) {
         self.steady.extend(due.steady_ms.map(|ms| (ms, no)));
         self.wall.extend(due.wall_ms.map(|ms| (ms, no)));
     }
 
-    pub(crate) fn remove(&mut self, no: StreamNo, due: Due) {
+    pub(crate) fn remove(&mut self, no: StreamNo, due: DueTimes) {
         if let Some(ms) = due.steady_ms {
             self.steady.remove(&(ms, no));
         }
@@ -70,7 +70,7 @@ impl Deadlines {
     }
 
     /// The next stream for which something is due. One that stays at its time is not returned again.
-    pub(crate) fn next_due(&self, visited: &mut Visited, now: Now) -> Option<StreamNo> {
+    pub(crate) fn next_due(&self, visited: &mut VisitedDeadlines, now: Now) -> Option<StreamNo> {
         next(&self.steady, &mut visited.steady, now.steady_ms)
             .or_else(|| next(&self.wall, &mut visited.wall, now.wall_ms))
     }
@@ -110,16 +110,16 @@ mod tests {
 
     fn due(deadlines: &Deadlines, steady_ms: u64, wall_ms: u64) -> Vec<StreamNo> {
         let now = Now { steady_ms, wall_ms };
-        let mut visited = Visited::default();
+        let mut visited = VisitedDeadlines::default();
         std::iter::from_fn(|| deadlines.next_due(&mut visited, now)).collect()
     }
 
     #[test]
     fn each_deadline_follows_its_own_clock() {
         let mut deadlines = Deadlines::default();
-        deadlines.add(1, Due::new(Some(100), None));
-        deadlines.add(2, Due::new(None, Some(100)));
-        deadlines.add(3, Due::new(Some(150), Some(50)));
+        deadlines.add(1, DueTimes::new(Some(100), None));
+        deadlines.add(2, DueTimes::new(None, Some(100)));
+        deadlines.add(3, DueTimes::new(Some(150), Some(50)));
         assert_eq!(due(&deadlines, 99, 49), []);
         assert_eq!(due(&deadlines, 100, 0), [1]);
         assert_eq!(due(&deadlines, 0, 100), [3, 2]);
@@ -133,12 +133,12 @@ mod tests {
     #[test]
     fn a_stream_leaves_both_queues() {
         let mut deadlines = Deadlines::default();
-        let before = Due::new(Some(0), Some(7));
+        let before = DueTimes::new(Some(0), Some(7));
         deadlines.add(1, before);
         assert_eq!(due(&deadlines, 1, 7), [1, 1]);
-        deadlines.replace(1, before, Due::new(None, Some(9)));
+        deadlines.replace(1, before, DueTimes::new(None, Some(9)));
         assert_eq!(due(&deadlines, 1, 8), []);
-        deadlines.replace(1, Due::new(None, Some(9)), Due::default());
+        deadlines.replace(1, DueTimes::new(None, Some(9)), DueTimes::default());
         assert_eq!(deadlines, Deadlines::default());
         assert_eq!(deadlines.wait_ms(Now::default()), None);
     }

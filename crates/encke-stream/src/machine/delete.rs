@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use encke_log::StreamNo;
 
-use crate::at_rest::stored::Ends;
+use crate::at_rest::stored::StreamEnds;
 use crate::machine::Machine;
 use crate::machine::command::Target;
-use crate::machine::deadlines::{Due, Visited};
+use crate::machine::deadlines::{DueTimes, VisitedDeadlines};
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::stream::record::Change;
@@ -27,7 +27,7 @@ impl Machine {
         load: &mut dyn FnMut(StreamNo),
     ) -> Result<(), Refusal> {
         let mut loads = 0;
-        let mut visited = Visited::default();
+        let mut visited = VisitedDeadlines::default();
         while loads < LOADS_MAX
             && let Some(no) = self.deadlines.next_due(&mut visited, now)
         {
@@ -101,14 +101,14 @@ impl Machine {
     }
 
     /// Sets the deadline of a stream that is in the store only.
-    pub(crate) fn watch_stored(&mut self, no: StreamNo, ends: Ends) {
+    pub(crate) fn watch_stored(&mut self, no: StreamNo, ends: StreamEnds) {
         // A start counts as a read.
         let sliding = ends.ttl_s.map(|ttl_s| Lifetime::Sliding { ttl_s });
         let slid_ms = sliding.and_then(|lifetime| lifetime.ends_ms(self.started_ms));
         let ends_ms = ends.ends_ms.max(slid_ms);
         let due = match ends.ttl_s {
-            Some(_) => Due::new(ends_ms, ends.trims_ms),
-            None => Due::new(None, ends_ms.into_iter().chain(ends.trims_ms).min()),
+            Some(_) => DueTimes::new(ends_ms, ends.trims_ms),
+            None => DueTimes::new(None, ends_ms.into_iter().chain(ends.trims_ms).min()),
         };
         self.deadlines.add(no, due);
     }

@@ -24,7 +24,7 @@ use crate::machine::deadlines::Deadlines;
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::replicated::Replica;
-use crate::stream::number::{Place, log_of};
+use crate::stream::number::{LogPlace, log_of};
 use crate::stream::retention::BucketsUndo;
 use crate::stream::writers::Replaced;
 use crate::stream::{Facts, Life, Stream};
@@ -56,7 +56,7 @@ pub struct Machine {
     /// Streams with removed records, up to a sequence, since the last [`Machine::take_floors`].
     pub(crate) floors: Vec<(StreamNo, Sequence)>,
     /// The index of the log, and the number of logs.
-    pub(crate) place: Place,
+    pub(crate) place: LogPlace,
     /// The streams of all logs, where there are several.
     pub(crate) siblings: Option<Arc<Views>>,
     /// Names that the batch has given and that no other log may give.
@@ -100,7 +100,7 @@ impl Machine {
             timed: HashMap::new(),
             changed: Unstored::default(),
             floors: Vec::new(),
-            place: Place::default(),
+            place: LogPlace::default(),
             siblings: None,
             claimed: Vec::new(),
             swept_next: 0,

@@ -62,12 +62,12 @@ struct State {
     proposed: HashSet<(Discriminant<FleetCommand>, StreamNo)>,
     /// When batches were made, until they are answered.
     made: VecDeque<(u64, Instant)>,
-    answered: Option<Answered>,
+    answered: Option<LastAnswered>,
 }
 
 /// The last batch whose submitters have their replies.
 #[derive(Clone, Copy, Debug)]
-struct Answered {
+struct LastAnswered {
     number: u64,
     at: Instant,
     /// Since it was made.
@@ -116,7 +116,7 @@ impl Outstanding {
         {
             state.made.pop_front();
             let took = at.duration_since(made_at);
-            state.answered = Some(Answered {
+            state.answered = Some(LastAnswered {
                 number: made,
                 at,
                 took,
@@ -127,7 +127,7 @@ impl Outstanding {
     }
 
     /// Waits until the submitters of this batch have their replies, at most for as long as the last answer took.
-    fn wait_for_answer(&self, number: u64) -> Option<Answered> {
+    fn wait_for_answer(&self, number: u64) -> Option<LastAnswered> {
         let mut state = self.state.lock();
         let timeout = state.answered?.took.min(ANSWER_WAIT_MAX);
         let missing = |state: &mut State| state.made.iter().any(|(made, _)| *made == number);

@@ -8,7 +8,7 @@ use super::chain::{BatchId, Chain};
 use super::reads::Reads;
 use crate::machine::NameHolder;
 use crate::machine::command::{Command, FleetCommand, NamedStream};
-use crate::machine::deadlines::Visited;
+use crate::machine::deadlines::VisitedDeadlines;
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::stream::Life;
@@ -111,7 +111,7 @@ impl Machine {
             loads += 1;
         }));
         let mut due = Vec::new();
-        let mut visited = Visited::default();
+        let mut visited = VisitedDeadlines::default();
         while due.len() < PROPOSALS_MAX
             && loads < PROPOSALS_MAX
             && let Some(no) = self.deadlines.next_due(&mut visited, now)
@@ -170,7 +170,7 @@ impl Machine {
         let soon = Now::at(now.steady_ms + RENEWED_BEFORE_MS);
         let mut found = Vec::new();
         let mut loads = 0;
-        let mut visited = Visited::default();
+        let mut visited = VisitedDeadlines::default();
         while loads < PROPOSALS_MAX
             && let Some(no) = self.deadlines.next_due(&mut visited, soon)
         {

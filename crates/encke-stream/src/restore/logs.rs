@@ -6,7 +6,7 @@ use std::sync::Arc;
 use encke_log::{Disk, Files, Log, Options};
 
 use crate::restore::{OrderKind, RestoreError, restore_at, restore_on_at};
-use crate::stream::number::{LOGS_MAX, Place};
+use crate::stream::number::{LOGS_MAX, LogPlace};
 use crate::{Limits, Machine, View, Views};
 
 /// The streams of all logs, and the machines that decide about them.
@@ -35,7 +35,7 @@ pub fn restore_all(
         |dir: &Path, place| restore_at(dir, place, order, options.clone(), limits, now_ms);
     let restored = std::thread::scope(|scope| {
         let others = (1..).zip(dirs.iter().skip(1)).map(|(log, dir)| {
-            let place = Place {
+            let place = LogPlace {
                 log,
                 logs: dirs.len(),
             };
@@ -43,7 +43,7 @@ pub fn restore_all(
         });
         let others: Vec<_> = others.collect();
         let first = dirs.first().map(|dir| {
-            let place = Place {
+            let place = LogPlace {
                 log: 0,
                 logs: dirs.len(),
             };
@@ -77,7 +77,7 @@ pub fn restore_all_on<D: Disk>(
     let restored = disks.map(|(log, disk)| {
         restore_on_at(
             disk,
-            Place { log, logs },
+            LogPlace { log, logs },
             order,
             options.clone(),
             limits,

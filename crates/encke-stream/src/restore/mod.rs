@@ -18,7 +18,7 @@ pub use error::RestoreError;
 pub use replay::OrderKind;
 use replay::Restore;
 
-use crate::stream::number::Place;
+use crate::stream::number::LogPlace;
 use crate::{Limits, Machine, View};
 
 /// Opens the log in `dir` and restores the streams that have changed since the last checkpoint. The others are loaded
@@ -35,7 +35,7 @@ pub fn restore(
 ) -> Result<(Machine, Arc<View>, Log), RestoreError> {
     restore_at(
         dir,
-        Place::default(),
+        LogPlace::default(),
         OrderKind::Local,
         options,
         limits,
@@ -46,7 +46,7 @@ pub fn restore(
 /// [`restore`] for one of several logs.
 pub(crate) fn restore_at(
     dir: &Path,
-    place: Place,
+    place: LogPlace,
     order: OrderKind,
     options: Options,
     limits: Limits,
@@ -71,7 +71,7 @@ pub fn restore_on<D: Disk>(
 ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
     restore_on_at(
         disk,
-        Place::default(),
+        LogPlace::default(),
         OrderKind::Local,
         options,
         limits,
@@ -82,7 +82,7 @@ pub fn restore_on<D: Disk>(
 /// [`restore_on`] for one of several logs.
 pub(crate) fn restore_on_at<D: Disk>(
     disk: D,
-    place: Place,
+    place: LogPlace,
     order: OrderKind,
     options: Options,
     limits: Limits,

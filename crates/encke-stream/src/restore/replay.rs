@@ -8,14 +8,15 @@ use encke_log::{Disk, FrameView, Log, Sequence, StreamNo};
 
 use crate::at_rest::load::{Loader, Store};
 use crate::at_rest::stored::{
-    self, Ends, FORMAT, KEY_CHAIN, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM, Meta, StoredStream,
+    self, FORMAT, KEY_CHAIN, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM, StoreMeta, StoredStream,
+    StreamEnds,
 };
 use crate::replicated::{BatchMark, KIND_MARK, Replica, append_mark};
 use crate::restore::RestoreError;
 use crate::restore::replica::{ReplicaRestore, UnmarkedRecord};
 use crate::restore::restored_stream::{Origin, RareSettings, RestoredStream};
 use crate::stream::media::Media;
-use crate::stream::number::{Place, born, log_of};
+use crate::stream::number::{LogPlace, born, log_of};
 use crate::stream::record::{BadRecord, Change, KIND_CHANGE};
 use crate::stream::retention::Bucket;
 use crate::stream::writers::ProducerState;
@@ -36,10 +37,10 @@ pub enum OrderKind {
 ///
 /// The records of the log begin at or before the end of the checkpoint and reach the end of the log. They are as new as
 /// the checkpoint or newer. So the log decides, and the checkpoint fills in what the log does not have. Only counts
-/// depend on which records the checkpoint includes: [`Meta::upto`].
+/// depend on which records the checkpoint includes: [`StoreMeta::upto`].
 #[derive(Debug, Default)]
 pub(super) struct Restore {
-    place: Place,
+    place: LogPlace,
     /// What a node of a fleet restores beside; None for a server by itself.
     replica: Option<ReplicaRestore>,
     /// There are streams here whose names have other homes.
@@ -53,7 +54,7 @@ pub(super) struct Restore {
 }
 
 impl Restore {
-    pub(super) fn new(place: Place, order: OrderKind) -> Self {
+    pub(super) fn new(place: LogPlace, order: OrderKind) -> Self {
         Restore {
             place,
             replica: (order == OrderKind::Replicated).then(ReplicaRestore::default),
@@ -120,7 +121,7 @@ impl Restore {
     fn replica<S: Store>(
         &mut self,
         store: &S,
-        meta: Meta,
+        meta: StoreMeta,
     ) -> Result<Option<Replica>, RestoreError> {
         let stored = match store.state(KEY_CHAIN)? {
             Some(value) => Some(stored::chain(&value).map_err(|source| RestoreError::Entry {
@@ -313,7 +314,7 @@ impl Restore {
     fn build<S: Store + Clone>(
         mut self,
         store: &S,
-        meta: Meta,
+        meta: StoreMeta,
         replica: Option<Replica>,
         limits: Limits,
         now_ms: u64,
@@ -343,7 +344,8 @@ impl Restore {
         self.settle(store, meta)?;
         let mut bad = None;
         store.states(KEY_ENDS, &mut |key, value| {
-            let ends = stored::number(KEY_ENDS, key).and_then(|no| Ok((no, Ends::decode(value)?)));
+            let ends =
+                stored::number(KEY_ENDS, key).and_then(|no| Ok((no, StreamEnds::decode(value)?)));
             match ends {
                 Ok((no, _)) if self.streams.contains_key(&born(no)) => {}
                 Ok((no, ends)) => machine.watch_stored(no, ends),
@@ -399,7 +401,7 @@ impl Restore {
 
     /// Adds the checkpoint's state of the streams that have records after it, and drops the streams that ended before
     /// its end.
-    fn fill_in<S: Store>(&mut self, store: &S, meta: Meta) -> Result<(), RestoreError> {
+    fn fill_in<S: Store>(&mut self, store: &S, meta: StoreMeta) -> Result<(), RestoreError> {
         let older: Vec<StreamNo> = self
             .streams
             .range(..=meta.upto)
@@ -442,7 +444,7 @@ impl Restore {
 
     /// Counts forks, from the youngest stream to the oldest, because whether a source has ended
     /// depends on its forks.
-    fn settle<S: Store>(&mut self, store: &S, meta: Meta) -> Result<(), RestoreError> {
+    fn settle<S: Store>(&mut self, store: &S, meta: StoreMeta) -> Result<(), RestoreError> {
         let mut before = Sequence::MAX;
         while let Some((born_at, restored)) = self.streams.range(..before).next_back() {
             before = *born_at;
@@ -491,18 +493,18 @@ impl Restore {
 }
 
 /// The version of the store. An empty store has none.
-fn meta<S: Store>(store: &S) -> Result<Meta, RestoreError> {
+fn meta<S: Store>(store: &S) -> Result<StoreMeta, RestoreError> {
     let meta = match store.state(KEY_META)? {
-        Some(value) => Meta::decode(&value).map_err(|source| RestoreError::Entry {
+        Some(value) => StoreMeta::decode(&value).map_err(|source| RestoreError::Entry {
             key: KEY_META.to_vec(),
             source,
         })?,
         None => {
             let mut found = FORMAT;
             store.states(KEY_STREAM, &mut |_, _| found = 1)?;
-            Meta {
+            StoreMeta {
                 format: found,
-                ..Meta::default()
+                ..StoreMeta::default()
             }
         }
     };

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
-use crate::machine::deadlines::Due;
+use crate::machine::deadlines::DueTimes;
 use crate::stream::media::Media;
 use crate::stream::number::born;
 use crate::stream::retention::Buckets;
@@ -124,7 +124,7 @@ impl Stream {
                 next: facts,
                 dirty: false,
                 stored_ms: None,
-                watched: Due::default(),
+                watched: DueTimes::default(),
                 writers: None,
                 buckets: None,
             }),
@@ -163,15 +163,15 @@ impl Stream {
     }
 
     /// Its deadlines unless it is touched.
-    pub(crate) fn due(&self, state: &State) -> Due {
+    pub(crate) fn due(&self, state: &State) -> DueTimes {
         if state.next.life != Life::Live {
-            return Due::default();
+            return DueTimes::default();
         }
         let buckets = state.buckets.as_ref();
         let trims_ms = buckets.and_then(|buckets| buckets.due_ms(&self.retention()));
         match self.lifetime {
-            Lifetime::Sliding { .. } => Due::new(self.ends_ms(), trims_ms),
-            _ => Due::new(None, self.ends_ms().into_iter().chain(trims_ms).min()),
+            Lifetime::Sliding { .. } => DueTimes::new(self.ends_ms(), trims_ms),
+            _ => DueTimes::new(None, self.ends_ms().into_iter().chain(trims_ms).min()),
         }
     }
 
@@ -332,7 +332,7 @@ pub(crate) struct State {
     /// The store has it, with this time of its last read or write, by the steady clock.
     pub(crate) stored_ms: Option<u64>,
     /// Its times in the machine's list of deadlines.
-    pub(crate) watched: Due,
+    pub(crate) watched: DueTimes,
     pub(crate) writers: Option<Box<Writers>>,
     /// Its records, if it has a limited retention.
     pub(crate) buckets: Option<Box<Buckets>>,

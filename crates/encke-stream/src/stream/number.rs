@@ -49,18 +49,18 @@ pub fn home(name: &str, logs: usize) -> usize {
 
 /// The index of a log, and the number of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LogPlace {
     pub(crate) log: usize,
     pub(crate) logs: usize,
 }
 
-impl Default for Place {
+impl Default for LogPlace {
     fn default() -> Self {
-        Place { log: 0, logs: 1 }
+        LogPlace { log: 0, logs: 1 }
     }
 }
 
-impl Place {
+impl LogPlace {
     /// Whether the home of a name is another log.
     pub(crate) fn is_stray(self, name: &str) -> bool {
         home(name, self.logs) != self.log

@@ -79,7 +79,7 @@ pub(crate) struct PatternWatchers {
 #[derive(Debug, Default)]
 struct Table {
     /// Clients choose the prefixes, so that their hashes must not be known.
-    watched: HashMap<Box<str>, Watched, foldhash::quality::RandomState>,
+    watched: HashMap<Box<str>, WatchedPattern, foldhash::quality::RandomState>,
     prefixes: HashMap<StreamNo, Box<str>, foldhash::fast::FixedState>,
     /// How many prefixes have which length, so that no other part of a name is hashed.
     lengths: BTreeMap<usize, usize>,
@@ -88,7 +88,7 @@ struct Table {
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedPattern {
     no: StreamNo,
     shards: Vec<u16>,
 }
@@ -115,7 +115,7 @@ impl PatternWatchers {
             *lengths.entry(pattern.prefix.len()).or_default() += 1;
             let no = pattern_number(log, *given);
             prefixes.insert(no, pattern.prefix.clone());
-            Watched {
+            WatchedPattern {
                 no,
                 shards: Vec::with_capacity(1),
             }

@@ -5,18 +5,18 @@
 //! list itself is damaged.
 
 use crate::history::error::HistoryError;
-use crate::history::verify::lists::{Current, Fingerprint, List, named};
+use crate::history::verify::lists::{CurrentFile, Fingerprint, List, named};
 use crate::segments::frame::{u32_at, u64_at};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// The known tables of a history, by the number of their keyspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fingerprints(BTreeMap<u64, Known>);
+pub(crate) struct Fingerprints(BTreeMap<u64, KnownTables>);
 
 /// The known tables of a keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct KnownTables {
     list: List,
     /// By the id and the checksum of the table.
     tables: HashMap<(u64, u128), Fingerprint>,
@@ -56,7 +56,7 @@ impl Fingerprints {
         list: List,
         tables: HashMap<(u64, u128), Fingerprint>,
     ) {
-        self.0.insert(keyspace, Known { list, tables });
+        self.0.insert(keyspace, KnownTables { list, tables });
     }
 
     /// Updates a keyspace whose list may be newer than the known one. Returns the content of its `current`, and whether
@@ -68,9 +68,9 @@ impl Fingerprints {
         &mut self,
         keyspace: u64,
         directory: &Path,
-    ) -> Result<(Current, bool), HistoryError> {
+    ) -> Result<(CurrentFile, bool), HistoryError> {
         loop {
-            let current = Current::read(directory)?;
+            let current = CurrentFile::read(directory)?;
             if self
                 .list(keyspace)
                 .is_some_and(|list| list.current == current)
@@ -85,7 +85,7 @@ impl Fingerprints {
                     return Ok((current, true));
                 }
                 // Compaction replaces lists and tables while they are read.
-                Err(_) if Current::read(directory)? != current => {}
+                Err(_) if CurrentFile::read(directory)? != current => {}
                 Err(error) => return Err(error),
             }
         }
@@ -95,7 +95,7 @@ impl Fingerprints {
         &mut self,
         keyspace: u64,
         directory: &Path,
-        current: Current,
+        current: CurrentFile,
     ) -> Result<(), HistoryError> {
         let list = current.list(directory)?;
         let mut tables = HashMap::with_capacity(list.tables.len());
@@ -118,7 +118,7 @@ impl Fingerprints {
 
     fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        for (keyspace, Known { list, tables }) in &self.0 {
+        for (keyspace, KnownTables { list, tables }) in &self.0 {
             out.extend(keyspace.to_le_bytes());
             out.extend(list.current.version.to_le_bytes());
             out.extend(list.current.checksum.to_le_bytes());
@@ -152,7 +152,7 @@ impl Fingerprints {
         };
         let mut fingerprints = Fingerprints::default();
         while let Some(keyspace) = take(8) {
-            let current = Current {
+            let current = CurrentFile {
                 version: u64_at(take(8)?, 0),
                 checksum: u128::from_le_bytes(*take(16)?.first_chunk()?),
             };

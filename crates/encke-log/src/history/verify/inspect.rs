@@ -6,7 +6,7 @@
 use crate::history::error::HistoryError;
 use crate::history::generations;
 use crate::history::verify::fingerprints::Fingerprints;
-use crate::history::verify::lists::{Current, List, TableEntry, damaged, named};
+use crate::history::verify::lists::{CurrentFile, List, TableEntry, damaged, named};
 use crate::superblock::statement::{StatedHistory, StatedKeyspace};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -141,11 +141,11 @@ impl InspectedKeyspace {
         let identified = check_identity(&self.directory, label);
         let foreign = identified.is_err() && self.directory.join(IDENTITY).exists();
         self.problems.extend(identified.err());
-        let stated = Current {
+        let stated = CurrentFile {
             version: self.stated.version,
             checksum: self.stated.checksum,
         };
-        let newest = match Current::read(&self.directory) {
+        let newest = match CurrentFile::read(&self.directory) {
             Ok(current) => check_not_older(&self.directory, current, stated)
                 .and_then(|()| current.list(&self.directory)),
             Err(error) => Err(error),
@@ -311,7 +311,11 @@ fn check_version(history: &Path) -> Result<(), HistoryError> {
     Ok(())
 }
 
-fn check_not_older(directory: &Path, found: Current, stated: Current) -> Result<(), HistoryError> {
+fn check_not_older(
+    directory: &Path,
+    found: CurrentFile,
+    stated: CurrentFile,
+) -> Result<(), HistoryError> {
     let (path, found_at, stated_at) = (
         directory.join(crate::history::verify::lists::CURRENT),
         found.version,

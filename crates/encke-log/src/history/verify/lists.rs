@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// The content of `current`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Current {
+pub(crate) struct CurrentFile {
     /// Version of the newest list.
     pub(crate) version: u64,
     /// Checksum of that list.
@@ -24,7 +24,7 @@ pub(crate) struct Current {
 /// A list of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List {
-    pub(crate) current: Current,
+    pub(crate) current: CurrentFile,
     pub(crate) tables: Vec<TableEntry>,
     /// The content of its file.
     pub(crate) content: Vec<u8>,
@@ -39,8 +39,8 @@ pub(crate) struct TableEntry {
     pub(crate) checksum: u128,
 }
 
-impl Current {
-    pub(crate) fn read(keyspace: &Path) -> Result<Current, HistoryError> {
+impl CurrentFile {
+    pub(crate) fn read(keyspace: &Path) -> Result<CurrentFile, HistoryError> {
         let path = keyspace.join(CURRENT);
         let content = read(&path)?;
         let parts = content.split_first_chunk::<8>();
@@ -52,7 +52,7 @@ impl Current {
                 "it has another length or another kind of checksum",
             ));
         };
-        Ok(Current {
+        Ok(CurrentFile {
             version: u64::from_le_bytes(*version),
             checksum: u128::from_le_bytes(*checksum),
         })
@@ -92,11 +92,11 @@ impl Current {
 impl List {
     /// The newest list of a keyspace.
     pub(crate) fn newest(keyspace: &Path) -> Result<List, HistoryError> {
-        Current::read(keyspace)?.list(keyspace)
+        CurrentFile::read(keyspace)?.list(keyspace)
     }
 
     /// Reads a list from its content, whose checksum must be the one in `current`.
-    pub(crate) fn parse(current: Current, content: Vec<u8>) -> Result<List, &'static str> {
+    pub(crate) fn parse(current: CurrentFile, content: Vec<u8>) -> Result<List, &'static str> {
         if xxhash_rust::xxh3::xxh3_128(&content) != current.checksum {
             return Err("its checksum does not match");
         }
@@ -124,7 +124,7 @@ impl List {
         }
         writer.finish().map_err(failed)?;
         let content = out.into_inner();
-        let current = Current {
+        let current = CurrentFile {
             version: self.current.version,
             checksum: xxhash_rust::xxh3::xxh3_128(&content),
         };

@@ -9,7 +9,7 @@ use crate::history::error::HistoryError;
 use crate::history::generations::Times;
 use crate::history::tree;
 use crate::history::verify::inspect::{ENGINE_VERSION, Inspection};
-use crate::history::verify::lists::{CURRENT, Current, List, TableEntry};
+use crate::history::verify::lists::{CURRENT, CurrentFile, List, TableEntry};
 use crate::superblock::statement::StatedHistory;
 use std::collections::HashMap;
 use std::os::unix::fs::symlink;
@@ -161,7 +161,7 @@ fn make_keyspaces(
 
 /// Replaces the list of a keyspace.
 fn copy_list(keyspace: &Path, list: &List) -> Result<(), HistoryError> {
-    let empty = Current::read(keyspace)?;
+    let empty = CurrentFile::read(keyspace)?;
     std::fs::remove_file(empty.list_path(keyspace))?;
     std::fs::write(list.current.list_path(keyspace), &list.content)?;
     std::fs::write(keyspace.join(CURRENT), list.current.encode())?;

@@ -308,9 +308,9 @@ fn a_checkpoint_of_another_version_is_refused() {
         restored(&store),
         Some(RestoreError::Format { found: 1 })
     ));
-    let meta = Meta {
+    let meta = StoreMeta {
         format: FORMAT + 1,
-        ..Meta::default()
+        ..StoreMeta::default()
     };
     let (key, value) = meta.entry();
     store.0.borrow_mut().insert(key, value.unwrap());
