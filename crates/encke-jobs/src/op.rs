@@ -85,15 +85,10 @@ pub(crate) struct PendingPost {
 /// Creates a stream of bytes or of JSON messages.
 pub(crate) fn create(name: &str, content_type: &str, data: Data) -> Command {
     Command::Create(Create {
-        name: name.into(),
         content_type: Some(content_type.into()),
         lifetime: Some(Lifetime::Unbounded),
-        closed: false,
-        fork: None,
         data,
-        ack: None,
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(name)
     })
 }
 

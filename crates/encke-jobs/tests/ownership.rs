@@ -74,15 +74,9 @@ fn make(world: &mut World, pool: &str) -> PoolResponse {
 /// What a client of an earlier version could do.
 fn make_stream(world: &mut World, name: &str, content_type: &str) {
     let made = world.store(Command::Create(Create {
-        name: name.into(),
         content_type: Some(content_type.into()),
         lifetime: Some(Lifetime::Unbounded),
-        closed: false,
-        fork: None,
-        data: Data::default(),
-        ack: None,
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(name)
     }));
     assert!(
         matches!(made, Outcome::Created { existed: false, .. }),

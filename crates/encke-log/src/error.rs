@@ -1,6 +1,6 @@
 //! Errors of the log, with what a caller needs to act.
 
-use crate::file_name;
+use crate::disk::file_name;
 use crate::ids::{Sequence, StreamNo};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The bodies of the fuzz targets. Tests run them over the saved corpus.
 
-use crate::file_name;
-use crate::segment::{self, HEAD_BYTES};
-use crate::simulated::SimulatedDisk;
+use crate::disk::file_name;
+use crate::disk::simulated::SimulatedDisk;
+use crate::segments::segment::{self, HEAD_BYTES};
 use crate::{Frame, FrameView, Log, OpenError, Options, Sequence, repair_on};
 
 /// Makes the files of a log from `data` and opens it. Panics when a record is returned that is in no file with a valid

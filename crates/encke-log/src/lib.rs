@@ -45,109 +45,65 @@
 //!
 //! # Where to start reading
 //!
-//! - The format on disk: `frame.rs`, `segment.rs`, `statement.rs`, `history.rs`, `stored.rs`, `floor.rs`; names of
-//!   files: `file_name.rs`.
-//! - The path of a record: `batch.rs`, `log.rs`; in the background `seal.rs`, `sort.rs`, `ingest.rs` and
-//!   `generations.rs`; its removal: `retire.rs`, `reclaim.rs`.
-//! - The path of a read: `reader.rs`, `read.rs`, `index.rs`, `shared.rs`; when a read fails: `failed_read.rs`.
-//! - A copy of an open log: `snapshot.rs` reads it, `log_copy.rs` writes it and puts it in its place.
-//! - Opening a log: `start.rs`, `log_directory.rs`, `recover.rs`, `inspect.rs`. When it is refused: `check.rs`,
-//!   `dump.rs`, and `repair.rs` with `plan.rs`, `segment_repair.rs` and `history_repair.rs`.
+//! - The path of a record: `write/log.rs`, `write/batch.rs`; in the background `background/seal.rs`, `history/sort.rs`,
+//!   `history/ingest.rs` and `history/generations.rs`; its removal: `background/retire.rs`, `history/reclaim.rs`.
+//! - The path of a read: `read/reader.rs`, `read/mod.rs`, `segments/index.rs`, `shared.rs`.
+//! - The format on disk: `segments/` (a segment and its frames), `history/stored.rs` (the same records in history),
+//!   `superblock/statement.rs` (what the directory must hold); names of files: `disk/file_name.rs`.
+//! - Opening a log: `start/mod.rs`. When it is refused: `diagnosis/` says why, `repair/` makes it open again.
+//! - A copy of an open log: `copies/`.
 //! - The trait that lets the same code run on real files and on the simulated disk of the tests (feature `simulation`):
-//!   `disk.rs`, `simulated.rs`. The main tests are `tests/crash.rs` and `tests/crash_history.rs`.
+//!   `disk/mod.rs`. The main tests are `tests/crash.rs` and `tests/crash_history.rs`.
 //!
+//! The first lines of each folder's `mod.rs` say what its files do.
 //! Modules import each other in one direction only, without cycles.
 
-mod active_segment;
 mod background;
-mod batch;
-mod check;
-mod copy;
-mod damaged_log;
-mod deferred_sync;
+mod copies;
 mod diagnosis;
 mod disk;
-mod dump;
 mod error;
-mod failed_read;
-mod file_name;
-mod files;
-mod fingerprints;
-mod floor;
-mod floors;
-mod frame;
 #[cfg(any(test, feature = "simulation"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod generations;
 mod health;
 mod history;
-mod history_error;
-mod history_repair;
 mod ids;
-mod index;
-mod ingest;
-mod inspect;
-mod jobs;
-mod layout;
-mod lists;
-mod log;
-mod log_copy;
-mod log_directory;
 mod options;
-mod plan;
-mod prepare;
-mod ranges;
 mod read;
-mod reader;
-mod reclaim;
-mod recover;
-mod remake;
 mod repair;
-mod repair_report;
 mod retention;
-mod retire;
-mod salvage;
-mod scan;
-mod seal;
-mod segment;
-mod segment_repair;
+mod segments;
 mod shared;
-#[cfg(any(test, feature = "simulation"))]
-pub mod simulated;
-mod snapshot;
-mod sort;
 mod start;
-mod state;
-mod statement;
-mod stored;
 mod superblock;
-mod superblock_updater;
-mod survey;
-mod tree;
-mod unstated;
-mod window;
+mod write;
 
-pub use check::{CheckReport, Progress, check, check_on};
-pub use deferred_sync::{DeferredSync, DeferredSyncResult};
+#[cfg(any(test, feature = "simulation"))]
+pub use disk::simulated;
+
+pub use copies::log_copy::{
+    CopiedFile, CopyError, LogCopy, REPLACED, finish_copy, holds_files_of_log,
+};
+pub use copies::snapshot::{LogSnapshot, SnapshotError, is_name_in_copy};
+pub use diagnosis::dump::{DumpFilter, DumpReport, dump, dump_on, state_at_rest};
+pub use diagnosis::survey::Problem;
+pub use disk::files::Files;
 pub use disk::{Disk, DiskFile};
-pub use dump::{DumpFilter, DumpReport, dump, dump_on, state_at_rest};
 pub use error::{AppendError, CommitError, OpenError, ReadError};
-pub use files::Files;
-pub use floor::FORGOTTEN;
-pub use frame::{Frame, FrameView, Position, Streams};
 pub use health::{Health, STALL};
+pub use history::floor::FORGOTTEN;
+pub use history::state::StateEntry;
 pub use ids::{Sequence, StreamNo};
-pub use layout::{LayoutError, arrange, logs_in};
-pub use log::Log;
-pub use log_copy::{CopiedFile, CopyError, LogCopy, REPLACED, finish_copy, holds_files_of_log};
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::ReadEnd;
-pub use reader::Reader;
+pub use read::reader::Reader;
+pub use repair::check::{CheckReport, Progress, check, check_on};
+pub use repair::report::{Loss, RepairReport};
 pub use repair::{plan_repair, repair, repair_on};
-pub use repair_report::{Loss, RepairReport};
 pub use retention::LogRetention;
-pub use snapshot::{LogSnapshot, SnapshotError, is_name_in_copy};
+pub use segments::frame::{Frame, FrameView, Position, Streams};
+pub use start::layout::{LayoutError, arrange, logs_in};
 pub use start::preflight;
-pub use state::StateEntry;
-pub use survey::Problem;
+pub use write::deferred_sync::{DeferredSync, DeferredSyncResult};
+pub use write::log::Log;

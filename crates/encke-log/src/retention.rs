@@ -1,7 +1,7 @@
 //! Retention: how long the records of a log are kept.
 //!
 //! History keeps the records of a log with limits in *generations*: keyspaces for consecutive ranges of the global order
-//! (`generations.rs`). Records that exceed a limit are removed as whole generations, without being read. They are below the
+//! (`history/generations.rs`). Records that exceed a limit are removed as whole generations, without being read. They are below the
 //! retention floor, which every read compares with.
 
 use crate::ids::Sequence;

@@ -2,16 +2,16 @@
 
 use crate::disk::Disk;
 use crate::error::ReadError;
-use crate::floors::Floors;
 use crate::health::{Health, Vitals};
 use crate::history::History;
-use crate::history_error::HistoryError;
+use crate::history::error::HistoryError;
+use crate::history::floors::Floors;
+use crate::history::state::States;
 use crate::ids::{Sequence, StreamNo};
-use crate::index::Index;
 use crate::retention::RetentionFloor;
-use crate::state::States;
-use crate::statement::StatedHistory;
+use crate::segments::index::Index;
 use crate::superblock::Superblock;
+use crate::superblock::statement::StatedHistory;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::path::PathBuf;

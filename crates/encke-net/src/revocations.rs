@@ -8,7 +8,7 @@ use std::time::Duration;
 use encke_access::{Access, Revocation};
 use encke_protocol::REVOCATIONS;
 use encke_stream::{
-    AckLevel, Command, Create, Data, Fetch, Lookup, Offset, Sequencers, Submission, Submitter,
+    AckLevel, Command, Create, Fetch, Lookup, Offset, Sequencers, Submission, Submitter,
 };
 
 use crate::archive::Archive;
@@ -83,15 +83,9 @@ impl RevocationFollower {
 /// Creates the stream, unless it is there. Appends that follow find it, because they are decided later.
 pub(crate) fn create(sequencers: &Sequencers) {
     let command = Command::Create(Create {
-        name: REVOCATIONS.into(),
         content_type: Some("application/json".into()),
-        lifetime: None,
-        closed: false,
-        fork: None,
-        data: Data::default(),
         ack: Some(AckLevel::Synced),
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(REVOCATIONS)
     });
     let bytes = command.weight_bytes();
     // No connection has this token, so that the reply is for nobody.

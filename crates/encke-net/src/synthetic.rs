@@ -11,8 +11,8 @@ use encke_protocol::{
     ProtocolSettings, Request, Router, Run, Variant,
 };
 use encke_stream::{
-    Batch, Change, Command, Create, Data, Item, Journal, Limits, Machine, MediaKind, Now, Offset,
-    Record, Refusal, Stream, View, Views,
+    Batch, Change, Command, Create, Item, Journal, Limits, Machine, MediaKind, Now, Offset, Record,
+    Refusal, Stream, View, Views,
 };
 
 use crate::feed::slot::{NONE, Slots};
@@ -173,15 +173,8 @@ pub(crate) fn create(
     let mut journal = Counter(next);
     for name in names {
         let create = Create {
-            name: name.as_str().into(),
             content_type: Some("application/json".into()),
-            lifetime: None,
-            closed: false,
-            fork: None,
-            data: Data::default(),
-            ack: None,
-            retention: None,
-            known: Vec::new(),
+            ..Create::new(name.as_str())
         };
         machine.apply(Command::Create(create), Now::default(), &mut journal);
         machine.publish(journal.0 - 1);

@@ -21,93 +21,72 @@
 //! lives in one log, which its number names. [`Views`] finds the log of a name, and gives no name twice
 //! ([`restore_all`]).
 //!
-//! Where to start reading: `command.rs`, then the path of a command: `order/local.rs` (the order), `commit/decide.rs`,
-//! `commit/write.rs`, `commit/sync.rs`, `commit/publish.rs`, and `sequencer.rs`, the loop over them. [`Machine::apply`]
-//! has the rules, in `create.rs`, `append.rs`, `writers.rs`, `truncate.rs` and `delete.rs`. `record.rs` is the format
-//! of a record. `restore.rs` restores streams at a start; `view.rs`, `checkpoint.rs`, `eviction.rs` and `load.rs` move
-//! them out of memory and back. `views.rs` joins several logs. `pattern.rs` finds the subscribers of a prefix of names, and
-//! `order_read.rs` reads the records of such streams.
+//! Where to start reading: `machine/command.rs`, then the path of a command: `order/local.rs` (the order),
+//! `commit/decide.rs`, `commit/write.rs`, `commit/sync.rs`, `commit/publish.rs`, and `sequencer/mod.rs`, the loop over
+//! them. [`Machine::apply`] has the rules, in `machine/` and, for producers, `stream/writers.rs`. Then:
+//!
+//! - `stream/`: a stream in memory, and the format of a record (`record.rs`).
+//! - `view/`: where shards look streams up, by name and by pattern.
+//! - `read/`: the records of one stream, and of all streams that match patterns.
+//! - `at_rest/`: how streams leave memory and come back.
+//! - `restore/`: how they are restored at a start.
+//! - `replicated/`: the order of a fleet.
 
-mod ack;
-mod append;
 mod at_rest;
-mod batch;
-mod checkpoint;
-mod command;
 mod commit;
-mod create;
-mod deadlines;
-mod delete;
-mod eviction;
-mod inline;
-mod journal;
-mod label;
-mod load;
-mod loaders;
-mod logs;
-mod lookup;
 mod machine;
 mod now;
-mod number;
-mod offset;
 mod order;
-mod order_read;
-mod outcome;
-mod pattern;
-mod piece;
-mod record;
+mod read;
 mod replicated;
 mod restore;
-mod retention;
 mod sequencer;
-mod sequencers;
-mod stored;
 mod stream;
-mod truncate;
-mod unstored;
 mod view;
-mod views;
-mod watchers;
-mod writers;
 
-pub use ack::{AckLevel, BadLevel};
-pub use at_rest::data_at_rest;
-pub use batch::{Batch, Handover, Outlet, PatternMatch, Record, Reply, Submission, Submitter};
-pub use command::{Append, Command, Create, Data, FleetCommand, ForkOf, NamedStream, Target};
+pub use at_rest::eviction::Eviction;
+pub use at_rest::load::{LoadError, Loader, Store};
+pub use at_rest::loaders::Loaders;
 pub use commit::Committed;
-pub use create::DEFAULT_TYPE;
-pub use eviction::Eviction;
-pub use inline::InlineCommit;
-pub use journal::{Journal, LogJournal};
-pub use label::StreamLabel;
-pub use load::{LoadError, Loader, Store};
-pub use loaders::Loaders;
-pub use logs::{Logs, restore_all, restore_all_on};
-pub use lookup::{FreeName, Lookup};
+pub use commit::batch::{Batch, Handover, Outlet, PatternMatch, Record, Reply};
+pub use machine::command::{
+    Append, Command, Create, Data, FleetCommand, ForkOf, NamedStream, Target,
+};
+pub use machine::create::DEFAULT_TYPE;
+pub use machine::journal::{Journal, LogJournal};
 pub use machine::{Limits, Machine};
 pub use now::Now;
-pub use number::{LOGS_MAX, born, home, is_pattern, log_of};
-pub use offset::{BadOffset, Offset};
-pub use order_read::OrderFetch;
-pub use pattern::{NotAPattern, Pattern};
-pub use piece::{Fetch, Item, OrderEvent, OrderedRecord, Piece};
-pub use record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
+pub use order::submission::{Submission, Submitter};
+pub use read::data_at_rest::data_at_rest;
+pub use read::order_read::OrderFetch;
+pub use read::piece::{Fetch, Item, OrderEvent, OrderedRecord, Piece};
 pub use replicated::{
     Applied, BadMessage, BatchId, Chain, DispatcherTerm, FollowError, FollowStopped, Following,
     IncomingBatches, JOURNAL_PREFIX, KIND_MARK, NODE_NAME_BYTES_MAX, NODES_MAX, OrderHandle,
     OrderStatus, OutgoingBatch, OutgoingBatches, ReplicaSequencer, ReplicatedOrder, Tip,
     message_hash, replicated_order,
 };
+pub use restore::logs::{Logs, restore_all, restore_all_on};
 pub use restore::{OrderKind, RestoreError, restore, restore_on};
-pub use retention::{BadRetention, Retention};
 pub use sequencer::Sequencer;
+pub use sequencer::inline::InlineCommit;
+pub use stream::ack::{AckLevel, BadLevel};
+pub use stream::label::StreamLabel;
+pub use stream::number::{LOGS_MAX, born, home, is_pattern, log_of};
+pub use stream::offset::{BadOffset, Offset};
+pub use stream::record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
+pub use stream::retention::{BadRetention, Retention};
+pub use view::lookup::{FreeName, Lookup};
+pub use view::pattern::{NotAPattern, Pattern};
 
-pub use outcome::{Outcome, Refusal};
-pub use sequencers::Sequencers;
-pub use stream::{Facts, Life, Media, MediaKind, Source, Span, Stream};
-pub use view::{Counts, View};
-pub use views::{Totals, Views};
-pub use writers::ProducerId;
+pub use machine::outcome::{Outcome, Refusal};
+pub use sequencer::sequencers::Sequencers;
+pub use stream::media::{Media, MediaKind};
+pub use stream::writers::ProducerId;
+pub use stream::{Facts, Life, Source, Span, Stream};
+pub use view::View;
+pub use view::counts::Counts;
+pub use view::views::{Totals, Views};
 
 // Part of positions, so users of streams need it too.
 pub use encke_log::Sequence;

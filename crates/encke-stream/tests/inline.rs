@@ -139,15 +139,9 @@ impl Rig {
 
     fn create_at(&self, name: &str, ack: Option<AckLevel>) {
         let create = Create {
-            name: name.into(),
             content_type: Some("text/plain".into()),
-            lifetime: None,
-            closed: false,
-            fork: None,
-            data: Data::default(),
             ack,
-            retention: None,
-            known: Vec::new(),
+            ..Create::new(name)
         };
         self.bring(0, u64::MAX, Command::Create(create));
         self.eventually("the stream is there", || self.view.find(name).is_some());

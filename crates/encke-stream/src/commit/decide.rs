@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use encke_log::{Disk, Log, Sequence, StreamNo};
 
 use super::replies::{LateReply, Replies};
-use crate::batch::{Batch, Record, Reply, Submission, Submitter};
-use crate::journal::{Journal, LogJournal};
+use crate::commit::batch::{Batch, Record, Reply};
+use crate::machine::journal::{Journal, LogJournal};
 use crate::order::Ordered;
-use crate::record::Change;
+use crate::order::submission::{Submission, Submitter};
 use crate::replicated::CutRecord;
+use crate::stream::record::Change;
 use crate::{AckLevel, FleetCommand, Machine, Now, Offset, Outcome, Refusal, Stream};
 
 /// A group of commands that the machine has judged. It is committed or taken back as a whole.
@@ -250,7 +251,7 @@ impl Expiry {
     }
 
     /// How long until something expires; None when nothing does.
-    pub(crate) fn patience(&self, machine: &Machine, now: Now) -> Option<Duration> {
+    pub(crate) fn expires_in(&self, machine: &Machine, now: Now) -> Option<Duration> {
         let wait_ms = machine.expires_in_ms(now)?;
         let wait = Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX));
         Some(wait.max(self.not_before.saturating_duration_since(Instant::now())))

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::batch::Submission;
 use crate::order::Ordered;
+use crate::order::submission::Submission;
 use crate::{AckLevel, Command, Machine, Target};
 
 /// The groups of a batch, the weakest level first. A group is committed or taken back as a whole before the next one is

@@ -12,6 +12,7 @@
 //! back: if the disk is full, it becomes a [`PendingWrite`]. A request that asks for more gets its reply later than readers
 //! get the record ([`LateReplies`]).
 
+pub(crate) mod batch;
 mod decide;
 mod levels;
 mod publish;
@@ -27,9 +28,10 @@ use std::time::Duration;
 
 use encke_log::{CommitError, Disk, Log, StreamNo};
 
-use crate::batch::Outlet;
-use crate::eviction::Evictor;
-use crate::order::{Order, Ordered};
+use crate::at_rest::eviction::Evictor;
+use crate::commit::batch::Outlet;
+use crate::order::Ordered;
+use crate::order::local::LocalOrder;
 use crate::replicated::CutRecord;
 use crate::{AckLevel, Machine, Now, Refusal};
 pub(crate) use decide::RETRY;
@@ -116,7 +118,7 @@ impl<D: Disk> Commit<D> {
     pub(crate) fn batch(
         &mut self,
         batch: &mut Ordered,
-        order: &mut dyn Order,
+        order: &mut LocalOrder,
         thread: CommitThread,
     ) -> Committed {
         let mut committed = Committed {
@@ -144,7 +146,7 @@ impl<D: Disk> Commit<D> {
     fn group(
         &mut self,
         group: &mut Ordered,
-        order: &mut dyn Order,
+        order: &mut LocalOrder,
         (thread, expires): (CommitThread, bool),
         committed: &mut Committed,
     ) {
@@ -168,7 +170,7 @@ impl<D: Disk> Commit<D> {
     fn store(
         &mut self,
         mut decided: Decided,
-        order: &mut dyn Order,
+        order: &mut LocalOrder,
         thread: CommitThread,
     ) -> Result<Option<Duration>, TakenBack> {
         if !decided.needs_file() {
@@ -194,7 +196,7 @@ impl<D: Disk> Commit<D> {
     fn write_and_sync(
         &mut self,
         decided: Decided,
-        order: &mut dyn Order,
+        order: &mut LocalOrder,
     ) -> Result<Option<Duration>, TakenBack> {
         let mut written = match write::write(decided, &mut self.log) {
             Ok(written) => written,
@@ -235,7 +237,7 @@ impl<D: Disk> Commit<D> {
         Ok(sync)
     }
 
-    fn publish(&mut self, mut durable: Durable, order: &mut dyn Order) {
+    fn publish(&mut self, mut durable: Durable, order: &mut LocalOrder) {
         order.answering(durable.take_commands());
         let Commit {
             machine,
@@ -248,7 +250,7 @@ impl<D: Disk> Commit<D> {
     }
 
     /// Sends the replies of a group that ask for less than its records.
-    fn acknowledge_early(&mut self, level: AckLevel, group: &mut Decided, order: &mut dyn Order) {
+    fn acknowledge_early(&mut self, level: AckLevel, group: &mut Decided, order: &mut LocalOrder) {
         order.answering(group.take_commands());
         let replies = match level {
             AckLevel::Accepted => &mut group.accepted,
@@ -324,7 +326,7 @@ impl<D: Disk> Commit<D> {
     }
 
     /// Writes the pending write, if there is one.
-    pub(crate) fn flush_pending(&mut self, order: &mut dyn Order, thread: CommitThread) {
+    pub(crate) fn flush_pending(&mut self, order: &mut LocalOrder, thread: CommitThread) {
         if self.failed.is_some() {
             return;
         }
@@ -409,18 +411,18 @@ impl<D: Disk> Commit<D> {
 
     /// How long the sequencer may wait for commands; forever if None. Only what the next turn really does may be due: work that
     /// the state of the log does not allow would be due in every turn, and the thread would never sleep.
-    pub(crate) fn patience(&self, now: Now, evictor: &Evictor) -> Option<Duration> {
-        let sweep = evictor.sweep_patience(&self.machine);
+    pub(crate) fn wait_max(&self, now: Now, evictor: &Evictor) -> Option<Duration> {
+        let sweep = evictor.sweep_due_in(&self.machine);
         // A failed log takes nothing more, no expiry either.
         if self.failed.is_some() {
             return sweep;
         }
         let checkpoint = match self.takes_checkpoints() {
-            true => evictor.checkpoint_patience(&self.machine, &self.log),
+            true => evictor.checkpoint_due_in(&self.machine, &self.log),
             false => None,
         };
         let expiry = match self.pending.refusal {
-            None => self.expiry.patience(&self.machine, now),
+            None => self.expiry.expires_in(&self.machine, now),
             Some(_) => None,
         };
         let unsettled = self.syncs.unsettled;

@@ -9,10 +9,10 @@ use encke_log::{Disk, Log, StreamNo};
 use super::decide::Decided;
 use super::replies::{LateReply, Replies};
 use super::sync::Durable;
-use crate::batch::{Batch, Handover, Outlet, PatternMatch};
-use crate::label::StreamLabel;
+use crate::commit::batch::{Batch, Handover, Outlet, PatternMatch};
+use crate::stream::label::StreamLabel;
 use crate::view::View;
-use crate::watchers::watcher;
+use crate::view::watchers::watcher;
 use crate::{AckLevel, Machine, Stream};
 
 /// Makes the group visible and sends its replies. Returns the replies that wait for more than that.

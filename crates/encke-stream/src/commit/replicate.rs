@@ -10,11 +10,12 @@ use encke_log::Disk;
 
 use super::decide::{Decided, Draft, Judged};
 use super::{Commit, publish, sync, write};
-use crate::batch::{Batch, Submitter};
-use crate::journal::LogJournal;
-use crate::load::{LoadError, Loader, Store};
-use crate::lookup::Lookup;
+use crate::at_rest::load::{LoadError, Loader, Store};
+use crate::commit::batch::Batch;
+use crate::machine::journal::LogJournal;
+use crate::order::submission::Submitter;
 use crate::replicated::{Chain, OrderedBatch, Tip, append_mark};
+use crate::view::lookup::Lookup;
 use crate::{AckLevel, Command, Committed, FleetCommand, Now, Outcome, Refusal};
 
 /// Why a node cannot apply batches.

@@ -1,6 +1,6 @@
 //! Replies on their way to the outlets: by outlet, and those that wait for a stricter level than their record.
 
-use crate::batch::Reply;
+use crate::commit::batch::Reply;
 use crate::{AckLevel, Outcome, Refusal};
 
 /// Replies, by the index of the outlet that they go to.

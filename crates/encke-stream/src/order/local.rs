@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use encke_mailbox::{Closed, Receiver};
 
+use super::Ordered;
 use super::gather::Gather;
-use super::{Order, Ordered};
 use crate::Now;
-use crate::batch::Submission;
+use crate::order::submission::Submission;
 
 /// Drains the sequencer's mailbox into ordered batches.
 pub(crate) struct LocalOrder {
@@ -31,6 +31,80 @@ impl LocalOrder {
         }
     }
 
+    /// Waits for commands, at most until `timeout`, and takes all of them. The batch is empty if none arrive. `clock` returns
+    /// the time.
+    ///
+    /// # Errors
+    /// No command will arrive any more, and every command was taken.
+    pub(crate) fn next(
+        &mut self,
+        timeout: Option<Duration>,
+        clock: &dyn Fn() -> Now,
+    ) -> Result<Ordered, Closed> {
+        let mut commands = std::mem::take(&mut self.spare);
+        match timeout {
+            None => self.mailbox.recv_batch(&mut commands)?,
+            Some(timeout) => self.mailbox.recv_batch_timeout(&mut commands, timeout)?,
+        };
+        if !commands.is_empty() {
+            self.gather(&mut commands, |sleep| {
+                let begin = Instant::now();
+                std::thread::sleep(sleep);
+                begin.elapsed()
+            });
+        }
+        let now = clock();
+        Ok(Ordered { commands, now })
+    }
+
+    /// Takes all commands that are there, and waits for none.
+    pub(crate) fn drain(&mut self, now: Now) -> Ordered {
+        let mut commands = std::mem::take(&mut self.spare);
+        self.mailbox.drain(&mut commands);
+        Ordered { commands, now }
+    }
+
+    /// Notes that a sync of the batch took this long. Its replies follow.
+    pub(crate) fn synced(&mut self, took: Duration) {
+        self.gather.synced(took);
+        self.synced = true;
+    }
+
+    /// Takes `count` commands out of the mailbox's accounts before their replies are sent: a client that waits for each
+    /// reply before it sends the next command never has two commands in the mailbox.
+    pub(crate) fn answering(&mut self, count: usize) {
+        let synced = std::mem::take(&mut self.synced);
+        if count == 0 {
+            return;
+        }
+        self.mailbox.handled(count);
+        if synced {
+            let gauge = self.mailbox.gauge();
+            let waiting = gauge.control.queued + gauge.data.queued;
+            self.gather.expect(waiting + count);
+            self.answered_at = Instant::now();
+        }
+    }
+
+    /// Takes back the memory of a batch that has gone through all stages, and had `count` commands.
+    pub(crate) fn done(&mut self, ordered: Ordered, count: usize) {
+        let Ordered { mut commands, .. } = ordered;
+        commands.shrink_to(COMMANDS_KEPT);
+        self.spare = commands;
+        self.mailbox.handled(count);
+    }
+
+    /// Whether no command will arrive any more. Some may still wait.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.mailbox.is_closed()
+    }
+
+    /// The number of commands that the next batch waits for.
+    #[cfg(test)]
+    pub(crate) fn expected(&self) -> Option<usize> {
+        self.gather.expected()
+    }
+
     /// Waits for more commands while that promises a larger batch ([`Gather`]). `pause` sleeps and returns how long.
     fn gather(
         &mut self,
@@ -51,72 +125,6 @@ impl LocalOrder {
     }
 }
 
-impl Order for LocalOrder {
-    fn next(
-        &mut self,
-        patience: Option<Duration>,
-        clock: &dyn Fn() -> Now,
-    ) -> Result<Ordered, Closed> {
-        let mut commands = std::mem::take(&mut self.spare);
-        match patience {
-            None => self.mailbox.recv_batch(&mut commands)?,
-            Some(patience) => self.mailbox.recv_batch_timeout(&mut commands, patience)?,
-        };
-        if !commands.is_empty() {
-            self.gather(&mut commands, |sleep| {
-                let begin = Instant::now();
-                std::thread::sleep(sleep);
-                begin.elapsed()
-            });
-        }
-        let now = clock();
-        Ok(Ordered { commands, now })
-    }
-
-    fn drain(&mut self, now: Now) -> Ordered {
-        let mut commands = std::mem::take(&mut self.spare);
-        self.mailbox.drain(&mut commands);
-        Ordered { commands, now }
-    }
-
-    fn synced(&mut self, took: Duration) {
-        self.gather.synced(took);
-        self.synced = true;
-    }
-
-    /// Takes `count` commands out of the mailbox's accounts before their replies are sent: a client that waits for each
-    /// reply before it sends the next command never has two commands in the mailbox.
-    fn answering(&mut self, count: usize) {
-        let synced = std::mem::take(&mut self.synced);
-        if count == 0 {
-            return;
-        }
-        self.mailbox.handled(count);
-        if synced {
-            let gauge = self.mailbox.gauge();
-            let waiting = gauge.control.queued + gauge.data.queued;
-            self.gather.expect(waiting + count);
-            self.answered_at = Instant::now();
-        }
-    }
-
-    fn done(&mut self, ordered: Ordered, count: usize) {
-        let Ordered { mut commands, .. } = ordered;
-        commands.shrink_to(COMMANDS_KEPT);
-        self.spare = commands;
-        self.mailbox.handled(count);
-    }
-
-    fn is_closed(&self) -> bool {
-        self.mailbox.is_closed()
-    }
-
-    #[cfg(test)]
-    fn expected(&self) -> Option<usize> {
-        self.gather.expected()
-    }
-}
-
 /// How many commands fit the memory that is kept for the next batch.
 const COMMANDS_KEPT: usize = 256;
 
@@ -125,7 +133,7 @@ mod tests {
     use encke_mailbox::{Bounds, Lane, Sender, mailbox};
 
     use super::*;
-    use crate::batch::Submitter;
+    use crate::order::submission::Submitter;
     use crate::{Command, Target};
 
     /// So long that the time that the test takes means nothing beside it.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::chain::{BatchId, Chain, NODES_MAX, Tip};
-use super::message::{self, BadMessage, Message, Seen};
+use super::message::{self, BadMessage, Message, TipCheck};
 use crate::{Command, FleetCommand};
 
 /// A batch that every node applies next.
@@ -67,13 +67,13 @@ pub(super) struct Assembly {
     /// The last message that was taken. Before the chain's tip right after a restart.
     position: u64,
     /// Batches of which some parts have arrived, one for each node.
-    open: BTreeMap<Box<str>, Open>,
+    open: BTreeMap<Box<str>, OpenBatch>,
     /// The last tips, one for each position.
-    recent: VecDeque<Seen>,
+    recent: VecDeque<TipCheck>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenBatch {
     /// The position of its first part.
     begun: u64,
     begun_ms: u64,
@@ -129,7 +129,7 @@ impl Assembly {
         }
         let bad = |source| FollowError::Message { position, source };
         let message = Message::decode(bytes).map_err(bad)?;
-        if let Message::Part(header, _) = &message
+        if let Message::BatchPart(header, _) = &message
             && !self.agrees(header.applied)
         {
             return Err(FollowError::OtherHistory {
@@ -154,7 +154,7 @@ impl Assembly {
         });
         let batch = match message {
             Message::Foreign => None,
-            Message::Part(header, content) => {
+            Message::BatchPart(header, content) => {
                 let whole = self.join(&header, content, time_ms);
                 whole.map(|content| (header.batch, content))
             }
@@ -185,7 +185,7 @@ impl Assembly {
     }
 
     /// Whether this node has applied the same, as far as it knows.
-    fn agrees(&self, other: Seen) -> bool {
+    fn agrees(&self, other: TipCheck) -> bool {
         let first = self.recent.front().map_or(u64::MAX, |seen| seen.position);
         let index = other.position.checked_sub(first);
         let own = index.and_then(|index| self.recent.get(index as usize));
@@ -209,7 +209,7 @@ impl Assembly {
                 return Some(content.to_vec());
             }
             if is_newest && !self.chain.has(&header.batch) {
-                let open = Open {
+                let open = OpenBatch {
                     begun: self.position,
                     begun_ms: time_ms,
                     batch: header.batch.clone(),
@@ -399,11 +399,11 @@ mod tests {
             assert!(assembly.take(position, 0, b"foreign").is_ok());
         }
         assert_eq!(assembly.recent.len(), RECENT_MAX);
-        assert!(assembly.agrees(Seen {
+        assert!(assembly.agrees(TipCheck {
             position: 4,
             hash: 1
         }));
-        assert!(!assembly.agrees(Seen {
+        assert!(!assembly.agrees(TipCheck {
             position: 5,
             hash: 1
         }));

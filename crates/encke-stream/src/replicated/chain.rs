@@ -6,7 +6,7 @@ use encke_log::{AppendError, Disk, Frame, Log};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::record::BadRecord;
+use crate::stream::record::BadRecord;
 
 /// How far a node has followed the replicated order of one log.
 ///
@@ -33,7 +33,7 @@ pub struct Chain {
     pub dispatcher_is_new: bool,
     /// What the chain was at the last mark.
     #[serde(skip)]
-    pub(super) marked: Marked,
+    pub(super) marked: ChangesSinceMark,
     /// Where the marks that a restart has followed name each node last.
     #[serde(skip)]
     pub(super) named: BTreeMap<Box<str>, u64>,
@@ -53,7 +53,7 @@ pub struct DispatcherTerm {
 
 /// How the chain at the last mark differs from the chain. It is not stored, because what is stored is the chain at a mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Marked {
+pub(super) struct ChangesSinceMark {
     pub(super) tip: Tip,
     resume: u64,
     /// What the nodes in [`Chain::noted`] had.
@@ -262,7 +262,7 @@ impl Chain {
         self.marked_ms = self.time_ms;
         self.noted.clear();
         self.dispatcher_is_new = false;
-        self.marked = Marked {
+        self.marked = ChangesSinceMark {
             tip: self.tip,
             resume: self.resume,
             nodes: BTreeMap::new(),

@@ -8,9 +8,9 @@ use super::assembly::{Assembly, FollowError, FollowedBatch};
 use super::chain::{BatchId, Chain, Tip, message_hash};
 use super::outgoing::Outstanding;
 use super::status::OrderStatus;
-use crate::batch::Submitter;
-use crate::command::FleetCommand;
-use crate::outcome::Refusal;
+use crate::machine::command::FleetCommand;
+use crate::machine::outcome::Refusal;
+use crate::order::submission::Submitter;
 
 /// Takes the messages of the order, in order.
 pub struct IncomingBatches {
@@ -128,7 +128,7 @@ impl IncomingBatches {
         Ok(match batch {
             None => Ok(()),
             Some(batch) => {
-                self.status.know(&batch.batch.node);
+                self.status.add_node(&batch.batch.node);
                 self.status.forget(&batch.left);
                 let sent = self.sequencer.send(Incoming::Batch(batch));
                 sent.map_err(|_| FollowStopped)
@@ -151,7 +151,7 @@ impl IncomingBatches {
     }
 }
 
-/// Tells the sequencer what else becomes of the order. While there is one, the sequencer runs.
+/// Reports to the sequencer what else happens to the order. The sequencer runs as long as a handle exists.
 #[derive(Clone)]
 pub struct OrderHandle {
     sequencer: SyncSender<Incoming>,
@@ -159,18 +159,18 @@ pub struct OrderHandle {
 }
 
 impl OrderHandle {
-    /// Tells the submitters of a batch of this node that it was not stored in time. It may still be applied.
+    /// Reports to the submitters of a batch of this node that it was not stored in time. It may still be applied.
     pub fn give_up(&self, number: u64, reason: Arc<str>) {
         // A sequencer that has stopped has refused everything.
         let _ = self.sequencer.send(Incoming::GaveUp(number, reason));
     }
 
-    /// Tells the submitters of a batch of this node that it was not sent, because this node follows the order no longer.
+    /// Reports to the submitters of a batch of this node that it was not sent, because this node follows the order no longer.
     pub fn refuse_batch(&self, number: u64, reason: Arc<str>) {
         let _ = self.sequencer.send(Incoming::NotSent(number, reason));
     }
 
-    /// Tells submitters that nothing of theirs was sent ([`OutgoingBatches::take_waiting`](super::OutgoingBatches::take_waiting)).
+    /// Reports to submitters that nothing of theirs was sent ([`OutgoingBatches::take_waiting`](super::OutgoingBatches::take_waiting)).
     pub fn refuse(&self, submitters: Vec<Submitter>, reason: Arc<str>) {
         let _ = self.sequencer.send(Incoming::Refused(submitters, reason));
     }
@@ -188,8 +188,8 @@ impl OrderHandle {
 }
 
 impl Following {
-    /// Waits for batches, at most for `patience`, and takes several if they are there.
-    pub(super) fn next(&mut self, patience: Duration) -> Next {
+    /// Waits for batches, at most for `timeout`, and takes several if they are there.
+    pub(super) fn next(&mut self, timeout: Duration) -> Next {
         if !self.passed.is_empty() {
             return Next::Refused(
                 std::mem::take(&mut self.passed),
@@ -198,7 +198,7 @@ impl Following {
         }
         let first = match self.after.take() {
             Some(after) => Some(after),
-            None => match self.incoming.recv_timeout(patience) {
+            None => match self.incoming.recv_timeout(timeout) {
                 Ok(incoming) => Some(incoming),
                 Err(RecvTimeoutError::Timeout) => return Next::Nothing,
                 Err(RecvTimeoutError::Disconnected) => None,

@@ -19,7 +19,7 @@ use crate::Command;
 pub(super) struct Header {
     pub(super) batch: BatchId,
     /// What the node had applied when it sent the batch.
-    pub(super) applied: Seen,
+    pub(super) applied: TipCheck,
     /// The index of the part.
     pub(super) part: u32,
     /// The number of parts; at least 1.
@@ -28,14 +28,14 @@ pub(super) struct Header {
 
 /// A position of the order, and the first bits of the hash of all messages up to it. Nodes compare it with what they have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct TipCheck {
     pub(super) position: u64,
     pub(super) hash: u64,
 }
 
-impl From<Tip> for Seen {
-    fn from(tip: Tip) -> Seen {
-        Seen {
+impl From<Tip> for TipCheck {
+    fn from(tip: Tip) -> TipCheck {
+        TipCheck {
             position: tip.position,
             hash: tip.hash as u64,
         }
@@ -46,7 +46,7 @@ impl From<Tip> for Seen {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
     /// A batch or a part of one.
-    Part(Header, &'a [u8]),
+    BatchPart(Header, &'a [u8]),
     /// It does not belong to the order.
     Foreign,
 }
@@ -79,7 +79,7 @@ impl<'a> Message<'a> {
         if header.parts == 0 || header.part >= header.parts {
             return Err(BadMessage::Damaged);
         }
-        Ok(Message::Part(header, content))
+        Ok(Message::BatchPart(header, content))
     }
 }
 

@@ -48,7 +48,7 @@ use std::sync::Arc;
 use encke_mailbox::Receiver;
 
 use crate::Machine;
-use crate::batch::Submission;
+use crate::order::submission::Submission;
 use incoming::following;
 use outgoing::Outstanding;
 

@@ -12,9 +12,9 @@ use parking_lot::{Condvar, Mutex};
 use super::chain::BatchId;
 use super::message::{self, Content};
 use super::status::OrderStatus;
-use crate::batch::{Submission, Submitter};
-use crate::command::{Command, FleetCommand};
+use crate::machine::command::{Command, FleetCommand};
 use crate::order::gather::Gather;
+use crate::order::submission::{Submission, Submitter};
 
 /// The batches that this node sends, one after the other.
 pub struct OutgoingBatches {
@@ -62,12 +62,12 @@ struct State {
     proposed: HashSet<(Discriminant<FleetCommand>, StreamNo)>,
     /// When batches were made, until they are answered.
     made: VecDeque<(u64, Instant)>,
-    answered: Option<Answered>,
+    answered: Option<LastAnswered>,
 }
 
 /// The last batch whose submitters have their replies.
 #[derive(Clone, Copy, Debug)]
-struct Answered {
+struct LastAnswered {
     number: u64,
     at: Instant,
     /// Since it was made.
@@ -116,7 +116,7 @@ impl Outstanding {
         {
             state.made.pop_front();
             let took = at.duration_since(made_at);
-            state.answered = Some(Answered {
+            state.answered = Some(LastAnswered {
                 number: made,
                 at,
                 took,
@@ -127,11 +127,11 @@ impl Outstanding {
     }
 
     /// Waits until the submitters of this batch have their replies, at most for as long as the last answer took.
-    fn wait_for_answer(&self, number: u64) -> Option<Answered> {
+    fn wait_for_answer(&self, number: u64) -> Option<LastAnswered> {
         let mut state = self.state.lock();
-        let patience = state.answered?.took.min(ANSWER_WAIT_MAX);
+        let timeout = state.answered?.took.min(ANSWER_WAIT_MAX);
         let missing = |state: &mut State| state.made.iter().any(|(made, _)| *made == number);
-        self.less.wait_while_for(&mut state, missing, patience);
+        self.less.wait_while_for(&mut state, missing, timeout);
         state.answered.filter(|last| last.number >= number)
     }
 
@@ -171,10 +171,10 @@ impl Outstanding {
     }
 
     /// Waits until few batches are outstanding.
-    fn wait(&self, batches_max: usize, patience: Duration) -> bool {
+    fn wait(&self, batches_max: usize, timeout: Duration) -> bool {
         let mut state = self.state.lock();
         let full = |state: &mut State| state.batches.len() > batches_max;
-        self.less.wait_while_for(&mut state, full, patience);
+        self.less.wait_while_for(&mut state, full, timeout);
         !full(&mut state)
     }
 }
@@ -246,11 +246,11 @@ impl OutgoingBatches {
             let mut proposals = self.outstanding.take_proposals();
             if self.left.is_empty() {
                 let mut commands = Vec::new();
-                let patience = match proposals.is_empty() {
+                let timeout = match proposals.is_empty() {
                     true => LOOK_EVERY,
                     false => Duration::ZERO,
                 };
-                let received = self.mailbox.recv_batch_timeout(&mut commands, patience);
+                let received = self.mailbox.recv_batch_timeout(&mut commands, timeout);
                 if !commands.is_empty() {
                     self.gather(&mut commands);
                 }
@@ -359,7 +359,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::NamedStream;
+    use crate::machine::command::NamedStream;
 
     #[test]
     fn what_is_proposed_again_while_it_waits_is_sent_once() {

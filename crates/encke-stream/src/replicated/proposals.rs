@@ -6,13 +6,13 @@ use encke_log::StreamNo;
 
 use super::chain::{BatchId, Chain};
 use super::reads::Reads;
-use crate::command::{Command, FleetCommand, NamedStream};
-use crate::deadlines::Visited;
-use crate::journal::Journal;
-use crate::machine::Found;
-use crate::outcome::{Outcome, Refusal};
-use crate::record::Change;
+use crate::machine::NameHolder;
+use crate::machine::command::{Command, FleetCommand, NamedStream};
+use crate::machine::deadlines::VisitedDeadlines;
+use crate::machine::journal::Journal;
+use crate::machine::outcome::{Outcome, Refusal};
 use crate::stream::Life;
+use crate::stream::record::Change;
 use crate::{Lifetime, Machine, Now, Stream};
 
 impl Machine {
@@ -33,7 +33,7 @@ impl Machine {
         };
         // A stream whose lifetime is over ends here, whatever the command.
         let stream = match self.find(&named.name, now, journal)? {
-            Found::Live(stream) if stream.no == named.no => stream,
+            NameHolder::Live(stream) if stream.no == named.no => stream,
             _ => return Ok(Outcome::Done),
         };
         match command {
@@ -111,7 +111,7 @@ impl Machine {
             loads += 1;
         }));
         let mut due = Vec::new();
-        let mut visited = Visited::default();
+        let mut visited = VisitedDeadlines::default();
         while due.len() < PROPOSALS_MAX
             && loads < PROPOSALS_MAX
             && let Some(no) = self.deadlines.next_due(&mut visited, now)
@@ -170,7 +170,7 @@ impl Machine {
         let soon = Now::at(now.steady_ms + RENEWED_BEFORE_MS);
         let mut found = Vec::new();
         let mut loads = 0;
-        let mut visited = Visited::default();
+        let mut visited = VisitedDeadlines::default();
         while loads < PROPOSALS_MAX
             && let Some(no) = self.deadlines.next_due(&mut visited, soon)
         {

@@ -8,11 +8,12 @@ use encke_log::{CommitError, Disk, Files, Log, Reader, StreamNo};
 use super::chain::MARK_EVERY_MS;
 use super::incoming::{Following, Next};
 use super::order_clock::OrderClock;
-use crate::batch::{Outlet, Submitter};
+use crate::at_rest::eviction::{Eviction, Evictor};
+use crate::at_rest::load::Loader;
+use crate::commit::batch::Outlet;
 use crate::commit::replicate::{CannotApply, Stall};
 use crate::commit::{Commit, Committed, RETRY};
-use crate::eviction::{Eviction, Evictor};
-use crate::load::Loader;
+use crate::order::submission::Submitter;
 use crate::replicated::OrderedBatch;
 use crate::{AckLevel, FleetCommand, Machine, Now, Refusal};
 
@@ -70,15 +71,15 @@ impl<D: Disk> ReplicaSequencer<D> {
     pub fn run(mut self, clock: impl Fn() -> Now) -> Result<(), CommitError> {
         loop {
             // A stopped node does nothing that may be due.
-            let patience = match self.stopped {
+            let timeout = match self.stopped {
                 Some(_) => None,
                 None => {
                     let now = self.clock.time(clock());
-                    self.commit.patience(now, &self.evictor)
+                    self.commit.wait_max(now, &self.evictor)
                 }
             };
-            let patience = patience.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
-            if !self.turn(patience, &clock) {
+            let timeout = timeout.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
+            if !self.turn(timeout, &clock) {
                 break;
             }
         }
@@ -88,9 +89,9 @@ impl<D: Disk> ReplicaSequencer<D> {
         self.commit.close()
     }
 
-    /// Waits for what arrives next, at most for `patience`, and applies it. False: nothing arrives any more.
-    pub(super) fn turn(&mut self, patience: Duration, clock: &impl Fn() -> Now) -> bool {
-        match self.following.next(patience) {
+    /// Waits for what arrives next, at most for `timeout`, and applies it. False: nothing arrives any more.
+    pub(super) fn turn(&mut self, timeout: Duration, clock: &impl Fn() -> Now) -> bool {
+        match self.following.next(timeout) {
             Next::End => return false,
             Next::Nothing => {
                 if self.stopped.is_none() {

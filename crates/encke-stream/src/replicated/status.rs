@@ -73,7 +73,7 @@ impl OrderStatus {
     }
 
     /// A batch of this node has arrived.
-    pub(super) fn know(&self, node: &str) {
+    pub(super) fn add_node(&self, node: &str) {
         let mut nodes = self.nodes.lock();
         if !nodes.contains(node) {
             nodes.insert(node.into());

@@ -2,9 +2,9 @@
 
 use encke_log::{CommitError, OpenError, ReadError, Sequence};
 
-use crate::load::LoadError;
-use crate::record::BadRecord;
-use crate::stored::FORMAT;
+use crate::at_rest::load::LoadError;
+use crate::at_rest::stored::FORMAT;
+use crate::stream::record::BadRecord;
 
 /// The log cannot be opened, or holds something that this version cannot read.
 #[derive(Debug, thiserror::Error)]

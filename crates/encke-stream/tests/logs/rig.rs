@@ -298,18 +298,13 @@ pub(crate) const NAMES: &[&str] = &[
 
 pub(crate) fn create(name: &str, source: Option<&str>) -> Command {
     Command::Create(Create {
-        name: name.into(),
-        content_type: None,
         lifetime: Some(Lifetime::Unbounded),
-        closed: false,
         fork: source.map(|source| ForkOf {
             source: source.into(),
             at: None,
         }),
-        data: Data::default(),
         ack: Some(AckLevel::Written),
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(name)
     })
 }
 

@@ -205,7 +205,6 @@ impl Pair {
                     at: at.map(|at| self.offset(&at)),
                 });
                 Command::Create(Create {
-                    name: NAMES[name].into(),
                     content_type: content_type.map(Into::into),
                     lifetime: lifetime.map(|lifetime| match lifetime {
                         Ends::Unbounded => Lifetime::Unbounded,
@@ -217,9 +216,7 @@ impl Pair {
                     closed,
                     fork,
                     data: self.data(json, size),
-                    ack: None,
-                    retention: None,
-                    known: Vec::new(),
+                    ..Create::new(NAMES[name])
                 })
             }
             Step::Append {

@@ -197,7 +197,7 @@ impl<D: Disk> Bench<D> {
         let mut outcomes = HashMap::new();
         let mut deliveries = Vec::new();
         loop {
-            match self.events.recv_timeout(PATIENCE).unwrap() {
+            match self.events.recv_timeout(WAIT_MAX).unwrap() {
                 Event::Delivery(delivery) => {
                     for reply in &delivery.replies {
                         outcomes.insert(reply.token, reply.outcome.clone());
@@ -253,46 +253,26 @@ impl<D: Disk> Bench<D> {
 
 pub fn create(name: &str, content_type: &str) -> Command {
     Command::Create(Create {
-        name: name.into(),
         content_type: Some(content_type.into()),
-        lifetime: None,
-        closed: false,
-        fork: None,
-        data: Data::default(),
-        ack: None,
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(name)
     })
 }
 
 pub fn create_for(name: &str, lifetime: Lifetime) -> Command {
     Command::Create(Create {
-        name: name.into(),
         content_type: Some("text/plain".into()),
         lifetime: Some(lifetime),
-        closed: false,
-        fork: None,
-        data: Data::default(),
-        ack: None,
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(name)
     })
 }
 
 pub fn fork(name: &str, source: &str) -> Command {
     Command::Create(Create {
-        name: name.into(),
-        content_type: None,
-        lifetime: None,
-        closed: false,
         fork: Some(ForkOf {
             source: source.into(),
             at: None,
         }),
-        data: Data::default(),
-        ack: None,
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(name)
     })
 }
 
@@ -337,4 +317,4 @@ pub fn delete(name: &str) -> Command {
 }
 
 /// Longer than any batch takes, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);

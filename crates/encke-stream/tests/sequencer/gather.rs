@@ -49,28 +49,28 @@ fn halves_that_alternate_become_one_batch() {
         assert!(mailbox.try_send(Lane::Data, submission, 1).is_ok());
     };
     send(CLIENTS, create("a", TEXT));
-    replies.recv_timeout(PATIENCE).unwrap();
+    replies.recv_timeout(WAIT_MAX).unwrap();
     disk.slow_syncs(SYNC);
-    assert_eq!(batches.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(batches.recv_timeout(WAIT_MAX), Ok(1));
     // The second half arrives during the sync of the first one.
     let half = CLIENTS / 2;
     let begun = Instant::now();
     disk.hold_syncs(true);
     (0..half).for_each(|client| send(client, append("a", b"x")));
     while disk.held_syncs() == 0 {
-        assert!(begun.elapsed() < PATIENCE, "no sync begins");
+        assert!(begun.elapsed() < WAIT_MAX, "no sync begins");
         std::thread::sleep(Duration::from_millis(1));
     }
     (half..CLIENTS).for_each(|client| send(client, append("a", b"x")));
     disk.hold_syncs(false);
-    let first = batches.recv_timeout(PATIENCE).unwrap();
+    let first = batches.recv_timeout(WAIT_MAX).unwrap();
     assert!(first <= half as usize, "the halves met at once");
     while !batches
         .try_iter()
         .any(|commands| commands == CLIENTS as usize)
     {
-        assert!(begun.elapsed() < PATIENCE, "the halves never met");
-        let token = replies.recv_timeout(PATIENCE).unwrap();
+        assert!(begun.elapsed() < WAIT_MAX, "the halves never met");
+        let token = replies.recv_timeout(WAIT_MAX).unwrap();
         send(token, append("a", b"x"));
     }
     disk.slow_syncs(Duration::ZERO);
@@ -85,4 +85,4 @@ const CLIENTS: u64 = 8;
 const SYNC: Duration = Duration::from_millis(100);
 
 /// Longer than any machine takes: only a hang is an error.
-const PATIENCE: Duration = Duration::from_secs(180);
+const WAIT_MAX: Duration = Duration::from_secs(180);

@@ -8,8 +8,8 @@ use crate::load::{Latencies, Percentiles};
 use encke_log::{CommitError, Sequence};
 use encke_mailbox::{Bounds, Lane, Receiver, ReplyTo, Sender, mailbox, reply};
 use encke_stream::{
-    AckLevel, Change, Command, Committed, Create, Data, Journal, Limits, Machine, Now, Offset,
-    Outcome, Outlet, Refusal, Reply, Sequencer, Stream, Submission, Submitter, View, restore,
+    AckLevel, Change, Command, Committed, Create, Journal, Limits, Machine, Now, Offset, Outcome,
+    Outlet, Refusal, Reply, Sequencer, Stream, Submission, Submitter, View, restore,
 };
 use serde::Serialize;
 
@@ -403,15 +403,8 @@ fn stream_without_log() -> Result<Arc<Stream>, BenchError> {
 /// The making of the stream that all records go to.
 fn creation() -> Command {
     Command::Create(Create {
-        name: STREAM.into(),
         content_type: Some("application/octet-stream".into()),
-        lifetime: None,
-        closed: false,
-        fork: None,
-        data: Data::default(),
-        ack: None,
-        retention: None,
-        known: Vec::new(),
+        ..Create::new(STREAM)
     })
 }
 

@@ -312,21 +312,17 @@ fn command_of(node: &str, what: Do, made: usize) -> Command {
     };
     match what {
         Do::Create(name, lifetime, records, source, size) => Command::Create(Create {
-            name: NAMES[name].into(),
-            content_type: None,
             lifetime,
-            closed: false,
             fork: source.map(|source| ForkOf {
                 source: NAMES[source].into(),
                 at: None,
             }),
             data: data(size),
-            ack: None,
             retention: records.map(|records| Retention {
                 records: Some(records),
                 ..Retention::default()
             }),
-            known: Vec::new(),
+            ..Create::new(NAMES[name])
         }),
         Do::Append(name, producer, closes, size) => Command::Append(Append {
             target: target(name),

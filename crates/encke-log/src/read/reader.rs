@@ -1,0 +1,150 @@
+//! The reader of a log.
+
+use crate::copies::snapshot::{LogSnapshot, SnapshotError};
+use crate::disk::Disk;
+use crate::disk::files::Files;
+use crate::error::ReadError;
+use crate::health::Health;
+use crate::ids::{Sequence, StreamNo};
+use crate::read::failed_read::{Wanted, watch};
+use crate::read::{self, ReadEnd};
+use crate::segments::frame::FrameView;
+use crate::shared::Shared;
+use std::sync::Arc;
+
+/// Reads published records. Cheap to clone; each thread may have its own.
+#[derive(Debug)]
+pub struct Reader<D: Disk = Files> {
+    shared: Arc<Shared<D>>,
+}
+
+impl<D: Disk> Reader<D> {
+    pub(crate) fn new(shared: Arc<Shared<D>>) -> Reader<D> {
+        Reader { shared }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared<D>> {
+        &self.shared
+    }
+
+    /// The last published record; 0 when there is none.
+    pub fn published(&self) -> Sequence {
+        self.shared.index.read().published
+    }
+
+    /// The health of the log.
+    pub fn health(&self) -> Health {
+        self.shared.health()
+    }
+
+    /// The records of a stream up to this one are removed: 0 when none are, [`FORGOTTEN`](crate::FORGOTTEN) when all are and none will follow. When
+    /// no record of a forgotten stream is left, its floor may be dropped too; then this is 0.
+    ///
+    /// # Errors
+    /// The floors could not be read, or are damaged.
+    pub fn floor(&self, stream: StreamNo) -> Result<Sequence, ReadError> {
+        let floor = self.shared.read_floor(stream);
+        watch(&self.shared, floor, || Wanted::Floor(stream))
+    }
+
+    /// The floor of the whole log: age and bytes have removed the records of all streams up to this one.
+    pub fn retention_floor(&self) -> Sequence {
+        self.shared.retention_floor.get()
+    }
+
+    /// The first record that the global order has: [`Reader::read_all`] can begin at any record from this one on.
+    pub fn order_begins_at(&self) -> Sequence {
+        self.shared.index.read().oldest()
+    }
+
+    /// Why no record after `published` will ever be published; `None` while the log may publish more.
+    pub fn given_up(&self, published: Sequence) -> Option<Arc<str>> {
+        let reason = self.shared.vitals.poisoned()?;
+        // Read after the reason, because records may have been published just before the log failed.
+        (self.published() == published).then_some(reason)
+    }
+
+    /// Gives `each` the records of a stream with `after` < sequence <= `upto`, in order, until about `bytes_max` bytes
+    /// were given, but at least one record.
+    ///
+    /// # Errors
+    /// Something could not be read, or is damaged. The records given before are correct; later ones may exist.
+    pub fn read(
+        &self,
+        stream: StreamNo,
+        after: Sequence,
+        upto: Sequence,
+        bytes_max: usize,
+        each: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<ReadEnd, ReadError> {
+        let read = read::stream(&self.shared, stream, after, upto, bytes_max, each);
+        watch(&self.shared, read, || Wanted::Stream {
+            stream,
+            after,
+            upto,
+            bytes_max,
+        })
+    }
+
+    /// Gives `each` all records with `after` < sequence <= `upto`, in order, until about `bytes_max` bytes were given,
+    /// but at least one record. Records that are removed from their streams are given to `removed` instead, with the floor
+    /// of the first stream, [`FORGOTTEN`](crate::FORGOTTEN) for one that is gone.
+    ///
+    /// # Errors
+    /// As [`Reader::read`], and [`ReadError::NoLongerKept`] when records after `after` are removed from the global
+    /// order.
+    pub fn read_all(
+        &self,
+        after: Sequence,
+        upto: Sequence,
+        bytes_max: usize,
+        removed: &mut dyn FnMut(FrameView<'_>, Sequence),
+        each: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<ReadEnd, ReadError> {
+        let read = read::order(&self.shared, after, upto, bytes_max, removed, each);
+        watch(&self.shared, read, || Wanted::Order {
+            after,
+            upto,
+            bytes_max,
+        })
+    }
+
+    /// A snapshot of the log with all published records, from which a copy can be made while the log goes on.
+    ///
+    /// # Errors
+    /// The log could not be read, or is damaged.
+    pub fn snapshot(&self) -> Result<LogSnapshot<D>, SnapshotError> {
+        LogSnapshot::take(&self.shared)
+    }
+
+    /// As [`Log::states`](crate::Log::states).
+    ///
+    /// # Errors
+    /// The store could not be read, or is damaged.
+    pub fn states(
+        &self,
+        prefix: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), ReadError> {
+        let read = self.shared.read_states(prefix, each);
+        watch(&self.shared, read, || Wanted::States(prefix.to_vec()))
+    }
+
+    /// As [`Log::state`](crate::Log::state).
+    ///
+    /// # Errors
+    /// The store could not be read, or is damaged.
+    pub fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        let read = self.shared.read_state(key);
+        watch(&self.shared, read, || Wanted::State(key.to_vec()))
+    }
+}
+
+impl<D: Disk> Clone for Reader<D> {
+    fn clone(&self) -> Self {
+        Reader {
+            shared: self.shared.clone(),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Streams in the state store of the log.
+
+use encke_log::{Sequence, StateEntry, StreamNo};
+use serde::{Deserialize, Serialize};
+
+use crate::replicated::Chain;
+use crate::stream::record::{BadRecord, Fork, Lifetime};
+use crate::stream::retention::Buckets;
+use crate::stream::writers::{ProducerState, Writers};
+use crate::stream::{Life, Stream};
+use crate::{AckLevel, Offset, Retention};
+
+/// The store's entries for the committed state of a stream. `free`: no other stream has the name of an ended stream.
+pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>) {
+    let mut state = stream.state();
+    let facts = state.committed;
+    let new = state.stored_ms.is_none();
+    if facts.life == Life::Ended {
+        if !new {
+            forget(stream.no, stream.is_timed(), entries);
+        }
+        if free {
+            entries.push((name_key(&stream.name), None));
+        }
+        return;
+    }
+    let touched_ms = stream.touched_ms();
+    state.stored_ms = Some(touched_ms);
+    let empty = Writers::default();
+    let writers = state.writers.as_deref().unwrap_or(&empty);
+    let stored = StoredStream {
+        name: &stream.name,
+        content_type: &stream.media.name,
+        lifetime: stream.lifetime,
+        ack: stream.ack,
+        retention: stream.retention(),
+        touched_ms,
+        fork: stream.source.as_ref().map(|source| Fork {
+            source: source.stream.no,
+            at: source.at,
+        }),
+        tail: facts.tail,
+        forks: facts.forks,
+        floor: facts.floor,
+        buckets: state.buckets.as_deref().cloned().unwrap_or_default(),
+        closed: facts.closed,
+        deleted: facts.life != Life::Live,
+        producers: writers
+            .producers
+            .iter()
+            .map(|(id, state)| (&**id, *state))
+            .collect(),
+        writer_seq: writers.seq.as_deref(),
+        closer: writers.closer.as_ref().map(|(id, state)| (&**id, *state)),
+    };
+    entries.push((key(stream.no), Some(encode(&stored))));
+    if new {
+        entries.push((name_key(&stream.name), Some(stream.no.to_be_bytes().into())));
+    }
+    if stream.is_timed() {
+        let ends = StreamEnds::of(stream, &stored);
+        let ends = ends.filter(|_| facts.life == Life::Live);
+        entries.push((ends_key(stream.no), ends.map(|ends| encode(&ends))));
+    }
+}
+
+/// Makes the store forget a stream, but not its name.
+pub(crate) fn forget(no: StreamNo, timed: bool, entries: &mut Vec<StateEntry>) {
+    entries.push((key(no), None));
+    if timed {
+        entries.push((ends_key(no), None));
+    }
+}
+
+/// The version and extent of the whole store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoreMeta {
+    /// The version of all entries.
+    pub(crate) format: u32,
+    /// The store has the state after this record.
+    pub(crate) upto: Sequence,
+    /// How many names are taken.
+    pub(crate) total: u64,
+}
+
+impl StoreMeta {
+    pub(crate) fn entry(self) -> StateEntry {
+        (KEY_META.to_vec(), Some(encode(&self)))
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, BadRecord> {
+        whole(value)
+    }
+}
+
+/// Marks that there are, or were, streams here whose names have other homes.
+pub(crate) fn strays_entry() -> StateEntry {
+    (KEY_STRAYS.to_vec(), Some(Vec::new()))
+}
+
+/// When a stream ends by itself or removes records. It has an index of its own, so that a start does not read all
+/// streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StreamEnds {
+    /// When it ends, in milliseconds since 1970.
+    pub(crate) ends_ms: Option<u64>,
+    /// The window of a sliding lifetime, in seconds.
+    pub(crate) ttl_s: Option<u64>,
+    /// When its oldest records are too old, in milliseconds since 1970.
+    pub(crate) trims_ms: Option<u64>,
+}
+
+impl StreamEnds {
+    fn of(stream: &Stream, stored: &StoredStream<'_>) -> Option<StreamEnds> {
+        let ends = StreamEnds {
+            ends_ms: stored.lifetime.ends_ms(stored.touched_ms),
+            ttl_s: match stored.lifetime {
+                Lifetime::Sliding { ttl_s } => Some(ttl_s),
+                Lifetime::Unbounded | Lifetime::Until { .. } => None,
+            },
+            trims_ms: stored.buckets.due_ms(&stream.retention()),
+        };
+        (ends.ends_ms.is_some() || ends.trims_ms.is_some()).then_some(ends)
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, BadRecord> {
+        whole(value)
+    }
+}
+
+/// The number of the stream in the value of a name's key.
+pub(crate) fn named(value: &[u8]) -> Result<StreamNo, BadRecord> {
+    value
+        .try_into()
+        .map(u64::from_be_bytes)
+        .map_err(|_| BadRecord)
+}
+
+fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("growing a vector is all that writes here")
+}
+
+fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
+    match postcard::take_from_bytes(value) {
+        Ok((value, [])) => Ok(value),
+        _ => Err(BadRecord),
+    }
+}
+
+/// The version of the entries. The first version has no [`StoreMeta`], no names and no forks, the second no durability
+/// levels, the third no retention.
+pub(crate) const FORMAT: u32 = 4;
+
+/// The key of [`StoreMeta`].
+pub(crate) const KEY_META: &[u8] = b"m";
+
+/// How far a node of a fleet has followed the order.
+pub(crate) fn chain_entry(chain: &Chain) -> StateEntry {
+    (KEY_CHAIN.to_vec(), Some(encode(chain)))
+}
+
+pub(crate) fn chain(value: &[u8]) -> Result<Chain, BadRecord> {
+    whole(value)
+}
+
+/// The key of [`chain_entry`].
+pub(crate) const KEY_CHAIN: &[u8] = b"c";
+
+/// The key of [`strays_entry`].
+pub(crate) const KEY_STRAYS: &[u8] = b"a";
+
+/// The prefix of the keys of names. The name follows; the value is the number of its stream.
+const KEY_NAME: &[u8] = b"n";
+
+/// The prefix of the keys of [`StreamEnds`]. The stream's number follows, big-endian.
+pub(crate) const KEY_ENDS: &[u8] = b"e";
+
+/// The key of a name.
+pub(crate) fn name_key(name: &str) -> Vec<u8> {
+    [KEY_NAME, name.as_bytes()].concat()
+}
+
+fn ends_key(no: StreamNo) -> Vec<u8> {
+    [KEY_ENDS, &no.to_be_bytes()].concat()
+}
+
+/// The prefix of the keys of streams. The stream's number follows, big-endian.
+pub(crate) const KEY_STREAM: &[u8] = b"s";
+
+/// The key of a stream.
+pub(crate) fn key(no: StreamNo) -> Vec<u8> {
+    [KEY_STREAM, &no.to_be_bytes()].concat()
+}
+
+/// The stream's number in a key with this prefix.
+pub(crate) fn number(prefix: &[u8], key: &[u8]) -> Result<StreamNo, BadRecord> {
+    key.strip_prefix(prefix)
+        .and_then(|no| no.try_into().ok())
+        .map(u64::from_be_bytes)
+        .ok_or(BadRecord)
+}
+
+/// The value of a stream's key.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredStream<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) content_type: &'a str,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) ack: AckLevel,
+    pub(crate) retention: Retention,
+    /// When it was last read or written. A start counts as a read.
+    pub(crate) touched_ms: u64,
+    pub(crate) fork: Option<Fork>,
+    pub(crate) tail: Offset,
+    pub(crate) forks: u32,
+    pub(crate) floor: Sequence,
+    pub(crate) buckets: Buckets,
+    pub(crate) closed: bool,
+    /// It exists for its forks only.
+    pub(crate) deleted: bool,
+    #[serde(borrow)]
+    pub(crate) producers: Vec<(&'a str, ProducerState)>,
+    pub(crate) writer_seq: Option<&'a str>,
+    #[serde(borrow)]
+    pub(crate) closer: Option<(&'a str, ProducerState)>,
+}
+
+impl<'a> StoredStream<'a> {
+    pub(crate) fn decode(value: &'a [u8]) -> Result<Self, BadRecord> {
+        whole(value)
+    }
+
+    pub(crate) fn writers(&self) -> Option<Box<Writers>> {
+        if self.producers.is_empty() && self.writer_seq.is_none() {
+            return None;
+        }
+        Some(Box::new(Writers {
+            producers: self
+                .producers
+                .iter()
+                .map(|(id, state)| ((*id).into(), *state))
+                .collect(),
+            seq: self.writer_seq.map(Into::into),
+            closer: self.closer.map(|(id, state)| (id.into(), state)),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::option::of;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::stream::retention::Bucket;
+
+    fn producer() -> impl Strategy<Value = (String, ProducerState)> {
+        ("\\PC{0,9}", any::<(u64, u64, u64)>()).prop_map(|(id, (epoch, seq, last))| {
+            let state = ProducerState { epoch, seq, last };
+            (id, state)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn an_entry_reads_back(
+            name in "\\PC{0,40}",
+            (tail, fork) in any::<((u64, u32), Option<(u64, u64, u32)>)>(),
+            (closed, deleted) in any::<(bool, bool)>(),
+            producers in vec(producer(), 0..4),
+            writer_seq in of("\\PC{0,9}"),
+            closer in of(producer()),
+            sequences in vec(any::<u64>(), 0..4),
+        ) {
+            let mut buckets = Buckets::default();
+            for sequence in sequences {
+                buckets.add(Bucket::record(sequence, tail.0, 3), &Retention::default());
+            }
+            let stored = StoredStream {
+                name: &name,
+                content_type: "text/plain",
+                lifetime: Lifetime::Until { at_ms: 5 },
+                ack: AckLevel::Written,
+                retention: Retention { age_s: Some(tail.0), ..Retention::default() },
+                touched_ms: tail.0,
+                forks: tail.1,
+                fork: fork.map(|(source, sequence, units)| Fork {
+                    source,
+                    at: Offset { sequence, units },
+                }),
+                tail: Offset { sequence: tail.0, units: tail.1 },
+                floor: tail.0,
+                buckets: buckets.clone(),
+                closed,
+                deleted,
+                producers: producers.iter().map(|(id, state)| (&**id, *state)).collect(),
+                writer_seq: writer_seq.as_deref(),
+                closer: closer.as_ref().map(|(id, state)| (&**id, *state)),
+            };
+            let value = postcard::to_allocvec(&stored).unwrap();
+            prop_assert_eq!(StoredStream::decode(&value), Ok(stored));
+            // An entry with more or fewer bytes is invalid.
+            prop_assert!(StoredStream::decode(&value[..value.len() - 1]).is_err());
+            prop_assert!(StoredStream::decode(&[&value[..], &[0]].concat()).is_err());
+        }
+
+        #[test]
+        fn no_value_makes_decoding_panic(value in vec(any::<u8>(), 0..200)) {
+            let _ = StoredStream::decode(&value).map(|stored| stored.writers());
+        }
+
+        #[test]
+        fn only_keys_of_streams_have_numbers(no: u64, key in vec(any::<u8>(), 0..12)) {
+            prop_assert_eq!(number(KEY_STREAM, &super::key(no)), Ok(no));
+            if let Ok(no) = number(KEY_STREAM, &key) {
+                prop_assert_eq!(super::key(no), key);
+            }
+        }
+    }
+}

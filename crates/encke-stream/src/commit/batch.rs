@@ -1,0 +1,116 @@
+//! What a commit sends to the shards: the records, shared by all shards, and the replies of each shard.
+
+use std::sync::{Arc, OnceLock};
+
+use encke_log::{Sequence, StreamNo};
+
+use crate::stream::label::StreamLabel;
+use crate::{Offset, Outcome};
+
+/// The records of one commit, shared by all shards.
+#[derive(Debug)]
+pub struct Batch {
+    /// In the order of their sequences.
+    pub records: Vec<Record>,
+    /// Bytes of their data.
+    pub bytes: usize,
+    /// The records of streams that match patterns with subscribers, in the same order. Set before the batch is sent.
+    pub pattern_matches: OnceLock<Box<[PatternMatch]>>,
+}
+
+/// A record of a stream that matches patterns with subscribers.
+#[derive(Debug)]
+pub struct PatternMatch {
+    /// Its index in [`Batch::records`].
+    pub index: u32,
+    /// Its stream. Not the stream itself, because shards keep records for a while, and that must not keep an idle stream in
+    /// memory.
+    pub stream: Arc<StreamLabel>,
+    /// The numbers of the patterns.
+    pub patterns: Arc<[StreamNo]>,
+}
+
+impl Batch {
+    /// A batch of these records.
+    pub fn new(records: Vec<Record>) -> Batch {
+        Batch {
+            bytes: records.iter().map(|record| record.data.len()).sum(),
+            records,
+            pattern_matches: OnceLock::new(),
+        }
+    }
+
+    /// The records of streams that match patterns.
+    pub fn pattern_matches(&self) -> &[PatternMatch] {
+        self.pattern_matches.get().map_or(&[], |matches| matches)
+    }
+
+    /// The stream of the record at that index, if it matches patterns.
+    pub fn label(&self, index: u32) -> Option<&StreamLabel> {
+        let matches = self.pattern_matches();
+        let found = matches.binary_search_by_key(&index, |record| record.index);
+        found.ok().map(|found| &*matches[found].stream)
+    }
+}
+
+/// One committed record.
+#[derive(Debug)]
+pub struct Record {
+    /// Its position in the order of all streams.
+    pub sequence: Sequence,
+    /// The stream of the record. Only the number, because shards keep records for a while, and that must not keep an
+    /// idle stream in memory.
+    pub stream: StreamNo,
+    /// The data as readers see it; empty when the record only closes or deletes.
+    pub data: Vec<u8>,
+    /// The position after the stream's data with this record. The record itself may have no data.
+    pub tail: Offset,
+    /// How many units the data holds.
+    pub units: u32,
+    /// No more data follows.
+    pub closes: bool,
+    /// The stream is deleted. Its readers must be closed.
+    pub deletes: bool,
+}
+
+/// The reply to a [`Submission`](crate::Submission).
+#[derive(Debug)]
+pub struct Reply {
+    /// The shard's name for the caller.
+    pub token: u64,
+    /// The outcome of the command.
+    pub outcome: Outcome,
+}
+
+/// A shard as the sequencer sees it.
+pub trait Outlet: Send {
+    /// Delivers a commit: its records and the shard's own replies. May wait when the shard is far behind. Must not
+    /// fail: for a shard that has stopped, it does nothing.
+    fn deliver(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>);
+
+    /// Waits until the shard is near enough to the newest record to take more.
+    fn admit(&self);
+
+    /// Like [`Outlet::deliver`], for callers that must not wait.
+    ///
+    /// # Errors
+    /// There is no room now; the arguments come back. An outlet that never waits always has room.
+    fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
+        self.deliver(batch, replies);
+        Ok(())
+    }
+
+    /// Whether [`Outlet::admit`] returns without a wait.
+    fn admits(&self) -> bool {
+        true
+    }
+}
+
+/// What a commit sends to one shard.
+#[derive(Debug)]
+pub struct Handover {
+    /// The records, if some of them have subscribers there.
+    pub batch: Option<Arc<Batch>>,
+    /// The shard's replies.
+    pub replies: Vec<Reply>,
+}

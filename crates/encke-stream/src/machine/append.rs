@@ -1,0 +1,192 @@
+//! Append and close (sections 5.2 and 5.3).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_log::Sequence;
+
+use crate::machine::command::{Append, Data, Target};
+use crate::machine::journal::Journal;
+use crate::machine::outcome::{Outcome, Refusal};
+use crate::machine::{Machine, Undo};
+use crate::stream::record::{Change, Producer};
+use crate::stream::writers::{ProducerState, Writers};
+use crate::stream::{Facts, Stream};
+use crate::{Now, Offset};
+
+impl Machine {
+    pub(crate) fn append(
+        &mut self,
+        append: Append,
+        now: Now,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let stream = self.live(&append.target, now, journal)?;
+        match judge(&stream, &append)? {
+            Verdict::Repeated(facts, known) => {
+                self.renew(&stream, now, journal)?;
+                Ok(Outcome::Appended {
+                    tail: facts.tail,
+                    closed: facts.closed,
+                    producer: known.map(|known| (known.epoch, known.seq)),
+                    duplicate: true,
+                })
+            }
+            Verdict::New => self.add(&stream, append, now, journal),
+        }
+    }
+
+    /// Makes appends in order, up to the first that is refused.
+    pub(crate) fn append_series(
+        &mut self,
+        appends: Vec<Append>,
+        now: Now,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let mut last = Outcome::Done;
+        for append in appends {
+            last = self.append(append, now, journal)?;
+        }
+        Ok(last)
+    }
+
+    /// Makes an append that has passed all checks.
+    fn add(
+        &mut self,
+        stream: &Arc<Stream>,
+        append: Append,
+        now: Now,
+        journal: &mut dyn Journal,
+    ) -> Result<Outcome, Refusal> {
+        let Append {
+            producer,
+            writer_seq,
+            closes,
+            data: Data { bytes, units },
+            ..
+        } = append;
+        let change = Change::Append {
+            producer: producer.as_ref().map(|producer| Producer {
+                id: &producer.id,
+                epoch: producer.epoch,
+                seq: producer.seq,
+            }),
+            writer_seq: writer_seq.as_deref(),
+            closes,
+            counted: stream.keeps_part(),
+            units,
+        };
+        let weight = bytes.len();
+        let sequence = journal.record(stream, &change, bytes)?;
+        let accepted = producer
+            .as_ref()
+            .map(|producer| (producer.epoch, producer.seq));
+        if let Some(seq) = writer_seq {
+            let replaced = stream.state().writers_mut().set_seq(seq);
+            self.undo.push(Undo::Writers(Arc::clone(stream), replaced));
+        }
+        if let Some(producer) = producer {
+            let state = ProducerState {
+                epoch: producer.epoch,
+                seq: producer.seq,
+                last: sequence,
+            };
+            self.remember(stream, producer.id, state, closes);
+        }
+        let facts = self.change(stream, |facts| facts.append(sequence, units, closes));
+        if units > 0 {
+            self.count(stream, sequence, weight, now, journal);
+        }
+        stream.touch(now);
+        Ok(Outcome::Appended {
+            tail: facts.tail,
+            closed: facts.closed,
+            producer: accepted,
+            duplicate: false,
+        })
+    }
+
+    /// Updates what the stream knows of a producer, to judge its next request by.
+    fn remember(
+        &mut self,
+        stream: &Arc<Stream>,
+        id: Box<str>,
+        producer: ProducerState,
+        closes: bool,
+    ) {
+        let mut state = stream.state();
+        let writers = state.writers_mut();
+        let mut undo = |replaced| self.undo.push(Undo::Writers(Arc::clone(stream), replaced));
+        if closes {
+            undo(writers.set_closer(id.clone(), producer));
+        }
+        undo(writers.set_producer(id, producer));
+        if let Some(forgotten) = writers.forget_idle(self.limits.producers_max) {
+            undo(forgotten);
+            let counts = self.view.counts();
+            counts.producers_forgotten.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Facts {
+    /// Applies an append to the stream's facts, live and in a replay.
+    pub(crate) fn append(&mut self, sequence: Sequence, units: u32, closes: bool) {
+        if units > 0 {
+            self.tail = Offset::behind(sequence);
+        }
+        self.closed |= closes;
+    }
+}
+
+enum Verdict {
+    /// The append is a repetition. Holds the current facts and the producer's state.
+    Repeated(Facts, Option<ProducerState>),
+    New,
+}
+
+/// Whether an append may be made. Of several conflicts, a closed stream is reported first (section 5.2).
+fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
+    let state = stream.state();
+    let facts = state.next;
+    let empty = append.data.bytes.is_empty();
+    if let (Some(producer), Some(writers)) = (&append.producer, &state.writers)
+        && let Some(known) = writers.repeated(producer, facts.closed.then_some(facts.tail))?
+    {
+        return Ok(Verdict::Repeated(facts, Some(known)));
+    }
+    if facts.closed {
+        if append.closes && empty && append.producer.is_none() {
+            return Ok(Verdict::Repeated(facts, None));
+        }
+        return Err(Refusal::Closed { tail: facts.tail });
+    }
+    if let Some(asked) = &append.content_type
+        && !empty
+        && !stream.media.matches(asked)
+    {
+        return Err(Refusal::TypeDiffers {
+            has: stream.media.name.clone(),
+            asked: asked.clone(),
+        });
+    }
+    if let Target::Read { media, .. } = &append.target
+        && !stream.media.matches(media)
+    {
+        return Err(Refusal::TypeDiffers {
+            has: stream.media.name.clone(),
+            asked: media.clone(),
+        });
+    }
+    if append.producer.is_some() || append.writer_seq.is_some() {
+        let none = Writers::default();
+        let writers = state.writers.as_deref().unwrap_or(&none);
+        if let Some(producer) = &append.producer {
+            writers.check_order(producer)?;
+        }
+        if let Some(asked) = &append.writer_seq {
+            writers.check_seq(asked)?;
+        }
+    }
+    Ok(Verdict::New)
+}

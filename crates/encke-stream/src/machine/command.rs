@@ -1,0 +1,305 @@
+//! Commands: the changes that clients request.
+
+use std::sync::Arc;
+
+use encke_log::{Sequence, StreamNo};
+use serde::{Deserialize, Serialize};
+
+use crate::replicated::DispatcherTerm;
+use crate::stream::writers::ProducerId;
+use crate::{AckLevel, Lifetime, Lookup, Offset, Retention, Stream};
+
+/// A change that a client requests.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Command {
+    /// Creates a stream, or confirms that it exists with these settings.
+    Create(Create),
+    /// Appends data, closes the stream, or both.
+    Append(Append),
+    /// Removes the records of a stream before a position. A repetition changes nothing.
+    Truncate {
+        /// The stream.
+        target: Target,
+        /// The first position that stays; the tail if None.
+        before: Option<Offset>,
+        /// The durability level of the acknowledgement; the stream's level if None.
+        ack: Option<AckLevel>,
+    },
+    /// Deletes a stream.
+    Delete {
+        /// The stream.
+        target: Target,
+        /// The durability level of the acknowledgement; the stream's level if None.
+        ack: Option<AckLevel>,
+    },
+    /// What the nodes of a fleet tell each other.
+    Fleet(FleetCommand),
+    /// Appends to streams of one log, in order, up to the first that is refused: what the last one says is in the log only if
+    /// everything before it is. The outcome is that of the last, or the refusal.
+    // Behind the others: the numbers of variants that are encoded must not change.
+    Series(Vec<Append>),
+}
+
+/// A command that a node of a fleet sends on its own account. Every node decides it alike, by the time of its batch.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FleetCommand {
+    /// Ends a stream if its lifetime is over.
+    End {
+        /// The stream.
+        stream: NamedStream,
+    },
+    /// Removes records that are past the stream's retention.
+    Trim {
+        /// The stream.
+        stream: NamedStream,
+        /// The last record that is removed.
+        floor: Sequence,
+        /// Not before this time of the order, because the records are removed by their age; 0 if by their number or size.
+        due_ms: u64,
+    },
+    /// Begins the sliding lifetime of a stream that was read again.
+    Renew {
+        /// The stream.
+        stream: NamedStream,
+    },
+    /// Frees the name of a node that does not return: the fleet forgets what it knows of the node's batches.
+    Leave {
+        /// The name of the node.
+        node: Box<str>,
+    },
+    /// Begins a term of the dispatcher, if it is later than the term that the log knows.
+    Dispatch {
+        /// The index of the log.
+        log: usize,
+        /// The dispatcher.
+        next: DispatcherTerm,
+    },
+    /// Changes nothing. Its reply says that the node has applied everything that was acknowledged before the command was
+    /// sent.
+    Barrier {
+        /// The index of the log.
+        log: usize,
+    },
+}
+
+/// A stream as the nodes of a fleet name it to each other. If it has ended, nothing happens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedStream {
+    /// Its number.
+    pub no: StreamNo,
+    /// Its name.
+    pub name: Box<str>,
+}
+
+/// The creation of a stream.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Create {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its content type; if None, the source's for a fork and the default otherwise.
+    pub content_type: Option<Box<str>>,
+    /// When it ends by itself; if None, as the source for a fork and never otherwise.
+    pub lifetime: Option<Lifetime>,
+    /// Whether the stream is complete with its first data.
+    pub closed: bool,
+    /// The stream that it continues.
+    pub fork: Option<ForkOf>,
+    /// Its first data.
+    pub data: Data,
+    /// Its durability level; if None, the source's for a fork and the server's otherwise.
+    pub ack: Option<AckLevel>,
+    /// How much of it is retained; if None, as the source for a fork and everything otherwise.
+    pub retention: Option<Retention>,
+    /// The results of looking up its name and its source's name. They keep the streams in memory until the command is
+    /// judged.
+    #[serde(skip)]
+    pub known: Vec<Lookup>,
+}
+
+impl Create {
+    /// The creation of an open stream without data that is no fork, with the server's settings.
+    pub fn new(name: impl Into<Box<str>>) -> Create {
+        Create {
+            name: name.into(),
+            content_type: None,
+            lifetime: None,
+            closed: false,
+            fork: None,
+            data: Data::default(),
+            ack: None,
+            retention: None,
+            known: Vec::new(),
+        }
+    }
+}
+
+/// The stream that a fork continues.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ForkOf {
+    /// Its source's name.
+    pub source: Box<str>,
+    /// The position at which it leaves the source; the source's tail if None.
+    pub at: Option<Offset>,
+}
+
+/// An append to a stream.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Append {
+    /// The stream.
+    pub target: Target,
+    /// The content type of the data. It must be the stream's unless there is no data.
+    pub content_type: Option<Box<str>>,
+    /// The idempotent producer.
+    pub producer: Option<ProducerId>,
+    /// The writer's own sequence (`Stream-Seq`), which must increase bytewise.
+    pub writer_seq: Option<Box<str>>,
+    /// Whether the append closes the stream.
+    pub closes: bool,
+    /// The durability level of the acknowledgement; the stream's level if None.
+    pub ack: Option<AckLevel>,
+    /// The data.
+    pub data: Data,
+}
+
+/// Data as the log stores it and readers see it: bytes, or for JSON the messages with commas between.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Data {
+    /// The bytes.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// How many units they hold: bytes, or messages for JSON.
+    pub units: u32,
+}
+
+/// The stream that a command is for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Target {
+    /// The stream that has this name when the command is judged.
+    Named(Box<str>),
+    /// The same, for data that was read in the form of a content type: the stream must have it.
+    Read {
+        /// The stream's name.
+        name: Box<str>,
+        /// The content type.
+        media: Box<str>,
+    },
+    /// A stream that a look-up found; the command was checked against it. If it has ended meanwhile, the command fails,
+    /// even if another stream has its name.
+    // The last variant: the numbers of variants that are encoded must not depend on it.
+    #[serde(skip)]
+    Known(Arc<Stream>),
+}
+
+impl Target {
+    /// The stream's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Target::Known(stream) => &stream.name,
+            Target::Named(name) | Target::Read { name, .. } => name,
+        }
+    }
+
+    /// Makes the target one that other nodes understand. The name decides: another node may know a newer stream of that name.
+    fn detach(&mut self) {
+        if let Target::Known(stream) = self {
+            *self = Target::Named(stream.name.clone());
+        }
+    }
+}
+
+impl Append {
+    /// Makes the append one that other nodes understand.
+    fn detach(&mut self) {
+        if let Target::Known(stream) = &self.target
+            && self.data.units > 0
+        {
+            // The data has the form of this stream. Another stream of the name must have the same.
+            self.target = Target::Read {
+                name: stream.name.clone(),
+                media: stream.media.name.clone(),
+            };
+        }
+        self.target.detach();
+    }
+}
+
+impl FleetCommand {
+    /// The stream that it is for, if it is for one.
+    pub(crate) fn stream(&self) -> Option<&NamedStream> {
+        match self {
+            FleetCommand::End { stream }
+            | FleetCommand::Trim { stream, .. }
+            | FleetCommand::Renew { stream } => Some(stream),
+            FleetCommand::Barrier { .. }
+            | FleetCommand::Dispatch { .. }
+            | FleetCommand::Leave { .. } => None,
+        }
+    }
+}
+
+impl NamedStream {
+    pub(crate) fn of(stream: &Stream) -> NamedStream {
+        NamedStream {
+            no: stream.no,
+            name: stream.name.clone(),
+        }
+    }
+}
+
+impl Command {
+    /// The name of the command's stream, for a series that of the last append; empty if it has none.
+    pub fn name(&self) -> &str {
+        let target = match self {
+            Command::Series(appends) => {
+                return appends.last().map_or("", |append| append.target.name());
+            }
+            Command::Create(create) => return &create.name,
+            Command::Fleet(command) => {
+                return command.stream().map_or("", |stream| &stream.name);
+            }
+            Command::Append(append) => &append.target,
+            Command::Truncate { target, .. } | Command::Delete { target, .. } => target,
+        };
+        target.name()
+    }
+
+    /// Whether the command is for the log as a whole.
+    pub(crate) fn is_for_log(&self) -> bool {
+        matches!(self, Command::Fleet(command) if command.stream().is_none())
+    }
+
+    /// Makes the command one that other nodes understand.
+    pub(crate) fn detach(&mut self) {
+        match self {
+            Command::Create(create) => create.known.clear(),
+            Command::Append(append) => append.detach(),
+            Command::Series(appends) => appends.iter_mut().for_each(Append::detach),
+            Command::Truncate { target, .. } | Command::Delete { target, .. } => target.detach(),
+            Command::Fleet(_) => {}
+        }
+    }
+
+    /// The durability level that the command names for its acknowledgement.
+    pub fn ack(&self) -> Option<AckLevel> {
+        match self {
+            Command::Create(create) => create.ack,
+            Command::Append(append) => append.ack,
+            Command::Truncate { ack, .. } | Command::Delete { ack, .. } => *ack,
+            Command::Fleet(_) | Command::Series(_) => None,
+        }
+    }
+
+    /// The weight of the command in a queue that is bounded by bytes.
+    pub fn weight_bytes(&self) -> usize {
+        let payload = match self {
+            Command::Create(create) => create.data.bytes.len() + create.name.len(),
+            Command::Append(append) => append.data.bytes.len(),
+            Command::Series(appends) => appends
+                .iter()
+                .map(|append| append.data.bytes.len() + size_of::<Append>())
+                .sum(),
+            Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => 0,
+        };
+        payload + std::mem::size_of::<Command>()
+    }
+}

@@ -1,0 +1,21 @@
+//! Commands on their way to the order, and the shards that submit them.
+
+use crate::Command;
+
+/// A command, and the submitter that waits for its outcome.
+#[derive(Debug)]
+pub struct Submission {
+    /// The command.
+    pub command: Command,
+    /// The caller.
+    pub from: Submitter,
+}
+
+/// The submitter of a command. The token means something to its shard only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submitter {
+    /// The shard, counted from 0.
+    pub shard: u16,
+    /// The shard's name for the caller.
+    pub token: u64,
+}

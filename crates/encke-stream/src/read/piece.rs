@@ -1,0 +1,298 @@
+//! A bounded part of a stream, read from the log.
+
+use std::sync::Arc;
+
+use encke_log::{Disk, FORGOTTEN, ReadError, Reader, Sequence};
+
+use crate::stream::Span;
+use crate::stream::label::StreamLabel;
+use crate::stream::number::log_of;
+use crate::stream::record::Change;
+use crate::{Offset, Stream};
+
+/// A read: spans of the log, and how much to return at a time.
+#[derive(Clone, Debug)]
+pub struct Fetch {
+    /// The parts of the log that hold the data, in order.
+    pub spans: Vec<Span>,
+    /// Where the data begins.
+    pub from: Offset,
+    /// Where the data ends: a position that was the stream's tail, or the beginning of a fork.
+    pub upto: Offset,
+    /// The stream's readers must not see its records up to this one.
+    pub floor: Sequence,
+    /// About how much data a piece holds. A piece has at least one record, however large.
+    pub bytes_max: usize,
+}
+
+impl Fetch {
+    /// The index of the log that holds the data.
+    pub fn log(&self) -> usize {
+        self.spans.first().map_or(0, |span| log_of(span.stream))
+    }
+
+    /// Reads `stream` from `from` to `upto`.
+    pub fn new(stream: &Stream, from: Offset, upto: Offset, bytes_max: usize) -> Self {
+        Fetch {
+            spans: stream.spans(from, upto),
+            from,
+            upto,
+            floor: stream.facts().floor,
+            bytes_max,
+        }
+    }
+}
+
+/// The part of a stream that was read: consecutive records.
+#[derive(Debug, Default)]
+pub struct Piece {
+    bytes: Vec<u8>,
+    records: Vec<PieceRecord>,
+    /// The position after the last record, or the end of the read if that was reached.
+    pub end: Offset,
+    /// Whether data was left for another piece.
+    pub more: bool,
+    /// What each record of a read of the global order is; empty for a read of one stream.
+    ordered: Vec<OrderedRecord>,
+    /// The next record is acknowledged and not written yet.
+    lacks: bool,
+}
+
+#[derive(Debug)]
+struct PieceRecord {
+    data_end: usize,
+    skip: u32,
+    take: u32,
+    end: Offset,
+}
+
+/// The data of one record, as a reader gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// The record's data, whole.
+    pub data: &'a [u8],
+    /// Units at its beginning that the reader already has.
+    pub skip: u32,
+    /// Units, counted from its beginning, after which the rest does not belong to the reader's stream.
+    pub take: u32,
+    /// The position after it.
+    pub end: Offset,
+}
+
+impl<'a> Item<'a> {
+    /// The reader's part of the data, of a record whose units are bytes.
+    pub fn part(&self) -> &'a [u8] {
+        let end = self.data.len().min(self.take as usize);
+        &self.data[end.min(self.skip as usize)..end]
+    }
+
+    /// The position behind this many of the record's units, counted from its beginning.
+    pub fn position(&self, units: u32) -> Offset {
+        let sequence = match self.end.units {
+            0 => self.end.sequence.saturating_sub(1),
+            _ => self.end.sequence,
+        };
+        match units >= self.take {
+            true => self.end,
+            false => Offset { sequence, units },
+        }
+    }
+
+    /// The position before the last units of the reader's part; at most before the first.
+    pub fn position_before(&self, last: usize) -> Offset {
+        let left = (self.take as usize).saturating_sub(last);
+        self.position((left as u32).max(self.skip))
+    }
+}
+
+/// What a record of the order means to the readers of its stream, beside its data.
+#[derive(Clone, Debug)]
+pub struct OrderedRecord {
+    /// Its stream.
+    pub stream: Arc<StreamLabel>,
+    /// The index of the pattern that matches.
+    pub pattern: usize,
+    /// What happened.
+    pub event: OrderEvent,
+}
+
+/// What a record of the order does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderEvent {
+    /// It has data.
+    Data,
+    /// It has data, or none, and no data follows.
+    Closed,
+    /// The stream is deleted.
+    Deleted,
+    /// The first record here of a stream that lacks records before it, or lacks this one.
+    Removed,
+}
+
+impl Piece {
+    /// Reads from the log. Records that are acknowledged and not written yet are left for another piece.
+    ///
+    /// # Errors
+    /// A record cannot be read or is damaged; a missing record is never reported as absent. The records after the
+    /// requested position may be removed; a read from the beginning returns what is left instead. Records that were
+    /// acknowledged before a write and will never be written, because the log has failed, are an error too.
+    pub fn read<D: Disk>(log: &Reader<D>, fetch: &Fetch) -> Result<Piece, ReadError> {
+        let mut piece = Piece {
+            end: fetch.upto,
+            ..Piece::default()
+        };
+        if let Some(span) = fetch.spans.first()
+            && fetch.from != Offset::START
+            && fetch.from.sequence < fetch.floor
+        {
+            // A fork may still read records that the stream's own readers must not see.
+            return Err(ReadError::BelowFloor {
+                stream: span.stream,
+                after: fetch.from.sequence,
+                floor: fetch.floor,
+            });
+        }
+        // Before the read: what is published meanwhile is left for the next piece.
+        let published = log.published();
+        for span in &fetch.spans {
+            // A position inside a record needs the beginning of that record too.
+            let last = span.upto.sequence + u64::from(span.upto.units > 0);
+            // What the reader has of the first record takes no room of the others.
+            let had = span.from.units as usize;
+            let room = fetch.bytes_max.saturating_add(had);
+            let room = room.saturating_sub(piece.bytes.len());
+            if let Some(taken) = piece.records.last()
+                && room == 0
+            {
+                piece.end = taken.end;
+                piece.more = true;
+                return Ok(piece);
+            }
+            let end = log.read(
+                span.stream,
+                span.from.sequence,
+                last.min(published),
+                room,
+                &mut |frame| piece.take(span, frame.sequence, frame.payload),
+            )?;
+            let after = span.from.sequence;
+            let kept = end.floor <= after || end.floor == FORGOTTEN;
+            if !kept && fetch.from != Offset::START {
+                return Err(ReadError::BelowFloor {
+                    stream: span.stream,
+                    after,
+                    floor: end.floor,
+                });
+            }
+            if end.more {
+                piece.end = Offset::behind(end.last);
+                piece.more = true;
+                return Ok(piece);
+            }
+            if last > published {
+                if piece.records.is_empty()
+                    && let Some(reason) = log.given_up(published)
+                {
+                    return Err(ReadError::NeverWritten {
+                        stream: span.stream,
+                        after: published,
+                        reason,
+                    });
+                }
+                piece.end = span.from.max(Offset::behind(published));
+                piece.more = true;
+                piece.lacks = piece.records.is_empty();
+                return Ok(piece);
+            }
+        }
+        Ok(piece)
+    }
+
+    /// The records' data, in order.
+    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let mut start = 0;
+        self.records.iter().map(move |record| {
+            let data = &self.bytes[start..record.data_end];
+            start = record.data_end;
+            Item {
+                data,
+                skip: record.skip,
+                take: record.take,
+                end: record.end,
+            }
+        })
+    }
+
+    /// How much data it holds.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether the piece is empty because the next records are acknowledged and not written yet.
+    pub fn lacks(&self) -> bool {
+        self.lacks
+    }
+
+    /// The records of a read of the global order, each with what it does.
+    pub fn ordered(&self) -> impl Iterator<Item = (Item<'_>, &OrderedRecord)> {
+        self.items().zip(&self.ordered)
+    }
+
+    /// Adds a record of the global order.
+    pub(crate) fn push_ordered(
+        &mut self,
+        sequence: Sequence,
+        data: &[u8],
+        units: u32,
+        ordered: OrderedRecord,
+    ) {
+        self.bytes.extend_from_slice(data);
+        self.records.push(PieceRecord {
+            data_end: self.bytes.len(),
+            skip: 0,
+            take: units,
+            end: Offset::behind(sequence),
+        });
+        self.ordered.push(ordered);
+    }
+
+    /// Ends a read of the global order.
+    pub(crate) fn end_order(&mut self, last: Sequence, more: bool, lacks: bool) {
+        self.end = Offset::behind(last);
+        self.more = more;
+        self.lacks = lacks;
+    }
+
+    fn take(&mut self, span: &Span, sequence: u64, payload: &[u8]) {
+        // The log has checked the frame, and opening the log has refused payloads that cannot be decoded.
+        let Ok((change, data)) = Change::decode(payload) else {
+            return;
+        };
+        let units = change.units();
+        if units == 0 {
+            return;
+        }
+        let skip = if sequence == span.from.sequence + 1 {
+            span.from.units
+        } else {
+            0
+        };
+        let cut = span.upto.units > 0 && sequence == span.upto.sequence + 1;
+        let (take, end) = if cut {
+            // Even if that is the whole record: no position is after the end of the read.
+            (units.min(span.upto.units), span.upto)
+        } else {
+            (units, Offset::behind(sequence))
+        };
+        if skip >= take {
+            return;
+        }
+        self.bytes.extend_from_slice(data);
+        self.records.push(PieceRecord {
+            data_end: self.bytes.len(),
+            skip,
+            take,
+            end,
+        });
+    }
+}

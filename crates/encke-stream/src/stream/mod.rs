@@ -1,0 +1,501 @@
+//! Streams in memory: what shards may read, and what the machine decides by.
+//!
+//! `record.rs` is the format of a record, `offset.rs` and `number.rs` name positions and streams. `writers.rs` has the producers of
+//! a stream, `retention.rs` how much of it stays, `ack.rs` the durability levels, `media.rs` content types, and
+//! `label.rs` what encoders need.
+
+pub(crate) mod ack;
+pub(crate) mod label;
+pub(crate) mod media;
+pub(crate) mod number;
+pub(crate) mod offset;
+pub(crate) mod record;
+pub(crate) mod retention;
+pub(crate) mod writers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use encke_log::{Sequence, StreamNo};
+use parking_lot::Mutex;
+
+use crate::machine::deadlines::DueTimes;
+use crate::stream::media::Media;
+use crate::stream::number::born;
+use crate::stream::retention::Buckets;
+use crate::stream::writers::Writers;
+use crate::{AckLevel, Lifetime, Now, Offset, Retention};
+
+/// A stream. Shards hold a reference and read its committed [`Facts`]; only the [`Machine`](crate::Machine) changes it.
+///
+/// Invariant: the durability of `committed` is never below the stream's level. `next` is the state after the batch that
+/// is being built.
+#[derive(Debug)]
+pub struct Stream {
+    /// Its number. It holds the log and the record that created the stream ([`born`], [`log_of`](crate::log_of)), so it
+    /// is never reused.
+    pub no: StreamNo,
+    /// Its name.
+    pub name: Box<str>,
+    /// Its content type.
+    pub media: Arc<Media>,
+    /// When it ends by itself.
+    pub lifetime: Lifetime,
+    /// Its durability level: when readers see a record, and when an append that names no level is acknowledged.
+    pub ack: AckLevel,
+    /// How much of it is retained. None: everything.
+    retention: Option<Box<Retention>>,
+    /// The stream that holds the data before its own.
+    pub source: Option<Box<Source>>,
+    /// The length of its chain of sources; 0 for a stream that is not a fork.
+    pub(crate) depth: u32,
+    touched_ms: AtomicU64,
+    /// It was looked up since the last sweep.
+    pub(crate) used: AtomicBool,
+    /// Shards may have subscribers; the view knows which.
+    pub(crate) watched: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// The stream that a fork continues, and where.
+#[derive(Debug)]
+pub struct Source {
+    /// The stream that holds the data before `at`.
+    pub stream: Arc<Stream>,
+    /// The first position that is the fork's own.
+    pub at: Offset,
+}
+
+/// What can change about a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The position after the last data.
+    pub tail: Offset,
+    /// How many forks share its data.
+    pub forks: u32,
+    /// Readers must not see its records up to this one.
+    pub floor: Sequence,
+    /// No append follows.
+    pub closed: bool,
+    /// Whether clients can use it.
+    pub life: Life,
+}
+
+/// Whether a stream exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Clients can read and write it.
+    Live,
+    /// Deleted or expired, but forks read its data. Clients get the response that it is gone.
+    Kept,
+    /// Deleted or expired: its name is free.
+    Ended,
+}
+
+impl Stream {
+    #[expect(clippy::too_many_arguments, reason = "what a stream is, each once")]
+    pub(crate) fn new(
+        no: StreamNo,
+        name: Box<str>,
+        media: Arc<Media>,
+        lifetime: Lifetime,
+        ack: AckLevel,
+        retention: Retention,
+        source: Option<Box<Source>>,
+        facts: Facts,
+        touched_ms: u64,
+    ) -> Self {
+        let depth = source.as_ref().map_or(0, |source| source.stream.depth + 1);
+        Stream {
+            no,
+            name,
+            media,
+            lifetime,
+            ack,
+            retention: retention.is_limited().then(|| Box::new(retention)),
+            source,
+            depth,
+            touched_ms: AtomicU64::new(touched_ms),
+            used: AtomicBool::new(true),
+            // It may have been watched before it was evicted.
+            watched: AtomicBool::new(true),
+            state: Mutex::new(State {
+                committed: facts,
+                next: facts,
+                dirty: false,
+                stored_ms: None,
+                watched: DueTimes::default(),
+                writers: None,
+                buckets: None,
+            }),
+        }
+    }
+
+    /// The committed state.
+    pub fn facts(&self) -> Facts {
+        self.state.lock().committed
+    }
+
+    /// Whether it was deleted or expired and no fork reads it. Its records may be removed already, so the result of a
+    /// read is void.
+    pub fn has_ended(&self) -> bool {
+        self.facts().life == Life::Ended
+    }
+
+    /// How much of it is retained.
+    pub fn retention(&self) -> Retention {
+        self.retention.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Whether it has a limited retention.
+    pub(crate) fn keeps_part(&self) -> bool {
+        self.retention.is_some()
+    }
+
+    /// Whether it has a deadline: the end of its lifetime, or the age of its records.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.lifetime != Lifetime::Unbounded || self.retention().age_s.is_some()
+    }
+
+    /// Whether its lifetime begins again with each read and write.
+    pub(crate) fn is_sliding(&self) -> bool {
+        matches!(self.lifetime, Lifetime::Sliding { .. })
+    }
+
+    /// Its deadlines unless it is touched.
+    pub(crate) fn due(&self, state: &State) -> DueTimes {
+        if state.next.life != Life::Live {
+            return DueTimes::default();
+        }
+        let buckets = state.buckets.as_ref();
+        let trims_ms = buckets.and_then(|buckets| buckets.due_ms(&self.retention()));
+        match self.lifetime {
+            Lifetime::Sliding { .. } => DueTimes::new(self.ends_ms(), trims_ms),
+            _ => DueTimes::new(None, self.ends_ms().into_iter().chain(trims_ms).min()),
+        }
+    }
+
+    /// Notes a read or a write: a sliding lifetime begins again. Readers call [`View::touch`](crate::View::touch).
+    pub(crate) fn touch(&self, now: Now) {
+        if self.is_sliding() {
+            self.touched_ms.fetch_max(now.steady_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// When it was last read or written, by the steady clock. Only kept for sliding lifetimes.
+    pub(crate) fn touched_ms(&self) -> u64 {
+        self.touched_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether the store has it or is about to get it, so that it can be loaded by its number quickly.
+    pub fn is_stored(&self) -> bool {
+        self.state.lock().stored_ms.is_some()
+    }
+
+    /// When its lifetime ends unless it is touched: a sliding one by the steady clock, another by the time of day.
+    pub fn ends_ms(&self) -> Option<u64> {
+        self.lifetime.ends_ms(self.touched_ms())
+    }
+
+    /// Whether its lifetime is over.
+    pub fn expired(&self, now: Now) -> bool {
+        let now_ms = match self.lifetime {
+            Lifetime::Sliding { .. } => now.steady_ms,
+            Lifetime::Unbounded | Lifetime::Until { .. } => now.wall_ms,
+        };
+        self.ends_ms().is_some_and(|ends_ms| ends_ms <= now_ms)
+    }
+
+    /// The spans of the log that hold the data between `from` and `upto`, in order. From the beginning means from the
+    /// floor.
+    pub fn spans(&self, from: Offset, mut upto: Offset) -> Vec<Span> {
+        let from = match from {
+            Offset::START => Offset::behind(self.facts().floor),
+            from => from,
+        };
+        let mut spans = Vec::with_capacity(1);
+        let mut stream = self;
+        loop {
+            let own = match &stream.source {
+                // The fork's own records follow the record at which it left its source, even inside that record.
+                Some(source) if from <= source.at => Offset::behind(source.at.sequence),
+                _ => from,
+            };
+            let owns = stream.source.as_ref().is_none_or(|source| source.at < upto);
+            if owns && own < upto {
+                spans.push(Span {
+                    stream: stream.no,
+                    from: own,
+                    upto,
+                });
+            }
+            match &stream.source {
+                Some(source) if from < source.at => {
+                    upto = upto.min(source.at);
+                    stream = &source.stream;
+                }
+                _ => break,
+            }
+        }
+        spans.reverse();
+        spans
+    }
+
+    /// The first sequence that data of this stream can have. An offset before it never belonged to this stream.
+    pub fn first(&self) -> Sequence {
+        let mut stream = self;
+        while let Some(source) = &stream.source {
+            stream = &source.stream;
+        }
+        born(stream.no)
+    }
+
+    /// Whether `offset` can belong to this stream and not to an earlier stream of its name. The caller checks that it
+    /// is not after the tail.
+    pub fn reaches_back_to(&self, offset: Offset) -> bool {
+        offset == Offset::START || offset.sequence.saturating_add(1) >= self.first()
+    }
+
+    /// Whether a client can have `offset` from this stream, and not only from an earlier stream of its name. The caller checks that it
+    /// is not after the tail. It is narrower than [`Stream::reaches_back_to`]: an earlier fork of the same source had positions behind
+    /// the place where this one leaves it.
+    pub fn can_have_given(&self, offset: Offset) -> bool {
+        let mut stream = self;
+        loop {
+            match &stream.source {
+                Some(source) if offset == source.at => return true,
+                Some(source) if offset < source.at => stream = &source.stream,
+                _ => return offset == Offset::START || stream.has_own(offset),
+            }
+        }
+    }
+
+    /// The stream's last position for a client that has everything of the log up to `at`. Only such a position leads on everywhere and
+    /// at all times: the stream may end before `at`, and a fork has none between the place where it leaves its source and its own
+    /// beginning.
+    pub fn position(&self, at: Offset) -> Offset {
+        let at = at.min(self.facts().tail);
+        let mut stream = self;
+        loop {
+            match &stream.source {
+                Some(source) if at <= source.at => stream = &source.stream,
+                Some(source) if !stream.has_own(at) => return source.at,
+                _ => return at,
+            }
+        }
+    }
+
+    /// Whether a position is behind the beginning of the stream's own records.
+    fn has_own(&self, at: Offset) -> bool {
+        at.sequence.saturating_add(1) >= born(self.no)
+    }
+
+    /// Whether `offset` is at the beginning of the stream.
+    pub(crate) fn begins_at(&self, offset: Offset) -> bool {
+        offset == Offset::START || offset == Offset::behind(self.first() - 1)
+    }
+
+    pub(crate) fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // A chain of forks is dropped one by one, so that its length needs no stack.
+        let mut source = self.source.take();
+        while let Some(last) = source.and_then(|source| Arc::into_inner(source.stream)) {
+            let mut last = last;
+            source = last.source.take();
+        }
+    }
+}
+
+/// A span of one stream's records in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The stream of the records.
+    pub stream: StreamNo,
+    /// Data before this position is left out.
+    pub from: Offset,
+    /// Data from this position on is left out.
+    pub upto: Offset,
+}
+
+/// The part of a stream that is behind the lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) committed: Facts,
+    pub(crate) next: Facts,
+    /// Changed since the last checkpoint took it.
+    pub(crate) dirty: bool,
+    /// The store has it, with this time of its last read or write, by the steady clock.
+    pub(crate) stored_ms: Option<u64>,
+    /// Its times in the machine's list of deadlines.
+    pub(crate) watched: DueTimes,
+    pub(crate) writers: Option<Box<Writers>>,
+    /// Its records, if it has a limited retention.
+    pub(crate) buckets: Option<Box<Buckets>>,
+}
+
+impl State {
+    pub(crate) fn writers_mut(&mut self) -> &mut Writers {
+        self.writers.get_or_insert_default()
+    }
+
+    pub(crate) fn buckets_mut(&mut self) -> &mut Buckets {
+        self.buckets.get_or_insert_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chain of `depth` forks.
+    fn chain(depth: u64) -> Arc<Stream> {
+        let media = Arc::new(Media::new("text/plain"));
+        let mut source = None;
+        for no in 1..=depth + 1 {
+            let facts = Facts {
+                tail: Offset::behind(no),
+                forks: 0,
+                floor: 0,
+                closed: false,
+                life: Life::Live,
+            };
+            let at = Offset::behind(no);
+            let media = Arc::clone(&media);
+            let lifetime = Lifetime::Unbounded;
+            let stream = Stream::new(
+                no,
+                "x".into(),
+                media,
+                lifetime,
+                AckLevel::Synced,
+                Retention::default(),
+                source.take(),
+                facts,
+                0,
+            );
+            let stream = Arc::new(stream);
+            source = Some(Box::new(Source { stream, at }));
+        }
+        source.map(|last| last.stream).unwrap()
+    }
+
+    #[test]
+    fn a_long_chain_of_forks_costs_no_stack() {
+        let last = chain(200_000);
+        assert_eq!((last.depth, last.first()), (200_000, 1));
+        let spans = last.spans(Offset::START, last.facts().tail);
+        assert_eq!(spans.len(), 200_001);
+        assert!(spans.windows(2).all(|pair| pair[0].upto <= pair[1].from));
+        assert!(last.reaches_back_to(Offset::START));
+        assert!(last.reaches_back_to(Offset::behind(1)));
+        drop(last);
+    }
+
+    #[test]
+    fn dropping_a_fork_leaves_a_source_that_is_in_use() {
+        let last = chain(3);
+        let source = Arc::clone(&last.source.as_ref().unwrap().stream);
+        drop(last);
+        assert_eq!((source.depth, source.first()), (2, 1));
+    }
+
+    #[test]
+    fn an_offset_of_an_earlier_stream_does_not_reach() {
+        let media = Arc::new(Media::new("text/plain"));
+        let facts = Facts {
+            tail: Offset::behind(10),
+            forks: 0,
+            floor: 0,
+            closed: false,
+            life: Life::Live,
+        };
+        let stream = Stream::new(
+            10,
+            "x".into(),
+            media,
+            Lifetime::Unbounded,
+            AckLevel::Synced,
+            Retention::default(),
+            None,
+            facts,
+            0,
+        );
+        assert!(stream.reaches_back_to(Offset::START));
+        assert!(stream.reaches_back_to(Offset::behind(9)));
+        assert!(!stream.reaches_back_to(Offset::behind(8)));
+        assert!(!stream.reaches_back_to(Offset {
+            sequence: 0,
+            units: 1
+        }));
+        assert!(stream.reaches_back_to(Offset::behind(u64::MAX)));
+    }
+
+    /// A fork that was created by the record 10, of a stream that was created by the record 2.
+    fn fork(at: Offset, tail: Offset) -> Stream {
+        let stream = |no, source, tail| {
+            let facts = Facts {
+                tail,
+                forks: 0,
+                floor: 0,
+                closed: false,
+                life: Life::Live,
+            };
+            let media = Arc::new(Media::new("text/plain"));
+            let (lifetime, ack) = (Lifetime::Unbounded, AckLevel::Synced);
+            let retention = Retention::default();
+            Stream::new(
+                no,
+                "x".into(),
+                media,
+                lifetime,
+                ack,
+                retention,
+                source,
+                facts,
+                0,
+            )
+        };
+        let source = Arc::new(stream(2, None, Offset::behind(20)));
+        stream(10, Some(Box::new(Source { stream: source, at })), tail)
+    }
+
+    #[test]
+    fn a_fork_has_no_positions_between_its_source_and_its_own_beginning() {
+        let inside = |sequence| Offset { sequence, units: 1 };
+        for at in [Offset::behind(5), inside(4)] {
+            let fork = fork(at, Offset::behind(12));
+            for (sequence, own) in [
+                (0, Offset::START),
+                (1, Offset::behind(1)),
+                (4, Offset::behind(4)),
+            ] {
+                let offset = Offset::behind(sequence);
+                assert!(fork.can_have_given(offset), "{offset}");
+                assert_eq!(fork.position(offset), own);
+            }
+            assert!(fork.can_have_given(at));
+            assert_eq!(fork.position(at), at);
+            for offset in [Offset::behind(6), inside(7), Offset::behind(8)] {
+                assert!(!fork.can_have_given(offset), "{offset}");
+                assert_eq!(fork.position(offset), at);
+            }
+            // The record that created it may have data, inside which others begin.
+            for offset in [inside(9), Offset::behind(10), Offset::behind(12)] {
+                assert!(fork.can_have_given(offset), "{offset}");
+                assert_eq!(fork.position(offset), offset);
+            }
+            assert_eq!(fork.position(Offset::behind(30)), Offset::behind(12));
+        }
+        let empty = fork(Offset::behind(5), Offset::behind(5));
+        assert_eq!(empty.position(Offset::behind(30)), Offset::behind(5));
+        assert!(!empty.can_have_given(Offset {
+            sequence: 0,
+            units: 1
+        }));
+    }
+}
