@@ -16,36 +16,17 @@ use encke_stream::{Life, Now, Offset, Sequence, log_of};
 use crate::action::{Action, Feed, MergeSource, SourceKind, Subscription};
 use crate::encoder::{AheadStream, Encoders, MergeEncoderId, MergedPosition, StreamEnd};
 use crate::gate::Admitted;
-use crate::known_field::KnownField;
-use crate::problem::error;
+use crate::known_field::{KnownField, KnownFields};
+use crate::mount::Mount;
+use crate::problem::{error, not_allowed};
+use crate::protocol::Protocol;
 use crate::request::Request;
-use crate::requirement::{RequestLine, Requirement};
+use crate::requirement::{RequestHead, Requirement};
 use crate::response::{Body, Response};
 use crate::sse;
-use crate::stream_rights::StreamRights;
 use crate::streams::{StartPosition, StreamAccess, load};
 use id::Id;
 use parameters::{Named, Parameters};
-
-/// What a request needs: to read all that it names. `root` is the path above the streams.
-pub(crate) fn requirements<'a>(
-    request: RequestLine<'a>,
-    root: &str,
-    rights: &StreamRights,
-) -> Result<Vec<Requirement<'a>>, Response> {
-    check_method(request.method)?;
-    let parameters = Parameters::parse(request.query, request.headers)?;
-    let named = parameters.named.iter();
-    let needed = named.flat_map(|named| named.requirements(root, rights));
-    Ok(needed.collect())
-}
-
-/// The header fields of the endpoint. A client goes on behind the last event that it got; with a signed URL positions before the
-/// signed ones are refused.
-pub(crate) const FIELDS: &[KnownField] = &[KnownField::harmless("Last-Event-ID")];
-
-/// The path of the endpoint.
-pub(crate) const PATH: &str = "/v1/events";
 
 /// The most streams that one subscriber may ever name, because an id marks them by bits.
 pub const STREAMS_MAX: usize = id::PLACES_MAX;
@@ -66,15 +47,16 @@ impl Default for EventsSettings {
 }
 
 /// The protocol over the committed streams.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Events {
+    mounts: [Mount; 1],
     streams: StreamAccess,
     settings: EventsSettings,
     /// The path above the streams.
-    root: Arc<str>,
+    root: Box<str>,
     encoder: MergeEncoderId,
     /// When an old form of a pattern is logged again, by the steady clock.
-    warns_again_ms: Arc<AtomicU64>,
+    warns_again_ms: AtomicU64,
 }
 
 /// How long after one of them no other old form of a pattern is logged.
@@ -84,22 +66,17 @@ impl Events {
     pub(crate) fn new(
         streams: StreamAccess,
         settings: EventsSettings,
-        root: Arc<str>,
+        root: &str,
         encoders: &mut Encoders,
     ) -> Self {
         Events {
+            mounts: [Mount::at("/v1/events")],
             streams,
             settings,
-            root,
+            root: root.into(),
             encoder: encoders.add_merge(encode::MergedEvents),
-            warns_again_ms: Arc::default(),
+            warns_again_ms: AtomicU64::default(),
         }
-    }
-
-    /// What to do for a request for the endpoint.
-    pub(crate) fn request(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Action {
-        let action = check_method(request.method).and_then(|()| self.subscribe(request, admitted));
-        action.unwrap_or_else(Action::Respond)
     }
 
     /// What the caller may read of what it names, with its place in the request. What is hidden from a caller that resumes
@@ -347,6 +324,64 @@ impl Events {
     }
 }
 
+impl Protocol for Events {
+    fn mounts(&self) -> &[Mount] {
+        &self.mounts
+    }
+
+    fn methods(&self) -> &'static [&'static str] {
+        METHODS
+    }
+
+    fn fields(&self) -> &'static KnownFields {
+        &FIELDS
+    }
+
+    fn overview(&self) -> &'static str {
+        "Follow many  GET /v1/events?stream={name}&stream=chat/**  (chat/* is every stream below chat/)\n"
+    }
+
+    /// The rights to read all that the request names.
+    fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response> {
+        check_method(head.method)?;
+        let parameters = Parameters::parse(head.query, head.headers)?;
+        let named = parameters.named.iter();
+        let needed = named.flat_map(|named| named.requirements(&self.root, &self.streams.rights));
+        Ok(needed.collect())
+    }
+
+    /// A request has no body, so that its rights are asked for with the streams that it names.
+    fn authorise(&self, head: &RequestHead<'_>, _admitted: &Admitted<'_>) -> Result<(), Response> {
+        check_method(head.method)
+    }
+
+    fn opens_events(&self, _below: &str, _query: Option<&str>) -> bool {
+        true
+    }
+
+    fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
+        let action = check_method(request.method).and_then(|()| self.subscribe(&request, admitted));
+        action.unwrap_or_else(Action::Respond)
+    }
+}
+
+/// The methods of the endpoint.
+const METHODS: &[&str] = &["GET", "HEAD", "OPTIONS"];
+
+/// The header fields of the endpoint. A client goes on behind the last event that it got; with a signed URL positions before the
+/// signed ones are refused.
+const FIELDS: KnownFields = KnownFields {
+    request: &[KnownField::harmless("Last-Event-ID")],
+    response: &[],
+};
+
+fn check_method(method: &str) -> Result<(), Response> {
+    match method {
+        "GET" | "HEAD" => Ok(()),
+        method => Err(not_allowed(method, METHODS)),
+    }
+}
+
 /// Refuses an id that the server never gave, or whose records it has lost.
 fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {
     if id.after.len() != committed.len() {
@@ -404,16 +439,6 @@ fn missing(name: &str, status: u16) -> Response {
             )
         }
         _ => error(404, "not_found", format!("there is no stream {name:?}")),
-    }
-}
-
-pub(crate) fn check_method(method: &str) -> Result<(), Response> {
-    match method {
-        "GET" | "HEAD" => Ok(()),
-        method => {
-            let why = format!("{method} is not allowed here, only GET, HEAD");
-            Err(error(405, "method_not_allowed", why).field("Allow", "GET, HEAD, OPTIONS"))
-        }
     }
 }
 

@@ -1,0 +1,91 @@
+//! Where a protocol is served.
+
+use std::fmt;
+
+/// A place where a protocol is served: one path, or all paths below a prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Mount {
+    pattern: MountPattern,
+    /// Requests need no credentials, because the responses say nothing about what is stored.
+    pub(crate) is_public: bool,
+    /// It is served at the address for operators.
+    pub(crate) is_for_operators: bool,
+}
+
+/// One canonical path, or all below a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountPattern {
+    /// The path, or the prefix, which ends with a slash.
+    path: Box<str>,
+    is_prefix: bool,
+}
+
+impl Mount {
+    /// A mount at a pattern: a path such as `/v1/events`, or `/v1/stream/**` for all paths below `/v1/stream/`.
+    pub(crate) fn at(pattern: &str) -> Self {
+        Mount {
+            pattern: MountPattern::parse(pattern),
+            is_public: false,
+            is_for_operators: false,
+        }
+    }
+
+    /// A mount at all paths below a prefix, which ends with a slash.
+    pub(crate) fn below(prefix: &str) -> Self {
+        Mount::at(&format!("{prefix}{ALL}"))
+    }
+
+    /// The same, served without credentials.
+    #[must_use]
+    pub(crate) fn public(self) -> Self {
+        Mount {
+            is_public: true,
+            ..self
+        }
+    }
+
+    /// The same, served at the address for operators too.
+    #[must_use]
+    pub(crate) fn for_operators(self) -> Self {
+        Mount {
+            is_for_operators: true,
+            ..self
+        }
+    }
+
+    /// Its own pattern.
+    pub(crate) fn pattern(&self) -> &MountPattern {
+        &self.pattern
+    }
+}
+
+impl MountPattern {
+    fn parse(pattern: &str) -> Self {
+        let prefix = pattern.strip_suffix(ALL);
+        MountPattern {
+            path: prefix.unwrap_or(pattern).into(),
+            is_prefix: prefix.is_some(),
+        }
+    }
+
+    /// The part of a path that `**` stands for, which is empty for a single path. `None`: the path is elsewhere.
+    pub(crate) fn match_path<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let below = path.strip_prefix(&*self.path)?;
+        (self.is_prefix || below.is_empty()).then_some(below)
+    }
+
+    /// Bytes of the path or prefix. Where several patterns match a path, the longest one has it.
+    pub(crate) fn len(&self) -> usize {
+        self.path.len()
+    }
+}
+
+impl fmt::Display for MountPattern {
+    /// The path, or the prefix.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)
+    }
+}
+
+/// What stands for all paths below a prefix, at the end of a pattern.
+const ALL: &str = "**";
