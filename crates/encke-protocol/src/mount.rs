@@ -1,11 +1,12 @@
 //! Where a protocol is served.
 
-use std::fmt;
-
 /// A place where a protocol is served: one path, or all paths below a prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Mount {
     pattern: MountPattern,
+    /// Other patterns that stand for this one. A request for a path that one of them matches is a request for the canonical path, before
+    /// its credentials are looked at: grants, signatures and logs name canonical paths only.
+    aliases: Vec<MountPattern>,
     /// Requests need no credentials, because the responses say nothing about what is stored.
     pub(crate) is_public: bool,
     /// It is served at the address for operators.
@@ -25,6 +26,7 @@ impl Mount {
     pub(crate) fn at(pattern: &str) -> Self {
         Mount {
             pattern: MountPattern::parse(pattern),
+            aliases: Vec::new(),
             is_public: false,
             is_for_operators: false,
         }
@@ -33,6 +35,19 @@ impl Mount {
     /// A mount at all paths below a prefix, which ends with a slash.
     pub(crate) fn below(prefix: &str) -> Self {
         Mount::at(&format!("{prefix}{ALL}"))
+    }
+
+    /// The same, with another pattern that stands for its own: `/streams/**` for `/v1/stream/**`.
+    #[must_use]
+    #[cfg_attr(not(test), expect(dead_code, reason = "no alias is public yet"))]
+    pub(crate) fn alias(mut self, pattern: &str) -> Self {
+        let alias = MountPattern::parse(pattern);
+        assert_eq!(
+            alias.is_prefix, self.pattern.is_prefix,
+            "an alias of a prefix is a prefix"
+        );
+        self.aliases.push(alias);
+        self
     }
 
     /// The same, served without credentials.
@@ -57,6 +72,17 @@ impl Mount {
     pub(crate) fn pattern(&self) -> &MountPattern {
         &self.pattern
     }
+
+    /// The patterns that stand for its own.
+    pub(crate) fn aliases(&self) -> &[MountPattern] {
+        &self.aliases
+    }
+
+    /// The part of a path that `**` stands for, in its own pattern or in an alias.
+    pub(crate) fn match_path<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let mut patterns = std::iter::once(&self.pattern).chain(&self.aliases);
+        patterns.find_map(|pattern| pattern.match_path(path))
+    }
 }
 
 impl MountPattern {
@@ -74,16 +100,14 @@ impl MountPattern {
         (self.is_prefix || below.is_empty()).then_some(below)
     }
 
+    /// The path, or the prefix.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.path
+    }
+
     /// Bytes of the path or prefix. Where several patterns match a path, the longest one has it.
     pub(crate) fn len(&self) -> usize {
         self.path.len()
-    }
-}
-
-impl fmt::Display for MountPattern {
-    /// The path, or the prefix.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.path)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{Access, CanonicalPath};
+use encke_access::{Access, CanonicalPath, PathError};
 use encke_stream::{View, Views};
 
 use crate::admin::{Admin, AdminApi, Probes};
@@ -49,10 +49,11 @@ pub(crate) struct Protocols {
     own_fields: Vec<&'static str>,
 }
 
-/// A pattern at which a protocol is mounted.
+/// A pattern at which a protocol is mounted: the one of a mount, or an alias.
 #[derive(Debug)]
 struct Mounted {
     pattern: MountPattern,
+    is_alias: bool,
     /// Its mount, by the indices of the protocol and of the protocol's mounts.
     protocol: usize,
     mount: usize,
@@ -80,6 +81,8 @@ impl ProtocolSettings {
         headers: Headers<'_>,
     ) -> Result<Vec<Requirement<'static>>, String> {
         let protocols = Protocols::without_streams(self);
+        let path = protocols.resolve(path.clone());
+        let path = path.map_err(|why| why.to_string())?;
         let destination = protocols.find(path.as_str());
         let head = destination.head(method, path.as_str(), query, headers);
         let needed = destination.requirements(&head);
@@ -149,11 +152,14 @@ impl Protocols {
         let mut mounted = Vec::new();
         for (protocol, one) in protocols.iter().enumerate() {
             for (mount, at) in one.mounts().iter().enumerate() {
-                mounted.push(Mounted {
-                    pattern: at.pattern().clone(),
+                let own = [(at.pattern(), false)].into_iter();
+                let aliases = at.aliases().iter().map(|alias| (alias, true));
+                mounted.extend(own.chain(aliases).map(|(pattern, is_alias)| Mounted {
+                    pattern: pattern.clone(),
+                    is_alias,
                     protocol,
                     mount,
-                });
+                }));
             }
         }
         mounted.sort_by_key(|one| std::cmp::Reverse(one.pattern.len()));
@@ -184,30 +190,53 @@ impl Protocols {
         joined(fields.copied().chain([REQUEST_ID]))
     }
 
-    /// Where a canonical path leads.
+    /// The path that is authorised and routed for a request's path: the same, unless it is an alias.
+    pub(crate) fn resolve<'a>(
+        &self,
+        path: CanonicalPath<'a>,
+    ) -> Result<CanonicalPath<'a>, PathError> {
+        let target = match self.best_match(path.as_str()) {
+            Some((mounted, below)) if mounted.is_alias => {
+                let (_, mount) = self.mount_of(mounted);
+                format!("{}{below}", mount.pattern().as_str())
+            }
+            _ => return Ok(path),
+        };
+        CanonicalPath::from_decoded(target)
+    }
+
+    /// Where a path leads.
     pub(crate) fn find(&self, path: &str) -> Destination<'_> {
-        let mut mounted = self.mounted.iter();
-        let found = mounted.find_map(|one| Some((one, one.pattern.match_path(path)?)));
-        let Some((mounted, below)) = found else {
-            return Destination {
+        match self.best_match(path) {
+            Some((mounted, below)) => Destination {
+                served_by: Some(self.mount_of(mounted)),
+                below_at: path.len() - below.len(),
+            },
+            None => Destination {
                 served_by: None,
                 below_at: path.len(),
-            };
-        };
-        let protocol = &*self.protocols[mounted.protocol];
-        Destination {
-            served_by: Some((protocol, &protocol.mounts()[mounted.mount])),
-            below_at: path.len() - below.len(),
+            },
         }
+    }
+
+    /// The longest pattern that matches a path, and the part of the path that its `**` stands for.
+    fn best_match<'a>(&self, path: &'a str) -> Option<(&Mounted, &'a str)> {
+        let mut mounted = self.mounted.iter();
+        mounted.find_map(|one| Some((one, one.pattern.match_path(path)?)))
+    }
+
+    fn mount_of(&self, mounted: &Mounted) -> (&dyn Protocol, &Mount) {
+        let protocol = &*self.protocols[mounted.protocol];
+        (protocol, &protocol.mounts()[mounted.mount])
     }
 
     /// What is served at the address for operators, for people.
     pub(crate) fn for_operators(&self) -> String {
         let mounts = self.protocols.iter().flat_map(|one| one.mounts());
         let mounts = mounts.filter(|mount| mount.is_for_operators);
-        let paths: Vec<String> = mounts.map(|mount| mount.pattern().to_string()).collect();
+        let paths: Vec<&str> = mounts.map(|mount| mount.pattern().as_str()).collect();
         match paths.split_last() {
-            Some((last, [])) => last.clone(),
+            Some((last, [])) => (*last).to_owned(),
             Some((last, before)) => format!("{} and {last}", before.join(", ")),
             None => String::new(),
         }
@@ -323,13 +352,8 @@ mod tests {
             ("/", "/", ""),
         ] {
             let found = protocols.find(path);
-            let pattern = found
-                .served_by
-                .map(|(_, mount)| mount.pattern().to_string());
-            assert_eq!(
-                (pattern.as_deref(), found.below(path)),
-                (Some(mount), below)
-            );
+            let pattern = found.served_by.map(|(_, mount)| mount.pattern().as_str());
+            assert_eq!((pattern, found.below(path)), (Some(mount), below));
         }
         for path in [
             "/v1/stream",

@@ -192,6 +192,7 @@ impl Router {
             return Err(Stop::Refused(allowed.preflight(request.headers)));
         }
         let path = CanonicalPath::parse(request.path)
+            .and_then(|path| self.protocols.resolve(path))
             .map_err(|why| Stop::Refused(bad_path(request.path, &why)))?;
         let destination = self.protocols.find(path.as_str());
         let passed = self.gate.resolve(request, &path, destination.is_public())?;
@@ -275,3 +276,6 @@ struct Passage<'a> {
 
 /// The header fields of a request that a signed URL covers.
 type CoveredFields<'a> = Vec<(&'a str, &'a [u8])>;
+
+#[cfg(test)]
+mod tests;

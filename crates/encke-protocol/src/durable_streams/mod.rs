@@ -127,7 +127,8 @@ impl Protocol for DurableStreams {
     }
 
     fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response> {
-        requirements::requirements(head, &self.settings.root, &self.streams.rights)
+        let [streams] = &self.mounts;
+        requirements::requirements(head, streams, &self.streams.rights)
     }
 
     fn authorise(&self, head: &RequestHead<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {

@@ -4,25 +4,26 @@ use encke_access::Operation;
 
 use super::fields;
 use crate::known_field::{KnownField, KnownFields};
+use crate::mount::Mount;
 use crate::problem::not_allowed;
 use crate::request::Headers;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
 use crate::stream_rights::StreamRights;
 
-/// All that a request for a stream needs: at its own path, and at the source of a fork. `root` is the path above the
-/// streams.
+/// All that a request for a stream needs: at its own path, and at the source of a fork. `streams` is the mount of
+/// the streams.
 pub(super) fn requirements<'a>(
     request: &RequestHead<'a>,
-    root: &str,
+    streams: &Mount,
     rights: &StreamRights,
 ) -> Result<Vec<Requirement<'a>>, Response> {
     let operation = operation(request.method, request.headers)?;
     let mut needed = vec![rights.of_stream(operation, request.below, request.path)];
     if request.method == "PUT"
-        && let Some(forking) = fields::forking(request.headers, root)?
+        && let Some(forking) = fields::forking(request.headers, streams)?
     {
-        needed.push(forking.requirement(root, rights));
+        needed.push(forking.requirement(streams, rights));
     }
     Ok(needed)
 }
