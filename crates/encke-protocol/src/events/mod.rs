@@ -7,6 +7,7 @@
 mod encode;
 mod id;
 mod parameters;
+mod refusals;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +28,7 @@ use crate::sse;
 use crate::streams::{StartPosition, StreamAccess, load};
 use id::Id;
 use parameters::{Named, Parameters};
+use refusals::{check_count, check_id, earlier, missing};
 
 /// The most streams that one subscriber may ever name, because an id marks them by bits.
 pub const STREAMS_MAX: usize = id::PLACES_MAX;
@@ -145,7 +147,8 @@ impl Events {
         if !parameters.goes_on_behind_its_url() && !admitted.may_go_on_anywhere() {
             return Err(admitted.goes_on_elsewhere());
         }
-        check_count(&parameters.named, self.settings, self.streams.views.logs())?;
+        let count_max = self.settings.streams_per_subscriber_max.min(STREAMS_MAX);
+        check_count(&parameters.named, count_max, self.streams.views.logs())?;
         let resumed = parameters.after.as_ref();
         let mut over = Vec::new();
         let allowed = self.allowed(&parameters, admitted, &mut over)?;
@@ -382,28 +385,6 @@ fn check_method(method: &str) -> Result<(), Response> {
     }
 }
 
-/// Refuses an id that the server never gave, or whose records it has lost.
-fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {
-    if id.after.len() != committed.len() {
-        let why = format!(
-            "the event id has {} positions, one for each log, and this server has {} logs, so it is not from this server",
-            id.after.len(),
-            committed.len()
-        );
-        return Err(error(400, "bad_parameter", why));
-    }
-    let mut positions = id.after.iter().zip(committed);
-    if positions.any(|(after, committed)| after > committed) || id.is_ahead_of(committed) {
-        return Err(error(
-            400,
-            "beyond_tail",
-            "the event id is beyond the end of the log: this server never gave it, or has lost what \
-             was only accepted or written",
-        ));
-    }
-    Ok(())
-}
-
 /// The positions up to which a new client has everything of all its streams: those at the tail need nothing before it.
 fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Sequence> {
     let mut after = committed;
@@ -412,79 +393,4 @@ fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Seq
         *after = source.from.sequence.min(*after);
     }
     after
-}
-
-/// The response to an id of a stream before this one of the name, when no other stream is left.
-fn earlier(name: &str) -> Response {
-    error(
-        410,
-        "before_start",
-        format!(
-            "the event id is of an earlier stream of the name {name:?}, which was deleted; begin again without the id"
-        ),
-    )
-}
-
-/// The response when one of the streams is not there.
-fn missing(name: &str, status: u16) -> Response {
-    match status {
-        410 => error(410, "gone", format!("the stream {name:?} was deleted")),
-        _ if name.contains('@') => {
-            let why =
-                "behind the last @ of a parameter comes -1, now or an offset that the server gave";
-            error(
-                404,
-                "not_found",
-                format!("there is no stream {name:?}; {why}"),
-            )
-        }
-        _ => error(404, "not_found", format!("there is no stream {name:?}")),
-    }
-}
-
-fn check_count(named: &[Named], settings: EventsSettings, logs: usize) -> Result<(), Response> {
-    let max = settings.streams_per_subscriber_max.min(STREAMS_MAX);
-    if named.is_empty() {
-        return Err(error(
-            400,
-            "no_streams",
-            "name at least one stream, such as ?stream=news or ?stream=news@-1",
-        ));
-    }
-    if named.len() > max {
-        return Err(error(
-            400,
-            "too_many_streams",
-            format!(
-                "{} streams are named, at most {max} are allowed for one subscriber",
-                named.len()
-            ),
-        ));
-    }
-    // A pattern has a place in the lists of each log. One is always possible.
-    let patterns = named.iter().filter(|one| one.pattern.is_some()).count();
-    let patterns_max = (max / logs).max(1);
-    if patterns > patterns_max {
-        return Err(error(
-            400,
-            "too_many_streams",
-            format!(
-                "{patterns} patterns are named, at most {patterns_max} are allowed for one subscriber of a server with {logs} logs"
-            ),
-        ));
-    }
-    for (place, one) in named.iter().enumerate() {
-        let Some(other) = named[..place].iter().find(|other| other.overlaps(one)) else {
-            continue;
-        };
-        let why = match other.name == one.name {
-            true => format!("the stream {:?} is named more than once", one.name),
-            false => format!(
-                "{:?} and {:?} name a stream twice: each stream may be named once, by its name or by one pattern",
-                other.name, one.name
-            ),
-        };
-        return Err(error(400, "named_twice", why));
-    }
-    Ok(())
 }
