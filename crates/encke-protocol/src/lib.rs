@@ -37,6 +37,7 @@ mod pool;
 pub mod problem;
 mod protocol;
 mod protocols;
+mod quality;
 mod query;
 mod request;
 mod requirement;
