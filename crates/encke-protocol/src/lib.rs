@@ -13,7 +13,7 @@
 //! its requests need (`requirement`) and which header fields it has (`known_field`). `protocols` is the list of them, and finds the one of a
 //! path.
 //!
-//! Protocols do not know each other. What they share stands beside them: `streams` finds streams by name, `payload` and `sse`
+//! Protocols do not know each other. What they share stands beside them: `streams` finds streams by name, `payload`, `sse` and `ndjson`
 //! write records, `problem` writes every error.
 //!
 //! Start reading at [`Router::request`], then `protocol`, then `action`, then a protocol.
@@ -29,8 +29,10 @@ pub mod events;
 mod gate;
 mod json;
 mod known_field;
+mod live_format;
 mod misspelled;
 mod mount;
+mod ndjson;
 mod overview;
 mod payload;
 mod pool;

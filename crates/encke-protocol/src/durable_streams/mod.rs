@@ -1,7 +1,7 @@
 //! The Durable Streams protocol, version 1.0: a stream is a URL.
 //!
 //! `read` answers GET and HEAD by way of `catch_up`, `poll` and `follow`; `write` answers POST and DELETE, `create` PUT;
-//! `fields` reads the fields of requests, `encode` writes the records of live subscribers. Section numbers are those of the
+//! `fields` reads the fields of requests, `encode` and `lines` write the records of live subscribers. Section numbers are those of the
 //! protocol's text.
 
 mod catch_up;
@@ -10,6 +10,7 @@ mod cursor;
 mod encode;
 mod fields;
 mod follow;
+mod lines;
 mod poll;
 mod read;
 mod requirements;
@@ -36,7 +37,10 @@ pub(crate) struct DurableStreams {
     mounts: [Mount; 1],
     streams: StreamAccess,
     settings: DurableStreamsSettings,
-    encoder: EncoderId,
+    /// Of server-sent events.
+    event_encoder: EncoderId,
+    /// Of lines of JSON.
+    line_encoder: EncoderId,
 }
 
 /// The settings of the protocol.
@@ -77,7 +81,8 @@ impl DurableStreams {
             mounts: [Mount::below(&settings.root)],
             streams,
             settings,
-            encoder: encoders.add(encode::EventEncoder),
+            event_encoder: encoders.add(encode::EventEncoder),
+            line_encoder: encoders.add(lines::LineEncoder),
         }
     }
 
@@ -123,6 +128,7 @@ impl Protocol for DurableStreams {
     fn overview(&self) -> &'static str {
         "Streams      PUT, POST, GET, HEAD, DELETE  /v1/stream/{name}\n\
          Follow one   GET /v1/stream/{name}?offset=-1&live=sse    (EventSource)\n\
+         In lines     GET /v1/stream/{name}?offset=-1&live=true   with Accept: application/x-ndjson\n\
          Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n"
     }
 
@@ -141,7 +147,7 @@ impl Protocol for DurableStreams {
 
     fn opens_events(&self, _below: &str, query: Option<&str>) -> bool {
         let mut pairs = query.unwrap_or_default().split('&');
-        pairs.any(|pair| pair == "live=sse")
+        pairs.any(|pair| matches!(pair, "live=sse" | "live=true"))
     }
 
     fn request(&self, mut request: Request<'_>, admitted: &Admitted<'_>) -> Action {

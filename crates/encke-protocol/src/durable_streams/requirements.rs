@@ -52,6 +52,7 @@ pub(super) const FIELDS: KnownFields = KnownFields {
         // It describes the body, which whoever has the URL writes as well. An append must have the type of its stream.
         KnownField::harmless("Content-Type"),
         // They choose the form of a response, or leave out what the client has.
+        KnownField::harmless("Accept"),
         KnownField::harmless("Accept-Encoding"),
         KnownField::harmless("If-None-Match"),
         // A client goes on behind the last event that it got. With a signed URL the protocol refuses positions before the signed one
