@@ -7,8 +7,11 @@ mod server;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_protocol::{CutCharacter, Farewell, Feed, Subscription, Variant};
-use encke_stream::{MediaKind, Offset};
+use encke_protocol::{
+    AheadStream, CutCharacter, Farewell, Feed, MergedPosition, MergedRecord, StreamEnd,
+    StreamGeneration, Subscription, Variant,
+};
+use encke_stream::{Item, MediaKind, Offset};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -347,4 +350,173 @@ proptest! {
             prop_assert_eq!(&rest, &told[number..].to_vec());
         }
     }
+
+    #[test]
+    fn lines_of_several_streams_are_json(
+        name in "\\PC{1,9}",
+        bytes in vec(any::<u8>(), 0..30),
+        before in prop_oneof![Just(&b""[..]), Just(&b"\xe2\x82"[..])],
+        is_text in any::<bool>(),
+    ) {
+        let kind = if is_text { MediaKind::Text } else { MediaKind::Binary };
+        let item = Item { data: &bytes, skip: 0, take: bytes.len() as u32, end: Offset::behind(9) };
+        let cut = match is_text {
+            true => [CutCharacter::at_end_of(before), CutCharacter::at_end_of(&bytes)],
+            false => [CutCharacter::default(); 2],
+        };
+        let record = MergedRecord { name: &name, kind, item, cut, at: position() };
+        let line = &parsed(&merged(|encoder, out| encoder.record(&record, out)))[0];
+        prop_assert_eq!(&line["stream"], &Value::from(&*name));
+        let told = match line.get("text") {
+            Some(text) => text.as_str().unwrap().as_bytes().to_vec(),
+            None => STANDARD.decode(line["base64"].as_str().unwrap()).unwrap(),
+        };
+        let [before, behind] = cut.each_ref().map(CutCharacter::as_bytes);
+        prop_assert_eq!([&told, behind].concat(), [before, &bytes].concat());
+        let lines = merged(|encoder, out| {
+            encoder.gap(&name, position(), out);
+            encoder.ended(&name, StreamEnd::Deleted, Some(position()), out);
+            encoder.farewell(&name, true, out);
+        });
+        prop_assert_eq!(parsed(&lines).len(), 3);
+    }
+}
+
+const AHEAD: AheadStream = AheadStream {
+    log: 0,
+    at: Offset {
+        sequence: 0x1f,
+        units: 0,
+    },
+    place: 1,
+};
+
+const GENERATION: StreamGeneration = StreamGeneration {
+    log: 0,
+    born: 7,
+    places: 3,
+};
+
+fn position() -> MergedPosition<'static> {
+    MergedPosition {
+        after: &[0x10],
+        ahead: &[AHEAD],
+        generations: &[GENERATION],
+    }
+}
+
+const ID: &str = "0000000000000010;000000000000001f_0000000000000000:2;~7:3";
+
+/// What the encoder of several streams writes.
+fn merged(write: impl FnOnce(&dyn encke_protocol::MergeEncoder, &mut Vec<u8>)) -> String {
+    let mut server = with(TEXT);
+    let Reply::SubscribedAll(_, subscription) =
+        server.reply("GET /v1/events?stream=a", &[LINES], b"")
+    else {
+        panic!("it does not subscribe");
+    };
+    let Feed::Merged { encoder, .. } = subscription.feed else {
+        panic!("it is for several streams");
+    };
+    let mut out = Vec::new();
+    write(server.router.encoders().merge_encoder(encoder), &mut out);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn lines_of_several_streams_have_the_position() {
+    let end = Offset::behind(9);
+    let item = |data| Item {
+        data,
+        skip: 0,
+        take: 2,
+        end,
+    };
+    let record = |kind, data| {
+        let record = MergedRecord {
+            name: "a",
+            kind,
+            item: item(data),
+            cut: [CutCharacter::default(); 2],
+            at: position(),
+        };
+        merged(|encoder, out| encoder.record(&record, out))
+    };
+    let head = format!("{{\"id\":\"{ID}\",\"stream\":\"a\",\"nextOffset\":\"{end}\",");
+    assert_eq!(
+        record(MediaKind::Json, b"[\n1],2"),
+        format!("{head}\"messages\":[[ 1],2]}}\n")
+    );
+    assert_eq!(
+        record(MediaKind::Text, b"\n\""),
+        format!("{head}\"text\":\"\\n\\\"\"}}\n")
+    );
+    assert_eq!(
+        record(MediaKind::Binary, b"ab"),
+        format!("{head}\"base64\":\"YWI=\"}}\n")
+    );
+    let others = merged(|encoder, out| {
+        encoder.ended("a", StreamEnd::Closed, None, out);
+        encoder.ended("a", StreamEnd::Deleted, Some(position()), out);
+        encoder.gap("a", position(), out);
+        encoder.position(position(), out);
+        encoder.farewell("it is too slow", true, out);
+        out.extend_from_slice(encoder.heartbeat());
+    });
+    assert_eq!(
+        others,
+        format!(
+            "{{\"end\":{{\"stream\":\"a\",\"why\":\"closed\"}}}}\n\
+             {{\"id\":\"{ID}\",\"end\":{{\"stream\":\"a\",\"why\":\"deleted\"}}}}\n\
+             {{\"id\":\"{ID}\",\"gap\":{{\"stream\":\"a\",\"why\":\"no_longer_kept\"}}}}\n\
+             {{\"id\":\"{ID}\"}}\n\
+             {{\"disconnect\":{{\"why\":\"it is too slow\",\"resumable\":true}}}}\n\
+             {{\"heartbeat\":true}}\n"
+        )
+    );
+}
+
+#[test]
+fn several_streams_are_opened_and_resumed_in_lines() {
+    let mut server = with(TEXT);
+    append(&mut server, TEXT, b"x");
+    let open = |server: &mut Server, query: &str, fields: &[(&str, &str)]| {
+        let line = format!("GET /v1/events?{query}");
+        match server.reply(&line, fields, b"") {
+            Reply::SubscribedAll(said, _) | Reply::Said(said) => said,
+            _ => panic!("{query}"),
+        }
+    };
+    let said = open(&mut server, "stream=a@-1&stream=b/*", &[LINES]);
+    assert_eq!(said.field("Content-Type"), Some("application/x-ndjson"));
+    assert_eq!(said.field("Vary"), Some("Accept"));
+    let lines = parsed(said.text());
+    assert_eq!(lines.len(), 2);
+    assert_eq!(
+        lines[1]["warning"],
+        "b/* stands for b/**, and will mean one segment in the next version"
+    );
+    let id = lines[0]["id"].as_str().unwrap();
+    // The same id in every form.
+    let events = open(&mut server, "stream=a@-1&stream=b/**", &[]);
+    assert_eq!(events.field("Content-Type"), Some("text/event-stream"));
+    assert!(events.text().starts_with(&format!("id:{id}\n\n")));
+    for (query, fields) in [
+        (format!("stream=a&stream=b/**&after={id}"), vec![LINES]),
+        (
+            "stream=a&stream=b/**".to_owned(),
+            vec![LINES, ("Last-Event-ID", id)],
+        ),
+    ] {
+        let said = open(&mut server, &query, &fields);
+        assert_eq!(parsed(said.text()), lines[..1]);
+    }
+    server.send("POST /v1/stream/a", &[CLOSED], b"");
+    let said = open(&mut server, "stream=a", &[LINES]);
+    let lines = parsed(said.text());
+    assert!(!said.open);
+    assert_eq!(
+        lines[1]["end"],
+        serde_json::json!({"stream": "a", "why": "closed"})
+    );
 }

@@ -2,10 +2,12 @@
 //!
 //! The response is one stream of server-sent events with the records of all of them, each once and in the order of the log.
 //! An event's id is the client's position in every stream, so that a client that resumes with `Last-Event-ID` misses nothing
-//! and gets nothing twice. `parameters` reads requests, `id` reads and writes ids, `encode` writes events.
+//! and gets nothing twice. `parameters` reads requests, `id` reads and writes ids, `encode` writes events, `lines` lines of
+//! JSON for clients that ask for them.
 
 mod encode;
 mod id;
+mod lines;
 mod parameters;
 mod refusals;
 
@@ -15,16 +17,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use encke_stream::{Life, Now, Offset, Sequence, log_of};
 
 use crate::action::{Action, Feed, MergeSource, SourceKind, Subscription};
-use crate::encoder::{AheadStream, Encoders, MergeEncoderId, MergedPosition, StreamEnd};
+use crate::encoder::{
+    AheadStream, Encoders, MergeEncoder, MergeEncoderId, MergedPosition, StreamEnd,
+};
 use crate::gate::Admitted;
 use crate::known_field::{KnownField, KnownFields};
+use crate::live_format::LiveFormat;
 use crate::mount::Mount;
 use crate::problem::{error, not_allowed};
 use crate::protocol::Protocol;
 use crate::request::Request;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::{Body, Response};
-use crate::sse;
 use crate::streams::{StartPosition, StreamAccess, load};
 use id::Id;
 use parameters::{Named, Parameters};
@@ -56,7 +60,10 @@ pub(crate) struct Events {
     settings: EventsSettings,
     /// The path above the streams.
     root: Box<str>,
-    encoder: MergeEncoderId,
+    /// Of server-sent events.
+    event_encoder: MergeEncoderId,
+    /// Of lines of JSON.
+    line_encoder: MergeEncoderId,
     /// When an old form of a pattern is logged again, by the steady clock.
     warns_again_ms: AtomicU64,
 }
@@ -76,7 +83,8 @@ impl Events {
             streams,
             settings,
             root: root.into(),
-            encoder: encoders.add_merge(encode::MergedEvents),
+            event_encoder: encoders.add_merge(encode::MergedEvents),
+            line_encoder: encoders.add_merge(lines::MergedLines),
             warns_again_ms: AtomicU64::default(),
         }
     }
@@ -118,15 +126,9 @@ impl Events {
         Ok(allowed)
     }
 
-    /// Says that a pattern is written as earlier versions wrote it: to the client in a comment, and in the log now and then.
-    fn warn_of_old_form(&self, name: &str, now: Now, out: &mut Vec<u8>) {
-        let prefix = name.trim_end_matches('*');
-        let shown = name.escape_debug();
-        let comment = format!(
-            ": {shown} stands for {}**, and will mean one segment in the next version\n\n",
-            prefix.escape_debug()
-        );
-        out.extend_from_slice(comment.as_bytes());
+    /// Says that a pattern is written as earlier versions wrote it: to the client with the text that is returned, and in the log now
+    /// and then.
+    fn warn_of_old_form(&self, name: &str, now: Now) -> String {
         let due_ms = self.warns_again_ms.load(Ordering::Relaxed);
         if now.steady_ms >= due_ms {
             let again_ms = now.steady_ms + OLD_FORMS_LOGGED_MS;
@@ -136,6 +138,9 @@ impl Events {
                 "a subscription names a pattern in its old form, which the next version will take for one segment: write /** for all below"
             );
         }
+        let prefix = name.trim_end_matches('*').escape_debug();
+        let shown = name.escape_debug();
+        format!("{shown} stands for {prefix}**, and will mean one segment in the next version")
     }
 
     fn subscribe(
@@ -248,19 +253,30 @@ impl Events {
             ahead: &ahead,
             generations: &generations,
         };
+        let format = LiveFormat::accepted(request.headers);
+        let (encoder_id, encoder): (_, &dyn MergeEncoder) = match format {
+            LiveFormat::Events => (self.event_encoder, &encode::MergedEvents),
+            LiveFormat::Lines => (self.line_encoder, &lines::MergedLines),
+        };
         let mut first = Vec::new();
-        id::write(&position, &mut first);
-        first.push(b'\n');
+        encoder.position(position, &mut first);
         for named in parameters.named.iter().filter(|one| one.has_old_form()) {
-            self.warn_of_old_form(&named.name, request.now, &mut first);
+            let warning = self.warn_of_old_form(&named.name, request.now);
+            match format {
+                LiveFormat::Events => {
+                    first.extend_from_slice(format!(": {warning}\n\n").as_bytes());
+                }
+                LiveFormat::Lines => lines::warning(&warning, &mut first),
+            }
         }
         for (name, end) in over {
-            encode::ended(name, end, &mut first);
+            encoder.ended(name, end, None, &mut first);
         }
+        let response = format.head().field("Vary", "Accept");
         if sources.is_empty() {
-            return Ok(Action::Respond(sse::head().body(first)));
+            return Ok(Action::Respond(response.body(first)));
         }
-        let response = sse::head().body(Body::Open(first));
+        let response = response.body(Body::Open(first));
         if request.method == "HEAD" {
             return Ok(Action::Respond(response));
         }
@@ -270,7 +286,7 @@ impl Events {
                 sources,
                 after,
                 generations: generations.into(),
-                encoder: self.encoder,
+                encoder: encoder_id,
                 ended,
             },
         }))
@@ -371,10 +387,13 @@ impl Protocol for Events {
 /// The methods of the endpoint.
 const METHODS: &[&str] = &["GET", "HEAD", "OPTIONS"];
 
-/// The header fields of the endpoint. A client goes on behind the last event that it got; with a signed URL positions before the
+/// The header fields of the endpoint. `Accept` chooses the form of the records. A client goes on behind the last event that it got; with a signed URL positions before the
 /// signed ones are refused.
 const FIELDS: KnownFields = KnownFields {
-    request: &[KnownField::harmless("Last-Event-ID")],
+    request: &[
+        KnownField::harmless("Accept"),
+        KnownField::harmless("Last-Event-ID"),
+    ],
     response: &[],
 };
 
