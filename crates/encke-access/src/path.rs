@@ -45,6 +45,18 @@ impl<'a> CanonicalPath<'a> {
         Ok(CanonicalPath(path))
     }
 
+    /// A path that is decoded already, such as the one that an alias stands for. A `%` in it is a character like any other.
+    ///
+    /// # Errors
+    /// The path is not canonical.
+    pub fn from_decoded(path: String) -> Result<CanonicalPath<'static>, PathError> {
+        if !path.starts_with('/') {
+            return Err(PathError::NotAbsolute);
+        }
+        check(&path)?;
+        Ok(CanonicalPath(Cow::Owned(path)))
+    }
+
     /// The decoded path.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -133,6 +145,20 @@ mod tests {
         assert_eq!(path("/a%2520b").as_deref(), Ok("/a%20b"));
         assert_eq!(path("/%C3%A4").as_deref(), Ok("/ä"));
         assert_eq!(path("/.a/..b/c..").as_deref(), Ok("/.a/..b/c.."));
+    }
+
+    #[test]
+    fn a_decoded_path_is_checked_and_not_decoded_again() {
+        let decoded = |path: &str| CanonicalPath::from_decoded(path.to_owned());
+        assert_eq!(decoded("/a%2Fb").unwrap().as_str(), "/a%2Fb");
+        for (path, why) in [
+            ("a", PathError::NotAbsolute),
+            ("/a//b", PathError::EmptySegment),
+            ("/a/..", PathError::DotSegment),
+            ("/a\n", PathError::ControlCharacter),
+        ] {
+            assert_eq!(decoded(path), Err(why), "{path}");
+        }
     }
 
     #[test]

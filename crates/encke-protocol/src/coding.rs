@@ -1,5 +1,6 @@
 //! Content codings: which one a client prefers (RFC 9110, section 12.5.3).
 
+use crate::quality::weight;
 use crate::request::Headers;
 
 /// A coding that compresses a body.
@@ -96,29 +97,6 @@ impl Accepted {
             };
             *place = Some(place.map_or(weight, |before| before.max(weight)));
         }
-    }
-}
-
-/// The thousandths of `q=0.5` (RFC 9110, section 12.4.2).
-fn weight(parameter: &[u8]) -> Option<u16> {
-    let (name, value) = parameter.split_at_checked(2)?;
-    if !name.eq_ignore_ascii_case(b"q=") {
-        return None;
-    }
-    let (whole, fraction) = match value {
-        [whole] => (whole, &[][..]),
-        [whole, b'.', fraction @ ..] if fraction.len() <= 3 => (whole, fraction),
-        _ => return None,
-    };
-    let digits = fraction.iter().chain(b"000").take(3);
-    let thousandths = digits.into_iter().try_fold(0, |number, digit| {
-        let digit = digit.is_ascii_digit().then(|| u16::from(digit - b'0'))?;
-        Some(number * 10 + digit)
-    })?;
-    match (whole, thousandths) {
-        (b'0', thousandths) => Some(thousandths),
-        (b'1', 0) => Some(1000),
-        _ => None,
     }
 }
 

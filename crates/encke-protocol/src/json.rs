@@ -79,6 +79,19 @@ pub(crate) fn part(data: &[u8], skip: u32, take: u32) -> Vec<u8> {
     wanted.map_or_else(Vec::new, |(start, end)| data[start..end].to_vec())
 }
 
+/// Hands over the messages `skip..take` of stored data, each with the number of messages up to its end.
+pub(crate) fn each(data: &[u8], skip: u32, take: u32, mut message: impl FnMut(u32, &[u8])) {
+    let mut number = 0;
+    let note = |range: std::ops::Range<usize>| {
+        number += 1;
+        if (skip + 1..=take).contains(&number) {
+            message(number, &data[range]);
+        }
+    };
+    // Stored data was checked when it was appended, see `part`.
+    let _ = Scanner::unbounded(data).messages(note);
+}
+
 /// Reads values of JSON off a text that is UTF-8.
 struct Scanner<'a> {
     text: &'a [u8],

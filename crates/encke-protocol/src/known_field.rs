@@ -4,6 +4,23 @@
 //! protocol declares for its fields whether that is all right. A field that no protocol declares does not reach a protocol by a signed
 //! URL, so that a new field is harmless until somebody has decided about it.
 
+/// The header fields of a protocol.
+#[derive(Debug)]
+pub(crate) struct KnownFields {
+    /// Those of requests that it reads. Pages of allowed origins may send them.
+    pub(crate) request: &'static [KnownField],
+    /// Those of responses that pages of allowed origins may read, beside the ones that a browser always shows (Fetch, section 2.2.6).
+    pub(crate) response: &'static [&'static str],
+}
+
+impl KnownFields {
+    /// No fields.
+    pub(crate) const NONE: KnownFields = KnownFields {
+        request: &[],
+        response: &[],
+    };
+}
+
 /// A header field that a protocol reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownField {

@@ -9,29 +9,37 @@
 //! over the same streams gets the same answer, under the reactor, under HTTP/2, under the fuzzer.
 //!
 //! A request passes the `gate` first: its path in one form, the host and origin that it names, and its caller. Protocols ask one
-//! question, whether the caller may do something at a path. Each protocol declares which rights its requests need (`requirement`) and
-//! which header fields it reads (`known_field`); `mounts` finds the protocol of a path.
+//! question, whether the caller may do something at a path. Each protocol is a `protocol::Protocol`: it declares its mounts, which rights
+//! its requests need (`requirement`) and which header fields it has (`known_field`). `protocols` is the list of them, and finds the one of a
+//! path.
 //!
-//! Protocols do not know each other. What they share stands beside them: `streams` finds streams by name, `payload` and `sse`
+//! Protocols do not know each other. What they share stands beside them: `streams` finds streams by name, `payload`, `sse` and `ndjson`
 //! write records, `problem` writes every error.
 //!
-//! Start reading at [`Router::request`], then `action`, then a protocol.
+//! Start reading at [`Router::request`], then `protocol`, then `action`, then a protocol.
 
 mod action;
 mod admin;
 mod coding;
 mod content;
+mod cross_origin;
 mod durable_streams;
 mod encoder;
 pub mod events;
 mod gate;
 mod json;
 mod known_field;
+mod live_format;
 mod misspelled;
-mod mounts;
+mod mount;
+mod ndjson;
+mod overview;
 mod payload;
 mod pool;
 pub mod problem;
+mod protocol;
+mod protocols;
+mod quality;
 mod query;
 mod request;
 mod requirement;
@@ -52,6 +60,7 @@ pub use action::{
 };
 pub use admin::{Admin, Probes, REVOCATIONS};
 pub use coding::{CodingOffer, ContentCoding};
+pub use cross_origin::CrossOriginFields;
 pub use durable_streams::DurableStreamsSettings;
 pub use encoder::{
     AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder,
@@ -60,10 +69,11 @@ pub use encoder::{
 pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};
 pub use pool::PoolApiSettings;
+pub use protocols::ProtocolSettings;
 pub use request::{CallerInfo, Headers, Request};
 pub use requirement::{Paths, Requirement};
-pub use response::{AuditNote, Body, CrossOrigin, CrossOriginFields, Response};
-pub use router::{HeadAdmission, ProtocolSettings, Routed, Router};
+pub use response::{AuditNote, Body, CrossOrigin, Response};
+pub use router::{HeadAdmission, Routed, Router};
 pub use run::Run;
 pub use sse::for_event_source;
 pub use text::CutCharacter;

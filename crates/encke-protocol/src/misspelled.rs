@@ -20,18 +20,21 @@ pub(crate) fn unknown_parameter(name: &str, known: &[&str]) -> Response {
     error(400, "bad_parameter", unknown("parameter", name, known))
 }
 
-/// Refuses fields that begin with `Encke-` and that no protocol knows: only this server gives them a meaning.
-pub(crate) fn check_fields(headers: Headers<'_>) -> Result<(), Response> {
+/// Refuses fields that begin with `Encke-` and that are none of `known`, those of all protocols: only this server gives them a meaning.
+pub(crate) fn check_fields(headers: Headers<'_>, known: &[&str]) -> Result<(), Response> {
     for (name, _) in headers.0 {
-        let is_ours = name
-            .get(..PREFIX.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));
-        if !is_ours || FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name)) {
+        if !is_own_field(name) || known.iter().any(|field| field.eq_ignore_ascii_case(name)) {
             continue;
         }
-        return Err(error(400, "bad_field", unknown("field", name, FIELDS)));
+        return Err(error(400, "bad_field", unknown("field", name, known)));
     }
     Ok(())
+}
+
+/// Whether a field is one to which only this server gives a meaning, by its name.
+pub(crate) fn is_own_field(name: &str) -> bool {
+    name.get(..PREFIX.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
 }
 
 /// That no `thing` has this name, and what was meant: the nearest one of `known`, or else which there are.
@@ -68,8 +71,6 @@ fn plain(name: &str) -> String {
         .to_ascii_lowercase()
 }
 
-/// The fields of requests that begin with `Encke-`.
-pub(crate) const FIELDS: &[&str] = &["Encke-Ack", "Encke-Retention", "Encke-Truncate"];
 const PREFIX: &str = "Encke-";
 const CHARS_MAX: usize = 32;
 /// Longer names are not repeated in a message.
@@ -103,7 +104,8 @@ mod tests {
 
     #[test]
     fn an_unknown_field_of_ours_is_refused() {
-        let check = |name: &str| check_fields(Headers(&[("Host", b"x"), (name, b"1")]));
+        let known = ["Encke-Ack", "Encke-Retention", "Encke-Truncate"];
+        let check = |name: &str| check_fields(Headers(&[("Host", b"x"), (name, b"1")]), &known);
         let refused = check("encke-Retension").expect_err("it is misspelled");
         assert!(String::from_utf8_lossy(refused.body.as_ref()).contains("Encke-Retention"));
         let refused = check("Encke-Foo-Bar-Baz").expect_err("it is unknown");

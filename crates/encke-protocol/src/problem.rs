@@ -112,6 +112,21 @@ pub fn order_unknown(outcome: &Outcome) -> Response {
     }
 }
 
+/// Refuses a method that is not one of these.
+pub(crate) fn check_method(method: &str, methods: &[&str]) -> Result<(), Response> {
+    match methods.contains(&method) {
+        true => Ok(()),
+        false => Err(not_allowed(method, methods)),
+    }
+}
+
+/// The response to a method that is none of those of its path.
+pub(crate) fn not_allowed(method: &str, methods: &[&str]) -> Response {
+    let methods = methods.join(", ");
+    let why = format!("{method} is not allowed here, only {methods}");
+    error(405, "method_not_allowed", why).field("Allow", methods)
+}
+
 /// What a response of [`error`] says.
 pub(crate) fn message(response: &Response) -> String {
     let body: serde_json::Value =

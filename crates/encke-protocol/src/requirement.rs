@@ -10,13 +10,15 @@ use encke_access::{Caller, Operation};
 
 use crate::request::Headers;
 
-/// What of a request says what it needs.
+/// The head of a request, which says what the request needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestLine<'a> {
+pub(crate) struct RequestHead<'a> {
     /// The method.
     pub(crate) method: &'a str,
     /// The canonical path.
     pub(crate) path: &'a str,
+    /// The part of the path that the `**` of its protocol's mount stands for; empty if the mount is a single path.
+    pub(crate) below: &'a str,
     /// What follows the path's `?`.
     pub(crate) query: Option<&'a str>,
     /// The header fields.

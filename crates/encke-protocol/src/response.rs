@@ -3,7 +3,6 @@
 use std::fmt::Display;
 
 use crate::coding::{CodingOffer, ContentCoding};
-use crate::gate::OriginReader;
 
 /// A response. The reactor adds the status line, the length, the date and the connection's fields.
 #[derive(Debug, Default)]
@@ -32,45 +31,6 @@ pub enum CrossOrigin {
     WhenAsked,
     /// They may, and a cache may give the response to a request from another origin, or from none.
     Cacheable,
-}
-
-/// The fields of cross-origin responses.
-#[derive(Clone, Copy, Debug)]
-pub struct CrossOriginFields<'a> {
-    /// The origin that the response names.
-    pub reader: &'a OriginReader,
-    /// All origins are allowed.
-    pub any: bool,
-    /// Some origins are allowed and others are not, so that responses to different requests differ.
-    pub vary: bool,
-}
-
-impl CrossOrigin {
-    /// Appends the fields that a response gets.
-    pub fn write(self, fields: CrossOriginFields<'_>, out: &mut Vec<u8>) {
-        if self == CrossOrigin::Never {
-            return;
-        }
-        let cacheable = self == CrossOrigin::Cacheable;
-        match fields.reader {
-            // Not every cache heeds `Vary: Origin`.
-            OriginReader::Unnamed if cacheable && fields.any => out.extend_from_slice(ANY_ORIGIN),
-            OriginReader::Unnamed => {
-                if fields.vary && cacheable {
-                    out.extend_from_slice(VARY);
-                }
-                return;
-            }
-            OriginReader::Any => out.extend_from_slice(ANY_ORIGIN),
-            OriginReader::Origin(origin) => {
-                out.extend_from_slice(b"Access-Control-Allow-Origin: ");
-                out.extend_from_slice(origin.as_bytes());
-                out.extend_from_slice(b"\r\nAccess-Control-Allow-Credentials: true\r\n");
-                out.extend_from_slice(VARY);
-            }
-        }
-        out.extend_from_slice(EXPOSED_FIELDS);
-    }
 }
 
 /// What the audit log says about a request that was refused, or that an operator made.
@@ -131,6 +91,14 @@ impl Response {
             cross_origin: CrossOrigin::WhenAsked,
             ..Response::new(status).fields(SHARED_FIELDS)
         }
+    }
+
+    /// A response of plain text about the server itself.
+    pub(crate) fn plain_text(status: u16) -> Self {
+        Response::new(status)
+            .field("Content-Type", "text/plain; charset=utf-8")
+            .field("Cache-Control", "no-store")
+            .field("X-Content-Type-Options", "nosniff")
     }
 
     /// Says that a cache may keep the response.
@@ -213,15 +181,6 @@ impl Response {
 const SHARED_FIELDS: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
     Content-Security-Policy: default-src 'none'; sandbox\r\n\
     Cross-Origin-Resource-Policy: cross-origin\r\n";
-
-const ANY_ORIGIN: &[u8] = b"Access-Control-Allow-Origin: *\r\n";
-const VARY: &[u8] = b"Vary: Origin\r\n";
-
-const EXPOSED_FIELDS: &[u8] = b"Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, \
-    Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, \
-    Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Location, \
-    Retry-After, Encke-Ack, Encke-Retention, Encke-Floor, Job-Id, Job-Attempt, Job-Deadline, Job-Key, \
-    Job-Token, X-Request-Id\r\n";
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Self {

@@ -8,77 +8,26 @@ use encke_stream::Views;
 use crate::action::Action;
 use crate::admin::Admin;
 use crate::content;
-use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
+use crate::cross_origin::CrossOriginFields;
 use crate::encoder::Encoders;
-use crate::events::{self, Events, EventsSettings};
 use crate::gate::{
-    Admitted, Gate, OriginReader, Origins, Passed, Rights, SignedRequest, Stop, covered_fields,
-    preflight, refused, unsigned_field,
+    Gate, OriginReader, Origins, Passed, Rights, SignedRequest, Stop, covered_fields, refused,
+    unsigned_field,
 };
 use crate::misspelled;
-use crate::mounts::{Mount, Mounts};
-use crate::pool::{PoolApi, PoolApiSettings};
-use crate::problem::{self, error};
+use crate::problem::error;
+use crate::protocols::{Destination, ProtocolSettings, Protocols};
 use crate::request::{Headers, Request};
-use crate::requirement::{RequestLine, Requirement};
-use crate::response::{CrossOriginFields, Response};
-use crate::stream_rights::StreamRights;
-use crate::streams::StreamAccess;
-use crate::unknown_path::bad_path;
+use crate::requirement::Requirement;
+use crate::response::Response;
+use crate::unknown_path::{bad_path, not_found};
 
 /// All protocols over the same streams.
 #[derive(Clone, Debug)]
 pub struct Router {
     gate: Arc<Gate>,
-    mounts: Mounts,
-    durable_streams: DurableStreams,
-    events: Events,
-    pools: PoolApi,
-    admin: Admin,
-    streams: StreamAccess,
+    protocols: Arc<Protocols>,
     encoders: Arc<Encoders>,
-}
-
-/// The settings of all protocols.
-#[derive(Clone, Debug, Default)]
-pub struct ProtocolSettings {
-    /// Of Durable Streams.
-    pub durable_streams: DurableStreamsSettings,
-    /// Of subscriptions to several streams.
-    pub events: EventsSettings,
-    /// Of pools.
-    pub pool: PoolApiSettings,
-    /// Other nodes change the same streams: what is said of a stream includes everything that any node has acknowledged before the
-    /// request.
-    pub in_fleet: bool,
-}
-
-impl ProtocolSettings {
-    fn mounts(&self) -> Mounts {
-        Mounts::new(&self.durable_streams.root, &self.pool.root)
-    }
-
-    /// All rights that a request needs at a server with these settings. None: it needs no grant.
-    ///
-    /// # Errors
-    /// What the server says about a request that it refuses whoever sends it.
-    pub fn requirements(
-        &self,
-        method: &str,
-        path: &CanonicalPath<'_>,
-        query: Option<&str>,
-        headers: Headers<'_>,
-    ) -> Result<Vec<Requirement<'static>>, String> {
-        let request = RequestLine {
-            method,
-            path: path.as_str(),
-            query,
-            headers,
-        };
-        let needed = self.mounts().requirements(request);
-        let needed = needed.map_err(|refused| problem::message(&refused))?;
-        Ok(needed.into_iter().map(Requirement::into_owned).collect())
-    }
 }
 
 /// What becomes of a request.
@@ -110,25 +59,15 @@ impl Router {
     /// The protocols over the committed streams, behind a gate.
     pub fn new(views: Arc<Views>, settings: ProtocolSettings, gate: Gate, admin: Admin) -> Self {
         let mut encoders = Encoders::default();
-        let root = settings.durable_streams.root.clone();
-        let streams = StreamAccess {
-            views,
-            name_bytes_max: settings.durable_streams.name_bytes_max,
-            in_fleet: settings.in_fleet,
-            rights: StreamRights::new(&settings.pool.root),
-        };
+        let access = gate.access.control().cloned();
+        let protocols = Protocols::new(views, &settings, admin, access, &mut encoders);
+        Router::over(protocols, gate, encoders)
+    }
+
+    fn over(protocols: Protocols, gate: Gate, encoders: Encoders) -> Self {
         Router {
             gate: Arc::new(gate),
-            mounts: settings.mounts(),
-            durable_streams: DurableStreams::new(
-                streams.clone(),
-                settings.durable_streams,
-                &mut encoders,
-            ),
-            events: Events::new(streams.clone(), settings.events, root.into(), &mut encoders),
-            pools: PoolApi::new(settings.pool),
-            streams,
-            admin,
+            protocols: Arc::new(protocols),
             encoders: Arc::new(encoders),
         }
     }
@@ -188,17 +127,26 @@ impl Router {
                 return (Action::AwaitKeys(response, request.body), None);
             }
         };
+        let Passage {
+            path,
+            destination,
+            covered,
+            rights,
+        } = passage;
         let request = Request {
-            headers: passage.covered.as_deref().map_or(request.headers, Headers),
+            headers: covered.as_deref().map_or(request.headers, Headers),
             ..request
         };
-        let caller = passage.rights.caller().cloned();
-        let admitted = Admitted {
-            path: passage.path.as_str(),
-            method: request.method,
-            rights: passage.rights,
+        let caller = rights.caller().cloned();
+        let admitted = destination.admitted(request.method, path.as_str(), rights);
+        let action = match self.serves(&request, destination) {
+            Err(refused) => Action::Respond(refused),
+            Ok(()) => match destination.protocol() {
+                Some(protocol) => protocol.request(request, &admitted),
+                None => Action::Respond(not_found(admitted.path)),
+            },
         };
-        (self.route(request, &admitted), caller)
+        (action, caller)
     }
 
     fn admit_head(&self, request: &Request<'_>) -> Result<Option<Arc<Caller>>, Response> {
@@ -208,14 +156,21 @@ impl Router {
             // The keys may be there when the body is. Until then it is the body of a client without credentials.
             Err(Stop::AwaitingKeys(_)) => return Ok(None),
         };
-        let headers = passage.covered.as_deref().map_or(request.headers, Headers);
-        let caller = passage.rights.caller().cloned();
-        let admitted = Admitted {
-            path: passage.path.as_str(),
-            method: request.method,
-            rights: passage.rights,
+        let Passage {
+            path,
+            destination,
+            covered,
+            rights,
+        } = passage;
+        let caller = rights.caller().cloned();
+        let admitted = destination.admitted(request.method, path.as_str(), rights);
+        self.serves(request, destination)?;
+        let Some(protocol) = destination.protocol() else {
+            return Err(not_found(admitted.path));
         };
-        self.authorise(request, headers, &admitted)?;
+        let headers = covered.as_deref().map_or(request.headers, Headers);
+        let head = destination.head(request.method, admitted.path, request.query, headers);
+        protocol.authorise(&head, &admitted)?;
         Ok(caller)
     }
 
@@ -226,64 +181,44 @@ impl Router {
 
     /// Whether a request, if it is served, opens a stream of events.
     pub fn opens_events(&self, path: &str, query: Option<&str>) -> bool {
-        self.mounts.opens_events(path, query)
+        self.protocols.find(path).opens_events(path, query)
     }
 
     /// Lets a request through to its protocol, by its head: its path, its credentials, the page that sends it and the fields of its body.
-    fn pass<'a>(&self, request: &Request<'a>, has_body: bool) -> Result<Passage<'a>, Stop> {
+    fn pass<'a>(&'a self, request: &Request<'a>, has_body: bool) -> Result<Passage<'a>, Stop> {
         // A preflight request has no credentials, and the answer says nothing but what a browser may ask.
         if request.method == "OPTIONS" {
-            return Err(Stop::Refused(preflight(request.headers)));
+            let allowed = self.protocols.allowed();
+            return Err(Stop::Refused(allowed.preflight(request.headers)));
         }
         let path = CanonicalPath::parse(request.path)
+            .and_then(|path| self.protocols.resolve(path))
             .map_err(|why| Stop::Refused(bad_path(request.path, &why)))?;
-        let passed = self.gate.resolve(request, &path)?;
+        let destination = self.protocols.find(path.as_str());
+        let passed = self.gate.resolve(request, &path, destination.is_public())?;
         let (covered, rights) = self
-            .rights(request, path.as_str(), passed)
+            .rights(request, (path.as_str(), destination), passed)
             .map_err(Stop::Refused)?;
         if has_body {
             content::check_content(request.headers).map_err(Stop::Refused)?;
         }
         Ok(Passage {
             path,
+            destination,
             covered,
             rights,
         })
     }
 
-    /// Refuses a request whose caller may not make it, by its head alone. What it needs elsewhere than at its own path, such as at the
-    /// source of a fork, its protocol asks for.
-    fn authorise(
-        &self,
-        request: &Request<'_>,
-        headers: Headers<'_>,
-        admitted: &Admitted<'_>,
-    ) -> Result<(), Response> {
-        let path = admitted.path;
-        self.serves(request, path)?;
-        match self.mounts.find(path) {
-            Mount::Stream(name) => self.streams.check_name(name)?,
-            Mount::Events => return events::check_method(request.method),
-            Mount::Admin => self.admin.authorise(request, admitted)?,
-            Mount::Pools(_) => {}
-        }
-        let needed = self.mounts.requirements(RequestLine {
-            method: request.method,
-            path,
-            query: request.query,
-            headers,
-        })?;
-        needed
-            .first()
-            .map_or(Ok(()), |needed| admitted.meet(needed))
-    }
-
     /// Refuses a request at the address for operators that is for clients.
-    fn serves(&self, request: &Request<'_>, path: &str) -> Result<(), Response> {
-        if !request.caller.operator || self.admin.serves(path) {
+    fn serves(&self, request: &Request<'_>, destination: Destination<'_>) -> Result<(), Response> {
+        if !request.caller.operator || destination.is_for_operators() {
             return Ok(());
         }
-        let why = "at this address there are only /healthz, /readyz, /metrics and /v1/admin/";
+        let why = format!(
+            "at this address there are only {}",
+            self.protocols.for_operators()
+        );
         Err(refused(request, error(404, "not_found", why), "not_here"))
     }
 
@@ -291,11 +226,11 @@ impl Router {
     fn rights<'a>(
         &self,
         request: &Request<'a>,
-        path: &str,
+        (path, destination): (&str, Destination<'_>),
         passed: Passed,
     ) -> Result<(Option<CoveredFields<'a>>, Rights), Response> {
-        misspelled::check_fields(request.headers)?;
-        let changes = self.mounts.changes(request.method, path);
+        misspelled::check_fields(request.headers, self.protocols.own_fields())?;
+        let changes = destination.changes(request.method, path);
         self.gate.check_site(request, changes)?;
         match passed {
             Passed::With(rights) => Ok((None, rights)),
@@ -304,7 +239,7 @@ impl Router {
                 conceals,
                 fields,
             } => {
-                let (covered, signed) = self.signed_request(request, path, fields)?;
+                let (covered, signed) = signed_request(request, (path, destination), fields)?;
                 let rights = Rights::Caller {
                     caller,
                     conceals,
@@ -314,49 +249,33 @@ impl Router {
             }
         }
     }
+}
 
-    /// The header fields that a request with a signed URL brings to its protocol, and what was signed.
-    fn signed_request<'a>(
-        &self,
-        request: &Request<'a>,
-        path: &str,
-        fields: SignedFields,
-    ) -> Result<(CoveredFields<'a>, SignedRequest), Response> {
-        let known = self.mounts.find(path).known_fields();
-        let covered = covered_fields(request, known, &fields)
-            .map_err(|name| unsigned_field(request, name))?;
-        let needs = self.mounts.requirements(RequestLine {
-            method: request.method,
-            path,
-            query: request.query,
-            headers: Headers(&covered),
-        })?;
-        let needs = needs.into_iter().map(Requirement::into_owned).collect();
-        Ok((covered, SignedRequest { fields, needs }))
-    }
-
-    fn route(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
-        let path = admitted.path;
-        if let Err(refused) = self.serves(&request, path) {
-            return Action::Respond(refused);
-        }
-        match self.mounts.find(path) {
-            Mount::Events => self.events.request(&request, admitted),
-            Mount::Stream(name) => self.durable_streams.request(request, name, admitted),
-            Mount::Pools(below) => self.pools.request(request, below, admitted),
-            Mount::Admin => self
-                .admin
-                .request(&request, admitted, self.access(), &self.streams),
-        }
-    }
+/// The header fields that a request with a signed URL brings to its protocol, and what was signed.
+fn signed_request<'a>(
+    request: &Request<'a>,
+    (path, destination): (&str, Destination<'_>),
+    fields: SignedFields,
+) -> Result<(CoveredFields<'a>, SignedRequest), Response> {
+    let known = destination.request_fields();
+    let covered =
+        covered_fields(request, known, &fields).map_err(|name| unsigned_field(request, name))?;
+    let head = destination.head(request.method, path, request.query, Headers(&covered));
+    let needs = destination.requirements(&head)?;
+    let needs = needs.into_iter().map(Requirement::into_owned).collect();
+    Ok((covered, SignedRequest { fields, needs }))
 }
 
 /// What a request passes the gate with.
 struct Passage<'a> {
     path: CanonicalPath<'a>,
+    destination: Destination<'a>,
     covered: Option<CoveredFields<'a>>,
     rights: Rights,
 }
 
 /// The header fields of a request that a signed URL covers.
 type CoveredFields<'a> = Vec<(&'a str, &'a [u8])>;
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use crate::response::Response;
 /// The head of a stream of events.
 pub(crate) fn head() -> Response {
     Response::shared(200)
-        .field("Content-Type", "text/event-stream")
+        .field("Content-Type", MEDIA_TYPE)
         .field("Cache-Control", "no-cache")
         // Proxies that buffer responses would delay events.
         .field("X-Accel-Buffering", "no")
@@ -27,6 +27,9 @@ pub fn for_event_source(refusal: &Response) -> Option<Response> {
     let events = format!("retry: {retry_ms}\n: {} {why}\n\n", refusal.status);
     Some(head().body(events.into_bytes()))
 }
+
+/// The media type.
+pub(crate) const MEDIA_TYPE: &str = "text/event-stream";
 
 /// When an `EventSource` connects again if a refusal does not say, in seconds.
 const RETRY_S: u64 = 5;

@@ -157,9 +157,6 @@ pub(crate) fn load(name: &str, body: Vec<u8>) -> Action {
     })
 }
 
-/// The methods of a stream.
-pub(crate) const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
-
 /// Control paths of Durable Streams (section 6); no stream's name starts with this segment.
 const RESERVED: &str = "__ds";
 const RESERVED_PREFIX: &str = "__ds/";

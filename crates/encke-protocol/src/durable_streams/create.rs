@@ -50,10 +50,11 @@ impl DurableStreams {
         let lifetime = fields::lifetime(headers)?;
         let ack = fields::ack(headers)?;
         let retention = fields::retention(headers)?;
-        let forking = fields::forking(headers, &self.settings.root)?;
+        let [streams] = &self.mounts;
+        let forking = fields::forking(headers, streams)?;
         let mut known = vec![known];
         if let Some(forking) = &forking {
-            let readable = forking.requirement(&self.settings.root, &self.streams.rights);
+            let readable = forking.requirement(streams, &self.streams.rights);
             let readable = admitted.meet(&readable);
             readable.map_err(|refused| match refused.status {
                 404 => self::refused(&Refusal::SourceNotFound).audited(refused.audit),

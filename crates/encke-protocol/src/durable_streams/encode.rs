@@ -161,12 +161,15 @@ pub(super) fn position(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut 
 
 /// Appends the event that states the client's position.
 fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"event: control\ndata:");
+    control_object(cursor_floor, run, now_ms, out);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Appends the client's position as JSON (section 5.8).
+pub(super) fn control_object(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
-    let _ = write!(
-        out,
-        "event: control\ndata:{{\"streamNextOffset\":\"{}\"",
-        run.end
-    );
+    let _ = write!(out, "{{\"streamNextOffset\":\"{}\"", run.end);
     if !run.closed {
         let _ = write!(
             out,
@@ -180,7 +183,7 @@ fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
     if run.closed {
         out.extend_from_slice(b",\"streamClosed\":true");
     }
-    out.extend_from_slice(b"}\n\n");
+    out.push(b'}');
 }
 
 /// How many records go into one event: as many as keep it small, and at least one.

@@ -3,6 +3,7 @@
 use encke_access::{CanonicalPath, Operation};
 use encke_stream::{AckLevel, Lifetime, Offset, ProducerId, Retention};
 
+use crate::mount::Mount;
 use crate::problem::error;
 use crate::request::Headers;
 use crate::requirement::Requirement;
@@ -21,9 +22,13 @@ pub(super) struct Forking {
 }
 
 impl Forking {
-    /// What a fork needs at its source. `root` is the path above the streams.
-    pub(super) fn requirement(&self, root: &str, rights: &StreamRights) -> Requirement<'static> {
-        let path = format!("{root}{}", self.source);
+    /// What a fork needs at its source. `streams` is the mount of the streams.
+    pub(super) fn requirement(
+        &self,
+        streams: &Mount,
+        rights: &StreamRights,
+    ) -> Requirement<'static> {
+        let path = format!("{}{}", streams.pattern().as_str(), self.source);
         rights.of_stream(Operation::Read, &self.source, path)
     }
 }
@@ -168,8 +173,9 @@ pub(super) fn truncates(headers: Headers<'_>) -> bool {
     headers.first("Encke-Truncate").is_some()
 }
 
-/// The fork that a creation asks for (section 4.2). `root` is the path above the streams.
-pub(super) fn forking(headers: Headers<'_>, root: &str) -> Result<Option<Forking>, Response> {
+/// The fork that a creation asks for (section 4.2). `streams` is the mount of the streams.
+pub(super) fn forking(headers: Headers<'_>, streams: &Mount) -> Result<Option<Forking>, Response> {
+    let root = streams.pattern().as_str();
     let from = text(headers, "Stream-Forked-From")?;
     let at = text(headers, "Stream-Fork-Offset")?;
     let sub_offset = text(headers, "Stream-Fork-Sub-Offset")?;
@@ -192,7 +198,7 @@ pub(super) fn forking(headers: Headers<'_>, root: &str) -> Result<Option<Forking
     // The same form as of a request's path: what is authorised is what is found.
     let path = CanonicalPath::parse(path)
         .map_err(|why| bad_field(format!("Stream-Forked-From: {why}")))?;
-    let source = path.as_str().strip_prefix(root).ok_or_else(|| {
+    let source = streams.match_path(path.as_str()).ok_or_else(|| {
         bad_field(format!(
             "Stream-Forked-From is the path of a stream, such as {root}NAME"
         ))

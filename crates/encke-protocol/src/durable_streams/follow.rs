@@ -1,19 +1,24 @@
-//! Live reads by server-sent events (section 5.8), resumed by their ids as a browser's EventSource does (HTML, section 9.2).
+//! Live reads that go on while records arrive: server-sent events (section 5.8), resumed by their ids as a browser's EventSource does
+//! (HTML, section 9.2), and lines of JSON.
 
 use std::sync::Arc;
 
 use encke_stream::{Facts, MediaKind, Offset, Stream};
 
-use super::{DurableStreams, cursor, encode};
+use super::{DurableStreams, cursor, encode, lines};
 use crate::action::{Action, Feed, Subscription};
+use crate::live_format::LiveFormat;
 use crate::request::Request;
 use crate::response::{Body, Response};
 use crate::run::Run;
-use crate::sse;
 
-/// What a request says of its live read by events.
+/// What a request says of its live read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LiveEvents {
+pub(super) struct LiveRead {
+    /// The form of the records.
+    pub(super) format: LiveFormat,
+    /// The form is the one that `Accept` names.
+    pub(super) is_negotiated: bool,
     /// The last cursor that the client has; 0 if it has none.
     pub(super) client_cursor: u64,
     /// The client resumes behind an event that it has.
@@ -28,7 +33,7 @@ impl DurableStreams {
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
-        live: LiveEvents,
+        live: LiveRead,
     ) -> Action {
         let at_tail = from == facts.tail;
         if at_tail && facts.closed && live.resumes {
@@ -44,10 +49,21 @@ impl DurableStreams {
                 at_tail: true,
                 closed: facts.closed,
             };
-            encode::position(floor, &end, request.now.wall_ms, &mut first);
+            let now_ms = request.now.wall_ms;
+            match live.format {
+                LiveFormat::Events => encode::position(floor, &end, now_ms, &mut first),
+                LiveFormat::Lines => lines::control(floor, &end, now_ms, &mut first),
+            }
         }
-        let base64 = stream.media.kind == MediaKind::Binary;
-        let response = sse::head().field_if("Stream-SSE-Data-Encoding", base64.then_some("base64"));
+        let (encoder, is_base64) = match live.format {
+            LiveFormat::Events => (self.event_encoder, stream.media.kind == MediaKind::Binary),
+            LiveFormat::Lines => (self.line_encoder, false),
+        };
+        let response = live
+            .format
+            .head()
+            .field_if("Stream-SSE-Data-Encoding", is_base64.then_some("base64"))
+            .field_if("Vary", live.is_negotiated.then_some("Accept"));
         if at_tail && facts.closed {
             return Action::Respond(response.body(first));
         }
@@ -56,7 +72,7 @@ impl DurableStreams {
             feed: Feed::Single {
                 stream,
                 from,
-                encoder: self.encoder,
+                encoder,
                 option: floor,
             },
         })

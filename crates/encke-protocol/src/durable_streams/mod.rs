@@ -1,7 +1,7 @@
 //! The Durable Streams protocol, version 1.0: a stream is a URL.
 //!
 //! `read` answers GET and HEAD by way of `catch_up`, `poll` and `follow`; `write` answers POST and DELETE, `create` PUT;
-//! `fields` reads the fields of requests, `encode` writes the records of live subscribers. Section numbers are those of the
+//! `fields` reads the fields of requests, `encode` and `lines` write the records of live subscribers. Section numbers are those of the
 //! protocol's text.
 
 mod catch_up;
@@ -10,12 +10,11 @@ mod cursor;
 mod encode;
 mod fields;
 mod follow;
+mod lines;
 mod poll;
 mod read;
 mod requirements;
 mod write;
-
-use std::sync::Arc;
 
 use encke_jobs::pool_of_stream;
 use encke_stream::home;
@@ -23,18 +22,25 @@ use encke_stream::home;
 use crate::action::Action;
 use crate::encoder::{EncoderId, Encoders};
 use crate::gate::Admitted;
+use crate::known_field::KnownFields;
+use crate::mount::Mount;
 use crate::pool;
+use crate::protocol::Protocol;
 use crate::request::Request;
+use crate::requirement::{RequestHead, Requirement};
+use crate::response::Response;
 use crate::streams::{StreamAccess, load};
 
-pub(crate) use self::requirements::{FIELDS, requirements};
-
 /// The protocol over the committed streams.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct DurableStreams {
+    mounts: [Mount; 1],
     streams: StreamAccess,
-    settings: Arc<DurableStreamsSettings>,
-    encoder: EncoderId,
+    settings: DurableStreamsSettings,
+    /// Of server-sent events.
+    event_encoder: EncoderId,
+    /// Of lines of JSON.
+    line_encoder: EncoderId,
 }
 
 /// The settings of the protocol.
@@ -72,19 +78,80 @@ impl DurableStreams {
         encoders: &mut Encoders,
     ) -> Self {
         DurableStreams {
+            mounts: [Mount::below(&settings.root)],
             streams,
-            settings: Arc::new(settings),
-            encoder: encoders.add(encode::EventEncoder),
+            settings,
+            event_encoder: encoders.add(encode::EventEncoder),
+            line_encoder: encoders.add(lines::LineEncoder),
         }
     }
 
-    /// What to do for a request for the stream of that name.
-    pub(crate) fn request(
-        &self,
-        mut request: Request<'_>,
-        name: &str,
-        admitted: &Admitted<'_>,
-    ) -> Action {
+    /// Whether the request must wait for the order of its log before it is answered. A change is decided in the order anyway, so
+    /// it waits only where this node knows no stream that it could change.
+    fn awaits_order(&self, request: &Request<'_>, name: &str) -> bool {
+        if !self.streams.in_fleet || request.barriers > 0 {
+            return false;
+        }
+        match request.method {
+            "GET" | "HEAD" => true,
+            "PUT" => request.headers.first("Stream-Forked-From").is_some(),
+            _ => match self.streams.known(name) {
+                Some(_) => match self.streams.find(name, request.now) {
+                    // A stream of another type may have the name by now.
+                    Ok(stream) => {
+                        let asked = request.headers.first("Content-Type");
+                        let asked = asked.and_then(|asked| std::str::from_utf8(asked).ok());
+                        asked.is_some_and(|asked| !stream.media.matches(asked))
+                    }
+                    Err(_) => true,
+                },
+                // It is loaded first.
+                None => false,
+            },
+        }
+    }
+}
+
+impl Protocol for DurableStreams {
+    fn mounts(&self) -> &[Mount] {
+        &self.mounts
+    }
+
+    fn methods(&self) -> &'static [&'static str] {
+        requirements::METHODS
+    }
+
+    fn fields(&self) -> &'static KnownFields {
+        &requirements::FIELDS
+    }
+
+    fn overview(&self) -> &'static str {
+        "Streams      PUT, POST, GET, HEAD, DELETE  /v1/stream/{name}\n\
+         Follow one   GET /v1/stream/{name}?offset=-1&live=sse    (EventSource)\n\
+         In lines     GET /v1/stream/{name}?offset=-1&live=true   with Accept: application/x-ndjson\n\
+         Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n"
+    }
+
+    fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response> {
+        let [streams] = &self.mounts;
+        requirements::requirements(head, streams, &self.streams.rights)
+    }
+
+    fn authorise(&self, head: &RequestHead<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+        self.streams.check_name(head.below)?;
+        let needed = self.requirements(head)?;
+        needed
+            .first()
+            .map_or(Ok(()), |needed| admitted.meet(needed))
+    }
+
+    fn opens_events(&self, _below: &str, query: Option<&str>) -> bool {
+        let mut pairs = query.unwrap_or_default().split('&');
+        pairs.any(|pair| matches!(pair, "live=sse" | "live=true"))
+    }
+
+    fn request(&self, mut request: Request<'_>, admitted: &Admitted<'_>) -> Action {
+        let name = admitted.below;
         if let Err(response) = self.streams.check_name(name) {
             return Action::Respond(response);
         }
@@ -117,30 +184,5 @@ impl DurableStreams {
             _ => self.delete(&request, name),
         };
         action.unwrap_or_else(Action::Respond)
-    }
-
-    /// Whether the request must wait for the order of its log before it is answered. A change is decided in the order anyway, so
-    /// it waits only where this node knows no stream that it could change.
-    fn awaits_order(&self, request: &Request<'_>, name: &str) -> bool {
-        if !self.streams.in_fleet || request.barriers > 0 {
-            return false;
-        }
-        match request.method {
-            "GET" | "HEAD" => true,
-            "PUT" => request.headers.first("Stream-Forked-From").is_some(),
-            _ => match self.streams.known(name) {
-                Some(_) => match self.streams.find(name, request.now) {
-                    // A stream of another type may have the name by now.
-                    Ok(stream) => {
-                        let asked = request.headers.first("Content-Type");
-                        let asked = asked.and_then(|asked| std::str::from_utf8(asked).ok());
-                        asked.is_some_and(|asked| !stream.media.matches(asked))
-                    }
-                    Err(_) => true,
-                },
-                // It is loaded first.
-                None => false,
-            },
-        }
     }
 }

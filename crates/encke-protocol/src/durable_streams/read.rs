@@ -3,10 +3,11 @@
 use encke_access::LAST_EVENT_ID;
 use encke_stream::{Facts, Lifetime, Offset, Retention, Stream};
 
-use super::follow::LiveEvents;
+use super::follow::LiveRead;
 use super::{DurableStreams, cursor};
 use crate::action::Action;
 use crate::gate::Admitted;
+use crate::live_format::LiveFormat;
 use crate::misspelled;
 use crate::problem::error;
 use crate::query;
@@ -41,9 +42,14 @@ impl DurableStreams {
         admitted: &Admitted<'_>,
     ) -> Result<Action, Response> {
         let mut parameters = Parameters::parse(request.query)?;
-        let resumed_at = match parameters.live {
-            Some(Live::Sse) => last_event_id(request.headers, parameters.last_event_id.take())?,
-            _ => None,
+        let format = match parameters.live {
+            None | Some(Live::LongPoll) => None,
+            Some(Live::Sse) => Some(LiveFormat::Events),
+            Some(Live::Accepted) => Some(LiveFormat::accepted(request.headers)),
+        };
+        let resumed_at = match format {
+            Some(_) => last_event_id(request.headers, parameters.last_event_id.take())?,
+            None => None,
         };
         if let Some(offset) = resumed_at {
             let is_behind = match parameters.offset {
@@ -78,21 +84,23 @@ impl DurableStreams {
         check_own(&stream, from)?;
         self.streams.check_kept(&stream, from)?;
         self.streams.touch(&stream, request.now);
+        if let Some(format) = format {
+            let live = LiveRead {
+                format,
+                is_negotiated: matches!(parameters.live, Some(Live::Accepted)),
+                client_cursor: parameters.cursor,
+                resumes: resumed_at.is_some(),
+            };
+            return Ok(self.subscribe(request, stream, facts, from, live));
+        }
         Ok(match parameters.live {
             None if matches!(parameters.offset, Some(StartPosition::Now)) => {
                 self.tail(&stream, facts)
             }
             None => self.catch_up(request, stream, facts, from, admitted.is_public()),
-            Some(Live::LongPoll) => {
+            Some(_) => {
                 let way = (parameters.cursor, admitted.is_public());
                 self.long_poll(request, stream, facts, from, way)
-            }
-            Some(Live::Sse) => {
-                let live = LiveEvents {
-                    client_cursor: parameters.cursor,
-                    resumes: resumed_at.is_some(),
-                };
-                self.subscribe(request, stream, facts, from, live)
             }
         })
     }
@@ -207,6 +215,8 @@ struct Parameters {
 enum Live {
     LongPoll,
     Sse,
+    /// In the form that `Accept` names. An extension of the protocol.
+    Accepted,
 }
 
 impl Parameters {
@@ -229,8 +239,11 @@ impl Parameters {
                     parameters.live = Some(match &*value {
                         "long-poll" => Live::LongPoll,
                         "sse" => Live::Sse,
+                        "true" => Live::Accepted,
                         other => {
-                            return Err(bad(format!("live is long-poll or sse, not {other:?}")));
+                            return Err(bad(format!(
+                                "live is long-poll, sse or true, not {other:?}"
+                            )));
                         }
                     });
                 }

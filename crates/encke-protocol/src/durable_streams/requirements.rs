@@ -3,28 +3,27 @@
 use encke_access::Operation;
 
 use super::fields;
-use crate::known_field::KnownField;
-use crate::problem::error;
+use crate::known_field::{KnownField, KnownFields};
+use crate::mount::Mount;
+use crate::problem::not_allowed;
 use crate::request::Headers;
-use crate::requirement::{RequestLine, Requirement};
+use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
 use crate::stream_rights::StreamRights;
-use crate::streams::METHODS;
 
-/// All that a request for the stream of a name needs: at its own path, and at the source of a fork. `root` is the path above the
-/// streams.
-pub(crate) fn requirements<'a>(
-    request: RequestLine<'a>,
-    name: &str,
-    root: &str,
+/// All that a request for a stream needs: at its own path, and at the source of a fork. `streams` is the mount of
+/// the streams.
+pub(super) fn requirements<'a>(
+    request: &RequestHead<'a>,
+    streams: &Mount,
     rights: &StreamRights,
 ) -> Result<Vec<Requirement<'a>>, Response> {
     let operation = operation(request.method, request.headers)?;
-    let mut needed = vec![rights.of_stream(operation, name, request.path)];
+    let mut needed = vec![rights.of_stream(operation, request.below, request.path)];
     if request.method == "PUT"
-        && let Some(forking) = fields::forking(request.headers, root)?
+        && let Some(forking) = fields::forking(request.headers, streams)?
     {
-        needed.push(forking.requirement(root, rights));
+        needed.push(forking.requirement(streams, rights));
     }
     Ok(needed)
 }
@@ -40,40 +39,64 @@ pub(super) fn operation(method: &str, headers: Headers<'_>) -> Result<Operation,
         "POST" => Operation::Append,
         "PUT" => Operation::Create,
         "DELETE" => Operation::Delete,
-        method => {
-            let why = format!("{method} is not allowed here, only {METHODS}");
-            return Err(error(405, "method_not_allowed", why).field("Allow", METHODS));
-        }
+        method => return Err(not_allowed(method, METHODS)),
     })
 }
 
-/// The header fields of all requests for streams.
-pub(crate) const FIELDS: &[KnownField] = &[
-    // It describes the body, which whoever has the URL writes as well. An append must have the type of its stream.
-    KnownField::harmless("Content-Type"),
-    // They choose the form of a response, or leave out what the client has.
-    KnownField::harmless("Accept-Encoding"),
-    KnownField::harmless("If-None-Match"),
-    // A client goes on behind the last event that it got. With a signed URL the protocol refuses positions before the signed one
-    // (`Admitted::may_go_on_anywhere`).
-    KnownField::harmless("Last-Event-ID"),
-    // Nobody can append behind it.
-    KnownField::changing("Stream-Closed"),
-    // It removes records.
-    KnownField::changing("Encke-Truncate"),
-    // They read another stream.
-    KnownField::changing("Stream-Forked-From"),
-    KnownField::changing("Stream-Fork-Offset"),
-    KnownField::changing("Stream-Fork-Sub-Offset"),
-    // They outlast the URL: appends of others with a lower sequence or epoch are refused from then on.
-    KnownField::changing("Stream-Seq"),
-    KnownField::changing("Producer-Id"),
-    KnownField::changing("Producer-Epoch"),
-    KnownField::changing("Producer-Seq"),
-    // They outlast the URL: how long the stream and its records are kept.
-    KnownField::changing("Stream-TTL"),
-    KnownField::changing("Stream-Expires-At"),
-    KnownField::changing("Encke-Retention"),
-    // Of a new stream it is the durability of all appends; of other requests that of their own response.
-    KnownField::changing_with("PUT", "Encke-Ack"),
-];
+/// The methods of a stream.
+pub(super) const METHODS: &[&str] = &["GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"];
+
+/// The header fields of requests for streams, and of their responses.
+pub(super) const FIELDS: KnownFields = KnownFields {
+    request: &[
+        // It describes the body, which whoever has the URL writes as well. An append must have the type of its stream.
+        KnownField::harmless("Content-Type"),
+        // They choose the form of a response, or leave out what the client has.
+        KnownField::harmless("Accept"),
+        KnownField::harmless("Accept-Encoding"),
+        KnownField::harmless("If-None-Match"),
+        // A client goes on behind the last event that it got. With a signed URL the protocol refuses positions before the signed one
+        // (`Admitted::may_go_on_anywhere`).
+        KnownField::harmless("Last-Event-ID"),
+        // It outlasts the URL: appends of others with a lower sequence are refused from then on.
+        KnownField::changing("Stream-Seq"),
+        // They outlast the URL: how long the stream is kept.
+        KnownField::changing("Stream-TTL"),
+        KnownField::changing("Stream-Expires-At"),
+        // Nobody can append behind it.
+        KnownField::changing("Stream-Closed"),
+        // They read another stream.
+        KnownField::changing("Stream-Forked-From"),
+        KnownField::changing("Stream-Fork-Offset"),
+        KnownField::changing("Stream-Fork-Sub-Offset"),
+        // They outlast the URL: appends of others with a lower epoch or sequence are refused from then on.
+        KnownField::changing("Producer-Id"),
+        KnownField::changing("Producer-Epoch"),
+        KnownField::changing("Producer-Seq"),
+        // Of a new stream it is the durability of all appends; of other requests that of their own response.
+        KnownField::changing_with("PUT", "Encke-Ack"),
+        // It outlasts the URL: how long records are kept.
+        KnownField::changing("Encke-Retention"),
+        // It removes records.
+        KnownField::changing("Encke-Truncate"),
+    ],
+    response: &[
+        "Stream-Next-Offset",
+        "Stream-Cursor",
+        "Stream-Up-To-Date",
+        "Stream-Closed",
+        "Stream-TTL",
+        "Stream-Expires-At",
+        "Stream-SSE-Data-Encoding",
+        "Producer-Epoch",
+        "Producer-Seq",
+        "Producer-Expected-Seq",
+        "Producer-Received-Seq",
+        "ETag",
+        "Location",
+        "Retry-After",
+        "Encke-Ack",
+        "Encke-Retention",
+        "Encke-Floor",
+    ],
+};

@@ -1,4 +1,4 @@
-//! Events as they are written.
+//! Server-sent events as they are written.
 
 use std::io::Write;
 
@@ -19,7 +19,8 @@ pub(super) struct MergedEvents;
 impl MergeEncoder for MergedEvents {
     fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
         id::write(&record.at, out);
-        lines(&json(record), out);
+        let data = [b"{", &*members(record), b"}"].concat();
+        lines(&data, out);
         out.push(b'\n');
     }
 
@@ -27,17 +28,14 @@ impl MergeEncoder for MergedEvents {
         if let Some(at) = at {
             id::write(&at, out);
         }
-        ended(name, end, out);
+        // Writing to a vector does not fail.
+        let _ = write!(out, "event:end\ndata:{}\n\n", end_object(name, end));
     }
 
     fn gap(&self, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
         id::write(&at, out);
-        let name = serde_json::Value::from(name);
         // Writing to a vector does not fail.
-        let _ = write!(
-            out,
-            "event:gap\ndata:{{\"stream\":{name},\"why\":\"no_longer_kept\"}}\n\n"
-        );
+        let _ = write!(out, "event:gap\ndata:{}\n\n", gap_object(name));
     }
 
     fn position(&self, at: MergedPosition<'_>, out: &mut Vec<u8>) {
@@ -59,22 +57,24 @@ impl MergeEncoder for MergedEvents {
     }
 }
 
-/// Appends that a stream has no further records.
-pub(super) fn ended(name: &str, end: StreamEnd, out: &mut Vec<u8>) {
+/// That a stream has no further records, as an object.
+pub(super) fn end_object(name: &str, end: StreamEnd) -> String {
     let why = match end {
         StreamEnd::Closed => "closed",
         StreamEnd::Deleted => "deleted",
     };
     let name = serde_json::Value::from(name);
-    // Writing to a vector does not fail.
-    let _ = write!(
-        out,
-        "event:end\ndata:{{\"stream\":{name},\"why\":\"{why}\"}}\n\n"
-    );
+    format!("{{\"stream\":{name},\"why\":\"{why}\"}}")
 }
 
-/// A record as JSON: its stream, the offset behind it, and its data in the form of the stream's type.
-fn json(record: &MergedRecord<'_>) -> Vec<u8> {
+/// That a stream lacks records that are removed, as an object.
+pub(super) fn gap_object(name: &str) -> String {
+    let name = serde_json::Value::from(name);
+    format!("{{\"stream\":{name},\"why\":\"no_longer_kept\"}}")
+}
+
+/// A record as the members of an object: its stream, the offset behind it, and its data in the form of the stream's type.
+pub(super) fn members(record: &MergedRecord<'_>) -> Vec<u8> {
     let MergedRecord { kind, item, .. } = record;
     let [before, behind] = record.cut.each_ref().map(CutCharacter::as_bytes);
     let name = serde_json::Value::from(record.name);
@@ -82,7 +82,7 @@ fn json(record: &MergedRecord<'_>) -> Vec<u8> {
         0 => item.end,
         cut => item.position_before(cut),
     };
-    let mut text = format!("{{\"stream\":{name},\"nextOffset\":\"{end}\",").into_bytes();
+    let mut text = format!("\"stream\":{name},\"nextOffset\":\"{end}\",").into_bytes();
     let mut data = Vec::with_capacity(before.len() + item.data.len());
     data.extend_from_slice(before);
     push_items(*kind, std::slice::from_ref(item), true, &mut data);
@@ -107,6 +107,5 @@ fn json(record: &MergedRecord<'_>) -> Vec<u8> {
             }
         }
     }
-    text.push(b'}');
     text
 }

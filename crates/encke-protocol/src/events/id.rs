@@ -93,6 +93,13 @@ fn bit(place: usize) -> u128 {
 
 /// Writes an id as an event's field.
 pub(super) fn write(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"id:");
+    write_value(position, out);
+    out.push(b'\n');
+}
+
+/// Writes an id: digits and a few marks that need no escape in JSON.
+pub(super) fn write_value(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
     let MergedPosition {
         after,
         ahead,
@@ -100,7 +107,7 @@ pub(super) fn write(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
     } = *position;
     // Writing to a vector does not fail.
     for (log, sequence) in after.iter().enumerate() {
-        let before = if log == 0 { "id:" } else { "," };
+        let before = if log == 0 { "" } else { "," };
         let _ = write!(out, "{before}{sequence:016x}");
     }
     for (number, one) in ahead.iter().enumerate() {
@@ -121,7 +128,6 @@ pub(super) fn write(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
             let _ = write!(out, ":{log:x}");
         }
     }
-    out.push(b'\n');
 }
 
 /// The text is not an id that the server gives.

@@ -2,11 +2,14 @@
 //!
 //! The response is one stream of server-sent events with the records of all of them, each once and in the order of the log.
 //! An event's id is the client's position in every stream, so that a client that resumes with `Last-Event-ID` misses nothing
-//! and gets nothing twice. `parameters` reads requests, `id` reads and writes ids, `encode` writes events.
+//! and gets nothing twice. `parameters` reads requests, `id` reads and writes ids, `encode` writes events, `lines` lines of
+//! JSON for clients that ask for them.
 
 mod encode;
 mod id;
+mod lines;
 mod parameters;
+mod refusals;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,38 +17,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use encke_stream::{Life, Now, Offset, Sequence, log_of};
 
 use crate::action::{Action, Feed, MergeSource, SourceKind, Subscription};
-use crate::encoder::{AheadStream, Encoders, MergeEncoderId, MergedPosition, StreamEnd};
+use crate::encoder::{
+    AheadStream, Encoders, MergeEncoder, MergeEncoderId, MergedPosition, StreamEnd,
+};
 use crate::gate::Admitted;
-use crate::known_field::KnownField;
-use crate::problem::error;
+use crate::known_field::{KnownField, KnownFields};
+use crate::live_format::LiveFormat;
+use crate::mount::Mount;
+use crate::problem::{error, not_allowed};
+use crate::protocol::Protocol;
 use crate::request::Request;
-use crate::requirement::{RequestLine, Requirement};
+use crate::requirement::{RequestHead, Requirement};
 use crate::response::{Body, Response};
-use crate::sse;
-use crate::stream_rights::StreamRights;
 use crate::streams::{StartPosition, StreamAccess, load};
 use id::Id;
 use parameters::{Named, Parameters};
-
-/// What a request needs: to read all that it names. `root` is the path above the streams.
-pub(crate) fn requirements<'a>(
-    request: RequestLine<'a>,
-    root: &str,
-    rights: &StreamRights,
-) -> Result<Vec<Requirement<'a>>, Response> {
-    check_method(request.method)?;
-    let parameters = Parameters::parse(request.query, request.headers)?;
-    let named = parameters.named.iter();
-    let needed = named.flat_map(|named| named.requirements(root, rights));
-    Ok(needed.collect())
-}
-
-/// The header fields of the endpoint. A client goes on behind the last event that it got; with a signed URL positions before the
-/// signed ones are refused.
-pub(crate) const FIELDS: &[KnownField] = &[KnownField::harmless("Last-Event-ID")];
-
-/// The path of the endpoint.
-pub(crate) const PATH: &str = "/v1/events";
+use refusals::{check_count, check_id, earlier, missing};
 
 /// The most streams that one subscriber may ever name, because an id marks them by bits.
 pub const STREAMS_MAX: usize = id::PLACES_MAX;
@@ -66,15 +53,19 @@ impl Default for EventsSettings {
 }
 
 /// The protocol over the committed streams.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Events {
+    mounts: [Mount; 1],
     streams: StreamAccess,
     settings: EventsSettings,
     /// The path above the streams.
-    root: Arc<str>,
-    encoder: MergeEncoderId,
+    root: Box<str>,
+    /// Of server-sent events.
+    event_encoder: MergeEncoderId,
+    /// Of lines of JSON.
+    line_encoder: MergeEncoderId,
     /// When an old form of a pattern is logged again, by the steady clock.
-    warns_again_ms: Arc<AtomicU64>,
+    warns_again_ms: AtomicU64,
 }
 
 /// How long after one of them no other old form of a pattern is logged.
@@ -84,22 +75,18 @@ impl Events {
     pub(crate) fn new(
         streams: StreamAccess,
         settings: EventsSettings,
-        root: Arc<str>,
+        root: &str,
         encoders: &mut Encoders,
     ) -> Self {
         Events {
+            mounts: [Mount::at("/v1/events")],
             streams,
             settings,
-            root,
-            encoder: encoders.add_merge(encode::MergedEvents),
-            warns_again_ms: Arc::default(),
+            root: root.into(),
+            event_encoder: encoders.add_merge(encode::MergedEvents),
+            line_encoder: encoders.add_merge(lines::MergedLines),
+            warns_again_ms: AtomicU64::default(),
         }
-    }
-
-    /// What to do for a request for the endpoint.
-    pub(crate) fn request(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Action {
-        let action = check_method(request.method).and_then(|()| self.subscribe(request, admitted));
-        action.unwrap_or_else(Action::Respond)
     }
 
     /// What the caller may read of what it names, with its place in the request. What is hidden from a caller that resumes
@@ -139,15 +126,9 @@ impl Events {
         Ok(allowed)
     }
 
-    /// Says that a pattern is written as earlier versions wrote it: to the client in a comment, and in the log now and then.
-    fn warn_of_old_form(&self, name: &str, now: Now, out: &mut Vec<u8>) {
-        let prefix = name.trim_end_matches('*');
-        let shown = name.escape_debug();
-        let comment = format!(
-            ": {shown} stands for {}**, and will mean one segment in the next version\n\n",
-            prefix.escape_debug()
-        );
-        out.extend_from_slice(comment.as_bytes());
+    /// Says that a pattern is written as earlier versions wrote it: to the client with the text that is returned, and in the log now
+    /// and then.
+    fn warn_of_old_form(&self, name: &str, now: Now) -> String {
         let due_ms = self.warns_again_ms.load(Ordering::Relaxed);
         if now.steady_ms >= due_ms {
             let again_ms = now.steady_ms + OLD_FORMS_LOGGED_MS;
@@ -157,6 +138,9 @@ impl Events {
                 "a subscription names a pattern in its old form, which the next version will take for one segment: write /** for all below"
             );
         }
+        let prefix = name.trim_end_matches('*').escape_debug();
+        let shown = name.escape_debug();
+        format!("{shown} stands for {prefix}**, and will mean one segment in the next version")
     }
 
     fn subscribe(
@@ -168,7 +152,8 @@ impl Events {
         if !parameters.goes_on_behind_its_url() && !admitted.may_go_on_anywhere() {
             return Err(admitted.goes_on_elsewhere());
         }
-        check_count(&parameters.named, self.settings, self.streams.views.logs())?;
+        let count_max = self.settings.streams_per_subscriber_max.min(STREAMS_MAX);
+        check_count(&parameters.named, count_max, self.streams.views.logs())?;
         let resumed = parameters.after.as_ref();
         let mut over = Vec::new();
         let allowed = self.allowed(&parameters, admitted, &mut over)?;
@@ -268,19 +253,30 @@ impl Events {
             ahead: &ahead,
             generations: &generations,
         };
+        let format = LiveFormat::accepted(request.headers);
+        let (encoder_id, encoder): (_, &dyn MergeEncoder) = match format {
+            LiveFormat::Events => (self.event_encoder, &encode::MergedEvents),
+            LiveFormat::Lines => (self.line_encoder, &lines::MergedLines),
+        };
         let mut first = Vec::new();
-        id::write(&position, &mut first);
-        first.push(b'\n');
+        encoder.position(position, &mut first);
         for named in parameters.named.iter().filter(|one| one.has_old_form()) {
-            self.warn_of_old_form(&named.name, request.now, &mut first);
+            let warning = self.warn_of_old_form(&named.name, request.now);
+            match format {
+                LiveFormat::Events => {
+                    first.extend_from_slice(format!(": {warning}\n\n").as_bytes());
+                }
+                LiveFormat::Lines => lines::warning(&warning, &mut first),
+            }
         }
         for (name, end) in over {
-            encode::ended(name, end, &mut first);
+            encoder.ended(name, end, None, &mut first);
         }
+        let response = format.head().field("Vary", "Accept");
         if sources.is_empty() {
-            return Ok(Action::Respond(sse::head().body(first)));
+            return Ok(Action::Respond(response.body(first)));
         }
-        let response = sse::head().body(Body::Open(first));
+        let response = response.body(Body::Open(first));
         if request.method == "HEAD" {
             return Ok(Action::Respond(response));
         }
@@ -290,7 +286,7 @@ impl Events {
                 sources,
                 after,
                 generations: generations.into(),
-                encoder: self.encoder,
+                encoder: encoder_id,
                 ended,
             },
         }))
@@ -347,26 +343,65 @@ impl Events {
     }
 }
 
-/// Refuses an id that the server never gave, or whose records it has lost.
-fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {
-    if id.after.len() != committed.len() {
-        let why = format!(
-            "the event id has {} positions, one for each log, and this server has {} logs, so it is not from this server",
-            id.after.len(),
-            committed.len()
-        );
-        return Err(error(400, "bad_parameter", why));
+impl Protocol for Events {
+    fn mounts(&self) -> &[Mount] {
+        &self.mounts
     }
-    let mut positions = id.after.iter().zip(committed);
-    if positions.any(|(after, committed)| after > committed) || id.is_ahead_of(committed) {
-        return Err(error(
-            400,
-            "beyond_tail",
-            "the event id is beyond the end of the log: this server never gave it, or has lost what \
-             was only accepted or written",
-        ));
+
+    fn methods(&self) -> &'static [&'static str] {
+        METHODS
     }
-    Ok(())
+
+    fn fields(&self) -> &'static KnownFields {
+        &FIELDS
+    }
+
+    fn overview(&self) -> &'static str {
+        "Follow many  GET /v1/events?stream={name}&stream=chat/**  (chat/* is every stream below chat/)\n"
+    }
+
+    /// The rights to read all that the request names.
+    fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response> {
+        check_method(head.method)?;
+        let parameters = Parameters::parse(head.query, head.headers)?;
+        let named = parameters.named.iter();
+        let needed = named.flat_map(|named| named.requirements(&self.root, &self.streams.rights));
+        Ok(needed.collect())
+    }
+
+    /// A request has no body, so that its rights are asked for with the streams that it names.
+    fn authorise(&self, head: &RequestHead<'_>, _admitted: &Admitted<'_>) -> Result<(), Response> {
+        check_method(head.method)
+    }
+
+    fn opens_events(&self, _below: &str, _query: Option<&str>) -> bool {
+        true
+    }
+
+    fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
+        let action = check_method(request.method).and_then(|()| self.subscribe(&request, admitted));
+        action.unwrap_or_else(Action::Respond)
+    }
+}
+
+/// The methods of the endpoint.
+const METHODS: &[&str] = &["GET", "HEAD", "OPTIONS"];
+
+/// The header fields of the endpoint. `Accept` chooses the form of the records. A client goes on behind the last event that it got; with a signed URL positions before the
+/// signed ones are refused.
+const FIELDS: KnownFields = KnownFields {
+    request: &[
+        KnownField::harmless("Accept"),
+        KnownField::harmless("Last-Event-ID"),
+    ],
+    response: &[],
+};
+
+fn check_method(method: &str) -> Result<(), Response> {
+    match method {
+        "GET" | "HEAD" => Ok(()),
+        method => Err(not_allowed(method, METHODS)),
+    }
 }
 
 /// The positions up to which a new client has everything of all its streams: those at the tail need nothing before it.
@@ -377,89 +412,4 @@ fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Seq
         *after = source.from.sequence.min(*after);
     }
     after
-}
-
-/// The response to an id of a stream before this one of the name, when no other stream is left.
-fn earlier(name: &str) -> Response {
-    error(
-        410,
-        "before_start",
-        format!(
-            "the event id is of an earlier stream of the name {name:?}, which was deleted; begin again without the id"
-        ),
-    )
-}
-
-/// The response when one of the streams is not there.
-fn missing(name: &str, status: u16) -> Response {
-    match status {
-        410 => error(410, "gone", format!("the stream {name:?} was deleted")),
-        _ if name.contains('@') => {
-            let why =
-                "behind the last @ of a parameter comes -1, now or an offset that the server gave";
-            error(
-                404,
-                "not_found",
-                format!("there is no stream {name:?}; {why}"),
-            )
-        }
-        _ => error(404, "not_found", format!("there is no stream {name:?}")),
-    }
-}
-
-pub(crate) fn check_method(method: &str) -> Result<(), Response> {
-    match method {
-        "GET" | "HEAD" => Ok(()),
-        method => {
-            let why = format!("{method} is not allowed here, only GET, HEAD");
-            Err(error(405, "method_not_allowed", why).field("Allow", "GET, HEAD, OPTIONS"))
-        }
-    }
-}
-
-fn check_count(named: &[Named], settings: EventsSettings, logs: usize) -> Result<(), Response> {
-    let max = settings.streams_per_subscriber_max.min(STREAMS_MAX);
-    if named.is_empty() {
-        return Err(error(
-            400,
-            "no_streams",
-            "name at least one stream, such as ?stream=news or ?stream=news@-1",
-        ));
-    }
-    if named.len() > max {
-        return Err(error(
-            400,
-            "too_many_streams",
-            format!(
-                "{} streams are named, at most {max} are allowed for one subscriber",
-                named.len()
-            ),
-        ));
-    }
-    // A pattern has a place in the lists of each log. One is always possible.
-    let patterns = named.iter().filter(|one| one.pattern.is_some()).count();
-    let patterns_max = (max / logs).max(1);
-    if patterns > patterns_max {
-        return Err(error(
-            400,
-            "too_many_streams",
-            format!(
-                "{patterns} patterns are named, at most {patterns_max} are allowed for one subscriber of a server with {logs} logs"
-            ),
-        ));
-    }
-    for (place, one) in named.iter().enumerate() {
-        let Some(other) = named[..place].iter().find(|other| other.overlaps(one)) else {
-            continue;
-        };
-        let why = match other.name == one.name {
-            true => format!("the stream {:?} is named more than once", one.name),
-            false => format!(
-                "{:?} and {:?} name a stream twice: each stream may be named once, by its name or by one pattern",
-                other.name, one.name
-            ),
-        };
-        return Err(error(400, "named_twice", why));
-    }
-    Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod hosts;
 mod origins;
+mod preflight;
 mod rights;
 mod signed;
 
@@ -15,11 +16,12 @@ use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, Sig
 use self::origins::RequestOrigin;
 use self::rights::UNSIGNED_FIELD;
 use crate::problem::error;
-use crate::request::{Headers, Request};
+use crate::request::Request;
 use crate::response::{AuditNote, REFUSED, Response};
 
 pub use self::hosts::{HostList, Hosts, NotHosts};
 pub use self::origins::{NotOrigins, OriginReader, Origins};
+pub(crate) use self::preflight::{AllowedRequests, joined};
 pub(crate) use self::rights::{Admitted, Rights, SignedRequest};
 pub(crate) use self::signed::covered_fields;
 
@@ -144,11 +146,12 @@ impl Gate {
         names_another_site(request) && !matches!(self.origin(request), RequestOrigin::Allowed(_))
     }
 
-    /// Determines what a request's credentials allow.
+    /// Determines what a request's credentials allow. `is_public`: its path needs none.
     pub(crate) fn resolve(
         &self,
         request: &Request<'_>,
         path: &CanonicalPath<'_>,
+        is_public: bool,
     ) -> Result<Passed, Stop> {
         if request.caller.operator {
             return Ok(Passed::With(Rights::Operator));
@@ -178,7 +181,7 @@ impl Gate {
         let resolved = match access.resolve(&credentials, request.now.wall_ms) {
             Ok(resolved) => resolved,
             // What balances load has no credentials.
-            Err(AccessDenied::NoCredentials) if PUBLIC.contains(&path.as_str()) => {
+            Err(AccessDenied::NoCredentials) if is_public => {
                 return Ok(Passed::With(Rights::Nobody));
             }
             Err(denied) => return Err(self.denied(request, &denied)),
@@ -266,73 +269,5 @@ fn foreign_origin(request: &Request<'_>) -> Response {
     refused(request, error(403, "origin", why), "origin")
 }
 
-/// The response to a browser's preflight request: what scripts of other origins may send. The reactor adds which origins.
-pub(crate) fn preflight(headers: Headers<'_>) -> Response {
-    let mut fields = REQUEST_FIELDS.to_owned();
-    for name in further_fields(headers) {
-        fields.push_str(", ");
-        fields.push_str(name);
-    }
-    Response::shared(204)
-        .field("Access-Control-Allow-Methods", METHODS)
-        .field("Access-Control-Allow-Headers", fields)
-        .field("Access-Control-Max-Age", "86400")
-}
-
-/// The fields that a page wants to send and that mean nothing here, such as those that libraries for tracing add. With credentials a
-/// browser takes no `*` for them, so each is named.
-fn further_fields<'a>(headers: Headers<'a>) -> impl Iterator<Item = &'a str> {
-    let requested = headers.text("Access-Control-Request-Headers");
-    let requested = requested.ok().flatten().unwrap_or_default();
-    let names = requested
-        .split(',')
-        .map(|name| name.trim_matches([' ', '\t']));
-    names
-        .filter(|name| is_further_field(name))
-        .take(FURTHER_FIELDS_MAX)
-}
-
-fn is_further_field(name: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    // What proxies say, to this server or to one between, and what begins like a field of this server.
-    let lower = name.to_ascii_lowercase().replace('_', "-");
-    let is_of_a_proxy = lower.contains("forwarded") || PROXY_FIELDS.contains(&&*lower);
-    let is_ours = |ours: &str| ours.eq_ignore_ascii_case(name);
-    (1..=FURTHER_FIELD_BYTES_MAX).contains(&name.len())
-        && name != "*"
-        && name.bytes().all(is_token)
-        && !is_of_a_proxy
-        && !lower.starts_with("encke-")
-        && !REQUEST_FIELDS.split(", ").map(str::trim).any(is_ours)
-}
-
-/// Paths that need no credentials: they say no more than that there is a server, and whether it is ready.
-const PUBLIC: [&str; 3] = ["/", "/healthz", "/readyz"];
-
 /// Seconds after which a request may be tried again whose keys are missing.
 const RETRY_AFTER_S: u64 = 1;
-
-/// The methods of all protocols.
-const METHODS: &str = "GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS";
-
-/// Fields without a meaning that one preflight request may name, as many as a request may have.
-const FURTHER_FIELDS_MAX: usize = 100;
-
-/// Fields by which proxies say whose a request is, or what it really asks for.
-const PROXY_FIELDS: [&str; 6] = [
-    "x-real-ip",
-    "x-client-ip",
-    "true-client-ip",
-    "cf-connecting-ip",
-    "x-http-method-override",
-    "x-original-url",
-];
-
-/// Bytes of the name of such a field.
-const FURTHER_FIELD_BYTES_MAX: usize = 64;
-
-/// The fields of requests that have a meaning, and that scripts of other origins may set.
-pub(crate) const REQUEST_FIELDS: &str = "Content-Type, Authorization, If-None-Match, Last-Event-ID, \
-    Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, \
-    Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, \
-    Encke-Ack, Encke-Retention, Encke-Truncate, Job-Token, X-Request-Id, Traceparent, Tracestate";

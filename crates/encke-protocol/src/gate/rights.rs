@@ -43,6 +43,8 @@ pub(crate) struct SignedRequest {
 pub(crate) struct Admitted<'a> {
     /// The path, decoded once.
     pub(crate) path: &'a str,
+    /// The part of the path that the `**` of its protocol's mount stands for; empty if the mount is a single path.
+    pub(crate) below: &'a str,
     pub(crate) method: &'a str,
     pub(crate) rights: Rights,
 }

@@ -21,62 +21,92 @@ mod responses;
 mod settings;
 mod taking;
 
-use std::sync::Arc;
-
 pub use self::api_settings::PoolApiSettings;
 use crate::action::{Action, PoolRequest};
 use crate::gate::Admitted;
-use crate::known_field::KnownField;
+use crate::known_field::{KnownField, KnownFields};
+use crate::mount::Mount;
+use crate::protocol::{Protocol, is_unsafe};
 use crate::request::Request;
-use crate::requirement::{RequestLine, Requirement};
+use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
 
-/// What a request for a path below `root` needs.
-pub(crate) fn requirements<'a>(
-    request: RequestLine<'a>,
-    below: &str,
-    root: &str,
-) -> Result<Vec<Requirement<'a>>, Response> {
-    Ok(vec![requests::requirement(root, below, request)])
-}
-
-/// Whether a request for a path below the root takes jobs, whatever its method.
-pub(crate) fn takes_jobs(below: &str) -> bool {
-    matches!(below.split('/').collect::<Vec<_>>()[..], [_, "work"])
-}
-
-/// The header fields of requests to pools: the type of a body, the form of the response, and the token of a job.
-pub(crate) const FIELDS: &[KnownField] = &[
-    KnownField::harmless("Content-Type"),
-    KnownField::harmless("Accept"),
-    // It proves that the client has the job, and allows nothing by itself.
-    KnownField::harmless("Job-Token"),
-];
-
 /// The protocol of pools.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct PoolApi {
-    settings: Arc<PoolApiSettings>,
+    settings: PoolApiSettings,
+    mounts: [Mount; 2],
 }
 
 impl PoolApi {
     pub(crate) fn new(settings: PoolApiSettings) -> Self {
+        let list = settings.root.strip_suffix('/').unwrap_or(&settings.root);
         PoolApi {
-            settings: Arc::new(settings),
+            mounts: [Mount::at(list), Mount::below(&settings.root)],
+            settings,
         }
     }
+}
 
-    /// What to do for a request for the path below the root.
-    pub(crate) fn request(
-        &self,
-        mut request: Request<'_>,
-        path: &str,
-        admitted: &Admitted<'_>,
-    ) -> Action {
-        let action = requests::parse(&self.settings, &mut request, path, admitted);
+impl Protocol for PoolApi {
+    fn mounts(&self) -> &[Mount] {
+        &self.mounts
+    }
+
+    fn methods(&self) -> &'static [&'static str] {
+        requests::METHODS
+    }
+
+    fn fields(&self) -> &'static KnownFields {
+        &FIELDS
+    }
+
+    fn overview(&self) -> &'static str {
+        "Pools        PUT, PATCH, POST, GET, DELETE  /v1/pool/{name}\n\
+         Work for one POST /v1/pool/{name}/work?worker={worker}\n"
+    }
+
+    fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response> {
+        Ok(vec![requests::requirement(&self.settings.root, head)])
+    }
+
+    fn changes(&self, method: &str, below: &str) -> bool {
+        is_unsafe(method) || takes_jobs(below)
+    }
+
+    fn opens_events(&self, below: &str, _query: Option<&str>) -> bool {
+        takes_jobs(below)
+    }
+
+    fn request(&self, mut request: Request<'_>, admitted: &Admitted<'_>) -> Action {
+        let action = requests::parse(&self.settings, &mut request, admitted);
         action.unwrap_or_else(Action::Respond)
     }
 }
+
+/// Whether a request for a path below the root takes jobs, whatever its method.
+fn takes_jobs(below: &str) -> bool {
+    matches!(below.split('/').collect::<Vec<_>>()[..], [_, "work"])
+}
+
+/// The header fields of requests to pools: the type of a body, the form of the response, and the token of a job.
+const FIELDS: KnownFields = KnownFields {
+    request: &[
+        KnownField::harmless("Content-Type"),
+        KnownField::harmless("Accept"),
+        // It proves that the client has the job, and allows nothing by itself.
+        KnownField::harmless("Job-Token"),
+    ],
+    response: &[
+        "Location",
+        "Retry-After",
+        "Job-Id",
+        "Job-Attempt",
+        "Job-Deadline",
+        "Job-Key",
+        "Job-Token",
+    ],
+};
 
 /// Deletes a public stream that a removed pool has left.
 pub(crate) fn delete_stream(pool: &str, stream: &str) -> Action {

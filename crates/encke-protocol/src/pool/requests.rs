@@ -14,10 +14,10 @@ use super::{PoolApiSettings, settings, taking};
 use crate::action::{Action, OnDispatch, PoolRequest};
 use crate::gate::Admitted;
 use crate::misspelled;
-use crate::problem::error;
+use crate::problem::{check_method, error, not_allowed};
 use crate::query;
 use crate::request::Request;
-use crate::requirement::{RequestLine, Requirement};
+use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
 
 /// The parameters of a request, each at most once.
@@ -38,20 +38,15 @@ struct Query<'a> {
 pub(super) fn parse(
     settings: &PoolApiSettings,
     request: &mut Request<'_>,
-    path: &str,
     admitted: &Admitted<'_>,
 ) -> Result<Action, Response> {
-    Parser { settings }.request(request, path, admitted)
+    Parser { settings }.request(request, admitted)
 }
 
 /// What a request for a path below the root needs: a right at its pool, or at its own path if that names none. A client that posts
 /// jobs may look at its own, which it proves by their tokens.
-pub(super) fn requirement<'a>(
-    root: &str,
-    below: &str,
-    request: RequestLine<'a>,
-) -> Requirement<'a> {
-    let parts: Vec<&str> = below.split('/').collect();
+pub(super) fn requirement<'a>(root: &str, request: &RequestHead<'a>) -> Requirement<'a> {
+    let parts: Vec<&str> = request.below.split('/').collect();
     let (pool, below) = match parts[..] {
         [""] => return Requirement::at(Operation::List, request.path),
         [pool, ref below @ ..] => (format!("{root}{pool}"), below),
@@ -77,27 +72,27 @@ impl Parser<'_> {
     fn request(
         &self,
         request: &mut Request<'_>,
-        path: &str,
         admitted: &Admitted<'_>,
     ) -> Result<Action, Response> {
-        let parts: Vec<&str> = path.split('/').collect();
+        let parts: Vec<&str> = admitted.below.split('/').collect();
         let query = self.query(request.query, parameters_of(request.method, &parts))?;
-        let line = RequestLine {
+        let head = RequestHead {
             method: request.method,
             path: admitted.path,
+            below: admitted.below,
             query: request.query,
             headers: request.headers,
         };
         let method = request.method;
         if let [""] = parts[..] {
-            only(method, &["GET"])?;
-            admitted.meet(&requirement(&self.settings.root, path, line))?;
+            check_method(method, &["GET"])?;
+            admitted.meet(&requirement(&self.settings.root, &head))?;
             return Ok(once("", PoolRequest::List));
         }
         let pool = self.check_name("pool", parts[0])?;
         let encoded = utf8_percent_encode(&pool, ENCODED);
         let url = format!("{}{}{encoded}", request.base(), self.settings.root);
-        admitted.meet(&requirement(&self.settings.root, path, line))?;
+        admitted.meet(&requirement(&self.settings.root, &head))?;
         match parts[1..] {
             [] => match method {
                 "PUT" => {
@@ -116,25 +111,22 @@ impl Parser<'_> {
                     Ok(once(&url, PoolRequest::Remove { pool, force }))
                 }
                 "POST" => post(request, query, pool, url, admitted),
-                _ => Err(not_allowed(
-                    method,
-                    &["GET", "PUT", "PATCH", "POST", "DELETE"],
-                )),
+                _ => Err(not_allowed(method, METHODS)),
             },
             ["work"] => {
-                only(method, &["POST", "GET"])?;
+                check_method(method, &["POST", "GET"])?;
                 if method == "GET" {
                     taking::check_get(request)?;
                 }
                 self.work(request, query, pool, admitted)
             }
             ["worker", worker] => {
-                only(method, &["DELETE"])?;
+                check_method(method, &["DELETE"])?;
                 let worker = self.check_name("worker", worker)?;
                 Ok(once(&url, PoolRequest::RemoveWorker { pool, worker }))
             }
             ["job", id] => {
-                only(method, &["GET"])?;
+                check_method(method, &["GET"])?;
                 let id = job(id)?;
                 let path = self.pool_path(&pool);
                 let token = match admitted.may_at(Operation::Read, &path) {
@@ -166,7 +158,7 @@ impl Parser<'_> {
                     "extend" => AttemptAction::Extend { ms: query.by_ms },
                     _ => return Err(nothing_here()),
                 };
-                only(method, &["POST"])?;
+                check_method(method, &["POST"])?;
                 let attempt = query.attempt.ok_or_else(|| {
                     bad(
                         "missing_attempt",
@@ -410,19 +402,6 @@ fn reason(body: &[u8]) -> Box<str> {
     text[..end.unwrap_or(text.len())].trim().into()
 }
 
-fn only(method: &str, methods: &[&str]) -> Result<(), Response> {
-    if methods.contains(&method) {
-        return Ok(());
-    }
-    Err(not_allowed(method, methods))
-}
-
-fn not_allowed(method: &str, methods: &[&str]) -> Response {
-    let methods = methods.join(", ");
-    let why = format!("{method} is not allowed here, only {methods}");
-    error(405, "method_not_allowed", why).field("Allow", methods)
-}
-
 fn nothing_here() -> Response {
     error(
         404,
@@ -430,6 +409,9 @@ fn nothing_here() -> Response {
         "not found: below a pool there are /work, /worker/{name} and /job/{id}, and below a job /ack, /refuse and /extend",
     )
 }
+
+/// The methods of a pool. Other paths have some of them.
+pub(super) const METHODS: &[&str] = &["GET", "PUT", "PATCH", "POST", "DELETE"];
 
 /// The field with which a client proves that a job or an attempt is its own.
 const JOB_TOKEN: &str = "Job-Token";

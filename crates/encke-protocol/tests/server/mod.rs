@@ -420,8 +420,9 @@ impl Server {
         let facts = stream.facts();
         let mut from = *from;
         let encoder = self.router.encoders().encoder(*encoder);
+        let mut fetch_bytes = 64;
         while from < facts.tail {
-            let fetch = Fetch::new(stream, from, facts.tail, 64);
+            let fetch = Fetch::new(stream, from, facts.tail, fetch_bytes);
             let piece = self.read(&fetch);
             let items: Vec<_> = piece.items().collect();
             let run = Run {
@@ -434,8 +435,12 @@ impl Server {
             };
             encoder.encode(variant, &run, self.now().wall_ms, &mut out);
             let reached = out.withheld_at.take().unwrap_or(piece.end);
-            if reached == from && !piece.more {
-                break;
+            if reached == from {
+                if !piece.more {
+                    break;
+                }
+                // The rest of a cut character is in a later record.
+                fetch_bytes *= 2;
             }
             from = reached;
         }

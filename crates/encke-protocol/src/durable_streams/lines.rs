@@ -1,0 +1,134 @@
+//! Lines of JSON for a client that follows a stream: a line for each record, or for each message of a JSON stream.
+//!
+//! A line of data has the offset behind it, where a client may continue. A `control` line has what a `control` event has (section 5.8):
+//! it follows where the client has everything, or where the stream is closed. Bytes that are no text are in base64, and a character that
+//! is cut between two records is withheld until its rest comes, as in events. All other bytes come as they were appended.
+
+use std::io::Write;
+
+use encke_stream::{Item, MediaKind, Offset};
+
+use super::encode::control_object;
+use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use crate::json;
+use crate::ndjson;
+use crate::run::Run;
+use crate::text;
+
+/// Encodes records as lines. The option of its variant is that of `EventEncoder`.
+#[derive(Debug)]
+pub(super) struct LineEncoder;
+
+impl Encoder for LineEncoder {
+    fn encode(&self, variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
+        let marks_before = out.marks.len();
+        let mut reached = run.end;
+        match variant.kind {
+            MediaKind::Text => {
+                // Each record is a line of its own.
+                let (parts, withheld_at) = text::split(run, 0);
+                out.withheld_at = withheld_at;
+                reached = withheld_at.unwrap_or(run.end);
+                for part in parts {
+                    match std::str::from_utf8(&part.bytes)
+                        .ok()
+                        .filter(|_| part.is_text)
+                    {
+                        Some(text) => text_line(part.end, text, &mut out.bytes),
+                        None => base64_line(part.end, &part.bytes, &mut out.bytes),
+                    }
+                    out.mark(part.end);
+                }
+            }
+            MediaKind::Json | MediaKind::Binary => {
+                for (number, item) in (1..).zip(run.items) {
+                    // Changes without data may follow the last record.
+                    let end = match number == run.items.len() {
+                        true => run.end,
+                        false => item.end,
+                    };
+                    match variant.kind {
+                        MediaKind::Json => message_lines(item, end, &mut out.bytes),
+                        _ => base64_line(end, item.part(), &mut out.bytes),
+                    }
+                    out.mark(end);
+                }
+            }
+        }
+        if !run.at_tail && !run.closed {
+            return;
+        }
+        let here = Run {
+            items: &[],
+            end: reached,
+            ..*run
+        };
+        control(variant.option, &here, now_ms, &mut out.bytes);
+        // A client that is left behind the last record has this line too.
+        if out.marks.len() > marks_before {
+            out.marks.pop();
+        }
+        out.mark(reached);
+    }
+
+    fn farewell(&self, variant: Variant, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
+        ndjson::disconnect(farewell.why, farewell.resumable, out);
+        let Some(at) = farewell.at else {
+            return;
+        };
+        let here = Run {
+            items: &[],
+            end: at,
+            at_tail: false,
+            closed: false,
+        };
+        control(variant.option, &here, now_ms, out);
+    }
+
+    fn heartbeat(&self) -> &'static [u8] {
+        ndjson::HEARTBEAT
+    }
+}
+
+/// Appends the line that states the client's position.
+pub(super) fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"control\":");
+    control_object(cursor_floor, run, now_ms, out);
+    out.extend_from_slice(b"}\n");
+}
+
+/// Appends the messages of a record, behind which the client's position is `end`.
+fn message_lines(item: &Item<'_>, end: Offset, out: &mut Vec<u8>) {
+    // Most records are one message, which need not be searched for its end.
+    if (item.skip, item.take, item.end.units) == (0, 1, 0) {
+        return message_line(end, item.data, out);
+    }
+    json::each(item.data, item.skip, item.take, |number, message| {
+        let at = match number < item.take {
+            true => item.position(number),
+            false => end,
+        };
+        message_line(at, message, out);
+    });
+}
+
+fn message_line(end: Offset, message: &[u8], out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    let _ = write!(out, "{{\"offset\":\"{end}\",\"data\":");
+    ndjson::json(message, out);
+    out.extend_from_slice(b"}\n");
+}
+
+fn text_line(end: Offset, text: &str, out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    let _ = write!(out, "{{\"offset\":\"{end}\",\"data\":");
+    ndjson::string(text, out);
+    out.extend_from_slice(b"}\n");
+}
+
+fn base64_line(end: Offset, bytes: &[u8], out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    let _ = write!(out, "{{\"offset\":\"{end}\",\"base64\":");
+    ndjson::base64(bytes, out);
+    out.extend_from_slice(b"}\n");
+}

@@ -1,0 +1,64 @@
+//! Lines of JSON for a client of several streams. Each line that moves the client's position has it as `id`.
+
+use std::io::Write;
+
+use super::encode::{end_object, gap_object, members};
+use super::id;
+use crate::encoder::{MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
+use crate::ndjson;
+
+/// Encodes each record as a line, with the members that an event's data has.
+#[derive(Debug)]
+pub(super) struct MergedLines;
+
+impl MergeEncoder for MergedLines {
+    fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
+        begin(Some(record.at), out);
+        out.push(b',');
+        ndjson::json(&members(record), out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn ended(&self, name: &str, end: StreamEnd, at: Option<MergedPosition<'_>>, out: &mut Vec<u8>) {
+        begin(at, out);
+        let comma = if at.is_some() { "," } else { "" };
+        // Writing to a vector does not fail.
+        let _ = writeln!(out, "{comma}\"end\":{}}}", end_object(name, end));
+    }
+
+    fn gap(&self, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+        begin(Some(at), out);
+        // Writing to a vector does not fail.
+        let _ = writeln!(out, ",\"gap\":{}}}", gap_object(name));
+    }
+
+    fn position(&self, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+        begin(Some(at), out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn farewell(&self, why: &str, resumable: bool, out: &mut Vec<u8>) {
+        ndjson::disconnect(why, resumable, out);
+    }
+
+    fn heartbeat(&self) -> &'static [u8] {
+        ndjson::HEARTBEAT
+    }
+}
+
+/// Appends a line with a remark for people.
+pub(super) fn warning(text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"warning\":");
+    ndjson::string(text, out);
+    out.extend_from_slice(b"}\n");
+}
+
+/// Begins a line, with the client's position if it is stated.
+fn begin(at: Option<MergedPosition<'_>>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    if let Some(at) = at {
+        out.extend_from_slice(b"\"id\":\"");
+        id::write_value(&at, out);
+        out.push(b'"');
+    }
+}

@@ -1,0 +1,80 @@
+//! Lines of JSON: each line is one object, and ends with a line feed (ndjson.org).
+
+use std::io::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::response::Response;
+
+/// The head of a response of lines.
+pub(crate) fn head() -> Response {
+    Response::shared(200)
+        .field("Content-Type", MEDIA_TYPE)
+        .field("Cache-Control", "no-cache")
+        // Proxies that buffer responses would delay lines.
+        .field("X-Accel-Buffering", "no")
+}
+
+/// Appends a text as a string.
+pub(crate) fn string(text: &str, out: &mut Vec<u8>) {
+    // Writing to a vector does not fail, and a text is always a string of JSON.
+    let _ = serde_json::to_writer(out, text);
+}
+
+/// Appends bytes as a string in base64.
+pub(crate) fn base64(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    // The room is just what the encoding of this length needs.
+    let _ = STANDARD.encode_slice(bytes, &mut out[start..]);
+    out.push(b'"');
+}
+
+/// Appends valid JSON without its line ends, which can stand only between its tokens.
+pub(crate) fn json(json: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(json);
+    for byte in &mut out[start..] {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+}
+
+/// Appends the line that says why the server closes the connection although more would follow.
+pub(crate) fn disconnect(why: &str, resumable: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"disconnect\":{\"why\":");
+    string(why, out);
+    // Writing to a vector does not fail.
+    let _ = writeln!(out, ",\"resumable\":{resumable}}}}}");
+}
+
+/// The media type. It is not registered; this is the name that clients send.
+pub(crate) const MEDIA_TYPE: &str = "application/x-ndjson";
+
+/// The line that keeps a quiet connection alive. It is no empty line, because not all readers skip those.
+pub(crate) const HEARTBEAT: &[u8] = b"{\"heartbeat\":true}\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_stays_on_its_line() {
+        let mut out = Vec::new();
+        json(b"{\r\n \"a\": [1,\n2, \"x\\ny\"]\r}", &mut out);
+        assert_eq!(out, b"{   \"a\": [1, 2, \"x\\ny\"] }");
+    }
+
+    #[test]
+    fn a_disconnect_is_one_line() {
+        let mut out = Vec::new();
+        disconnect("a \"b\"\n", false, &mut out);
+        assert_eq!(
+            out,
+            b"{\"disconnect\":{\"why\":\"a \\\"b\\\"\\n\",\"resumable\":false}}\n"
+        );
+    }
+}

@@ -1,0 +1,64 @@
+//! What a protocol is: where it is served, what its requests need, which fields it reads, and what it does.
+//!
+//! The router, the gate, `encke token explain`, the lists for scripts of other origins, the check of misspelled fields and the text at
+//! `/` ask here, and have no lists of their own.
+
+use std::fmt;
+
+use crate::action::Action;
+use crate::gate::Admitted;
+use crate::known_field::KnownFields;
+use crate::mount::Mount;
+use crate::request::Request;
+use crate::requirement::{RequestHead, Requirement};
+use crate::response::Response;
+
+/// A protocol over the committed streams. To add one, write its folder and register it in [`Protocols`](crate::protocols::Protocols).
+pub(crate) trait Protocol: fmt::Debug + Send + Sync {
+    /// Where it is served. Of all protocols the one with the longest mount that matches gets a request.
+    fn mounts(&self) -> &[Mount];
+
+    /// The methods that it serves. Pages of allowed origins may use them.
+    fn methods(&self) -> &'static [&'static str];
+
+    /// The header fields of its requests and responses.
+    fn fields(&self) -> &'static KnownFields;
+
+    /// Its lines of the text at `/`, each ended by a line feed.
+    fn overview(&self) -> &'static str {
+        ""
+    }
+
+    /// All rights that a request needs. None: any caller may send it, or there is nothing at its path.
+    ///
+    /// # Errors
+    /// The response to a request that is refused whoever sends it.
+    fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response>;
+
+    /// Refuses a request that its caller may not make, by its head alone and before its body is read. What the request needs elsewhere
+    /// than at its own path, such as at the source of a fork, [`Protocol::request`] asks for.
+    fn authorise(&self, head: &RequestHead<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+        let needed = self.requirements(head)?;
+        needed
+            .first()
+            .map_or(Ok(()), |needed| admitted.meet(needed))
+    }
+
+    /// Whether a request may change something. `below`: the part of its path that the mount's `**` stands for.
+    fn changes(&self, method: &str, _below: &str) -> bool {
+        is_unsafe(method)
+    }
+
+    /// Whether a GET, if it is served, opens a stream of server-sent events.
+    fn opens_events(&self, _below: &str, _query: Option<&str>) -> bool {
+        false
+    }
+
+    /// What to do for a request.
+    fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action;
+}
+
+/// Whether a method may change something by its definition (RFC 9110, section 9.2.1).
+pub(crate) fn is_unsafe(method: &str) -> bool {
+    !matches!(method, "GET" | "HEAD")
+}
