@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use encke_jobs::PoolClient;
+use encke_jobs::DispatchClient;
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Receiver, SendErrorKind, Sender, mailbox_with_waker};
-use encke_protocol::PoolResponse;
+use encke_protocol::DispatchResponse;
 use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -48,8 +48,8 @@ pub(crate) enum ShardEvent {
     },
     /// An event of the dispatcher for a connection.
     Dispatched {
-        client: PoolClient,
-        event: PoolResponse,
+        client: DispatchClient,
+        event: DispatchResponse,
     },
     /// The attempt to fetch the keys of a token's issuer is over.
     KeysFetched,

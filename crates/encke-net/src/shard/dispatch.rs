@@ -1,7 +1,7 @@
 //! Requests to the dispatcher: one response, or jobs as long as a worker is connected.
 
-use encke_jobs::PoolClient;
-use encke_protocol::{Dispatched, OnDispatch, PoolRequest, PoolResponse, WorkerOutput};
+use encke_jobs::DispatchClient;
+use encke_protocol::{DispatchRequest, DispatchResponse, Dispatched, OnDispatch, WorkerOutput};
 
 use super::Shard;
 use crate::connection::active::Task;
@@ -9,14 +9,19 @@ use crate::connection::close::CloseReason;
 
 impl Shard {
     /// Sends a request to the dispatcher.
-    pub(super) fn dispatch(&mut self, index: u32, request: PoolRequest, then: Box<dyn OnDispatch>) {
+    pub(super) fn dispatch(
+        &mut self,
+        index: u32,
+        request: DispatchRequest,
+        then: Box<dyn OnDispatch>,
+    ) {
         let request = self.send_dispatch(index, request);
         let task = Task::AwaitingDispatch { request, then };
         self.connections.begin(index, task);
     }
 
     /// Handles an event of the dispatcher for one of this shard's connections.
-    pub(super) fn dispatched(&mut self, client: PoolClient, event: PoolResponse) {
+    pub(super) fn dispatched(&mut self, client: DispatchClient, event: DispatchResponse) {
         let Some(index) = self.asking(client) else {
             // The connection is gone: its jobs and its slot go to other workers.
             if event.needs_client() {
@@ -70,7 +75,7 @@ impl Shard {
     }
 
     /// The connection that waits for the response to that request.
-    fn asking(&self, client: PoolClient) -> Option<u32> {
+    fn asking(&self, client: DispatchClient) -> Option<u32> {
         let index = self.connections.find(client.token)?;
         match self.connections.active(index)?.task {
             Task::AwaitingDispatch { request, .. } | Task::Working { request, .. } => {

@@ -1,7 +1,7 @@
 //! Hands commands to the sequencer and messages to the dispatcher.
 
-use encke_jobs::{DispatcherMessage, PoolClient};
-use encke_protocol::{PoolRequest, PoolResponse};
+use encke_jobs::{DispatchClient, DispatcherMessage};
+use encke_protocol::{DispatchRequest, DispatchResponse};
 use encke_stream::{Command, Submission, Submitter};
 
 use super::Shard;
@@ -19,7 +19,7 @@ impl Shard {
     }
 
     /// Sends a request to the dispatcher with the next hand-over; its number.
-    pub(super) fn send_dispatch(&mut self, index: u32, request: PoolRequest) -> u32 {
+    pub(super) fn send_dispatch(&mut self, index: u32, request: DispatchRequest) -> u32 {
         let number = self.outbox.next_request();
         let client = self.client(index, number);
         self.send_message(DispatcherMessage::Request(client, request));
@@ -27,17 +27,17 @@ impl Shard {
     }
 
     /// Reports to the dispatcher that a client is gone.
-    pub(super) fn send_gone(&mut self, client: PoolClient) {
+    pub(super) fn send_gone(&mut self, client: DispatchClient) {
         self.send_message(DispatcherMessage::Disconnected(client));
     }
 
     /// Reports to the dispatcher that the time of a client's caller is over.
-    pub(super) fn send_caller_ended(&mut self, client: PoolClient) {
+    pub(super) fn send_caller_ended(&mut self, client: DispatchClient) {
         self.send_message(DispatcherMessage::CallerEnded(client));
     }
 
-    pub(super) fn client(&self, index: u32, request: u32) -> PoolClient {
-        PoolClient {
+    pub(super) fn client(&self, index: u32, request: u32) -> DispatchClient {
+        DispatchClient {
             node: 0,
             shard: self.context.number,
             token: self.connections.slots.token(index),
@@ -68,7 +68,7 @@ impl Shard {
         let mut messages = self.outbox.take_messages();
         self.context.dispatcher.put_many(&mut messages);
         for client in self.outbox.refused(messages) {
-            self.dispatched(client, PoolResponse::overloaded());
+            self.dispatched(client, DispatchResponse::overloaded());
         }
     }
 

@@ -24,7 +24,7 @@ mod taking;
 use std::sync::Arc;
 
 pub use self::api_settings::PoolApiSettings;
-use crate::action::{Action, PoolRequest};
+use crate::action::{Action, DispatchRequest};
 use crate::gate::Admitted;
 use crate::known_field::KnownField;
 use crate::request::Request;
@@ -80,7 +80,7 @@ impl PoolApi {
 
 /// Deletes a public stream that a removed pool has left.
 pub(crate) fn delete_stream(pool: &str, stream: &str) -> Action {
-    let request = PoolRequest::DeleteStream {
+    let request = DispatchRequest::DeleteStream {
         pool: pool.into(),
         stream: stream.into(),
     };

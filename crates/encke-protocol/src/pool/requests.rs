@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::responses::{Once, OpenWorker, PollJson, PollRaw, WaitForResult, refusal};
 use super::{PoolApiSettings, settings, taking};
-use crate::action::{Action, OnDispatch, PoolRequest};
+use crate::action::{Action, DispatchRequest, OnDispatch};
 use crate::gate::Admitted;
 use crate::misspelled;
 use crate::problem::error;
@@ -92,7 +92,7 @@ impl Parser<'_> {
         if let [""] = parts[..] {
             only(method, &["GET"])?;
             admitted.meet(&requirement(&self.settings.root, path, line))?;
-            return Ok(once("", PoolRequest::List));
+            return Ok(once("", DispatchRequest::List));
         }
         let pool = self.check_name("pool", parts[0])?;
         let encoded = utf8_percent_encode(&pool, ENCODED);
@@ -103,17 +103,17 @@ impl Parser<'_> {
                 "PUT" => {
                     let settings =
                         settings::parse(&request.body).map_err(|why| bad("bad_settings", why))?;
-                    Ok(once(&url, PoolRequest::Create { pool, settings }))
+                    Ok(once(&url, DispatchRequest::Create { pool, settings }))
                 }
                 "PATCH" => {
                     let change = settings::parse_change(&request.body);
                     let change = change.map_err(|why| bad("bad_settings", why))?;
-                    Ok(once(&url, PoolRequest::Change { pool, change }))
+                    Ok(once(&url, DispatchRequest::Change { pool, change }))
                 }
-                "GET" => Ok(once(&url, PoolRequest::Describe { pool })),
+                "GET" => Ok(once(&url, DispatchRequest::Describe { pool })),
                 "DELETE" => {
                     let force = query.force;
-                    Ok(once(&url, PoolRequest::Remove { pool, force }))
+                    Ok(once(&url, DispatchRequest::Remove { pool, force }))
                 }
                 "POST" => post(request, query, pool, url, admitted),
                 _ => Err(not_allowed(
@@ -131,7 +131,7 @@ impl Parser<'_> {
             ["worker", worker] => {
                 only(method, &["DELETE"])?;
                 let worker = self.check_name("worker", worker)?;
-                Ok(once(&url, PoolRequest::RemoveWorker { pool, worker }))
+                Ok(once(&url, DispatchRequest::RemoveWorker { pool, worker }))
             }
             ["job", id] => {
                 only(method, &["GET"])?;
@@ -151,7 +151,7 @@ impl Parser<'_> {
                         }
                     },
                 };
-                Ok(once(&url, PoolRequest::DescribeJob { pool, id, token }))
+                Ok(once(&url, DispatchRequest::DescribeJob { pool, id, token }))
             }
             ["job", id, what] => {
                 let id = job(id)?;
@@ -194,7 +194,7 @@ impl Parser<'_> {
                     token,
                     action,
                 };
-                Ok(once(&url, PoolRequest::Report(end)))
+                Ok(once(&url, DispatchRequest::Report(end)))
             }
             _ => Err(nothing_here()),
         }
@@ -241,7 +241,7 @@ impl Parser<'_> {
                 Some(None) => WorkerCaller::Unknown,
             },
         };
-        Ok(Action::Dispatch(PoolRequest::Register(work), then))
+        Ok(Action::Dispatch(DispatchRequest::Register(work), then))
     }
 
     /// The parameters of a request; `known` are those of its kind, if there is such a kind.
@@ -326,7 +326,7 @@ fn post(
         None => Box::new(Once { pool: url }),
         Some(_) => Box::new(WaitForResult { pool: url }),
     };
-    Ok(Action::Dispatch(PoolRequest::Post(post), then))
+    Ok(Action::Dispatch(DispatchRequest::Post(post), then))
 }
 
 fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Payload, Response> {
@@ -346,7 +346,7 @@ fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Paylo
     })
 }
 
-pub(super) fn once(pool: &str, request: PoolRequest) -> Action {
+pub(super) fn once(pool: &str, request: DispatchRequest) -> Action {
     let pool = pool.to_owned();
     Action::Dispatch(request, Box::new(Once { pool }))
 }
