@@ -39,6 +39,7 @@ mod listener_places;
 mod log_metrics;
 mod metrics;
 mod networks;
+mod one_shot;
 mod operators;
 mod outbox;
 mod poller;
