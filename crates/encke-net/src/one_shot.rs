@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
 use crate::addresses;
-use crate::errors::StartError;
+use crate::errors::ReactorError;
 use crate::listen;
 use crate::listener_places::{Doing, ListenerPlaces};
 use crate::poller::{LISTENER, Poller, WAKE};
@@ -23,7 +23,7 @@ use crate::settings::NetSettings;
 use crate::transport::plain;
 
 /// Makes the responses of a [`OneShotListener`].
-pub(crate) trait OneShotResponder {
+pub trait OneShotResponder {
     /// The response to a request, in full. `None`: its head is not complete.
     fn respond(&self, head: &[u8]) -> Option<String>;
 
@@ -33,7 +33,7 @@ pub(crate) trait OneShotResponder {
 
 /// A listener with at most 256 connections, 64 of them from one address, each for at most 5 seconds.
 #[derive(Debug)]
-pub(crate) struct OneShotListener {
+pub struct OneShotListener {
     address: SocketAddr,
     poller: Poller,
     stop: Arc<OwnedFd>,
@@ -48,11 +48,11 @@ pub(crate) struct OneShotListener {
 
 /// Ends [`OneShotListener::run`].
 #[derive(Debug)]
-pub(crate) struct OneShotStop(Arc<OwnedFd>);
+pub struct OneShotStop(Arc<OwnedFd>);
 
 impl OneShotStop {
     /// Ends the run. Connections that are open are closed.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         // The counter has room for this.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
@@ -72,8 +72,8 @@ impl OneShotListener {
     ///
     /// # Errors
     /// The address can't be listened on, or the system refuses a descriptor.
-    pub(crate) fn bind(settings: &NetSettings, address: SocketAddr) -> Result<Self, StartError> {
-        let failed = |source| StartError::Listen { address, source };
+    pub fn bind(settings: &NetSettings, address: SocketAddr) -> Result<Self, ReactorError> {
+        let failed = |source| ReactorError::Listen { address, source };
         listen::check_address(address).map_err(failed)?;
         let listener = listen::listener(settings, address).map_err(failed)?;
         let address = listen::address(&listener).map_err(failed)?;
@@ -94,12 +94,12 @@ impl OneShotListener {
     }
 
     /// Where it listens.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What ends the run.
-    pub(crate) fn stop_handle(&self) -> OneShotStop {
+    pub fn stop_handle(&self) -> OneShotStop {
         OneShotStop(Arc::clone(&self.stop))
     }
 
@@ -107,7 +107,7 @@ impl OneShotListener {
     ///
     /// # Errors
     /// Waiting for sockets failed.
-    pub(crate) fn run(mut self, responder: &impl OneShotResponder) -> rustix::io::Result<()> {
+    pub fn run(mut self, responder: &impl OneShotResponder) -> rustix::io::Result<()> {
         let mut events = Vec::with_capacity(CONNECTIONS_MAX);
         loop {
             self.poller.wait(&mut events, EXPIRY_STEP)?;

@@ -72,9 +72,9 @@ pub(crate) struct ShardReceiver {
     pieces: Arc<AtomicUsize>,
 }
 
-/// The other threads' end.
+/// The channel to a shard from other threads. As an [`Outlet`] it carries commits.
 #[derive(Clone)]
-pub(crate) struct ShardSender {
+pub struct ShardSender {
     events: Sender<ShardEvent>,
     lag: Arc<Lag>,
     /// Bytes of pieces that were sent and not taken yet.
@@ -138,6 +138,11 @@ impl ShardReceiver {
 }
 
 impl ShardSender {
+    /// Sends what the dispatcher has for a client; waits while the channel is full. For a client that is gone it does nothing.
+    pub fn dispatched(&self, client: DispatchClient, event: DispatchResponse) {
+        self.put(ShardEvent::Dispatched { client, event });
+    }
+
     /// Sends a piece; waits while the shard has enough of them. So clients that read old records cannot fill the channel, which
     /// also carries commits, and turns stay short.
     pub(crate) fn put_piece(&self, token: Token, piece: Result<Piece, ReadError>) {

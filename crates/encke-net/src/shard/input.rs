@@ -397,7 +397,7 @@ impl Shard {
     }
 }
 
-/// Whether a client takes server-sent events and nothing else, as an `EventSource` says (HTML, section 9.2.2).
+/// Whether a client takes an event stream and nothing else, as an `EventSource` says (HTML, section 9.2.2).
 fn takes_events(fields: &[(&str, &[u8])]) -> bool {
     let accept = Headers(fields).first("Accept").unwrap_or_default();
     accept

@@ -6,9 +6,9 @@
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 
+use encke_net::{NetSettings, OneShotListener, OneShotResponder, OneShotStop};
+
 use crate::errors::StartError;
-use crate::one_shot::{OneShotListener, OneShotResponder, OneShotStop};
-use crate::settings::NetSettings;
 
 /// The running thread.
 #[derive(Debug)]
