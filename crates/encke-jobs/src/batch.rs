@@ -9,7 +9,7 @@ use crate::machine::{JobMachine, JobTimer};
 use crate::op::{JSON, Op, PoolNo, append, append_to, bytes, create, series};
 use crate::pool_state::{AttemptStage, Decision, MESSAGES_BYTES, Messages, PoolPhase};
 use crate::record::{ENTRY_BYTES, JournalEntry, JournalRecord, segment_name};
-use crate::response::PoolResponse;
+use crate::response::DispatchResponse;
 use crate::streams::PublicStream;
 
 impl JobMachine {
@@ -99,7 +99,7 @@ impl JobMachine {
         self.touched.insert(no);
         let Some(pool) = self.pools.get_mut(&no) else {
             for client in decisions.iter().filter_map(|decision| decision.client) {
-                self.respond(client, PoolResponse::Refused(JobError::PoolChanging));
+                self.respond(client, DispatchResponse::Refused(JobError::PoolChanging));
             }
             return;
         };
@@ -137,7 +137,7 @@ impl JobMachine {
 
     /// A decision is in the log.
     fn apply(&mut self, now: Now, no: PoolNo, decision: Decision) {
-        let mut response = PoolResponse::Reported { deadline_ms: None };
+        let mut response = DispatchResponse::Reported { deadline_ms: None };
         match decision.entry {
             JournalEntry::Leased { id, .. } => self.leased(now, no, id),
             JournalEntry::Extended {
@@ -147,7 +147,7 @@ impl JobMachine {
             } => {
                 let until_ms = decision.until_ms;
                 let deadline_ms = until_ms.unwrap_or_else(|| now.steady_at(deadline_ms));
-                response = PoolResponse::Reported {
+                response = DispatchResponse::Reported {
                     deadline_ms: Some(now.wall_at(deadline_ms)),
                 };
                 let pool = self.pools.get_mut(&no);
@@ -212,7 +212,7 @@ impl JobMachine {
             JournalEntry::Extended { .. } => {}
         }
         if let Some(client) = decision.client {
-            self.respond(client, PoolResponse::Refused(error.clone()));
+            self.respond(client, DispatchResponse::Refused(error.clone()));
         }
     }
 }

@@ -5,7 +5,7 @@ use encke_stream::{Command, Now, Outcome, Refusal, Target};
 use crate::error::JobError;
 use crate::machine::{Effect, JobMachine, JobTimer};
 use crate::op::Op;
-use crate::response::PoolResponse;
+use crate::response::DispatchResponse;
 
 impl JobMachine {
     /// Handles the outcome of a command.
@@ -58,8 +58,8 @@ impl JobMachine {
             }
             Op::DeletePublic(from) => {
                 let response = match outcome {
-                    Ok(_) => PoolResponse::Removed,
-                    Err(error) => PoolResponse::Refused(error),
+                    Ok(_) => DispatchResponse::Removed,
+                    Err(error) => DispatchResponse::Refused(error),
                 };
                 self.respond(from, response);
             }

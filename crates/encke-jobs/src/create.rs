@@ -11,8 +11,8 @@ use crate::machine::{JobMachine, JobTimer};
 use crate::op::{BYTES, JSON, Op, PoolCreation, PoolNo, append, bytes, create};
 use crate::pool_state::{JournalSegments, PoolPhase, PoolState};
 use crate::record::{JournalRecord, REGISTRY, RegistryRecord, segment_name};
-use crate::request::PoolClient;
-use crate::response::PoolResponse;
+use crate::request::DispatchClient;
+use crate::response::DispatchResponse;
 use crate::settings::{PoolSettings, SettingsChange};
 use crate::streams::PublicStream;
 use crate::token::PoolKey;
@@ -23,7 +23,7 @@ impl JobMachine {
     pub(crate) fn create_pool(
         &mut self,
         now: Now,
-        from: PoolClient,
+        from: DispatchClient,
         name: Box<str>,
         settings: PoolSettings,
     ) -> Result<(), JobError> {
@@ -48,7 +48,7 @@ impl JobMachine {
             let status = pool.status(now);
             self.respond(
                 from,
-                PoolResponse::Created {
+                DispatchResponse::Created {
                     existed: true,
                     status,
                 },
@@ -188,7 +188,7 @@ impl JobMachine {
         self.pools.insert(no, pool);
         self.respond(
             making.from,
-            PoolResponse::Created {
+            DispatchResponse::Created {
                 existed: false,
                 status,
             },
@@ -197,14 +197,14 @@ impl JobMachine {
 
     fn creation_failed(&mut self, making: &PoolCreation, error: JobError) {
         self.making.remove(&making.name);
-        self.respond(making.from, PoolResponse::Refused(error));
+        self.respond(making.from, DispatchResponse::Refused(error));
     }
 
     /// Changes settings. They hold once that is in the journal.
     pub(crate) fn change(
         &mut self,
         now: Now,
-        from: PoolClient,
+        from: DispatchClient,
         no: PoolNo,
         change: SettingsChange,
     ) -> Result<(), JobError> {
@@ -217,7 +217,7 @@ impl JobMachine {
         change.check(&pool.settings, &self.limits)?;
         if pool.settings.changed(&change) == pool.settings {
             let status = pool.status(now);
-            self.respond(from, PoolResponse::Described(status));
+            self.respond(from, DispatchResponse::Described(status));
             return Ok(());
         }
         pool.pending_records += 1;
@@ -231,17 +231,17 @@ impl JobMachine {
         &mut self,
         now: Now,
         no: PoolNo,
-        from: PoolClient,
+        from: DispatchClient,
         change: &SettingsChange,
         outcome: Result<u64, JobError>,
     ) {
         self.touched.insert(no);
         let Some(pool) = self.pools.get_mut(&no) else {
-            return self.respond(from, PoolResponse::Refused(JobError::PoolChanging));
+            return self.respond(from, DispatchResponse::Refused(JobError::PoolChanging));
         };
         pool.pending_records -= 1;
         if let Err(error) = outcome {
-            return self.respond(from, PoolResponse::Refused(error));
+            return self.respond(from, DispatchResponse::Refused(error));
         }
         pool.segments.records += 1;
         let had_events = pool.settings.events;
@@ -253,13 +253,13 @@ impl JobMachine {
         if let Some(events) = events {
             self.make_again(&events, Data::default());
         }
-        self.respond(from, PoolResponse::Described(status));
+        self.respond(from, DispatchResponse::Described(status));
     }
 
     /// Deletes a public stream that a removed pool has left, or one of a pool that is closed, so that it is made anew.
     pub(crate) fn delete_public(
         &mut self,
-        from: PoolClient,
+        from: DispatchClient,
         pool: &str,
         stream: Box<str>,
     ) -> Result<(), JobError> {
@@ -288,7 +288,7 @@ impl JobMachine {
 
     pub(crate) fn remove(
         &mut self,
-        from: PoolClient,
+        from: DispatchClient,
         no: PoolNo,
         force: bool,
     ) -> Result<(), JobError> {
@@ -306,12 +306,17 @@ impl JobMachine {
         Ok(())
     }
 
-    pub(crate) fn removed(&mut self, no: PoolNo, from: PoolClient, outcome: Result<u64, JobError>) {
+    pub(crate) fn removed(
+        &mut self,
+        no: PoolNo,
+        from: DispatchClient,
+        outcome: Result<u64, JobError>,
+    ) {
         if let Err(error) = outcome {
             if let Some(pool) = self.pools.get_mut(&no) {
                 pool.phase = PoolPhase::Open;
             }
-            return self.respond(from, PoolResponse::Refused(error));
+            return self.respond(from, DispatchResponse::Refused(error));
         }
         let Some(pool) = self.pools.remove(&no) else {
             return;
@@ -322,7 +327,7 @@ impl JobMachine {
         for (segment, _) in pool.segments.all() {
             self.delete_segment(&name, no, segment);
         }
-        let unknown = || PoolResponse::Refused(JobError::UnknownPool(name.clone()));
+        let unknown = || DispatchResponse::Refused(JobError::UnknownPool(name.clone()));
         for client in pool.clients() {
             if let Some((_, _, until_ms)) = self.waits.remove(&client) {
                 self.due.remove(&(until_ms, JobTimer::Wait(client)));
@@ -341,10 +346,10 @@ impl JobMachine {
             .worker_connections
             .iter()
             .filter(|(_, (pool, _))| *pool == no);
-        let connections: Vec<PoolClient> = connections.map(|(client, _)| *client).collect();
+        let connections: Vec<DispatchClient> = connections.map(|(client, _)| *client).collect();
         for client in connections {
             self.worker_connections.remove(&client);
-            self.respond(client, PoolResponse::PoolRemoved);
+            self.respond(client, DispatchResponse::PoolRemoved);
         }
         for id in pool.running.keys().copied() {
             self.cache.remove(id);
@@ -352,7 +357,7 @@ impl JobMachine {
         for job in pool.waiting() {
             self.cache.remove(job.id);
         }
-        self.respond(from, PoolResponse::Removed);
+        self.respond(from, DispatchResponse::Removed);
     }
 
     /// Deletes a segment without unfinished jobs.

@@ -12,8 +12,8 @@ use crate::pool_state::{AttemptStage, Decision, EventField, PoolPhase, PoolState
 use crate::queue::JobQueues;
 use crate::record::{JournalEntry, WaitingJob, segment_name};
 use crate::report::AttemptFailure;
-use crate::request::{JobId, Payload, PoolClient, Registration};
-use crate::response::{DispatchedJob, PoolResponse};
+use crate::request::{DispatchClient, JobId, Payload, Registration};
+use crate::response::{DispatchResponse, DispatchedJob};
 use crate::workers::{WorkerLink, Workers};
 
 impl JobMachine {
@@ -21,7 +21,7 @@ impl JobMachine {
     pub(crate) fn work(
         &mut self,
         now: Now,
-        from: PoolClient,
+        from: DispatchClient,
         no: PoolNo,
         work: Registration,
     ) -> Result<(), JobError> {
@@ -34,7 +34,7 @@ impl JobMachine {
         let replaced = pool.workers.replaced_by(&work, now.steady_ms);
         if let Some(before) = replaced {
             self.worker_disconnected(now, before);
-            self.respond(before, PoolResponse::Replaced);
+            self.respond(before, DispatchResponse::Replaced);
         }
         let Some(pool) = self.pools.get_mut(&no) else {
             return Err(JobError::UnknownPool(work.pool));
@@ -56,7 +56,7 @@ impl JobMachine {
             WorkerLink::Poll(_, until_ms) => {
                 self.due.insert((until_ms, JobTimer::Poll(no, slot, from)));
             }
-            _ => self.respond(from, PoolResponse::Registered { slot }),
+            _ => self.respond(from, DispatchResponse::Registered { slot }),
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl JobMachine {
             deadline_ms: now.wall_at(running.deadline_ms),
             payload,
         };
-        self.respond(connection, PoolResponse::Dispatched(handed));
+        self.respond(connection, DispatchResponse::Dispatched(handed));
     }
 
     /// Handles the content of a job.
@@ -223,7 +223,7 @@ impl JobMachine {
     }
 
     /// Handles the disconnection of a worker: its jobs go to others.
-    pub(crate) fn worker_disconnected(&mut self, now: Now, client: PoolClient) {
+    pub(crate) fn worker_disconnected(&mut self, now: Now, client: DispatchClient) {
         let Some((no, slot)) = self.worker_connections.remove(&client) else {
             return;
         };
@@ -250,7 +250,13 @@ impl JobMachine {
     }
 
     /// A worker's poll has timed out without a job.
-    pub(crate) fn poll_timed_out(&mut self, now: Now, no: PoolNo, slot: u32, client: PoolClient) {
+    pub(crate) fn poll_timed_out(
+        &mut self,
+        now: Now,
+        no: PoolNo,
+        slot: u32,
+        client: DispatchClient,
+    ) {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -262,7 +268,7 @@ impl JobMachine {
             }
             self.worker_connections.remove(&client);
             self.touched.insert(no);
-            self.respond(client, PoolResponse::NoJob);
+            self.respond(client, DispatchResponse::NoJob);
         }
     }
 

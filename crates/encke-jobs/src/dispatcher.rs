@@ -14,8 +14,8 @@ use encke_stream::{
 use crate::machine::{Effect, JobMachine};
 use crate::message::{DispatcherMessage, RelayMessage};
 use crate::record;
-use crate::request::{JobId, Payload, PoolClient};
-use crate::response::PoolResponse;
+use crate::request::{DispatchClient, JobId, Payload};
+use crate::response::DispatchResponse;
 
 /// The sending end of the dispatcher's mailbox.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub type SubmitCommands = Box<dyn Fn(&mut Vec<(Submission, usize)>, Now) + Send>
 pub type ReadPiece = Box<dyn Fn(&Fetch) -> Result<Piece, String> + Send>;
 
 /// Sends a response to a client. It may wait for the client's shard, and it does not fail.
-pub type SendResponse = Box<dyn Fn(PoolClient, PoolResponse) + Send>;
+pub type SendResponse = Box<dyn Fn(DispatchClient, DispatchResponse) + Send>;
 
 /// The dispatcher's state and its connections to the rest of the server.
 pub struct DispatcherContext {

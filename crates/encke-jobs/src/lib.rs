@@ -68,11 +68,11 @@ pub use message::{DispatcherMessage, RelayMessage};
 pub use record::BadJournalRecord;
 pub use replay::{FindStream, ReadStream, ReplayError, pools, pools_at_rest};
 pub use request::{
-    AttemptAction, AttemptReport, JobId, NewJob, Payload, PoolClient, PoolRequest, Registration,
-    WorkerCaller,
+    AttemptAction, AttemptReport, DispatchClient, DispatchRequest, JobId, NewJob, Payload,
+    Registration, WorkerCaller,
 };
 pub use response::{
-    DispatchedJob, JobInfo, JobState, PoolResponse, PoolStats, PoolStatus, WorkerStatus,
+    DispatchResponse, DispatchedJob, JobInfo, JobState, PoolStats, PoolStatus, WorkerStatus,
 };
 pub use settings::{PoolLimits, PoolSettings, SettingOutOfRange, SettingsChange};
 pub use stats::{PublishedPool, PublishedStats};

@@ -12,8 +12,8 @@ use crate::cache::PayloadCache;
 use crate::error::JobError;
 use crate::op::{Op, PoolNo};
 use crate::pool_state::{PoolPhase, PoolState};
-use crate::request::{JobId, Payload, PoolClient, PoolRequest};
-use crate::response::{JobInfo, PoolResponse};
+use crate::request::{DispatchClient, DispatchRequest, JobId, Payload};
+use crate::response::{DispatchResponse, JobInfo};
 use crate::settings::PoolLimits;
 use crate::stats::PublishedStats;
 use crate::streams::StreamOwners;
@@ -42,9 +42,9 @@ pub struct JobMachine {
     pub(crate) ops: HashMap<u64, Op>,
     pub(crate) next_op: u64,
     /// The pool and slot of each worker's connection.
-    pub(crate) worker_connections: HashMap<PoolClient, (PoolNo, u32)>,
+    pub(crate) worker_connections: HashMap<DispatchClient, (PoolNo, u32)>,
     /// Clients that wait for the end of a job, and until when.
-    pub(crate) waits: HashMap<PoolClient, (PoolNo, JobId, u64)>,
+    pub(crate) waits: HashMap<DispatchClient, (PoolNo, JobId, u64)>,
     /// By the steady clock, as all times in memory are: waits, polls and attempts have durations. The journal, the events and
     /// what clients see have the time of day.
     pub(crate) due: BTreeSet<(u64, JobTimer)>,
@@ -80,9 +80,9 @@ pub enum Effect {
     /// Send a response.
     Respond {
         /// The client.
-        to: PoolClient,
+        to: DispatchClient,
         /// The response.
-        response: PoolResponse,
+        response: DispatchResponse,
     },
 }
 
@@ -94,11 +94,11 @@ pub(crate) enum JobTimer {
     /// A delayed job may be dispatched.
     Retry(PoolNo, JobId),
     /// A worker's poll times out.
-    Poll(PoolNo, u32, PoolClient),
+    Poll(PoolNo, u32, DispatchClient),
     /// A worker that polls has not polled again.
     Away(PoolNo, u32),
     /// A client has waited long enough for a result.
-    Wait(PoolClient),
+    Wait(DispatchClient),
     /// A pool's pause is over.
     Pause(PoolNo),
     /// A pool's state is to be published.
@@ -133,33 +133,35 @@ impl JobMachine {
     }
 
     /// Handles a request.
-    pub fn request(&mut self, now: Now, from: PoolClient, request: PoolRequest) {
+    pub fn request(&mut self, now: Now, from: DispatchClient, request: DispatchRequest) {
         if let Err(error) = self.try_request(now, from, request) {
-            self.respond(from, PoolResponse::Refused(error));
+            self.respond(from, DispatchResponse::Refused(error));
         }
     }
 
     fn try_request(
         &mut self,
         now: Now,
-        from: PoolClient,
-        request: PoolRequest,
+        from: DispatchClient,
+        request: DispatchRequest,
     ) -> Result<(), JobError> {
         let no = match &request {
-            PoolRequest::Create { .. } | PoolRequest::List | PoolRequest::DeleteStream { .. } => 0,
-            PoolRequest::Describe { pool }
-            | PoolRequest::Change { pool, .. }
-            | PoolRequest::Remove { pool, .. }
-            | PoolRequest::RemoveWorker { pool, .. } => self.number(pool)?,
-            PoolRequest::Post(post) => self.number(&post.pool)?,
-            PoolRequest::DescribeJob { pool, .. } => self.number(pool)?,
-            PoolRequest::Register(work) => self.number(&work.pool)?,
-            PoolRequest::Report(end) => self.number(&end.pool)?,
+            DispatchRequest::Create { .. }
+            | DispatchRequest::List
+            | DispatchRequest::DeleteStream { .. } => 0,
+            DispatchRequest::Describe { pool }
+            | DispatchRequest::Change { pool, .. }
+            | DispatchRequest::Remove { pool, .. }
+            | DispatchRequest::RemoveWorker { pool, .. } => self.number(pool)?,
+            DispatchRequest::Post(post) => self.number(&post.pool)?,
+            DispatchRequest::DescribeJob { pool, .. } => self.number(pool)?,
+            DispatchRequest::Register(work) => self.number(&work.pool)?,
+            DispatchRequest::Report(end) => self.number(&end.pool)?,
         };
         if let Some(pool) = self.pools.get_mut(&no) {
             let reads = matches!(
                 request,
-                PoolRequest::Describe { .. } | PoolRequest::DescribeJob { .. }
+                DispatchRequest::Describe { .. } | DispatchRequest::DescribeJob { .. }
             );
             match pool.phase {
                 PoolPhase::Removing if !reads => return Err(JobError::PoolChanging),
@@ -172,45 +174,49 @@ impl JobMachine {
         }
         self.touched.insert(no);
         match request {
-            PoolRequest::Create { pool, settings } => self.create_pool(now, from, pool, settings),
-            PoolRequest::List => {
+            DispatchRequest::Create { pool, settings } => {
+                self.create_pool(now, from, pool, settings)
+            }
+            DispatchRequest::List => {
                 let pools = self.pools.values();
                 let mut pools: Vec<_> = pools
                     .map(|pool| (Arc::clone(&pool.name), pool.settings.clone()))
                     .collect();
                 pools.sort_by(|one, other| one.0.cmp(&other.0));
-                self.respond(from, PoolResponse::Listed(pools));
+                self.respond(from, DispatchResponse::Listed(pools));
                 Ok(())
             }
-            PoolRequest::Change { change, .. } => self.change(now, from, no, change),
-            PoolRequest::Describe { pool } => {
+            DispatchRequest::Change { change, .. } => self.change(now, from, no, change),
+            DispatchRequest::Describe { pool } => {
                 let found = self.pools.get(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
                 let status = pool.status(now);
-                self.respond(from, PoolResponse::Described(status));
+                self.respond(from, DispatchResponse::Described(status));
                 Ok(())
             }
-            PoolRequest::DescribeJob { pool, id, token } => {
+            DispatchRequest::DescribeJob { pool, id, token } => {
                 let found = self.pools.get(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
                 let job = pool.job(id, now);
                 let shown = job.filter(|job| token.is_none_or(|token| token == job.token));
                 let job = shown.ok_or(JobError::UnknownJob(id))?;
-                self.respond(from, PoolResponse::Job(job));
+                self.respond(from, DispatchResponse::Job(job));
                 Ok(())
             }
-            PoolRequest::RemoveWorker { pool, worker } => {
+            DispatchRequest::RemoveWorker { pool, worker } => {
                 let found = self.pools.get_mut(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
                 pool.workers.remove(&worker)?;
-                self.respond(from, PoolResponse::Removed);
+                self.respond(from, DispatchResponse::Removed);
                 Ok(())
             }
-            PoolRequest::Remove { force, .. } => self.remove(from, no, force),
-            PoolRequest::Post(post) => self.post(now, from, no, post),
-            PoolRequest::Register(work) => self.work(now, from, no, work),
-            PoolRequest::Report(end) => self.end(now, from, no, end),
-            PoolRequest::DeleteStream { pool, stream } => self.delete_public(from, &pool, stream),
+            DispatchRequest::Remove { force, .. } => self.remove(from, no, force),
+            DispatchRequest::Post(post) => self.post(now, from, no, post),
+            DispatchRequest::Register(work) => self.work(now, from, no, work),
+            DispatchRequest::Report(end) => self.end(now, from, no, end),
+            DispatchRequest::DeleteStream { pool, stream } => {
+                self.delete_public(from, &pool, stream)
+            }
         }
     }
 
@@ -223,7 +229,7 @@ impl JobMachine {
     }
 
     /// Handles the disconnection of a client.
-    pub fn disconnected(&mut self, now: Now, client: PoolClient) {
+    pub fn disconnected(&mut self, now: Now, client: DispatchClient) {
         self.remove_waiter(client);
         // Running jobs stay with their workers until the server is back.
         if !self.stopping {
@@ -232,7 +238,7 @@ impl JobMachine {
     }
 
     /// Handles the end of a client's credentials: what the client waits for ends now. What it has done before goes on.
-    pub fn caller_ended(&mut self, now: Now, client: PoolClient) {
+    pub fn caller_ended(&mut self, now: Now, client: DispatchClient) {
         // The result of a job: the answer is the job's state, as when the time is over.
         if self.waits.contains_key(&client) {
             return self.wait_timed_out(now, client);
@@ -251,7 +257,7 @@ impl JobMachine {
             let held = pool.held_requests.len();
             pool.held_requests.retain(|(from, _)| *from != client);
             if pool.held_requests.len() < held {
-                return self.respond(client, PoolResponse::Refused(JobError::CallerEnded));
+                return self.respond(client, DispatchResponse::Refused(JobError::CallerEnded));
             }
         }
         // A worker: it gets no job any more, and one that is on its way goes to another worker.
@@ -265,7 +271,7 @@ impl JobMachine {
                 }
                 _ => {
                     self.worker_disconnected(now, client);
-                    self.respond(client, PoolResponse::NoJob);
+                    self.respond(client, DispatchResponse::NoJob);
                 }
             }
         }
@@ -363,7 +369,7 @@ impl JobMachine {
             let pool = self.pools.get(&no);
             // A worker that already got its job does not wait any more.
             if pool.is_some_and(|pool| pool.workers.link(slot).is_with(client)) {
-                self.respond(client, PoolResponse::Stopping);
+                self.respond(client, DispatchResponse::Stopping);
             }
         }
         for pool in self.pools.values_mut() {
@@ -372,7 +378,7 @@ impl JobMachine {
                 // A relay sends it to the next dispatcher.
                 self.effects.push(Effect::Respond {
                     to: client,
-                    response: PoolResponse::Refused(JobError::Stopping),
+                    response: DispatchResponse::Refused(JobError::Stopping),
                 });
             }
         }
@@ -385,15 +391,15 @@ impl JobMachine {
         }
     }
 
-    pub(crate) fn job_now(&self, now: Now, no: PoolNo, id: JobId) -> PoolResponse {
+    pub(crate) fn job_now(&self, now: Now, no: PoolNo, id: JobId) -> DispatchResponse {
         let job = self.pools.get(&no).and_then(|pool| pool.job(id, now));
         match job {
-            Some(job) => PoolResponse::Job(job),
-            None => PoolResponse::Refused(JobError::UnknownJob(id)),
+            Some(job) => DispatchResponse::Job(job),
+            None => DispatchResponse::Refused(JobError::UnknownJob(id)),
         }
     }
 
-    fn wait_timed_out(&mut self, now: Now, client: PoolClient) {
+    fn wait_timed_out(&mut self, now: Now, client: DispatchClient) {
         if let Some((no, id)) = self.remove_waiter(client) {
             let response = self.job_now(now, no, id);
             self.respond(client, response);
@@ -401,7 +407,7 @@ impl JobMachine {
     }
 
     /// Removes a client from the waiters of its job. Returns the job.
-    fn remove_waiter(&mut self, client: PoolClient) -> Option<(PoolNo, JobId)> {
+    fn remove_waiter(&mut self, client: DispatchClient) -> Option<(PoolNo, JobId)> {
         let (no, id, until_ms) = self.waits.remove(&client)?;
         self.due.remove(&(until_ms, JobTimer::Wait(client)));
         if let Some(pool) = self.pools.get_mut(&no)
@@ -416,16 +422,16 @@ impl JobMachine {
     }
 
     /// Answers the clients that wait for this job.
-    pub(crate) fn respond_to_waiters(&mut self, waiters: Vec<PoolClient>, job: &JobInfo) {
+    pub(crate) fn respond_to_waiters(&mut self, waiters: Vec<DispatchClient>, job: &JobInfo) {
         for client in waiters {
             if let Some((_, _, until_ms)) = self.waits.remove(&client) {
                 self.due.remove(&(until_ms, JobTimer::Wait(client)));
-                self.respond(client, PoolResponse::Job(job.clone()));
+                self.respond(client, DispatchResponse::Job(job.clone()));
             }
         }
     }
 
-    pub(crate) fn respond(&mut self, to: PoolClient, response: PoolResponse) {
+    pub(crate) fn respond(&mut self, to: DispatchClient, response: DispatchResponse) {
         self.effects.push(Effect::Respond { to, response });
     }
 

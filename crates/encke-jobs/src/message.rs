@@ -3,16 +3,16 @@
 use encke_stream::Reply;
 
 use crate::machine::JobMachine;
-use crate::request::{JobId, Payload, PoolClient, PoolRequest};
-use crate::response::PoolResponse;
+use crate::request::{DispatchClient, DispatchRequest, JobId, Payload};
+use crate::response::DispatchResponse;
 
 /// A message for the dispatcher.
 #[derive(Debug)]
 pub enum DispatcherMessage {
     /// A client's request.
-    Request(PoolClient, PoolRequest),
+    Request(DispatchClient, DispatchRequest),
     /// A client has disconnected.
-    Disconnected(PoolClient),
+    Disconnected(DispatchClient),
     /// The outcomes of commands.
     Committed(Vec<Reply>),
     /// A job was read from the log.
@@ -25,7 +25,7 @@ pub enum DispatcherMessage {
         payload: Result<Payload, String>,
     },
     /// The credentials of a client have ended: what it waits for ends.
-    CallerEnded(PoolClient),
+    CallerEnded(DispatchClient),
     /// The clients of a node of the fleet are gone.
     NodeGone(u16),
     /// For the relay of a node of a fleet, which receives in the place of the dispatcher.
@@ -44,7 +44,7 @@ pub enum RelayMessage {
     /// A packet of another node.
     Packet(Vec<u8>),
     /// The dispatcher of this node responds.
-    Response(PoolClient, PoolResponse),
+    Response(DispatchClient, DispatchResponse),
     /// The pools as the logs have them, for the term with this number.
     Restored(u64, Result<Box<JobMachine>, String>),
     /// The dispatcher of this node for the term with this number has ended.

@@ -7,7 +7,7 @@ use encke_stream::{Append, Command, Create, Data, Lifetime, Target};
 
 use crate::error::JobError;
 use crate::pool_state::Decision;
-use crate::request::{Payload, PoolClient};
+use crate::request::{DispatchClient, Payload};
 use crate::settings::{PoolSettings, SettingsChange};
 use crate::streams::PublicStream;
 
@@ -34,9 +34,9 @@ pub(crate) enum Op {
     /// Make a segment with this first record current.
     Rotated(PoolNo, u32, u64),
     /// Change settings of a pool.
-    Changed(PoolNo, PoolClient, SettingsChange),
+    Changed(PoolNo, DispatchClient, SettingsChange),
     /// Remove a pool.
-    Gone(PoolNo, PoolClient),
+    Gone(PoolNo, DispatchClient),
     /// Append a job.
     Post(PoolNo, PendingPost),
     /// Append a record of decisions.
@@ -46,7 +46,7 @@ pub(crate) enum Op {
     /// Create a public stream again, because it was deleted.
     Again(Arc<str>),
     /// Delete a public stream for a client.
-    DeletePublic(PoolClient),
+    DeletePublic(DispatchClient),
     /// Delete a segment.
     Delete(String),
     /// Nothing follows.
@@ -58,7 +58,7 @@ pub(crate) enum Op {
 pub(crate) struct PoolCreation {
     pub(crate) name: Box<str>,
     pub(crate) settings: PoolSettings,
-    pub(crate) from: PoolClient,
+    pub(crate) from: DispatchClient,
     /// Its public streams.
     pub(crate) streams: parking_lot::Mutex<StreamCreation>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct StreamCreation {
 /// A job on its way to the log.
 #[derive(Debug)]
 pub(crate) struct PendingPost {
-    pub(crate) from: PoolClient,
+    pub(crate) from: DispatchClient,
     pub(crate) selector: u32,
     pub(crate) posted_s: u32,
     pub(crate) wait_ms: Option<u64>,

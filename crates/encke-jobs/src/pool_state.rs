@@ -10,7 +10,7 @@ use crate::delayed::DelayedJobs;
 use crate::json;
 use crate::queue::JobQueues;
 use crate::record::{CarriedJobs, JobCounts, JournalEntry, LeasedJob, PoolSnapshot, WaitingJob};
-use crate::request::{JobId, Payload, PoolClient, PoolRequest};
+use crate::request::{DispatchClient, DispatchRequest, JobId, Payload};
 use crate::response::{JobInfo, JobState, PoolStats, PoolStatus};
 use crate::settings::{PoolLimits, PoolSettings};
 use crate::stats::PublishedPool;
@@ -38,7 +38,7 @@ pub(crate) struct PoolState {
     /// The worker that failed last at a job, for unfinished jobs.
     pub(crate) avoid: HashMap<JobId, u32>,
     /// The clients that wait for the end of a job.
-    pub(crate) waiters: HashMap<JobId, Vec<PoolClient>>,
+    pub(crate) waiters: HashMap<JobId, Vec<DispatchClient>>,
     pub(crate) segments: JournalSegments,
     pub(crate) draft: BatchDraft,
     /// Records of the journal on their way to the log, and the jobs among them.
@@ -46,7 +46,7 @@ pub(crate) struct PoolState {
     pub(crate) pending_posts: usize,
     pub(crate) phase: PoolPhase,
     /// Requests that came while the pool may not change.
-    pub(crate) held_requests: Vec<(PoolClient, PoolRequest)>,
+    pub(crate) held_requests: Vec<(DispatchClient, DispatchRequest)>,
     /// No job is dispatched before this time, because the log refused.
     pub(crate) pause_until_ms: u64,
     pub(crate) published: Arc<PublishedPool>,
@@ -70,7 +70,7 @@ pub(crate) struct RunningJob {
     pub(crate) job: WaitingJob,
     pub(crate) worker: Arc<str>,
     /// The worker's connection; None once it is closed, or after a restart.
-    pub(crate) connection: Option<PoolClient>,
+    pub(crate) connection: Option<DispatchClient>,
     /// The job's place at its worker, as long as the job occupies it.
     pub(crate) place: Option<Picked<u32>>,
     pub(crate) deadline_ms: u64,
@@ -93,7 +93,7 @@ pub(crate) enum AttemptStage {
     /// The last attempt has failed; the content is being read for the dead letter.
     Dying {
         reason: Box<str>,
-        client: Option<PoolClient>,
+        client: Option<DispatchClient>,
     },
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Decision {
     /// The time in the entry, by the steady clock: when an extended attempt times out, or a delay is over.
     pub(crate) until_ms: Option<u64>,
     /// The client that gets a response.
-    pub(crate) client: Option<PoolClient>,
+    pub(crate) client: Option<DispatchClient>,
     /// The result of the job.
     pub(crate) result: Option<Payload>,
     /// What a public stream gets before the journal says that the job has ended.
@@ -458,7 +458,7 @@ impl PoolState {
     }
 
     /// The clients that wait for the end of a job.
-    pub(crate) fn clients(&self) -> BTreeSet<PoolClient> {
+    pub(crate) fn clients(&self) -> BTreeSet<DispatchClient> {
         self.waiters.values().flatten().copied().collect()
     }
 

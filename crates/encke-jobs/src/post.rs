@@ -8,15 +8,15 @@ use crate::machine::{JobMachine, JobTimer};
 use crate::op::{Op, PendingPost, PoolNo, append, bytes};
 use crate::pool_state::{EventField, PoolState};
 use crate::record::{JournalRecord, WaitingJob, segment_name};
-use crate::request::{NewJob, PoolClient};
-use crate::response::PoolResponse;
+use crate::request::{DispatchClient, NewJob};
+use crate::response::DispatchResponse;
 use encke_pool::Strategy;
 
 impl JobMachine {
     pub(crate) fn post(
         &mut self,
         now: Now,
-        from: PoolClient,
+        from: DispatchClient,
         no: PoolNo,
         post: NewJob,
     ) -> Result<(), JobError> {
@@ -69,14 +69,17 @@ impl JobMachine {
         outcome: Result<u64, JobError>,
     ) {
         let Some(pool) = self.pools.get_mut(&no) else {
-            return self.respond(posted.from, PoolResponse::Refused(JobError::PoolChanging));
+            return self.respond(
+                posted.from,
+                DispatchResponse::Refused(JobError::PoolChanging),
+            );
         };
         self.touched.insert(no);
         pool.pending_records -= 1;
         pool.pending_posts -= 1;
         let id = match outcome {
             Ok(id) => id,
-            Err(error) => return self.respond(posted.from, PoolResponse::Refused(error)),
+            Err(error) => return self.respond(posted.from, DispatchResponse::Refused(error)),
         };
         pool.segments.records += 1;
         pool.segments.add(id);
@@ -94,7 +97,7 @@ impl JobMachine {
         match wait_ms {
             None => {
                 let token = pool.key.of_job(id);
-                self.respond(posted.from, PoolResponse::Posted { id, token });
+                self.respond(posted.from, DispatchResponse::Posted { id, token });
             }
             Some(wait_ms) => {
                 pool.waiters.entry(id).or_default().push(posted.from);

@@ -9,8 +9,8 @@ use crate::machine::{JobMachine, JobTimer};
 use crate::op::PoolNo;
 use crate::pool_state::{AttemptStage, Decision, EventField, FinishedJob, RunningJob};
 use crate::record::{JournalEntry, segment_name};
-use crate::request::{AttemptAction, AttemptReport, JobId, Payload, PoolClient};
-use crate::response::{JobInfo, PoolResponse};
+use crate::request::{AttemptAction, AttemptReport, DispatchClient, JobId, Payload};
+use crate::response::{DispatchResponse, JobInfo};
 use crate::settings::DELAY_MS_MAX;
 use crate::streams::PublicStream;
 
@@ -19,7 +19,7 @@ impl JobMachine {
     pub(crate) fn end(
         &mut self,
         now: Now,
-        from: PoolClient,
+        from: DispatchClient,
         no: PoolNo,
         end: AttemptReport,
     ) -> Result<(), JobError> {
@@ -50,7 +50,7 @@ impl JobMachine {
                 }
                 // The response to the first acknowledgement may have been lost.
                 if ended.attempt == attempt && matches!(action, AttemptAction::Ack { .. }) {
-                    self.respond(from, PoolResponse::Reported { deadline_ms: None });
+                    self.respond(from, DispatchResponse::Reported { deadline_ms: None });
                     return Ok(());
                 }
                 return Err(over("the job is done"));
@@ -200,19 +200,19 @@ impl JobMachine {
     }
 
     /// Ends a worker's poll without a job.
-    pub(crate) fn end_poll(&mut self, connection: PoolClient) {
+    pub(crate) fn end_poll(&mut self, connection: DispatchClient) {
         let Some((no, slot)) = self.worker_connections.get(&connection).copied() else {
             return;
         };
         let pool = self.pools.get(&no);
         if pool.is_some_and(|pool| !pool.workers.link(slot).is_with(connection)) {
             self.worker_connections.remove(&connection);
-            self.respond(connection, PoolResponse::NoJob);
+            self.respond(connection, DispatchResponse::NoJob);
         }
     }
 
     /// The last attempt has failed: the job goes to the dead letters with its content.
-    fn give_up(&mut self, no: PoolNo, id: JobId, reason: Box<str>, client: Option<PoolClient>) {
+    fn give_up(&mut self, no: PoolNo, id: JobId, reason: Box<str>, client: Option<DispatchClient>) {
         let content = self.cache.find(id).cloned();
         if let Some(content) = content {
             return self.write_dead_letter(no, id, &reason, client, Some(&content));
@@ -233,7 +233,7 @@ impl JobMachine {
         no: PoolNo,
         id: JobId,
         reason: &str,
-        client: Option<PoolClient>,
+        client: Option<DispatchClient>,
         content: Option<&Payload>,
     ) {
         let Some(pool) = self.pools.get_mut(&no) else {
@@ -381,7 +381,7 @@ pub(crate) struct AttemptFailure {
     /// What the worker says; empty if it says nothing.
     pub(crate) reason: Box<str>,
     /// The client that gets a response.
-    pub(crate) client: Option<PoolClient>,
+    pub(crate) client: Option<DispatchClient>,
     pub(crate) delay: RetryDelay,
 }
 

@@ -10,9 +10,9 @@ use crate::token::JobToken;
 /// A job's name: the sequence of the record that holds it.
 pub type JobId = u64;
 
-/// The sender of a request: numbers that have a meaning only for a shard.
+/// The sender of a request to the dispatcher: numbers that have a meaning only for a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct PoolClient {
+pub struct DispatchClient {
     /// The node of the fleet that the client is connected to: 0 is this one, and the relay numbers the others.
     pub node: u16,
     /// The shard, counted from 0.
@@ -23,12 +23,12 @@ pub struct PoolClient {
     pub request: u32,
 }
 
-impl PoolRequest {
+impl DispatchRequest {
     /// The bytes of content that it holds; 0 if it has none of note.
     pub(crate) fn content_bytes(&self) -> usize {
         match self {
-            PoolRequest::Post(NewJob { payload, .. })
-            | PoolRequest::Report(AttemptReport {
+            DispatchRequest::Post(NewJob { payload, .. })
+            | DispatchRequest::Report(AttemptReport {
                 action: AttemptAction::Ack { result: payload },
                 ..
             }) => payload.body.len(),
@@ -37,9 +37,9 @@ impl PoolRequest {
     }
 }
 
-/// A request to one pool, or to all pools.
+/// A request to the dispatcher, about one pool or all pools.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum PoolRequest {
+pub enum DispatchRequest {
     /// Create a pool. An existing pool with the same settings is success.
     Create {
         /// The pool's name.

@@ -9,9 +9,9 @@ use crate::request::{JobId, Payload};
 use crate::settings::PoolSettings;
 use crate::token::JobToken;
 
-/// A response to a client, or an event for a registered worker.
+/// What the dispatcher sends: a response to a client, or an event for a registered worker.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum PoolResponse {
+pub enum DispatchResponse {
     /// The pool exists now.
     Created {
         /// It existed before with the same settings.
@@ -58,10 +58,10 @@ pub enum PoolResponse {
     Refused(JobError),
 }
 
-impl PoolResponse {
+impl DispatchResponse {
     /// The refusal of a request for which the dispatcher has no room.
-    pub fn overloaded() -> PoolResponse {
-        PoolResponse::Refused(JobError::Overloaded)
+    pub fn overloaded() -> DispatchResponse {
+        DispatchResponse::Refused(JobError::Overloaded)
     }
 
     /// Whether it gives a job or a slot to its client. If the client is gone, the dispatcher must know, so that the job and the
@@ -69,15 +69,15 @@ impl PoolResponse {
     pub fn needs_client(&self) -> bool {
         matches!(
             self,
-            PoolResponse::Dispatched(_) | PoolResponse::Registered { .. }
+            DispatchResponse::Dispatched(_) | DispatchResponse::Registered { .. }
         )
     }
 
     /// Whether a dispatcher decides by its memory that there is nothing to do, without a record that shows that it still dispatches.
     pub(crate) fn is_from_memory(&self) -> bool {
         match self {
-            PoolResponse::Refused(error) => error.is_from_memory(),
-            PoolResponse::Created { existed, .. } => *existed,
+            DispatchResponse::Refused(error) => error.is_from_memory(),
+            DispatchResponse::Created { existed, .. } => *existed,
             _ => false,
         }
     }
@@ -85,8 +85,8 @@ impl PoolResponse {
     /// The bytes of content that it holds; 0 if it has none of note.
     pub fn weight_bytes(&self) -> usize {
         match self {
-            PoolResponse::Dispatched(job) => job.payload.body.len(),
-            PoolResponse::Job(JobInfo {
+            DispatchResponse::Dispatched(job) => job.payload.body.len(),
+            DispatchResponse::Job(JobInfo {
                 state: JobState::Done {
                     result: Some(result),
                 },
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_job_weighs_its_body_and_needs_its_client() {
-        let job = PoolResponse::Dispatched(DispatchedJob {
+        let job = DispatchResponse::Dispatched(DispatchedJob {
             id: 1,
             attempt: 1,
             token: PoolKey::new(&KeySeed::of([1; 32]), 1).of_attempt(1, 1),
@@ -232,12 +232,12 @@ mod tests {
             },
         });
         assert_eq!((job.weight_bytes(), job.needs_client()), (1000, true));
-        let registered = PoolResponse::Registered { slot: 1 };
+        let registered = DispatchResponse::Registered { slot: 1 };
         assert_eq!(
             (registered.weight_bytes(), registered.needs_client()),
             (0, true)
         );
-        for other in [PoolResponse::NoJob, PoolResponse::overloaded()] {
+        for other in [DispatchResponse::NoJob, DispatchResponse::overloaded()] {
             assert_eq!((other.weight_bytes(), other.needs_client()), (0, false));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_pool::{Connected, Picked, Pool, PoolError, Strategy};
 
-use crate::request::{PoolClient, Registration, WorkerCaller};
+use crate::request::{DispatchClient, Registration, WorkerCaller};
 use crate::response::WorkerStatus;
 use crate::settings::PoolSettings;
 
@@ -50,9 +50,9 @@ pub(crate) enum WorkerLink {
     /// The worker is not connected.
     None,
     /// It receives all jobs as events.
-    Stream(PoolClient),
+    Stream(DispatchClient),
     /// It waits for one job until this time of the steady clock.
-    Poll(PoolClient, u64),
+    Poll(DispatchClient, u64),
     /// Its poll is over, and it is expected to poll again.
     Away,
 }
@@ -73,7 +73,7 @@ impl Workers {
     /// The connection of a worker that this registration replaces. Of a worker that vanished the connection may still
     /// seem to be there; its successor does not wait until that is found out. Another caller replaces nothing, and no
     /// caller replaces a connection that has just replaced another: two that run under one name would take turns for ever, and their jobs fail with each.
-    pub(crate) fn replaced_by(&self, work: &Registration, now_ms: u64) -> Option<PoolClient> {
+    pub(crate) fn replaced_by(&self, work: &Registration, now_ms: u64) -> Option<DispatchClient> {
         let slot = *self.names.get(&*work.worker)?;
         let worker = self.workers.get(&slot)?;
         let has_slot = work.slot.is_none_or(|wanted| wanted == slot);
@@ -332,7 +332,7 @@ impl Workers {
 
 impl WorkerLink {
     /// The link's connection.
-    fn client(self) -> Option<PoolClient> {
+    fn client(self) -> Option<DispatchClient> {
         match self {
             WorkerLink::Stream(has) | WorkerLink::Poll(has, _) => Some(has),
             WorkerLink::None | WorkerLink::Away => None,
@@ -340,7 +340,7 @@ impl WorkerLink {
     }
 
     /// Whether this is the link's connection.
-    pub(crate) fn is_with(self, client: PoolClient) -> bool {
+    pub(crate) fn is_with(self, client: DispatchClient) -> bool {
         self.client() == Some(client)
     }
 }
@@ -359,8 +359,8 @@ mod tests {
         Workers::new(&settings, 100)
     }
 
-    fn client(token: u64) -> PoolClient {
-        PoolClient {
+    fn client(token: u64) -> DispatchClient {
+        DispatchClient {
             node: 0,
             shard: 0,
             token,

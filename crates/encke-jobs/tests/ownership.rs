@@ -7,8 +7,8 @@
 mod world;
 
 use encke_jobs::{
-    AttemptAction, JobError, JobState, NewJob, PoolClient, PoolLimits, PoolRequest, PoolResponse,
-    Registration, WorkerCaller,
+    AttemptAction, DispatchClient, DispatchRequest, DispatchResponse, JobError, JobState, NewJob,
+    PoolLimits, Registration, WorkerCaller,
 };
 use encke_stream::{Append, Command, Create, Data, Lifetime, Outcome, Target};
 use world::{POOL, World, text};
@@ -42,29 +42,29 @@ fn with_job(world: &mut World) -> (u64, u16) {
     (handed.id, handed.attempt)
 }
 
-fn heard(world: &mut World, client: PoolClient) -> PoolResponse {
+fn heard(world: &mut World, client: DispatchClient) -> DispatchResponse {
     world.flush();
     world.settle();
     world.heard(client).expect("a response")
 }
 
-fn refusal(world: &mut World, client: PoolClient) -> JobError {
+fn refusal(world: &mut World, client: DispatchClient) -> JobError {
     match heard(world, client) {
-        PoolResponse::Refused(error) => error,
+        DispatchResponse::Refused(error) => error,
         other => panic!("{other:?}"),
     }
 }
 
-fn ask(world: &mut World, request: PoolRequest) -> PoolResponse {
+fn ask(world: &mut World, request: DispatchRequest) -> DispatchResponse {
     let client = world.client();
     world.ask(client, request);
     heard(world, client)
 }
 
-fn make(world: &mut World, pool: &str) -> PoolResponse {
+fn make(world: &mut World, pool: &str) -> DispatchResponse {
     ask(
         world,
-        PoolRequest::Create {
+        DispatchRequest::Create {
             pool: pool.into(),
             settings: settings(r#"{"type":"claim"}"#),
         },
@@ -109,7 +109,7 @@ fn a_report_needs_the_token_of_its_attempt() {
     let (id, attempt) = with_job(&mut world);
     let right = world.tokens[&(id, attempt)];
     let client = world.post("#2", None, None);
-    let PoolResponse::Posted { token: of_job, .. } = heard(&mut world, client) else {
+    let DispatchResponse::Posted { token: of_job, .. } = heard(&mut world, client) else {
         panic!("the job is posted");
     };
     let ack = || AttemptAction::Ack {
@@ -141,13 +141,13 @@ fn a_report_needs_the_token_of_its_attempt() {
     let client = world.report(id, attempt, Some(right), ack());
     assert!(matches!(
         heard(&mut world, client),
-        PoolResponse::Reported { .. }
+        DispatchResponse::Reported { .. }
     ));
     // Repeated, because the response may have been lost; without the token also then refused.
     let client = world.report(id, attempt, Some(right), ack());
     assert!(matches!(
         heard(&mut world, client),
-        PoolResponse::Reported { .. }
+        DispatchResponse::Reported { .. }
     ));
     let client = world.report(id, attempt, Some(of_job), ack());
     assert!(matches!(
@@ -161,7 +161,7 @@ fn two_pools_have_two_keys() {
     let mut world = claim();
     assert!(matches!(
         make(&mut world, "q"),
-        PoolResponse::Created { existed: false, .. }
+        DispatchResponse::Created { existed: false, .. }
     ));
     let (id, attempt) = with_job(&mut world);
     let stolen = world.tokens[&(id, attempt)];
@@ -172,9 +172,12 @@ fn two_pools_have_two_keys() {
         token: Some(stolen),
         action: AttemptAction::Extend { ms: None },
     };
-    let refused = ask(&mut world, PoolRequest::Report(report));
+    let refused = ask(&mut world, DispatchRequest::Report(report));
     assert!(
-        matches!(refused, PoolResponse::Refused(JobError::WrongToken { .. })),
+        matches!(
+            refused,
+            DispatchResponse::Refused(JobError::WrongToken { .. })
+        ),
         "{refused:?}"
     );
 }
@@ -185,7 +188,7 @@ fn a_job_is_shown_with_its_token_only() {
     let mut posted = |body| {
         let client = world.post(body, None, None);
         match heard(&mut world, client) {
-            PoolResponse::Posted { id, token } => (id, token),
+            DispatchResponse::Posted { id, token } => (id, token),
             other => panic!("{other:?}"),
         }
     };
@@ -198,14 +201,14 @@ fn a_job_is_shown_with_its_token_only() {
         (first, second_token, false),
         (999, second_token, false),
     ] {
-        let request = PoolRequest::DescribeJob {
+        let request = DispatchRequest::DescribeJob {
             pool: POOL.into(),
             id,
             token: Some(token),
         };
         match ask(&mut world, request) {
-            PoolResponse::Job(job) => assert!(shown && job.id == id && job.token == token),
-            PoolResponse::Refused(error) => {
+            DispatchResponse::Job(job) => assert!(shown && job.id == id && job.token == token),
+            DispatchResponse::Refused(error) => {
                 assert!(!shown && error == JobError::UnknownJob(id), "{error}");
             }
             other => panic!("{other:?}"),
@@ -233,7 +236,7 @@ fn an_acknowledgement_includes_its_result() {
     let client = world.ack(id, attempt);
     assert!(matches!(
         heard(&mut world, client),
-        PoolResponse::Reported { .. }
+        DispatchResponse::Reported { .. }
     ));
     assert_eq!(world.messages("results")[0]["job"], id);
 
@@ -241,7 +244,7 @@ fn an_acknowledgement_includes_its_result() {
     let mut world = claim();
     let (id, attempt) = with_job(&mut world);
     close_stream(&mut world, RESULTS);
-    let delete = || PoolRequest::DeleteStream {
+    let delete = || DispatchRequest::DeleteStream {
         pool: POOL.into(),
         stream: RESULTS.into(),
     };
@@ -251,17 +254,17 @@ fn an_acknowledgement_includes_its_result() {
         JobError::StreamClosed(POOL.into())
     );
     let deleted = ask(&mut world, delete());
-    assert!(matches!(deleted, PoolResponse::Removed), "{deleted:?}");
+    assert!(matches!(deleted, DispatchResponse::Removed), "{deleted:?}");
     let client = world.ack(id, attempt);
     assert!(matches!(
         heard(&mut world, client),
-        PoolResponse::Reported { .. }
+        DispatchResponse::Reported { .. }
     ));
     assert_eq!(world.messages("results")[0]["job"], id);
     // It is as good as any now.
     let kept = ask(&mut world, delete());
     assert!(
-        matches!(kept, PoolResponse::Refused(JobError::StreamOfPool(_))),
+        matches!(kept, DispatchResponse::Refused(JobError::StreamOfPool(_))),
         "{kept:?}"
     );
 }
@@ -297,21 +300,21 @@ fn a_pool_takes_over_no_stream_that_clients_have_made() {
         make_stream(&mut world, &name, JSON);
         for _ in 0..2 {
             let refused = make(&mut world, "z");
-            let PoolResponse::Refused(JobError::StreamTaken(stream)) = refused else {
+            let DispatchResponse::Refused(JobError::StreamTaken(stream)) = refused else {
                 panic!("{refused:?}");
             };
             assert_eq!(*stream, *name);
             // It is so behind a restart, too, and whatever the first attempt has left.
             world = world.crash(0);
         }
-        let delete = PoolRequest::DeleteStream {
+        let delete = DispatchRequest::DeleteStream {
             pool: "z".into(),
             stream: name.into(),
         };
-        assert!(matches!(ask(&mut world, delete), PoolResponse::Removed));
+        assert!(matches!(ask(&mut world, delete), DispatchResponse::Removed));
         assert!(matches!(
             make(&mut world, "z"),
-            PoolResponse::Created { existed: false, .. }
+            DispatchResponse::Created { existed: false, .. }
         ));
     }
 }
@@ -322,32 +325,32 @@ fn a_pool_continues_the_streams_of_its_name() {
     let (id, attempt) = with_job(&mut world);
     world.ack(id, attempt);
     world.settle();
-    let remove = PoolRequest::Remove {
+    let remove = DispatchRequest::Remove {
         pool: POOL.into(),
         force: true,
     };
-    assert!(matches!(ask(&mut world, remove), PoolResponse::Removed));
+    assert!(matches!(ask(&mut world, remove), DispatchResponse::Removed));
     for restarts in [false, true] {
         if restarts {
             world = world.crash(0);
         }
         assert!(matches!(
             make(&mut world, POOL),
-            PoolResponse::Created { existed: false, .. }
+            DispatchResponse::Created { existed: false, .. }
         ));
         assert_eq!(world.messages("results").len(), 1);
-        let remove = PoolRequest::Remove {
+        let remove = DispatchRequest::Remove {
             pool: POOL.into(),
             force: true,
         };
-        assert!(matches!(ask(&mut world, remove), PoolResponse::Removed));
+        assert!(matches!(ask(&mut world, remove), DispatchResponse::Removed));
     }
     // Without a pool they can be deleted.
-    let delete = PoolRequest::DeleteStream {
+    let delete = DispatchRequest::DeleteStream {
         pool: POOL.into(),
         stream: RESULTS.into(),
     };
-    assert!(matches!(ask(&mut world, delete), PoolResponse::Removed));
+    assert!(matches!(ask(&mut world, delete), DispatchResponse::Removed));
 }
 
 #[test]
@@ -355,7 +358,7 @@ fn a_creation_that_a_crash_has_cut_can_be_repeated() {
     for before in 0.. {
         let mut world = World::empty(PoolLimits::default());
         let client = world.client();
-        let create = PoolRequest::Create {
+        let create = DispatchRequest::Create {
             pool: "z".into(),
             settings: settings(r#"{"type":"claim"}"#),
         };
@@ -367,7 +370,7 @@ fn a_creation_that_a_crash_has_cut_can_be_repeated() {
         let mut world = world.crash(1);
         let again = make(&mut world, "z");
         assert!(
-            matches!(again, PoolResponse::Created { .. }),
+            matches!(again, DispatchResponse::Created { .. }),
             "after {before} commands: {again:?}"
         );
         if complete {
@@ -388,7 +391,7 @@ fn what_waits_ends_with_its_caller() {
             wait_ms: Some(60_000),
             if_connected: false,
         };
-        world.ask(client, PoolRequest::Post(post));
+        world.ask(client, DispatchRequest::Post(post));
         client
     };
     // A poster that waits gets the state of the job, and so does one whose job is on its way to the log.
@@ -397,18 +400,21 @@ fn what_waits_ends_with_its_caller() {
     world.jobs.caller_ended(world.now(), waiting);
     world.flush();
     let answer = heard(&mut world, waiting);
-    assert!(matches!(answer, PoolResponse::Job(_)), "{answer:?}");
+    assert!(matches!(answer, DispatchResponse::Job(_)), "{answer:?}");
     let early = waits(&mut world, "#2");
     world.jobs.caller_ended(world.now(), early);
     let answer = heard(&mut world, early);
-    assert!(matches!(answer, PoolResponse::Posted { .. }), "{answer:?}");
+    assert!(
+        matches!(answer, DispatchResponse::Posted { .. }),
+        "{answer:?}"
+    );
     assert_eq!(world.info().stats.waiting, 2, "the jobs go on");
 
     // A worker that is about to get a job gets none; the next one does.
     let about = world.join("about", None, Some(60_000));
     world.jobs.caller_ended(world.now(), about);
     let answer = heard(&mut world, about);
-    assert!(matches!(answer, PoolResponse::NoJob), "{answer:?}");
+    assert!(matches!(answer, DispatchResponse::NoJob), "{answer:?}");
     assert!(world.held.is_empty());
     world.join("next", None, Some(60_000));
     world.settle();
@@ -421,7 +427,7 @@ fn what_waits_ends_with_its_caller() {
     world.settle();
     world.jobs.caller_ended(world.now(), poll);
     let answer = heard(&mut world, poll);
-    assert!(matches!(answer, PoolResponse::NoJob), "{answer:?}");
+    assert!(matches!(answer, DispatchResponse::NoJob), "{answer:?}");
     world.post("#3", None, None);
     world.settle();
     assert_eq!(world.info().stats.waiting, 1, "no worker waits");
@@ -457,7 +463,7 @@ fn a_request_that_was_held_is_not_carried_out_for_a_caller_that_has_ended() {
         poll_ms: Some(60_000),
         caller: WorkerCaller::Anyone,
     };
-    world.ask(client, PoolRequest::Register(work));
+    world.ask(client, DispatchRequest::Register(work));
     for client in [held, client] {
         assert!(world.heard(client).is_none(), "it is held");
         world.jobs.caller_ended(world.now(), client);
@@ -546,11 +552,17 @@ fn a_journal_without_a_key_gets_one_before_a_job_is_given_out() {
     let stolen = ack(&mut world, held, Some(handed.token));
     assert!(matches!(
         stolen,
-        PoolResponse::Refused(JobError::WrongToken { .. })
+        DispatchResponse::Refused(JobError::WrongToken { .. })
     ));
     let done = ack(&mut world, waiting, Some(handed.token));
-    assert!(matches!(done, PoolResponse::Reported { .. }), "{done:?}");
+    assert!(
+        matches!(done, DispatchResponse::Reported { .. }),
+        "{done:?}"
+    );
     // Without access control its number is enough.
     let done = ack(&mut world, held, None);
-    assert!(matches!(done, PoolResponse::Reported { .. }), "{done:?}");
+    assert!(
+        matches!(done, DispatchResponse::Reported { .. }),
+        "{done:?}"
+    );
 }

@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_number_and_the_memory_are_bounded_and_given_back() {
-        let metrics = Metrics::new().unwrap();
+        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let buffers = Arc::new(Buffers::new(STATE_BYTES * 4, []));
         let compressors = Compressors::new(2, Arc::clone(&buffers));
         let begin = || compressors.begin(ContentCoding::Gzip, &metrics);
@@ -263,7 +263,7 @@ mod tests {
             for coding in ContentCoding::ALL {
                 let buffers = Arc::new(Buffers::new(usize::MAX, []));
                 let compressors = Compressors::new(1, buffers);
-                let metrics = Metrics::new().unwrap();
+                let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
                 let mut compressor = compressors.begin(coding, &metrics).unwrap();
                 let (mut body, mut out) = (Vec::new(), Vec::new());
                 for (byte, length) in &parts {

@@ -1,22 +1,24 @@
 //! The reactor: a thread for each core, each with its own listener and its own connections.
 //!
-//! A shard speaks HTTP/1.1 (`http`) and HTTP/2 (`http2`), asks the protocols what to do for a request, hands commands to the sequencer and records
-//! to subscribers. It never waits for a disk, a lock that is held long, or a client: results arrive as events in its channel.
+//! A shard speaks HTTP/1.1 (`http`) and HTTP/2 (`http2`), asks the router what to do for a request, hands commands to the sequencer and records
+//! to subscribers. It never waits for a disk, a lock that is held long, or a client: results arrive as events in its channel. It knows no
+//! protocol by name: what it does for a request is an [`encke_protocol::Action`].
 //!
-//! `shard` is the loop and what it does for connections. Its components own their state and know nothing of each other:
-//! `acceptor`, `connection` (slots, the table of active ones, what each is doing), `fanout` (topics, rounds, encodings,
-//! backpressure), `timers`, `deferred`, `outbox`.
+//! The rest of the server (`encke-server`) connects to it in three places: [`ReactorLinks`] has where the shards send commands, requests to
+//! the dispatcher and reads; a [`ShardSender`] is the way back to a shard; and a [`ReadTask`] carries its own way back, a [`ReadReply`].
+//!
+//! `connection` has connections without I/O: events in, effects out, on both wires. `feed` says what subscribers get. `shard` is the
+//! loop that polls, accepts, keeps the time and does what these want done. Beside them `clients` has addresses, callers and what each
+//! holds, `transport` the sockets with and without TLS, `http` and `http2` the formats of the wires.
 //!
 //! The one invariant: **an idle connection is a slot of 40 bytes and an entry in its topic's list.**
 //! Buffers, deadlines and partly sent output live beside the slots, and only as long as they matter.
 //!
-//! Start reading at [`Server::start`], then the shard's module and its `run`.
+//! Start reading at [`BoundReactor::start`], then the shard's module and its `run`.
 
 mod accept_batching;
 mod acceptor;
 mod access_log;
-mod access_metrics;
-mod archive;
 mod audit;
 mod buffers;
 mod by_slot;
@@ -28,28 +30,23 @@ mod connection;
 mod deferred;
 mod errors;
 mod feed;
-mod fleet_links;
 mod hash_index;
 mod http;
 mod http2;
 mod lag;
 mod listen;
 mod listener_places;
-mod log_metrics;
 mod metrics;
 mod networks;
+mod one_shot;
 mod operators;
 mod outbox;
 mod poller;
-mod pool_metrics;
-mod pools;
 mod proxy;
 #[cfg(any(test, feature = "fuzzing"))]
 mod proxy_fuzzing;
+mod reactor;
 mod readers;
-mod redirect;
-mod revocations;
-mod server;
 mod settings;
 mod shard;
 mod shard_channel;
@@ -77,13 +74,14 @@ pub mod fuzzing {
 pub use access_log::AccessLogFormat;
 pub use clients::forwarded::ForwardedBy;
 pub use clock::{now, now_ms};
-pub use encke_jobs::pools_at_rest;
-pub use errors::{StartError, StopError};
-pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
+pub use errors::{ReactorError, ThreadPanicked};
 pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
-pub use pools::pools;
-pub use server::{Activity, Dismissal, ServedStreams, Server};
+pub use one_shot::{OneShotListener, OneShotResponder, OneShotStop};
+pub use reactor::{BoundReactor, Dismissal, Reactor, ReactorGauges, ReactorLinks};
+pub use readers::{CompressTask, ReadReply, ReadTask, Readers};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
+pub use shard_channel::ShardSender;
+pub use steady::Ticker;
 pub use transport::tls::{CertificateWarning, TlsError, check_tls};

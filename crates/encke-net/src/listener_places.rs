@@ -1,4 +1,4 @@
-//! The places of a listener that is small on purpose: for operators, and for the redirect to https. A newcomer always finds one, so
+//! The places of a listener that is small on purpose: for operators, and for connections that get one response. A newcomer always finds one, so
 //! that connections which do nothing keep no one out.
 
 use crate::clients::addresses::Key;

@@ -1,31 +1,16 @@
 //! The metrics of the reactor. Each shard counts for itself and adds up once a turn.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use encke_stream::Totals;
-use parking_lot::Mutex;
-use prometheus::process_collector::ProcessCollector;
-use prometheus::{
-    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
-};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use crate::access_metrics::AccessMetrics;
 use crate::lag::Lag;
-use crate::log_metrics::{LogMetrics, raise};
-use crate::pool_metrics::PoolMetrics;
 use crate::transport::tls::HandshakeMetrics;
 
-type Refresh = Box<dyn Fn(&Metrics) + Send>;
-
-/// All metrics of the server, in one registry.
+/// The metrics of the reactor.
 #[derive(Clone)]
 pub struct Metrics {
-    registry: Registry,
-    /// These update the gauges before they are rendered.
-    gauges: Arc<Mutex<Vec<Refresh>>>,
     pub(crate) connections: IntGauge,
     pub(crate) subscribers: IntGauge,
     pub(crate) behind: IntGauge,
@@ -49,7 +34,6 @@ pub struct Metrics {
     pub(crate) access_log_lines: IntCounter,
     pub(crate) access_log_dropped: IntCounterVec,
     pub(crate) audit_dropped: IntCounterVec,
-    pub(crate) access: AccessMetrics,
     pub(crate) compressing: IntGauge,
     pub(crate) compressions: IntCounterVec,
     pub(crate) compressions_refused: IntCounter,
@@ -60,11 +44,6 @@ pub struct Metrics {
     pub(crate) sends: IntCounter,
     pub(crate) blocked: IntCounter,
     pub(crate) catch_ups: IntCounter,
-    pub(crate) records: IntCounter,
-    pub(crate) batch_records: Histogram,
-    pub(crate) sync_seconds: Histogram,
-    pub(crate) log_failed: IntGauge,
-    pub(crate) log: LogMetrics,
     pub(crate) mailbox_depth: IntGaugeVec,
     pub(crate) mailbox_bytes: IntGaugeVec,
     pub(crate) mailbox_age_seconds: GaugeVec,
@@ -72,27 +51,15 @@ pub struct Metrics {
     pub(crate) mailbox_refused: IntCounterVec,
     pub(crate) ring_lag_bytes: IntGaugeVec,
     pub(crate) ring_lag_seconds: GaugeVec,
-    pub(crate) patterns: IntGauge,
-    streams: IntGauge,
-    pub(crate) streams_in_memory: IntGauge,
-    pub(crate) names_free: IntGauge,
-    pub(crate) stream_loads: IntCounter,
-    pub(crate) stream_evictions: IntCounter,
-    pub(crate) producers_forgotten: IntCounter,
-    pub(crate) look_up_seconds: Histogram,
-    pub(crate) pools: PoolMetrics,
     pub(crate) handshakes: HandshakeMetrics,
 }
 
 impl Metrics {
-    /// Where others register their metrics.
-    pub fn registry(&self) -> &Registry {
-        &self.registry
-    }
-
     /// Metrics that have counted nothing.
-    pub fn new() -> Result<Self, prometheus::Error> {
-        let registry = Registry::new();
+    ///
+    /// # Errors
+    /// The registry has a metric of the same name.
+    pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let gauge = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
             let gauge = IntGauge::new(name, help)?;
             registry.register(Box::new(gauge.clone()))?;
@@ -118,21 +85,6 @@ impl Metrics {
             registry.register(Box::new(gauges.clone()))?;
             Ok(gauges)
         };
-        let histogram = |name: &str, help: &str, buckets: Vec<f64>| {
-            let histogram = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?;
-            registry.register(Box::new(histogram.clone()))?;
-            Ok::<_, prometheus::Error>(histogram)
-        };
-        let build_info = IntGaugeVec::new(
-            Opts::new("encke_build_info", "1; the version of this server."),
-            &["version"],
-        )?;
-        let version = env!("CARGO_PKG_VERSION");
-        build_info.with_label_values(&[version]).set(1);
-        registry.register(Box::new(build_info))?;
-        registry.register(Box::new(ProcessCollector::for_self()))?;
-        let powers =
-            |first: f64, factor: f64, count| prometheus::exponential_buckets(first, factor, count);
         Ok(Metrics {
             connections: gauge("encke_connections", "Connections that are open.")?,
             subscribers: gauge(
@@ -206,7 +158,6 @@ impl Metrics {
                 "encke_access_log_lines_total",
                 "Lines of the access log that were written.",
             )?,
-            access: AccessMetrics::new(&registry)?,
             audit_dropped: counters(
                 "encke_audit_log_dropped_total",
                 "Entries of the audit log that were dropped, by reason.",
@@ -256,19 +207,6 @@ impl Metrics {
                 "encke_catch_ups_total",
                 "Pieces of streams read from the log for connections.",
             )?,
-            records: counter("encke_records_total", "Records committed.")?,
-            batch_records: histogram(
-                "encke_batch_records",
-                "Records in one commit.",
-                powers(1.0, 2.0, 16)?,
-            )?,
-            sync_seconds: histogram(
-                "encke_fdatasync_seconds",
-                "How long fdatasync took.",
-                powers(0.000_05, 2.0, 18)?,
-            )?,
-            log_failed: gauge("encke_log_failed", "1 when the log takes no more records.")?,
-            log: LogMetrics::new(&registry)?,
             mailbox_depth: gauges(
                 "encke_mailbox_depth",
                 "Items in a mailbox, including those in work.",
@@ -300,63 +238,23 @@ impl Metrics {
                 "Age of the oldest record whose delivery has not begun.",
                 "shard",
             )?,
-            streams: gauge("encke_streams", "Streams, in memory or not.")?,
-            patterns: gauge(
-                "encke_patterns",
-                "Patterns of stream names that have subscribers.",
-            )?,
-            streams_in_memory: gauge("encke_streams_in_memory", "Streams in memory.")?,
-            names_free: gauge(
-                "encke_names_free",
-                "Names in memory that are free, because requests named them.",
-            )?,
-            stream_loads: counter(
-                "encke_stream_loads_total",
-                "Streams loaded into memory because requests named them.",
-            )?,
-            stream_evictions: counter(
-                "encke_stream_evictions_total",
-                "Streams evicted from memory because they were unused.",
-            )?,
-            producers_forgotten: counter(
-                "encke_producers_forgotten_total",
-                "Producers evicted because their stream had too many.",
-            )?,
-            look_up_seconds: histogram(
-                "encke_look_up_seconds",
-                "Time a reader thread took to load a name that was not in memory.",
-                powers(0.000_01, 2.0, 20)?,
-            )?,
-            pools: PoolMetrics::new(&registry)?,
-            handshakes: HandshakeMetrics::new(&registry)?,
-            gauges: Arc::default(),
-            registry,
+            handshakes: HandshakeMetrics::new(registry)?,
         })
     }
 
-    /// All metrics in the Prometheus text format.
-    pub fn render(&self) -> Vec<u8> {
-        for refresh in self.gauges.lock().iter() {
-            refresh(self);
-        }
-        let mut text = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
-            tracing::error!(%error, "metrics could not be written");
-        }
-        text
+    /// Connections that are open.
+    pub fn connections(&self) -> u64 {
+        // Shards add up what has changed, so that a sum can be below zero for a moment.
+        u64::try_from(self.connections.get()).unwrap_or(0)
     }
 
-    /// Calls `refresh` to update gauges before each rendering.
-    pub(crate) fn on_render(&self, refresh: impl Fn(&Metrics) + Send + 'static) {
-        self.gauges.lock().push(Box::new(refresh));
+    /// Connections that are subscribed.
+    pub fn subscribers(&self) -> u64 {
+        u64::try_from(self.subscribers.get()).unwrap_or(0)
     }
 
-    /// Drops all refresh functions and what they hold.
-    pub(crate) fn forget(&self) {
-        self.gauges.lock().clear();
-    }
-
-    pub(crate) fn mailbox(&self, name: &str, gauge: &encke_mailbox::Gauge) {
+    /// Shows the state of a mailbox, which may be one of another part of the server. The name is a label.
+    pub fn mailbox(&self, name: &str, gauge: &encke_mailbox::Gauge) {
         let name = &[name];
         let age = gauge.oldest_age().unwrap_or_default();
         let set = |metric: &IntGaugeVec, value: usize| {
@@ -373,16 +271,6 @@ impl Metrics {
         );
     }
 
-    pub(crate) fn streams(&self, totals: Totals) {
-        self.streams.set(totals.streams as i64);
-        self.patterns.set(totals.patterns as i64);
-        self.streams_in_memory.set(totals.in_memory as i64);
-        self.names_free.set(totals.free_names as i64);
-        raise(&self.stream_loads, totals.loads);
-        raise(&self.stream_evictions, totals.evictions);
-        raise(&self.producers_forgotten, totals.producers_forgotten);
-    }
-
     pub(crate) fn ring_lag(&self, shard: &str, lag: &Lag) {
         let bytes = lag.bytes.load(Ordering::Relaxed);
         let age = Duration::from_micros(lag.us.load(Ordering::Relaxed));
@@ -390,21 +278,6 @@ impl Metrics {
         lag_bytes.set(bytes as i64);
         let lag_seconds = self.ring_lag_seconds.with_label_values(&[shard]);
         lag_seconds.set(age.as_secs_f64());
-    }
-
-    /// Counts a commit.
-    pub(crate) fn committed(&self, committed: &encke_stream::Committed) {
-        if committed.records > 0 {
-            self.records.inc_by(committed.records as u64);
-            self.batch_records.observe(committed.records as f64);
-        }
-        if let Some(sync) = committed.sync {
-            self.sync_seconds.observe(sync.as_secs_f64());
-        }
-        if committed.failed {
-            // It stays set, whatever other logs do.
-            self.log_failed.set(1);
-        }
     }
 }
 
@@ -468,6 +341,11 @@ impl ShardCounts {
             }
         }
     }
+}
+
+/// Raises a counter to a total that is counted elsewhere.
+fn raise(counter: &IntCounter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
 }
 
 /// Why entries are dropped: the labels of `encke_access_log_dropped_total`.

@@ -1,6 +1,6 @@
 //! Commands and messages that a shard collects for other threads, and hands over a few times per turn.
 
-use encke_jobs::{DispatcherMessage, PoolClient};
+use encke_jobs::{DispatchClient, DispatcherMessage};
 use encke_stream::Submission;
 
 /// Commands for the sequencer and messages for the dispatcher, each with its weight in bytes.
@@ -48,7 +48,10 @@ impl Outbox {
 
     /// Takes the messages back for which the dispatcher has no room. Those that only say that a client is gone are sent again
     /// later; the clients of the others are returned.
-    pub(crate) fn refused(&mut self, messages: Vec<(DispatcherMessage, usize)>) -> Vec<PoolClient> {
+    pub(crate) fn refused(
+        &mut self,
+        messages: Vec<(DispatcherMessage, usize)>,
+    ) -> Vec<DispatchClient> {
         let mut clients = Vec::new();
         for (message, bytes) in messages {
             match message {
@@ -66,19 +69,22 @@ const COMMANDS_KEPT: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use encke_jobs::PoolRequest;
+    use encke_jobs::DispatchRequest;
 
     #[test]
     fn requests_without_room_are_refused_and_goodbyes_are_sent_again() {
         let mut outbox = Outbox::default();
         let request = 1;
-        let client = |token| PoolClient {
+        let client = |token| DispatchClient {
             node: 0,
             shard: 0,
             token,
             request,
         };
-        outbox.add_message(DispatcherMessage::Request(client(1), PoolRequest::List), 1);
+        outbox.add_message(
+            DispatcherMessage::Request(client(1), DispatchRequest::List),
+            1,
+        );
         outbox.add_message(DispatcherMessage::Disconnected(client(2)), 1);
         let messages = outbox.take_messages();
         assert!(!outbox.has_messages());

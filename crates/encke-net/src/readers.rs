@@ -1,302 +1,171 @@
-//! The threads that read from files; a shard never does.
-
-mod delayed;
+//! What a shard hands to the threads that may wait for files, and the way back. A shard neither reads a file nor compresses.
+//!
+//! The threads themselves belong to the server (`encke-server`), which takes the tasks from the queues.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Instant;
 
 use encke_log::{ReadError, StreamNo};
 use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
-use encke_stream::{Fetch, OrderFetch};
-use prometheus::Histogram;
+use encke_stream::{Fetch, LoadError, Lookup, OrderFetch, Piece, Stream};
 
-use crate::archive::Archive;
 use crate::compression::{CompressedPiece, Compressor};
 use crate::feed::slot::Token;
 use crate::shard_channel::{ShardEvent, ShardSender};
-use delayed::DelayedPieces;
 
-/// Sends tasks to the reader threads.
+/// Sends tasks to the reader threads. The queues end when the last clone is gone.
 #[derive(Clone)]
-pub(crate) struct Readers {
-    jobs: Vec<Sender<ReadTask>>,
+pub struct Readers {
+    queues: Vec<Sender<ReadTask>>,
 }
 
-pub(crate) enum ReadTask {
-    /// Reads a part of a stream, for a connection.
-    Read {
-        fetch: Fetch,
-        token: Token,
-        sender: Arc<ShardSender>,
-    },
-    /// Reads a part of the global order, for a subscriber of a pattern.
-    ReadOrder {
-        fetch: OrderFetch,
-        token: Token,
-        sender: Arc<ShardSender>,
-    },
-    /// Compresses a piece of a response.
-    Compress(CompressTask),
-    /// Loads what is known of a name, for a connection.
-    LoadName {
-        name: Box<str>,
-        token: Token,
-        sender: Arc<ShardSender>,
-    },
-    /// Loads a stream, for a subscriber.
-    LoadStream {
-        no: StreamNo,
-        token: Token,
-        sender: Arc<ShardSender>,
-    },
-    /// Loads a stream whose lifetime is over.
+/// What a reader thread does.
+pub enum ReadTask {
+    /// Reads a part of a stream; the reply is [`ReadReply::piece`].
+    Read(Fetch, ReadReply),
+    /// Reads a part of the global order, for a subscriber of a pattern; the reply is [`ReadReply::piece`].
+    ReadOrder(OrderFetch, ReadReply),
+    /// Loads what is known of a name; the reply is [`ReadReply::name`].
+    LoadName(Box<str>, ReadReply),
+    /// Loads a stream, for a subscriber; the reply is [`ReadReply::stream`].
+    LoadStream(StreamNo, ReadReply),
+    /// Loads a stream whose lifetime is over, so that it ends. There is no reply.
     End(StreamNo),
+    /// Compresses a piece of a response: [`CompressTask::run`].
+    Compress(CompressTask),
+}
+
+/// The connection that waits for the result of a task. Replies wait while the mailbox of its shard is full; for a connection or a
+/// shard that is gone they do nothing.
+pub struct ReadReply {
+    token: Token,
+    sender: Arc<ShardSender>,
 }
 
 /// A compressor with input, for a connection.
-pub(crate) struct CompressTask {
+pub struct CompressTask {
     pub(crate) compressor: Box<Compressor>,
     pub(crate) token: Token,
     pub(crate) sender: Arc<ShardSender>,
 }
 
-/// What the reader threads need.
-#[derive(Clone)]
-pub(crate) struct ReaderTools {
-    pub(crate) archive: Archive,
-    /// How long loading names took.
-    pub(crate) took: Histogram,
-}
-
-/// The queues of reader threads that are not started yet.
-pub(crate) struct ReaderQueues(Vec<Receiver<ReadTask>>);
-
 impl Readers {
-    /// Readers of `count` threads, which begin with [`ReaderQueues::start`].
-    pub(crate) fn new(count: usize) -> (Readers, ReaderQueues) {
+    /// The queues of `count` threads, at least one, and their ends. Each holds 65,536 tasks; further ones are refused.
+    pub fn new(count: usize) -> (Readers, Vec<Receiver<ReadTask>>) {
         let ends = (0..count.max(1)).map(|_| {
             let bounds = Bounds {
-                items_max: JOBS_MAX,
-                bytes_max: JOBS_MAX * size_of::<ReadTask>(),
+                items_max: TASKS_MAX,
+                bytes_max: TASKS_MAX * size_of::<ReadTask>(),
             };
             mailbox("reader", bounds)
         });
-        let (jobs, receivers) = ends.unzip();
-        (Readers { jobs }, ReaderQueues(receivers))
+        let (queues, receivers) = ends.unzip();
+        (Readers { queues }, receivers)
     }
 
-    /// Reads a piece and sends it to the shard under that token. False: the queue is full.
+    /// Loads a stream whose lifetime is over, unless the queue is full.
+    pub fn end(&self, no: StreamNo) {
+        // The sequencer tries again.
+        let _ = self.send(no, ReadTask::End(no));
+    }
+
+    /// The state of each queue.
+    pub fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
+        self.queues.iter().map(Sender::gauge)
+    }
+
+    /// Reads a piece for the connection with this token. False: the queue is full.
     pub(crate) fn read(&self, fetch: Fetch, token: Token, sender: &Arc<ShardSender>) -> bool {
-        let sender = Arc::clone(sender);
-        self.send(
-            token,
-            ReadTask::Read {
-                fetch,
-                token,
-                sender,
-            },
-        )
+        let reply = ReadReply::new(token, sender);
+        self.send(token, ReadTask::Read(fetch, reply)).is_ok()
     }
 
-    /// Reads a piece of the global order and sends it to the shard under that token. False: the queue is full.
+    /// Reads a piece of the global order for the connection with this token. False: the queue is full.
     pub(crate) fn read_order(
         &self,
         fetch: OrderFetch,
         token: Token,
         sender: &Arc<ShardSender>,
     ) -> bool {
-        let sender = Arc::clone(sender);
-        self.send(
-            token,
-            ReadTask::ReadOrder {
-                fetch,
-                token,
-                sender,
-            },
-        )
+        let reply = ReadReply::new(token, sender);
+        self.send(token, ReadTask::ReadOrder(fetch, reply)).is_ok()
     }
 
-    /// Loads what is known of a name, and sends it as a piece. False: the queue is full.
+    /// Loads what is known of a name. False: the queue is full.
     pub(crate) fn load_name(
         &self,
         name: Box<str>,
         token: Token,
         sender: &Arc<ShardSender>,
     ) -> bool {
-        let sender = Arc::clone(sender);
-        self.send(
-            token,
-            ReadTask::LoadName {
-                name,
-                token,
-                sender,
-            },
-        )
+        let reply = ReadReply::new(token, sender);
+        self.send(token, ReadTask::LoadName(name, reply)).is_ok()
     }
 
-    /// Loads a stream, and sends it as a piece. False: the queue is full.
+    /// Loads a stream. False: the queue is full.
     pub(crate) fn load_stream(
         &self,
         no: StreamNo,
         token: Token,
         sender: &Arc<ShardSender>,
     ) -> bool {
-        let sender = Arc::clone(sender);
-        self.send(token, ReadTask::LoadStream { no, token, sender })
+        let reply = ReadReply::new(token, sender);
+        self.send(token, ReadTask::LoadStream(no, reply)).is_ok()
     }
 
     /// Has a piece compressed and sent to the shard. `Err`: the queue is full.
     pub(crate) fn compress(&self, task: CompressTask) -> Result<(), Box<Compressor>> {
-        let key = task.token;
-        let refused = match self.try_send(key, ReadTask::Compress(task)) {
-            Ok(()) => return Ok(()),
-            Err(refused) => refused,
-        };
-        match refused {
-            ReadTask::Compress(task) => Err(task.compressor),
+        match self.send(task.token, ReadTask::Compress(task)) {
+            Err(ReadTask::Compress(task)) => Err(task.compressor),
             _ => Ok(()),
         }
     }
 
-    /// Loads a stream that is to end, unless the queue is full.
-    pub(crate) fn end(&self, no: StreamNo) {
-        self.send(no, ReadTask::End(no));
-    }
-
-    /// The queue of each thread.
-    pub(crate) fn gauges(&self) -> impl Iterator<Item = Gauge> + '_ {
-        self.jobs.iter().map(Sender::gauge)
-    }
-
-    fn send(&self, key: u64, job: ReadTask) -> bool {
-        self.try_send(key, job).is_ok()
-    }
-
-    fn try_send(&self, key: u64, job: ReadTask) -> Result<(), ReadTask> {
-        let reader = &self.jobs[key as usize % self.jobs.len()];
-        reader
-            .try_send(Lane::Data, job, size_of::<ReadTask>())
+    /// Tasks with the same key go to the same thread, in order. `Err`: its queue is full.
+    fn send(&self, key: u64, task: ReadTask) -> Result<(), ReadTask> {
+        let queue = &self.queues[key as usize % self.queues.len()];
+        queue
+            .try_send(Lane::Data, task, size_of::<ReadTask>())
             .map_err(|refused| refused.item)
     }
 }
 
-impl ReaderQueues {
-    /// Starts the threads. They end when the last clone of the readers is gone.
-    pub(crate) fn start(self, means: &ReaderTools) -> std::io::Result<Vec<JoinHandle<()>>> {
-        let threads = (0..).zip(self.0).map(|(number, jobs): (usize, _)| {
-            let means = means.clone();
-            std::thread::Builder::new()
-                .name(format!("reader-{number}"))
-                .spawn(move || work(&means, jobs))
-        });
-        threads.collect()
+impl ReadReply {
+    fn new(token: Token, sender: &Arc<ShardSender>) -> ReadReply {
+        let sender = Arc::clone(sender);
+        ReadReply { token, sender }
+    }
+
+    /// Replies with a part of a stream, or of the global order. It also waits while the shard has 512 KiB of pieces to send.
+    pub fn piece(self, piece: Result<Piece, ReadError>) {
+        self.sender.put_piece(self.token, piece);
+    }
+
+    /// Replies with what is known of a name.
+    pub fn name(self, known: Result<Lookup, LoadError>) {
+        let token = self.token;
+        self.sender.put(ShardEvent::NameLoaded { token, known });
+    }
+
+    /// Replies with a stream; `None` if it has ended.
+    pub fn stream(self, stream: Result<Option<Arc<Stream>>, LoadError>) {
+        let token = self.token;
+        self.sender.put(ShardEvent::StreamLoaded { token, stream });
     }
 }
 
-fn work(means: &ReaderTools, mut jobs: Receiver<ReadTask>) {
-    let ReaderTools { archive, took } = means;
-    let loader = &archive.loaders;
-    // For each log the pieces that are delayed.
-    let mut held: Vec<DelayedPieces> = archive
-        .readers()
-        .iter()
-        .map(|_| DelayedPieces::default())
-        .collect();
-    loop {
-        let job = match held.iter().filter_map(DelayedPieces::pause).min() {
-            None => jobs.recv().map(Some),
-            Some(pause) => jobs.recv_timeout(pause),
-        };
-        for (held, log) in held.iter_mut().zip(archive.readers()) {
-            held.look(log.published());
-        }
-        let job = match job {
-            Ok(Some(job)) => job,
-            Ok(None) => continue,
-            Err(_) => return,
-        };
-        match job {
-            ReadTask::Read {
-                fetch,
-                token,
-                sender,
-            } => {
-                let log = fetch.log();
-                let published = archive.published(log);
-                let piece = archive.read(&fetch);
-                match &piece {
-                    // Retention is configured so, and the client learns it.
-                    Err(error @ ReadError::BelowFloor { .. }) => tracing::debug!(%error),
-                    Err(error) => tracing::error!(%error, "a stream could not be read"),
-                    Ok(_) => {}
-                }
-                match (piece, held.get_mut(log)) {
-                    (Ok(piece), Some(held)) if piece.lacks() => {
-                        held.keep(sender, token, piece, published);
-                    }
-                    (piece, _) => sender.put_piece(token, piece),
-                }
-            }
-            ReadTask::ReadOrder {
-                fetch,
-                token,
-                sender,
-            } => {
-                let published = archive.published(fetch.log);
-                match (archive.read_order(&fetch), held.get_mut(fetch.log)) {
-                    (Ok(piece), Some(held)) if piece.lacks() => {
-                        held.keep(sender, token, piece, published);
-                    }
-                    (Ok(piece), _) => sender.put_piece(token, Ok(piece)),
-                    (Err(error), _) => {
-                        match &error {
-                            // Retention is configured so, and the client learns it.
-                            ReadError::NoLongerKept { .. } => tracing::debug!(%error),
-                            _ => tracing::error!(%error, "the order of streams could not be read"),
-                        }
-                        sender.put_piece(token, Err(error));
-                    }
-                }
-            }
-            ReadTask::Compress(CompressTask {
-                mut compressor,
-                token,
-                sender,
-            }) => {
-                let out = compressor.step();
-                let piece = CompressedPiece { compressor, out };
-                sender.put(ShardEvent::Compressed { token, piece });
-            }
-            ReadTask::LoadName {
-                name,
-                token,
-                sender,
-            } => {
-                let begun = Instant::now();
-                let known = loader.load(&name);
-                took.observe(begun.elapsed().as_secs_f64());
-                if let Err(error) = &known {
-                    tracing::error!(%error, name = &*name, "a stream could not be loaded");
-                }
-                sender.put(ShardEvent::NameLoaded { token, known });
-            }
-            ReadTask::LoadStream { no, token, sender } => {
-                let stream = loader.load_number(no);
-                if let Err(error) = &stream {
-                    tracing::error!(%error, no, "a subscriber's stream could not be loaded");
-                }
-                sender.put(ShardEvent::StreamLoaded { token, stream });
-            }
-            ReadTask::End(no) => {
-                if let Err(error) = loader.load_number(no) {
-                    tracing::error!(%error, no, "a stream that is to end could not be loaded");
-                }
-            }
-        }
-        jobs.handled(1);
+impl CompressTask {
+    /// Compresses at most 64 KiB of the input, and sends the output to the connection.
+    pub fn run(self) {
+        let CompressTask {
+            mut compressor,
+            token,
+            sender,
+        } = self;
+        let out = compressor.step();
+        let piece = CompressedPiece { compressor, out };
+        sender.put(ShardEvent::Compressed { token, piece });
     }
 }
 
-/// Reads that may wait for one thread; further ones are refused as overload.
-const JOBS_MAX: usize = 65_536;
+/// Tasks that may wait for one thread; further ones are refused as overload.
+const TASKS_MAX: usize = 65_536;

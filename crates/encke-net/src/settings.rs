@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use encke_stream::Eviction;
-
 use crate::access_log::AccessLogFormat;
 use crate::clients::forwarded::ForwardedBy;
 use crate::http::take::RequestLimits;
@@ -20,8 +18,6 @@ pub struct NetSettings {
     pub operators_listen: Option<SocketAddr>,
     /// Reactor threads, each with its own listener.
     pub shards: usize,
-    /// Threads that read what is not in memory.
-    pub readers: usize,
     /// Connections of the server; more are refused with 503.
     pub connections_max: usize,
     /// Connections of one client address, or of one /64 of IPv6; more are refused with 429. 0 for no limit.
@@ -47,8 +43,6 @@ pub struct NetSettings {
     pub tls: Option<TlsSettings>,
     /// For how long browsers are to use https only, by `Strict-Transport-Security` on connections of TLS; `None`: they are told nothing.
     pub hsts_max_age: Option<Duration>,
-    /// Where plain requests are redirected to https, if anywhere. Only with TLS.
-    pub redirect_http: Option<SocketAddr>,
     /// Threads that make handshakes of TLS.
     pub handshake_threads: usize,
     /// Handshakes of TLS at a time; while there are as many, accepting pauses.
@@ -88,18 +82,6 @@ pub struct NetSettings {
     pub compressions_max: usize,
     /// How long a subscriber's connection is quiet before a heartbeat is sent.
     pub heartbeat: Duration,
-    /// Commands that wait for the sequencer; more are refused with 503.
-    pub mailbox_items_max: usize,
-    /// Bytes of the commands that wait for the sequencer.
-    pub mailbox_bytes_max: usize,
-    /// Messages that wait for the dispatcher; more are refused with 503.
-    pub pool_mailbox_items_max: usize,
-    /// Bytes of the messages that wait for the dispatcher.
-    pub pool_mailbox_bytes_max: usize,
-    /// Bounds of the pools.
-    pub pools: encke_jobs::PoolLimits,
-    /// How often records are synced that were acknowledged before.
-    pub sync_every: Duration,
     /// Bytes of recent records that each shard keeps.
     pub ring_bytes: usize,
     /// How far, in bytes of records, a shard's deliveries may be behind before publishers wait.
@@ -112,8 +94,6 @@ pub struct NetSettings {
     pub sends_per_turn: usize,
     /// How long a stream's next round of sends is delayed at most, behind one that took longer than a turn.
     pub rest_max: Duration,
-    /// Which streams stay in memory.
-    pub eviction: Eviction,
     /// The kernel's send buffer for each connection, in bytes.
     pub send_buffer_bytes: usize,
     /// Bytes that the kernel takes for a connection beyond what it has sent of it.
@@ -180,7 +160,6 @@ impl Default for NetSettings {
             listen: SocketAddr::from(([127, 0, 0, 1], 4437)),
             operators_listen: None,
             shards: std::thread::available_parallelism().map_or(1, usize::from),
-            readers: 2,
             connections_max: 1_000_000,
             connections_per_address: 10_000,
             accept_rate: 20_000,
@@ -193,7 +172,6 @@ impl Default for NetSettings {
             proxy_protocol: false,
             tls: None,
             hsts_max_age: None,
-            redirect_http: None,
             handshake_threads: std::thread::available_parallelism()
                 .map_or(1, |cores| usize::from(cores).div_ceil(4)),
             handshakes_max: 1024,
@@ -214,19 +192,12 @@ impl Default for NetSettings {
             buffers_per_client_max: 64 << 20,
             compressions_max: 32,
             heartbeat: Duration::from_secs(30),
-            mailbox_items_max: 65_536,
-            mailbox_bytes_max: 64 << 20,
-            pool_mailbox_items_max: 65_536,
-            pool_mailbox_bytes_max: 64 << 20,
-            pools: encke_jobs::PoolLimits::default(),
-            sync_every: Duration::from_secs(1),
             ring_bytes: 64 << 20,
             admission_bytes: 16 << 20,
             admission_delay: Duration::from_millis(100),
             admission_wait: Duration::from_secs(1),
             sends_per_turn: 256,
             rest_max: Duration::from_millis(20),
-            eviction: Eviction::default(),
             send_buffer_bytes: 128 << 10,
             unsent_bytes_max: 16 << 10,
             deferred_time: Duration::from_micros(200),

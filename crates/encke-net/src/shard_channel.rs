@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use encke_jobs::PoolClient;
+use encke_jobs::DispatchClient;
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Receiver, SendErrorKind, Sender, mailbox_with_waker};
-use encke_protocol::PoolResponse;
+use encke_protocol::DispatchResponse;
 use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -48,8 +48,8 @@ pub(crate) enum ShardEvent {
     },
     /// An event of the dispatcher for a connection.
     Dispatched {
-        client: PoolClient,
-        event: PoolResponse,
+        client: DispatchClient,
+        event: DispatchResponse,
     },
     /// The attempt to fetch the keys of a token's issuer is over.
     KeysFetched,
@@ -72,9 +72,9 @@ pub(crate) struct ShardReceiver {
     pieces: Arc<AtomicUsize>,
 }
 
-/// The other threads' end.
+/// The channel to a shard from other threads. As an [`Outlet`] it carries commits.
 #[derive(Clone)]
-pub(crate) struct ShardSender {
+pub struct ShardSender {
     events: Sender<ShardEvent>,
     lag: Arc<Lag>,
     /// Bytes of pieces that were sent and not taken yet.
@@ -138,6 +138,11 @@ impl ShardReceiver {
 }
 
 impl ShardSender {
+    /// Sends what the dispatcher has for a client; waits while the channel is full. For a client that is gone it does nothing.
+    pub fn dispatched(&self, client: DispatchClient, event: DispatchResponse) {
+        self.put(ShardEvent::Dispatched { client, event });
+    }
+
     /// Sends a piece; waits while the shard has enough of them. So clients that read old records cannot fill the channel, which
     /// also carries commits, and turns stay short.
     pub(crate) fn put_piece(&self, token: Token, piece: Result<Piece, ReadError>) {

@@ -24,15 +24,20 @@ pub(crate) fn ms(at: Instant) -> u64 {
 /// How many tickers run. While there is none, a long time between two reads means nothing.
 static TICKERS: AtomicUsize = AtomicUsize::new(0);
 
-/// The thread that reads the clock while a server runs.
+/// The thread that reads the steady clock while a server runs, so that the clock notices when the process stood still. It ends when
+/// this is dropped.
 #[derive(Debug)]
-pub(crate) struct Ticker {
+pub struct Ticker {
     quit: Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ticker {
-    pub(crate) fn start() -> std::io::Result<Ticker> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn start() -> std::io::Result<Ticker> {
         let (quit, quits) = channel::<()>();
         let thread = std::thread::Builder::new().name("clock".to_owned());
         let thread = thread.spawn(move || {

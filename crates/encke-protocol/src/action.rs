@@ -12,7 +12,7 @@ use crate::response::Response;
 use crate::run::Run;
 
 /// A request to the dispatcher of the pools, and what the dispatcher sends for it.
-pub use encke_jobs::{PoolRequest, PoolResponse};
+pub use encke_jobs::{DispatchRequest, DispatchResponse};
 
 /// What the reactor does next for a request.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub enum Action {
     /// Wait for a record, then resume: a long poll.
     Wait(Wait),
     /// Send a request to the dispatcher, then resume with its answer.
-    Dispatch(PoolRequest, Box<dyn OnDispatch>),
+    Dispatch(DispatchRequest, Box<dyn OnDispatch>),
 }
 
 /// Waits for the outcome of a command.
@@ -72,7 +72,7 @@ pub trait OnRecord: OnRead {
 /// Waits for the dispatcher.
 pub trait OnDispatch: Debug + Send {
     /// What follows from the dispatcher's first event.
-    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched;
+    fn dispatched(self: Box<Self>, event: DispatchResponse) -> Dispatched;
     /// Whether the answer may take long. Then the reactor gives the request up when the client closes its side.
     fn waits_long(&self) -> bool;
 }
@@ -80,7 +80,7 @@ pub trait OnDispatch: Debug + Send {
 /// Encodes the events that the dispatcher sends to a worker for as long as its connection lasts.
 pub trait OnWorkerEvent: Debug + Send {
     /// The bytes of one event.
-    fn event(&self, event: PoolResponse) -> WorkerOutput;
+    fn event(&self, event: DispatchResponse) -> WorkerOutput;
     /// The last bytes to a worker whose connection the server closes. `why` is one line for the worker.
     fn farewell(&self, why: &str) -> Vec<u8>;
     /// The bytes that keep a quiet connection alive.

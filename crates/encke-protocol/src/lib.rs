@@ -54,9 +54,9 @@ mod text;
 mod unknown_path;
 
 pub use action::{
-    Action, BodyPart, Dispatched, Failure, Feed, LoadName, MergeSource, NextPart, OnCommit,
-    OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, PoolRequest, PoolResponse, SourceKind,
-    Subscription, Wait, WorkerOutput,
+    Action, BodyPart, DispatchRequest, DispatchResponse, Dispatched, Failure, Feed, LoadName,
+    MergeSource, NextPart, OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent,
+    SourceKind, Subscription, Wait, WorkerOutput,
 };
 pub use admin::{Admin, Probes, REVOCATIONS};
 pub use coding::{CodingOffer, ContentCoding};

@@ -5,7 +5,7 @@
 
 mod server;
 
-use encke_jobs::PoolClient;
+use encke_jobs::DispatchClient;
 use encke_protocol::{Body, Response};
 use serde_json::{Value, json};
 use server::{Heard, Reply, Said, Server};
@@ -45,7 +45,7 @@ fn refused(server: &mut Server, line: &str, body: &str, status: u16, code: &str)
     assert_eq!(said.field("Retry-After").is_some(), status == 503, "{line}");
 }
 
-fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> PoolClient {
+fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> DispatchClient {
     match server.reply(line, headers, b"") {
         Reply::Asks(client) => client,
         Reply::Said(said) => panic!("{line}: {}", said.text()),
@@ -54,7 +54,7 @@ fn asks(server: &mut Server, line: &str, headers: &[(&str, &str)]) -> PoolClient
 }
 
 /// Registers a worker over server-sent events, and checks the first events.
-fn worker(server: &mut Server, name: &str) -> PoolClient {
+fn worker(server: &mut Server, name: &str) -> DispatchClient {
     let line = format!("POST /v1/pool/p/work?worker={name}");
     let client = asks(server, &line, &[("Accept", "*/*")]);
     let mut heard = server.heard(client).into_iter();
@@ -79,7 +79,7 @@ fn worker(server: &mut Server, name: &str) -> PoolClient {
 }
 
 /// The only response to a client.
-fn answer(server: &mut Server, client: PoolClient) -> Response {
+fn answer(server: &mut Server, client: DispatchClient) -> Response {
     let mut heard = server.heard(client);
     match (heard.pop(), heard.len()) {
         (Some(Heard::Respond(response)), 0) => response,
@@ -88,7 +88,7 @@ fn answer(server: &mut Server, client: PoolClient) -> Response {
 }
 
 /// The jobs that a worker got.
-fn jobs(server: &mut Server, client: PoolClient) -> Vec<Value> {
+fn jobs(server: &mut Server, client: DispatchClient) -> Vec<Value> {
     server.work();
     let sent = server.heard(client).into_iter().map(|saying| match saying {
         Heard::Send(bytes) => {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use encke_net::Server;
+use encke_server::Server;
 
 use crate::config::{AccessTable, Config};
 use crate::shell_words::quoted;

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_fleet::{Fleet, FleetError, FleetMetrics, FleetSettings, LogStatus, NodeActivity};
-use encke_net::{Dismissal, FleetLinks, Follow, Server};
+use encke_server::{Dismissal, FleetLinks, Follow, Server};
 use encke_stream::Logs;
 use parking_lot::Mutex;
 use prometheus::Registry;

@@ -156,11 +156,11 @@ fn in_data(text: String) -> Obstacle {
 
 /// The obstacle if retention would remove jobs from pools in the data.
 pub(crate) fn of_pools(config: &Config) -> Option<Obstacle> {
-    if !config.net.pools.forgets {
+    if !config.server.pools.forgets {
         return None;
     }
     let first = logs_there(&config.data).ok()?.into_iter().next()?;
-    match encke_net::pools_at_rest(&first) {
+    match encke_server::pools_at_rest(&first) {
         Ok(pools) => of_forgotten_pools(&pools),
         // It is in use or damaged.
         Err(error) => Some(in_data(error.to_string())),

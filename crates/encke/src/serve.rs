@@ -8,8 +8,9 @@ use anyhow::Context;
 use clap::Args;
 use encke_access::Access;
 use encke_log::Reader;
-use encke_net::{Metrics, ServedStreams, Server, StartError};
+use encke_net::ReactorError;
 use encke_protocol::{Admin, Policy, Probes, ProtocolSettings, Router};
+use encke_server::{ServedStreams, Server, ServerMetrics, StartError};
 use encke_stream::{Logs, OrderKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
@@ -140,11 +141,11 @@ fn print_check(settings: &SettingsArgs) -> Result<ExitCode, Failed> {
 }
 
 fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option<Node>), Failed> {
-    if config.net.pools.forgets {
+    if config.server.pools.forgets {
         refuse_to_forget_pools(config)?;
     }
     let began = std::time::Instant::now();
-    let metrics = Metrics::new().context("the metrics can't be set up")?;
+    let metrics = ServerMetrics::new().context("the metrics can't be set up")?;
     let (logs, node) = match config.fleet.settings(config.log_options.segment_bytes) {
         None => (restore(config, &config.log_options)?, None),
         Some(settings) => {
@@ -183,24 +184,25 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
         Arc::clone(&logs.views),
         protocols,
         config.gate(access),
-        Admin::new(probes, config.net.pools.forgets),
+        Admin::new(probes, config.server.pools.forgets),
     );
     let streams = ServedStreams {
         logs,
         level: config.ack,
         fleet: node.as_ref().map(Node::links),
     };
-    let server = Server::start(config.net.clone(), &router, streams, &metrics);
+    let (net, settings) = (config.net.clone(), &config.server);
+    let server = Server::start(net, settings, &router, streams, &metrics);
     let server = server.map_err(|error| match error {
-        StartError::Listen {
+        StartError::Reactor(ReactorError::Listen {
             address,
             ref source,
-        } => Code::Listen.with(anyhow::anyhow!(
+        }) => Code::Listen.with(anyhow::anyhow!(
             "{}",
             obstacles::cannot_listen(config, address, *source)
         )),
         StartError::Pools(_) | StartError::Revocations(_) => Code::Data.with(error),
-        StartError::Tls(_) => Code::Usage.with(error),
+        StartError::Reactor(ReactorError::Tls(_)) => Code::Usage.with(error),
         error => Code::Running.with(error),
     })?;
     if let Some(node) = &node {
@@ -270,7 +272,7 @@ fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
         retention: encke_log::LogRetention::default(),
         ..config.log_options.clone()
     };
-    let pools = encke_net::pools(&restore(config, &options)?)
+    let pools = encke_server::pools(&restore(config, &options)?)
         .with_context(|| format!("the data in {} can't be used", config.data.display()))
         .map_err(|error| Code::Data.with(error))?;
     match obstacles::of_forgotten_pools(&pools) {
@@ -338,7 +340,7 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
         Some(address) => format!("http://{address}, without credentials"),
         None => "the address of clients".to_owned(),
     };
-    let pools = match config.net.pools.forgets {
+    let pools = match config.server.pools.forgets {
         true => {
             "none, because retention-age or retention-size is set; with pools in its data the server does not start"
         }

@@ -4,8 +4,8 @@ use super::relay::{Client, Relay, RelayEffect, Role, Stage};
 use super::wire::NodeMessage;
 use crate::error::JobError;
 use crate::message::DispatcherMessage;
-use crate::request::{PoolClient, PoolRequest};
-use crate::response::PoolResponse;
+use crate::request::{DispatchClient, DispatchRequest};
+use crate::response::DispatchResponse;
 
 impl Relay {
     /// Handles a message of this node's shards, or outcomes of commands.
@@ -13,7 +13,7 @@ impl Relay {
         match message {
             DispatcherMessage::Request(client, request) => {
                 let is_worker =
-                    matches!(&request, PoolRequest::Register(work) if work.poll_ms.is_none());
+                    matches!(&request, DispatchRequest::Register(work) if work.poll_ms.is_none());
                 let request = Some(request);
                 let new = Client {
                     is_worker,
@@ -45,7 +45,7 @@ impl Relay {
 
     /// The credentials of a client have ended. A request that no dispatcher has is refused, and one that it has not answered is not
     /// sent to another.
-    fn caller_ended(&mut self, client: PoolClient) {
+    fn caller_ended(&mut self, client: DispatchClient) {
         let Some(state) = self.clients.get_mut(&client) else {
             return;
         };
@@ -61,13 +61,13 @@ impl Relay {
     }
 
     /// Refuses the request of a client whose credentials have ended.
-    fn refuse_ended(&mut self, client: PoolClient) {
+    fn refuse_ended(&mut self, client: DispatchClient) {
         if let Some(state) = self.clients.remove(&client)
             && state.held
         {
             self.held_bytes = self.held_bytes.saturating_sub(state.content_bytes());
         }
-        let refused = PoolResponse::Refused(JobError::CallerEnded);
+        let refused = DispatchResponse::Refused(JobError::CallerEnded);
         self.effects.push(RelayEffect::Respond(client, refused));
     }
 
@@ -80,7 +80,7 @@ impl Relay {
         for (client, has_request) in unanswered {
             match has_request {
                 true => self.hold(now_ms, client),
-                false => self.respond(now_ms, client, PoolResponse::Stopping),
+                false => self.respond(now_ms, client, DispatchResponse::Stopping),
             }
         }
     }
@@ -91,8 +91,8 @@ impl Relay {
         self.clients.retain(|client, state| {
             if !state.held {
                 let response = match state.is_worker {
-                    true => PoolResponse::Stopping,
-                    false => PoolResponse::Refused(JobError::NoDispatcher),
+                    true => DispatchResponse::Stopping,
+                    false => DispatchResponse::Refused(JobError::NoDispatcher),
                 };
                 effects.push(RelayEffect::Respond(*client, response));
             }
@@ -101,7 +101,7 @@ impl Relay {
     }
 
     /// Hands a client's request to the dispatcher, or lets it wait for one.
-    pub(super) fn pass_on(&mut self, now_ms: u64, client: PoolClient) {
+    pub(super) fn pass_on(&mut self, now_ms: u64, client: DispatchClient) {
         let state = self.clients.get(&client);
         let Some(request) = state.and_then(|state| state.request.clone()) else {
             return;
@@ -116,19 +116,19 @@ impl Relay {
     }
 
     /// Whether a request that the dispatcher has refused may be sent to another one. A refused post may have waited for its result.
-    pub(super) fn is_unchanged(&self, client: PoolClient) -> bool {
+    pub(super) fn is_unchanged(&self, client: DispatchClient) -> bool {
         let request = self.clients.get(&client);
         let request = request.and_then(|state| state.request.as_ref());
-        request.is_some_and(|request| !matches!(request, PoolRequest::Post(_)))
+        request.is_some_and(|request| !matches!(request, DispatchRequest::Post(_)))
     }
 
-    pub(super) fn hold(&mut self, now_ms: u64, client: PoolClient) {
+    pub(super) fn hold(&mut self, now_ms: u64, client: DispatchClient) {
         if self.clients.get(&client).is_some_and(|state| state.ended) {
             return self.refuse_ended(client);
         }
         if self.held.len() >= HELD_MAX || self.held_bytes >= HELD_BYTES_MAX {
             self.clients.remove(&client);
-            let response = PoolResponse::overloaded();
+            let response = DispatchResponse::overloaded();
             return self.effects.push(RelayEffect::Respond(client, response));
         }
         let Some(state) = self.clients.get_mut(&client) else {
@@ -157,7 +157,7 @@ impl Relay {
             self.held.pop_front();
             if let Some(state) = self.clients.remove(&client) {
                 self.held_bytes = self.held_bytes.saturating_sub(state.content_bytes());
-                let refused = PoolResponse::Refused(JobError::NoDispatcher);
+                let refused = DispatchResponse::Refused(JobError::NoDispatcher);
                 self.effects.push(RelayEffect::Respond(client, refused));
             }
         }
@@ -167,11 +167,16 @@ impl Relay {
     }
 
     /// Sends a response to a shard.
-    pub(super) fn respond(&mut self, now_ms: u64, client: PoolClient, response: PoolResponse) {
+    pub(super) fn respond(
+        &mut self,
+        now_ms: u64,
+        client: DispatchClient,
+        response: DispatchResponse,
+    ) {
         // The dispatcher stops, and has not taken the request.
-        let again = matches!(response, PoolResponse::Refused(JobError::Stopping));
+        let again = matches!(response, DispatchResponse::Refused(JobError::Stopping));
         if let Some(state) = self.clients.get_mut(&client) {
-            let registers = matches!(state.request, Some(PoolRequest::Register(_)));
+            let registers = matches!(state.request, Some(DispatchRequest::Register(_)));
             // A node that stops has no workers.
             if again && state.request.is_some() && !(registers && self.stopping) {
                 return self.hold(now_ms, client);
@@ -179,7 +184,7 @@ impl Relay {
             state.request = None;
             let goes_on = matches!(
                 response,
-                PoolResponse::Registered { .. } | PoolResponse::Dispatched(_)
+                DispatchResponse::Registered { .. } | DispatchResponse::Dispatched(_)
             );
             if !state.is_worker || !goes_on {
                 self.clients.remove(&client);
@@ -191,7 +196,7 @@ impl Relay {
     /// No request follows: everything that waits is refused.
     pub(super) fn quit(&mut self) {
         for (client, _) in std::mem::take(&mut self.clients) {
-            let refused = PoolResponse::Refused(JobError::Stopping);
+            let refused = DispatchResponse::Refused(JobError::Stopping);
             self.effects.push(RelayEffect::Respond(client, refused));
         }
         self.held.clear();

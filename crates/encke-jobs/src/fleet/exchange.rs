@@ -9,12 +9,17 @@ use super::session::{Broken, Session};
 use super::wire::{DispatcherReply, NodeMessage, Packet, Part, decode, encode};
 use crate::error::JobError;
 use crate::message::DispatcherMessage;
-use crate::request::PoolClient;
-use crate::response::PoolResponse;
+use crate::request::DispatchClient;
+use crate::response::DispatchResponse;
 
 impl Relay {
     /// Handles a response of this node's dispatcher.
-    pub(super) fn response(&mut self, now_ms: u64, client: PoolClient, response: PoolResponse) {
+    pub(super) fn response(
+        &mut self,
+        now_ms: u64,
+        client: DispatchClient,
+        response: DispatchResponse,
+    ) {
         match &mut self.role {
             Role::Dispatching(own) if response.is_from_memory() => {
                 own.unconfirmed.add(client, response);
@@ -24,7 +29,7 @@ impl Relay {
     }
 
     /// Sends a response to its client.
-    fn deliver(&mut self, now_ms: u64, client: PoolClient, response: PoolResponse) {
+    fn deliver(&mut self, now_ms: u64, client: DispatchClient, response: DispatchResponse) {
         if client.node == 0 {
             return self.respond(now_ms, client, response);
         }
@@ -37,7 +42,7 @@ impl Relay {
             }
             return;
         };
-        let reply = DispatcherReply::Response(PoolClient { node: 0, ..client }, response);
+        let reply = DispatcherReply::Response(DispatchClient { node: 0, ..client }, response);
         reply_to(&mut self.effects, own.term, node, session, &reply);
     }
 
@@ -75,7 +80,7 @@ impl Relay {
         };
         for (client, _) in own.unconfirmed.take_all() {
             if client.node != 0 {
-                let refused = PoolResponse::Refused(JobError::NoDispatcher);
+                let refused = DispatchResponse::Refused(JobError::NoDispatcher);
                 self.deliver(now_ms, client, refused);
             } else if self.is_unchanged(client) {
                 self.hold(now_ms, client);
@@ -136,21 +141,21 @@ impl Relay {
             Ok(None) => {}
             Ok(Some(message)) => match decode::<NodeMessage>(&message) {
                 Some(NodeMessage::Request(client, request)) => {
-                    let client = PoolClient {
+                    let client = DispatchClient {
                         node: number,
                         ..client
                     };
                     self.dispatch(DispatcherMessage::Request(client, request));
                 }
                 Some(NodeMessage::Disconnected(client)) => {
-                    let client = PoolClient {
+                    let client = DispatchClient {
                         node: number,
                         ..client
                     };
                     self.dispatch(DispatcherMessage::Disconnected(client));
                 }
                 Some(NodeMessage::CallerEnded(client)) => {
-                    let client = PoolClient {
+                    let client = DispatchClient {
                         node: number,
                         ..client
                     };

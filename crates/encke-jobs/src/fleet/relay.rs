@@ -11,8 +11,8 @@ use super::session::Session;
 use super::unconfirmed::Unconfirmed;
 use super::wire::{DispatcherState, NodeMessage, Packet, decode, encode};
 use crate::message::DispatcherMessage;
-use crate::request::{PoolClient, PoolRequest};
-use crate::response::PoolResponse;
+use crate::request::{DispatchClient, DispatchRequest};
+use crate::response::DispatchResponse;
 
 /// Which node dispatches, and the requests of this node's clients. Times are in milliseconds of a clock that never goes back.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ pub(super) struct Relay {
     /// The term that this node knows from the order.
     pub(super) known: Option<DispatcherTerm>,
     /// The clients that expect responses.
-    pub(super) clients: HashMap<PoolClient, Client>,
+    pub(super) clients: HashMap<DispatchClient, Client>,
     /// Requests that wait for a dispatcher, with the time until which they do.
-    pub(super) held: VecDeque<(u64, PoolClient)>,
+    pub(super) held: VecDeque<(u64, DispatchClient)>,
     pub(super) held_bytes: usize,
     /// The number of the last term of this run.
     pub(super) last_number: u64,
@@ -49,7 +49,7 @@ pub(super) struct Relay {
 #[derive(Debug)]
 pub(super) enum RelayEffect {
     /// Send a response to a shard.
-    Respond(PoolClient, PoolResponse),
+    Respond(DispatchClient, DispatchResponse),
     /// Send this to the log's order; the outcome comes back with the token.
     Submit(FleetCommand, u64),
     /// Send a packet.
@@ -137,7 +137,7 @@ pub(super) enum Stage {
 pub(super) struct Client {
     pub(super) is_worker: bool,
     /// Its request, until a response has come.
-    pub(super) request: Option<PoolRequest>,
+    pub(super) request: Option<DispatchRequest>,
     /// The request is among those that wait for a dispatcher.
     pub(super) held: bool,
     /// Its credentials have ended: the request is not sent to another dispatcher.
@@ -146,7 +146,9 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn content_bytes(&self) -> usize {
-        self.request.as_ref().map_or(0, PoolRequest::content_bytes)
+        self.request
+            .as_ref()
+            .map_or(0, DispatchRequest::content_bytes)
     }
 }
 
@@ -334,7 +336,7 @@ impl Relay {
             if !self.is_dispatching() {
                 self.message(now_ms, DispatcherMessage::Disconnected(client));
                 self.effects
-                    .push(RelayEffect::Respond(client, PoolResponse::Stopping));
+                    .push(RelayEffect::Respond(client, DispatchResponse::Stopping));
             }
         }
     }

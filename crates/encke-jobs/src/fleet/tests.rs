@@ -14,10 +14,10 @@ use super::wire::Part;
 use crate::error::JobError;
 use crate::message::DispatcherMessage;
 use crate::request::{
-    AttemptAction, AttemptReport, NewJob, Payload, PoolClient, PoolRequest, Registration,
+    AttemptAction, AttemptReport, DispatchClient, DispatchRequest, NewJob, Payload, Registration,
     WorkerCaller,
 };
-use crate::response::PoolResponse;
+use crate::response::DispatchResponse;
 use crate::token::{KeySeed, PoolKey};
 
 /// How long requests wait for a dispatcher in these tests.
@@ -43,11 +43,11 @@ struct Node {
     /// The jobs that its dispatcher has in memory.
     known_jobs: BTreeSet<u64>,
     /// Connected workers of its dispatcher.
-    workers: Vec<PoolClient>,
+    workers: Vec<DispatchClient>,
     dispatches: bool,
     /// The number of its last term.
     number: u64,
-    responses: Vec<(PoolClient, PoolResponse)>,
+    responses: Vec<(DispatchClient, DispatchResponse)>,
 }
 
 impl World {
@@ -190,7 +190,8 @@ impl World {
                 let node = self.node(name);
                 node.dispatches = false;
                 for worker in std::mem::take(&mut node.workers) {
-                    node.relay.response(now_ms, worker, PoolResponse::Stopping);
+                    node.relay
+                        .response(now_ms, worker, DispatchResponse::Stopping);
                 }
                 let number = node.number;
                 node.relay.ended(now_ms, number);
@@ -211,7 +212,7 @@ impl World {
         let node = self.nodes.get_mut(name).expect("the node is there");
         assert!(node.dispatches, "a message without a dispatcher");
         match message {
-            DispatcherMessage::Request(client, PoolRequest::Post(_)) => {
+            DispatcherMessage::Request(client, DispatchRequest::Post(_)) => {
                 if own.is_none_or(|own| *own.node != *name) {
                     // The order refuses the record.
                     let token = Relay::first_op(node.number);
@@ -223,25 +224,25 @@ impl World {
                 node.known_jobs.insert(id);
                 let token = PoolKey::new(&KeySeed::of([1; 32]), 1).of_job(id);
                 node.relay
-                    .response(now_ms, client, PoolResponse::Posted { id, token });
+                    .response(now_ms, client, DispatchResponse::Posted { id, token });
             }
-            DispatcherMessage::Request(client, PoolRequest::Report(report)) => {
+            DispatcherMessage::Request(client, DispatchRequest::Report(report)) => {
                 let response = match node.known_jobs.contains(&report.id) {
-                    true => PoolResponse::Reported { deadline_ms: None },
-                    false => PoolResponse::Refused(JobError::UnknownJob(report.id)),
+                    true => DispatchResponse::Reported { deadline_ms: None },
+                    false => DispatchResponse::Refused(JobError::UnknownJob(report.id)),
                 };
                 node.relay.response(now_ms, client, response);
             }
             // A poll gets no response until there is a job.
-            DispatcherMessage::Request(client, PoolRequest::Register(work))
+            DispatcherMessage::Request(client, DispatchRequest::Register(work))
                 if work.poll_ms.is_some() =>
             {
                 node.workers.push(client);
             }
-            DispatcherMessage::Request(client, PoolRequest::Register(_)) => {
+            DispatcherMessage::Request(client, DispatchRequest::Register(_)) => {
                 node.workers.push(client);
                 let slot = node.workers.len() as u32;
-                let registered = PoolResponse::Registered { slot };
+                let registered = DispatchResponse::Registered { slot };
                 node.relay.response(now_ms, client, registered);
             }
             DispatcherMessage::Disconnected(client) => {
@@ -249,28 +250,28 @@ impl World {
             }
             DispatcherMessage::CallerEnded(client) => {
                 node.workers.retain(|worker| *worker != client);
-                node.relay.response(now_ms, client, PoolResponse::NoJob);
+                node.relay.response(now_ms, client, DispatchResponse::NoJob);
             }
             DispatcherMessage::NodeGone(gone) => node.workers.retain(|one| one.node != gone),
             other => panic!("unexpected: {other:?}"),
         }
     }
 
-    fn request(&mut self, node: &str, client: PoolClient, request: PoolRequest) {
+    fn request(&mut self, node: &str, client: DispatchClient, request: DispatchRequest) {
         let now_ms = self.now_ms;
         let message = DispatcherMessage::Request(client, request);
         self.node(node).relay.message(now_ms, message);
         self.settle();
     }
 
-    fn post(&mut self, node: &str, number: u32) -> PoolClient {
+    fn post(&mut self, node: &str, number: u32) -> DispatchClient {
         let client = client(number);
         self.request(node, client, post(b"a job"));
         client
     }
 
     /// The responses of a node since the last call.
-    fn responses(&mut self, node: &str) -> Vec<(PoolClient, PoolResponse)> {
+    fn responses(&mut self, node: &str) -> Vec<(DispatchClient, DispatchResponse)> {
         std::mem::take(&mut self.node(node).responses)
     }
 
@@ -295,8 +296,8 @@ impl World {
     }
 }
 
-fn client(number: u32) -> PoolClient {
-    PoolClient {
+fn client(number: u32) -> DispatchClient {
+    DispatchClient {
         node: 0,
         shard: 1,
         token: u64::from(number) << 32,
@@ -304,8 +305,8 @@ fn client(number: u32) -> PoolClient {
     }
 }
 
-fn post(body: &[u8]) -> PoolRequest {
-    PoolRequest::Post(NewJob {
+fn post(body: &[u8]) -> DispatchRequest {
+    DispatchRequest::Post(NewJob {
         pool: "thumbs".into(),
         payload: Payload {
             content_type: "text/plain".into(),
@@ -319,8 +320,8 @@ fn post(body: &[u8]) -> PoolRequest {
 }
 
 /// The acknowledgement of a job.
-fn ack(id: u64) -> PoolRequest {
-    PoolRequest::Report(AttemptReport {
+fn ack(id: u64) -> DispatchRequest {
+    DispatchRequest::Report(AttemptReport {
         pool: "thumbs".into(),
         id,
         attempt: 1,
@@ -335,8 +336,8 @@ fn ack(id: u64) -> PoolRequest {
     })
 }
 
-fn work() -> PoolRequest {
-    PoolRequest::Register(Registration {
+fn work() -> DispatchRequest {
+    DispatchRequest::Register(Registration {
         pool: "thumbs".into(),
         worker: "anna".into(),
         slot: None,
@@ -345,8 +346,8 @@ fn work() -> PoolRequest {
     })
 }
 
-fn posted(responses: &[(PoolClient, PoolResponse)]) -> usize {
-    let is_posted = |(_, response): &&(_, _)| matches!(response, PoolResponse::Posted { .. });
+fn posted(responses: &[(DispatchClient, DispatchResponse)]) -> usize {
+    let is_posted = |(_, response): &&(_, _)| matches!(response, DispatchResponse::Posted { .. });
     responses.iter().filter(is_posted).count()
 }
 
@@ -358,12 +359,12 @@ fn one_node_dispatches_and_all_pass_requests_to_it() {
     world.pass(1_000);
     world.dispatcher();
     assert!(
-        matches!(world.responses("a")[..], [(to, PoolResponse::Posted { id: 1, .. })] if to == early)
+        matches!(world.responses("a")[..], [(to, DispatchResponse::Posted { id: 1, .. })] if to == early)
     );
     for (number, node) in ["a", "b", "c"].into_iter().enumerate() {
         let client = world.post(node, 10 + number as u32);
         assert!(
-            matches!(world.responses(node)[..], [(to, PoolResponse::Posted { .. })] if to == client)
+            matches!(world.responses(node)[..], [(to, DispatchResponse::Posted { .. })] if to == client)
         );
     }
     assert_eq!(world.jobs, 4);
@@ -384,12 +385,12 @@ fn another_node_takes_over_within_five_seconds_and_what_was_sent_is_an_error() {
     assert_eq!(world.term.as_ref().map(|term| term.term), Some(2));
     let responses = world.responses(&others[1]);
     assert!(
-        matches!(responses[..], [(to, PoolResponse::Refused(JobError::NoDispatcher))] if to == sent),
+        matches!(responses[..], [(to, DispatchResponse::Refused(JobError::NoDispatcher))] if to == sent),
         "{responses:?}"
     );
     let responses = world.responses(&others[0]);
     assert!(
-        matches!(responses[..], [(_, PoolResponse::Registered { .. }), (to, PoolResponse::Stopping)]
+        matches!(responses[..], [(_, DispatchResponse::Registered { .. }), (to, DispatchResponse::Stopping)]
             if to == worker),
         "{responses:?}"
     );
@@ -421,7 +422,7 @@ fn a_node_that_has_lost_its_turn_calls_no_job_unknown() {
     world.pass(2 * BEAT_MS);
     let responses = world.responses(&former);
     assert!(
-        matches!(responses[..], [(to, PoolResponse::Reported { .. })] if to == reporter),
+        matches!(responses[..], [(to, DispatchResponse::Reported { .. })] if to == reporter),
         "{responses:?}"
     );
 }
@@ -445,7 +446,7 @@ fn clients_of_other_nodes_get_no_refusal_from_the_memory_of_a_node_that_has_lost
     world.settle();
     let responses = world.responses(&others[0]);
     assert!(
-        matches!(responses[..], [(to, PoolResponse::Refused(JobError::NoDispatcher))] if to == reporter),
+        matches!(responses[..], [(to, DispatchResponse::Refused(JobError::NoDispatcher))] if to == reporter),
         "{responses:?}"
     );
 }
@@ -462,7 +463,7 @@ fn a_node_that_dispatches_refuses_when_the_order_has_shown_that_it_does() {
         world.pass(2 * STEP_MS);
         let responses = world.responses(node);
         assert!(
-            matches!(responses[..], [(to, PoolResponse::Refused(JobError::UnknownJob(9)))] if to == reporter),
+            matches!(responses[..], [(to, DispatchResponse::Refused(JobError::UnknownJob(9)))] if to == reporter),
             "{responses:?}"
         );
     }
@@ -489,9 +490,9 @@ fn a_node_that_stops_hands_over_at_once_and_its_clients_do_not_notice() {
         matches!(
             responses[..],
             [
-                (_, PoolResponse::Registered { .. }),
-                (_, PoolResponse::Stopping),
-                (_, PoolResponse::Posted { .. })
+                (_, DispatchResponse::Registered { .. }),
+                (_, DispatchResponse::Stopping),
+                (_, DispatchResponse::Posted { .. })
             ]
         ),
         "{responses:?}"
@@ -658,7 +659,7 @@ fn requests_wait_for_a_dispatcher_for_a_bounded_time_and_in_a_bounded_number() {
     let responses = world.responses("a");
     assert!(matches!(
         responses[..],
-        [(_, PoolResponse::Refused(JobError::Overloaded))]
+        [(_, DispatchResponse::Refused(JobError::Overloaded))]
     ));
     world.pass(HOLD_MS - 100);
     let held = world.node("a").figures.held.load(Ordering::Relaxed);
@@ -666,8 +667,8 @@ fn requests_wait_for_a_dispatcher_for_a_bounded_time_and_in_a_bounded_number() {
     world.pass(200);
     let responses = world.responses("a");
     assert_eq!(responses.len(), HELD_MAX);
-    let refused = |(_, response): &(_, PoolResponse)| {
-        matches!(response, PoolResponse::Refused(JobError::NoDispatcher))
+    let refused = |(_, response): &(_, DispatchResponse)| {
+        matches!(response, DispatchResponse::Refused(JobError::NoDispatcher))
     };
     assert!(responses.iter().all(refused));
 }
@@ -781,7 +782,7 @@ proptest! {
             answered.extend(world.responses(name));
         }
         for (_, response) in &answered {
-            let unknown = matches!(response, PoolResponse::Refused(JobError::UnknownJob(_)));
+            let unknown = matches!(response, DispatchResponse::Refused(JobError::UnknownJob(_)));
             prop_assert!(!unknown, "all that are acknowledged exist");
         }
         let mut answered: Vec<_> = answered.into_iter().map(|(to, _)| to).collect();
@@ -795,7 +796,7 @@ proptest! {
         let last = world.post("a", posts + 1);
         let responses = world.responses("a");
         prop_assert!(
-            matches!(responses[..], [(to, PoolResponse::Posted { .. })] if to == last),
+            matches!(responses[..], [(to, DispatchResponse::Posted { .. })] if to == last),
             "{:?}",
             responses
         );
@@ -816,18 +817,18 @@ fn a_caller_that_ends_gets_an_answer_and_nothing_is_done_for_it_later() {
     };
     end(&mut world, "a", held);
     assert!(
-        matches!(world.responses("a")[..], [(to, PoolResponse::Refused(JobError::CallerEnded))] if to == held)
+        matches!(world.responses("a")[..], [(to, DispatchResponse::Refused(JobError::CallerEnded))] if to == held)
     );
     world.pass(1_000);
     let other = world.others().remove(0);
     assert_eq!(world.jobs, 0, "no dispatcher gets it");
     // A poll at another node: its end reaches the dispatcher, whose answer comes back.
     let poll = client(2);
-    let PoolRequest::Register(work) = work() else {
+    let DispatchRequest::Register(work) = work() else {
         panic!("it registers");
     };
     let poll_ms = Some(60_000);
-    let request = PoolRequest::Register(Registration { poll_ms, ..work });
+    let request = DispatchRequest::Register(Registration { poll_ms, ..work });
     world.request(&other, poll, request);
     world.responses(&other);
     let dispatcher = world.dispatcher();
@@ -837,6 +838,6 @@ fn a_caller_that_ends_gets_an_answer_and_nothing_is_done_for_it_later() {
         world
             .responses(&other)
             .iter()
-            .any(|(to, response)| *to == poll && matches!(response, PoolResponse::NoJob))
+            .any(|(to, response)| *to == poll && matches!(response, DispatchResponse::NoJob))
     );
 }

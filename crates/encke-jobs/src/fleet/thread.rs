@@ -18,7 +18,7 @@ use crate::dispatcher::{
 };
 use crate::machine::JobMachine;
 use crate::message::{DispatcherMessage, RelayMessage};
-use crate::response::PoolResponse;
+use crate::response::DispatchResponse;
 use crate::stats::PublishedStats;
 
 /// Sends a packet to other nodes. It does not wait; a packet that cannot be sent is lost.
@@ -263,7 +263,7 @@ impl RelayThread {
             DispatcherMessage::Request(client, _) if local.waiting.len() >= WAITING_MAX => {
                 let now_ms = self.now_ms();
                 self.relay
-                    .response(now_ms, client, PoolResponse::overloaded());
+                    .response(now_ms, client, DispatchResponse::overloaded());
             }
             message => {
                 let bytes = local.sender.weight_bytes(&message);

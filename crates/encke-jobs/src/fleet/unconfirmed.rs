@@ -4,10 +4,10 @@
 //! answer such as "unknown job" needs no record. So such an answer waits for a command that changes nothing: when that has come back,
 //! the node knows each turn that began before it.
 
-use crate::request::PoolClient;
-use crate::response::PoolResponse;
+use crate::request::DispatchClient;
+use crate::response::DispatchResponse;
 
-type Answers = Vec<(PoolClient, PoolResponse)>;
+type Answers = Vec<(DispatchClient, DispatchResponse)>;
 
 /// Responses that wait for a check of the order.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Unconfirmed {
 }
 
 impl Unconfirmed {
-    pub(super) fn add(&mut self, client: PoolClient, response: PoolResponse) {
+    pub(super) fn add(&mut self, client: DispatchClient, response: DispatchResponse) {
         self.new.push((client, response));
     }
 
@@ -71,13 +71,13 @@ mod tests {
     #[test]
     fn a_check_is_for_the_responses_before_it() {
         let answer = |request| {
-            let client = PoolClient {
+            let client = DispatchClient {
                 node: 0,
                 shard: 0,
                 token: 1,
                 request,
             };
-            (client, PoolResponse::NoJob)
+            (client, DispatchResponse::NoJob)
         };
         let requests = |answers: Answers| -> Vec<u32> {
             answers.iter().map(|(client, _)| client.request).collect()

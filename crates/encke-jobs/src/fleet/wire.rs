@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::request::{PoolClient, PoolRequest};
-use crate::response::PoolResponse;
+use crate::request::{DispatchClient, DispatchRequest};
+use crate::response::DispatchResponse;
 
 /// A packet. Packets may be lost and do not come twice; those of one node to another keep their order.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,18 +59,18 @@ pub(super) struct Part<'a> {
 /// A message of a node to the dispatcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum NodeMessage {
-    Request(PoolClient, PoolRequest),
-    Disconnected(PoolClient),
+    Request(DispatchClient, DispatchRequest),
+    Disconnected(DispatchClient),
     /// The node is there.
     Alive,
     /// The credentials of a client have ended.
-    CallerEnded(PoolClient),
+    CallerEnded(DispatchClient),
 }
 
 /// A message of the dispatcher to a node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum DispatcherReply {
-    Response(PoolClient, PoolResponse),
+    Response(DispatchClient, DispatchResponse),
     /// The dispatcher has the session.
     Alive,
     /// It has ended, and has taken no request that it has not answered.

@@ -1,7 +1,7 @@
 //! The time of day is set while jobs run and clients wait: durations go on, and what is shown is a time of day.
 
 use encke_jobs::{
-    AttemptAction, DispatchedJob, JobState, NewJob, PoolLimits, PoolRequest, PoolResponse,
+    AttemptAction, DispatchRequest, DispatchResponse, DispatchedJob, JobState, NewJob, PoolLimits,
 };
 
 use crate::world::{POOL, World, text};
@@ -98,7 +98,7 @@ fn polls_and_waits_for_results_last_as_long_as_they_ask() {
         pass(&mut world, 999);
         assert!(world.heard(poll).is_none(), "step {step}");
         pass(&mut world, 1);
-        assert!(matches!(world.heard(poll), Some(PoolResponse::NoJob)));
+        assert!(matches!(world.heard(poll), Some(DispatchResponse::NoJob)));
         world.workers.clear();
 
         let poster = world.client();
@@ -109,7 +109,7 @@ fn polls_and_waits_for_results_last_as_long_as_they_ask() {
             wait_ms: Some(2_000),
             if_connected: false,
         };
-        world.ask(poster, PoolRequest::Post(post));
+        world.ask(poster, DispatchRequest::Post(post));
         world.settle();
         world.wall_ahead_ms += step;
         pass(&mut world, 1_999);
@@ -118,7 +118,7 @@ fn polls_and_waits_for_results_last_as_long_as_they_ask() {
         assert_eq!(world.info().oldest_age_s, 1, "step {step}");
         pass(&mut world, 1);
         let heard = world.heard(poster);
-        assert!(matches!(heard, Some(PoolResponse::Job(_))), "{heard:?}");
+        assert!(matches!(heard, Some(DispatchResponse::Job(_))), "{heard:?}");
         // It has been away for nearly 8 s since its poll.
         assert_eq!(world.info().stats.connected, 1, "step {step}");
         pass(&mut world, 8_000);

@@ -6,7 +6,7 @@
 mod clock;
 mod world;
 
-use encke_jobs::{AttemptAction, JobState, PoolLimits, PoolResponse, SettingsChange};
+use encke_jobs::{AttemptAction, DispatchResponse, JobState, PoolLimits, SettingsChange};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use world::World;
@@ -124,7 +124,7 @@ fn take(mut world: World, decision: Decision) -> World {
             world.responses.get(client).is_some_and(|responses| {
                 let first = responses.first();
                 first.is_some_and(|responses| {
-                    !matches!(responses, encke_jobs::PoolResponse::Registered { .. })
+                    !matches!(responses, encke_jobs::DispatchResponse::Registered { .. })
                 })
             })
         })
@@ -311,7 +311,7 @@ fn a_change_of_settings_holds_from_its_record_on() {
     world.settle();
     for client in [first, second] {
         let responses = world.responses.remove(&client).unwrap();
-        assert!(matches!(responses[..], [PoolResponse::Described(_)]));
+        assert!(matches!(responses[..], [DispatchResponse::Described(_)]));
     }
     let settings = world.info().settings;
     assert_eq!((settings.ack_ms, settings.in_flight), (60_000, Some(4)));
@@ -336,11 +336,11 @@ fn a_change_of_settings_holds_from_its_record_on() {
     let refused = world.change(change(Some(1), Some(3)));
     assert!(matches!(
         world.responses[&same][..],
-        [PoolResponse::Described(_)]
+        [DispatchResponse::Described(_)]
     ));
     assert!(matches!(
         world.responses[&refused][..],
-        [PoolResponse::Refused(_)]
+        [DispatchResponse::Refused(_)]
     ));
     world.settle();
     assert_eq!(world.info().settings, settings);

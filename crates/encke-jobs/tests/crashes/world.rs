@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_jobs::{
-    AttemptAction, AttemptReport, DispatchedJob, Effect, JobId, JobInfo, JobMachine, JobToken,
-    KeySeed, NewJob, Payload, PoolClient, PoolLimits, PoolRequest, PoolResponse, PoolSettings,
-    PublishedStats, Registration, SettingsChange, WorkerCaller,
+    AttemptAction, AttemptReport, DispatchClient, DispatchRequest, DispatchResponse, DispatchedJob,
+    Effect, JobId, JobInfo, JobMachine, JobToken, KeySeed, NewJob, Payload, PoolLimits,
+    PoolSettings, PublishedStats, Registration, SettingsChange, WorkerCaller,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -32,9 +32,9 @@ pub(crate) struct World {
     pub(crate) queue: VecDeque<(u64, Command)>,
     next_client: u64,
     /// Responses that the test has not read.
-    pub(crate) responses: BTreeMap<PoolClient, Vec<PoolResponse>>,
+    pub(crate) responses: BTreeMap<DispatchClient, Vec<DispatchResponse>>,
     /// Workers connected by a stream.
-    pub(crate) workers: BTreeMap<String, PoolClient>,
+    pub(crate) workers: BTreeMap<String, DispatchClient>,
     /// Jobs that workers have, as the workers know it, including those of dead workers.
     pub(crate) held: Vec<(String, DispatchedJob)>,
     /// Every dispatched attempt.
@@ -48,8 +48,8 @@ pub(crate) struct World {
     pub(crate) answered: BTreeMap<JobId, u32>,
     /// The largest number of jobs that a worker was allowed at a time.
     pub(crate) in_flight_max: u32,
-    asked: BTreeMap<PoolClient, JobId>,
-    posted: BTreeSet<PoolClient>,
+    asked: BTreeMap<DispatchClient, JobId>,
+    posted: BTreeSet<DispatchClient>,
 }
 
 impl World {
@@ -58,13 +58,13 @@ impl World {
         let settings: PoolSettings = serde_json::from_str(settings).unwrap();
         let client = world.client();
         let pool = POOL.into();
-        world.ask(client, PoolRequest::Create { pool, settings });
+        world.ask(client, DispatchRequest::Create { pool, settings });
         world.settle();
         let responses = world.responses.remove(&client).unwrap();
         assert!(
             matches!(
                 responses[..],
-                [PoolResponse::Created { existed: false, .. }]
+                [DispatchResponse::Created { existed: false, .. }]
             ),
             "{responses:?}"
         );
@@ -162,9 +162,9 @@ impl World {
         }
     }
 
-    pub(crate) fn client(&mut self) -> PoolClient {
+    pub(crate) fn client(&mut self) -> DispatchClient {
         self.next_client += 1;
-        PoolClient {
+        DispatchClient {
             node: 0,
             shard: 0,
             token: self.next_client,
@@ -172,19 +172,24 @@ impl World {
         }
     }
 
-    pub(crate) fn ask(&mut self, client: PoolClient, ask: PoolRequest) {
+    pub(crate) fn ask(&mut self, client: DispatchClient, ask: DispatchRequest) {
         self.jobs.request(self.now(), client, ask);
         self.flush();
     }
 
-    pub(crate) fn change(&mut self, change: SettingsChange) -> PoolClient {
+    pub(crate) fn change(&mut self, change: SettingsChange) -> DispatchClient {
         let client = self.client();
         let pool = POOL.into();
-        self.ask(client, PoolRequest::Change { pool, change });
+        self.ask(client, DispatchRequest::Change { pool, change });
         client
     }
 
-    pub(crate) fn post(&mut self, body: &str, key: Option<&str>, slot: Option<u32>) -> PoolClient {
+    pub(crate) fn post(
+        &mut self,
+        body: &str,
+        key: Option<&str>,
+        slot: Option<u32>,
+    ) -> DispatchClient {
         let client = self.client();
         self.posted.insert(client);
         let post = NewJob {
@@ -194,7 +199,7 @@ impl World {
             wait_ms: None,
             if_connected: false,
         };
-        self.ask(client, PoolRequest::Post(post));
+        self.ask(client, DispatchRequest::Post(post));
         client
     }
 
@@ -203,7 +208,7 @@ impl World {
         worker: &str,
         slot: Option<u32>,
         poll_ms: Option<u64>,
-    ) -> PoolClient {
+    ) -> DispatchClient {
         let client = self.client();
         let work = Registration {
             pool: POOL.into(),
@@ -213,7 +218,7 @@ impl World {
             caller: WorkerCaller::Anyone,
         };
         self.workers.insert(worker.to_owned(), client);
-        self.ask(client, PoolRequest::Register(work));
+        self.ask(client, DispatchRequest::Register(work));
         client
     }
 
@@ -224,7 +229,7 @@ impl World {
         }
     }
 
-    pub(crate) fn end(&mut self, id: JobId, attempt: u16, action: AttemptAction) -> PoolClient {
+    pub(crate) fn end(&mut self, id: JobId, attempt: u16, action: AttemptAction) -> DispatchClient {
         let token = self.tokens.get(&(id, attempt)).copied();
         self.report(id, attempt, token, action)
     }
@@ -235,7 +240,7 @@ impl World {
         attempt: u16,
         token: Option<JobToken>,
         action: AttemptAction,
-    ) -> PoolClient {
+    ) -> DispatchClient {
         let client = self.client();
         if matches!(action, AttemptAction::Ack { .. }) {
             *self.acks.entry(id).or_default() += 1;
@@ -248,17 +253,17 @@ impl World {
             token,
             action,
         };
-        self.ask(client, PoolRequest::Report(end));
+        self.ask(client, DispatchRequest::Report(end));
         client
     }
 
-    pub(crate) fn ack(&mut self, id: JobId, attempt: u16) -> PoolClient {
+    pub(crate) fn ack(&mut self, id: JobId, attempt: u16) -> DispatchClient {
         let result = text(&format!("done {id}"), None);
         self.end(id, attempt, AttemptAction::Ack { result })
     }
 
     /// The responses to a client, if any.
-    pub(crate) fn heard(&mut self, client: PoolClient) -> Option<PoolResponse> {
+    pub(crate) fn heard(&mut self, client: DispatchClient) -> Option<DispatchResponse> {
         let responses = self.responses.get_mut(&client)?;
         (!responses.is_empty()).then(|| responses.remove(0))
     }
@@ -267,18 +272,18 @@ impl World {
         let client = self.client();
         let pool = POOL.into();
         let token = None;
-        self.ask(client, PoolRequest::DescribeJob { pool, id, token });
+        self.ask(client, DispatchRequest::DescribeJob { pool, id, token });
         match self.heard(client) {
-            Some(PoolResponse::Job(job)) => Some(job),
+            Some(DispatchResponse::Job(job)) => Some(job),
             _ => None,
         }
     }
 
     pub(crate) fn info(&mut self) -> encke_jobs::PoolStatus {
         let client = self.client();
-        self.ask(client, PoolRequest::Describe { pool: POOL.into() });
+        self.ask(client, DispatchRequest::Describe { pool: POOL.into() });
         match self.heard(client) {
-            Some(PoolResponse::Described(info)) => *info,
+            Some(DispatchResponse::Described(info)) => *info,
             responses => panic!("{responses:?}"),
         }
     }
@@ -370,12 +375,12 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, to: PoolClient, responses: PoolResponse) {
+    fn deliver(&mut self, to: DispatchClient, responses: DispatchResponse) {
         match &responses {
-            PoolResponse::Posted { id, .. } => {
+            DispatchResponse::Posted { id, .. } => {
                 assert!(self.accepted.insert(*id), "{id} was accepted twice");
             }
-            PoolResponse::Dispatched(handed) => {
+            DispatchResponse::Dispatched(handed) => {
                 let attempt = (handed.id, handed.attempt);
                 self.tokens.insert(attempt, handed.token);
                 assert!(
@@ -389,7 +394,7 @@ impl World {
                     None => self.jobs.disconnected(self.now(), to),
                 }
             }
-            PoolResponse::Reported { .. } => {
+            DispatchResponse::Reported { .. } => {
                 if let Some(id) = self.asked.get(&to) {
                     *self.answered.entry(*id).or_default() += 1;
                 }

@@ -233,7 +233,10 @@ mod tests {
     fn a_full_disk_tears_no_other_line() {
         // Wherever the disk is full within two lines, later lines are whole, and every line is counted once.
         for room in 0..=8 {
-            let (disk, metrics) = (Disk::default(), Metrics::new().unwrap());
+            let (disk, metrics) = (
+                Disk::default(),
+                Metrics::new(&prometheus::Registry::new()).unwrap(),
+            );
             let mut out = Output::new(Box::new(disk.clone()), metrics.clone());
             disk.0.lock().1 = room;
             out.write(&mut b"abc\ndef\n".to_vec());

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use encke_protocol::{Feed, PoolRequest};
+use encke_protocol::{DispatchRequest, Feed};
 use encke_stream::{Command, Fetch, Offset, Stream};
 
 use super::close::CloseReason;
@@ -24,7 +24,7 @@ pub(crate) enum ConnectionEffect {
     /// Have a compressor with input compress it.
     Compress(ExchangeId, Box<Compressor>),
     /// Send the request with that number to the dispatcher.
-    Dispatch(ExchangeId, u32, PoolRequest),
+    Dispatch(ExchangeId, u32, DispatchRequest),
     /// The caller's time is over: the dispatcher answers the request with that number now.
     EndDispatch(ExchangeId, u32),
     /// Give the dispatcher up for the request with that number.

@@ -3,8 +3,8 @@
 //! What a connection writes is sent at once; everything else is collected and done in order, also what comes of that. So no
 //! effect happens inside another.
 
-use encke_jobs::{DispatcherMessage, PoolClient};
-use encke_protocol::PoolRequest;
+use encke_jobs::{DispatchClient, DispatcherMessage};
+use encke_protocol::DispatchRequest;
 use encke_stream::{Command, Fetch, Offset, Submission, Submitter};
 
 use super::state::Shard;
@@ -245,13 +245,13 @@ impl Shard {
         }
     }
 
-    fn dispatch(&mut self, id: ExchangeId, number: u32, request: PoolRequest) {
+    fn dispatch(&mut self, id: ExchangeId, number: u32, request: DispatchRequest) {
         let client = self.client(id, number);
         self.send_message(DispatcherMessage::Request(client, request));
     }
 
-    fn client(&self, id: ExchangeId, number: u32) -> PoolClient {
-        PoolClient {
+    fn client(&self, id: ExchangeId, number: u32) -> DispatchClient {
+        DispatchClient {
             node: 0,
             shard: self.context.number,
             token: self.connections.slots.token_of(id),

@@ -1,8 +1,8 @@
 //! What other threads have to say to connections: outcomes of commands, parts of streams, events of the dispatcher, keys.
 
-use encke_jobs::PoolClient;
+use encke_jobs::DispatchClient;
 use encke_log::ReadError;
-use encke_protocol::PoolResponse;
+use encke_protocol::DispatchResponse;
 use encke_stream::{LoadError, Lookup, Piece, Reply};
 
 use super::state::Shard;
@@ -81,7 +81,7 @@ impl Shard {
     }
 
     /// Handles an event of the dispatcher for one of this shard's exchanges.
-    pub(super) fn dispatched(&mut self, client: PoolClient, event: PoolResponse) {
+    pub(super) fn dispatched(&mut self, client: DispatchClient, event: DispatchResponse) {
         let index = self.connections.slots.find(client.token);
         let index = index.filter(|index| {
             let id = ExchangeId::new(*index);
@@ -135,7 +135,7 @@ impl Shard {
         let mut messages = self.outbox.take_messages();
         self.context.dispatcher.put_many(&mut messages);
         for client in self.outbox.refused(messages) {
-            self.dispatched(client, PoolResponse::overloaded());
+            self.dispatched(client, DispatchResponse::overloaded());
         }
     }
 }

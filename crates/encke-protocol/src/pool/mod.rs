@@ -22,7 +22,7 @@ mod settings;
 mod taking;
 
 pub use self::api_settings::PoolApiSettings;
-use crate::action::{Action, PoolRequest};
+use crate::action::{Action, DispatchRequest};
 use crate::gate::Admitted;
 use crate::known_field::{KnownField, KnownFields};
 use crate::mount::Mount;
@@ -110,7 +110,7 @@ const FIELDS: KnownFields = KnownFields {
 
 /// Deletes a public stream that a removed pool has left.
 pub(crate) fn delete_stream(pool: &str, stream: &str) -> Action {
-    let request = PoolRequest::DeleteStream {
+    let request = DispatchRequest::DeleteStream {
         pool: pool.into(),
         stream: stream.into(),
     };

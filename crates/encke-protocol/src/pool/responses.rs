@@ -9,7 +9,7 @@ use encke_jobs::{
 use encke_pool::PoolError;
 use serde_json::json;
 
-use crate::action::{Dispatched, OnDispatch, OnWorkerEvent, PoolResponse, WorkerOutput};
+use crate::action::{DispatchResponse, Dispatched, OnDispatch, OnWorkerEvent, WorkerOutput};
 use crate::problem::{error, refused};
 use crate::response::{Body, Response};
 use crate::sse;
@@ -45,16 +45,16 @@ pub(super) struct OpenWorker {
 struct WorkerEvents;
 
 impl OnDispatch for Once {
-    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: DispatchResponse) -> Dispatched {
         Dispatched::Respond(match event {
-            PoolResponse::Created { existed, status } => {
+            DispatchResponse::Created { existed, status } => {
                 let response = shown(if existed { 200 } else { 201 }, &status);
                 response.field_if("Location", (!existed).then_some(self.pool))
             }
-            PoolResponse::Posted { id, token } => {
+            DispatchResponse::Posted { id, token } => {
                 posted(id, token).field("Location", format!("{}/job/{id}", self.pool))
             }
-            PoolResponse::Job(job) => state(200, &self.pool, &job),
+            DispatchResponse::Job(job) => state(200, &self.pool, &job),
             event => respond(event),
         })
     }
@@ -65,11 +65,11 @@ impl OnDispatch for Once {
 }
 
 impl OnDispatch for WaitForResult {
-    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: DispatchResponse) -> Dispatched {
         Dispatched::Respond(match event {
-            PoolResponse::Job(job) => awaited(&self.pool, job),
+            DispatchResponse::Job(job) => awaited(&self.pool, job),
             // The credentials of the request have ended before its job was in the log.
-            PoolResponse::Posted { id, token } => {
+            DispatchResponse::Posted { id, token } => {
                 posted(id, token).field("Location", format!("{}/job/{id}", self.pool))
             }
             event => respond(event),
@@ -82,9 +82,9 @@ impl OnDispatch for WaitForResult {
 }
 
 impl OnDispatch for PollJson {
-    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: DispatchResponse) -> Dispatched {
         Dispatched::Respond(match event {
-            PoolResponse::Dispatched(handed) => {
+            DispatchResponse::Dispatched(handed) => {
                 let mut body = object(&handed);
                 body.push(b'\n');
                 plain(200)
@@ -101,7 +101,7 @@ impl OnDispatch for PollJson {
 }
 
 impl OnDispatch for PollRaw {
-    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: DispatchResponse) -> Dispatched {
         Dispatched::Respond(respond(event))
     }
 
@@ -111,9 +111,9 @@ impl OnDispatch for PollRaw {
 }
 
 impl OnDispatch for OpenWorker {
-    fn dispatched(self: Box<Self>, event: PoolResponse) -> Dispatched {
+    fn dispatched(self: Box<Self>, event: DispatchResponse) -> Dispatched {
         match event {
-            PoolResponse::Registered { slot } => {
+            DispatchResponse::Registered { slot } => {
                 Dispatched::Open(registered(&self.worker, slot), Box::new(WorkerEvents))
             }
             event => Dispatched::Respond(respond(event)),
@@ -126,11 +126,15 @@ impl OnDispatch for OpenWorker {
 }
 
 impl OnWorkerEvent for WorkerEvents {
-    fn event(&self, event: PoolResponse) -> WorkerOutput {
+    fn event(&self, event: DispatchResponse) -> WorkerOutput {
         match event {
-            PoolResponse::Dispatched(handed) => WorkerOutput::Send(job_event(&handed)),
-            PoolResponse::Stopping => WorkerOutput::End(b"event: stopping\ndata: {}\n\n".to_vec()),
-            PoolResponse::Replaced => WorkerOutput::End(b"event: replaced\ndata: {}\n\n".to_vec()),
+            DispatchResponse::Dispatched(handed) => WorkerOutput::Send(job_event(&handed)),
+            DispatchResponse::Stopping => {
+                WorkerOutput::End(b"event: stopping\ndata: {}\n\n".to_vec())
+            }
+            DispatchResponse::Replaced => {
+                WorkerOutput::End(b"event: replaced\ndata: {}\n\n".to_vec())
+            }
             // A registered worker gets nothing else.
             _ => WorkerOutput::End(b"event: removed\ndata: {}\n\n".to_vec()),
         }
@@ -149,36 +153,36 @@ impl OnWorkerEvent for WorkerEvents {
 }
 
 /// The response to a request that makes no difference to this event.
-fn respond(event: PoolResponse) -> Response {
+fn respond(event: DispatchResponse) -> Response {
     match event {
-        PoolResponse::Created { status, .. } | PoolResponse::Described(status) => {
+        DispatchResponse::Created { status, .. } | DispatchResponse::Described(status) => {
             shown(200, &status)
         }
-        PoolResponse::Listed(pools) => {
+        DispatchResponse::Listed(pools) => {
             let list = pools
                 .iter()
                 .map(|(name, settings)| json!({ "name": **name, "type": settings.strategy.name() }))
                 .collect::<Vec<_>>();
             json_body(200, &json!({ "pools": list }))
         }
-        PoolResponse::Posted { id, token } => posted(id, token),
-        PoolResponse::Job(job) => state(200, "", &job),
-        PoolResponse::Dispatched(handed) => handed_raw(handed),
-        PoolResponse::Reported {
+        DispatchResponse::Posted { id, token } => posted(id, token),
+        DispatchResponse::Job(job) => state(200, "", &job),
+        DispatchResponse::Dispatched(handed) => handed_raw(handed),
+        DispatchResponse::Reported {
             deadline_ms: Some(deadline_ms),
         } => json_body(200, &json!({ "deadline_ms": deadline_ms })),
-        PoolResponse::Reported { deadline_ms: None }
-        | PoolResponse::Registered { .. }
-        | PoolResponse::NoJob
-        | PoolResponse::Removed => plain(204),
-        PoolResponse::Replaced => error(
+        DispatchResponse::Reported { deadline_ms: None }
+        | DispatchResponse::Registered { .. }
+        | DispatchResponse::NoJob
+        | DispatchResponse::Removed => plain(204),
+        DispatchResponse::Replaced => error(
             409,
             "worker_replaced",
             "the same caller has registered a worker of this name by another connection",
         ),
-        PoolResponse::PoolRemoved => error(404, "unknown_pool", "the pool was removed"),
-        PoolResponse::Stopping => refusal(&JobError::Stopping),
-        PoolResponse::Refused(error) => refusal(&error),
+        DispatchResponse::PoolRemoved => error(404, "unknown_pool", "the pool was removed"),
+        DispatchResponse::Stopping => refusal(&JobError::Stopping),
+        DispatchResponse::Refused(error) => refusal(&error),
     }
 }
 

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_access::{Access, ClientCertificate};
-use encke_jobs::{Effect, PoolClient};
+use encke_jobs::{DispatchClient, Effect};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
-    Action, Admin, Body, CallerInfo, CrossOriginFields, Dispatched, EncodedRun, Feed, Gate,
-    HeadAdmission, Headers, Mark, OnDispatch, OnWorkerEvent, OriginReader, Origins, Policy,
-    PoolRequest, PoolResponse, Probes, ProtocolSettings, Request, Response, Router, Run,
+    Action, Admin, Body, CallerInfo, CrossOriginFields, DispatchRequest, DispatchResponse,
+    Dispatched, EncodedRun, Feed, Gate, HeadAdmission, Headers, Mark, OnDispatch, OnWorkerEvent,
+    OriginReader, Origins, Policy, Probes, ProtocolSettings, Request, Response, Router, Run,
     Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
@@ -31,7 +31,7 @@ pub struct Server {
     pub jobs: encke_jobs::JobMachine,
     /// How often a request has waited for the order of a fleet.
     pub waited: usize,
-    asked: HashMap<PoolClient, (Waiting, Vec<Heard>)>,
+    asked: HashMap<DispatchClient, (Waiting, Vec<Heard>)>,
     machine: Machine,
     log: Log<SimulatedDisk>,
 }
@@ -58,7 +58,7 @@ enum Waiting {
 }
 
 impl Waiting {
-    fn event(&mut self, event: PoolResponse) -> Heard {
+    fn event(&mut self, event: DispatchResponse) -> Heard {
         match std::mem::replace(self, Waiting::Nothing) {
             Waiting::First(then) => match then.dispatched(event) {
                 Dispatched::Respond(response) => Heard::Respond(response),
@@ -87,7 +87,7 @@ pub enum Reply {
     SubscribedAll(Said, Subscription),
     Polls(Wait),
     /// The pools have not answered yet, or go on telling.
-    Asks(PoolClient),
+    Asks(DispatchClient),
 }
 
 /// A response, taken apart.
@@ -316,8 +316,8 @@ impl Server {
         }
     }
 
-    fn ask(&mut self, ask: PoolRequest, then: Box<dyn OnDispatch>) -> Reply {
-        let client = PoolClient {
+    fn ask(&mut self, ask: DispatchRequest, then: Box<dyn OnDispatch>) -> Reply {
+        let client = DispatchClient {
             node: 0,
             shard: 0,
             token: self.asked.len() as u64,
@@ -369,13 +369,13 @@ impl Server {
     }
 
     /// What the pools said to a client since somebody looked.
-    pub fn heard(&mut self, client: PoolClient) -> Vec<Heard> {
+    pub fn heard(&mut self, client: DispatchClient) -> Vec<Heard> {
         let (_, heard) = self.asked.get_mut(&client).unwrap();
         std::mem::take(heard)
     }
 
     /// Puts back what nobody has looked at.
-    pub fn unhear(&mut self, client: PoolClient, said: Vec<Heard>) {
+    pub fn unhear(&mut self, client: DispatchClient, said: Vec<Heard>) {
         let (_, heard) = self.asked.get_mut(&client).unwrap();
         heard.splice(0..0, said);
     }

@@ -319,7 +319,7 @@ mod tests {
         given.variables(of(&variables)).unwrap();
         given.tuning("heartbeat=3s").unwrap();
         let config = given.apply().unwrap();
-        assert_eq!((config.net.shards, config.net.readers), (2, 2));
+        assert_eq!((config.net.shards, config.server.readers), (2, 2));
         assert_eq!(config.net.heartbeat.as_secs(), 3);
         assert_eq!(config.protocols.durable_streams.page_bytes, 1 << 10);
     }

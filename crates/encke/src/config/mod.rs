@@ -142,7 +142,7 @@ impl Config {
         let all = [
             ("--listen", Some(net.listen)),
             ("--admin-listen", net.operators_listen),
-            ("--redirect-http", net.redirect_http),
+            ("--redirect-http", self.server.redirect_http),
         ];
         all.into_iter()
             .filter_map(|(flag, address)| Some((flag, address?)))
@@ -168,7 +168,7 @@ impl Config {
 
     /// Checks the rules between settings, and sets what follows from them.
     fn settle(&mut self, given: &Given) -> anyhow::Result<()> {
-        let net = &mut self.net;
+        let (net, server) = (&mut self.net, &mut self.server);
         anyhow::ensure!(
             !net.proxy_protocol || !net.trust.is_empty(),
             "--proxy-protocol needs --trust, the networks of the proxies, such as --trust 10.0.0.0/8"
@@ -186,23 +186,23 @@ impl Config {
         let body_bytes_max = u32::try_from(net.body_bytes_max).unwrap_or(u32::MAX);
         if given.contains("pool-job-max") {
             anyhow::ensure!(
-                net.pools.job_bytes_max <= body_bytes_max,
+                server.pools.job_bytes_max <= body_bytes_max,
                 "--pool-job-max ({}) must not be more than --body-max ({})",
-                in_units(net.pools.job_bytes_max.into()),
+                in_units(server.pools.job_bytes_max.into()),
                 in_units(body_bytes_max.into()),
             );
         }
-        net.pools.job_bytes_max = net.pools.job_bytes_max.min(body_bytes_max);
+        server.pools.job_bytes_max = server.pools.job_bytes_max.min(body_bytes_max);
         anyhow::ensure!(
-            net.pool_mailbox_bytes_max >= 2 * net.body_bytes_max,
+            server.pool_mailbox_bytes_max >= 2 * net.body_bytes_max,
             "tuning.pool-mailbox-size ({}) must be at least twice --body-max ({})",
-            in_units(net.pool_mailbox_bytes_max as u64),
+            in_units(server.pool_mailbox_bytes_max as u64),
             in_units(net.body_bytes_max as u64),
         );
         anyhow::ensure!(
-            net.mailbox_bytes_max >= 2 * net.body_bytes_max,
+            server.mailbox_bytes_max >= 2 * net.body_bytes_max,
             "tuning.mailbox-size ({}) must be at least twice --body-max ({})",
-            in_units(net.mailbox_bytes_max as u64),
+            in_units(server.mailbox_bytes_max as u64),
             in_units(net.body_bytes_max as u64),
         );
         let controlled = self.access.is_some();
@@ -221,7 +221,7 @@ impl Config {
         );
         for (flag, is_set) in [
             ("--tls-client-ca", self.tls.client_ca.is_some()),
-            ("--redirect-http", net.redirect_http.is_some()),
+            ("--redirect-http", server.redirect_http.is_some()),
             ("tuning.hsts-max-age", net.hsts_max_age.is_some()),
         ] {
             anyhow::ensure!(
@@ -229,7 +229,7 @@ impl Config {
                 "{flag} needs --tls-cert and --tls-key"
             );
         }
-        if let Some(redirect) = net.redirect_http {
+        if let Some(redirect) = server.redirect_http {
             anyhow::ensure!(
                 self.open || controlled || redirect.ip().is_loopback(),
                 "other machines can reach --redirect-http {redirect}, and there is no access control: configure [access], or add --open"
@@ -250,10 +250,10 @@ impl Config {
             );
         }
         net.tls = (certificates > 0).then(|| self.tls.clone());
-        net.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
+        server.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
         // A batch of a pool must fit into the mailbox of the log.
-        net.pools.record_bytes = net.pools.record_bytes.min(net.mailbox_bytes_max / 4);
-        net.pools.forgets = self.log_options.retention.is_limited();
+        server.pools.record_bytes = server.pools.record_bytes.min(server.mailbox_bytes_max / 4);
+        server.pools.forgets = self.log_options.retention.is_limited();
         self.check_addresses()
     }
 }

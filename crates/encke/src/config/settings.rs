@@ -121,7 +121,7 @@ settings! {
         /// Certificates of the authorities for client certificates, which clients must then present
         "tls-client-ca" "FILE": Optional(FilePath) => config.tls.client_ca, "none";
         /// Address and port of a plain listener that redirects to https, such as 0.0.0.0:80
-        "redirect-http" "ADDR": Optional(Address) => config.net.redirect_http, "none";
+        "redirect-http" "ADDR": Optional(Address) => config.server.redirect_http, "none";
     }
 
     Durability {
@@ -132,7 +132,7 @@ settings! {
         /// Durability at which appends are acknowledged and delivered, unless Encke-Ack names another: synced, written or accepted
         "ack" "LEVEL": Choice(LEVELS) => config.ack;
         /// Longest time until records below level synced are synced
-        "sync-every" "DURATION": PERIOD => config.net.sync_every;
+        "sync-every" "DURATION": PERIOD => config.server.sync_every;
         /// Size of a segment of the log
         "segment" "SIZE": Size(1 << 20) => config.log_options.segment_bytes;
     }
@@ -176,7 +176,7 @@ settings! {
 
     Pools {
         /// Largest job
-        "pool-job-max" "SIZE": Size(1 << 10) => config.net.pools.job_bytes_max;
+        "pool-job-max" "SIZE": Size(1 << 10) => config.server.pools.job_bytes_max;
     }
 
     Logging {
@@ -200,7 +200,7 @@ settings! {
         /// Certificate authority of the brokers in PEM format
         "fleet-ca": Optional(FilePath) => config.fleet.ca, "that of the system";
         /// Number of pools
-        "pools-max": COUNT => config.net.pools.pools_max;
+        "pools-max": COUNT => config.server.pools.pools_max;
         /// File of the audit log, instead of standard error
         "audit-log-file": Optional(FilePath) => config.audit_log_file, "standard error";
         /// Hosts that requests may name without access control, beside localhost and loopback addresses; or none
@@ -256,7 +256,7 @@ settings! {
         /// Approximate size of a response to a read, and of the parts of a long response
         "page": Size(1 << 10) => config.protocols.durable_streams.page_bytes;
         /// Threads that read older records from files
-        "readers": COUNT => config.net.readers;
+        "readers": COUNT => config.server.readers;
         /// Delivery lag in bytes, per shard, at which publishers are slowed
         "admission": Size(16 << 10) => config.net.admission_bytes;
         /// Delivery lag in time at which publishers are slowed
@@ -274,9 +274,9 @@ settings! {
         /// Bytes that the kernel takes for a connection beyond what it has sent
         "unsent-max": Size(4 << 10) => config.net.unsent_bytes_max;
         /// Commands waiting to be committed, per log; further ones get 503
-        "mailbox-items": COUNT => config.net.mailbox_items_max;
+        "mailbox-items": COUNT => config.server.mailbox_items_max;
         /// Size of the commands waiting to be committed, per log
-        "mailbox-size": Size(64 << 10) => config.net.mailbox_bytes_max;
+        "mailbox-size": Size(64 << 10) => config.server.mailbox_bytes_max;
         /// Sealed segments waiting to go into history, per log, at which writes wait
         "waiting-segments-max": COUNT => config.log_options.waiting_segments_max;
         /// Sealed segments and checkpoints waiting for background work, per log, at which writes wait
@@ -290,19 +290,19 @@ settings! {
         /// Sources behind a fork; a fork of a fork has two
         "fork-depth-max": COUNT => config.limits.fork_depth_max;
         /// Time without use after which a stream leaves memory, at most twice as long
-        "streams-idle": PERIOD => config.net.eviction.idle;
+        "streams-idle": PERIOD => config.server.eviction.idle;
         /// Streams and free names in memory; above it, those idle longest leave sooner
-        "streams-hot-max": COUNT => config.net.eviction.hot_max;
+        "streams-hot-max": COUNT => config.server.eviction.hot_max;
         /// Jobs waiting in a pool, unless the pool allows fewer
-        "pool-waiting-max": COUNT => config.net.pools.waiting_max;
+        "pool-waiting-max": COUNT => config.server.pools.waiting_max;
         /// Memory for waiting jobs; others are read from the log when they are due
-        "pool-cache": Size(1) => config.net.pools.cache_bytes;
+        "pool-cache": Size(1) => config.server.pools.cache_bytes;
         /// Finished jobs that a pool remembers
-        "pool-finished-max": COUNT => config.net.pools.finished_max;
+        "pool-finished-max": COUNT => config.server.pools.finished_max;
         /// Requests to pools waiting for the dispatcher; further ones get 503
-        "pool-mailbox-items": COUNT => config.net.pool_mailbox_items_max;
+        "pool-mailbox-items": COUNT => config.server.pool_mailbox_items_max;
         /// Size of the requests to pools waiting for the dispatcher
-        "pool-mailbox-size": Size(64 << 10) => config.net.pool_mailbox_bytes_max;
+        "pool-mailbox-size": Size(64 << 10) => config.server.pool_mailbox_bytes_max;
         /// Longest time that a request may wait for a job or a result
         "pool-wait-max": Seconds => config.protocols.pool.wait_s_max;
     }

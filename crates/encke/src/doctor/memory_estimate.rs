@@ -47,7 +47,7 @@ impl MemoryEstimate {
             kernel_bytes: connections.saturating_mul(KERNEL_BYTES),
             ring_bytes: settings.ring_bytes as u64,
             history_bytes: history_bytes.saturating_mul(logs),
-            mailbox_bytes: (settings.mailbox_bytes_max as u64).saturating_mul(logs),
+            mailbox_bytes: (config.server.mailbox_bytes_max as u64).saturating_mul(logs),
             buffers_bytes: settings.buffers_bytes_max as u64,
             unread_bytes: (connections / 100).saturating_mul(settings.send_buffer_bytes as u64),
         }

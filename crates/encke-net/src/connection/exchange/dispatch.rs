@@ -1,6 +1,6 @@
 //! Requests to the dispatcher: one response, or jobs as long as a worker is connected.
 
-use encke_protocol::{Dispatched, OnDispatch, PoolRequest, PoolResponse, WorkerOutput};
+use encke_protocol::{DispatchRequest, DispatchResponse, Dispatched, OnDispatch, WorkerOutput};
 
 use super::state::Exchange;
 use super::task::Task;
@@ -42,7 +42,7 @@ impl Exchange {
     /// Sends a request to the dispatcher.
     pub(super) fn dispatch(
         &mut self,
-        request: PoolRequest,
+        request: DispatchRequest,
         then: Box<dyn OnDispatch>,
         cx: &mut Context<'_>,
     ) {
@@ -61,7 +61,7 @@ impl Exchange {
     /// Handles an event of the dispatcher.
     pub(super) fn dispatched(
         &mut self,
-        event: PoolResponse,
+        event: DispatchResponse,
         out: &mut dyn ResponseWriter,
         cx: &mut Context<'_>,
     ) {

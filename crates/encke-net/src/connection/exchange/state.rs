@@ -1,7 +1,7 @@
 //! An exchange, and what it waits for.
 
 use encke_log::ReadError;
-use encke_protocol::{CallerInfo, OnRecord, OriginReader, PoolResponse, Response};
+use encke_protocol::{CallerInfo, DispatchResponse, OnRecord, OriginReader, Response};
 use encke_stream::{Fetch, LoadError, Lookup, Outcome, Piece};
 
 use super::task::Task;
@@ -68,7 +68,7 @@ pub(crate) enum ExchangeEvent {
     /// Too many requests wait for keys.
     NoPlaceForKeys,
     /// The dispatcher has an event for its request.
-    Dispatched(PoolResponse),
+    Dispatched(DispatchResponse),
     /// A part of its response was compressed.
     Compressed(CompressedPiece),
     /// The reader threads have no room for its compressor.

@@ -31,7 +31,7 @@ pub(crate) use self::fault::TlsFault;
 pub(crate) use self::files::Certificates;
 pub(crate) use self::handshake::Established;
 pub(crate) use self::handshaken::Handshaken;
-pub(crate) use self::handshakes::{HandshakeBounds, HandshakeTask, Handshakes};
+pub(crate) use self::handshakes::{HandshakeBounds, HandshakeGauges, HandshakeTask, Handshakes};
 pub(crate) use self::metrics::HandshakeMetrics;
 pub(crate) use self::session::{ReadOutcome, TlsSession};
 pub(crate) use self::watcher::FileWatcher;

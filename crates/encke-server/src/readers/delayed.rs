@@ -3,19 +3,16 @@
 //! A connection that gets such a piece requests another one. The piece is delayed until something is written, or for a while, so
 //! that connections do not request pieces in a busy loop.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use encke_log::Sequence;
+use encke_net::ReadReply;
 use encke_stream::Piece;
-
-use crate::feed::slot::Token;
-use crate::shard_channel::ShardSender;
 
 /// The delayed pieces of one reader thread: at most one for each connection, and none of them holds data.
 #[derive(Default)]
 pub(super) struct DelayedPieces {
-    pieces: Vec<(Arc<ShardSender>, Token, Piece)>,
+    pieces: Vec<(ReadReply, Piece)>,
     /// Up to where the log was written when the first of them was read, and when that was.
     published: Sequence,
     since: Option<Instant>,
@@ -29,19 +26,13 @@ impl DelayedPieces {
     }
 
     /// Delays a piece that was read when the log was written up to `published`.
-    pub(super) fn keep(
-        &mut self,
-        sender: Arc<ShardSender>,
-        token: Token,
-        piece: Piece,
-        published: Sequence,
-    ) {
+    pub(super) fn keep(&mut self, reply: ReadReply, piece: Piece, published: Sequence) {
         if self.since.is_none() {
             self.since = Some(Instant::now());
             self.published = published;
             self.pause = PAUSE_MIN;
         }
-        self.pieces.push((sender, token, piece));
+        self.pieces.push((reply, piece));
     }
 
     /// Sends all pieces if something was written since, or if they were delayed for long enough.
@@ -52,8 +43,8 @@ impl DelayedPieces {
             return;
         }
         self.since = None;
-        for (sender, token, piece) in self.pieces.drain(..) {
-            sender.put_piece(token, Ok(piece));
+        for (reply, piece) in self.pieces.drain(..) {
+            reply.piece(Ok(piece));
         }
         self.pieces.shrink_to(PIECES_KEPT);
     }

@@ -6,19 +6,17 @@ use std::thread::JoinHandle;
 use encke_jobs::fleet::{PacketTo, RelayContext, RelayFigures};
 use encke_jobs::{
     DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
-    JobMachine, KeySeed, PublishedStats, RelayMessage, ReplayError, SendResponse,
+    JobMachine, KeySeed, PoolLimits, PublishedStats, RelayMessage, ReplayError, SendResponse,
 };
 use encke_mailbox::Gauge;
+use encke_net::{Metrics, ShardSender, now, now_ms};
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 
 use crate::archive::Archive;
-use crate::clock::{now, now_ms};
 use crate::errors::StartError;
 use crate::fleet_links::FleetLinks;
-use crate::metrics::Metrics;
-use crate::pool_metrics::RelayMetrics;
-use crate::settings::NetSettings;
-use crate::shard_channel::{ShardEvent, ShardSender};
+use crate::metrics::{RelayMetrics, ServerMetrics};
+use crate::settings::ServerSettings;
 
 /// The names of the pools that the logs hold.
 ///
@@ -43,6 +41,8 @@ fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Str
 pub(crate) struct PoolService {
     pub(crate) dispatcher: DispatcherSender,
     receiver: DispatcherReceiver,
+    /// The bounds of its mailbox: messages, and their bytes.
+    mailbox: (usize, usize),
     /// None on a node of a fleet, which restores the pools when it is to dispatch.
     machine: Option<JobMachine>,
     tools: PoolTools,
@@ -51,7 +51,7 @@ pub(crate) struct PoolService {
 /// What the pools are restored with.
 #[derive(Clone)]
 struct PoolTools {
-    settings: Arc<NetSettings>,
+    limits: PoolLimits,
     published: Arc<PublishedStats>,
     archive: Archive,
 }
@@ -72,7 +72,7 @@ impl PoolTools {
     fn restore(&self) -> Result<JobMachine, ReplayError> {
         let archive = &self.archive;
         let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
-        let limits = self.settings.pools.clone();
+        let limits = self.limits.clone();
         let published = Arc::clone(&self.published);
         let seed = KeySeed::random()?;
         JobMachine::replay(limits, published, seed, &finder(archive), &read, now())
@@ -103,7 +103,7 @@ impl PoolTools {
 impl PoolService {
     /// Restores the pools from their streams.
     pub(crate) fn restore(
-        settings: &Arc<NetSettings>,
+        settings: &ServerSettings,
         archive: Archive,
     ) -> Result<PoolService, StartError> {
         let mut service = PoolService::in_fleet(settings, archive);
@@ -112,17 +112,19 @@ impl PoolService {
     }
 
     /// The pools of a node of a fleet.
-    pub(crate) fn in_fleet(settings: &Arc<NetSettings>, archive: Archive) -> PoolService {
-        let (dispatcher, receiver) = encke_jobs::dispatcher_mailbox(
+    pub(crate) fn in_fleet(settings: &ServerSettings, archive: Archive) -> PoolService {
+        let (items_max, bytes_max) = (
             settings.pool_mailbox_items_max,
             settings.pool_mailbox_bytes_max,
         );
+        let (dispatcher, receiver) = encke_jobs::dispatcher_mailbox(items_max, bytes_max);
         PoolService {
             dispatcher,
             receiver,
+            mailbox: (items_max, bytes_max),
             machine: None,
             tools: PoolTools {
-                settings: Arc::clone(settings),
+                limits: settings.pools.clone(),
                 published: Arc::default(),
                 archive,
             },
@@ -137,19 +139,19 @@ impl PoolService {
         senders: &[Arc<ShardSender>],
     ) -> std::io::Result<(Arc<PublishedStats>, PoolThreads)> {
         let PoolTools {
-            settings,
+            limits,
             published,
             archive,
         } = self.tools;
         let tools = PoolTools {
-            settings,
+            limits,
             published: Arc::clone(&published),
             archive: archive.with_inline_commits(inline_commits),
         };
         let machine = match self.machine {
             Some(machine) => machine,
             None => {
-                let limits = tools.settings.pools.clone();
+                let limits = tools.limits.clone();
                 JobMachine::new(limits, Arc::clone(&published), KeySeed::random()?)
             }
         };
@@ -165,7 +167,7 @@ impl PoolService {
         fleet: FleetLinks,
         sequencers: Sequencers,
         senders: &[Arc<ShardSender>],
-        metrics: &Metrics,
+        metrics: &ServerMetrics,
     ) -> Result<(Arc<PublishedStats>, PoolThreads), StartError> {
         let number = senders.len() as u16;
         let figures = Arc::new(RelayFigures::default());
@@ -202,10 +204,7 @@ impl PoolService {
             respond: responder(senders),
             published: Arc::clone(&self.tools.published),
             figures,
-            mailbox: (
-                self.tools.settings.pool_mailbox_items_max,
-                self.tools.settings.pool_mailbox_bytes_max,
-            ),
+            mailbox: self.mailbox,
             clock: now,
         };
         let thread = self.receiver.start_relay(context)?;
@@ -218,7 +217,7 @@ fn responder(senders: &[Arc<ShardSender>]) -> SendResponse {
     let senders = senders.to_vec();
     Box::new(move |client, event| {
         if let Some(sender) = senders.get(usize::from(client.shard)) {
-            sender.put(ShardEvent::Dispatched { client, event });
+            sender.dispatched(client, event);
         }
     })
 }

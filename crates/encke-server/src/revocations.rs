@@ -6,16 +6,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_access::{Access, Revocation};
+use encke_net::{now, now_ms};
 use encke_protocol::REVOCATIONS;
 use encke_stream::{
     AckLevel, Command, Create, Fetch, Lookup, Offset, Sequencers, Submission, Submitter,
 };
 
 use crate::archive::Archive;
-use crate::clock::{now, now_ms};
 use crate::errors::StartError;
 
-/// Reads all revocations from the log, and tells the access control.
+/// Reads all revocations from the log, and hands them to the access control.
 ///
 /// # Errors
 /// The stream can't be read, or holds something else.
@@ -48,7 +48,7 @@ fn read(archive: &Archive, access: &Access, mut from: Offset) -> Result<Offset, 
     Ok(from)
 }
 
-/// On a node of a fleet: tells the access control what other nodes revoke.
+/// On a node of a fleet: hands what other nodes revoke to the access control.
 pub(crate) struct RevocationFollower {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -88,7 +88,7 @@ pub(crate) fn create(sequencers: &Sequencers) {
         ..Create::new(REVOCATIONS)
     });
     let bytes = command.weight_bytes();
-    // No connection has this token, so that the reply is for nobody.
+    // No connection has this token: the reply is dropped.
     let from = Submitter {
         shard: 0,
         token: u64::MAX,

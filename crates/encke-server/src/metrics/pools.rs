@@ -5,9 +5,8 @@ use std::sync::atomic::Ordering;
 
 use encke_jobs::fleet::RelayFigures;
 use encke_jobs::{PoolStats, PublishedStats, WorkerStatus};
+use encke_net::now;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
-
-use crate::clock::now;
 
 /// The metrics of a relay: which node of a fleet dispatches jobs.
 #[derive(Clone)]

@@ -1,0 +1,430 @@
+//! The reactor as a whole: binds its listeners, starts the threads of its shards, handshakes and logs, and stops them.
+//!
+//! It starts in two steps. A [`BoundReactor`] listens, and other threads can send to its shards; the threads that its shards need
+//! are started then. [`BoundReactor::start`] connects the shards with them and begins to accept.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+
+use encke_access::Access;
+use encke_jobs::DispatcherSender;
+use encke_mailbox::Gauge;
+use encke_protocol::Router;
+use encke_stream::Sequencers;
+
+use crate::access_log::{AccessLogQueue, AccessLogSender, AccessLogThread, RequestIds, access_log};
+use crate::audit::{AuditQueue, AuditThread, audit_log};
+use crate::buffers::Buffers;
+use crate::clients::addresses::Addresses;
+use crate::compression::Compressors;
+use crate::errors::{ReactorError, ThreadPanicked};
+use crate::feed::congested_streams::CongestedStreams;
+use crate::listen;
+use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
+use crate::readers::Readers;
+use crate::settings::{NetSettings, TlsSettings};
+use crate::shard::{Shard, ShardContext};
+use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender, shard_channel};
+use crate::transport::tls::{
+    Certificates, FileWatcher, HandshakeBounds, HandshakeGauges, Handshakes,
+};
+
+/// A reactor that listens and accepts nothing yet.
+pub struct BoundReactor {
+    settings: Arc<NetSettings>,
+    /// One for each shard, all on the same port.
+    listeners: Vec<OwnedFd>,
+    address: SocketAddr,
+    operators: Option<OwnedFd>,
+    operators_address: Option<SocketAddr>,
+    senders: Vec<Arc<ShardSender>>,
+    receivers: Vec<ShardReceiver>,
+}
+
+/// What the shards use of the rest of the server.
+pub struct ReactorLinks {
+    /// Decides what to do for a request.
+    pub router: Router,
+    /// Where commands go, and with them the streams in memory.
+    pub sequencers: Sequencers,
+    /// Where requests to the dispatcher go. Its responses come by [`ShardSender::dispatched`].
+    pub dispatcher: DispatcherSender,
+    /// Where reads of files go.
+    pub readers: Readers,
+    /// Where the shards count.
+    pub metrics: Metrics,
+}
+
+/// A reactor that runs until [`Reactor::stop`].
+pub struct Reactor {
+    settings: Arc<NetSettings>,
+    address: SocketAddr,
+    operators_address: Option<SocketAddr>,
+    senders: Vec<Arc<ShardSender>>,
+    shards: Vec<JoinHandle<()>>,
+    metrics: Metrics,
+    access_log: AccessLogState,
+    /// `None` once a thread writes it.
+    audit_queue: Option<AuditQueue>,
+    audit_thread: Option<AuditThread>,
+    tls: Option<ServedTls>,
+}
+
+/// Sets the gauges of what shards share, when metrics are rendered.
+pub struct ReactorGauges {
+    metrics: Metrics,
+    senders: Vec<Arc<ShardSender>>,
+    addresses: Arc<Addresses>,
+    buffers: Arc<Buffers>,
+    compressors: Arc<Compressors>,
+    congested: Arc<CongestedStreams>,
+    handshakes: Option<HandshakeGauges>,
+    access_log: Option<MailboxGauge>,
+    audit: MailboxGauge,
+}
+
+type MailboxGauge = Box<dyn Fn() -> Gauge + Send>;
+
+/// Ends the subscriptions of a node that does not follow its fleet. It must be gone before the reactor is stopped.
+#[derive(Clone)]
+pub struct Dismissal {
+    senders: Vec<Arc<ShardSender>>,
+}
+
+/// What TLS runs beside the shards.
+struct ServedTls {
+    watcher: FileWatcher,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// The access log of a server.
+enum AccessLogState {
+    Off,
+    /// Entries wait for an output.
+    Waiting(Box<AccessLogQueue>),
+    Writing(AccessLogThread),
+}
+
+impl Dismissal {
+    /// Ends all subscriptions, in the way of their protocols.
+    pub fn dismiss_all(&self) {
+        for sender in &self.senders {
+            sender.put(ShardEvent::DismissAll);
+        }
+    }
+}
+
+impl BoundReactor {
+    /// Listens for clients, and for operators if they have an address of their own. Connections wait in the kernel's queue.
+    ///
+    /// # Errors
+    /// An address can't be listened on, or the system refuses a descriptor.
+    pub fn bind(settings: Arc<NetSettings>) -> Result<Self, ReactorError> {
+        let listeners = listeners(&settings)?;
+        let address = match listeners.first() {
+            Some(first) => listen::address(first)?,
+            None => settings.listen,
+        };
+        let operators = operators_listener(&settings)?;
+        let operators_address = operators.as_ref().map(listen::address).transpose()?;
+        let channels = listeners.iter().map(|_| shard_channel(&settings));
+        let channels = channels.collect::<rustix::io::Result<Vec<_>>>()?;
+        let channels = channels.into_iter();
+        let (senders, receivers) = channels
+            .map(|(sender, receiver)| (Arc::new(sender), receiver))
+            .unzip();
+        Ok(BoundReactor {
+            settings,
+            listeners,
+            address,
+            operators,
+            operators_address,
+            senders,
+            receivers,
+        })
+    }
+
+    /// Where it listens for clients.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The channel to each shard, by the shard's number.
+    pub fn senders(&self) -> &[Arc<ShardSender>] {
+        &self.senders
+    }
+
+    /// Starts all threads. When it returns, connections are accepted.
+    ///
+    /// # Errors
+    /// The files of TLS can't be used, or the system refuses a thread or a descriptor.
+    pub fn start(self, links: ReactorLinks) -> Result<(Reactor, ReactorGauges), ReactorError> {
+        let BoundReactor {
+            settings,
+            senders,
+            receivers,
+            mut operators,
+            ..
+        } = self;
+        let metrics = links.metrics;
+        let buffers = Arc::new(Buffers::new(
+            settings.buffers_bytes_max,
+            receivers.iter().map(|receiver| Arc::clone(&receiver.wake)),
+        ));
+        let compressors = Compressors::new(settings.compressions_max, Arc::clone(&buffers));
+        let compressors = Arc::new(compressors);
+        let addresses = Arc::new(Addresses::new(&settings));
+        let congested = Arc::new(CongestedStreams::default());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let turned_away = Arc::new(AtomicUsize::new(0));
+        let request_id_key = RequestIds::new_key();
+        let (access_log, access_log_state) = open_access_log(&settings);
+        let dropped = &metrics.audit_dropped;
+        let (audit, audit_queue) = audit_log(dropped.with_label_values(&[QUEUE_FULL]));
+        let (handshakes, tls) = match &settings.tls {
+            None => (None, None),
+            Some(files) => {
+                let (handshakes, tls) = start_tls(files, &settings, &metrics)?;
+                (Some(handshakes), Some(tls))
+            }
+        };
+        let mut shards = Vec::new();
+        for (number, (listener, receiver)) in self.listeners.into_iter().zip(receivers).enumerate()
+        {
+            let context = ShardContext {
+                number: number as u16,
+                settings: Arc::clone(&settings),
+                router: links.router.clone(),
+                receiver,
+                sender: Arc::clone(&senders[number]),
+                sequencers: links.sequencers.clone(),
+                dispatcher: links.dispatcher.clone(),
+                readers: links.readers.clone(),
+                metrics: metrics.clone(),
+                connections: Arc::clone(&connections),
+                turned_away: Arc::clone(&turned_away),
+                addresses: Arc::clone(&addresses),
+                buffers: Arc::clone(&buffers),
+                compressors: Arc::clone(&compressors),
+                congested: Arc::clone(&congested),
+                views: Arc::clone(links.sequencers.views()),
+                handshakes: handshakes.clone(),
+                access_log: access_log.clone(),
+                audit: audit.clone(),
+                request_id_key,
+            };
+            let shard = Shard::new(context, listener, operators.take())?;
+            shards.push(
+                std::thread::Builder::new()
+                    .name(format!("shard-{number}"))
+                    .spawn(move || shard.run())?,
+            );
+        }
+        if let Some(access) = links.router.access() {
+            notice_keys(access, senders.clone());
+        }
+        let gauges = ReactorGauges {
+            metrics: metrics.clone(),
+            senders: senders.clone(),
+            addresses,
+            buffers,
+            compressors,
+            congested,
+            handshakes: handshakes.map(|handshakes| handshakes.watch()),
+            access_log: access_log.map(|sender| Box::new(sender.watch()) as MailboxGauge),
+            audit: Box::new(audit.watch()),
+        };
+        let reactor = Reactor {
+            settings,
+            address: self.address,
+            operators_address: self.operators_address,
+            senders,
+            shards,
+            metrics,
+            access_log: access_log_state,
+            audit_queue: Some(audit_queue),
+            audit_thread: None,
+            tls,
+        };
+        Ok((reactor, gauges))
+    }
+}
+
+impl Reactor {
+    /// Where it listens for clients.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where operators connect, if they have an address of their own.
+    pub fn operators_address(&self) -> Option<SocketAddr> {
+        self.operators_address
+    }
+
+    /// Ends the subscriptions of a node that does not follow its fleet.
+    pub fn dismissal(&self) -> Dismissal {
+        Dismissal {
+            senders: self.senders.clone(),
+        }
+    }
+
+    /// Reads the certificates and keys of TLS again, which also happens when their files change. The log says how it went.
+    /// Connections go on.
+    pub fn reload_tls(&self) {
+        if let Some(tls) = &self.tls {
+            tls.watcher.reload();
+        }
+    }
+
+    /// Starts to write the access log, if there is one. Requests before this wait for it. The output may block and fail: the
+    /// shards don't wait for it, and lines are dropped and counted.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn write_access_log(&mut self, out: Box<dyn Write + Send>) -> std::io::Result<()> {
+        self.access_log = match std::mem::replace(&mut self.access_log, AccessLogState::Off) {
+            AccessLogState::Waiting(queue) => {
+                AccessLogState::Writing(queue.start(out, &self.metrics)?)
+            }
+            state => state,
+        };
+        Ok(())
+    }
+
+    /// Starts to write the audit log. Requests before this wait for it. The shards don't wait for the output.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn write_audit_log(&mut self, out: Box<dyn Write + Send>) -> std::io::Result<()> {
+        let lost = self.metrics.audit_dropped.with_label_values(&[UNWRITABLE]);
+        if let Some(queue) = self.audit_queue.take() {
+            self.audit_thread = Some(queue.start(out, lost)?);
+        }
+        Ok(())
+    }
+
+    /// Stops accepting, finishes pending requests, and waits until the access log and the audit log are written. Each wait is
+    /// bounded by `stop_timeout`.
+    ///
+    /// # Errors
+    /// A thread panicked.
+    pub fn stop(self) -> Result<(), ThreadPanicked> {
+        for sender in &self.senders {
+            sender.put(ShardEvent::Stop);
+        }
+        for shard in self.shards {
+            shard.join().map_err(|_| ThreadPanicked("shard"))?;
+        }
+        // The shards had the last senders of their mailboxes.
+        for thread in self.tls.map(|tls| tls.threads).unwrap_or_default() {
+            thread.join().map_err(|_| ThreadPanicked("handshake"))?;
+        }
+        // Every shard has handed over its last entries.
+        if let AccessLogState::Writing(thread) = self.access_log
+            && !thread.join(self.settings.stop_timeout)
+        {
+            return Err(ThreadPanicked("access log"));
+        }
+        if let Some(thread) = self.audit_thread
+            && !thread.join(self.settings.stop_timeout)
+        {
+            return Err(ThreadPanicked("audit log"));
+        }
+        Ok(())
+    }
+}
+
+impl ReactorGauges {
+    /// Sets the gauges.
+    pub fn show(&self) {
+        let metrics = &self.metrics;
+        metrics.addresses.set(self.addresses.known() as i64);
+        metrics.compressing.set(self.compressors.used() as i64);
+        metrics.buffered_bytes.set(self.buffers.bytes() as i64);
+        metrics.streams_congested.set(self.congested.count() as i64);
+        for (number, sender) in self.senders.iter().enumerate() {
+            metrics.mailbox(&format!("shard-{number}"), &sender.gauge());
+            metrics.ring_lag(&number.to_string(), sender.lag());
+        }
+        if let Some(handshakes) = &self.handshakes {
+            handshakes.show(metrics);
+        }
+        if let Some(access_log) = &self.access_log {
+            metrics.mailbox("access-log", &access_log());
+        }
+        metrics.mailbox("audit-log", &(self.audit)());
+    }
+}
+
+/// The queue of the access log, if there is to be one.
+fn open_access_log(settings: &NetSettings) -> (Option<AccessLogSender>, AccessLogState) {
+    let Some(format) = settings.access_log else {
+        return (None, AccessLogState::Off);
+    };
+    let (sender, queue) = access_log(format, settings.access_log_bytes_max);
+    (Some(sender), AccessLogState::Waiting(Box::new(queue)))
+}
+
+/// Tells the shards when an attempt to fetch keys is over.
+fn notice_keys(access: &Access, senders: Vec<Arc<ShardSender>>) {
+    access.when_keys_arrive(move |_, _| {
+        for sender in &senders {
+            sender.put(ShardEvent::KeysFetched);
+        }
+    });
+}
+
+/// Starts what TLS needs beside the shards.
+fn start_tls(
+    files: &TlsSettings,
+    settings: &NetSettings,
+    metrics: &Metrics,
+) -> Result<(Handshakes, ServedTls), ReactorError> {
+    let certificates = Arc::new(Certificates::load(files, HTTP2)?);
+    let bounds = HandshakeBounds {
+        threads: settings.handshake_threads,
+        handshakes_max: settings.handshakes_max,
+        per_address_max: settings.handshakes_per_address,
+        timeout: settings.handshake_timeout,
+    };
+    let (handshakes, threads) = Handshakes::start(bounds, &certificates, &metrics.handshakes)?;
+    let counted = metrics.handshakes.clone();
+    let watcher = FileWatcher::start(files.clone(), certificates, HTTP2, counted)?;
+    Ok((handshakes, ServedTls { watcher, threads }))
+}
+
+/// One listener for each shard, all on the same port.
+fn listeners(settings: &NetSettings) -> Result<Vec<OwnedFd>, ReactorError> {
+    let mut address = settings.listen;
+    let failed = |source| ReactorError::Listen {
+        address: settings.listen,
+        source,
+    };
+    listen::check_address(address).map_err(failed)?;
+    let mut listeners = Vec::with_capacity(settings.shards);
+    for _ in 0..settings.shards.max(1) {
+        let listener = listen::listener(settings, address).map_err(failed)?;
+        // The system chose the port for the first; the others share it.
+        address = listen::address(&listener).map_err(failed)?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// The listener for operators, if there is to be one.
+fn operators_listener(settings: &NetSettings) -> Result<Option<OwnedFd>, ReactorError> {
+    let Some(address) = settings.operators_listen else {
+        return Ok(None);
+    };
+    let failed = |source| ReactorError::Listen { address, source };
+    listen::check_address(address).map_err(failed)?;
+    let listener = listen::listener(settings, address).map_err(failed)?;
+    Ok(Some(listener))
+}
+
+/// Whether HTTP/2 is offered to clients of TLS.
+const HTTP2: bool = true;

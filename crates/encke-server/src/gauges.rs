@@ -1,0 +1,68 @@
+//! Sets the gauges of all parts when metrics are rendered.
+
+use std::sync::Arc;
+
+use encke_access::Access;
+use encke_jobs::{DispatcherSender, PublishedStats};
+use encke_log::Reader;
+use encke_mailbox::Gauge;
+use encke_net::{ReactorGauges, Readers};
+use encke_stream::{Logs, Sequencers};
+
+use crate::metrics::ServerMetrics;
+use crate::pools::PoolGauges;
+use crate::sequencer_threads::numbered;
+
+/// What the gauges are read from. It holds senders, so a stop drops it before it waits for their receivers.
+pub(crate) struct ServerGauges {
+    pub(crate) reactor: ReactorGauges,
+    pub(crate) access: Option<Arc<Access>>,
+    /// By the logs' indices, as all that follows about logs.
+    pub(crate) logs: Vec<Reader>,
+    pub(crate) sequencers: Sequencers,
+    pub(crate) seals: Vec<MailboxGauge>,
+    pub(crate) readers: Readers,
+    pub(crate) dispatcher: DispatcherSender,
+    pub(crate) published_pools: Arc<PublishedStats>,
+    pub(crate) pools: PoolGauges,
+}
+
+type MailboxGauge = Box<dyn Fn() -> Gauge + Send>;
+
+/// The mailboxes of the threads that bring sealed segments into history.
+pub(crate) fn seals(logs: &Logs) -> Vec<MailboxGauge> {
+    let logs = logs.logs.iter();
+    logs.map(|(_, log)| Box::new(log.background()) as MailboxGauge)
+        .collect()
+}
+
+impl ServerGauges {
+    /// Sets the gauges.
+    pub(crate) fn show(&self, metrics: &ServerMetrics) {
+        self.reactor.show();
+        if let Some(access) = &self.access {
+            metrics.access.show(&access.counts());
+        }
+        let views = self.sequencers.views();
+        metrics.streams.show(views.totals());
+        metrics.log.show_acknowledged(views);
+        for (number, log) in self.logs.iter().enumerate() {
+            let (health, floor) = (log.health(), log.retention_floor());
+            metrics.log.show(number, &health, floor);
+        }
+        metrics.pools.show(&self.published_pools);
+        self.pools.show(&metrics.reactor);
+        let mailbox = |name: &str, gauge: Gauge| metrics.reactor.mailbox(name, &gauge);
+        mailbox("dispatcher", self.dispatcher.gauge());
+        for (number, gauge) in self.readers.gauges().enumerate() {
+            mailbox(&format!("reader-{number}"), gauge);
+        }
+        let logs = self.logs.len();
+        for (number, gauge) in self.sequencers.gauges().enumerate() {
+            mailbox(&numbered("sequencer", number, logs), gauge);
+        }
+        for (number, gauge) in self.seals.iter().enumerate() {
+            mailbox(&numbered("seal", number, logs), gauge());
+        }
+    }
+}

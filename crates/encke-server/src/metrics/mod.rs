@@ -1,0 +1,86 @@
+//! All metrics of the server, in one registry. Each part has a struct of its own.
+
+mod access;
+mod logs;
+mod pools;
+mod streams;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{Encoder, IntGaugeVec, Opts, Registry, TextEncoder};
+
+pub(crate) use self::access::AccessMetrics;
+pub(crate) use self::logs::LogMetrics;
+pub(crate) use self::pools::{PoolMetrics, RelayMetrics};
+pub(crate) use self::streams::StreamMetrics;
+
+type Refresh = Box<dyn Fn(&ServerMetrics) + Send>;
+
+/// All metrics of the server, in one registry. Clones share them.
+#[derive(Clone)]
+pub struct ServerMetrics {
+    registry: Registry,
+    /// These update the gauges before they are rendered.
+    gauges: Arc<Mutex<Vec<Refresh>>>,
+    pub(crate) reactor: encke_net::Metrics,
+    pub(crate) streams: StreamMetrics,
+    pub(crate) log: LogMetrics,
+    pub(crate) access: AccessMetrics,
+    pub(crate) pools: PoolMetrics,
+}
+
+impl ServerMetrics {
+    /// Metrics that have counted nothing.
+    ///
+    /// # Errors
+    /// Two metrics have the same name.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let build_info = IntGaugeVec::new(
+            Opts::new("encke_build_info", "1; the version of this server."),
+            &["version"],
+        )?;
+        let version = env!("CARGO_PKG_VERSION");
+        build_info.with_label_values(&[version]).set(1);
+        registry.register(Box::new(build_info))?;
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        Ok(ServerMetrics {
+            reactor: encke_net::Metrics::new(&registry)?,
+            streams: StreamMetrics::new(&registry)?,
+            log: LogMetrics::new(&registry)?,
+            access: AccessMetrics::new(&registry)?,
+            pools: PoolMetrics::new(&registry)?,
+            gauges: Arc::default(),
+            registry,
+        })
+    }
+
+    /// Where others register their metrics.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// All metrics in the Prometheus text format.
+    pub fn render(&self) -> Vec<u8> {
+        for refresh in self.gauges.lock().iter() {
+            refresh(self);
+        }
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            tracing::error!(%error, "metrics could not be written");
+        }
+        text
+    }
+
+    /// Calls `refresh` to update gauges before each rendering.
+    pub(crate) fn on_render(&self, refresh: impl Fn(&ServerMetrics) + Send + 'static) {
+        self.gauges.lock().push(Box::new(refresh));
+    }
+
+    /// Drops all refresh functions and what they hold.
+    pub(crate) fn forget(&self) {
+        self.gauges.lock().clear();
+    }
+}

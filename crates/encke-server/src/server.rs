@@ -1,0 +1,252 @@
+//! The server: starts and stops the reactor, readers, sequencers and the dispatcher.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use encke_jobs::{DispatcherMessage, DispatcherSender};
+use encke_net::{
+    BoundReactor, Dismissal, NetSettings, Reactor, ReactorLinks, Readers, ThreadPanicked, Ticker,
+};
+use encke_protocol::Router;
+use encke_stream::{AckLevel, Logs};
+
+use crate::archive::Archive;
+use crate::errors::{StartError, StopError};
+use crate::fleet_links::FleetLinks;
+use crate::gauges::{self, ServerGauges};
+use crate::metrics::ServerMetrics;
+use crate::pools::{PoolService, PoolThreads};
+use crate::readers::{self, ReaderTools};
+use crate::redirect::Redirect;
+use crate::revocations::{self, RevocationFollower};
+use crate::sequencer_threads::{SequencerLinks, SequencerThreads};
+use crate::settings::ServerSettings;
+
+/// A server that runs until [`Server::stop`].
+pub struct Server {
+    reactor: Reactor,
+    dispatcher: DispatcherSender,
+    pools: PoolThreads,
+    sequencers: SequencerThreads,
+    readers: Vec<JoinHandle<()>>,
+    redirect: Option<Redirect>,
+    /// On a node of a fleet with access control.
+    revocation_follower: Option<RevocationFollower>,
+    metrics: ServerMetrics,
+    /// Lets the steady clock notice stops of the process.
+    _ticker: Ticker,
+}
+
+/// What a server serves: restored streams and their logs.
+pub struct ServedStreams {
+    /// The streams, and what decides about them.
+    pub logs: Logs,
+    /// When an append is acknowledged to a stream that was created without a level.
+    pub level: AckLevel,
+    /// On a node of a fleet: what connects it with the others.
+    pub fleet: Option<FleetLinks>,
+}
+
+/// What a server does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Connections that are open.
+    pub connections: u64,
+    /// Connections that are subscribed.
+    pub subscribers: u64,
+    /// Whether it dispatches jobs. A server by itself always does.
+    pub dispatches: bool,
+    /// How often it has become the dispatcher of a fleet.
+    pub takeovers: u64,
+}
+
+impl Server {
+    /// Starts all threads. When it returns, connections are accepted.
+    ///
+    /// # Errors
+    /// Nothing is served: an address, the files of TLS or the streams of pools and revocations can't be used, the node can't
+    /// follow its fleet, or the system refuses a thread. Threads that run already end with the process.
+    pub fn start(
+        net: NetSettings,
+        settings: &ServerSettings,
+        router: &Router,
+        streams: ServedStreams,
+        metrics: &ServerMetrics,
+    ) -> Result<Server, StartError> {
+        let ServedStreams {
+            logs,
+            level,
+            mut fleet,
+        } = streams;
+        let net = Arc::new(net);
+        let ticker = Ticker::start()?;
+        // Before the pools are restored, which can take long: an address that is in use is the likeliest mistake.
+        let reactor = BoundReactor::bind(Arc::clone(&net))?;
+        let archive = Archive::of(&logs);
+        let seals = gauges::seals(&logs);
+        let (readers, read_tasks) = Readers::new(settings.readers);
+        let pools = match fleet.is_some() {
+            false => PoolService::restore(settings, archive.clone())?,
+            true => PoolService::in_fleet(settings, archive.clone()),
+        };
+        if let Some(access) = router.access() {
+            revocations::restore(&archive, access)?;
+        }
+        let dispatcher = pools.dispatcher.clone();
+        let links = SequencerLinks {
+            settings,
+            level,
+            shards: reactor.senders(),
+            dispatcher: &dispatcher,
+            readers: &readers,
+            metrics,
+        };
+        let (sequencers, sequencer_threads) =
+            SequencerThreads::start(logs, &links, fleet.as_mut())?;
+        let mut revocation_follower = None;
+        if let Some(access) = router.access() {
+            revocations::create(&sequencers);
+            if fleet.is_some() {
+                let access = Arc::clone(access);
+                revocation_follower = Some(RevocationFollower::start(archive.clone(), access)?);
+            }
+        }
+        let logs = archive.readers().to_vec();
+        let inline_commits = sequencer_threads.inline_commits();
+        let tools = ReaderTools {
+            archive: archive.with_inline_commits(Arc::clone(&inline_commits)),
+            took: metrics.streams.look_up_seconds.clone(),
+        };
+        let reader_threads = readers::start(read_tasks, &tools)?;
+        let shards = reactor.senders();
+        let (published_pools, pools) = match fleet {
+            None => pools.start(sequencers.clone(), inline_commits, shards)?,
+            Some(fleet) => pools.start_relay(fleet, sequencers.clone(), shards, metrics)?,
+        };
+        let redirect = match settings.redirect_http {
+            Some(from) => Some(Redirect::start(&net, from, reactor.address().port())?),
+            None => None,
+        };
+        let (reactor, reactor_gauges) = reactor.start(ReactorLinks {
+            router: router.clone(),
+            sequencers: sequencers.clone(),
+            dispatcher: dispatcher.clone(),
+            readers: readers.clone(),
+            metrics: metrics.reactor.clone(),
+        })?;
+        let gauges = ServerGauges {
+            reactor: reactor_gauges,
+            access: router.access().cloned(),
+            logs,
+            sequencers,
+            seals,
+            readers,
+            dispatcher: dispatcher.clone(),
+            published_pools,
+            pools: pools.gauges(),
+        };
+        metrics.on_render(move |metrics| gauges.show(metrics));
+        Ok(Server {
+            reactor,
+            dispatcher,
+            pools,
+            sequencers: sequencer_threads,
+            readers: reader_threads,
+            redirect,
+            revocation_follower,
+            metrics: metrics.clone(),
+            _ticker: ticker,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.reactor.address()
+    }
+
+    /// Where operators connect, if they have an address of their own.
+    pub fn operators_address(&self) -> Option<SocketAddr> {
+        self.reactor.operators_address()
+    }
+
+    /// Where plain requests are redirected to https, if they are.
+    pub fn redirect_address(&self) -> Option<SocketAddr> {
+        self.redirect.as_ref().map(Redirect::address)
+    }
+
+    /// Ends the subscriptions of a node that does not follow its fleet.
+    pub fn dismissal(&self) -> Dismissal {
+        self.reactor.dismissal()
+    }
+
+    /// A function that says what the server does now. It does not block.
+    pub fn activity(&self) -> impl Fn() -> Activity + Send + Sync + 'static {
+        let metrics = self.metrics.reactor.clone();
+        let dispatching = self.pools.dispatching();
+        move || {
+            let (dispatches, takeovers) = dispatching();
+            Activity {
+                connections: metrics.connections(),
+                subscribers: metrics.subscribers(),
+                dispatches,
+                takeovers,
+            }
+        }
+    }
+
+    /// Reads the certificates and keys of TLS again, which also happens when their files change. The log says how it went.
+    /// Connections go on.
+    pub fn reload_tls(&self) {
+        self.reactor.reload_tls();
+    }
+
+    /// Starts to write the access log, see [`Reactor::write_access_log`].
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn write_access_log(&mut self, out: Box<dyn Write + Send>) -> std::io::Result<()> {
+        self.reactor.write_access_log(out)
+    }
+
+    /// Starts to write the audit log, see [`Reactor::write_audit_log`].
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn write_audit_log(&mut self, out: Box<dyn Write + Send>) -> std::io::Result<()> {
+        self.reactor.write_audit_log(out)
+    }
+
+    /// Stops accepting, finishes pending requests, closes the log.
+    ///
+    /// # Errors
+    /// The log could not be made durable, or a thread panicked; records acknowledged at level
+    /// `synced` are safe nevertheless.
+    pub fn stop(self) -> Result<(), StopError> {
+        // Workers and clients that wait for a result get their last events before their shards stop.
+        self.dispatcher.control(DispatcherMessage::Stop);
+        self.reactor.stop()?;
+        if let Some(redirect) = self.redirect
+            && !redirect.stop()
+        {
+            return Err(ThreadPanicked("redirect").into());
+        }
+        if let Some(follower) = self.revocation_follower
+            && !follower.stop()
+        {
+            return Err(ThreadPanicked("revocations").into());
+        }
+        self.metrics.forget();
+        self.dispatcher.control(DispatcherMessage::Quit);
+        if !self.pools.join() {
+            return Err(ThreadPanicked("dispatcher").into());
+        }
+        // That were the last senders of the sequencers' mailboxes and of the readers'.
+        self.sequencers.join()?;
+        for reader in self.readers {
+            reader.join().map_err(|_| ThreadPanicked("reader"))?;
+        }
+        Ok(())
+    }
+}

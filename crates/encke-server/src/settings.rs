@@ -1,0 +1,46 @@
+//! The settings of what runs beside the reactor. Every bound has a name and a default.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use encke_jobs::PoolLimits;
+use encke_stream::Eviction;
+
+/// Settings of the server beside those of the reactor, [`encke_net::NetSettings`].
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Where plain requests are redirected to https, if anywhere. Only with TLS.
+    pub redirect_http: Option<SocketAddr>,
+    /// Threads that read what is not in memory.
+    pub readers: usize,
+    /// Commands that wait for the sequencer; more are refused with 503.
+    pub mailbox_items_max: usize,
+    /// Bytes of the commands that wait for the sequencer.
+    pub mailbox_bytes_max: usize,
+    /// Messages that wait for the dispatcher; more are refused with 503.
+    pub pool_mailbox_items_max: usize,
+    /// Bytes of the messages that wait for the dispatcher.
+    pub pool_mailbox_bytes_max: usize,
+    /// Bounds of the pools.
+    pub pools: PoolLimits,
+    /// How often records are synced that were acknowledged before.
+    pub sync_every: Duration,
+    /// Which streams stay in memory.
+    pub eviction: Eviction,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        ServerSettings {
+            redirect_http: None,
+            readers: 2,
+            mailbox_items_max: 65_536,
+            mailbox_bytes_max: 64 << 20,
+            pool_mailbox_items_max: 65_536,
+            pool_mailbox_bytes_max: 64 << 20,
+            pools: PoolLimits::default(),
+            sync_every: Duration::from_secs(1),
+            eviction: Eviction::default(),
+        }
+    }
+}
