@@ -62,7 +62,8 @@ impl Fault {
     }
 }
 
-/// Waits until a thread of the server is within `fdatasync`. It stays there for as long as a fault delays the call.
+/// Waits until the thread that commits is within `fdatasync`. It stays there for as long as a fault delays the call. Other threads,
+/// such as the one that states the end of the log, have syncs of their own.
 pub(crate) fn wait_for_sync(encke: &Encke) {
     const FDATASYNC: &str = if cfg!(target_arch = "x86_64") {
         "75"
@@ -73,8 +74,13 @@ pub(crate) fn wait_for_sync(encke: &Encke) {
     const FAILING: &str = "-1";
     let tasks = format!("/proc/{}/task", encke.pid());
     let syncs = |task: std::io::Result<std::fs::DirEntry>| {
-        let call = std::fs::read_to_string(task.ok()?.path().join("syscall")).ok()?;
-        Some([FDATASYNC, FAILING].contains(&call.split(' ').next()?))
+        let task = task.ok()?.path();
+        let name = std::fs::read_to_string(task.join("comm")).ok()?;
+        let call = std::fs::read_to_string(task.join("syscall")).ok()?;
+        Some(
+            name.starts_with("sequencer")
+                && [FDATASYNC, FAILING].contains(&call.split(' ').next()?),
+        )
     };
     eventually("a sync has begun", || {
         let tasks = std::fs::read_dir(&tasks).expect("it runs");
