@@ -1,6 +1,6 @@
 //! Where an exchange writes its response.
 
-use encke_protocol::{OriginReader, Response};
+use encke_protocol::{Body, OriginReader, Response};
 
 use super::super::context::Context;
 
@@ -35,4 +35,9 @@ pub(crate) struct ResponseShape<'a> {
     pub(crate) tls: bool,
     /// The origin whose scripts may read the response.
     pub(crate) reader: &'a OriginReader,
+}
+
+/// Whether the length of a response's body is known when it begins.
+pub(crate) fn is_sized(response: &Response) -> bool {
+    !matches!(response.body, Body::Open(_) | Body::Parts(_))
 }

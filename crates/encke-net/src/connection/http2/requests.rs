@@ -14,7 +14,7 @@ use crate::connection::exchange::task::Task;
 use crate::connection::exchange::writer::ResponseWriter;
 use crate::connection::exchange::{Exchange, ExchangeEvent};
 use crate::connection::exchange_id::ExchangeId;
-use crate::connection::http1::count_request;
+use crate::connection::request_count::count_request;
 use crate::http::Rejection;
 use crate::http::body::too_large;
 use crate::http2::frames::AcceptedStream;

@@ -1,134 +1,22 @@
-//! HTTP/1.1 on a connection: one exchange at a time, the next when the response to the last one is out.
+//! The input of a connection of HTTP/1.1: requests are cut off what arrives, and wait while another one is in work.
 
-use encke_protocol::{Body, Response};
+use encke_protocol::Response;
 
-use super::close::CloseReason;
-use super::context::{Context, ExchangePlace};
-use super::effect::ConnectionEffect;
-use super::exchange::task::Task;
-use super::exchange::writer::{ResponseShape, ResponseWriter};
-use super::exchange::{ConnectionFacts, Exchange, ExchangeEvent, no_place};
-use super::exchange_id::ExchangeId;
-use crate::buffers::Buffers;
+use super::state::{AfterInput, Http1, SharedWithWire};
 use crate::clients::addresses::Denied;
-use crate::clock::Monotonic;
+use crate::connection::close::CloseReason;
+use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
+use crate::connection::exchange::ExchangeEvent;
+use crate::connection::exchange::task::Task;
+use crate::connection::request_count::{count_request, last_reason};
 use crate::http::Rejection;
-use crate::http::body::Incoming;
-use crate::http::framing::ResponseFraming;
 use crate::http::head::{self, NO_FIELDS};
-use crate::http::response::{Shape, encode};
 use crate::http::take::{ParseStep, take};
 use crate::http2::frames::{PREFACE, PREFACE_LINE};
 use crate::proxy::{self, NotPreface};
-use crate::settings::NetSettings;
-
-/// HTTP/1.1 on a connection.
-#[derive(Debug)]
-pub(crate) struct Http1 {
-    pub(crate) exchange: Exchange,
-    /// Received bytes that are not parsed yet.
-    input: Vec<u8>,
-    /// The body that is being received, once the head is complete.
-    body: Option<Incoming>,
-    /// When the body must be complete, if there is one.
-    body_until: Option<Monotonic>,
-    /// The header of the PROXY protocol is still to come.
-    awaits_proxy: bool,
-    /// The client has closed its side: it sends nothing more.
-    is_half_closed: bool,
-}
-
-/// What the wire shares with its connection.
-#[derive(Debug)]
-pub(crate) struct SharedWithWire<'a> {
-    pub(crate) facts: &'a mut ConnectionFacts,
-    /// Requests so far, as far as they can be counted.
-    pub(crate) requests: &'a mut u16,
-    /// The socket has not taken all output.
-    pub(crate) is_blocked: bool,
-}
-
-/// What becomes of the connection behind its input.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum AfterInput {
-    /// It goes on.
-    Http1,
-    /// These bytes and all that follow are HTTP/2.
-    Http2(Vec<u8>),
-    /// Its socket is with a handshake thread.
-    Handshake,
-}
 
 impl Http1 {
-    /// A connection between two requests. `awaits_proxy`: it begins with a header of the PROXY protocol.
-    pub(crate) fn new(id: ExchangeId, awaits_proxy: bool) -> Self {
-        let place = ExchangePlace {
-            exchange: id,
-            connection: id,
-        };
-        Http1 {
-            exchange: Exchange::new(place),
-            input: Vec::new(),
-            body: None,
-            body_until: None,
-            awaits_proxy,
-            is_half_closed: false,
-        }
-    }
-
-    /// A subscription that was at rest.
-    pub(crate) fn subscribed(id: ExchangeId, http_1_0: bool) -> Self {
-        let mut wire = Http1::new(id, false);
-        wire.exchange = Exchange::subscribed(wire.exchange.place, http_1_0);
-        wire
-    }
-
-    /// Whether the next request may be looked at.
-    pub(crate) fn reads(&self, is_blocked: bool) -> bool {
-        self.exchange.is_receiving() && !is_blocked
-    }
-
-    /// Whether the client has sent as much ahead as it may.
-    pub(crate) fn has_enough(
-        &self,
-        is_blocked: bool,
-        settings: &NetSettings,
-        buffers: &Buffers,
-    ) -> bool {
-        if self.reads(is_blocked) || self.exchange.is_listener() {
-            return false;
-        }
-        self.input.len() >= settings.pipeline_bytes_max
-            || !self.input.is_empty() && buffers.are_crowded()
-    }
-
-    /// Whether nothing of a request has arrived, and nothing is being done.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.exchange.is_receiving()
-            && self.input.is_empty()
-            && self.body.is_none()
-            && !self.awaits_proxy
-            && !self.is_half_closed
-    }
-
-    /// Whether nothing matters but that it is subscribed.
-    pub(crate) fn is_only_subscribed(&self) -> bool {
-        matches!(self.exchange.task, Task::Subscribed) && self.input.is_empty()
-    }
-
-    /// What it holds in memory, beside its own size.
-    pub(crate) fn bytes(&self) -> usize {
-        let body = self.body.as_ref().map_or(0, Incoming::bytes);
-        self.input.capacity() + body + self.exchange.bytes()
-    }
-
-    /// A connection begins that has to name its client first.
-    pub(crate) fn await_proxy(&mut self, cx: &mut Context<'_>) {
-        let timeout = cx.settings.request_timeout;
-        self.exchange.timer.deadline = Some(cx.clock.monotonic().after(timeout));
-        cx.push(ConnectionEffect::Remind(self.exchange.place.exchange));
-    }
-
     /// Handles received bytes. `full`: the socket holds more.
     pub(crate) fn received(
         &mut self,
@@ -176,17 +64,6 @@ impl Http1 {
         }
     }
 
-    /// Handles an event of the exchange.
-    pub(crate) fn on(
-        &mut self,
-        event: ExchangeEvent,
-        shared: &mut SharedWithWire<'_>,
-        cx: &mut Context<'_>,
-    ) {
-        let mut writer = self.writer(shared);
-        self.exchange.on(event, &mut writer, cx);
-    }
-
     /// The socket has taken everything: the next part or the next request follows.
     pub(crate) fn drained(
         &mut self,
@@ -208,55 +85,6 @@ impl Http1 {
         }
         self.exchange.begin(shared.facts);
         self.next_request(shared, cx)
-    }
-
-    /// Keeps a quiet worker's connection alive.
-    pub(crate) fn beat(&mut self, cx: &mut Context<'_>) {
-        if let Some(beat) = self.exchange.worker_heartbeat() {
-            let id = self.exchange.place.exchange;
-            let mut writer = Http1Writer::new(id, self.exchange.facts.http_1_0, false);
-            writer.part(beat, false, cx);
-        }
-    }
-
-    /// Refuses a request that was not complete in time.
-    pub(crate) fn time_out(&mut self, shared: &SharedWithWire<'_>, cx: &mut Context<'_>) {
-        if shared.facts.turned_away {
-            return self.refuse(&no_place(), cx);
-        }
-        let now = cx.clock.monotonic();
-        let rejection = if self.body_until.is_some_and(|until| now >= until) {
-            Rejection::new(408, "body_timeout", "the request's body took too long")
-        } else {
-            Rejection::new(408, "timeout", "the request took too long to arrive")
-        };
-        self.refuse(&rejection, cx);
-    }
-
-    /// Refuses a request whose end is not known: responds, then discards what still arrives, so that the response is not lost
-    /// in a reset.
-    pub(crate) fn refuse(&mut self, rejection: &Rejection, cx: &mut Context<'_>) {
-        let place = self.exchange.place;
-        // What came of its head. The input is not needed any more.
-        let input = std::mem::take(&mut self.input);
-        cx.requests.begin_refused_request(place, &input, cx.peer);
-        let response = cx.rejection(place, rejection);
-        self.answer_last(&response, cx);
-    }
-
-    /// The same, with the response of a protocol.
-    fn refuse_with(&mut self, response: &Response, cx: &mut Context<'_>) {
-        cx.note_refusal(self.exchange.place, response);
-        self.answer_last(response, cx);
-    }
-
-    fn answer_last(&mut self, response: &Response, cx: &mut Context<'_>) {
-        self.body = None;
-        let mut writer = Http1Writer::new(self.exchange.place.exchange, false, false);
-        self.exchange.answer_last(response, &mut writer, cx);
-        // Nothing follows it, and what the socket does not take now is not worth waiting for.
-        self.exchange.task = Task::Receiving;
-        cx.push(ConnectionEffect::Linger);
     }
 
     /// Continues with input that was left in the buffers while a request was in work.
@@ -443,29 +271,6 @@ impl Http1 {
         }
         Ok(Step::Taken)
     }
-
-    fn writer(&self, shared: &SharedWithWire<'_>) -> Http1Writer {
-        Http1Writer::new(
-            self.exchange.place.exchange,
-            self.exchange.facts.http_1_0,
-            shared.is_blocked,
-        )
-    }
-}
-
-/// Counts a request of a connection. Whether another one may follow.
-pub(crate) fn count_request(requests: &mut u16, cx: &Context<'_>) -> bool {
-    *requests = requests.saturating_add(1);
-    last_reason(*requests, cx) == CloseReason::Done
-}
-
-/// The reason for closing a connection after a response.
-pub(crate) fn last_reason(requests: u16, cx: &Context<'_>) -> CloseReason {
-    let requests_max = cx.settings.requests_per_connection;
-    match requests_max > 0 && requests >= requests_max {
-        true => CloseReason::RequestsPerConnection,
-        false => CloseReason::Done,
-    }
 }
 
 /// What a step through the input led to.
@@ -478,79 +283,4 @@ enum Step {
     Discard,
     /// What follows is not for this wire.
     Leave(AfterInput),
-}
-
-/// Writes responses as HTTP/1.1.
-struct Http1Writer {
-    exchange: ExchangeId,
-    framing: ResponseFraming,
-    /// The socket has not taken what was written before.
-    is_blocked: bool,
-}
-
-impl Http1Writer {
-    fn new(exchange: ExchangeId, http_1_0: bool, is_blocked: bool) -> Self {
-        Http1Writer {
-            exchange,
-            framing: framing(http_1_0),
-            is_blocked,
-        }
-    }
-}
-
-impl ResponseWriter for Http1Writer {
-    fn begin(&mut self, response: &Response, shape: ResponseShape<'_>, cx: &mut Context<'_>) {
-        self.framing = framing(shape.http_1_0);
-        let request = cx.requests.get_mut(self.exchange);
-        let request_id = request.and_then(|request| request.text.request_id());
-        let request_id = request_id.and_then(|id| std::str::from_utf8(id).ok());
-        let shape = Shape {
-            head_only: shape.head_only,
-            keep_alive: shape.keep_alive,
-            cross_origin: cx.router.cross_origin(shape.reader),
-            hsts: cx.hsts.filter(|_| shape.tls),
-            framing: self.framing,
-            request_id,
-        };
-        let date = cx.clock.date();
-        let head_bytes = encode(response, shape, date, &mut cx.effects.output);
-        cx.requests
-            .begin_response(self.exchange, response.status, head_bytes);
-    }
-
-    fn part(&mut self, part: &[u8], is_last: bool, cx: &mut Context<'_>) {
-        let out = &mut cx.effects.output;
-        self.framing.part(part, out);
-        if is_last {
-            self.framing.end(out);
-        }
-    }
-
-    fn is_blocked(&self, cx: &Context<'_>) -> bool {
-        self.is_blocked || !cx.effects.output.is_empty()
-    }
-
-    fn awaits_window(&mut self, _: &mut Context<'_>) -> bool {
-        false
-    }
-
-    fn grant_read(&mut self, wanted: usize) -> usize {
-        wanted
-    }
-
-    fn read_arrived(&mut self) {}
-
-    fn leave(&mut self, _: &mut Context<'_>) {}
-}
-
-fn framing(http_1_0: bool) -> ResponseFraming {
-    match http_1_0 {
-        true => ResponseFraming::Connection,
-        false => ResponseFraming::Chunks,
-    }
-}
-
-/// Whether the length of a response's body is known when it begins.
-pub(crate) fn is_sized(response: &Response) -> bool {
-    !matches!(response.body, Body::Open(_) | Body::Parts(_))
 }

@@ -1,0 +1,79 @@
+//! Responses of HTTP/1.1.
+
+use encke_protocol::Response;
+
+use crate::connection::context::Context;
+use crate::connection::exchange::writer::{ResponseShape, ResponseWriter};
+use crate::connection::exchange_id::ExchangeId;
+use crate::http::framing::ResponseFraming;
+use crate::http::response::{Shape, encode};
+
+/// Writes responses as HTTP/1.1.
+pub(super) struct Http1Writer {
+    exchange: ExchangeId,
+    framing: ResponseFraming,
+    /// The socket has not taken what was written before.
+    is_blocked: bool,
+}
+
+impl Http1Writer {
+    pub(super) fn new(exchange: ExchangeId, http_1_0: bool, is_blocked: bool) -> Self {
+        Http1Writer {
+            exchange,
+            framing: framing(http_1_0),
+            is_blocked,
+        }
+    }
+}
+
+impl ResponseWriter for Http1Writer {
+    fn begin(&mut self, response: &Response, shape: ResponseShape<'_>, cx: &mut Context<'_>) {
+        self.framing = framing(shape.http_1_0);
+        let request = cx.requests.get_mut(self.exchange);
+        let request_id = request.and_then(|request| request.text.request_id());
+        let request_id = request_id.and_then(|id| std::str::from_utf8(id).ok());
+        let shape = Shape {
+            head_only: shape.head_only,
+            keep_alive: shape.keep_alive,
+            cross_origin: cx.router.cross_origin(shape.reader),
+            hsts: cx.hsts.filter(|_| shape.tls),
+            framing: self.framing,
+            request_id,
+        };
+        let date = cx.clock.date();
+        let head_bytes = encode(response, shape, date, &mut cx.effects.output);
+        cx.requests
+            .begin_response(self.exchange, response.status, head_bytes);
+    }
+
+    fn part(&mut self, part: &[u8], is_last: bool, cx: &mut Context<'_>) {
+        let out = &mut cx.effects.output;
+        self.framing.part(part, out);
+        if is_last {
+            self.framing.end(out);
+        }
+    }
+
+    fn is_blocked(&self, cx: &Context<'_>) -> bool {
+        self.is_blocked || !cx.effects.output.is_empty()
+    }
+
+    fn awaits_window(&mut self, _: &mut Context<'_>) -> bool {
+        false
+    }
+
+    fn grant_read(&mut self, wanted: usize) -> usize {
+        wanted
+    }
+
+    fn read_arrived(&mut self) {}
+
+    fn leave(&mut self, _: &mut Context<'_>) {}
+}
+
+fn framing(http_1_0: bool) -> ResponseFraming {
+    match http_1_0 {
+        true => ResponseFraming::Connection,
+        false => ResponseFraming::Chunks,
+    }
+}

@@ -1,0 +1,168 @@
+//! The output of a connection: what its socket or the window of an exchange has not taken, and what is sent last.
+
+use std::time::Duration;
+
+use super::close::CloseReason;
+use super::context::{Context, ExchangePlace};
+use super::effect::ConnectionEffect;
+use super::exchange_id::ExchangeId;
+use super::outbound::Outbound;
+use super::state::{Connection, Wire};
+use super::timer::Timer;
+
+impl Connection {
+    /// The socket has taken the first `sent` bytes of its output; the connection keeps the rest.
+    pub(crate) fn keep_output(&mut self, rest: &[u8], cx: &mut Context<'_>) {
+        match &mut self.outbound {
+            Some(outbound) => outbound.append(rest),
+            None => self.block(Outbound::new(rest.to_vec()), cx),
+        }
+        cx.push(ConnectionEffect::Weigh(self.id));
+    }
+
+    /// Keeps what was not taken of the output of its own exchange.
+    pub(crate) fn block(&mut self, outbound: Outbound, cx: &mut Context<'_>) {
+        if !outbound.rest().is_empty() && !cx.buffers.have_room() {
+            return cx.push(ConnectionEffect::Cut(CloseReason::BuffersMax));
+        }
+        self.outbound = Some(Box::new(outbound));
+        if let Wire::Http1(http1) = &mut self.wire {
+            http1.exchange.wait_for_client(cx);
+        }
+        let deadline = cx.clock.monotonic().after(cx.settings.stall_timeout);
+        self.timer_mut(self.id).deadline = Some(deadline);
+        cx.push(ConnectionEffect::Weigh(self.id));
+        cx.push(ConnectionEffect::Remind(self.id));
+    }
+
+    /// Keeps what was not taken of the output of one of several exchanges.
+    pub(crate) fn block_on(&mut self, id: ExchangeId, outbound: Outbound, cx: &mut Context<'_>) {
+        match &mut self.wire {
+            Wire::Http2(http2) if id != self.id => http2.block(id, outbound, cx),
+            _ => self.block(outbound, cx),
+        }
+    }
+
+    /// The socket has taken so much more of what was kept. Returns the kept output when all of it is out, unless `is_cut`: a part
+    /// of a record of TLS is still to be sent.
+    pub(crate) fn took_outbound(
+        &mut self,
+        sent: usize,
+        is_cut: bool,
+        cx: &mut Context<'_>,
+    ) -> Option<Box<Outbound>> {
+        let outbound = self.outbound.as_mut()?;
+        outbound.take(sent);
+        if outbound.rest().is_empty() && !is_cut {
+            self.timer_mut(self.id).deadline = None;
+            return self.outbound.take();
+        }
+        // A subscriber that was sent a farewell gets no more time.
+        if sent > 0 && !outbound.is_dismissal() {
+            let deadline = cx.clock.monotonic().after(cx.settings.stall_timeout);
+            self.timer_mut(self.id).deadline = Some(deadline);
+        }
+        None
+    }
+
+    /// Sends bytes of the feed of one of several exchanges; with `ends` they are its last. Returns how many are taken.
+    pub(crate) fn send_on(
+        &mut self,
+        id: ExchangeId,
+        bytes: &[u8],
+        ends: bool,
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let is_blocked = self.outbound.is_some();
+        match &mut self.wire {
+            Wire::Http2(http2) => http2.send(id, bytes, ends, is_blocked, cx),
+            _ => bytes.len(),
+        }
+    }
+
+    /// Whether nothing would be taken of what is read for an exchange. Then it is blocked until that changes.
+    pub(crate) fn awaits_window(&mut self, id: ExchangeId, cx: &mut Context<'_>) -> bool {
+        let is_blocked = self.outbound.is_some();
+        match &mut self.wire {
+            Wire::Http2(http2) => http2.awaits_window(id, is_blocked, cx),
+            _ => false,
+        }
+    }
+
+    /// How much of `wanted` may be read for an exchange now, in bytes.
+    pub(crate) fn grant_read(&mut self, id: ExchangeId, wanted: usize) -> usize {
+        match &mut self.wire {
+            Wire::Http2(http2) => http2.grant_read(id, wanted),
+            _ => wanted,
+        }
+    }
+
+    /// What was read for the feed of an exchange has arrived.
+    pub(crate) fn read_arrived(&mut self, id: ExchangeId) {
+        if let Wire::Http2(http2) = &mut self.wire {
+            http2.read_arrived(id);
+        }
+    }
+
+    /// Sends the last bytes to a subscriber: they go behind what was not taken, and end the exchange. The body is cut: it has no end.
+    pub(crate) fn dismiss(
+        &mut self,
+        id: ExchangeId,
+        farewell: &[u8],
+        reason: CloseReason,
+        cx: &mut Context<'_>,
+    ) {
+        let place = ExchangePlace {
+            exchange: id,
+            connection: self.id,
+        };
+        tracing::debug!(
+            client = %cx.client_name(place),
+            reason = reason.label(),
+            "closing a subscriber before the end of its stream"
+        );
+        let outbound = match &mut self.wire {
+            Wire::Http2(http2) if id != self.id => match http2.outbound_mut(id) {
+                Some(outbound) => outbound,
+                None => return,
+            },
+            _ => &mut self.outbound,
+        };
+        let outbound = outbound.get_or_insert_default();
+        outbound.append(farewell);
+        outbound.close = Some(reason);
+        cx.push(ConnectionEffect::Weigh(id));
+        // The client has one stall timeout to read it.
+        let deadline = cx.clock.monotonic().after(cx.settings.stall_timeout);
+        self.timer_mut(id).deadline = Some(deadline);
+        cx.push(ConnectionEffect::Remind(id));
+        if let Wire::Http2(http2) = &mut self.wire {
+            http2.starve(cx);
+        }
+    }
+
+    /// Closes it behind what the socket has not taken. `None`: there is nothing of that kind, and it is to be closed now.
+    pub(crate) fn close_behind(&mut self, reason: CloseReason) -> Option<()> {
+        let outbound = self.outbound.as_mut()?;
+        outbound.close.get_or_insert(reason);
+        Some(())
+    }
+
+    /// Drops what the socket has not taken, and reads no more requests: the client may read what was sent last for a while.
+    pub(crate) fn linger(&mut self, cx: &mut Context<'_>) {
+        if let Wire::Http2(_) = self.wire {
+            cx.counts.http2_connections -= 1;
+        }
+        self.wire = Wire::Lingering;
+        self.outbound = None;
+        self.timer = Timer {
+            deadline: Some(cx.clock.monotonic().after(LINGER)),
+            ..Timer::default()
+        };
+        cx.push(ConnectionEffect::Weigh(self.id));
+        cx.push(ConnectionEffect::Remind(self.id));
+    }
+}
+
+/// How long a refused client may continue to send before it is closed.
+const LINGER: Duration = Duration::from_secs(2);
