@@ -14,6 +14,9 @@ impl Connection {
     /// The socket has taken the first `sent` bytes of its output; the connection keeps the rest.
     pub(crate) fn keep_output(&mut self, rest: &[u8], cx: &mut Context<'_>) {
         match &mut self.outbound {
+            Some(_) if !cx.buffers.have_room() => {
+                cx.push(ConnectionEffect::Cut(CloseReason::BuffersMax));
+            }
             Some(outbound) => outbound.append(rest),
             None => self.block(Outbound::new(rest.to_vec()), cx),
         }

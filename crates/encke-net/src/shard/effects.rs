@@ -40,13 +40,18 @@ impl Shard {
         self.do_wishes();
     }
 
-    /// Does what connections want done.
+    /// Does what connections want done. What comes of that is done by the call that has begun: a client that pipelines requests
+    /// decides how much that is, and must not decide how deep the stack gets.
     pub(super) fn do_wishes(&mut self) {
+        if std::mem::replace(&mut self.does_wishes, true) {
+            return;
+        }
         while let Some((index, effect)) = self.connections.next_wish() {
             if self.connections.is_open(index) || effect.outlives_its_connection() {
                 self.execute(index, effect);
             }
         }
+        self.does_wishes = false;
     }
 
     /// Closes a connection, or ends an exchange of one.

@@ -85,6 +85,8 @@ pub(crate) struct Shard {
     pub(super) timers: Timers,
     pub(super) deferred: Deferred,
     pub(super) outbox: Outbox,
+    /// What connections want is being done.
+    pub(super) does_wishes: bool,
     /// What a socket is read into.
     pub(super) scratch: Vec<u8>,
 }
@@ -141,6 +143,7 @@ impl Shard {
             timers: Timers::new(connections.clock.monotonic()),
             deferred: Deferred::default(),
             outbox: Outbox::default(),
+            does_wishes: false,
             scratch: vec![0; SCRATCH_BYTES],
             connections,
             context,
