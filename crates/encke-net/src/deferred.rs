@@ -6,6 +6,7 @@ use encke_log::ReadError;
 use encke_stream::Piece;
 
 use crate::compression::CompressedPiece;
+use crate::connection::exchange_id::ExchangeId;
 use crate::feed::slot::Token;
 use crate::transport::tls::Handshaken;
 
@@ -24,7 +25,7 @@ pub(crate) struct Deferred {
     /// As many as there are compressors, at most.
     compressed: VecDeque<(Token, CompressedPiece)>,
     /// Connections that have more to do than one turn allows.
-    queued: VecDeque<u32>,
+    queued: VecDeque<ExchangeId>,
     /// Of these, how many this turn still comes to.
     queued_left: usize,
 }
@@ -55,8 +56,8 @@ impl Deferred {
     }
 
     /// Queues a connection for the next turn.
-    pub(crate) fn queue(&mut self, index: u32) {
-        self.queued.push_back(index);
+    pub(crate) fn queue(&mut self, id: ExchangeId) {
+        self.queued.push_back(id);
     }
 
     /// Begins a turn: a connection that is queued again in it has had its turn.
@@ -65,7 +66,7 @@ impl Deferred {
     }
 
     /// The next connection that was queued when the turn began.
-    pub(crate) fn next_queued(&mut self) -> Option<u32> {
+    pub(crate) fn next_queued(&mut self) -> Option<ExchangeId> {
         self.queued_left = self.queued_left.checked_sub(1)?;
         self.queued.pop_front()
     }
@@ -91,18 +92,19 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_queued_again_waits_for_the_next_turn() {
+        let (first, second) = (ExchangeId::new(1), ExchangeId::new(2));
         let mut deferred = Deferred::default();
-        deferred.queue(1);
-        deferred.queue(2);
+        deferred.queue(first);
+        deferred.queue(second);
         deferred.begin_turn();
-        assert_eq!(deferred.next_queued(), Some(1));
-        deferred.queue(1);
+        assert_eq!(deferred.next_queued(), Some(first));
+        deferred.queue(first);
         assert!(deferred.is_unfinished());
-        assert_eq!(deferred.next_queued(), Some(2));
+        assert_eq!(deferred.next_queued(), Some(second));
         assert_eq!(deferred.next_queued(), None);
         assert!(!deferred.is_unfinished() && deferred.is_due());
         deferred.begin_turn();
-        assert_eq!(deferred.next_queued(), Some(1));
+        assert_eq!(deferred.next_queued(), Some(first));
         assert!(!deferred.is_due());
     }
 }

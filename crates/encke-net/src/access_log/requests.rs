@@ -10,8 +10,8 @@ use super::{
     request_id, trace_id,
 };
 use crate::connection::close::CloseReason;
-use crate::connection::context::ExchangePlace;
 use crate::connection::exchange_id::ExchangeId;
+use crate::connection::exchange_id::ExchangePlace;
 use crate::http::head::{self, Head, NO_FIELDS};
 
 /// Where the other end of a connection is.

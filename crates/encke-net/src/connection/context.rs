@@ -7,7 +7,7 @@ use encke_access::ClientCertificate;
 use encke_protocol::{AuditNote, CallerInfo, Headers, Request, Response, Router, problem};
 
 use super::effect::{ConnectionEffect, Effects};
-use super::exchange_id::{ExchangeId, ExchangeIds};
+use super::exchange_id::{ExchangeIds, ExchangePlace};
 use crate::access_log::OpenRequests;
 use crate::audit::{AuditEntry, AuditSender};
 use crate::buffers::Buffers;
@@ -43,13 +43,6 @@ pub(crate) struct Context<'a> {
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
     /// Where the other end of the connection is.
     pub(crate) peer: &'a dyn Fn() -> Option<IpAddr>,
-}
-
-/// Names of an exchange and its connection: the same for a connection that has one at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExchangePlace {
-    pub(crate) exchange: ExchangeId,
-    pub(crate) connection: ExchangeId,
 }
 
 impl Context<'_> {

@@ -17,6 +17,13 @@ impl ExchangeId {
     }
 }
 
+/// Names of an exchange and its connection: the same for a connection that has one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExchangePlace {
+    pub(crate) exchange: ExchangeId,
+    pub(crate) connection: ExchangeId,
+}
+
 /// Where the exchanges of connections that have several are known by their names.
 pub(crate) trait ExchangeIds {
     /// The name of a new exchange of a connection.

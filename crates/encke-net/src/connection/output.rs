@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::close::CloseReason;
-use super::context::{Context, ExchangePlace};
+use super::context::Context;
 use super::effect::ConnectionEffect;
-use super::exchange_id::ExchangeId;
+use super::exchange_id::{ExchangeId, ExchangePlace};
 use super::outbound::Outbound;
 use super::state::{Connection, Wire};
 use super::timer::Timer;

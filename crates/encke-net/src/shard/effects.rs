@@ -66,7 +66,7 @@ impl Shard {
         let flags = &mut self.connections.slots[index].flags;
         if !flags.has(Flags::QUEUED) {
             flags.set(Flags::QUEUED, true);
-            self.deferred.queue(index);
+            self.deferred.queue(ExchangeId::new(index));
         }
     }
 

@@ -43,8 +43,8 @@ impl Shard {
                 self.reminded(token);
                 busy = true;
             }
-            if let Some(index) = self.deferred.next_queued() {
-                self.run_queued(index);
+            if let Some(id) = self.deferred.next_queued() {
+                self.run_queued(id.slot());
                 busy = true;
             }
             if self.acceptor.has_work() {

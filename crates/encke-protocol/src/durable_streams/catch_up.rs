@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
 
 use super::DurableStreams;
-use super::read::{cacheable, etag, has_already, position};
+use super::response_fields::{cacheable, etag, has_already, position};
 use crate::action::{Action, BodyPart, Failure, NextPart, OnPart, OnRead};
 use crate::coding::{CodingOffer, negotiate};
 use crate::payload::{data, push_items};

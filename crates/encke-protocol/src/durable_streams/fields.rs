@@ -423,7 +423,7 @@ mod tests {
 
         #[test]
         fn what_we_say_is_what_we_read(ms in 0..253_402_128_000_000_u64) {
-            let said = super::super::read::timestamp(ms);
+            let said = super::super::response_fields::timestamp(ms);
             prop_assert_eq!(timestamp_ms(&said), Some(ms));
         }
     }

@@ -1,7 +1,7 @@
 //! The Durable Streams protocol, version 1.0: a stream is a URL.
 //!
 //! `read` answers GET and HEAD by way of `catch_up`, `poll` and `follow`; `write` answers POST and DELETE, `create` PUT;
-//! `fields` reads the fields of requests, `encode` and `lines` write the records of live subscribers. Section numbers are those of the
+//! `fields` reads the fields of requests, `response_fields` has those of responses, `encode` and `lines` write the records of live subscribers. Section numbers are those of the
 //! protocol's text.
 
 mod catch_up;
@@ -14,13 +14,14 @@ mod lines;
 mod poll;
 mod read;
 mod requirements;
+mod response_fields;
+mod state;
 mod write;
 
 use encke_jobs::pool_of_stream;
 use encke_stream::home;
 
 use crate::action::Action;
-use crate::encoder::{EncoderId, Encoders};
 use crate::gate::Admitted;
 use crate::known_field::KnownFields;
 use crate::mount::Mount;
@@ -29,63 +30,11 @@ use crate::protocol::Protocol;
 use crate::request::Request;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
-use crate::streams::{StreamAccess, load};
-
-/// The protocol over the committed streams.
-#[derive(Debug)]
-pub(crate) struct DurableStreams {
-    mounts: [Mount; 1],
-    streams: StreamAccess,
-    settings: DurableStreamsSettings,
-    /// Of server-sent events.
-    event_encoder: EncoderId,
-    /// Of lines of JSON.
-    line_encoder: EncoderId,
-}
-
-/// The settings of the protocol.
-#[derive(Clone, Debug)]
-pub struct DurableStreamsSettings {
-    /// The path above the streams; starts and ends with `/`.
-    pub root: String,
-    /// Bytes of a stream's name, decoded.
-    pub name_bytes_max: usize,
-    /// How long a long poll waits for data, in milliseconds.
-    pub poll_wait_ms: u64,
-    /// Bytes of data that are read at a time, and that one response to a long poll holds, approximately.
-    pub page_bytes: usize,
-    /// Bytes of the first part of a long body, approximately. Each part is twice as large as the one before it, up to
-    /// `page_bytes`, so that a client that reads nothing costs little.
-    pub first_page_bytes: usize,
-}
-
-impl Default for DurableStreamsSettings {
-    fn default() -> Self {
-        DurableStreamsSettings {
-            root: "/v1/stream/".into(),
-            name_bytes_max: 1024,
-            poll_wait_ms: 20_000,
-            page_bytes: 256 << 10,
-            first_page_bytes: 32 << 10,
-        }
-    }
-}
+use crate::streams::load;
+pub(crate) use state::DurableStreams;
+pub use state::DurableStreamsSettings;
 
 impl DurableStreams {
-    pub(crate) fn new(
-        streams: StreamAccess,
-        settings: DurableStreamsSettings,
-        encoders: &mut Encoders,
-    ) -> Self {
-        DurableStreams {
-            mounts: [Mount::below(&settings.root)],
-            streams,
-            settings,
-            event_encoder: encoders.add(encode::EventEncoder),
-            line_encoder: encoders.add(lines::LineEncoder),
-        }
-    }
-
     /// Whether the request must wait for the order of its log before it is answered. A change is decided in the order anyway, so
     /// it waits only where this node knows no stream that it could change.
     fn awaits_order(&self, request: &Request<'_>, name: &str) -> bool {

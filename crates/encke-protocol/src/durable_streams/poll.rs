@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
 
-use super::read::{cacheable, closed, etag, position};
+use super::response_fields::{cacheable, closed, etag, position};
 use super::{DurableStreams, cursor};
 use crate::action::{Action, Failure, OnRead, OnRecord, Wait};
 use crate::payload::data;

@@ -1,9 +1,10 @@
-//! GET and HEAD (sections 5.5 to 5.8): the parameters of a read, and the fields that all responses share.
+//! GET and HEAD (sections 5.5 to 5.8): the parameters of a read, and which kind of read they ask for.
 
 use encke_access::LAST_EVENT_ID;
-use encke_stream::{Facts, Lifetime, Offset, Retention, Stream};
+use encke_stream::{Lifetime, Offset};
 
 use super::follow::LiveRead;
+use super::response_fields::{closed, floor, retention, timestamp};
 use super::{DurableStreams, cursor};
 use crate::action::Action;
 use crate::gate::Admitted;
@@ -122,81 +123,6 @@ fn last_event_id(
             "is the id of an event of this stream, which is its offset: {why}; this is {id:?}"
         ))
     })
-}
-
-/// A stream's retention, if it has limits.
-fn retention(stream: &Stream) -> Option<Retention> {
-    Some(stream.retention()).filter(Retention::is_limited)
-}
-
-/// Where the kept part of a stream begins, if retention or a truncation has removed records.
-fn floor(facts: Facts) -> Option<Offset> {
-    (facts.floor > 0).then(|| Offset::behind(facts.floor))
-}
-
-/// Adds the fields that say where a response ends, and whether more may follow.
-pub(super) fn position(
-    response: Response,
-    stream: &Stream,
-    end: Offset,
-    at_tail: bool,
-    over: bool,
-) -> Response {
-    let response = response
-        .field("Content-Type", &stream.media.name)
-        .field("Stream-Next-Offset", end)
-        .field_if("Encke-Retention", retention(stream))
-        .field_if("Stream-Up-To-Date", at_tail.then_some("true"));
-    closed(response, over)
-}
-
-/// A tag that changes when data arrives or the stream is closed (section 10.1).
-pub(super) fn etag(stream: &Stream, from: Offset, end: Offset, over: bool) -> String {
-    format!(
-        "\"{:x}:{from}:{end}{}\"",
-        stream.no,
-        if over { ":c" } else { "" }
-    )
-}
-
-pub(super) fn closed(response: Response, closed: bool) -> Response {
-    response.field_if("Stream-Closed", closed.then_some("true"))
-}
-
-/// Lets caches keep a response: only the client's own, unless it is `public`. A complete stream never changes; any other may.
-pub(super) fn cacheable(response: Response, over: bool, public: bool) -> Response {
-    let control = match (over, public) {
-        (true, true) => "public, max-age=60, stale-while-revalidate=300",
-        (true, false) => "private, max-age=60, stale-while-revalidate=300",
-        (false, true) => "no-cache",
-        (false, false) => "private, no-cache",
-    };
-    response.cacheable().field("Cache-Control", control)
-}
-
-/// The tag under which the client has the content of `etag` already: `If-None-Match` lists it, or any (RFC 9110, section
-/// 13.1.2). It is weak if the client has the content in a coding.
-pub(super) fn has_already(headers: Headers<'_>, etag: &str) -> Option<String> {
-    // The server's tags hold no commas, so splitting a list at commas yields whole tags.
-    let mut tags = headers
-        .all("If-None-Match")
-        .flat_map(|list| list.split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii);
-    let is_same = |tag: &&[u8]| tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes();
-    let tag = tags.find(|tag| *tag == b"*" || is_same(tag))?;
-    Some(match tag.starts_with(b"W/") {
-        true => format!("W/{etag}"),
-        false => etag.to_owned(),
-    })
-}
-
-/// A time in the format of RFC 3339.
-pub(super) fn timestamp(at_ms: u64) -> String {
-    i64::try_from(at_ms)
-        .ok()
-        .and_then(|at_ms| jiff::Timestamp::from_millisecond(at_ms).ok())
-        .map(|at| at.to_string())
-        .unwrap_or_default()
 }
 
 /// The parameters of a read. Unknown ones are ignored, but for those that are nearly one of these.

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use encke_log::{DeferredSync, DeferredSyncResult, Disk};
 
+use super::publish;
+use super::state::Commit;
 use super::sync::SETTLE_WHEN_IDLE;
-use super::{Commit, publish};
 use crate::AckLevel;
 
 impl<D: Disk> Commit<D> {

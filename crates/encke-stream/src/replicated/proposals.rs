@@ -12,8 +12,7 @@ use crate::machine::deadlines::VisitedDeadlines;
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::stream::Life;
-use crate::stream::record::Change;
-use crate::{Lifetime, Machine, Now, Stream};
+use crate::{Machine, Now, Stream};
 
 impl Machine {
     /// How far a node of a fleet has followed the order; None for a server by itself.
@@ -71,24 +70,6 @@ impl Machine {
     pub(crate) fn may_change(&self, batch: &BatchId, command: &Command) -> bool {
         let chain = self.chain();
         chain.is_none_or(|chain| chain.may_change(&batch.node, command.name()))
-    }
-
-    /// Begins a sliding lifetime again after a command that made no record with the stream's data. On a node of a fleet that
-    /// is a record of its own, at most one in a sixteenth of the lifetime.
-    pub(crate) fn renew(
-        &mut self,
-        stream: &Arc<Stream>,
-        now: Now,
-        journal: &mut dyn Journal,
-    ) -> Result<(), Refusal> {
-        if self.replica.is_none() {
-            stream.touch(now);
-        } else if stream.is_renewal_due(now) {
-            journal.record(stream, &Change::Renew, Vec::new())?;
-            self.change(stream, |_| {});
-            stream.touch(now);
-        }
-        Ok(())
     }
 
     /// What this node proposes now, by its own clock. Streams that are not in memory are proposed in a later call: `load`
@@ -208,37 +189,6 @@ impl Machine {
         trims.collect()
     }
 }
-
-impl Stream {
-    /// Whether its sliding lifetime was renewed so long ago that another read or write counts.
-    pub(crate) fn is_renewal_due(&self, now: Now) -> bool {
-        match self.lifetime {
-            Lifetime::Sliding { ttl_s } => {
-                let window_ms = (ttl_s.saturating_mul(1000) / RENEWALS_IN_A_LIFETIME)
-                    .clamp(1, RENEW_EVERY_MS_MAX);
-                now.steady_ms.saturating_sub(self.touched_ms()) >= window_ms
-            }
-            Lifetime::Unbounded | Lifetime::Until { .. } => false,
-        }
-    }
-
-    /// Whether half of its sliding lifetime is over, so that live readers must renew it. A long one is renewed sooner.
-    pub(crate) fn is_half_over(&self, now: Now) -> bool {
-        match self.lifetime {
-            Lifetime::Sliding { ttl_s } => {
-                let half_ms = (ttl_s.saturating_mul(1000) / 2).clamp(1, RENEW_EVERY_MS_MAX);
-                now.steady_ms.saturating_sub(self.touched_ms()) >= half_ms
-            }
-            Lifetime::Unbounded | Lifetime::Until { .. } => false,
-        }
-    }
-}
-
-/// A sliding lifetime is renewed at most this often while it lasts.
-const RENEWALS_IN_A_LIFETIME: u64 = 16;
-
-/// A longer lifetime is renewed this often, in milliseconds.
-const RENEW_EVERY_MS_MAX: u64 = 60_000;
 
 /// A node looks this often, in milliseconds, for lifetimes that its live readers must renew. A lifetime of a second is renewed between
 /// its half and its last quarter.

@@ -1,7 +1,7 @@
 //! Streams in memory: what shards may read, and what the machine decides by.
 //!
 //! `record.rs` is the format of a record, `offset.rs` and `number.rs` name positions and streams. `writers.rs` has the producers of
-//! a stream, `retention.rs` how much of it stays, `ack.rs` the durability levels, `media.rs` content types, and
+//! a stream, `retention.rs` how much of it stays, `renewal.rs` when a lifetime is renewed, `ack.rs` the durability levels, `media.rs` content types, and
 //! `label.rs` what encoders need.
 
 pub(crate) mod ack;
@@ -10,6 +10,7 @@ pub(crate) mod media;
 pub(crate) mod number;
 pub(crate) mod offset;
 pub(crate) mod record;
+mod renewal;
 pub(crate) mod retention;
 pub(crate) mod writers;
 

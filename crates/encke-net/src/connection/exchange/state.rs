@@ -9,8 +9,9 @@ use crate::clients::callers::CallerEnd;
 use crate::clock::Monotonic;
 use crate::compression::{CompressedPiece, Compressor};
 use crate::connection::close::CloseReason;
-use crate::connection::context::{Context, ExchangePlace};
+use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
+use crate::connection::exchange_id::ExchangePlace;
 use crate::connection::timer::Timer;
 use crate::http::Rejection;
 

@@ -5,10 +5,10 @@ use foldhash::{HashMap, HashMapExt};
 use super::stream::{Stream, mark_dirty};
 use crate::buffers::BufferShare;
 use crate::connection::close::CloseReason;
-use crate::connection::context::{Context, ExchangePlace};
+use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::{ConnectionFacts, Exchange};
-use crate::connection::exchange_id::ExchangeId;
+use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::connection::outbound::Outbound;
 use crate::http2::frames::Http2Frames;
 

@@ -6,12 +6,12 @@ use h2::Reason;
 
 use crate::buffers::BufferShare;
 use crate::connection::close::CloseReason;
-use crate::connection::context::{Context, ExchangePlace};
+use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::Exchange;
 use crate::connection::exchange::task::Task;
 use crate::connection::exchange::writer::{ResponseShape, ResponseWriter, is_sized};
-use crate::connection::exchange_id::ExchangeId;
+use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::connection::outbound::Outbound;
 use crate::http::Rejection;
 use crate::http2::frames::{Http2Frames, SEND_BYTES_MAX};

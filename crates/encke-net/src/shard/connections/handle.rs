@@ -1,0 +1,242 @@
+//! Gives events to connections, sends what they write, and collects what they want done.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{Shutdown, shutdown};
+
+use super::state::Connections;
+use super::transfer::send;
+use crate::connection::close::CloseReason;
+use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
+use crate::connection::exchange::ConnectionFacts;
+use crate::connection::exchange_id::ExchangeId;
+use crate::connection::rest::{Rest, Resting};
+use crate::connection::{Connection, Event};
+use crate::feed::slot::{Flags, Slot, SlotState};
+
+impl Connections {
+    /// Takes a slot for a new connection.
+    pub(crate) fn add(&mut self, socket: OwnedFd) -> u32 {
+        self.slots.add(socket, self.clock.now_s())
+    }
+
+    /// Begins with a new connection. `awaits_proxy`: it has to begin with a header of the PROXY protocol.
+    pub(crate) fn begin(&mut self, index: u32, awaits_proxy: bool) {
+        if awaits_proxy {
+            self.enter(index, |id, facts, cx| Connection::new(id, facts, true, cx));
+        }
+    }
+
+    /// A new connection's socket goes to a handshake thread.
+    pub(crate) fn begin_handshake(&mut self, index: u32) {
+        self.enter(index, |id, facts, _| Connection::handshaking(id, facts));
+    }
+
+    fn enter(
+        &mut self,
+        index: u32,
+        connection: impl FnOnce(ExchangeId, ConnectionFacts, &mut Context<'_>) -> Connection,
+    ) {
+        let id = ExchangeId::new(index);
+        let facts = rest_of(&self.slots[index]).facts;
+        let mut entered = None;
+        self.with_context(index, |cx| entered = Some(connection(id, facts, cx)));
+        if let Some(connection) = entered {
+            self.slots[index].state = SlotState::Active;
+            self.active.insert(index, connection);
+        }
+        self.collect(index);
+    }
+
+    /// Gives something to a connection, sends what it writes, and collects what it wants done.
+    pub(crate) fn handle(
+        &mut self,
+        index: u32,
+        give: impl FnOnce(&mut Connection, &mut Context<'_>),
+    ) {
+        let Some(mut connection) = self.take(index) else {
+            return;
+        };
+        self.with_context(index, |cx| give(&mut connection, cx));
+        let mut failed = None;
+        loop {
+            let has_sent = match self.send_output(index, &mut connection) {
+                Ok(has_sent) => has_sent,
+                Err(reason) => {
+                    failed = Some(reason);
+                    break;
+                }
+            };
+            if connection.outbound().is_some() || !connection.goes_on(has_sent) {
+                break;
+            }
+            self.with_context(index, |cx| connection.on(Event::Drained, cx));
+            if self.effects.output.is_empty() {
+                break;
+            }
+        }
+        let is_blocked = connection.outbound().is_some();
+        self.put(index, connection);
+        self.collect(index);
+        if let Some(reason) = failed {
+            self.wish(index, ConnectionEffect::Close(reason));
+        } else if is_blocked && !self.watch_output(index) {
+            self.wish(index, ConnectionEffect::Cut(CloseReason::Epoll));
+        }
+    }
+
+    /// Sends what the socket of a connection has not taken before.
+    pub(crate) fn send_outbound(&mut self, index: u32) {
+        if self.slots[index].state != SlotState::Active {
+            return;
+        }
+        let connection = self.active.get(index);
+        let Some(outbound) = connection.and_then(Connection::outbound) else {
+            return;
+        };
+        let slot = &self.slots[index];
+        let sent = send(slot, &mut self.transports, index, outbound.rest());
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(fault) => return self.end_session(index, &fault),
+        };
+        self.note_sent(index, sent);
+        let is_cut = self.has_unsent_record(index);
+        let mut taken = None;
+        self.handle(index, |connection, cx| {
+            taken = connection.took_outbound(sent, is_cut, cx);
+            if let Some(outbound) = &taken {
+                if let Some(reason) = outbound.close {
+                    cx.push(ConnectionEffect::Close(reason));
+                } else {
+                    connection.on(Event::Drained, cx);
+                }
+            }
+        });
+        let Some(outbound) = taken else {
+            return;
+        };
+        if outbound.close.is_none() {
+            let id = ExchangeId::new(index);
+            self.wish(index, ConnectionEffect::Deliver(id, outbound.reached));
+        }
+    }
+
+    /// Lets the client of a connection read what was sent last, and nothing else.
+    pub(crate) fn linger(&mut self, index: u32) {
+        self.requests.complete_request(ExchangeId::new(index));
+        self.close_session(index);
+        self.handle(index, |connection, cx| connection.linger(cx));
+        let slot = &mut self.slots[index];
+        slot.flags.set(Flags::OUTPUT_WATCHED, false);
+        if let Some(fd) = slot.fd() {
+            // A client that is gone already is noticed by the next event.
+            let _ = shutdown(fd, Shutdown::Write);
+        }
+    }
+
+    /// Removes a connection or an exchange: its slot and its socket are kept until [`Self::free_closed`].
+    pub(crate) fn remove(&mut self, index: u32, reason: CloseReason) {
+        if let Some(mut connection) = self.take(index) {
+            self.with_context(index, |cx| connection.close(reason, cx));
+            self.collect(index);
+        }
+        let id = ExchangeId::new(index);
+        self.requests.abandon_request(id, reason);
+        self.clients.end(id, self.clock.now());
+        self.holdings.remove(id);
+        self.transports.remove(id);
+        self.slots.mark_closed(index);
+        self.closed.push(index);
+    }
+
+    /// Closes the sockets of the connections that were closed in this turn, and frees their slots.
+    pub(crate) fn free_closed(&mut self) {
+        for index in self.closed.drain(..) {
+            self.slots.remove(index);
+        }
+    }
+
+    /// Sends what a connection has written. Whether there was something, and the socket took all of it.
+    fn send_output(
+        &mut self,
+        index: u32,
+        connection: &mut Connection,
+    ) -> Result<bool, CloseReason> {
+        if self.effects.output.is_empty() {
+            return Ok(false);
+        }
+        let output = self.effects.take_output();
+        let sent = match connection.outbound() {
+            Some(_) => Ok(0),
+            None => self.send_direct(index, &output),
+        };
+        if let Ok(sent) = sent
+            && sent < output.len()
+        {
+            self.with_context(index, |cx| connection.keep_output(&output[sent..], cx));
+        }
+        let is_out = sent.map(|sent| sent == output.len());
+        self.effects.give_back_output(output);
+        is_out
+    }
+
+    /// Takes a connection out of the table, or wakes it where it was at rest.
+    fn take(&mut self, index: u32) -> Option<Box<Connection>> {
+        match self.slots[index].state {
+            SlotState::Active => self.active.remove(index),
+            SlotState::Idle | SlotState::Subscribed => {
+                let rest = rest_of(&self.slots[index]);
+                Some(Box::new(Connection::from_rest(
+                    ExchangeId::new(index),
+                    rest,
+                )))
+            }
+            SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => None,
+        }
+    }
+
+    /// Puts a connection where it belongs: beside its slot, or into it if it only waits.
+    fn put(&mut self, index: u32, connection: Box<Connection>) {
+        let slot = &mut self.slots[index];
+        match connection.rest() {
+            Some(rest) => {
+                slot.requests = rest.requests;
+                slot.flags.set(Flags::TLS, rest.facts.tls);
+                slot.state = match rest.doing {
+                    Resting::Idle => SlotState::Idle,
+                    Resting::Subscribed { http_1_0 } => {
+                        slot.flags.set(Flags::HTTP_1_0, http_1_0);
+                        SlotState::Subscribed
+                    }
+                };
+                self.holdings.remove(ExchangeId::new(index));
+            }
+            None => {
+                slot.flags.set(Flags::HTTP_1_0, connection.is_http_1_0());
+                slot.state = SlotState::Active;
+                self.active.insert_boxed(index, connection);
+            }
+        }
+    }
+}
+
+/// What a slot says of a connection at rest.
+fn rest_of(slot: &Slot) -> Rest {
+    let flags = slot.flags;
+    Rest {
+        facts: ConnectionFacts {
+            tls: flags.has(Flags::TLS),
+            operator: flags.has(Flags::OPERATOR),
+            turned_away: flags.has(Flags::TURNED_AWAY),
+        },
+        requests: slot.requests,
+        doing: match slot.state {
+            SlotState::Subscribed => Resting::Subscribed {
+                http_1_0: flags.has(Flags::HTTP_1_0),
+            },
+            _ => Resting::Idle,
+        },
+    }
+}

@@ -1,0 +1,62 @@
+//! What the protocol works with: the streams, its settings, and the encoders for live subscribers.
+
+use super::{encode, lines};
+use crate::encoder::{EncoderId, Encoders};
+use crate::mount::Mount;
+use crate::streams::StreamAccess;
+
+/// The protocol over the committed streams.
+#[derive(Debug)]
+pub(crate) struct DurableStreams {
+    pub(super) mounts: [Mount; 1],
+    pub(super) streams: StreamAccess,
+    pub(super) settings: DurableStreamsSettings,
+    /// Of server-sent events.
+    pub(super) event_encoder: EncoderId,
+    /// Of lines of JSON.
+    pub(super) line_encoder: EncoderId,
+}
+
+/// The settings of the protocol.
+#[derive(Clone, Debug)]
+pub struct DurableStreamsSettings {
+    /// The path above the streams; starts and ends with `/`.
+    pub root: String,
+    /// Bytes of a stream's name, decoded.
+    pub name_bytes_max: usize,
+    /// How long a long poll waits for data, in milliseconds.
+    pub poll_wait_ms: u64,
+    /// Bytes of data that are read at a time, and that one response to a long poll holds, approximately.
+    pub page_bytes: usize,
+    /// Bytes of the first part of a long body, approximately. Each part is twice as large as the one before it, up to
+    /// `page_bytes`, so that a client that reads nothing costs little.
+    pub first_page_bytes: usize,
+}
+
+impl Default for DurableStreamsSettings {
+    fn default() -> Self {
+        DurableStreamsSettings {
+            root: "/v1/stream/".into(),
+            name_bytes_max: 1024,
+            poll_wait_ms: 20_000,
+            page_bytes: 256 << 10,
+            first_page_bytes: 32 << 10,
+        }
+    }
+}
+
+impl DurableStreams {
+    pub(crate) fn new(
+        streams: StreamAccess,
+        settings: DurableStreamsSettings,
+        encoders: &mut Encoders,
+    ) -> Self {
+        DurableStreams {
+            mounts: [Mount::below(&settings.root)],
+            streams,
+            settings,
+            event_encoder: encoders.add(encode::EventEncoder),
+            line_encoder: encoders.add(lines::LineEncoder),
+        }
+    }
+}
