@@ -347,12 +347,14 @@ impl Http1 {
             return self.take_proxy_header(rest, shared, cx);
         }
         let mut body = self.body.take();
-        if *shared.requests == 0 && body.is_none() && rest.starts_with(PREFACE_LINE) {
+        if *shared.requests == 0 && body.is_none() {
             if rest.len() < PREFACE.len() && PREFACE.starts_with(rest) {
                 return Ok(Step::More);
             }
-            // What is no preface behind its first line is a violation of HTTP/2, to which it says so.
-            return Ok(Step::Leave(AfterInput::Http2(rest.to_vec())));
+            if rest.starts_with(PREFACE_LINE) {
+                // What is no preface behind its first line is a violation of HTTP/2, to which it says so.
+                return Ok(Step::Leave(AfterInput::Http2(rest.to_vec())));
+            }
         }
         let before = *rest;
         let limits = cx.settings.request_limits();
