@@ -113,7 +113,9 @@ impl Http1 {
 
     /// Whether nothing matters but that it is subscribed.
     pub(crate) fn is_only_subscribed(&self) -> bool {
-        matches!(self.exchange.task, Task::Subscribed) && self.input.is_empty()
+        matches!(self.exchange.task, Task::Subscribed)
+            && self.input.is_empty()
+            && !self.is_half_closed
     }
 
     /// What it holds in memory, beside its own size.
@@ -169,10 +171,12 @@ impl Http1 {
                 false
             }
         };
-        match (is_waiting, self.input.is_empty()) {
-            (false, _) => cx.push(ConnectionEffect::Close(CloseReason::HangUp)),
-            (true, true) => self.exchange.facts.keep_alive = false,
-            (true, false) => self.is_half_closed = true,
+        if !is_waiting {
+            return cx.push(ConnectionEffect::Close(CloseReason::HangUp));
+        }
+        self.is_half_closed = true;
+        if self.input.is_empty() {
+            self.exchange.facts.keep_alive = false;
         }
     }
 
@@ -185,6 +189,7 @@ impl Http1 {
     ) {
         let mut writer = self.writer(shared);
         self.exchange.on(event, &mut writer, cx);
+        self.notice_half_close(cx);
     }
 
     /// The socket has taken everything: the next part or the next request follows.
@@ -271,11 +276,16 @@ impl Http1 {
         }
         if next == AfterInput::Http1 && self.exchange.is_receiving() {
             cx.push(ConnectionEffect::Receive);
-            if self.is_half_closed {
-                self.half_closed(cx);
-            }
         }
+        self.notice_half_close(cx);
         next
+    }
+
+    /// The client has closed its side before: looks at what that means for what the connection does now.
+    fn notice_half_close(&mut self, cx: &mut Context<'_>) {
+        if self.is_half_closed {
+            self.half_closed(cx);
+        }
     }
 
     /// Takes requests off the input until one must wait.
