@@ -22,6 +22,11 @@ pub(crate) mod outbound;
 pub(crate) mod rest;
 pub(crate) mod timer;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
