@@ -52,6 +52,9 @@ pub(crate) struct ShardClock {
     now_ms: u64,
     date_s: u64,
     date: String,
+    /// The time passes only where a test says so.
+    #[cfg(any(test, feature = "fuzzing"))]
+    is_simulated: bool,
 }
 
 impl ShardClock {
@@ -66,6 +69,8 @@ impl ShardClock {
             now_ms: 0,
             date_s: 0,
             date: String::new(),
+            #[cfg(any(test, feature = "fuzzing"))]
+            is_simulated: false,
         };
         clock.tick(Duration::ZERO);
         clock
@@ -73,9 +78,17 @@ impl ShardClock {
 
     /// Reads the time, behind a wait of at most this long.
     pub(crate) fn tick(&mut self, wait_max: Duration) {
+        #[cfg(any(test, feature = "fuzzing"))]
+        if self.is_simulated {
+            return;
+        }
         self.pass_to(Instant::now(), wait_max);
         self.steady_ms = steady::ms(self.now);
-        self.now_ms = now_ms();
+        self.set_time_of_day(now_ms());
+    }
+
+    fn set_time_of_day(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
         let now_s = self.now_ms / 1000;
         if self.date_s != now_s || self.date.is_empty() {
             self.date_s = now_s;
@@ -142,6 +155,39 @@ impl ShardClock {
     }
 }
 
+/// A clock whose time passes only where a test says so.
+#[cfg(any(test, feature = "fuzzing"))]
+impl ShardClock {
+    /// A clock that begins at a time of day, in milliseconds since 1970.
+    pub(crate) fn simulated(now_ms: u64) -> Self {
+        let mut clock = ShardClock::start();
+        clock.is_simulated = true;
+        // No real time that is read beside it is later.
+        clock.start += SIMULATION_AHEAD;
+        clock.now = clock.start;
+        clock.steady_ms = now_ms;
+        clock.set_time_of_day(now_ms);
+        clock
+    }
+
+    /// So much time passes, by both clocks.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let ms = time.as_millis() as u64;
+        self.now += time;
+        self.steady_ms += ms;
+        self.set_time_of_day(self.now_ms + ms);
+    }
+
+    /// The time of day steps.
+    pub(crate) fn step(&mut self, ms: i64) {
+        self.set_time_of_day(self.now_ms.saturating_add_signed(ms));
+    }
+}
+
+/// How far a simulated clock is ahead of the real one.
+#[cfg(any(test, feature = "fuzzing"))]
+const SIMULATION_AHEAD: Duration = Duration::from_secs(1 << 20);
+
 /// The time, by the steady clock of the process and by the time of day.
 pub fn now() -> Now {
     Now {
@@ -180,5 +226,19 @@ mod tests {
         clock.pass_to(now, Duration::ZERO);
         assert!(clock.monotonic() < deadline);
         assert_eq!(clock.now(), now, "what is no deadline goes on");
+    }
+
+    #[test]
+    fn a_simulated_clock_goes_on_only_where_a_test_says_so() {
+        let mut clock = ShardClock::simulated(5_000);
+        let begin = clock.monotonic();
+        clock.tick(Duration::ZERO);
+        assert_eq!(clock.time(), Now::at(5_000));
+        clock.pass(Duration::from_secs(2));
+        clock.step(-1_000);
+        assert_eq!(clock.monotonic().since(begin), Duration::from_secs(2));
+        assert_eq!((clock.time().steady_ms, clock.now_ms()), (7_000, 6_000));
+        assert_eq!(clock.date(), "Thu, 01 Jan 1970 00:00:06 GMT");
+        assert!(clock.now() > Instant::now());
     }
 }

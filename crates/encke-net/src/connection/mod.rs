@@ -28,5 +28,10 @@ pub(crate) mod rest;
 mod state;
 pub(crate) mod timer;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
 pub(crate) use events::Event;
 pub(crate) use state::Connection;

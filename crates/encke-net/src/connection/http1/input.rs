@@ -41,6 +41,18 @@ impl Http1 {
         AfterInput::Http1
     }
 
+    /// Handles an event of the exchange.
+    pub(crate) fn on(
+        &mut self,
+        event: ExchangeEvent,
+        shared: &mut SharedWithWire<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        let mut writer = self.writer(shared);
+        self.exchange.on(event, &mut writer, cx);
+        self.notice_half_close(cx);
+    }
+
     /// The client has closed its side. It gets the responses to its earlier requests; for a subscriber it is a hang-up.
     pub(crate) fn half_closed(&mut self, cx: &mut Context<'_>) {
         let is_waiting = match &self.exchange.task {
@@ -57,10 +69,12 @@ impl Http1 {
                 false
             }
         };
-        match (is_waiting, self.input.is_empty()) {
-            (false, _) => cx.push(ConnectionEffect::Close(CloseReason::HangUp)),
-            (true, true) => self.exchange.facts.keep_alive = false,
-            (true, false) => self.is_half_closed = true,
+        if !is_waiting {
+            return cx.push(ConnectionEffect::Close(CloseReason::HangUp));
+        }
+        self.is_half_closed = true;
+        if self.input.is_empty() {
+            self.exchange.facts.keep_alive = false;
         }
     }
 
@@ -99,11 +113,16 @@ impl Http1 {
         }
         if next == AfterInput::Http1 && self.exchange.is_receiving() {
             cx.push(ConnectionEffect::Receive);
-            if self.is_half_closed {
-                self.half_closed(cx);
-            }
         }
+        self.notice_half_close(cx);
         next
+    }
+
+    /// The client has closed its side before: looks at what that means for what the connection does now.
+    fn notice_half_close(&mut self, cx: &mut Context<'_>) {
+        if self.is_half_closed {
+            self.half_closed(cx);
+        }
     }
 
     /// Takes requests off the input until one must wait.
@@ -175,12 +194,14 @@ impl Http1 {
             return self.take_proxy_header(rest, shared, cx);
         }
         let mut body = self.body.take();
-        if *shared.requests == 0 && body.is_none() && rest.starts_with(PREFACE_LINE) {
+        if *shared.requests == 0 && body.is_none() {
             if rest.len() < PREFACE.len() && PREFACE.starts_with(rest) {
                 return Ok(Step::More);
             }
-            // What is no preface behind its first line is a violation of HTTP/2, to which it says so.
-            return Ok(Step::Leave(AfterInput::Http2(rest.to_vec())));
+            if rest.starts_with(PREFACE_LINE) {
+                // What is no preface behind its first line is a violation of HTTP/2, to which it says so.
+                return Ok(Step::Leave(AfterInput::Http2(rest.to_vec())));
+            }
         }
         let before = *rest;
         let limits = cx.settings.request_limits();

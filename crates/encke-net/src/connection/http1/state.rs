@@ -9,7 +9,7 @@ use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::task::Task;
 use crate::connection::exchange::writer::ResponseWriter;
-use crate::connection::exchange::{ConnectionFacts, Exchange, ExchangeEvent, no_place};
+use crate::connection::exchange::{ConnectionFacts, Exchange, no_place};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::http::Rejection;
 use crate::http::body::Incoming;
@@ -106,7 +106,9 @@ impl Http1 {
 
     /// Whether nothing matters but that it is subscribed.
     pub(crate) fn is_only_subscribed(&self) -> bool {
-        matches!(self.exchange.task, Task::Subscribed) && self.input.is_empty()
+        matches!(self.exchange.task, Task::Subscribed)
+            && self.input.is_empty()
+            && !self.is_half_closed
     }
 
     /// What it holds in memory, beside its own size.
@@ -120,17 +122,6 @@ impl Http1 {
         let timeout = cx.settings.request_timeout;
         self.exchange.timer.deadline = Some(cx.clock.monotonic().after(timeout));
         cx.push(ConnectionEffect::Remind(self.exchange.place.exchange));
-    }
-
-    /// Handles an event of the exchange.
-    pub(crate) fn on(
-        &mut self,
-        event: ExchangeEvent,
-        shared: &mut SharedWithWire<'_>,
-        cx: &mut Context<'_>,
-    ) {
-        let mut writer = self.writer(shared);
-        self.exchange.on(event, &mut writer, cx);
     }
 
     /// Keeps a quiet worker's connection alive.
