@@ -87,7 +87,7 @@ fmt: ## checks the formatting
 	cargo fmt --all --check
 
 .PHONY: lint
-lint: fetch type-names import-cycles ## clippy, conflict markers, type names, import cycles; every warning is an error
+lint: fetch type-names import-cycles call-cycles doc-paths ## clippy, conflict markers, type names, cycles, paths in texts; every warning is an error
 	$(call section,clippy)
 	@! git grep -nE '^(<{7}|>{7}) '
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -101,6 +101,16 @@ type-names: ## checks that each public type name has one definition
 import-cycles: ## checks that files of a crate do not import each other
 	$(call section,import cycles)
 	@scripts/import-cycles.py
+
+.PHONY: call-cycles
+call-cycles: ## checks that files do not call each other, and the bounds of the reactor's design
+	$(call section,call cycles)
+	@scripts/call-cycles.py
+
+.PHONY: doc-paths
+doc-paths: ## checks that the source files exist which texts and comments name
+	$(call section,paths in texts)
+	@scripts/doc-paths.py
 
 .PHONY: doc
 doc: fetch ## builds the documentation; every warning is an error

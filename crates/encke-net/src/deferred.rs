@@ -7,7 +7,7 @@ use encke_stream::Piece;
 
 use crate::compression::CompressedPiece;
 use crate::connection::exchange_id::ExchangeId;
-use crate::feed::slot::Token;
+use crate::feed::slot::{Flags, Slots, Token};
 use crate::transport::tls::Handshaken;
 
 /// A piece of a stream that a reader thread has read for a connection.
@@ -55,9 +55,13 @@ impl Deferred {
         self.compressed.pop_front()
     }
 
-    /// Queues a connection for the next turn.
-    pub(crate) fn queue(&mut self, id: ExchangeId) {
-        self.queued.push_back(id);
+    /// Queues a connection or an exchange that has more to do than one turn allows, unless it is queued.
+    pub(crate) fn queue(&mut self, id: ExchangeId, slots: &mut Slots) {
+        let flags = &mut slots[id.slot()].flags;
+        if !flags.has(Flags::QUEUED) {
+            flags.set(Flags::QUEUED, true);
+            self.queued.push_back(id);
+        }
     }
 
     /// Begins a turn: a connection that is queued again in it has had its turn.
@@ -65,10 +69,18 @@ impl Deferred {
         self.queued_left = self.queued.len();
     }
 
-    /// The next connection that was queued when the turn began.
-    pub(crate) fn next_queued(&mut self) -> Option<ExchangeId> {
-        self.queued_left = self.queued_left.checked_sub(1)?;
-        self.queued.pop_front()
+    /// The next one that was queued when the turn began, and is still there.
+    pub(crate) fn next_queued(&mut self, slots: &mut Slots) -> Option<ExchangeId> {
+        loop {
+            self.queued_left = self.queued_left.checked_sub(1)?;
+            let id = self.queued.pop_front()?;
+            let flags = &mut slots[id.slot()].flags;
+            // Otherwise it is gone.
+            if flags.has(Flags::QUEUED) {
+                flags.set(Flags::QUEUED, false);
+                return Some(id);
+            }
+        }
     }
 
     /// Whether this turn has left something undone.
@@ -92,19 +104,21 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_queued_again_waits_for_the_next_turn() {
-        let (first, second) = (ExchangeId::new(1), ExchangeId::new(2));
+        let mut slots = Slots::default();
+        let mut add = || ExchangeId::new(slots.add_exchange(0, 0));
+        let (first, second) = (add(), add());
         let mut deferred = Deferred::default();
-        deferred.queue(first);
-        deferred.queue(second);
+        deferred.queue(first, &mut slots);
+        deferred.queue(second, &mut slots);
         deferred.begin_turn();
-        assert_eq!(deferred.next_queued(), Some(first));
-        deferred.queue(first);
+        assert_eq!(deferred.next_queued(&mut slots), Some(first));
+        deferred.queue(first, &mut slots);
         assert!(deferred.is_unfinished());
-        assert_eq!(deferred.next_queued(), Some(second));
-        assert_eq!(deferred.next_queued(), None);
+        assert_eq!(deferred.next_queued(&mut slots), Some(second));
+        assert_eq!(deferred.next_queued(&mut slots), None);
         assert!(!deferred.is_unfinished() && deferred.is_due());
         deferred.begin_turn();
-        assert_eq!(deferred.next_queued(), Some(first));
+        assert_eq!(deferred.next_queued(&mut slots), Some(first));
         assert!(!deferred.is_due());
     }
 }

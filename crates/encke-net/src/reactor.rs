@@ -27,7 +27,7 @@ use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::readers::Readers;
 use crate::settings::{NetSettings, TlsSettings};
-use crate::shard::{Shard, ShardContext};
+use crate::shard::{Admission, HandOver, Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender, shard_channel};
 use crate::transport::tls::{
     Certificates, FileWatcher, HandshakeBounds, HandshakeGauges, Handshakes,
@@ -201,12 +201,7 @@ impl BoundReactor {
                 router: links.router.clone(),
                 receiver,
                 sender: Arc::clone(&senders[number]),
-                sequencers: links.sequencers.clone(),
-                dispatcher: links.dispatcher.clone(),
-                readers: links.readers.clone(),
                 metrics: metrics.clone(),
-                connections: Arc::clone(&connections),
-                turned_away: Arc::clone(&turned_away),
                 addresses: Arc::clone(&addresses),
                 buffers: Arc::clone(&buffers),
                 compressors: Arc::clone(&compressors),
@@ -217,7 +212,19 @@ impl BoundReactor {
                 audit: audit.clone(),
                 request_id_key,
             };
-            let shard = Shard::new(context, listener, operators.take())?;
+            let hand_over = HandOver::new(
+                number as u16,
+                links.sequencers.clone(),
+                links.dispatcher.clone(),
+                links.readers.clone(),
+                Arc::clone(&senders[number]),
+            );
+            let admission = Admission::new(
+                settings.connections_max,
+                Arc::clone(&connections),
+                Arc::clone(&turned_away),
+            );
+            let shard = Shard::new(context, hand_over, admission, listener, operators.take())?;
             shards.push(
                 std::thread::Builder::new()
                     .name(format!("shard-{number}"))

@@ -1,15 +1,11 @@
 //! New connections.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use rustix::net::{SendFlags, SocketAddrAny, send};
 
 use super::state::Shard;
 use crate::acceptor::Accepted;
-use crate::clients::addresses::Denied;
-use crate::clients::owners::Owner;
 use crate::connection::Event;
 use crate::connection::close::CloseReason;
 use crate::connection::exchange_id::ExchangeId;
@@ -80,16 +76,6 @@ impl Shard {
         }
     }
 
-    /// Ends a turn in which connections were accepted.
-    pub(super) fn end_accepting(&mut self, batch: bool) {
-        let used = self.connections.slots.used();
-        let now_us = self.connections.clock.now_us();
-        let poller = &self.connections.poller;
-        let gathered = self.acceptor.end_turn(poller, batch, used, now_us);
-        let metric = &self.context.metrics.accepts_gathered;
-        metric.inc_by(gathered as u64);
-    }
-
     fn admit_connection(
         &mut self,
         socket: std::os::fd::OwnedFd,
@@ -99,7 +85,11 @@ impl Shard {
         let client = peer
             .clone()
             .and_then(|peer| SocketAddr::try_from(peer).ok());
-        let (owner, turned_away) = match self.enter(peer) {
+        let (owner, turned_away) = match self.admission.enter(
+            peer,
+            &self.connections.clients,
+            self.connections.clock.now(),
+        ) {
             Ok(entered) => entered,
             Err((reason, response)) => {
                 self.connections.count_refused(reason);
@@ -116,9 +106,9 @@ impl Shard {
         if turned_away {
             let flags = &mut self.connections.slots[index].flags;
             flags.set(Flags::TURNED_AWAY, true);
-            let until = self.connections.clock.monotonic().after(TURNED_AWAY_WAIT);
             let token = self.connections.slots.token(index);
-            self.turned_away.push_back((until, token));
+            let now = self.connections.clock.monotonic();
+            self.admission.await_request(token, now);
         }
         if first {
             // A client that asks for the metrics is counted in them.
@@ -180,130 +170,5 @@ impl Shard {
             self.on(index, Event::Received { bytes, full: false });
         }
         self.read_newcomer(index);
-    }
-
-    /// Refuses connections that were turned away and have not been refused in time, whatever they have sent meanwhile.
-    pub(super) fn end_turned_away(&mut self) {
-        let now = self.connections.clock.monotonic();
-        while let Some(&(until, token)) = self.turned_away.front()
-            && until <= now
-        {
-            self.turned_away.pop_front();
-            if let Some(index) = self.connections.slots.find(token) {
-                self.act(index, |connection, cx| connection.turn_away(cx));
-            }
-        }
-    }
-
-    /// Counts a new connection and determines its owner, and whether it is turned away; why it is refused at once and the response,
-    /// if it is.
-    fn enter(
-        &self,
-        peer: Option<SocketAddrAny>,
-    ) -> Result<(Owner, bool), (&'static str, &'static [u8])> {
-        let context = &self.context;
-        let count = context.connections.fetch_add(1, Ordering::Relaxed);
-        let turned_away = count >= context.settings.connections_max;
-        // Those that are turned away take no place of the others.
-        let mut counter = &context.connections;
-        let mut turned_away_before = 0;
-        if turned_away {
-            counter.fetch_sub(1, Ordering::Relaxed);
-            counter = &context.turned_away;
-            turned_away_before = counter.fetch_add(1, Ordering::Relaxed);
-        }
-        let entered = if turned_away_before >= TURNED_AWAY_MAX {
-            Err(("connections_max", FULL))
-        } else {
-            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            let now = self.connections.clock.now();
-            let admitted = self
-                .connections
-                .clients
-                .admit(peer.map(|peer| peer.ip()), now);
-            let owner = admitted.map_err(|denied| {
-                let response = match denied {
-                    Denied::Untrusted => UNTRUSTED,
-                    Denied::TooMany => TOO_MANY,
-                    Denied::TooFast { .. } => TOO_FAST,
-                    Denied::Full => FULL,
-                };
-                (denied.reason(), response)
-            });
-            owner.map(|owner| (owner, turned_away))
-        };
-        if entered.is_err() {
-            counter.fetch_sub(1, Ordering::Relaxed);
-        }
-        entered
-    }
-}
-
-/// Connections beyond the maximum that are open until their first request is refused, so that the response is one for this
-/// request. All others get a response that knows nothing of theirs.
-const TURNED_AWAY_MAX: usize = 64;
-
-/// How long such a request may take to arrive, with all that comes before it.
-const TURNED_AWAY_WAIT: Duration = Duration::from_secs(1);
-
-/// A response to a connection that has sent no request.
-macro_rules! refusal {
-    ($status:literal, $length:literal, $fields:literal, $why:literal) => {
-        concat!(
-            "HTTP/1.1 ",
-            $status,
-            "\r\nContent-Type: text/plain\r\nContent-Length: ",
-            $length,
-            "\r\n",
-            $fields,
-            "Connection: close\r\n\r\n",
-            $why,
-            "\n"
-        )
-        .as_bytes()
-    };
-}
-
-const FULL: &[u8] = refusal!(
-    "503 Service Unavailable",
-    "35",
-    "Retry-After: 5\r\n",
-    "the server has no room for clients"
-);
-
-const UNTRUSTED: &[u8] = refusal!(
-    "403 Forbidden",
-    "46",
-    "",
-    "only trusted proxies may connect to this port"
-);
-
-const TOO_MANY: &[u8] = refusal!(
-    "429 Too Many Requests",
-    "46",
-    "Retry-After: 5\r\n",
-    "your address has too many connections already"
-);
-
-const TOO_FAST: &[u8] = refusal!(
-    "429 Too Many Requests",
-    "38",
-    "Retry-After: 5\r\n",
-    "your address exceeds its request rate"
-);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_is_as_long_as_it_says() {
-        for refusal in [FULL, UNTRUSTED, TOO_MANY, TOO_FAST] {
-            let refusal = std::str::from_utf8(refusal).unwrap();
-            let (head, body) = refusal.split_once("\r\n\r\n").unwrap();
-            let (_, length) = head.split_once("Content-Length: ").unwrap();
-            let (length, _) = length.split_once("\r\n").unwrap();
-            assert_eq!(length.parse(), Ok(body.len()), "{refusal}");
-        }
     }
 }

@@ -1,7 +1,5 @@
 //! Closes connections, and ends exchanges.
 
-use std::sync::atomic::Ordering;
-
 use super::state::Shard;
 use crate::connection::close::CloseReason;
 use crate::feed::slot::{Flags, SlotState};
@@ -13,7 +11,7 @@ impl Shard {
         if !self.connections.is_open(index) {
             return;
         }
-        self.count_closed(reason);
+        self.connections.count_closed(reason);
         let flags = self.connections.slots[index].flags;
         if reason != CloseReason::HangUp && flags.has(Flags::ENCRYPTED) {
             self.connections.close_session(index);
@@ -23,12 +21,7 @@ impl Shard {
         self.connections.counts.connections -= 1;
         match &mut self.operators {
             Some(operators) if flags.has(Flags::OPERATOR) => operators.closed(token),
-            _ if flags.has(Flags::TURNED_AWAY) => {
-                self.context.turned_away.fetch_sub(1, Ordering::Relaxed);
-            }
-            _ => {
-                self.context.connections.fetch_sub(1, Ordering::Relaxed);
-            }
+            _ => self.admission.leave(flags.has(Flags::TURNED_AWAY)),
         }
     }
 
@@ -43,19 +36,5 @@ impl Shard {
         let (feeds, mut cx) = self.feeds();
         feeds.unsubscribe(index, &mut cx);
         self.connections.remove(index, reason);
-    }
-
-    /// Counts a connection that is closed.
-    pub(super) fn count_closed(&mut self, reason: CloseReason) {
-        match reason.label() {
-            Some(label) => {
-                let closed = &self.context.metrics.closed;
-                closed.with_label_values(&[label]).inc();
-            }
-            None => {
-                let hangups = &mut self.connections.counts.hangups;
-                *hangups += u64::from(reason == CloseReason::HangUp);
-            }
-        }
     }
 }

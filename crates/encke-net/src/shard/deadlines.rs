@@ -14,7 +14,12 @@ impl Shard {
     pub(super) fn advance_timers(&mut self) {
         let now = self.connections.clock.monotonic();
         self.timers.advance(now);
-        self.end_turned_away();
+        // What they have sent meanwhile does not matter.
+        while let Some(token) = self.admission.next_overdue(now) {
+            if let Some(index) = self.connections.slots.find(token) {
+                self.act(index, |connection, cx| connection.turn_away(cx));
+            }
+        }
         if self.connections.stopping.is_none() && self.acceptor.pause_ms(now) == Some(0) {
             // If epoll refuses, the next turn tries again.
             let _ = self.acceptor.listen(&self.connections.poller, true);

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::Ordering;
 
-use encke_log::{ReadError, StreamNo};
-use encke_protocol::Run;
-use encke_stream::{Fetch, LoadError, Offset, OrderFetch, Piece, Stream};
+use encke_log::ReadError;
+use encke_protocol::{OnRecord, Response, Run};
+use encke_stream::{LoadError, Offset, Piece, Stream};
 
+use super::hand_over::FeedRead;
 use super::state::Shard;
-use crate::connection::Event;
 use crate::connection::close::CloseReason;
 use crate::connection::exchange::ExchangeEvent;
 use crate::connection::exchange_id::ExchangeId;
@@ -131,7 +131,9 @@ impl Shard {
                 let due = feeds.end(index, end, false, &mut cx);
                 self.give(index, due);
             }
-            Err(LoadError::Contended) => self.queue(index),
+            Err(LoadError::Contended) => self
+                .deferred
+                .queue(ExchangeId::new(index), &mut self.connections.slots),
             Err(_) => self.close(index, CloseReason::Unreadable),
         }
         if self.connections.is_open(index) {
@@ -157,22 +159,27 @@ impl Shard {
             DueDelivery::Nothing => return false,
             DueDelivery::Send(purpose) => self.send_encoding(index, purpose),
             DueDelivery::Read { fetch, begins } => {
-                self.read_for_feed(index, Wanted::Stream(fetch), begins);
+                self.read_for_feed(index, FeedRead::Stream(fetch), begins);
                 return false;
             }
             DueDelivery::ReadOrder { fetch, begins } => {
-                self.read_for_feed(index, Wanted::Order(fetch), begins);
+                self.read_for_feed(index, FeedRead::Order(fetch), begins);
                 return false;
             }
             DueDelivery::Load(no) => {
-                self.load_for_feed(index, no);
+                self.read_for_feed(index, FeedRead::Load(no), false);
                 return false;
             }
             DueDelivery::Answer(at) => return self.answer_poll(index, at),
             DueDelivery::ReadForPoll(fetch) => {
                 self.on_exchange(index, ExchangeEvent::ReadForPoll(fetch));
             }
-            DueDelivery::EndPoll(end) => self.end_poll(index, end),
+            DueDelivery::EndPoll(end) => {
+                if let Some(then) = self.connections.take_poll(ExchangeId::new(index)) {
+                    let response = end_of_poll(then, end, self.connections.clock.now_ms());
+                    self.on_exchange(index, ExchangeEvent::Answered(response));
+                }
+            }
             DueDelivery::Dismiss(reason) => self.dismiss(index, reason),
             DueDelivery::Close(reason) => self.close(index, reason),
         }
@@ -188,7 +195,11 @@ impl Shard {
         if bytes > 0 || ended && is_exchange {
             self.connections.counts.sends += u64::from(!matches!(purpose, Purpose::Heartbeat));
             sent = match is_exchange {
-                true => self.send_on_exchange(index, ended),
+                true => {
+                    let bytes = &self.feeds.encoding().run.bytes;
+                    self.connections
+                        .send_on(ExchangeId::new(index), bytes, ended)
+                }
                 false => {
                     let bytes = &self.feeds.encoding().run.bytes;
                     match self.connections.send_direct(index, bytes) {
@@ -204,7 +215,9 @@ impl Shard {
         let (feeds, mut cx) = self.feeds();
         match feeds.sent(index, purpose, sent, &mut cx) {
             Sent::All => {}
-            Sent::More => self.queue(index),
+            Sent::More => self
+                .deferred
+                .queue(ExchangeId::new(index), &mut self.connections.slots),
             Sent::Ended => self.close(index, CloseReason::Ended),
             Sent::Cut {
                 from,
@@ -217,51 +230,21 @@ impl Shard {
                 let mut outbound = Outbound::new(rest);
                 outbound.reached = Some(reached);
                 outbound.close = ended.then_some(CloseReason::Ended);
-                self.block(index, outbound);
+                self.connections.block(ExchangeId::new(index), outbound);
             }
         }
         self.do_wishes();
     }
 
-    /// Sends what is encoded on an exchange of a connection that has several. Returns how many bytes were taken.
-    fn send_on_exchange(&mut self, index: u32, ended: bool) -> usize {
-        let id = ExchangeId::new(index);
-        let connection = self.connections.slots.connection_of(index);
-        let bytes = &self.feeds.encoding().run.bytes;
-        let mut sent = 0;
-        loop {
-            let mut count = 0;
-            self.connections.handle(connection, |connection, cx| {
-                count = connection.send_on(id, &bytes[sent..], ended, cx);
-            });
-            sent += count;
-            if sent == bytes.len() || count == 0 || self.connections.is_blocked(connection) {
-                return sent;
-            }
-            // What was written so far makes room.
-            self.connections
-                .handle(connection, |connection, cx| connection.on(Event::Flush, cx));
-        }
-    }
-
-    /// Keeps what a connection has not taken of a feed.
-    fn block(&mut self, index: u32, outbound: Outbound) {
-        let id = ExchangeId::new(index);
-        let connection = self.connections.slots.connection_of(index);
-        self.connections.handle(connection, |connection, cx| {
-            connection.block_on(id, outbound, cx);
-        });
-    }
-
     /// Has something read for a subscriber. If nothing of it can be sent now, or there is no room, the subscriber keeps its position.
-    fn read_for_feed(&mut self, index: u32, mut wanted: Wanted, begins: bool) {
+    fn read_for_feed(&mut self, index: u32, mut wanted: FeedRead, begins: bool) {
         let id = ExchangeId::new(index);
         let connection = self.connections.slots.connection_of(index);
-        if connection != index {
+        if connection != index && !matches!(wanted, FeedRead::Load(_)) {
             let mut awaits_window = false;
             self.connections.handle(connection, |connection, cx| {
                 awaits_window = begins && connection.awaits_window(id, cx);
-                if let (Wanted::Stream(fetch), false) = (&mut wanted, awaits_window) {
+                if let (FeedRead::Stream(fetch), false) = (&mut wanted, awaits_window) {
                     fetch.bytes_max = connection.grant_read(id, fetch.bytes_max);
                 }
             });
@@ -273,31 +256,18 @@ impl Shard {
             }
         }
         let token = self.connections.slots.token(index);
-        let (readers, sender) = (&self.context.readers, &self.context.sender);
-        let is_asked = match wanted {
-            Wanted::Stream(fetch) => readers.read(fetch, token, sender),
-            Wanted::Order(fetch) => readers.read_order(fetch, token, sender),
-        };
-        if is_asked {
+        let loads = matches!(wanted, FeedRead::Load(_));
+        if self.hand_over.read_for_feed(token, wanted) {
             let slots = &mut self.connections.slots;
             self.feeds.set_reading(index, true, slots);
-        } else {
-            // The readers are overloaded: it tries again.
+            return;
+        }
+        // The readers are overloaded: it tries again.
+        if !loads {
             self.feeds.not_read(index);
-            self.queue(index);
         }
-    }
-
-    /// Loads the stream of a subscriber that was evicted while nothing happened.
-    fn load_for_feed(&mut self, index: u32, no: StreamNo) {
-        let token = self.connections.slots.token(index);
-        let sender = &self.context.sender;
-        if self.context.readers.load_stream(no, token, sender) {
-            let slots = &mut self.connections.slots;
-            self.feeds.set_reading(index, true, slots);
-        } else {
-            self.queue(index);
-        }
+        self.deferred
+            .queue(ExchangeId::new(index), &mut self.connections.slots);
     }
 
     /// Responds to a long poll with the recent records from a position of the ring on.
@@ -312,10 +282,7 @@ impl Shard {
             self.connections.slots[index].cursor = gathered.last;
             return false;
         }
-        let connection = self.connections.slots.connection_of(index);
-        let connection = self.connections.get_mut(connection);
-        let then = connection.and_then(|connection| connection.take_poll(ExchangeId::new(index)));
-        let Some(then) = then else {
+        let Some(then) = self.connections.take_poll(ExchangeId::new(index)) else {
             return false;
         };
         let response = match gathered.deleted && items.is_empty() {
@@ -327,35 +294,18 @@ impl Shard {
         self.on_exchange(index, ExchangeEvent::Answered(response));
         true
     }
-
-    /// Responds to a long poll of a stream that has ended. With `Some` it was closed there.
-    fn end_poll(&mut self, index: u32, end: Option<Offset>) {
-        let connection = self.connections.slots.connection_of(index);
-        let connection = self.connections.get_mut(connection);
-        let then = connection.and_then(|connection| connection.take_poll(ExchangeId::new(index)));
-        let Some(then) = then else {
-            return;
-        };
-        let response = match end {
-            Some(end) => {
-                let run = Run {
-                    items: &[],
-                    end,
-                    at_tail: true,
-                    closed: true,
-                };
-                then.arrived(run, self.connections.clock.now_ms())
-            }
-            None => then.ended(),
-        };
-        self.on_exchange(index, ExchangeEvent::Answered(response));
-    }
 }
 
-/// What is to be read for a subscriber.
-enum Wanted {
-    /// A part of its stream.
-    Stream(Fetch),
-    /// A part of the order of a log.
-    Order(OrderFetch),
+/// The response to a long poll of a stream that has ended. With `Some` it was closed there.
+fn end_of_poll(then: Box<dyn OnRecord>, end: Option<Offset>, now_ms: u64) -> Response {
+    let Some(end) = end else {
+        return then.ended();
+    };
+    let run = Run {
+        items: &[],
+        end,
+        at_tail: true,
+        closed: true,
+    };
+    then.arrived(run, now_ms)
 }

@@ -3,12 +3,7 @@
 //! What a connection writes is sent at once; everything else is collected and done in order, also what comes of that. So no
 //! effect happens inside another.
 
-use encke_jobs::{DispatchClient, DispatcherMessage};
-use encke_protocol::DispatchRequest;
-use encke_stream::{Command, Fetch, Offset, Submission, Submitter};
-
 use super::state::Shard;
-use crate::compression::Compressor;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -17,7 +12,6 @@ use crate::connection::exchange_id::ExchangeId;
 use crate::connection::{Connection, Event};
 use crate::feed::slot::{Flags, SlotFeed, SlotState};
 use crate::http::framing::ResponseFraming;
-use crate::readers::CompressTask;
 
 impl Shard {
     /// Gives an event to a connection, and does what it wants done.
@@ -59,15 +53,6 @@ impl Shard {
         self.connections
             .wish(index, ConnectionEffect::Close(reason));
         self.do_wishes();
-    }
-
-    /// Queues a connection or an exchange that has more to do than one turn allows.
-    pub(super) fn queue(&mut self, index: u32) {
-        let flags = &mut self.connections.slots[index].flags;
-        if !flags.has(Flags::QUEUED) {
-            flags.set(Flags::QUEUED, true);
-            self.deferred.queue(ExchangeId::new(index));
-        }
     }
 
     /// Counts what an exchange holds in memory now.
@@ -124,25 +109,43 @@ impl Shard {
 
     fn execute(&mut self, index: u32, effect: ConnectionEffect) {
         match effect {
-            ConnectionEffect::Submit(id, command) => self.add_command(id, command),
+            ConnectionEffect::Submit(id, command) => {
+                let token = self.connections.slots.token_of(id);
+                if self.context.may_hold_back() {
+                    // If it appends to a congested stream, its acknowledgement may be held back.
+                    let backpressure = &mut self.feeds.fan_out.backpressure;
+                    backpressure.note_command(token, &command, &self.context.congested);
+                }
+                self.hand_over.add_command(token, command);
+            }
             ConnectionEffect::LoadName(id, name) => {
                 let token = self.connections.slots.token_of(id);
-                let sender = &self.context.sender;
-                if !self.context.readers.load_name(name, token, sender) {
-                    self.on_exchange(id.slot(), ExchangeEvent::NotRead);
-                }
+                self.refused(id, self.hand_over.load_name(token, name));
             }
-            ConnectionEffect::AwaitKeys(id) => self.await_keys(id),
-            ConnectionEffect::Read(id, fetch) => self.read(id, fetch),
-            ConnectionEffect::Compress(id, compressor) => self.compress(id, compressor),
-            ConnectionEffect::Dispatch(id, number, request) => self.dispatch(id, number, request),
+            ConnectionEffect::AwaitKeys(id) => {
+                let token = self.connections.slots.token_of(id);
+                let refused = self.hand_over.await_keys(token);
+                self.refused(id, refused);
+            }
+            ConnectionEffect::Read(id, fetch) => {
+                let token = self.connections.slots.token_of(id);
+                self.refused(id, self.hand_over.read(token, fetch));
+            }
+            ConnectionEffect::Compress(id, compressor) => {
+                let token = self.connections.slots.token_of(id);
+                self.refused(id, self.hand_over.compress(token, compressor));
+            }
+            ConnectionEffect::Dispatch(id, number, request) => {
+                let token = self.connections.slots.token_of(id);
+                self.hand_over.dispatch(token, number, request);
+            }
             ConnectionEffect::EndDispatch(id, number) => {
-                let client = self.client(id, number);
-                self.send_message(DispatcherMessage::CallerEnded(client));
+                let token = self.connections.slots.token_of(id);
+                self.hand_over.end_dispatch(token, number);
             }
             ConnectionEffect::AbandonDispatch(id, number) => {
-                let client = self.client(id, number);
-                self.send_message(DispatcherMessage::Disconnected(client));
+                let token = self.connections.slots.token_of(id);
+                self.hand_over.abandon_dispatch(token, number);
             }
             ConnectionEffect::Subscribe(id, feed) => {
                 let (feeds, mut cx) = self.feeds();
@@ -158,7 +161,15 @@ impl Shard {
                 let (feeds, mut cx) = self.feeds();
                 feeds.unsubscribe(id.slot(), &mut cx);
             }
-            ConnectionEffect::Deliver(id, reached) => self.take_records_again(id.slot(), reached),
+            ConnectionEffect::Deliver(id, reached) => {
+                let slots = &mut self.connections.slots;
+                if slots[id.slot()].feed != SlotFeed::None {
+                    if let Some(reached) = reached {
+                        self.feeds.reached(id.slot(), reached, slots);
+                    }
+                    self.due.push(slots.token_of(id));
+                }
+            }
             ConnectionEffect::Dismiss(id, reason) => self.dismiss(id.slot(), reason),
             ConnectionEffect::Remind(id) => self.remind(id.slot()),
             ConnectionEffect::Weigh(id) => self.weigh(id.slot()),
@@ -168,11 +179,12 @@ impl Shard {
                     self.grown.push(self.connections.slots.token_of(id));
                 }
             }
-            ConnectionEffect::Queue(id) => self.queue(id.slot()),
+            ConnectionEffect::Queue(id) => self.deferred.queue(id, &mut self.connections.slots),
             ConnectionEffect::Flush => self.dirty.push(self.connections.slots.token(index)),
             ConnectionEffect::Receive => {
                 if self.connections.slots[index].flags.has(Flags::UNREAD) {
-                    self.queue(index);
+                    self.deferred
+                        .queue(ExchangeId::new(index), &mut self.connections.slots);
                 }
             }
             ConnectionEffect::Handshake(received, client) => {
@@ -189,13 +201,13 @@ impl Shard {
             ConnectionEffect::Linger => self.connections.linger(index),
             ConnectionEffect::Close(reason) => self.close_now(index, reason),
             ConnectionEffect::CloseBehind(reason) => {
-                if !self.closes_behind(index, reason) {
+                if !self.connections.close_behind(index, reason) {
                     self.close_now(index, reason);
                 }
             }
             ConnectionEffect::CloseGently(reason) => {
-                if !self.closes_behind(index, reason) {
-                    self.count_closed(reason);
+                if !self.connections.close_behind(index, reason) {
+                    self.connections.count_closed(reason);
                     self.connections.linger(index);
                 }
             }
@@ -206,67 +218,11 @@ impl Shard {
         }
     }
 
-    /// Adds a command to those that are handed over next.
-    fn add_command(&mut self, id: ExchangeId, command: Command) {
-        let token = self.connections.slots.token_of(id);
-        let all = &self.context.congested;
-        if all.count() > 0 && !self.context.settings.admission_wait.is_zero() {
-            // If it appends to a congested stream, its acknowledgement may be held back.
-            let backpressure = &mut self.feeds.fan_out.backpressure;
-            backpressure.note_command(token, &command, all);
+    /// Tells an exchange that there was no room for what it wanted, if so.
+    fn refused(&mut self, id: ExchangeId, event: Option<ExchangeEvent>) {
+        if let Some(event) = event {
+            self.on_exchange(id.slot(), event);
         }
-        let bytes = command.weight_bytes();
-        let from = Submitter {
-            shard: self.context.number,
-            token,
-        };
-        self.outbox.add_command(Submission { command, from }, bytes);
-    }
-
-    fn await_keys(&mut self, id: ExchangeId) {
-        if self.awaiting_keys.len() >= AWAITING_KEYS_MAX {
-            return self.on_exchange(id.slot(), ExchangeEvent::NoPlaceForKeys);
-        }
-        let token = self.connections.slots.token_of(id);
-        self.awaiting_keys.push(token);
-    }
-
-    fn read(&mut self, id: ExchangeId, fetch: Fetch) {
-        let token = self.connections.slots.token_of(id);
-        let sender = &self.context.sender;
-        if !self.context.readers.read(fetch, token, sender) {
-            self.on_exchange(id.slot(), ExchangeEvent::NotRead);
-        }
-    }
-
-    fn compress(&mut self, id: ExchangeId, compressor: Box<Compressor>) {
-        let task = CompressTask {
-            compressor,
-            token: self.connections.slots.token_of(id),
-            sender: self.context.sender.clone(),
-        };
-        if let Err(compressor) = self.context.readers.compress(task) {
-            self.on_exchange(id.slot(), ExchangeEvent::NotCompressed(compressor));
-        }
-    }
-
-    fn dispatch(&mut self, id: ExchangeId, number: u32, request: DispatchRequest) {
-        let client = self.client(id, number);
-        self.send_message(DispatcherMessage::Request(client, request));
-    }
-
-    fn client(&self, id: ExchangeId, number: u32) -> DispatchClient {
-        DispatchClient {
-            node: 0,
-            shard: self.context.number,
-            token: self.connections.slots.token_of(id),
-            request: number,
-        }
-    }
-
-    fn send_message(&mut self, message: DispatcherMessage) {
-        let bytes = self.context.dispatcher.weight_bytes(&message);
-        self.outbox.add_message(message, bytes);
     }
 
     /// A subscriber's records are sent behind what is in work now.
@@ -279,18 +235,6 @@ impl Shard {
             feeds.falls_behind(index, &mut cx);
         }
         self.due.push(self.connections.slots.token(index));
-    }
-
-    /// A connection takes records again. Its subscriber has everything up to `reached`, if that has changed.
-    fn take_records_again(&mut self, index: u32, reached: Option<Offset>) {
-        let slots = &mut self.connections.slots;
-        if slots[index].feed == SlotFeed::None {
-            return;
-        }
-        if let Some(reached) = reached {
-            self.feeds.reached(index, reached, slots);
-        }
-        self.due.push(slots.token(index));
     }
 
     /// Has an exchange looked at when its deadlines pass.
@@ -312,12 +256,6 @@ impl Shard {
         }
     }
 
-    /// Whether a connection has output that its socket has not taken, behind which it is closed.
-    fn closes_behind(&mut self, index: u32, reason: CloseReason) -> bool {
-        let connection = self.connections.get_mut(index);
-        connection.is_some_and(|connection| connection.close_behind(reason).is_some())
-    }
-
     fn close_now(&mut self, index: u32, reason: CloseReason) {
         if self.connections.slots[index].state == SlotState::Exchange {
             let id = ExchangeId::new(index);
@@ -327,6 +265,3 @@ impl Shard {
         self.close_connection(index, reason);
     }
 }
-
-/// Requests of a shard that may wait for keys; further ones are refused at once.
-const AWAITING_KEYS_MAX: usize = 1_024;

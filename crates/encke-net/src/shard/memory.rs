@@ -1,6 +1,8 @@
 //! Takes memory back from the clients with the most when it runs short.
 
 use super::state::Shard;
+use crate::buffers::Buffers;
+use crate::clients::holdings::Holdings;
 use crate::connection::Event;
 use crate::connection::exchange_id::ExchangeId;
 
@@ -18,7 +20,14 @@ impl Shard {
                 shed += 1;
             }
         }
-        self.relieve_all();
+        let crowded = self.context.buffers.are_crowded();
+        for _ in 0..SHED_AT_ONCE {
+            let (holdings, buffers) = (&self.connections.holdings, &self.context.buffers);
+            let Some(id) = next_to_shed(holdings, buffers, crowded, self.context.number) else {
+                break;
+            };
+            self.shed(id);
+        }
         for token in std::mem::take(&mut self.grown) {
             if let Some(index) = self.connections.slots.find(token)
                 && !self.context.buffers.have_room()
@@ -26,32 +35,6 @@ impl Shard {
                 let connection = self.connections.slots.connection_of(index);
                 self.on(connection, Event::NoMemory(ExchangeId::new(index)));
             }
-        }
-    }
-
-    fn relieve_all(&mut self) {
-        let number = self.context.number;
-        if !self.context.buffers.matter() {
-            return self.context.buffers.note_largest(number, 0);
-        }
-        let mut crowded = self.context.buffers.are_crowded();
-        for _ in 0..SHED_AT_ONCE {
-            let (holder, bytes) = self.connections.holdings.largest().unzip();
-            let buffers = &self.context.buffers;
-            buffers.note_largest(number, bytes.unwrap_or_default());
-            crowded &= buffers.excess() > 0;
-            if !crowded {
-                return;
-            }
-            // The client of another shard holds more: it is that one's turn.
-            if !buffers.is_largest(number) {
-                return;
-            }
-            let holdings = &self.connections.holdings;
-            let Some((id, _)) = holder.and_then(|holder| holdings.largest_of(holder)) else {
-                return;
-            };
-            self.shed(id);
         }
     }
 
@@ -72,6 +55,30 @@ impl Shard {
         self.on(connection, Event::Shed(id));
         self.weigh(index);
     }
+}
+
+/// The exchange that gives back what it holds while all clients hold too much: that of the client with the most, unless a client of
+/// another shard has more. Notes how much the most is. Nothing is given back unless memory was
+/// `crowded`.
+fn next_to_shed(
+    holdings: &Holdings,
+    buffers: &Buffers,
+    crowded: bool,
+    shard: u16,
+) -> Option<ExchangeId> {
+    if !buffers.matter() {
+        buffers.note_largest(shard, 0);
+        return None;
+    }
+    let largest = holdings.largest();
+    buffers.note_largest(shard, largest.map_or(0, |(_, bytes)| bytes));
+    // The client of another shard holds more: it is that one's turn.
+    if !crowded || buffers.excess() == 0 || !buffers.is_largest(shard) {
+        return None;
+    }
+    let (holder, _) = largest?;
+    let (id, _) = holdings.largest_of(holder)?;
+    Some(id)
 }
 
 /// Connections that a shard sheds in a turn for one client; the rest follows in the next turns.

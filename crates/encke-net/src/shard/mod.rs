@@ -4,16 +4,19 @@
 //! these want done (`effects`), takes commits and sends their records to subscribers (`deliver`). Then it does deferred work: new
 //! connections, catch-up, deadlines (`run_deferred`).
 //!
-//! `connections` owns sockets and connections, [`Feeds`] what subscribers get. The files call each other downwards only, in the
-//! order of a turn: `run_deferred` and `stop` call `accept`, `deadlines`, `memory`, `sockets`, `replies` and `deliver`, and all of
-//! these `effects`, which calls `close` and `handshakes`.
+//! `connections` owns sockets and connections, [`Feeds`](crate::feed::Feeds) what subscribers get, `admission` the places of all
+//! connections, and `hand_over` the ways to other threads. The files call each other downwards only, which `make call-cycles`
+//! checks: `run_deferred` and `stop` call `accept`, `deadlines`, `memory`, `sockets`, `replies` and `deliver`, and all of these
+//! `effects`, which calls `close` and `handshakes`.
 
 mod accept;
+mod admission;
 mod close;
 mod connections;
 mod deadlines;
 mod deliver;
 mod effects;
+mod hand_over;
 mod handshakes;
 mod memory;
 mod replies;
@@ -24,11 +27,14 @@ mod stop;
 
 use std::time::{Duration, Instant};
 
+use crate::connection::exchange::ExchangeEvent;
 use crate::feed::backpressure::LOOK_EVERY_MS;
 use crate::poller::{LISTENER, OPERATORS, WAKE};
 use crate::shard_channel::ShardEvent;
 use crate::timer_wheel::TICK_MS;
 
+pub(crate) use admission::Admission;
+pub(crate) use hand_over::HandOver;
 pub(crate) use state::{Shard, ShardContext};
 
 impl Shard {
@@ -36,7 +42,7 @@ impl Shard {
     pub(crate) fn run(mut self) {
         let mut sockets = Vec::with_capacity(EVENTS_PER_TURN);
         let mut events = Vec::new();
-        while !self.stopped() {
+        while !self.connections.is_stopped() {
             let wait_max = self.wait_max();
             if let Err(error) = self.connections.poller.wait(&mut sockets, wait_max) {
                 tracing::error!(%error, "epoll failed; the shard stops");
@@ -70,7 +76,11 @@ impl Shard {
             let accepts = self.acceptor.has_work();
             self.run_deferred();
             if accepts {
-                self.end_accepting(batch);
+                let (poller, used) = (&self.connections.poller, self.connections.slots.used());
+                let now_us = self.connections.clock.now_us();
+                let gathered = self.acceptor.end_turn(poller, batch, used, now_us);
+                let metric = &self.context.metrics.accepts_gathered;
+                metric.inc_by(gathered as u64);
             }
             self.relieve();
             self.deliver_due();
@@ -113,7 +123,9 @@ impl Shard {
             }
             ShardEvent::PieceRead { token, piece } => self.deferred.add_piece(token, piece),
             ShardEvent::Compressed { token, piece } => self.deferred.add_compressed(token, piece),
-            ShardEvent::NameLoaded { token, known } => self.name_loaded(token, known),
+            ShardEvent::NameLoaded { token, known } => {
+                self.on_token(token, ExchangeEvent::NameLoaded(known));
+            }
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
             ShardEvent::KeysFetched => self.keys_fetched(),
@@ -131,7 +143,7 @@ impl Shard {
             || self.deferred.is_due()
             || self.timers.is_due()
             || self.connections.clients.callers.is_sweeping()
-            || self.outbox.has_commands()
+            || self.hand_over.has_commands()
             || !self.dirty.is_empty()
             || !self.due.is_empty()
         {
@@ -140,7 +152,7 @@ impl Shard {
             (self.acceptor.pause_ms(clock.monotonic()), stopping)
         {
             pause_ms.clamp(1, TICK_MS)
-        } else if stopping || self.outbox.has_messages() {
+        } else if stopping || self.hand_over.has_messages() {
             TICK_MS
         } else if self.connections.slots.used() > 0 {
             TICK_MS * 2

@@ -3,30 +3,27 @@
 use encke_jobs::DispatchClient;
 use encke_log::ReadError;
 use encke_protocol::DispatchResponse;
-use encke_stream::{LoadError, Lookup, Piece, Reply};
+use encke_stream::{Piece, Reply};
 
 use super::state::Shard;
-use crate::compression::CompressedPiece;
 use crate::connection::exchange::ExchangeEvent;
 use crate::connection::exchange_id::ExchangeId;
 use crate::feed::slot::Token;
 
 impl Shard {
-    /// Hands commands to the sequencer and messages to the dispatcher. Those for which there is no room are refused.
+    /// Hands messages to the dispatcher and commands to the sequencers. Those for which there is no room are refused.
     pub(super) fn submit(&mut self) {
-        self.submit_messages();
-        if !self.outbox.has_commands() {
+        for client in self.hand_over.send_messages() {
+            self.dispatched(client, DispatchResponse::overloaded());
+        }
+        if !self.hand_over.has_commands() {
             return;
         }
-        let mut commands = self.outbox.take_commands();
         let now = self.connections.clock.time();
-        self.context.sequencers.submit(&mut commands, now);
-        for (request, _) in commands.drain(..) {
-            let token = request.from.token;
+        for token in self.hand_over.submit_commands(now) {
             self.feeds.fan_out.backpressure.note_reply(token);
             self.on_token(token, ExchangeEvent::NotSubmitted);
         }
-        self.outbox.give_back(commands);
     }
 
     /// Handles the outcome of an exchange's command. It is held back if it acknowledges an append to a congested stream.
@@ -42,7 +39,7 @@ impl Shard {
             self.connections.counts.held_back += 1;
             return backpressure.hold(reply, stream, until_ms);
         }
-        self.acknowledge(reply);
+        self.on_token(reply.token, ExchangeEvent::Committed(reply.outcome));
     }
 
     /// Sends the acknowledgements that need not be held back any longer.
@@ -54,7 +51,7 @@ impl Shard {
             None => backpressure.take_due(now_ms, &self.context.congested),
         };
         for reply in replies {
-            self.acknowledge(reply);
+            self.on_token(reply.token, ExchangeEvent::Committed(reply.outcome));
         }
     }
 
@@ -70,16 +67,6 @@ impl Shard {
         }
     }
 
-    /// A name was loaded for a request.
-    pub(super) fn name_loaded(&mut self, token: Token, known: Result<Lookup, LoadError>) {
-        self.on_token(token, ExchangeEvent::NameLoaded(known));
-    }
-
-    /// A piece of a response was compressed.
-    pub(super) fn compressed(&mut self, token: Token, piece: CompressedPiece) {
-        self.on_token(token, ExchangeEvent::Compressed(piece));
-    }
-
     /// Handles an event of the dispatcher for one of this shard's exchanges.
     pub(super) fn dispatched(&mut self, client: DispatchClient, event: DispatchResponse) {
         let index = self.connections.slots.find(client.token);
@@ -92,9 +79,7 @@ impl Shard {
             Some(index) => self.on_exchange(index, ExchangeEvent::Dispatched(event)),
             // The connection is gone: its jobs and its slot go to other workers.
             None if event.needs_client() => {
-                let message = encke_jobs::DispatcherMessage::Disconnected(client);
-                let bytes = self.context.dispatcher.weight_bytes(&message);
-                self.outbox.add_message(message, bytes);
+                self.hand_over.abandon_client(client);
             }
             None => {}
         }
@@ -102,7 +87,7 @@ impl Shard {
 
     /// The attempt to fetch keys is over: all requests that wait for it are asked about again.
     pub(super) fn keys_fetched(&mut self) {
-        for token in std::mem::take(&mut self.awaiting_keys) {
+        for token in self.hand_over.take_awaiting_keys() {
             self.on_token(token, ExchangeEvent::KeysFetched);
         }
     }
@@ -116,26 +101,10 @@ impl Shard {
         }
     }
 
-    /// Responds to a request whose command has an outcome. If the client is gone, the record exists nevertheless.
-    fn acknowledge(&mut self, reply: Reply) {
-        self.on_token(reply.token, ExchangeEvent::Committed(reply.outcome));
-    }
-
-    fn on_token(&mut self, token: Token, event: ExchangeEvent) {
+    /// Gives an event to an exchange, if it is still there. If the client is gone, the record of its command exists nevertheless.
+    pub(super) fn on_token(&mut self, token: Token, event: ExchangeEvent) {
         if let Some(index) = self.connections.slots.find(token) {
             self.on_exchange(index, event);
-        }
-    }
-
-    /// Requests without room are refused; that a client is gone is sent again later.
-    fn submit_messages(&mut self) {
-        if !self.outbox.has_messages() {
-            return;
-        }
-        let mut messages = self.outbox.take_messages();
-        self.context.dispatcher.put_many(&mut messages);
-        for client in self.outbox.refused(messages) {
-            self.dispatched(client, DispatchResponse::overloaded());
         }
     }
 }

@@ -33,7 +33,7 @@ impl Shard {
                 busy = true;
             }
             if let Some((token, piece)) = self.deferred.next_compressed() {
-                self.compressed(token, piece);
+                self.on_token(token, ExchangeEvent::Compressed(piece));
                 busy = true;
             }
             for _ in 0..DUE_AT_ONCE {
@@ -43,7 +43,7 @@ impl Shard {
                 self.reminded(token);
                 busy = true;
             }
-            if let Some(id) = self.deferred.next_queued() {
+            if let Some(id) = self.deferred.next_queued(&mut self.connections.slots) {
                 self.run_queued(id.slot());
                 busy = true;
             }
@@ -67,12 +67,7 @@ impl Shard {
     }
 
     fn run_queued(&mut self, index: u32) {
-        let slot = &mut self.connections.slots[index];
-        if !slot.flags.has(Flags::QUEUED) {
-            // The connection is gone.
-            return;
-        }
-        slot.flags.set(Flags::QUEUED, false);
+        let slot = &self.connections.slots[index];
         let has_feed = slot.feed != SlotFeed::None;
         if slot.flags.has(Flags::UNREAD) && !has_feed {
             self.readable(index, true);

@@ -8,6 +8,7 @@ use super::connections::Received;
 use super::state::Shard;
 use crate::connection::Event;
 use crate::connection::close::CloseReason;
+use crate::connection::exchange_id::ExchangeId;
 use crate::feed::slot::{Flags, Token};
 
 impl Shard {
@@ -50,7 +51,8 @@ impl Shard {
                 let flags = &mut self.connections.slots[index].flags;
                 flags.set(Flags::UNREAD, true);
                 if !has_enough {
-                    self.queue(index);
+                    self.deferred
+                        .queue(ExchangeId::new(index), &mut self.connections.slots);
                 }
                 break;
             }

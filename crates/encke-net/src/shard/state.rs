@@ -1,21 +1,20 @@
 //! What a shard owns.
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use encke_protocol::Router;
-use encke_stream::{Sequencers, Views};
+use encke_stream::Views;
 
+use super::admission::Admission;
 use super::connections::{Connections, SharedParts};
+use super::hand_over::HandOver;
 use crate::acceptor::Acceptor;
 use crate::access_log::{AccessLogSender, OpenRequests, RequestIds};
 use crate::audit::AuditSender;
 use crate::buffers::Buffers;
 use crate::clients::Clients;
 use crate::clients::addresses::Addresses;
-use crate::clock::Monotonic;
 use crate::compression::Compressors;
 use crate::deferred::Deferred;
 use crate::feed::congested_streams::CongestedStreams;
@@ -24,9 +23,7 @@ use crate::feed::slot::Token;
 use crate::feed::{FeedContext, Feeds};
 use crate::metrics::Metrics;
 use crate::operators::OperatorListener;
-use crate::outbox::Outbox;
 use crate::poller::Poller;
-use crate::readers::Readers;
 use crate::settings::NetSettings;
 use crate::shard_channel::{ShardReceiver, ShardSender};
 use crate::timers::Timers;
@@ -39,15 +36,7 @@ pub(crate) struct ShardContext {
     pub(crate) router: Router,
     pub(crate) receiver: ShardReceiver,
     pub(crate) sender: Arc<ShardSender>,
-    /// Where commands go. Those that wait for no disk are committed inline.
-    pub(crate) sequencers: Sequencers,
-    pub(crate) dispatcher: encke_jobs::DispatcherSender,
-    pub(crate) readers: Readers,
     pub(crate) metrics: Metrics,
-    /// Connections of all shards.
-    pub(crate) connections: Arc<AtomicUsize>,
-    /// Connections of all shards that are open until they are refused.
-    pub(crate) turned_away: Arc<AtomicUsize>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) compressors: Arc<Compressors>,
@@ -64,6 +53,13 @@ pub(crate) struct ShardContext {
     pub(crate) request_id_key: u64,
 }
 
+impl ShardContext {
+    /// Whether acknowledgements of appends may be held back now.
+    pub(super) fn may_hold_back(&self) -> bool {
+        self.congested.count() > 0 && !self.settings.admission_wait.is_zero()
+    }
+}
+
 /// One reactor thread's state.
 pub(crate) struct Shard {
     pub(super) context: ShardContext,
@@ -72,10 +68,7 @@ pub(crate) struct Shard {
     pub(super) acceptor: Acceptor,
     /// The first shard has it, if there is an address for operators.
     pub(super) operators: Option<OperatorListener>,
-    /// Those that there is no room for, and until when they have time for a request.
-    pub(super) turned_away: VecDeque<(Monotonic, Token)>,
-    /// Exchanges whose requests wait for keys.
-    pub(super) awaiting_keys: Vec<Token>,
+    pub(super) admission: Admission,
     /// Connections that are to be flushed behind the deliveries of this turn.
     pub(super) dirty: Vec<Token>,
     /// Subscribers that are served behind what is in work now.
@@ -84,7 +77,7 @@ pub(crate) struct Shard {
     pub(super) grown: Vec<Token>,
     pub(super) timers: Timers,
     pub(super) deferred: Deferred,
-    pub(super) outbox: Outbox,
+    pub(super) hand_over: HandOver,
     /// What connections want is being done.
     pub(super) does_wishes: bool,
     /// What a socket is read into.
@@ -95,6 +88,8 @@ impl Shard {
     /// A shard that is ready to run.
     pub(crate) fn new(
         context: ShardContext,
+        hand_over: HandOver,
+        admission: Admission,
         listener: OwnedFd,
         operators: Option<OwnedFd>,
     ) -> rustix::io::Result<Self> {
@@ -134,15 +129,14 @@ impl Shard {
                 Arc::clone(&context.congested),
             ),
             operators,
+            admission,
+            hand_over,
             acceptor: Acceptor::new(listener, settings.accept_rate.div_ceil(shards)),
-            turned_away: VecDeque::new(),
-            awaiting_keys: Vec::new(),
             dirty: Vec::new(),
             due: Vec::new(),
             grown: Vec::new(),
             timers: Timers::new(connections.clock.monotonic()),
             deferred: Deferred::default(),
-            outbox: Outbox::default(),
             does_wishes: false,
             scratch: vec![0; SCRATCH_BYTES],
             connections,

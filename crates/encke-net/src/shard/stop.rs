@@ -31,15 +31,6 @@ impl Shard {
         }
     }
 
-    /// Whether a stop is complete: nothing is pending, or it took too long.
-    pub(super) fn stopped(&self) -> bool {
-        let Some(since) = self.connections.stopping else {
-            return false;
-        };
-        let stop_timeout = self.context.settings.stop_timeout;
-        self.connections.slots.used() == 0 || since.elapsed() > stop_timeout
-    }
-
     /// The stop took too long: responses that have begun are cut off, so that no client takes a part for the whole.
     pub(super) fn cut_short(&mut self) {
         for index in 0..self.connections.slots.len() as u32 {

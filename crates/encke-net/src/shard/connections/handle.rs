@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use encke_protocol::OnRecord;
 use rustix::net::{Shutdown, shutdown};
 
 use super::state::Connections;
@@ -11,6 +12,7 @@ use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::ConnectionFacts;
 use crate::connection::exchange_id::ExchangeId;
+use crate::connection::outbound::Outbound;
 use crate::connection::rest::{Rest, Resting};
 use crate::connection::{Connection, Event};
 use crate::feed::slot::{Flags, Slot, SlotState};
@@ -121,6 +123,39 @@ impl Connections {
             let id = ExchangeId::new(index);
             self.wish(index, ConnectionEffect::Deliver(id, outbound.reached));
         }
+    }
+
+    /// Sends bytes of a feed on an exchange of a connection that has several; with `ends` they are its last. Returns how many were
+    /// taken.
+    pub(crate) fn send_on(&mut self, id: ExchangeId, bytes: &[u8], ends: bool) -> usize {
+        let connection = self.slots.connection_of(id.slot());
+        let mut sent = 0;
+        loop {
+            let mut count = 0;
+            self.handle(connection, |connection, cx| {
+                count = connection.send_on(id, &bytes[sent..], ends, cx);
+            });
+            sent += count;
+            if sent == bytes.len() || count == 0 || self.is_blocked(connection) {
+                return sent;
+            }
+            // What was written so far makes room.
+            self.handle(connection, |connection, cx| connection.on(Event::Flush, cx));
+        }
+    }
+
+    /// The continuation of a long poll, which is answered with what it says.
+    pub(crate) fn take_poll(&mut self, id: ExchangeId) -> Option<Box<dyn OnRecord>> {
+        let connection = self.slots.connection_of(id.slot());
+        self.get_mut(connection)?.take_poll(id)
+    }
+
+    /// Keeps what was not taken of a feed.
+    pub(crate) fn block(&mut self, id: ExchangeId, outbound: Outbound) {
+        let connection = self.slots.connection_of(id.slot());
+        self.handle(connection, |connection, cx| {
+            connection.block_on(id, outbound, cx);
+        });
     }
 
     /// Lets the client of a connection read what was sent last, and nothing else.

@@ -18,6 +18,7 @@ use crate::clients::holdings::Holdings;
 use crate::clock::ShardClock;
 use crate::compression::Compressors;
 use crate::connection::Connection;
+use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::{ConnectionEffect, Effects};
 use crate::connection::exchange_id::{ExchangeId, ExchangeIds, ExchangePlace};
@@ -180,6 +181,31 @@ impl Connections {
     pub(crate) fn count_refused(&self, reason: &str) {
         let refused = &self.shared.metrics.refused;
         refused.with_label_values(&[reason]).inc();
+    }
+
+    /// Counts a connection that is closed.
+    pub(crate) fn count_closed(&mut self, reason: CloseReason) {
+        match reason.label() {
+            Some(label) => {
+                let closed = &self.shared.metrics.closed;
+                closed.with_label_values(&[label]).inc();
+            }
+            None => self.counts.hangups += u64::from(reason == CloseReason::HangUp),
+        }
+    }
+
+    /// Whether a stop is complete: nothing is pending, or it took too long.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let Some(since) = self.stopping else {
+            return false;
+        };
+        self.slots.used() == 0 || since.elapsed() > self.shared.settings.stop_timeout
+    }
+
+    /// Has a connection closed behind what its socket has not taken. False: there is nothing of that kind.
+    pub(crate) fn close_behind(&mut self, index: u32, reason: CloseReason) -> bool {
+        let connection = self.get_mut(index);
+        connection.is_some_and(|connection| connection.close_behind(reason).is_some())
     }
 
     /// How long a connection may be kept without a request.

@@ -1,0 +1,191 @@
+//! What a shard hands to other threads: commands to the sequencers, tasks to the reader threads, messages to the dispatcher.
+//!
+//! Where there is no room for something, the result is the event of the exchange that asked for it.
+
+use std::sync::Arc;
+
+use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
+use encke_log::StreamNo;
+use encke_protocol::DispatchRequest;
+use encke_stream::{Command, Fetch, Now, OrderFetch, Sequencers, Submission, Submitter};
+
+use crate::compression::Compressor;
+use crate::connection::exchange::ExchangeEvent;
+use crate::feed::slot::Token;
+use crate::outbox::Outbox;
+use crate::readers::{CompressTask, Readers};
+use crate::shard_channel::ShardSender;
+
+/// The ways from a shard to other threads, and what is collected for them.
+pub(crate) struct HandOver {
+    shard: u16,
+    /// Where commands go. Those that wait for no disk are committed inline.
+    sequencers: Sequencers,
+    dispatcher: DispatcherSender,
+    readers: Readers,
+    /// The way back.
+    sender: Arc<ShardSender>,
+    outbox: Outbox,
+    /// Exchanges whose requests wait for keys.
+    awaiting_keys: Vec<Token>,
+}
+
+/// What is to be read for a subscriber.
+pub(super) enum FeedRead {
+    /// A part of its stream.
+    Stream(Fetch),
+    /// A part of the order of a log.
+    Order(OrderFetch),
+    /// Its stream itself, which was evicted while nothing happened.
+    Load(StreamNo),
+}
+
+impl HandOver {
+    /// The ways of the shard with that number, to which `sender` leads back.
+    pub(crate) fn new(
+        shard: u16,
+        sequencers: Sequencers,
+        dispatcher: DispatcherSender,
+        readers: Readers,
+        sender: Arc<ShardSender>,
+    ) -> Self {
+        HandOver {
+            shard,
+            sequencers,
+            dispatcher,
+            readers,
+            sender,
+            outbox: Outbox::default(),
+            awaiting_keys: Vec::new(),
+        }
+    }
+
+    /// Adds a command to those that are handed over next.
+    pub(super) fn add_command(&mut self, token: Token, command: Command) {
+        let bytes = command.weight_bytes();
+        let from = Submitter {
+            shard: self.shard,
+            token,
+        };
+        self.outbox.add_command(Submission { command, from }, bytes);
+    }
+
+    /// Hands all commands to the sequencers. Returns the exchanges for whose commands there is no room.
+    pub(super) fn submit_commands(&mut self, now: Now) -> Vec<Token> {
+        let mut commands = self.outbox.take_commands();
+        self.sequencers.submit(&mut commands, now);
+        let refused = commands.drain(..).map(|(request, _)| request.from.token);
+        let refused = refused.collect();
+        self.outbox.give_back(commands);
+        refused
+    }
+
+    /// Adds a request to the messages for the dispatcher.
+    pub(super) fn dispatch(&mut self, token: Token, number: u32, request: DispatchRequest) {
+        let client = self.client(token, number);
+        self.add_message(DispatcherMessage::Request(client, request));
+    }
+
+    /// The time of a request's caller is over: the dispatcher answers it now.
+    pub(super) fn end_dispatch(&mut self, token: Token, number: u32) {
+        let client = self.client(token, number);
+        self.add_message(DispatcherMessage::CallerEnded(client));
+    }
+
+    /// The client of a request is gone.
+    pub(super) fn abandon_dispatch(&mut self, token: Token, number: u32) {
+        let client = self.client(token, number);
+        self.abandon_client(client);
+    }
+
+    /// A client of the dispatcher is gone.
+    pub(super) fn abandon_client(&mut self, client: DispatchClient) {
+        self.add_message(DispatcherMessage::Disconnected(client));
+    }
+
+    /// Hands all messages to the dispatcher. Returns the clients for whose requests there is no room; that a client is gone is sent
+    /// again later.
+    pub(super) fn send_messages(&mut self) -> Vec<DispatchClient> {
+        if !self.outbox.has_messages() {
+            return Vec::new();
+        }
+        let mut messages = self.outbox.take_messages();
+        self.dispatcher.put_many(&mut messages);
+        self.outbox.refused(messages)
+    }
+
+    /// Has what is known of a name loaded.
+    pub(super) fn load_name(&self, token: Token, name: Box<str>) -> Option<ExchangeEvent> {
+        let is_asked = self.readers.load_name(name, token, &self.sender);
+        (!is_asked).then_some(ExchangeEvent::NotRead)
+    }
+
+    /// Has a part of a stream read.
+    pub(super) fn read(&self, token: Token, fetch: Fetch) -> Option<ExchangeEvent> {
+        let is_asked = self.readers.read(fetch, token, &self.sender);
+        (!is_asked).then_some(ExchangeEvent::NotRead)
+    }
+
+    /// Has something read for a subscriber. False: the readers are overloaded.
+    pub(super) fn read_for_feed(&self, token: Token, wanted: FeedRead) -> bool {
+        match wanted {
+            FeedRead::Stream(fetch) => self.readers.read(fetch, token, &self.sender),
+            FeedRead::Order(fetch) => self.readers.read_order(fetch, token, &self.sender),
+            FeedRead::Load(no) => self.readers.load_stream(no, token, &self.sender),
+        }
+    }
+
+    /// Has a compressor with input compress it.
+    pub(super) fn compress(
+        &self,
+        token: Token,
+        compressor: Box<Compressor>,
+    ) -> Option<ExchangeEvent> {
+        let task = CompressTask {
+            compressor,
+            token,
+            sender: Arc::clone(&self.sender),
+        };
+        let refused = self.readers.compress(task).err();
+        refused.map(ExchangeEvent::NotCompressed)
+    }
+
+    /// Notes that an exchange waits for keys.
+    pub(super) fn await_keys(&mut self, token: Token) -> Option<ExchangeEvent> {
+        if self.awaiting_keys.len() >= AWAITING_KEYS_MAX {
+            return Some(ExchangeEvent::NoPlaceForKeys);
+        }
+        self.awaiting_keys.push(token);
+        None
+    }
+
+    /// The exchanges that wait for keys; they wait no longer.
+    pub(super) fn take_awaiting_keys(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.awaiting_keys)
+    }
+
+    pub(super) fn has_commands(&self) -> bool {
+        self.outbox.has_commands()
+    }
+
+    pub(super) fn has_messages(&self) -> bool {
+        self.outbox.has_messages()
+    }
+
+    fn client(&self, token: Token, request: u32) -> DispatchClient {
+        DispatchClient {
+            node: 0,
+            shard: self.shard,
+            token,
+            request,
+        }
+    }
+
+    fn add_message(&mut self, message: DispatcherMessage) {
+        let bytes = self.dispatcher.weight_bytes(&message);
+        self.outbox.add_message(message, bytes);
+    }
+}
+
+/// Requests of a shard that may wait for keys; further ones are refused at once.
+const AWAITING_KEYS_MAX: usize = 1_024;
