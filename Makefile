@@ -31,7 +31,7 @@ export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-se
 # What `make test` downloads, before its first step.
 DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
 
-FUZZ_TARGETS := credentials log_recovery proxies request_head request_hyper tls_records
+FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
 
 section = @printf '\n=== %s\n' '$(1)'

@@ -65,6 +65,7 @@ pub mod synthetic;
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing {
+    pub use crate::connection::testing::fuzzing::connection;
     pub use crate::http::differential::request_hyper;
     pub use crate::http::fuzzing::request_head;
     pub use crate::proxy_fuzzing::proxies;

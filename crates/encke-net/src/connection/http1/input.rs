@@ -89,7 +89,14 @@ impl Http1 {
             let mut writer = self.writer(shared);
             self.exchange.on(ExchangeEvent::Drained, &mut writer, cx);
         }
-        if !self.exchange.task.is_over() || !cx.effects.output.is_empty() {
+        if !cx.effects.output.is_empty() {
+            return AfterInput::Http1;
+        }
+        if self.exchange.is_receiving() {
+            // An invitation to send the body was taken: what came meanwhile is looked at, and the rest has a deadline again.
+            return self.next_request(shared, cx);
+        }
+        if !self.exchange.task.is_over() {
             return AfterInput::Http1;
         }
         cx.requests.complete_request(self.exchange.place.exchange);
@@ -107,10 +114,7 @@ impl Http1 {
         shared: &mut SharedWithWire<'_>,
         cx: &mut Context<'_>,
     ) -> AfterInput {
-        let mut next = AfterInput::Http1;
-        if !self.input.is_empty() {
-            next = self.take_input(&[], shared, cx);
-        }
+        let next = self.take_input(&[], shared, cx);
         if next == AfterInput::Http1 && self.exchange.is_receiving() {
             cx.push(ConnectionEffect::Receive);
         }

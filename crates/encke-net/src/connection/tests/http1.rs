@@ -108,6 +108,25 @@ fn a_body_that_is_on_its_way_already_is_not_invited() {
 }
 
 #[test]
+fn a_body_that_comes_before_its_invitation_is_taken_is_not_forgotten() {
+    let head = "POST /v1/stream/a HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n\
+                Content-Length: 3\r\nExpect: 100-continue\r\n\r\n";
+    let mut rig = rig_with_stream("");
+    rig.room = 5;
+    rig.receive(head.as_bytes());
+    rig.receive(b"abc");
+    rig.drain(usize::MAX);
+    assert_eq!(statuses(&rig.text()), [204]);
+    // Nor is the time that it may take.
+    let mut rig = rig.reconnect();
+    rig.room = 5;
+    rig.receive(head.as_bytes());
+    rig.drain(usize::MAX);
+    rig.pass(rig.server.settings.request_timeout);
+    assert_eq!(statuses(&rig.text()), [408]);
+}
+
+#[test]
 fn a_refused_head_gets_no_invitation_and_its_body_is_discarded() {
     let settings = NetSettings {
         body_bytes_max: 10,

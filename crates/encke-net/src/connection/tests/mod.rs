@@ -1,5 +1,6 @@
 //! What connections promise, without sockets.
 
+mod any_input;
 mod callers;
 mod compression;
 mod dispatch;
