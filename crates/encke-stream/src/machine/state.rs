@@ -20,7 +20,7 @@ use crate::{AckLevel, Lifetime};
 /// The streams and the rules by which they change: commands and the time in, records out.
 ///
 /// A command is judged by the state of the streams after all commands before it, committed or not. Its changes go to a
-/// [`Journal`] first. [`Machine::publish`] shows readers the changes since its last call; [`Machine::abandon`] undoes
+/// [`Journal`](crate::Journal) first. [`Machine::publish`] shows readers the changes since its last call; [`Machine::abandon`] undoes
 /// them.
 #[derive(Debug)]
 pub struct Machine {
