@@ -3,6 +3,10 @@
 //! A handshake runs in a thread of its own (`handshakes`), so that none delays a delivery. Then the shard gets a `session` that
 //! takes about a kilobyte while it is idle: rustls hands over the secrets and what it needs for changes of keys, and its provider
 //! protects the records. docs/decisions/0027-tls.md has the alternatives and the figures.
+//!
+//! `record` finds the frames of records, `keys` has the keys and ciphers of one direction, and `session` states at its top what a
+//! session must keep: sequence numbers, limits of keys, changes of keys, padding, ends, zeroing. `session_tests.rs` runs it against a client
+//! of rustls.
 
 mod client_certificate;
 #[cfg(test)]

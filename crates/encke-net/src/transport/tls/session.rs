@@ -1,10 +1,29 @@
 //! A session after its handshake: reads and writes records.
 //!
-//! rustls makes the handshake and hands over secrets and what is needed for changes of keys. The provider of rustls protects the
-//! records. Nothing here computes keys, nonces or codes.
+//! rustls makes the handshake and hands over secrets and what is needed for changes of keys (its `kernel` interface). The provider of
+//! rustls protects the records. Nothing here computes keys, nonces or codes. What this layer has to keep by itself:
 //!
-//! The one invariant: **records go out whole and in order.** A record that the socket takes in part is kept; nothing else is
-//! encrypted before the rest is out.
+//! - **Whole and in order.** A record that the socket takes in part is kept, and nothing else is encrypted before the rest is out. So a
+//!   sequence number that is used is that of a record that goes out, and the numbers on the wire have no gaps.
+//! - **Sequence numbers.** Each direction counts by itself. It begins at the number that rustls hands over, because the handshake has used
+//!   the key before (for tickets), grows by one with each record, and begins at 0 with each new key. No number is used twice with one
+//!   key for a record that leaves this process: a number grows as soon as its record is encrypted, and a cipher that is
+//!   built again goes on with the next one (`keys`). Where encrypting or decrypting fails, the session ends.
+//! - **Limits of keys.** One key encrypts at most `confidentiality_limit` records, as rustls states it for the suite; the last one is left for
+//!   what ends its use. With TLS 1.3 that is a KeyUpdate, and the next key follows. TLS 1.2 has none: the session ends
+//!   with `close_notify` ([`TlsFault::Exhausted`]). There is no limit for decrypting, because the first record that fails ends the session.
+//! - **KeyUpdate** (RFC 8446, section 4.6.3). It is the only message behind a handshake that is accepted from a client, alone and whole in its
+//!   record, so the key never changes inside one. The new key decrypts the next record. If the client asks for a change in return, the
+//!   answer goes out directly before the next content, in one piece with it; several requests before that get one answer.
+//!   This side never asks. At most [`KEY_UPDATES_MAX`] may come between two records with content.
+//! - **Padding.** None is added. The decrypter of TLS 1.3 removes that of clients. A record of padding only is one without content,
+//!   of which at most [`EMPTY_RECORDS_MAX`] may come in a row, together with alerts that say nothing.
+//! - **Sizes.** A header that announces more than [`PAYLOAD_BYTES_MAX`] is refused before its payload is kept; the decrypter checks the bound of
+//!   its version on what it returns.
+//! - **Ends.** Only `close_notify` ends a side properly; a socket that ends without it is [`ReadOutcome::Truncated`]. What follows it is
+//!   ignored. Behind an alert nothing is sent.
+//! - **Zeroing.** Keys are overwritten when they are replaced or dropped, and a session never moves, so that it leaves no copies (`keys`).
+//!   Content is not overwritten: it is in the buffers of the shard, too.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

@@ -100,6 +100,17 @@ impl Pair {
         }
     }
 
+    /// Sends what the client has to send, as far as the socket takes it.
+    pub(super) fn client_sends_what_fits(&mut self) {
+        while self.client.wants_write() {
+            match self.client.write_tls(&mut self.wire) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
     /// The records that the client would send.
     pub(super) fn client_records(&mut self, content: &[u8]) -> Vec<u8> {
         self.client.writer().write_all(content).unwrap();
