@@ -14,3 +14,24 @@ pub struct Run<'a> {
     /// No record will ever follow it.
     pub closed: bool,
 }
+
+impl Run<'_> {
+    /// A position, behind which records may follow.
+    pub fn position(end: Offset) -> Self {
+        Run {
+            items: &[],
+            end,
+            at_tail: false,
+            closed: false,
+        }
+    }
+
+    /// The end of a closed stream.
+    pub fn closed_at(end: Offset) -> Self {
+        Run {
+            at_tail: true,
+            closed: true,
+            ..Run::position(end)
+        }
+    }
+}

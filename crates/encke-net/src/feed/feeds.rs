@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_log::StreamNo;
-use encke_protocol::Encoders;
+use encke_protocol::{EncoderId, Encoders, Variant};
 use encke_stream::{Fetch, Offset, OrderFetch, Sequence, Stream, Views};
 
 use super::congested_streams::CongestedStreams;
@@ -165,12 +165,23 @@ impl Feeds {
             SlotFeed::Plain(_) => true,
             SlotFeed::InTable => {
                 let state = self.states.get(index);
-                !matches!(
-                    state.map(|state| &state.kind),
-                    Some(FeedKind::Poll(_)) | None
-                )
+                state.is_some_and(|state| !matches!(state.kind, FeedKind::Poll(_)))
             }
         }
+    }
+
+    /// In which form a subscriber of one stream gets its records.
+    pub(super) fn form(&self, index: u32, slots: &Slots) -> Option<(EncoderId, Variant)> {
+        let (encoder, option) = match slots[index].feed {
+            SlotFeed::None => return None,
+            SlotFeed::Plain(encoder) => (encoder, 0),
+            SlotFeed::InTable => match &self.states.get(index)?.kind {
+                FeedKind::Single(feed) => (feed.encoder, feed.option),
+                FeedKind::Merged(_) | FeedKind::Poll(_) => return None,
+            },
+        };
+        let kind = self.fan_out.topics[slots[index].topic].kind;
+        Some((encoder, Variant { kind, option }))
     }
 
     /// Bytes of records that a feed holds.

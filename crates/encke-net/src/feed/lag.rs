@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use encke_log::Sequence;
-use encke_protocol::{Farewell, Variant};
+use encke_protocol::Farewell;
 use encke_stream::Offset;
 
 use super::feeds::{FeedContext, Feeds};
@@ -173,25 +173,16 @@ impl Feeds {
         let why = reason.why();
         let resumable = reason != CloseReason::NoLongerKept;
         let mut event = Vec::new();
-        let (encoder, option) = match cx.slots[index].feed {
-            SlotFeed::None => return event,
-            SlotFeed::Plain(encoder) => (encoder, 0),
-            SlotFeed::InTable => match self.states.get(index).map(|state| &state.kind) {
-                Some(FeedKind::Single(feed)) => (feed.encoder, feed.option),
-                // The client knows its position by the last event.
-                Some(FeedKind::Merged(merged)) => {
-                    let encoder = self.encoders.merge_encoder(merged.encoder);
-                    encoder.farewell(why, resumable, &mut event);
-                    return event;
-                }
-                Some(FeedKind::Poll(_)) | None => return event,
-            },
+        let Some((encoder, variant)) = self.form(index, cx.slots) else {
+            let state = self.state(index, cx.slots);
+            // The client knows its position by the last event.
+            if let Some(FeedKind::Merged(merged)) = state.map(|state| &state.kind) {
+                let encoder = self.encoders.merge_encoder(merged.encoder);
+                encoder.farewell(why, resumable, &mut event);
+            }
+            return event;
         };
         let topic = &self.fan_out.topics[cx.slots[index].topic];
-        let variant = Variant {
-            kind: topic.kind,
-            option,
-        };
         let at = pending.unwrap_or_else(|| self.position(index, cx.slots));
         // The cursor is a position in the log, which is none that a client may name.
         let at = topic.stream.as_ref().map(|stream| stream.position(at));

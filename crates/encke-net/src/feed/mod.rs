@@ -26,4 +26,4 @@ pub(crate) mod topics;
 pub(crate) mod weight;
 pub(crate) mod withheld;
 
-pub(crate) use feeds::{DueDelivery, FeedContext, Feeds, Purpose, Sent};
+pub(crate) use feeds::{DueDelivery, FeedContext, Feeds, Purpose, Sent, framing};

@@ -144,17 +144,11 @@ impl Feeds {
 
     /// Encodes what keeps a quiet subscriber's connection alive. False: it is no subscription.
     pub(crate) fn encode_heartbeat(&mut self, index: u32, cx: &mut FeedContext<'_>) -> bool {
-        let encoder = match cx.slots[index].feed {
-            SlotFeed::None => return false,
-            SlotFeed::Plain(encoder) => Some(encoder),
-            SlotFeed::InTable => match self.states.get(index).map(|state| &state.kind) {
-                Some(FeedKind::Single(feed)) => Some(feed.encoder),
-                Some(FeedKind::Merged(_)) => None,
-                Some(FeedKind::Poll(_)) | None => return false,
-            },
-        };
-        let beat = match encoder {
-            Some(encoder) => self.encoders.encoder(encoder).heartbeat().to_vec(),
+        if !self.is_subscription(index, cx.slots) {
+            return false;
+        }
+        let beat = match self.form(index, cx.slots) {
+            Some((encoder, _)) => self.encoders.encoder(encoder).heartbeat().to_vec(),
             None => self.merged_heartbeat(index, cx).unwrap_or_default(),
         };
         let at = self.position(index, cx.slots);

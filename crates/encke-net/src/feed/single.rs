@@ -6,7 +6,6 @@ use encke_stream::{Fetch, Item, Life, Offset, Piece};
 
 use super::encoding::{EncodingKey, RUN_BYTES};
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
-use super::slot::{SlotFeed, Slots};
 use super::state::FeedKind;
 use super::topics::Next;
 
@@ -152,12 +151,7 @@ impl Feeds {
         encoding.ended = true;
         encoding.end = end.sequence;
         if is_closed && let Some((encoder, variant)) = form {
-            let run = Run {
-                items: &[],
-                end,
-                at_tail: true,
-                closed: true,
-            };
+            let run = Run::closed_at(end);
             let encoder = self.encoders.encoder(encoder);
             encoder.encode(variant, &run, cx.clock.now_ms(), &mut encoding.run);
         }
@@ -221,20 +215,6 @@ impl Feeds {
             state.eager = true;
         }
         true
-    }
-
-    /// In which form a subscriber of one stream gets its records.
-    fn form(&self, index: u32, slots: &Slots) -> Option<(EncoderId, Variant)> {
-        let (encoder, option) = match slots[index].feed {
-            SlotFeed::None => return None,
-            SlotFeed::Plain(encoder) => (encoder, 0),
-            SlotFeed::InTable => match &self.states.get(index)?.kind {
-                FeedKind::Single(feed) => (feed.encoder, feed.option),
-                FeedKind::Merged(_) | FeedKind::Poll(_) => return None,
-            },
-        };
-        let kind = self.fan_out.topics[slots[index].topic].kind;
-        Some((encoder, Variant { kind, option }))
     }
 }
 

@@ -194,19 +194,15 @@ impl Shard {
         let is_exchange = self.connections.slots[index].state == SlotState::Exchange;
         if bytes > 0 || ended && is_exchange {
             self.connections.counts.sends += u64::from(!matches!(purpose, Purpose::Heartbeat));
+            let bytes = &self.feeds.encoding().run.bytes;
             sent = match is_exchange {
-                true => {
-                    let bytes = &self.feeds.encoding().run.bytes;
-                    self.connections
-                        .send_on(ExchangeId::new(index), bytes, ended)
-                }
-                false => {
-                    let bytes = &self.feeds.encoding().run.bytes;
-                    match self.connections.send_direct(index, bytes) {
-                        Ok(sent) => sent,
-                        Err(reason) => return self.close(index, reason),
-                    }
-                }
+                true => self
+                    .connections
+                    .send_on(ExchangeId::new(index), bytes, ended),
+                false => match self.connections.send_direct(index, bytes) {
+                    Ok(sent) => sent,
+                    Err(reason) => return self.close(index, reason),
+                },
             };
             if !self.connections.is_open(index) {
                 return;
@@ -301,11 +297,5 @@ fn end_of_poll(then: Box<dyn OnRecord>, end: Option<Offset>, now_ms: u64) -> Res
     let Some(end) = end else {
         return then.ended();
     };
-    let run = Run {
-        items: &[],
-        end,
-        at_tail: true,
-        closed: true,
-    };
-    then.arrived(run, now_ms)
+    then.arrived(Run::closed_at(end), now_ms)
 }

@@ -10,8 +10,8 @@ use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::ExchangeEvent;
 use crate::connection::exchange_id::ExchangeId;
 use crate::connection::{Connection, Event};
+use crate::feed::framing;
 use crate::feed::slot::{Flags, SlotFeed, SlotState};
-use crate::http::framing::ResponseFraming;
 
 impl Shard {
     /// Gives an event to a connection, and does what it wants done.
@@ -89,11 +89,7 @@ impl Shard {
         let outbound = known.and_then(|known| known.outbound_of(id));
         let is_blocked = outbound.is_some();
         let pending = outbound.and_then(|outbound| outbound.reached);
-        let slot = &self.connections.slots[index];
-        let framing = match slot.state {
-            SlotState::Exchange => ResponseFraming::Frames,
-            _ => slot.framing(),
-        };
+        let framing = framing(index, &self.connections.slots);
         let (feeds, cx) = self.feeds();
         let event = feeds.farewell(index, reason, pending, &cx);
         let mut farewell = Vec::new();

@@ -46,13 +46,7 @@ impl Encoder for EventEncoder {
         let Some(at) = farewell.at else {
             return;
         };
-        let here = Run {
-            items: &[],
-            end: at,
-            at_tail: false,
-            closed: false,
-        };
-        position(variant.option, &here, now_ms, out);
+        position(variant.option, &Run::position(at), now_ms, out);
     }
 
     fn heartbeat(&self) -> &'static [u8] {

@@ -76,13 +76,7 @@ impl Encoder for LineEncoder {
         let Some(at) = farewell.at else {
             return;
         };
-        let here = Run {
-            items: &[],
-            end: at,
-            at_tail: false,
-            closed: false,
-        };
-        control(variant.option, &here, now_ms, out);
+        control(variant.option, &Run::position(at), now_ms, out);
     }
 
     fn heartbeat(&self) -> &'static [u8] {
