@@ -68,6 +68,15 @@ impl OpenRequests {
         self.open.get_mut(exchange.slot())
     }
 
+    /// The id of a request, which its response repeats.
+    pub(crate) fn request_id(&self, exchange: ExchangeId) -> Option<&str> {
+        if self.count == 0 {
+            return None;
+        }
+        let id = self.open.get(exchange.slot())?.text.request_id()?;
+        std::str::from_utf8(id).ok()
+    }
+
     pub(crate) fn begin(&mut self, exchange: ExchangeId, request: OpenRequest) {
         self.count += 1;
         self.open.insert(exchange.slot(), request);

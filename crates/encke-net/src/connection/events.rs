@@ -210,10 +210,7 @@ impl Connection {
         if let Wire::Lingering = self.wire {
             cx.push(ConnectionEffect::Close(CloseReason::Lingered));
         } else if let Some(outbound) = &self.outbound {
-            let dismissed = outbound.close.filter(|reason| reason.is_dismissal());
-            cx.push(ConnectionEffect::Cut(
-                dismissed.unwrap_or(CloseReason::Stalled),
-            ));
+            cx.push(ConnectionEffect::Cut(outbound.time_out_reason()));
         } else if let Wire::Http1(http1) = &mut self.wire
             && http1.exchange.is_receiving()
         {
@@ -249,54 +246,31 @@ impl Connection {
     }
 
     fn leave_fleet(&mut self, cx: &mut Context<'_>) {
-        match &self.wire {
-            Wire::Http1(http1) => match &http1.exchange.task {
-                Task::Subscribed => {
-                    cx.push(ConnectionEffect::Dismiss(self.id, CloseReason::OutOfFleet));
+        let ids = match &self.wire {
+            Wire::Http1(_) => vec![self.id],
+            Wire::Http2(http2) => http2.exchanges().to_vec(),
+            Wire::Handshaking | Wire::Lingering => Vec::new(),
+        };
+        for id in ids {
+            match self.exchange(id).map(|exchange| &exchange.task) {
+                None | Some(Task::Subscribed) => {
+                    cx.push(ConnectionEffect::Dismiss(id, CloseReason::OutOfFleet));
                 }
-                Task::AwaitingRecord(_) => {
-                    self.on_exchange(self.id, ExchangeEvent::TimedOut, cx);
-                }
-                _ => {}
-            },
-            Wire::Http2(http2) => {
-                for id in http2.exchanges().to_vec() {
-                    match self.exchange(id).map(|exchange| &exchange.task) {
-                        None | Some(Task::Subscribed) => {
-                            cx.push(ConnectionEffect::Dismiss(id, CloseReason::OutOfFleet));
-                        }
-                        Some(Task::AwaitingRecord(_)) => {
-                            self.on_exchange(id, ExchangeEvent::TimedOut, cx);
-                        }
-                        Some(_) => {}
-                    }
-                }
+                Some(Task::AwaitingRecord(_)) => self.on_exchange(id, ExchangeEvent::TimedOut, cx),
+                Some(_) => {}
             }
-            Wire::Handshaking | Wire::Lingering => {}
         }
     }
 
     /// Gives back what an exchange holds: refuses a request that is not complete, and closes any other.
     fn shed(&mut self, id: ExchangeId, cx: &mut Context<'_>) {
-        let is_request = match &self.wire {
-            Wire::Http1(http1) => matches!(
-                http1.exchange.task,
-                Task::Receiving
-                    | Task::AwaitingLoad(_)
-                    | Task::AwaitingKeys(_)
-                    | Task::AwaitingOrder(_)
-            ),
-            Wire::Http2(http2) if id != self.id => {
-                http2.is_receiving(id)
-                    || matches!(
-                        http2.exchange(id).map(|exchange| &exchange.task),
-                        Some(
-                            Task::AwaitingLoad(_) | Task::AwaitingKeys(_) | Task::AwaitingOrder(_)
-                        )
-                    )
-            }
-            Wire::Http2(_) | Wire::Handshaking | Wire::Lingering => false,
+        let is_receiving = match &self.wire {
+            Wire::Http1(http1) => http1.exchange.is_receiving(),
+            Wire::Http2(http2) => http2.is_receiving(id),
+            Wire::Handshaking | Wire::Lingering => false,
         };
+        let exchange = self.exchange(id);
+        let is_request = is_receiving || exchange.is_some_and(|one| one.task.is_parked());
         match is_request && !self.is_blocked(id) {
             true => self.refuse(id, &no_room(), cx),
             false => self.fail(id, CloseReason::BuffersMax, cx),

@@ -29,7 +29,7 @@ impl Outbound {
         &self.bytes[self.sent..]
     }
 
-    /// So many bytes more were taken.
+    /// Notes that the next `sent` bytes were taken.
     pub(crate) fn take(&mut self, sent: usize) {
         self.sent += sent;
     }
@@ -44,6 +44,12 @@ impl Outbound {
     /// What it takes in memory.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
+    }
+
+    /// Why its connection is closed if it is not taken in time.
+    pub(crate) fn time_out_reason(&self) -> CloseReason {
+        let dismissal = self.close.filter(|reason| reason.is_dismissal());
+        dismissal.unwrap_or(CloseReason::Stalled)
     }
 
     /// Whether the client was sent a farewell, behind which nothing follows.

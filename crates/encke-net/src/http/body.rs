@@ -230,6 +230,14 @@ pub(crate) fn too_large(bytes_max: usize) -> Rejection {
     Rejection::new(413, "body_too_large", why)
 }
 
+/// A request did not arrive in time. `body`: it is the time of its body that is over.
+pub(crate) fn too_late(body: bool) -> Rejection {
+    match body {
+        true => Rejection::new(408, "body_timeout", "the request's body took too long"),
+        false => Rejection::new(408, "timeout", "the request took too long to arrive"),
+    }
+}
+
 /// Bytes of a body that no one reads.
 pub(crate) const UNREAD_BODY_BYTES_MAX: usize = 8 << 10;
 

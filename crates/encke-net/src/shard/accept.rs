@@ -121,7 +121,7 @@ impl Shard {
     fn welcome(&mut self, index: u32, client: Option<IpAddr>) {
         self.connections.newcomer = Some(index);
         if self.context.settings.proxy_protocol {
-            self.connections.begin(index, true);
+            self.connections.await_proxy_header(index);
             self.do_wishes();
         } else if self.context.handshakes.is_some() {
             self.connections.begin_handshake(index);

@@ -82,13 +82,7 @@ impl Exchange {
                 WorkerOutput::End(part) => {
                     // A server that stops is no end of the feed.
                     let is_last = !cx.stopping;
-                    self.facts.keep_alive = false;
-                    self.task = Task::Responded;
-                    out.part(&part, is_last, cx);
-                    cx.push(ConnectionEffect::AbandonDispatch(
-                        self.place.exchange,
-                        request,
-                    ));
+                    self.end_worker(request, &part, is_last, out, cx);
                 }
             },
             other => self.task = other,
@@ -105,16 +99,27 @@ impl Exchange {
         match std::mem::take(&mut self.task) {
             Task::Working { request, events } => {
                 let part = events.farewell(reason.why());
-                self.facts.keep_alive = false;
-                self.task = Task::Responded;
-                out.part(&part, true, cx);
-                // Its jobs go to others.
-                cx.push(ConnectionEffect::AbandonDispatch(
-                    self.place.exchange,
-                    request,
-                ));
+                self.end_worker(request, &part, true, out, cx);
             }
             other => self.task = other,
         }
+    }
+
+    /// Sends a worker its last part. Its jobs go to others.
+    fn end_worker(
+        &mut self,
+        request: u32,
+        part: &[u8],
+        is_last: bool,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        self.facts.keep_alive = false;
+        self.task = Task::Responded;
+        out.part(part, is_last, cx);
+        cx.push(ConnectionEffect::AbandonDispatch(
+            self.place.exchange,
+            request,
+        ));
     }
 }

@@ -110,6 +110,14 @@ impl Task {
         matches!(self, Task::Responded)
     }
 
+    /// Whether its request is complete, and waits before the router is asked again.
+    pub(crate) fn is_parked(&self) -> bool {
+        matches!(
+            self,
+            Task::AwaitingLoad(_) | Task::AwaitingKeys(_) | Task::AwaitingOrder(_)
+        )
+    }
+
     /// What it holds of a request, beside its own size.
     pub(super) fn bytes(&self) -> usize {
         match self {

@@ -12,14 +12,20 @@ pub(crate) trait ResponseWriter {
     fn part(&mut self, part: &[u8], is_last: bool, cx: &mut Context<'_>);
     /// Whether something that was written was not taken.
     fn is_blocked(&self, cx: &Context<'_>) -> bool;
-    /// Whether nothing would be taken now. Then nothing is read for the response, and the exchange is told when that changes.
-    fn awaits_window(&mut self, cx: &mut Context<'_>) -> bool;
-    /// How much of `wanted` may be read for the response now, in bytes.
-    fn grant_read(&mut self, wanted: usize) -> usize;
-    /// What was read has arrived.
-    fn read_arrived(&mut self);
-    /// The connection takes no further requests.
-    fn leave(&mut self, cx: &mut Context<'_>);
+    /// Whether the window of the exchange is closed. Then nothing is read for the response, and the exchange gets an event when the
+    /// window opens. A wire without windows never waits for one.
+    fn awaits_window(&mut self, _cx: &mut Context<'_>) -> bool {
+        false
+    }
+    /// How much of `wanted` may be read for the response now, in bytes: all of it, unless the exchanges of a connection share a
+    /// bound.
+    fn grant_read(&mut self, wanted: usize) -> usize {
+        wanted
+    }
+    /// What was read has arrived: its share of that bound is free again.
+    fn read_arrived(&mut self) {}
+    /// The connection takes no further requests. Where a response says so itself, nothing else is to be done.
+    fn leave(&mut self, _cx: &mut Context<'_>) {}
 }
 
 /// What a response depends on, beside what the protocol says.

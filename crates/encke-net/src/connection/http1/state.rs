@@ -12,7 +12,7 @@ use crate::connection::exchange::writer::ResponseWriter;
 use crate::connection::exchange::{ConnectionFacts, Exchange, no_place};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::http::Rejection;
-use crate::http::body::Incoming;
+use crate::http::body::{Incoming, too_late};
 use crate::settings::NetSettings;
 
 /// HTTP/1.1 on a connection.
@@ -139,11 +139,7 @@ impl Http1 {
             return self.refuse(&no_place(), cx);
         }
         let now = cx.clock.monotonic();
-        let rejection = if self.body_until.is_some_and(|until| now >= until) {
-            Rejection::new(408, "body_timeout", "the request's body took too long")
-        } else {
-            Rejection::new(408, "timeout", "the request took too long to arrive")
-        };
+        let rejection = too_late(self.body_until.is_some_and(|until| now >= until));
         self.refuse(&rejection, cx);
     }
 

@@ -29,16 +29,13 @@ impl Http1Writer {
 impl ResponseWriter for Http1Writer {
     fn begin(&mut self, response: &Response, shape: ResponseShape<'_>, cx: &mut Context<'_>) {
         self.framing = framing(shape.http_1_0);
-        let request = cx.requests.get_mut(self.exchange);
-        let request_id = request.and_then(|request| request.text.request_id());
-        let request_id = request_id.and_then(|id| std::str::from_utf8(id).ok());
         let shape = Shape {
             head_only: shape.head_only,
             keep_alive: shape.keep_alive,
             cross_origin: cx.router.cross_origin(shape.reader),
             hsts: cx.hsts.filter(|_| shape.tls),
             framing: self.framing,
-            request_id,
+            request_id: cx.requests.request_id(self.exchange),
         };
         let date = cx.clock.date();
         let head_bytes = encode(response, shape, date, &mut cx.effects.output);
@@ -57,18 +54,6 @@ impl ResponseWriter for Http1Writer {
     fn is_blocked(&self, cx: &Context<'_>) -> bool {
         self.is_blocked || !cx.effects.output.is_empty()
     }
-
-    fn awaits_window(&mut self, _: &mut Context<'_>) -> bool {
-        false
-    }
-
-    fn grant_read(&mut self, wanted: usize) -> usize {
-        wanted
-    }
-
-    fn read_arrived(&mut self) {}
-
-    fn leave(&mut self, _: &mut Context<'_>) {}
 }
 
 fn framing(http_1_0: bool) -> ResponseFraming {

@@ -14,6 +14,7 @@ use crate::connection::exchange::writer::{ResponseShape, ResponseWriter, is_size
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::connection::outbound::Outbound;
 use crate::http::Rejection;
+use crate::http::body::too_late;
 use crate::http2::frames::{Http2Frames, SEND_BYTES_MAX};
 use crate::http2::read_ahead::StreamReadAhead;
 use crate::http2::response::{self, HeadShape};
@@ -261,18 +262,13 @@ impl Stream {
             return false;
         }
         if let Some(outbound) = &self.outbound {
-            let dismissed = outbound.close.filter(|reason| reason.is_dismissal());
-            let reason = dismissed.unwrap_or(CloseReason::Stalled);
-            cx.push(ConnectionEffect::Fail(self.id, reason));
+            cx.push(ConnectionEffect::Fail(self.id, outbound.time_out_reason()));
             return true;
         }
         let Some(body) = &self.body else {
             return false;
         };
-        let rejection = match cx.clock.monotonic() >= body.until {
-            true => Rejection::new(408, "body_timeout", "the request's body took too long"),
-            false => Rejection::new(408, "timeout", "the request took too long to arrive"),
-        };
+        let rejection = too_late(cx.clock.monotonic() >= body.until);
         let connection = self
             .exchange
             .as_ref()
@@ -344,14 +340,11 @@ impl ResponseWriter for StreamWriter<'_> {
             false => response.body.as_ref(),
         };
         let is_written = is_sized || bodiless;
-        let request = cx.requests.get_mut(id);
-        let request_id = request.and_then(|request| request.text.request_id());
-        let request_id = request_id.and_then(|id| std::str::from_utf8(id).ok());
         let head_shape = HeadShape {
             head_only: shape.head_only,
             cross_origin: cx.router.cross_origin(shape.reader),
             hsts: cx.hsts.filter(|_| shape.tls),
-            request_id,
+            request_id: cx.requests.request_id(id),
         };
         let head = response::head(response, head_shape, cx.clock.date());
         cx.requests.begin_response(id, response.status, 0);

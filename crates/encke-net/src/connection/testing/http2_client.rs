@@ -33,7 +33,7 @@ pub(crate) struct ClientExchange {
 }
 
 impl Http2Client {
-    /// A client whose windows have so many bytes for each stream.
+    /// A client that gives each stream a window of `window_bytes`.
     pub(crate) fn new(window_bytes: u32) -> Self {
         let wire = Wire::default();
         let mut builder = h2::client::Builder::new();

@@ -110,7 +110,7 @@ impl Rig {
         self.settle();
     }
 
-    /// The socket takes so many bytes more.
+    /// The socket takes up to `bytes` more.
     pub(crate) fn drain(&mut self, bytes: usize) {
         self.room = self.room.saturating_add(bytes);
         self.send_outbound();

@@ -23,11 +23,9 @@ impl Connections {
         self.slots.add(socket, self.clock.now_s())
     }
 
-    /// Begins with a new connection. `awaits_proxy`: it has to begin with a header of the PROXY protocol.
-    pub(crate) fn begin(&mut self, index: u32, awaits_proxy: bool) {
-        if awaits_proxy {
-            self.enter(index, |id, facts, cx| Connection::new(id, facts, true, cx));
-        }
+    /// A new connection has to begin with a header of the PROXY protocol.
+    pub(crate) fn await_proxy_header(&mut self, index: u32) {
+        self.enter(index, |id, facts, cx| Connection::new(id, facts, true, cx));
     }
 
     /// A new connection's socket goes to a handshake thread.

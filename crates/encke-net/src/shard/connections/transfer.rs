@@ -17,9 +17,9 @@ use crate::transport::{Transports, plain};
 /// What a read of a socket brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// So many bytes; `drained`: the socket held no more.
+    /// `count` bytes; `drained`: the socket held no more.
     Bytes { count: usize, drained: bool },
-    /// So many bytes, and the client has ended its side behind them.
+    /// `count` bytes, behind which the client has closed its side.
     Last { count: usize },
     /// Nothing: the socket is empty.
     Nothing,
