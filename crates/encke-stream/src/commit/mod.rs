@@ -9,8 +9,8 @@
 //!
 //! A request may ask for another level than its stream has. That moves its reply, never the moment at which readers see the
 //! record. A request that asks for less gets its reply before the record is visible, so the group can no longer be taken
-//! back: if the disk is full, it becomes a [`PendingWrite`]. A request that asks for more gets its reply later than readers
-//! get the record ([`LateReplies`]).
+//! back: if the disk is full, it becomes a [`PendingWrite`](write::PendingWrite). A request that asks for more gets its reply
+//! later than readers get the record ([`LateReplies`](replies::LateReplies)).
 
 pub(crate) mod batch;
 mod decide;

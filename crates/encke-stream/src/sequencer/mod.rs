@@ -88,6 +88,16 @@ impl<D: Disk> Sequencer<D> {
         self.close()
     }
 
+    /// One turn of [`Self::run`] that waits for nothing, for a simulation.
+    #[doc(hidden)]
+    #[cfg(any(test, feature = "simulation"))]
+    pub fn turn(&mut self, now: Now) {
+        let batch = self.order.drain(now);
+        self.commit.settle();
+        self.batch(batch, CommitThread::Sequencer);
+        self.upkeep();
+    }
+
     /// How long the mailbox may be waited for; forever if nothing else is to be done.
     pub(crate) fn wait_max(&self, now: Now) -> Option<Duration> {
         self.commit.wait_max(now, &self.evictor)
@@ -210,13 +220,6 @@ mod tests {
     }
 
     impl Sequencer<SimulatedDisk> {
-        fn turn(&mut self, now: Now) {
-            let batch = self.order.drain(now);
-            self.commit.settle();
-            self.batch(batch, CommitThread::Sequencer);
-            self.upkeep();
-        }
-
         /// Whether the thread sleeps after a few turns in which no command arrives and everything is due that ever can be.
         fn sleeps(&mut self, now: Now) -> bool {
             self.evictor = Evictor::overdue(Eviction {
