@@ -55,6 +55,14 @@ mod time_of_day;
 mod timer_wheel;
 mod timers;
 mod transport;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "compression, and WebSocket over HTTP/2, come next"
+    )
+)]
+mod websocket;
 
 /// A shard's tables without sockets.
 #[doc(hidden)]
@@ -70,6 +78,7 @@ pub mod fuzzing {
     pub use crate::http::fuzzing::request_head;
     pub use crate::proxy_fuzzing::proxies;
     pub use crate::transport::tls::fuzzing::tls_records;
+    pub use crate::websocket::fuzzing::websocket;
 }
 
 pub use access_log::AccessLogFormat;

@@ -1,0 +1,9 @@
+//! Tests of the framing as a whole.
+
+mod autobahn;
+mod autobahn_compressed;
+pub(super) mod client;
+mod deflating;
+mod flooding;
+mod interoperability;
+mod text;
