@@ -71,3 +71,4 @@ mod sync_every;
 mod tls;
 mod tls_clients;
 mod vanished;
+mod websocket;

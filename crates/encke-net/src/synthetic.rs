@@ -145,6 +145,7 @@ impl SyntheticShard {
             closed: false,
         };
         let variant = Variant {
+            name: "",
             kind: MediaKind::Json,
             option: 0,
         };
@@ -199,6 +200,7 @@ fn live_encoder(router: &Router) -> EncoderId {
         caller: CallerInfo::default(),
         now: Now::default(),
         barriers: 0,
+        upgrade: false,
     });
     match routed.action {
         Action::Subscribe(subscription) => match subscription.feed {

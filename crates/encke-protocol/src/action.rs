@@ -5,7 +5,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use encke_stream::{Command, Fetch, Offset, Outcome, Pattern, Sequence, Stream, log_of};
+use encke_access::{Caller, ClientCertificate};
+use encke_stream::{Command, Fetch, Now, Offset, Outcome, Pattern, Sequence, Stream, log_of};
 
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
 use crate::response::Response;
@@ -39,6 +40,68 @@ pub enum Action {
     Wait(Wait),
     /// Send a request to the dispatcher, then resume with its answer.
     Dispatch(DispatchRequest, Box<dyn OnDispatch>),
+    /// Open a channel: a conversation of messages in both directions, on a wire that has them.
+    Open(ChannelOpening),
+    /// On a channel: end the feed with that key, then send this response.
+    Unsubscribe(u32, Response),
+}
+
+/// A channel, and how it begins.
+#[derive(Debug)]
+pub struct ChannelOpening {
+    /// The response that opens it, with the status 101. The wire adds the fields that are its own.
+    pub response: Response,
+    /// The protocol's side of it.
+    pub channel: Box<dyn Channel>,
+    /// Messages that are handled as if the client had sent them first: the subscription that the URL names.
+    pub first: Vec<Vec<u8>>,
+}
+
+/// The protocol's side of a channel. It keeps the caller and the names of subscriptions. Between two messages it is idle data.
+pub trait Channel: Debug + Send {
+    /// What to do for a text message. The bodies of all responses that it leads to are messages of the channel, whatever their status
+    /// says; an empty body sends nothing. For [`Action::Load`], [`Action::AwaitKeys`] and [`Action::AwaitOrder`] the reactor asks again
+    /// with the same text.
+    fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction;
+    /// The feed with that key has ended, after its last bytes.
+    fn ended(&mut self, key: u32);
+    /// What the reactor itself responds to a message, such as that it is overloaded, as a message. `text` is the message; it may be empty
+    /// if it is not known any more.
+    fn refuse(&self, text: &str, refused: Response) -> Response;
+    /// The message that tells the client that its caller's time is over, before the channel is closed. `why` is one line.
+    fn farewell(&self, why: &str) -> Vec<u8>;
+    /// Whether it has a caller, or needs none. A channel without one accepts nothing but credentials; the wire closes it if none come in
+    /// time.
+    fn has_caller(&self) -> bool;
+    /// What it holds in memory, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// A text message of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelMessage<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// The time.
+    pub now: Now,
+    /// On a node of a fleet: how often the message has waited for the order ([`Action::AwaitOrder`]).
+    pub barriers: usize,
+    /// The certificate of the channel's connection.
+    pub certificate: Option<&'a ClientCertificate>,
+}
+
+/// What follows from a message.
+#[derive(Debug)]
+pub struct ChannelAction {
+    /// What the reactor does.
+    pub action: Action,
+    /// The key of the feed that [`Action::Subscribe`] begins, unique on the channel while the feed lasts; 0 otherwise.
+    pub key: u32,
+    /// The caller from now on, if the message has changed it.
+    pub caller: Option<Option<Arc<Caller>>>,
+    /// Feeds that end after the action, by their keys, because the new caller may not have them. Each response is sent behind the last
+    /// bytes of its feed. [`Channel::ended`] is not called for them, as for [`Action::Unsubscribe`].
+    pub ended: Vec<(u32, Response)>,
 }
 
 /// Waits for the outcome of a command.
@@ -147,6 +210,8 @@ pub enum Feed {
         generations: Box<[StreamGeneration]>,
         /// The encoder of their records.
         encoder: MergeEncoderId,
+        /// The name of the subscription, for encoders that state it; empty otherwise.
+        label: Box<str>,
         /// Streams that the request names and that have ended, if the client has more of them than `after` says.
         ended: Vec<AheadStream>,
     },

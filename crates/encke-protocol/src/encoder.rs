@@ -10,35 +10,50 @@ use crate::text::CutCharacter;
 /// Encodes the records of one stream. Subscribers with the same encoder, variant and position share one encoding.
 pub trait Encoder: Send + Sync {
     /// Appends a run to `out`, and marks where a subscriber may be left.
-    fn encode(&self, variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun);
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun);
     /// Appends the last bytes to a subscriber whose connection the server closes although more records would follow.
-    fn farewell(&self, variant: Variant, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>);
+    fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>);
+    /// Appends that the stream was deleted, behind its last record. Nothing where the end of the response says it.
+    fn deleted(&self, _variant: Variant<'_>, _out: &mut Vec<u8>) {}
     /// The bytes that keep a quiet connection alive.
     fn heartbeat(&self) -> &'static [u8];
+    /// Whether it writes the names of streams. To others [`Variant::name`] is empty.
+    fn names_streams(&self) -> bool {
+        false
+    }
 }
 
-/// Encodes the records of several streams, one at a time.
+/// Encodes the records of several streams, one at a time. `label` is the one of the feed.
 pub trait MergeEncoder: Send + Sync {
     /// Appends a record.
-    fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>);
+    fn record(&self, label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>);
     /// Appends that the stream of this name has no further records. The subscriber's position is stated where other streams may
     /// be subscribed to by the same pattern.
-    fn ended(&self, name: &str, end: StreamEnd, at: Option<MergedPosition<'_>>, out: &mut Vec<u8>);
+    fn ended(
+        &self,
+        label: &str,
+        name: &str,
+        end: StreamEnd,
+        at: Option<MergedPosition<'_>>,
+        out: &mut Vec<u8>,
+    );
     /// Appends that the stream of this name lacks records that are removed.
-    fn gap(&self, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
+    fn gap(&self, label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
     /// Appends the subscriber's position.
-    fn position(&self, at: MergedPosition<'_>, out: &mut Vec<u8>);
+    fn position(&self, label: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
     /// Appends the last bytes to a subscriber whose connection the server closes although more records would follow. `why` is
     /// one line for the client; with `resumable` it may continue behind the last record, otherwise retention has removed
     /// records that it lacks.
-    fn farewell(&self, why: &str, resumable: bool, out: &mut Vec<u8>);
+    fn farewell(&self, label: &str, why: &str, resumable: bool, out: &mut Vec<u8>);
     /// The bytes that keep a quiet connection alive.
     fn heartbeat(&self) -> &'static [u8];
 }
 
 /// In which of its forms an encoder writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variant {
+pub struct Variant<'a> {
+    /// The name of the stream, for encoders that write it ([`Encoder::names_streams`]); empty otherwise.
+    pub name: &'a str,
     /// The kind of the stream's data.
     pub kind: MediaKind,
     /// The encoder's own. A subscriber whose option is 0 needs no memory for it while it is idle.

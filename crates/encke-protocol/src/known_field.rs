@@ -4,6 +4,8 @@
 //! protocol declares for its fields whether that is all right. A field that no protocol declares does not reach a protocol by a signed
 //! URL, so that a new field is harmless until somebody has decided about it.
 
+use crate::subprotocol::SUBPROTOCOL_FIELD;
+
 /// The header fields of a protocol.
 #[derive(Debug)]
 pub(crate) struct KnownFields {
@@ -75,5 +77,9 @@ impl KnownField {
     }
 }
 
-/// The fields that all protocols get: the host is part of the URLs in responses.
-pub(crate) const SHARED_FIELDS: &[KnownField] = &[KnownField::harmless("Host")];
+/// The fields that all protocols get: the host is part of the URLs in responses, and a client of a channel offers the protocols that it
+/// speaks.
+pub(crate) const SHARED_FIELDS: &[KnownField] = &[
+    KnownField::harmless("Host"),
+    KnownField::harmless(SUBPROTOCOL_FIELD),
+];

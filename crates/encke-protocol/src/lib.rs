@@ -14,12 +14,14 @@
 //! path.
 //!
 //! Protocols do not know each other. What they share stands beside them: `streams` finds streams by name, `payload`, `sse` and `ndjson`
-//! write records, `problem` writes every error.
+//! write records, `append` makes commands of appends, `problem` writes every error.
 //!
 //! Start reading at [`Router::request`], then `protocol`, then `action`, then a protocol.
 
 mod action;
 mod admin;
+mod append;
+mod channel;
 mod coding;
 mod content;
 mod cross_origin;
@@ -50,13 +52,15 @@ mod run;
 mod sse;
 mod stream_rights;
 mod streams;
+mod subprotocol;
 mod text;
 mod unknown_path;
 
 pub use action::{
-    Action, BodyPart, DispatchRequest, DispatchResponse, Dispatched, Failure, Feed, LoadName,
-    MergeSource, NextPart, OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent,
-    SourceKind, Subscription, Wait, WorkerOutput,
+    Action, BodyPart, Channel, ChannelAction, ChannelMessage, ChannelOpening, DispatchRequest,
+    DispatchResponse, Dispatched, Failure, Feed, LoadName, MergeSource, NextPart, OnCommit,
+    OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind, Subscription, Wait,
+    WorkerOutput,
 };
 pub use admin::{Admin, Probes, REVOCATIONS};
 pub use coding::{CodingOffer, ContentCoding};

@@ -2,9 +2,46 @@
 
 use std::borrow::Cow;
 
-use encke_stream::{Item, MediaKind};
+use encke_stream::{Item, MediaKind, Offset};
 
+use crate::encoder::MergedRecord;
 use crate::json;
+use crate::text::CutCharacter;
+
+/// The data of one record of a merged feed, in the form of its stream's type.
+#[derive(Debug)]
+pub(crate) enum RecordData {
+    /// Messages of JSON, separated by commas.
+    Messages(Vec<u8>),
+    /// Text.
+    Text(String),
+    /// Bytes of another type, or of a stream of text that are no text.
+    Bytes(Vec<u8>),
+}
+
+/// The data of a record of a merged feed, and the position behind it in its stream.
+pub(crate) fn of_merged(record: &MergedRecord<'_>) -> (Offset, RecordData) {
+    let MergedRecord { kind, item, .. } = record;
+    let [before, behind] = record.cut.each_ref().map(CutCharacter::as_bytes);
+    let end = match behind.len() {
+        0 => item.end,
+        cut => item.position_before(cut),
+    };
+    let mut data = Vec::with_capacity(before.len() + item.data.len());
+    data.extend_from_slice(before);
+    push_items(*kind, std::slice::from_ref(item), true, &mut data);
+    data.truncate(data.len().saturating_sub(behind.len()));
+    let data = match kind {
+        MediaKind::Json => RecordData::Messages(data),
+        MediaKind::Text => match String::from_utf8(data) {
+            Ok(text) => RecordData::Text(text),
+            // A record of text can end inside a character, or be no text at all: nothing is replaced.
+            Err(other) => RecordData::Bytes(other.into_bytes()),
+        },
+        MediaKind::Binary => RecordData::Bytes(data),
+    };
+    (end, data)
+}
 
 /// The records' data as one body.
 pub(crate) fn data(kind: MediaKind, items: &[Item<'_>]) -> Vec<u8> {
@@ -42,3 +79,20 @@ fn part<'a>(kind: MediaKind, item: &Item<'a>) -> Cow<'a, [u8]> {
         MediaKind::Text | MediaKind::Binary => item.part().into(),
     }
 }
+
+/// How many records go into one event or message: as many as keep it small, and at least one.
+pub(crate) fn together(items: &[Item<'_>]) -> usize {
+    let mut bytes = 0;
+    items
+        .iter()
+        .take_while(|item| {
+            bytes += item.data.len();
+            bytes <= EVENT_BYTES
+        })
+        .count()
+        .max(1)
+}
+
+/// Records share an event up to this size. Less makes more events and so more bytes; more makes a partly written event,
+/// which a slow connection keeps, larger.
+pub(crate) const EVENT_BYTES: usize = 16 << 10;

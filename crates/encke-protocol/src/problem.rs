@@ -129,10 +129,23 @@ pub(crate) fn not_allowed(method: &str, methods: &[&str]) -> Response {
 
 /// What a response of [`error`] says.
 pub(crate) fn message(response: &Response) -> String {
+    code_and_message(response).1
+}
+
+/// The code of a response of [`error`], and what it says.
+pub(crate) fn code_and_message(response: &Response) -> (String, String) {
     let body: serde_json::Value =
         serde_json::from_slice(response.body.as_ref()).unwrap_or_default();
-    let message = body["error"]["message"].as_str();
-    message.unwrap_or_default().to_owned()
+    let member = |name: &str| body["error"][name].as_str().unwrap_or_default().to_owned();
+    (member("code"), member("message"))
+}
+
+/// Seconds after which the client of a refused request may try again, if the response says it.
+pub(crate) fn retry_after_s(response: &Response) -> Option<u64> {
+    let fields = String::from_utf8_lossy(&response.fields);
+    let mut lines = fields.lines();
+    let seconds = lines.find_map(|line| line.strip_prefix("Retry-After: "));
+    seconds.and_then(|seconds| seconds.parse().ok())
 }
 
 fn body(code: &str, message: &str) -> String {

@@ -54,7 +54,12 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync {
         false
     }
 
-    /// What to do for a request.
+    /// Whether a GET opens a channel if it asks for one ([`Request::upgrade`]). `below` as above.
+    fn opens_channel(&self, _below: &str, _query: Option<&str>) -> bool {
+        false
+    }
+
+    /// What to do for a request. One that asks for a channel comes only where [`Protocol::opens_channel`] is true.
     fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action;
 }
 

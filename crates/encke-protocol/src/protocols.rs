@@ -6,9 +6,10 @@ use encke_access::{Access, CanonicalPath, PathError};
 use encke_stream::{View, Views};
 
 use crate::admin::{Admin, AdminApi, Probes};
+use crate::channel::Channels;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
-use crate::events::{Events, EventsSettings};
+use crate::events::{Events, EventsSettings, MergePlanner};
 use crate::gate::{Admitted, AllowedRequests, Rights, joined};
 use crate::known_field::KnownField;
 use crate::misspelled::is_own_field;
@@ -98,19 +99,20 @@ fn registered(
     (admin, access): (Admin, Option<Arc<Access>>),
     encoders: &mut Encoders,
 ) -> Vec<Box<dyn Protocol>> {
-    let root = &settings.durable_streams.root;
+    let planner = MergePlanner {
+        streams: streams.clone(),
+        streams_max: settings.events.streams_max(),
+        root: settings.durable_streams.root.as_str().into(),
+    };
+    let channels = Channels::new(planner.clone(), access.clone(), encoders);
     vec![
         Box::new(DurableStreams::new(
             streams.clone(),
             settings.durable_streams.clone(),
+            channels.clone(),
             encoders,
         )),
-        Box::new(Events::new(
-            streams.clone(),
-            settings.events,
-            root,
-            encoders,
-        )),
+        Box::new(Events::new(planner, channels, encoders)),
         Box::new(PoolApi::new(settings.pool.clone())),
         Box::new(AdminApi::new(admin, access, streams.clone())),
     ]
@@ -323,6 +325,12 @@ impl<'p> Destination<'p> {
             Some(protocol) => protocol.changes(method, self.below(path)),
             None => is_unsafe(method),
         }
+    }
+
+    /// Whether a GET opens a channel if it asks for one.
+    pub(crate) fn opens_channel(&self, path: &str, query: Option<&str>) -> bool {
+        self.protocol()
+            .is_some_and(|protocol| protocol.opens_channel(self.below(path), query))
     }
 
     /// Whether a GET, if it is served, opens a stream of server-sent events.

@@ -25,6 +25,8 @@ pub struct Request<'a> {
     ///
     /// [`Action::AwaitOrder`]: crate::Action::AwaitOrder
     pub barriers: usize,
+    /// It asks for a channel: for WebSocket, by `Upgrade` or by an extended CONNECT. Then the method is GET.
+    pub upgrade: bool,
 }
 
 impl<'a> Request<'a> {

@@ -11,8 +11,8 @@ use crate::content;
 use crate::cross_origin::CrossOriginFields;
 use crate::encoder::Encoders;
 use crate::gate::{
-    Gate, OriginReader, Origins, Passed, Rights, SignedRequest, Stop, covered_fields, refused,
-    unsigned_field,
+    Gate, OriginReader, Origins, Passed, Rights, SignedRequest, Stop, WithoutCredentials,
+    covered_fields, refused, unsigned_field,
 };
 use crate::misspelled;
 use crate::problem::error;
@@ -139,7 +139,7 @@ impl Router {
         };
         let caller = rights.caller().cloned();
         let admitted = destination.admitted(request.method, path.as_str(), rights);
-        let action = match self.serves(&request, destination) {
+        let action = match self.serves(&request, admitted.path, destination) {
             Err(refused) => Action::Respond(refused),
             Ok(()) => match destination.protocol() {
                 Some(protocol) => protocol.request(request, &admitted),
@@ -164,7 +164,7 @@ impl Router {
         } = passage;
         let caller = rights.caller().cloned();
         let admitted = destination.admitted(request.method, path.as_str(), rights);
-        self.serves(request, destination)?;
+        self.serves(request, admitted.path, destination)?;
         let Some(protocol) = destination.protocol() else {
             return Err(not_found(admitted.path));
         };
@@ -195,7 +195,13 @@ impl Router {
             .and_then(|path| self.protocols.resolve(path))
             .map_err(|why| Stop::Refused(bad_path(request.path, &why)))?;
         let destination = self.protocols.find(path.as_str());
-        let passed = self.gate.resolve(request, &path, destination.is_public())?;
+        let opens_channel = request.upgrade && opens_channel(request, path.as_str(), destination);
+        let without = match destination.is_public() {
+            true => WithoutCredentials::Passes,
+            false if opens_channel => WithoutCredentials::OpensChannel,
+            false => WithoutCredentials::Refused,
+        };
+        let passed = self.gate.resolve(request, &path, without)?;
         let (covered, rights) = self
             .rights(request, (path.as_str(), destination), passed)
             .map_err(Stop::Refused)?;
@@ -210,10 +216,21 @@ impl Router {
         })
     }
 
-    /// Refuses a request at the address for operators that is for clients.
-    fn serves(&self, request: &Request<'_>, destination: Destination<'_>) -> Result<(), Response> {
+    /// Refuses a request at the address for operators that is for clients, and one for a channel where there is none.
+    fn serves(
+        &self,
+        request: &Request<'_>,
+        path: &str,
+        destination: Destination<'_>,
+    ) -> Result<(), Response> {
         if !request.caller.operator || destination.is_for_operators() {
-            return Ok(());
+            let is_missing = destination.protocol().is_some()
+                && request.upgrade
+                && !opens_channel(request, path, destination);
+            return match is_missing {
+                true => Err(error(400, "no_websocket", NO_WEBSOCKET)),
+                false => Ok(()),
+            };
         }
         let why = format!(
             "at this address there are only {}",
@@ -265,6 +282,14 @@ fn signed_request<'a>(
     let needs = needs.into_iter().map(Requirement::into_owned).collect();
     Ok((covered, SignedRequest { fields, needs }))
 }
+
+/// Whether a request is one for a channel, where there is one.
+fn opens_channel(request: &Request<'_>, path: &str, destination: Destination<'_>) -> bool {
+    request.method == "GET" && destination.opens_channel(path, request.query)
+}
+
+/// Where channels are.
+const NO_WEBSOCKET: &str = "there is no WebSocket here; GET /v1/events has one, and so has a stream with live=websocket in its query";
 
 /// What a request passes the gate with.
 struct Passage<'a> {

@@ -1,5 +1,6 @@
 //! Server-sent events (HTML, section 9.2).
 
+use crate::problem::retry_after_s;
 use crate::response::Response;
 
 /// The head of a stream of events.
@@ -17,12 +18,9 @@ pub fn for_event_source(refusal: &Response) -> Option<Response> {
     if !matches!(refusal.status, 429 | 503) {
         return None;
     }
-    let fields = String::from_utf8_lossy(&refusal.fields);
-    let retry_s = fields
-        .lines()
-        .find_map(|line| line.strip_prefix("Retry-After: "));
-    let retry_s = retry_s.and_then(|text| text.parse().ok());
-    let retry_ms = retry_s.unwrap_or(RETRY_S).saturating_mul(1_000);
+    let retry_ms = retry_after_s(refusal)
+        .unwrap_or(RETRY_S)
+        .saturating_mul(1_000);
     let why = String::from_utf8_lossy(refusal.body.as_ref()).replace(['\r', '\n'], " ");
     let events = format!("retry: {retry_ms}\n: {} {why}\n\n", refusal.status);
     Some(head().body(events.into_bytes()))

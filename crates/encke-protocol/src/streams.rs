@@ -1,9 +1,10 @@
 //! Access to the committed streams by name, for every protocol over streams.
 
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use encke_stream::{BadOffset, Life, Lookup, Now, Offset, Refusal, Sequence, Stream, Views};
+use encke_stream::{BadOffset, Facts, Life, Lookup, Now, Offset, Refusal, Sequence, Stream, Views};
 
 use crate::action::{Action, LoadName};
 use crate::problem::{error, refused};
@@ -41,6 +42,16 @@ impl FromStr for StartPosition {
             "now" => StartPosition::Now,
             token => StartPosition::At(token.parse()?),
         })
+    }
+}
+
+impl fmt::Display for StartPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartPosition::Start => f.write_str("-1"),
+            StartPosition::Now => f.write_str("now"),
+            StartPosition::At(offset) => write!(f, "{offset}"),
+        }
     }
 }
 
@@ -90,6 +101,37 @@ impl StreamAccess {
             Life::Ended => Err(refused(&Refusal::NotFound)),
             Life::Live | Life::Kept => Err(refused(&Refusal::Gone)),
         }
+    }
+
+    /// The position behind which a read of a stream begins that asks for `start`.
+    ///
+    /// # Errors
+    /// The stream never gave the position, or no longer has what follows it.
+    pub(crate) fn begin(
+        &self,
+        stream: &Stream,
+        facts: Facts,
+        start: StartPosition,
+    ) -> Result<Offset, Response> {
+        let from = match start {
+            StartPosition::Start => Offset::START,
+            StartPosition::Now => facts.tail,
+            StartPosition::At(offset) => offset,
+        };
+        if from > facts.tail {
+            return Err(error(
+                400,
+                "beyond_tail",
+                format!(
+                    "the offset {from} is beyond the stream's end at {}: this server never gave it \
+                     for this stream, or has lost what was only accepted or written",
+                    facts.tail
+                ),
+            ));
+        }
+        check_own(stream, from)?;
+        self.check_kept(stream, from)?;
+        Ok(from)
     }
 
     /// Notes a read of a stream: a sliding lifetime begins again.

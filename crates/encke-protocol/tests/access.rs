@@ -57,9 +57,10 @@ fn signed(access: &Access, line: &str, fields: &[&str]) -> String {
 fn answer(reply: Reply) -> (u16, String) {
     match reply {
         Reply::Said(said) if said.status >= 400 => (said.status, said.code()),
-        Reply::Said(said) | Reply::Subscribed(said, _) | Reply::SubscribedAll(said, _) => {
-            (said.status, String::new())
-        }
+        Reply::Said(said)
+        | Reply::Subscribed(said, _)
+        | Reply::SubscribedAll(said, _)
+        | Reply::Opened(said, _) => (said.status, String::new()),
         Reply::Polls(_) | Reply::Asks(_) => (200, String::new()),
     }
 }

@@ -158,7 +158,11 @@ fn there_and_back<'a>(
         bytes: before.to_vec(),
         ..EncodedRun::default()
     };
-    let variant = Variant { kind, option: 0 };
+    let variant = Variant {
+        name: "",
+        kind,
+        option: 0,
+    };
     encoder().encode(variant, &run, NOW_MS, &mut out);
     let bytes = &out.bytes[before.len()..];
     let marks: Vec<Mark> = out
@@ -371,7 +375,11 @@ fn up_to_date_is_sent_only_at_the_tail() {
         };
         for kind in [MediaKind::Text, MediaKind::Json, MediaKind::Binary] {
             let mut out = EncodedRun::default();
-            let variant = Variant { kind, option: 0 };
+            let variant = Variant {
+                name: "",
+                kind,
+                option: 0,
+            };
             encoder().encode(variant, &run, NOW_MS, &mut out);
             let (told, whole) = parse(&out.bytes);
             assert!(whole);

@@ -229,6 +229,7 @@ fn heartbeats_and_farewells_are_lines() {
     let encoder = server.router.encoders().encoder(encoder);
     assert_eq!(encoder.heartbeat(), b"{\"heartbeat\":true}\n");
     let variant = Variant {
+        name: "",
         kind: MediaKind::Text,
         option: 0,
     };
@@ -365,7 +366,7 @@ proptest! {
             false => [CutCharacter::default(); 2],
         };
         let record = MergedRecord { name: &name, kind, item, cut, at: position() };
-        let line = &parsed(&merged(|encoder, out| encoder.record(&record, out)))[0];
+        let line = &parsed(&merged(|encoder, out| encoder.record("", &record, out)))[0];
         prop_assert_eq!(&line["stream"], &Value::from(&*name));
         let told = match line.get("text") {
             Some(text) => text.as_str().unwrap().as_bytes().to_vec(),
@@ -374,9 +375,9 @@ proptest! {
         let [before, behind] = cut.each_ref().map(CutCharacter::as_bytes);
         prop_assert_eq!([&told, behind].concat(), [before, &bytes].concat());
         let lines = merged(|encoder, out| {
-            encoder.gap(&name, position(), out);
-            encoder.ended(&name, StreamEnd::Deleted, Some(position()), out);
-            encoder.farewell(&name, true, out);
+            encoder.gap("", &name, position(), out);
+            encoder.ended("", &name, StreamEnd::Deleted, Some(position()), out);
+            encoder.farewell("", &name, true, out);
         });
         prop_assert_eq!(parsed(&lines).len(), 3);
     }
@@ -440,7 +441,7 @@ fn lines_of_several_streams_have_the_position() {
             cut: [CutCharacter::default(); 2],
             at: position(),
         };
-        merged(|encoder, out| encoder.record(&record, out))
+        merged(|encoder, out| encoder.record("", &record, out))
     };
     let head = format!("{{\"id\":\"{ID}\",\"stream\":\"a\",\"nextOffset\":\"{end}\",");
     assert_eq!(
@@ -456,11 +457,11 @@ fn lines_of_several_streams_have_the_position() {
         format!("{head}\"base64\":\"YWI=\"}}\n")
     );
     let others = merged(|encoder, out| {
-        encoder.ended("a", StreamEnd::Closed, None, out);
-        encoder.ended("a", StreamEnd::Deleted, Some(position()), out);
-        encoder.gap("a", position(), out);
-        encoder.position(position(), out);
-        encoder.farewell("it is too slow", true, out);
+        encoder.ended("", "a", StreamEnd::Closed, None, out);
+        encoder.ended("", "a", StreamEnd::Deleted, Some(position()), out);
+        encoder.gap("", "a", position(), out);
+        encoder.position("", position(), out);
+        encoder.farewell("", "it is too slow", true, out);
         out.extend_from_slice(encoder.heartbeat());
     });
     assert_eq!(

@@ -350,7 +350,7 @@ fn send(all: Vec<Sent>) -> BTreeSet<String> {
                 said
             }
             Reply::SubscribedAll(said, _) => said,
-            Reply::Asks(_) => continue,
+            Reply::Asks(_) | Reply::Opened(..) => continue,
             Reply::Polls(poll) => {
                 met.insert("a poll".to_owned());
                 let now_ms = server.now_ms;

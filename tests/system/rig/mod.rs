@@ -17,6 +17,7 @@ mod process;
 mod snapshot;
 mod subscriber;
 mod tls;
+pub(crate) mod websocket;
 
 pub(crate) use broker::Brokers;
 pub(crate) use broker_proxy::BrokerProxy;

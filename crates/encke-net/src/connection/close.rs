@@ -53,6 +53,12 @@ pub(crate) enum CloseReason {
     Http2Resets,
     /// The client exceeded another bound of an HTTP/2 connection.
     Http2Excess,
+    /// The client of a WebSocket did not answer a ping.
+    NoPong,
+    /// The client did not say in time who it is.
+    Unauthenticated,
+    /// The client violated WebSocket.
+    WebSocketViolation,
     /// There was no room for it, and its request did not come in time.
     ConnectionsMax,
     /// A newcomer at the operators' address has its place.
@@ -91,6 +97,9 @@ impl CloseReason {
             CloseReason::Http2Flood => "http2_flood",
             CloseReason::Http2Resets => "http2_resets",
             CloseReason::Http2Excess => "http2_excess",
+            CloseReason::NoPong => "no_pong",
+            CloseReason::Unauthenticated => "unauthenticated",
+            CloseReason::WebSocketViolation => "websocket_violation",
             CloseReason::ConnectionsMax => "connections_max",
             CloseReason::OperatorPlaces => "operator_places",
             CloseReason::Epoll => "epoll",

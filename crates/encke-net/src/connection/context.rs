@@ -95,6 +95,7 @@ impl Context<'_> {
             caller,
             now: self.clock.time(),
             barriers: 0,
+            upgrade: false,
         }
     }
 

@@ -42,7 +42,7 @@ impl Ending {
                 Ending::Nothing
             }
             // The next request has a caller of its own.
-            (Task::Receiving | Task::Responded, _) => Ending::Nothing,
+            (Task::Receiving | Task::Responded | Task::Opened(_), _) => Ending::Nothing,
         }
     }
 }

@@ -13,6 +13,8 @@ use super::exchange_id::ExchangeId;
 use super::http1::{AfterInput, Http1, SharedWithWire};
 use super::http2::Http2;
 use super::state::{Connection, Wire};
+use super::timer::Timer;
+use super::websocket::WebSocket;
 use crate::clients::callers::CallerEnd;
 use crate::http::Rejection;
 
@@ -103,12 +105,17 @@ impl Connection {
                 http1.on(event, &mut shared, cx);
             }
             Wire::Http2(http2) => http2.on(id, event, is_blocked, cx),
+            Wire::WebSocket(websocket) => websocket.on(id, event, is_blocked, cx),
             Wire::Handshaking | Wire::Http1(_) | Wire::Lingering => {}
         }
+        self.open_channel(cx);
     }
 
     /// The time of the caller of one of its exchanges is over.
     pub(crate) fn end_caller(&mut self, id: ExchangeId, end: CallerEnd, cx: &mut Context<'_>) {
+        if let Wire::WebSocket(websocket) = &mut self.wire {
+            return websocket.end_caller(end, cx);
+        }
         match self.exchange(id) {
             Some(_) => self.on_exchange(id, ExchangeEvent::CallerEnded(end), cx),
             // An exchange of which only its feed matters.
@@ -142,6 +149,7 @@ impl Connection {
                 http2.forget_all(reason, cx);
                 cx.counts.http2_connections -= 1;
             }
+            Wire::WebSocket(websocket) => websocket.forget_all(reason, cx),
             Wire::Handshaking | Wire::Lingering => {}
         }
     }
@@ -164,6 +172,7 @@ impl Connection {
                 self.go_to(next, cx);
             }
             Wire::Http2(http2) => http2.received(bytes, is_blocked, cx),
+            Wire::WebSocket(websocket) => websocket.received(bytes, is_blocked, cx),
             Wire::Handshaking | Wire::Lingering => {}
         }
     }
@@ -183,6 +192,7 @@ impl Connection {
                 http2.flush(false, cx);
                 cx.push(ConnectionEffect::Receive);
             }
+            Wire::WebSocket(websocket) => websocket.drained(cx),
             Wire::Handshaking | Wire::Lingering => {}
         }
     }
@@ -190,13 +200,34 @@ impl Connection {
     /// The connection goes on as its input says.
     fn go_to(&mut self, next: AfterInput, cx: &mut Context<'_>) {
         match next {
-            AfterInput::Http1 => {}
+            AfterInput::Http1 => self.open_channel(cx),
             AfterInput::Handshake => self.wire = Wire::Handshaking,
             AfterInput::Http2(input) => {
                 let mut http2 = Http2::new(self.id, self.facts, cx);
                 http2.received(&input, self.outbound.is_some(), cx);
                 self.wire = Wire::Http2(Box::new(http2));
             }
+        }
+    }
+
+    /// A request that opens a channel gives it the connection.
+    fn open_channel(&mut self, cx: &mut Context<'_>) {
+        match &self.wire {
+            Wire::Http1(http1) if http1.opens_channel() => {}
+            _ => return,
+        }
+        let wire = std::mem::replace(&mut self.wire, Wire::Lingering);
+        if let Wire::Http1(http1) = wire
+            && let Some((opening, input)) = http1.into_channel(cx)
+        {
+            self.timer = Timer::default();
+            let websocket = WebSocket::new(self.id, opening, input, cx);
+            if !websocket.has_caller() {
+                let timeout = cx.settings.request_timeout;
+                self.timer.deadline = Some(cx.clock.monotonic().after(timeout));
+                cx.push(ConnectionEffect::Remind(self.id));
+            }
+            self.wire = Wire::WebSocket(Box::new(websocket));
         }
     }
 
@@ -207,6 +238,7 @@ impl Connection {
         {
             return false;
         }
+        self.timer.deadline = None;
         if let Wire::Lingering = self.wire {
             cx.push(ConnectionEffect::Close(CloseReason::Lingered));
         } else if let Some(outbound) = &self.outbound {
@@ -220,6 +252,8 @@ impl Connection {
                 is_blocked: false,
             };
             http1.time_out(&shared, cx);
+        } else if let Wire::WebSocket(websocket) = &mut self.wire {
+            websocket.time_out(cx);
         }
         true
     }
@@ -231,6 +265,7 @@ impl Connection {
             Wire::Http2(http2) => return http2.stop(is_blocked, cx),
             // The handshake thread drops the socket when it finds the connection gone.
             Wire::Handshaking => return cx.push(ConnectionEffect::Close(CloseReason::Stopping)),
+            Wire::WebSocket(websocket) => return websocket.leave(CloseReason::Stopping, cx),
             Wire::Lingering => return,
         };
         http1.exchange.facts.keep_alive = false;
@@ -246,10 +281,13 @@ impl Connection {
     }
 
     fn leave_fleet(&mut self, cx: &mut Context<'_>) {
+        if let Wire::WebSocket(websocket) = &mut self.wire {
+            return websocket.leave(CloseReason::OutOfFleet, cx);
+        }
         let ids = match &self.wire {
             Wire::Http1(_) => vec![self.id],
             Wire::Http2(http2) => http2.exchanges().to_vec(),
-            Wire::Handshaking | Wire::Lingering => Vec::new(),
+            Wire::WebSocket(_) | Wire::Handshaking | Wire::Lingering => Vec::new(),
         };
         for id in ids {
             match self.exchange(id).map(|exchange| &exchange.task) {
@@ -267,7 +305,7 @@ impl Connection {
         let is_receiving = match &self.wire {
             Wire::Http1(http1) => http1.exchange.is_receiving(),
             Wire::Http2(http2) => http2.is_receiving(id),
-            Wire::Handshaking | Wire::Lingering => false,
+            Wire::WebSocket(_) | Wire::Handshaking | Wire::Lingering => false,
         };
         let exchange = self.exchange(id);
         let is_request = is_receiving || exchange.is_some_and(|one| one.task.is_parked());
@@ -282,6 +320,8 @@ impl Connection {
         match &mut self.wire {
             Wire::Http1(http1) => http1.refuse(rejection, cx),
             Wire::Http2(http2) => http2.refuse(id, rejection, is_blocked, cx),
+            // A message of the client has grown too large for the memory that is left.
+            Wire::WebSocket(_) => cx.push(ConnectionEffect::Cut(CloseReason::BuffersMax)),
             Wire::Handshaking | Wire::Lingering => {}
         }
     }
@@ -289,6 +329,7 @@ impl Connection {
     fn fail(&mut self, id: ExchangeId, reason: CloseReason, cx: &mut Context<'_>) {
         match &mut self.wire {
             Wire::Http2(http2) if id != self.id => http2.end_exchange(id, reason, cx),
+            Wire::WebSocket(websocket) if id != self.id => websocket.end_exchange(id, reason, cx),
             _ => cx.push(ConnectionEffect::Cut(reason)),
         }
     }
@@ -299,7 +340,8 @@ impl Connection {
         match &mut self.wire {
             Wire::Http1(http1) if !is_blocked => http1.beat(cx),
             Wire::Http2(http2) => http2.beat(id, is_blocked, cx),
-            Wire::Http1(_) | Wire::Handshaking | Wire::Lingering => {}
+            Wire::WebSocket(websocket) if id == self.id && !is_blocked => websocket.beat(cx),
+            Wire::WebSocket(_) | Wire::Http1(_) | Wire::Handshaking | Wire::Lingering => {}
         }
     }
 }

@@ -27,6 +27,7 @@ mod request_count;
 pub(crate) mod rest;
 mod state;
 pub(crate) mod timer;
+pub(crate) mod websocket;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod testing;

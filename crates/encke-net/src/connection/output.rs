@@ -124,6 +124,12 @@ impl Connection {
             reason = reason.label(),
             "closing a subscriber before the end of its stream"
         );
+        if let Wire::WebSocket(websocket) = &mut self.wire
+            && id != self.id
+        {
+            // The channel goes on without it.
+            return websocket.dismiss(id, farewell, reason, cx);
+        }
         let outbound = match &mut self.wire {
             Wire::Http2(http2) if id != self.id => match http2.outbound_mut(id) {
                 Some(outbound) => outbound,

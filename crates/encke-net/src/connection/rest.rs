@@ -4,6 +4,7 @@ use super::exchange::ConnectionFacts;
 use super::exchange_id::ExchangeId;
 use super::http1::Http1;
 use super::state::{Connection, Wire};
+use super::websocket::WebSocket;
 
 /// What there is to know of a connection that does nothing but wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,40 +20,53 @@ pub(crate) struct Rest {
 pub(crate) enum Resting {
     /// The next request.
     Idle,
+    /// The messages of its channel, which is kept beside the slot.
+    Channel,
     /// The records of its feed; `http_1_0`: the client speaks HTTP/1.0.
     Subscribed { http_1_0: bool },
 }
 
 impl Connection {
-    /// A connection that was at rest.
-    pub(crate) fn from_rest(id: ExchangeId, rest: Rest) -> Self {
-        let http1 = match rest.doing {
-            Resting::Idle => Http1::new(id, false),
-            Resting::Subscribed { http_1_0 } => Http1::subscribed(id, http_1_0),
+    /// A connection that was at rest. `channel` is what was kept of it, if it has one.
+    pub(crate) fn from_rest(id: ExchangeId, rest: Rest, channel: Option<Box<WebSocket>>) -> Self {
+        let wire = match (rest.doing, channel) {
+            (_, Some(channel)) => Wire::WebSocket(channel),
+            (Resting::Idle | Resting::Channel, None) => Wire::Http1(Http1::new(id, false)),
+            (Resting::Subscribed { http_1_0 }, None) => {
+                Wire::Http1(Http1::subscribed(id, http_1_0))
+            }
         };
-        Connection::with_wire(id, rest.facts, rest.requests, Wire::Http1(http1))
+        Connection::with_wire(id, rest.facts, rest.requests, wire)
     }
 
     /// What is left of it while it only waits; `None` while something else of it matters.
     pub(crate) fn rest(&self) -> Option<Rest> {
-        let Wire::Http1(http1) = &self.wire else {
-            return None;
-        };
         if self.outbound.is_some() {
             return None;
         }
-        let doing = if http1.is_idle() {
-            Resting::Idle
-        } else if http1.is_only_subscribed() {
-            let http_1_0 = http1.exchange.facts.http_1_0;
-            Resting::Subscribed { http_1_0 }
-        } else {
-            return None;
+        let doing = match &self.wire {
+            Wire::Http1(http1) if http1.is_idle() => Resting::Idle,
+            Wire::Http1(http1) if http1.is_only_subscribed() => {
+                let http_1_0 = http1.exchange.facts.http_1_0;
+                Resting::Subscribed { http_1_0 }
+            }
+            Wire::WebSocket(websocket) if websocket.is_idle() && self.timer.first().is_none() => {
+                Resting::Channel
+            }
+            _ => return None,
         };
         Some(Rest {
             facts: self.facts,
             requests: self.requests,
             doing,
         })
+    }
+
+    /// The channel of a connection that goes to rest with one.
+    pub(crate) fn into_channel(self) -> Option<Box<WebSocket>> {
+        match self.wire {
+            Wire::WebSocket(websocket) => Some(websocket),
+            Wire::Http1(_) | Wire::Http2(_) | Wire::Handshaking | Wire::Lingering => None,
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::http1::Http1;
 use super::http2::Http2;
 use super::outbound::Outbound;
 use super::timer::Timer;
+use super::websocket::WebSocket;
 use crate::buffers::{BufferShare, Buffers};
 use crate::clock::Monotonic;
 use crate::http2::frames::SEND_BYTES_MAX;
@@ -45,6 +46,7 @@ pub(super) enum Wire {
     Handshaking,
     Http1(Http1),
     Http2(Box<Http2>),
+    WebSocket(Box<WebSocket>),
     /// Refused: further input is discarded until it closes.
     Lingering,
 }
@@ -106,6 +108,7 @@ impl Connection {
                 http1.exchange.task.is_over() || has_sent && http1.exchange.is_streaming()
             }
             Wire::Http2(http2) => has_sent && http2.is_starved(),
+            Wire::WebSocket(websocket) => has_sent && websocket.has_work(),
             Wire::Handshaking | Wire::Lingering => false,
         }
     }
@@ -117,6 +120,9 @@ impl Connection {
             Wire::Http2(_) => {
                 let outbound = self.outbound.as_ref();
                 outbound.is_some_and(|outbound| outbound.rest().len() >= SEND_BYTES_MAX)
+            }
+            Wire::WebSocket(websocket) => {
+                websocket.has_enough(self.outbound.is_some(), settings.pipeline_bytes_max)
             }
             Wire::Handshaking | Wire::Lingering => false,
         }
@@ -162,7 +168,7 @@ impl Connection {
             Wire::Http2(http2) if http2.is_idle() => Doing::Nothing,
             // Requests are answered at once there. An exchange that is still there has no window for its response.
             Wire::Http2(_) => Doing::Stalling,
-            Wire::Http1(_) | Wire::Handshaking => Doing::Working,
+            Wire::Http1(_) | Wire::WebSocket(_) | Wire::Handshaking => Doing::Working,
         }
     }
 
@@ -174,7 +180,7 @@ impl Connection {
                 let mut exchanges = http2.exchanges().iter();
                 exchanges.any(|id| self.exchange(*id).is_some_and(Exchange::is_streaming))
             }
-            Wire::Handshaking | Wire::Lingering => false,
+            Wire::WebSocket(_) | Wire::Handshaking | Wire::Lingering => false,
         };
         self.outbound.is_some() || is_streaming
     }
@@ -182,7 +188,11 @@ impl Connection {
     /// The deadlines of an exchange, or of the connection.
     pub(crate) fn timer(&self, id: ExchangeId) -> Timer {
         match &self.wire {
-            Wire::Http2(_) | Wire::Handshaking | Wire::Lingering if id == self.id => self.timer,
+            Wire::Http2(_) | Wire::WebSocket(_) | Wire::Handshaking | Wire::Lingering
+                if id == self.id =>
+            {
+                self.timer
+            }
             _ => self
                 .exchange(id)
                 .map_or(Timer::default(), |exchange| exchange.timer),
@@ -223,6 +233,9 @@ impl Connection {
                 return bytes;
             }
             Wire::Http2(http2) => own += http2.bytes(),
+            // What a feed holds is counted with its channel.
+            Wire::WebSocket(_) if id != self.id => return 0,
+            Wire::WebSocket(websocket) => own += websocket.bytes(),
             Wire::Handshaking | Wire::Lingering => {}
         }
         let bytes = match own + more {

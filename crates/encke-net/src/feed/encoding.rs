@@ -3,7 +3,7 @@
 //! Subscribers of one topic may read in several forms: by different encoders, in chunks or in frames. Each form is encoded once.
 
 use encke_log::Sequence;
-use encke_protocol::{EncodedRun, EncoderId, Mark, Run};
+use encke_protocol::{EncodedRun, Encoder, EncoderId, Mark, Run, Variant};
 use encke_stream::{Item, Offset};
 
 use super::weight::weight;
@@ -126,6 +126,16 @@ impl Encoding {
         });
     }
 
+    /// Writes that the stream was deleted, where an encoder says so.
+    pub(crate) fn add_deletion(&mut self, encoder: &dyn Encoder, variant: Variant<'_>, at: Offset) {
+        let before = self.run.bytes.len();
+        encoder.deleted(variant, &mut self.run.bytes);
+        let end = self.run.bytes.len();
+        if end > before {
+            self.run.marks.push(Mark { end, at });
+        }
+    }
+
     /// Writes one record that belongs together with the next.
     pub(crate) fn add_part(&mut self, item: Item<'_>, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.run.bytes);
@@ -144,7 +154,7 @@ impl Encoding {
     /// Frames the bytes up to each mark on their own, because a subscriber may be left there, and the end of a body behind which
     /// nothing follows.
     pub(crate) fn frame(&mut self, framing: ResponseFraming) {
-        if framing != ResponseFraming::Chunks {
+        if !matches!(framing, ResponseFraming::Chunks | ResponseFraming::Messages) {
             return;
         }
         let EncodedRun { bytes, marks, .. } = &mut self.run;

@@ -10,7 +10,7 @@ use super::congested_streams::CongestedStreams;
 use super::encoding::Encoding;
 use super::merged_feed::MergedFeed;
 use super::queue::FanOut;
-use super::slot::{SlotFeed, SlotState, Slots};
+use super::slot::{Flags, SlotFeed, SlotState, Slots};
 use super::state::{FeedKind, FeedState};
 use crate::by_slot::BySlot;
 use crate::clock::ShardClock;
@@ -171,7 +171,7 @@ impl Feeds {
     }
 
     /// In which form a subscriber of one stream gets its records.
-    pub(super) fn form(&self, index: u32, slots: &Slots) -> Option<(EncoderId, Variant)> {
+    pub(super) fn form(&self, index: u32, slots: &Slots) -> Option<(EncoderId, Variant<'static>)> {
         let (encoder, option) = match slots[index].feed {
             SlotFeed::None => return None,
             SlotFeed::Plain(encoder) => (encoder, 0),
@@ -181,7 +181,8 @@ impl Feeds {
             },
         };
         let kind = self.fan_out.topics[slots[index].topic].kind;
-        Some((encoder, Variant { kind, option }))
+        let name = "";
+        Some((encoder, Variant { name, kind, option }))
     }
 
     /// Bytes of records that a feed holds.
@@ -256,6 +257,7 @@ impl Feeds {
 /// How the records of a subscriber are framed.
 pub(crate) fn framing(index: u32, slots: &Slots) -> ResponseFraming {
     match slots[index].state {
+        SlotState::Exchange if slots[index].flags.has(Flags::MESSAGES) => ResponseFraming::Messages,
         SlotState::Exchange => ResponseFraming::Frames,
         _ => slots[index].framing(),
     }

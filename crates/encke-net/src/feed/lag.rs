@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use encke_log::Sequence;
-use encke_protocol::Farewell;
+use encke_protocol::{Farewell, Variant};
 use encke_stream::Offset;
 
 use super::feeds::{FeedContext, Feeds};
@@ -178,11 +178,15 @@ impl Feeds {
             // The client knows its position by the last event.
             if let Some(FeedKind::Merged(merged)) = state.map(|state| &state.kind) {
                 let encoder = self.encoders.merge_encoder(merged.encoder);
-                encoder.farewell(why, resumable, &mut event);
+                encoder.farewell(&merged.label, why, resumable, &mut event);
             }
             return event;
         };
         let topic = &self.fan_out.topics[cx.slots[index].topic];
+        let variant = Variant {
+            name: self.fan_out.topics.name(cx.slots[index].topic),
+            ..variant
+        };
         let at = pending.unwrap_or_else(|| self.position(index, cx.slots));
         // The cursor is a position in the log, which is none that a client may name.
         let at = topic.stream.as_ref().map(|stream| stream.position(at));

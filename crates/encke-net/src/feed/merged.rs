@@ -70,7 +70,7 @@ impl Feeds {
         let at = merged.position(after, ahead, &[]);
         let mut beat = Vec::new();
         let encoder = self.encoders.merge_encoder(encoder);
-        encoder.position(at.merged(), &mut beat);
+        encoder.position(&merged.label, at.merged(), &mut beat);
         Some(beat)
     }
 
@@ -164,6 +164,7 @@ impl Feeds {
         cx: &mut FeedContext<'_>,
     ) -> DueDelivery {
         let mut events = Vec::new();
+        let framing = framing(index, cx.slots);
         let cursor = cx.slots[index].cursor;
         // From the last one, so that earlier indices stay valid.
         for (number, why) in ended.iter().rev() {
@@ -172,6 +173,7 @@ impl Feeds {
             };
             merged.older = None;
             let encoder = merged.encoder;
+            let label = merged.label.clone();
             let member = merged.members.remove(*number);
             let released = merged.release(member.place, cursor);
             if *why == StreamEnd::Closed {
@@ -199,9 +201,11 @@ impl Feeds {
                         cut: [withheld.character, CutCharacter::default()],
                         at: at.merged(),
                     };
-                    encoder.record(&record, &mut events);
+                    encoder.record(&label, &record, &mut events);
+                    framing.separate(&mut events);
                 }
-                encoder.ended(&stream.name, *why, None, &mut events);
+                encoder.ended(&label, &stream.name, *why, None, &mut events);
+                framing.separate(&mut events);
             }
             let topic = cx.slots[member.slot].topic;
             let appended = self.fan_out.topics[topic].appended;
@@ -210,7 +214,6 @@ impl Feeds {
         }
         let merged = self.merged(index);
         let is_last = merged.is_none_or(|merged| merged.members.is_empty());
-        let framing = framing(index, cx.slots);
         let encoding = self.fan_out.encodings.replace();
         encoding.begin();
         encoding.end = cursor;
@@ -286,10 +289,12 @@ impl Feeds {
                         at: at.merged(),
                     };
                     if record.units > 0 && !text.is_withheld {
-                        encoder.record(&merged_record, out);
+                        encoder.record(&merged.label, &merged_record, out);
+                        framing.separate(out);
                     }
                     if let Some(end) = end_within {
-                        encoder.ended(name, end, Some(at.merged()), out);
+                        encoder.ended(&merged.label, name, end, Some(at.merged()), out);
+                        framing.separate(out);
                     }
                 });
             }

@@ -18,6 +18,8 @@ use super::withheld::{TextRecord, WithheldCharacter, WithheldCharacters};
 #[derive(Debug)]
 pub(crate) struct MergedFeed {
     pub(crate) encoder: MergeEncoderId,
+    /// The name of the subscription, for encoders that state it.
+    pub(crate) label: Box<str>,
     pub(crate) members: Vec<FeedMember>,
     /// The streams that the client's positions are of.
     generations: Box<[StreamGeneration]>,
@@ -79,7 +81,7 @@ pub(crate) struct OlderRecord {
 
 // What each stream costs a subscriber of several, beside a slot, and the feed itself.
 const _: () = assert!(size_of::<FeedMember>() <= 56);
-const _: () = assert!(size_of::<MergedFeed>() <= 72);
+const _: () = assert!(size_of::<MergedFeed>() <= 88);
 
 impl FeedMember {
     pub(crate) fn new(slot: u32, source: MergeSource) -> Self {
@@ -112,6 +114,7 @@ impl MergedFeed {
     /// of which the client has more than its position says.
     pub(crate) fn new(
         encoder: MergeEncoderId,
+        label: Box<str>,
         members: Vec<FeedMember>,
         after: Vec<Sequence>,
         generations: Box<[StreamGeneration]>,
@@ -120,6 +123,7 @@ impl MergedFeed {
         let log = members.first().map_or(0, FeedMember::log);
         MergedFeed {
             encoder,
+            label,
             members,
             generations,
             turns: (after.len() > 1).then(|| Box::new(LogTurns { log, after })),

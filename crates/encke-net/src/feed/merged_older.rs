@@ -104,6 +104,7 @@ impl Feeds {
         part.records.retain(|read| read.sequence <= part.upto);
         part.records
             .sort_by_key(|read| (read.sequence, read.member));
+        let framing = framing(index, cx.slots);
         let encoding = self.fan_out.encodings.replace();
         encoding.begin();
         let Some(FeedKind::Merged(merged)) = self.states.get_mut(index).map(|s| &mut s.kind) else {
@@ -156,15 +157,20 @@ impl Feeds {
                 let event = read.ordered.as_ref().map(|ordered| ordered.event);
                 let write = |out: &mut Vec<u8>| {
                     if item.take > 0 && !text.is_withheld {
-                        encoder.record(&record, out);
+                        encoder.record(&merged.label, &record, out);
+                        framing.separate(out);
                     }
                     let end = match event {
                         Some(OrderEvent::Closed) => StreamEnd::Closed,
                         Some(OrderEvent::Deleted) => StreamEnd::Deleted,
-                        Some(OrderEvent::Removed) => return encoder.gap(name, at, out),
+                        Some(OrderEvent::Removed) => {
+                            encoder.gap(&merged.label, name, at, out);
+                            return framing.separate(out);
+                        }
                         Some(OrderEvent::Data) | None => return,
                     };
-                    encoder.ended(name, end, Some(at), out);
+                    encoder.ended(&merged.label, name, end, Some(at), out);
+                    framing.separate(out);
                 };
                 let last = number + 1 == same.len();
                 if last {
@@ -181,7 +187,7 @@ impl Feeds {
         }
         merged.note_withheld(&changes, after);
         encoding.end = part.upto.max(after);
-        encoding.frame(framing(index, cx.slots));
+        encoding.frame(framing);
         DueDelivery::Send(Purpose::MergedOlder(part.upto))
     }
 

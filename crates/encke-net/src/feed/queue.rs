@@ -180,14 +180,18 @@ impl FanOut {
         let gathered = gather(&self.topics, key.topic, key.from, at, &mut items);
         let encoding = self.encodings.replace();
         encoding.clear();
-        // A deletion without data before it closes the connection without an event.
+        let variant = Variant {
+            name: self.topics.name(key.topic),
+            kind: self.topics[key.topic].kind,
+            option: key.option,
+        };
+        let encoder = encoders.encoder(key.encoder);
+        // A deletion without data before it closes the connection without an event, unless its encoder has one.
         if !items.is_empty() || gathered.closed {
-            let variant = Variant {
-                kind: self.topics[key.topic].kind,
-                option: key.option,
-            };
-            let encoder = encoders.encoder(key.encoder);
             encoder.encode(variant, &gathered.run(&items), now_ms, &mut encoding.run);
+        }
+        if gathered.deleted {
+            encoding.add_deletion(encoder, variant, Offset::behind(gathered.last));
         }
         encoding.key = Some(key);
         encoding.count(&items);

@@ -51,7 +51,11 @@ impl Feeds {
         cx: &mut FeedContext<'_>,
     ) -> DueDelivery {
         let slot = &cx.slots[index];
-        let last = self.fan_out.topics[slot.topic].last;
+        let topics = &self.fan_out.topics;
+        if self.encoders.encoder(encoder).names_streams() && topics[slot.topic].stream.is_none() {
+            return DueDelivery::Load(topics.no(slot.topic));
+        }
+        let last = topics[slot.topic].last;
         let key = EncodingKey {
             topic: slot.topic,
             from: self.position(index, cx.slots),
@@ -146,6 +150,7 @@ impl Feeds {
             return DueDelivery::EndPoll(is_closed.then_some(end));
         }
         let form = self.form(index, cx.slots);
+        let name = self.fan_out.topics.name(cx.slots[index].topic);
         let encoding = self.fan_out.encodings.replace();
         encoding.begin();
         encoding.ended = true;
@@ -153,7 +158,11 @@ impl Feeds {
         if is_closed && let Some((encoder, variant)) = form {
             let run = Run::closed_at(end);
             let encoder = self.encoders.encoder(encoder);
-            encoder.encode(variant, &run, cx.clock.now_ms(), &mut encoding.run);
+            let variant = Variant { name, ..variant };
+            match is_closed {
+                true => encoder.encode(variant, &run, cx.clock.now_ms(), &mut encoding.run),
+                false => encoding.add_deletion(encoder, variant, end),
+            }
         }
         encoding.frame(framing(index, cx.slots));
         DueDelivery::Send(Purpose::End)
@@ -190,6 +199,10 @@ impl Feeds {
         encoding.begin();
         if let Some((encoder, variant)) = form {
             let encoder = self.encoders.encoder(encoder);
+            let variant = Variant {
+                name: &stream.name,
+                ..variant
+            };
             encoder.encode(variant, &run, cx.clock.now_ms(), &mut encoding.run);
         }
         encoding.count(&items);

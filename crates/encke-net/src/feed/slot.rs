@@ -51,6 +51,8 @@ pub(crate) enum SlotState {
     Idle,
     /// A connection at rest: it only gets records, and its socket takes them.
     Subscribed,
+    /// A connection at rest: its channel is in the table of those.
+    Channel,
     /// In the table of active connections, which says what it is doing.
     Active,
     /// An exchange of another connection, which says what it is doing.
@@ -93,6 +95,8 @@ impl Flags {
     pub(crate) const TURNED_AWAY: Flags = Flags(1 << 6);
     /// Connected to the address for operators.
     pub(crate) const OPERATOR: Flags = Flags(1 << 7);
+    /// An exchange of a channel: what its feed delivers are messages of WebSocket.
+    pub(crate) const MESSAGES: Flags = Flags(1 << 8);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

@@ -26,12 +26,13 @@ impl Feeds {
                 after,
                 generations,
                 encoder,
+                label,
                 ended,
             } => {
                 let log = sources.first().map_or(0, |source| source.kind.log());
                 cx.slots[index].cursor = after[log];
                 let members = self.link_members(index, sources, cx.slots);
-                let merged = MergedFeed::new(encoder, members, after, generations, ended);
+                let merged = MergedFeed::new(encoder, label, members, after, generations, ended);
                 self.enter(index, FeedKind::Merged(Box::new(merged)), cx.slots);
             }
         }

@@ -247,6 +247,12 @@ impl Topics {
         }
     }
 
+    /// The name of a topic's stream; empty while it may leave memory, and for a pattern.
+    pub(crate) fn name(&self, topic: u32) -> &str {
+        let stream = self.topics[topic].stream.as_ref();
+        stream.map_or("", |stream| &stream.name)
+    }
+
     /// The number of a topic's stream.
     pub(crate) fn no(&self, topic: u32) -> StreamNo {
         self.topics[topic].no

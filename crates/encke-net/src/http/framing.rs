@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use crate::websocket::frame::{DataKind, encode_message};
+
 /// A framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseFraming {
@@ -11,6 +13,8 @@ pub(crate) enum ResponseFraming {
     Connection,
     /// The frames of an HTTP/2 stream, which are not a part of the body's bytes: the end is a flag of the last one.
     Frames,
+    /// Messages of WebSocket. A part may have several, with [`ResponseFraming::separate`] between them.
+    Messages,
 }
 
 impl ResponseFraming {
@@ -25,7 +29,20 @@ impl ResponseFraming {
                 out.extend_from_slice(bytes);
                 out.extend_from_slice(b"\r\n");
             }
+            ResponseFraming::Messages => {
+                let messages = bytes.split(|byte| *byte == MESSAGE_END);
+                for message in messages.filter(|message| !message.is_empty()) {
+                    encode_message(DataKind::Text, false, message, out);
+                }
+            }
             ResponseFraming::Connection | ResponseFraming::Frames => out.extend_from_slice(bytes),
+        }
+    }
+
+    /// Notes that one message ends here, where a part may have several.
+    pub(crate) fn separate(self, out: &mut Vec<u8>) {
+        if self == ResponseFraming::Messages {
+            out.push(MESSAGE_END);
         }
     }
 
@@ -36,6 +53,9 @@ impl ResponseFraming {
         }
     }
 }
+
+/// Ends a message within a part. No text of JSON has it (RFC 7464, section 2.1).
+const MESSAGE_END: u8 = 0x1e;
 
 #[cfg(test)]
 mod tests {

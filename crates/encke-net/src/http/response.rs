@@ -115,6 +115,7 @@ fn phrase(status: u16) -> &'static str {
         415 => "Unsupported Media Type",
         417 => "Expectation Failed",
         421 => "Misdirected Request",
+        426 => "Upgrade Required",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",

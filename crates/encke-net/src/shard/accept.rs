@@ -76,7 +76,8 @@ impl Shard {
         }
     }
 
-    fn admit_connection(
+    /// Begins with a new connection, or refuses it.
+    pub(super) fn admit_connection(
         &mut self,
         socket: std::os::fd::OwnedFd,
         peer: Option<SocketAddrAny>,

@@ -151,7 +151,10 @@ impl Shard {
                 return self.close(index, CloseReason::Idle);
             }
             SlotState::Idle => return,
-            SlotState::Subscribed | SlotState::Active | SlotState::Exchange => {}
+            SlotState::Subscribed
+            | SlotState::Channel
+            | SlotState::Active
+            | SlotState::Exchange => {}
         }
         if has_feed {
             let (feeds, cx) = self.feeds();

@@ -14,7 +14,7 @@ use crate::connection::exchange::ExchangeEvent;
 use crate::connection::exchange_id::ExchangeId;
 use crate::connection::outbound::Outbound;
 use crate::feed::queue::gather;
-use crate::feed::slot::{SlotFeed, SlotState, Token};
+use crate::feed::slot::{Flags, SlotFeed, SlotState, Token};
 use crate::feed::{DueDelivery, Purpose, Sent};
 
 impl Shard {
@@ -191,7 +191,9 @@ impl Shard {
         let encoding = self.feeds.encoding();
         let (bytes, ended) = (encoding.run.bytes.len(), encoding.ended);
         let mut sent = 0;
-        let is_exchange = self.connections.slots[index].state == SlotState::Exchange;
+        let slot = &self.connections.slots[index];
+        let is_message = slot.flags.has(Flags::MESSAGES);
+        let is_exchange = slot.state == SlotState::Exchange && !is_message;
         if bytes > 0 || ended && is_exchange {
             self.connections.counts.sends += u64::from(!matches!(purpose, Purpose::Heartbeat));
             let bytes = &self.feeds.encoding().run.bytes;
@@ -199,10 +201,13 @@ impl Shard {
                 true => self
                     .connections
                     .send_on(ExchangeId::new(index), bytes, ended),
-                false => match self.connections.send_direct(index, bytes) {
-                    Ok(sent) => sent,
-                    Err(reason) => return self.close(index, reason),
-                },
+                false => {
+                    let connection = self.connections.slots.connection_of(index);
+                    match self.connections.send_direct(connection, bytes) {
+                        Ok(sent) => sent,
+                        Err(reason) => return self.close(connection, reason),
+                    }
+                }
             };
             if !self.connections.is_open(index) {
                 return;
@@ -224,9 +229,19 @@ impl Shard {
                 feeds.falls_behind(index, &mut cx);
                 let rest = feeds.encoding().run.bytes[from..to].to_vec();
                 let mut outbound = Outbound::new(rest);
-                outbound.reached = Some(reached);
-                outbound.close = ended.then_some(CloseReason::Ended);
-                self.connections.block(ExchangeId::new(index), outbound);
+                let id = ExchangeId::new(index);
+                if is_message {
+                    // The rest of the message goes out before anything else on the connection.
+                    feeds.reached(index, reached, cx.slots);
+                    self.connections.block(id, outbound);
+                    if ended {
+                        self.close(index, CloseReason::Ended);
+                    }
+                } else {
+                    outbound.reached = Some(reached);
+                    outbound.close = ended.then_some(CloseReason::Ended);
+                    self.connections.block(id, outbound);
+                }
             }
         }
         self.do_wishes();

@@ -27,6 +27,8 @@ mod stop;
 
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll;
+
 use crate::connection::exchange::ExchangeEvent;
 use crate::feed::backpressure::LOOK_EVERY_MS;
 use crate::poller::{LISTENER, OPERATORS, WAKE};
@@ -40,58 +42,64 @@ pub(crate) use state::{Shard, ShardContext};
 impl Shard {
     /// Runs until a stop is complete.
     pub(crate) fn run(mut self) {
-        let mut sockets = Vec::with_capacity(EVENTS_PER_TURN);
-        let mut events = Vec::new();
+        let mut buffers = TurnBuffers::new();
         while !self.connections.is_stopped() {
             let wait_max = self.wait_max();
-            if let Err(error) = self.connections.poller.wait(&mut sockets, wait_max) {
+            if let Err(error) = self.turn(wait_max, &mut buffers) {
                 tracing::error!(%error, "epoll failed; the shard stops");
                 return;
             }
-            // Events that arrive from now on are found when the channel is drained, without a wake-up.
-            self.context.receiver.events.attend();
-            self.connections.clock.tick(wait_max);
-            self.acceptor.begin_turn();
-            let sends = self.context.settings.sends_per_turn;
-            self.feeds.fan_out.begin_turn(sends);
-            let mut looked = self.connections.clock.now();
-            for some in sockets.chunks(EVENTS_AT_ONCE) {
-                if looked.elapsed() >= EVENTS_TIME {
-                    self.take_events(&mut events);
-                    looked = Instant::now();
-                }
-                for event in some {
-                    let (token, flags) = (event.data.u64(), event.flags);
-                    match token {
-                        WAKE => {}
-                        LISTENER => self.acceptor.ready(),
-                        OPERATORS => self.accept_operators(),
-                        token => self.socket_event(token, flags),
-                    }
-                }
-            }
-            self.take_events(&mut events);
-            self.release_acknowledgements();
-            let batch = self.acceptor.end_events(self.connections.clock.now_us());
-            let accepts = self.acceptor.has_work();
-            self.run_deferred();
-            if accepts {
-                let (poller, used) = (&self.connections.poller, self.connections.slots.used());
-                let now_us = self.connections.clock.now_us();
-                let gathered = self.acceptor.end_turn(poller, batch, used, now_us);
-                let metric = &self.context.metrics.accepts_gathered;
-                metric.inc_by(gathered as u64);
-            }
-            self.relieve();
-            self.deliver_due();
-            self.flush_dirty();
-            self.submit();
-            self.connections.free_closed();
-            let metrics = &self.context.metrics;
-            self.connections.requests.hand_over(metrics);
-            self.connections.counts.add_up(metrics);
         }
         self.cut_short();
+    }
+
+    /// One turn, which waits for sockets and events for at most `wait_max`.
+    fn turn(&mut self, wait_max: Duration, buffers: &mut TurnBuffers) -> rustix::io::Result<()> {
+        let TurnBuffers { sockets, events } = buffers;
+        self.connections.poller.wait(sockets, wait_max)?;
+        // Events that arrive from now on are found when the channel is drained, without a wake-up.
+        self.context.receiver.events.attend();
+        self.connections.clock.tick(wait_max);
+        self.acceptor.begin_turn();
+        let sends = self.context.settings.sends_per_turn;
+        self.feeds.fan_out.begin_turn(sends);
+        let mut looked = self.connections.clock.now();
+        for some in sockets.chunks(EVENTS_AT_ONCE) {
+            if looked.elapsed() >= EVENTS_TIME {
+                self.take_events(events);
+                looked = Instant::now();
+            }
+            for event in some {
+                let (token, flags) = (event.data.u64(), event.flags);
+                match token {
+                    WAKE => {}
+                    LISTENER => self.acceptor.ready(),
+                    OPERATORS => self.accept_operators(),
+                    token => self.socket_event(token, flags),
+                }
+            }
+        }
+        self.take_events(events);
+        self.release_acknowledgements();
+        let batch = self.acceptor.end_events(self.connections.clock.now_us());
+        let accepts = self.acceptor.has_work();
+        self.run_deferred();
+        if accepts {
+            let (poller, used) = (&self.connections.poller, self.connections.slots.used());
+            let now_us = self.connections.clock.now_us();
+            let gathered = self.acceptor.end_turn(poller, batch, used, now_us);
+            let metric = &self.context.metrics.accepts_gathered;
+            metric.inc_by(gathered as u64);
+        }
+        self.relieve();
+        self.deliver_due();
+        self.flush_dirty();
+        self.submit();
+        self.connections.free_closed();
+        let metrics = &self.context.metrics;
+        self.connections.requests.hand_over(metrics);
+        self.connections.counts.add_up(metrics);
+        Ok(())
     }
 
     /// Hands over commands, takes events from other threads, and delivers committed records.
@@ -128,7 +136,11 @@ impl Shard {
             }
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
-            ShardEvent::KeysFetched => self.keys_fetched(),
+            ShardEvent::KeysFetched => {
+                for token in self.hand_over.take_awaiting_keys() {
+                    self.on_token(token, ExchangeEvent::KeysFetched);
+                }
+            }
             ShardEvent::Handshaken { token, ended } => self.deferred.add_handshaken(token, ended),
             ShardEvent::DismissAll => self.dismiss_all(),
             ShardEvent::Stop => self.stop(),
@@ -169,6 +181,21 @@ impl Shard {
             ms.min(left_us.div_ceil(1000))
         });
         Duration::from_millis(wait_ms)
+    }
+}
+
+/// What a turn fills and empties.
+struct TurnBuffers {
+    sockets: Vec<epoll::Event>,
+    events: Vec<ShardEvent>,
+}
+
+impl TurnBuffers {
+    fn new() -> Self {
+        TurnBuffers {
+            sockets: Vec::with_capacity(EVENTS_PER_TURN),
+            events: Vec::new(),
+        }
     }
 }
 

@@ -85,13 +85,6 @@ impl Shard {
         }
     }
 
-    /// The attempt to fetch keys is over: all requests that wait for it are asked about again.
-    pub(super) fn keys_fetched(&mut self) {
-        for token in self.hand_over.take_awaiting_keys() {
-            self.on_token(token, ExchangeEvent::KeysFetched);
-        }
-    }
-
     /// Has the connections flushed to which something was written in this turn.
     pub(super) fn flush_dirty(&mut self) {
         for token in std::mem::take(&mut self.dirty) {

@@ -25,7 +25,7 @@ impl Shard {
                 SlotState::Idle | SlotState::Subscribed => {
                     self.close(index, CloseReason::Stopping);
                 }
-                SlotState::Active => self.on(index, Event::Stopping),
+                SlotState::Active | SlotState::Channel => self.on(index, Event::Stopping),
                 SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => {}
             }
         }
@@ -53,7 +53,7 @@ impl Shard {
         for index in 0..self.connections.slots.len() as u32 {
             match self.connections.slots[index].state {
                 SlotState::Subscribed => self.dismiss(index, CloseReason::OutOfFleet),
-                SlotState::Active => self.on(index, Event::OutOfFleet),
+                SlotState::Active | SlotState::Channel => self.on(index, Event::OutOfFleet),
                 SlotState::Free
                 | SlotState::Idle
                 | SlotState::Exchange

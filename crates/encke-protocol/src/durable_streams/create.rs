@@ -8,9 +8,9 @@ use encke_stream::{
     Stream,
 };
 
-use super::write::{bytes, messages};
 use super::{DurableStreams, fields};
 use crate::action::{Action, Failure, OnCommit, OnRead};
+use crate::append::{bytes, messages};
 use crate::gate::Admitted;
 use crate::problem::{error, failed, refused, unexpected};
 use crate::request::Request;

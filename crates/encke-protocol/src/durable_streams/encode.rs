@@ -10,11 +10,11 @@ use std::io::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_stream::{Item, MediaKind};
+use encke_stream::MediaKind;
 
 use super::cursor;
 use crate::encoder::{EncodedRun, Encoder, Farewell, Mark, Variant};
-use crate::payload::join;
+use crate::payload::{EVENT_BYTES, join, together};
 use crate::run::Run;
 use crate::sse::{self, lines};
 use crate::text;
@@ -25,7 +25,7 @@ use crate::text;
 pub(crate) struct EventEncoder;
 
 impl Encoder for EventEncoder {
-    fn encode(&self, variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
         match variant.kind {
             MediaKind::Text => encode_text(variant.option, run, now_ms, out),
             MediaKind::Json | MediaKind::Binary => {
@@ -35,7 +35,7 @@ impl Encoder for EventEncoder {
     }
 
     /// A comment for human readers, and the event that says where to continue.
-    fn farewell(&self, variant: Variant, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
+    fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
         // Writing to a vector does not fail.
         let _ = write!(out, ": closed by the server: {}; ", farewell.why);
         let _ = match (farewell.resumable, farewell.at) {
@@ -54,10 +54,17 @@ impl Encoder for EventEncoder {
     }
 }
 
-fn encode(variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>, marks: &mut Vec<Mark>) {
+fn encode(
+    variant: Variant<'_>,
+    run: &Run<'_>,
+    now_ms: u64,
+    out: &mut Vec<u8>,
+    marks: &mut Vec<Mark>,
+) {
     let Variant {
         kind,
         option: cursor_floor,
+        ..
     } = variant;
     let mut items = run.items;
     let mut payload = Vec::new();
@@ -179,20 +186,3 @@ pub(super) fn control_object(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out:
     }
     out.push(b'}');
 }
-
-/// How many records go into one event: as many as keep it small, and at least one.
-fn together(items: &[Item<'_>]) -> usize {
-    let mut bytes = 0;
-    items
-        .iter()
-        .take_while(|item| {
-            bytes += item.data.len();
-            bytes <= EVENT_BYTES
-        })
-        .count()
-        .max(1)
-}
-
-/// Records share an event up to this size. Less makes more events and so more bytes; more makes a partly written event,
-/// which a slow connection keeps, larger.
-const EVENT_BYTES: usize = 16 << 10;

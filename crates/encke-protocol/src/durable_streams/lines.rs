@@ -20,7 +20,7 @@ use crate::text;
 pub(super) struct LineEncoder;
 
 impl Encoder for LineEncoder {
-    fn encode(&self, variant: Variant, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
         let marks_before = out.marks.len();
         let mut reached = run.end;
         match variant.kind {
@@ -71,7 +71,7 @@ impl Encoder for LineEncoder {
         out.mark(reached);
     }
 
-    fn farewell(&self, variant: Variant, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
+    fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
         ndjson::disconnect(farewell.why, farewell.resumable, out);
         let Some(at) = farewell.at else {
             return;

@@ -22,6 +22,7 @@ use encke_jobs::pool_of_stream;
 use encke_stream::home;
 
 use crate::action::Action;
+use crate::append;
 use crate::gate::Admitted;
 use crate::known_field::KnownFields;
 use crate::mount::Mount;
@@ -35,8 +36,16 @@ pub(crate) use state::DurableStreams;
 pub use state::DurableStreamsSettings;
 
 impl DurableStreams {
-    /// Whether the request must wait for the order of its log before it is answered. A change is decided in the order anyway, so
-    /// it waits only where this node knows no stream that it could change.
+    /// Refuses a request that its caller may not make of the stream at its path.
+    fn check_rights(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+        let name = admitted.below;
+        let rights = &self.streams.rights;
+        let needed = requirements::operation(request.method, request.headers)?;
+        admitted.meet(&rights.of_stream(needed, name, admitted.path))?;
+        rights.check_writer(needed, name)
+    }
+
+    /// Whether the request must wait for the order of its log before it is answered.
     fn awaits_order(&self, request: &Request<'_>, name: &str) -> bool {
         if !self.streams.in_fleet || request.barriers > 0 {
             return false;
@@ -44,19 +53,11 @@ impl DurableStreams {
         match request.method {
             "GET" | "HEAD" => true,
             "PUT" => request.headers.first("Stream-Forked-From").is_some(),
-            _ => match self.streams.known(name) {
-                Some(_) => match self.streams.find(name, request.now) {
-                    // A stream of another type may have the name by now.
-                    Ok(stream) => {
-                        let asked = request.headers.first("Content-Type");
-                        let asked = asked.and_then(|asked| std::str::from_utf8(asked).ok());
-                        asked.is_some_and(|asked| !stream.media.matches(asked))
-                    }
-                    Err(_) => true,
-                },
-                // It is loaded first.
-                None => false,
-            },
+            _ => {
+                let asked = request.headers.first("Content-Type");
+                let asked = asked.and_then(|asked| std::str::from_utf8(asked).ok());
+                append::awaits_order(&self.streams, name, asked, request.now)
+            }
         }
     }
 }
@@ -78,6 +79,7 @@ impl Protocol for DurableStreams {
         "Streams      PUT, POST, GET, HEAD, DELETE  /v1/stream/{name}\n\
          Follow one   GET /v1/stream/{name}?offset=-1&live=sse    (EventSource)\n\
          In lines     GET /v1/stream/{name}?offset=-1&live=true   with Accept: application/x-ndjson\n\
+         WebSocket    GET /v1/events, or /v1/stream/{name}?offset=-1&live=websocket\n\
          Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n"
     }
 
@@ -99,19 +101,28 @@ impl Protocol for DurableStreams {
         pairs.any(|pair| matches!(pair, "live=sse" | "live=true"))
     }
 
+    fn opens_channel(&self, _below: &str, query: Option<&str>) -> bool {
+        let mut pairs = query.unwrap_or_default().split('&');
+        pairs.any(|pair| pair == "live=websocket")
+    }
+
     fn request(&self, mut request: Request<'_>, admitted: &Admitted<'_>) -> Action {
         let name = admitted.below;
         if let Err(response) = self.streams.check_name(name) {
             return Action::Respond(response);
         }
-        // What a fork needs at its source is asked when the fields of the creation are read.
-        let refused = requirements::operation(request.method, request.headers).and_then(|needed| {
-            let rights = &self.streams.rights;
-            admitted.meet(&rights.of_stream(needed, name, admitted.path))?;
-            rights.check_writer(needed, name)
-        });
-        if let Err(refused) = refused {
+        // What a fork needs at its source is asked when the fields of the creation are read. A channel's client without credentials
+        // learns from the first message that it must send some.
+        let checked = match request.upgrade && admitted.is_unidentified() {
+            true => Ok(()),
+            false => self.check_rights(&request, admitted),
+        };
+        if let Err(refused) = checked {
             return Action::Respond(refused);
+        }
+        if request.upgrade {
+            let action = self.open_channel(&request, name, admitted);
+            return action.unwrap_or_else(Action::Respond);
         }
         if request.method == "DELETE"
             && let Some(pool) = pool_of_stream(name)

@@ -1,12 +1,13 @@
 //! GET and HEAD (sections 5.5 to 5.8): the parameters of a read, and which kind of read they ask for.
 
 use encke_access::LAST_EVENT_ID;
-use encke_stream::{Lifetime, Offset};
+use encke_stream::{Lifetime, Offset, Pattern};
 
 use super::follow::LiveRead;
 use super::response_fields::{closed, floor, retention, timestamp};
 use super::{DurableStreams, cursor};
 use crate::action::Action;
+use crate::channel;
 use crate::gate::Admitted;
 use crate::live_format::LiveFormat;
 use crate::misspelled;
@@ -15,7 +16,7 @@ use crate::query;
 use crate::request::{Headers, Request};
 use crate::response::Response;
 use crate::resume;
-use crate::streams::{StartPosition, check_own};
+use crate::streams::StartPosition;
 
 impl DurableStreams {
     pub(crate) fn head(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
@@ -36,6 +37,24 @@ impl DurableStreams {
         Ok(Action::Respond(closed(response, facts.closed)))
     }
 
+    /// Opens a channel that follows the stream first.
+    pub(crate) fn open_channel(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
+        let mut parameters = Parameters::parse(request.query)?;
+        parameters.resume(request.headers, admitted)?;
+        if name.parse::<Pattern>().is_ok() {
+            let why = "on a channel the stream's name stands for all streams below a prefix";
+            return Err(error(400, "bad_path", why));
+        }
+        let start = parameters.offset.unwrap_or(StartPosition::Start);
+        let first = channel::single(name, start);
+        Ok(self.channels.open(request.headers, admitted, Some(first)))
+    }
+
     pub(crate) fn get(
         &self,
         request: &Request<'_>,
@@ -47,43 +66,16 @@ impl DurableStreams {
             None | Some(Live::LongPoll) => None,
             Some(Live::Sse) => Some(LiveFormat::Events),
             Some(Live::Accepted) => Some(LiveFormat::accepted(request.headers)),
+            Some(Live::WebSocket) => return Err(needs_upgrade()),
         };
         let resumed_at = match format {
-            Some(_) => last_event_id(request.headers, parameters.last_event_id.take())?,
+            Some(_) => parameters.resume(request.headers, admitted)?,
             None => None,
         };
-        if let Some(offset) = resumed_at {
-            let is_behind = match parameters.offset {
-                Some(StartPosition::Start) => true,
-                Some(StartPosition::At(begin)) => offset >= begin,
-                Some(StartPosition::Now) | None => false,
-            };
-            if !is_behind && !admitted.may_go_on_anywhere() {
-                return Err(admitted.goes_on_elsewhere());
-            }
-            // The client sends the URL of its first request again; what it has since is newer.
-            parameters.offset = Some(StartPosition::At(offset));
-        }
         let stream = self.streams.find(name, request.now)?;
         let facts = stream.facts();
-        let from = match parameters.offset {
-            Some(StartPosition::Now) => facts.tail,
-            Some(StartPosition::At(offset)) => offset,
-            None | Some(StartPosition::Start) => Offset::START,
-        };
-        if from > facts.tail {
-            return Err(error(
-                400,
-                "beyond_tail",
-                format!(
-                    "the offset {from} is beyond the stream's end at {}: this server never gave it \
-                     for this stream, or has lost what was only accepted or written",
-                    facts.tail
-                ),
-            ));
-        }
-        check_own(&stream, from)?;
-        self.streams.check_kept(&stream, from)?;
+        let start = parameters.offset.unwrap_or(StartPosition::Start);
+        let from = self.streams.begin(&stream, facts, start)?;
         self.streams.touch(&stream, request.now);
         if let Some(format) = format {
             let live = LiveRead {
@@ -105,6 +97,12 @@ impl DurableStreams {
             }
         })
     }
+}
+
+/// The response to a request for a channel that is no handshake of WebSocket (RFC 9110, section 15.5.22).
+fn needs_upgrade() -> Response {
+    let why = "live=websocket needs a handshake of WebSocket, with Upgrade: websocket; live=sse and live=true do not";
+    error(426, "upgrade_required", why).field("Upgrade", "websocket")
 }
 
 /// The offset in the field `Last-Event-ID` or in the parameter for it, if the client sends one.
@@ -143,6 +141,8 @@ enum Live {
     Sse,
     /// In the form that `Accept` names. An extension of the protocol.
     Accepted,
+    /// As messages of a channel. An extension of the protocol.
+    WebSocket,
 }
 
 impl Parameters {
@@ -166,9 +166,10 @@ impl Parameters {
                         "long-poll" => Live::LongPoll,
                         "sse" => Live::Sse,
                         "true" => Live::Accepted,
+                        "websocket" => Live::WebSocket,
                         other => {
                             return Err(bad(format!(
-                                "live is long-poll, sse or true, not {other:?}"
+                                "live is long-poll, sse, true or websocket, not {other:?}"
                             )));
                         }
                     });
@@ -186,5 +187,27 @@ impl Parameters {
             ));
         }
         Ok(parameters)
+    }
+
+    /// Sets where the client goes on, if it resumes, and returns that position.
+    fn resume(
+        &mut self,
+        headers: Headers<'_>,
+        admitted: &Admitted<'_>,
+    ) -> Result<Option<Offset>, Response> {
+        let Some(offset) = last_event_id(headers, self.last_event_id.take())? else {
+            return Ok(None);
+        };
+        let is_behind = match self.offset {
+            Some(StartPosition::Start) => true,
+            Some(StartPosition::At(begin)) => offset >= begin,
+            Some(StartPosition::Now) | None => false,
+        };
+        if !is_behind && !admitted.may_go_on_anywhere() {
+            return Err(admitted.goes_on_elsewhere());
+        }
+        // The client sends the URL of its first request again; what it has since is newer.
+        self.offset = Some(StartPosition::At(offset));
+        Ok(Some(offset))
     }
 }

@@ -1,6 +1,7 @@
 //! What the protocol works with: the streams, its settings, and the encoders for live subscribers.
 
 use super::{encode, lines};
+use crate::channel::Channels;
 use crate::encoder::{EncoderId, Encoders};
 use crate::mount::Mount;
 use crate::streams::StreamAccess;
@@ -11,6 +12,7 @@ pub(crate) struct DurableStreams {
     pub(super) mounts: [Mount; 1],
     pub(super) streams: StreamAccess,
     pub(super) settings: DurableStreamsSettings,
+    pub(super) channels: Channels,
     /// Of server-sent events.
     pub(super) event_encoder: EncoderId,
     /// Of lines of JSON.
@@ -49,12 +51,14 @@ impl DurableStreams {
     pub(crate) fn new(
         streams: StreamAccess,
         settings: DurableStreamsSettings,
+        channels: Channels,
         encoders: &mut Encoders,
     ) -> Self {
         DurableStreams {
             mounts: [Mount::below(&settings.root)],
             streams,
             settings,
+            channels,
             event_encoder: encoders.add(encode::EventEncoder),
             line_encoder: encoders.add(lines::LineEncoder),
         }

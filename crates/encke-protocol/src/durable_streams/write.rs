@@ -1,12 +1,12 @@
 //! POST and DELETE: append, close, truncate, delete (sections 5.2 to 5.4).
 
 use encke_access::Operation;
-use encke_stream::{Command, Data, MediaKind, Outcome, Target};
+use encke_stream::{Command, Outcome, Target};
 
 use super::{DurableStreams, fields};
 use crate::action::{Action, OnCommit};
+use crate::append::AppendRequest;
 use crate::gate::Admitted;
-use crate::json;
 use crate::problem::{error, unexpected};
 use crate::request::Request;
 use crate::response::Response;
@@ -51,54 +51,29 @@ impl DurableStreams {
             let may_read = admitted.meet(&readable).is_ok();
             return Ok(Action::Commit(command, Box::new(Truncation { may_read })));
         }
-        if body.is_empty() && !closes {
-            return Err(error(
-                400,
-                "empty_body",
-                "an append needs a body, unless it closes the stream",
-            ));
-        }
+        let mut append = AppendRequest {
+            content_type: None,
+            closes,
+            producer,
+            writer_seq,
+            ack,
+            body,
+        };
+        append.check_not_empty()?;
         // Without a body the type means nothing, whatever it is (section 5.2).
-        let content_type = match body.is_empty() {
-            true => None,
-            false => Some(fields::content_type(headers)?.ok_or_else(|| {
+        if !append.body.is_empty() {
+            let sent = fields::content_type(headers)?.ok_or_else(|| {
                 error(
                     400,
                     "missing_content_type",
                     "an append with a body needs the Content-Type of the stream, such as application/json",
                 )
-            })?),
-        };
+            })?;
+            append.content_type = Some(sent);
+        }
         let stream = self.streams.find(name, request.now)?;
-        let differs = content_type.filter(|asked| !stream.media.matches(asked));
-        let data = if differs.is_none() && stream.media.kind == MediaKind::Json && !body.is_empty()
-        {
-            match messages(body)? {
-                Data { units: 0, .. } => {
-                    return Err(error(
-                        400,
-                        "empty_array",
-                        "the array has no messages, and an append needs at least one",
-                    ));
-                }
-                data => data,
-            }
-        } else {
-            bytes(body)?
-        };
-        let then = AppendOutcome {
-            data: data.units > 0,
-        };
-        let command = Command::Append(encke_stream::Append {
-            target: Target::Known(stream),
-            content_type: differs.map(Box::from),
-            producer,
-            writer_seq: writer_seq.map(Box::from),
-            closes,
-            ack,
-            data,
-        });
-        Ok(Action::Commit(command, Box::new(then)))
+        let (command, data) = append.command(stream)?;
+        Ok(Action::Commit(command, Box::new(AppendOutcome { data })))
     }
 
     pub(crate) fn delete(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
@@ -164,20 +139,5 @@ impl OnCommit for Deletion {
             Outcome::Deleted => Response::shared(204),
             other => unexpected(&other),
         }
-    }
-}
-
-pub(super) fn messages(body: Vec<u8>) -> Result<Data, Response> {
-    json::messages(body).map_err(|why| error(400, "bad_json", why.to_string()))
-}
-
-pub(super) fn bytes(bytes: Vec<u8>) -> Result<Data, Response> {
-    match u32::try_from(bytes.len()) {
-        Ok(units) => Ok(Data { bytes, units }),
-        Err(_) => Err(error(
-            413,
-            "too_large",
-            format!("a record holds at most {} bytes", u32::MAX),
-        )),
     }
 }

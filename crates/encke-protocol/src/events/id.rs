@@ -20,18 +20,18 @@ use crate::encoder::{AheadStream, MergedPosition, StreamGeneration};
 
 /// A parsed id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Id {
+pub(crate) struct Id {
     /// The client has everything up to these sequences, one for each log.
-    pub(super) after: Vec<Sequence>,
+    pub(crate) after: Vec<Sequence>,
     /// What it has beyond: the log, the position, and the places of the streams.
     ahead: Vec<(usize, Offset, u128)>,
     /// The streams of which these are positions.
-    pub(super) generations: Vec<StreamGeneration>,
+    pub(crate) generations: Vec<StreamGeneration>,
 }
 
 impl Id {
     /// Whether it has a position behind the last record of a log, or in a log that is not there.
-    pub(super) fn is_ahead_of(&self, committed: &[Sequence]) -> bool {
+    pub(crate) fn is_ahead_of(&self, committed: &[Sequence]) -> bool {
         self.ahead.iter().any(|(log, at, _)| {
             let last = at.sequence.saturating_add(u64::from(at.units > 0));
             committed
@@ -41,7 +41,7 @@ impl Id {
     }
 
     /// Whether its positions at a place of the request are none before those of another id, in all logs, and of the same stream.
-    pub(super) fn is_behind(&self, other: &Id, place: usize) -> bool {
+    pub(crate) fn is_behind(&self, other: &Id, place: usize) -> bool {
         let stream = |id: &Id| id.generation(place).map(|stream| (stream.log, stream.born));
         let of_the_same = stream(other).is_none_or(|theirs| stream(self) == Some(theirs));
         let logs = self.after.len().max(other.after.len());
@@ -49,7 +49,7 @@ impl Id {
     }
 
     /// The client's position in the stream at that place of the request, which is in that log.
-    pub(super) fn position(&self, place: usize, log: usize) -> Offset {
+    pub(crate) fn position(&self, place: usize, log: usize) -> Offset {
         let ahead = self.ahead.iter();
         let ahead = ahead.filter(|(other, _, places)| *other == log && places & bit(place) != 0);
         let after = self.after.get(log).copied().unwrap_or_default();
@@ -57,13 +57,13 @@ impl Id {
     }
 
     /// The generation of the stream at that place of the request. `None`: the client had none there, or the id is of 0.1.0.
-    pub(super) fn generation(&self, place: usize) -> Option<StreamGeneration> {
+    pub(crate) fn generation(&self, place: usize) -> Option<StreamGeneration> {
         let mut generations = self.generations.iter().copied();
         generations.find(|generation| generation.places & bit(place) != 0)
     }
 
     /// Whether the client's position at that place of the request is one of an earlier stream of the name.
-    pub(super) fn is_of_an_earlier(&self, stream: &Stream, place: usize) -> bool {
+    pub(crate) fn is_of_an_earlier(&self, stream: &Stream, place: usize) -> bool {
         let (log, born) = (log_of(stream.no), born(stream.no));
         let had = self.generation(place);
         had.is_some_and(|had| had.log != log || born > had.born)
@@ -71,7 +71,7 @@ impl Id {
 }
 
 /// Notes that a client has a position in a stream from now on. `begun` has the streams of which that is noted at the same moment.
-pub(super) fn note_generation(begun: &mut Vec<StreamGeneration>, stream: &Stream, place: usize) {
+pub(crate) fn note_generation(begun: &mut Vec<StreamGeneration>, stream: &Stream, place: usize) {
     let (log, born) = (log_of(stream.no), born(stream.no));
     match begun.iter_mut().find(|generation| generation.log == log) {
         Some(generation) => {
@@ -92,14 +92,14 @@ fn bit(place: usize) -> u128 {
 }
 
 /// Writes an id as an event's field.
-pub(super) fn write(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"id:");
     write_value(position, out);
     out.push(b'\n');
 }
 
 /// Writes an id: digits and a few marks that need no escape in JSON.
-pub(super) fn write_value(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write_value(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
     let MergedPosition {
         after,
         ahead,
@@ -130,9 +130,16 @@ pub(super) fn write_value(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// An id as text.
+pub(crate) fn position_text(position: &MergedPosition<'_>) -> String {
+    let mut out = Vec::new();
+    write_value(position, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// The text is not an id that the server gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BadId;
+pub(crate) struct BadId;
 
 impl FromStr for Id {
     type Err = BadId;
@@ -192,7 +199,7 @@ fn digits(text: &str) -> Result<&str, BadId> {
 const SEQUENCE_DIGITS: usize = 16;
 
 /// The number of streams that an id can name.
-pub(super) const PLACES_MAX: usize = u128::BITS as usize;
+pub(crate) const PLACES_MAX: usize = u128::BITS as usize;
 
 #[cfg(test)]
 mod tests {

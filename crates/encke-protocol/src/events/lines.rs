@@ -12,32 +12,39 @@ use crate::ndjson;
 pub(super) struct MergedLines;
 
 impl MergeEncoder for MergedLines {
-    fn record(&self, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
+    fn record(&self, _label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
         begin(Some(record.at), out);
         out.push(b',');
         ndjson::json(&members(record), out);
         out.extend_from_slice(b"}\n");
     }
 
-    fn ended(&self, name: &str, end: StreamEnd, at: Option<MergedPosition<'_>>, out: &mut Vec<u8>) {
+    fn ended(
+        &self,
+        _label: &str,
+        name: &str,
+        end: StreamEnd,
+        at: Option<MergedPosition<'_>>,
+        out: &mut Vec<u8>,
+    ) {
         begin(at, out);
         let comma = if at.is_some() { "," } else { "" };
         // Writing to a vector does not fail.
         let _ = writeln!(out, "{comma}\"end\":{}}}", end_object(name, end));
     }
 
-    fn gap(&self, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+    fn gap(&self, _label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
         begin(Some(at), out);
         // Writing to a vector does not fail.
         let _ = writeln!(out, ",\"gap\":{}}}", gap_object(name));
     }
 
-    fn position(&self, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+    fn position(&self, _label: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
         begin(Some(at), out);
         out.extend_from_slice(b"}\n");
     }
 
-    fn farewell(&self, why: &str, resumable: bool, out: &mut Vec<u8>) {
+    fn farewell(&self, _label: &str, why: &str, resumable: bool, out: &mut Vec<u8>) {
         ndjson::disconnect(why, resumable, out);
     }
 

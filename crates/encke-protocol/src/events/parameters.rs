@@ -17,10 +17,12 @@ use crate::stream_rights::StreamRights;
 use crate::streams::{StartPosition, StreamAccess, check_own};
 
 /// The parameters of a request.
-pub(super) struct Parameters {
-    pub(super) named: Vec<Named>,
+pub(crate) struct Parameters {
+    pub(crate) named: Vec<Named>,
     /// The position to go on from: the one that a client that resumes has added, or else the one of its URL.
-    pub(super) after: Option<Id>,
+    pub(crate) after: Option<Id>,
+    /// The same as text.
+    position: Option<String>,
     /// The position of its URL, if it has added another one.
     replaced: Option<Id>,
     /// It has added a position.
@@ -28,14 +30,14 @@ pub(super) struct Parameters {
 }
 
 /// A stream or a pattern that the request names, and the position behind which its records begin.
-pub(super) struct Named {
-    pub(super) name: String,
-    pub(super) pattern: Option<Arc<Pattern>>,
-    pub(super) from: StartPosition,
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) pattern: Option<Arc<Pattern>>,
+    pub(crate) from: StartPosition,
 }
 
 impl Parameters {
-    pub(super) fn parse(query: Option<&str>, headers: Headers<'_>) -> Result<Self, Response> {
+    pub(crate) fn parse(query: Option<&str>, headers: Headers<'_>) -> Result<Self, Response> {
         let bad = |why: String| error(400, "bad_parameter", why);
         let mut named = Vec::new();
         let (mut after, mut resumed) = (None, None);
@@ -50,32 +52,34 @@ impl Parameters {
         }
         let field = resume::last_event_id(headers, resumed.as_deref());
         let field = field.map_err(|_| bad("Last-Event-ID is not text".into()))?;
-        let parse = |id: &str| {
-            id.parse::<Id>().map_err(|_| {
-                bad(format!(
-                    "{id:?} is not the id of an event of this server; without an id, events begin where the URL says"
-                ))
-            })
-        };
         // The id of a client that resumes is newer than the one in its URL, which need not be good any more.
-        let (after, replaced) = match (field, &after) {
-            (Some(field), after) => {
-                let replaced = after.as_deref().and_then(|id| id.parse().ok());
-                (Some(parse(field)?), replaced)
-            }
-            (None, Some(after)) => (Some(parse(after)?), None),
-            (None, None) => (None, None),
-        };
+        let replaced = field.and(after.as_deref());
+        let replaced = replaced.and_then(|id| id.parse().ok());
         Ok(Parameters {
-            named,
-            after,
             replaced,
             resumes: field.is_some(),
+            ..Parameters::of(named, field.or(after.as_deref()))?
         })
     }
 
+    /// The parameters of a request that names these, with a position to go on from.
+    pub(crate) fn of(named: Vec<Named>, position: Option<&str>) -> Result<Self, Response> {
+        Ok(Parameters {
+            named,
+            after: position.map(parse_id).transpose()?,
+            position: position.map(str::to_owned),
+            replaced: None,
+            resumes: false,
+        })
+    }
+
+    /// The position to go on from, as text.
+    pub(crate) fn position(&self) -> Option<&str> {
+        self.position.as_deref()
+    }
+
     /// Whether the events that the request gets are among those that its URL alone allows, now or later.
-    pub(super) fn goes_on_behind_its_url(&self) -> bool {
+    pub(crate) fn goes_on_behind_its_url(&self) -> bool {
         let Some(after) = self.after.as_ref().filter(|_| self.resumes) else {
             return true;
         };
@@ -93,20 +97,25 @@ impl Named {
         let split = value.rsplit_once('@');
         let split = split.and_then(|(name, token)| Some((name, token.parse().ok()?)));
         let (name, from) = split.unwrap_or((value, StartPosition::Now));
+        Named::new(name.to_owned(), from)
+    }
+
+    /// What a name stands for: a pattern if it can be parsed as one.
+    pub(crate) fn new(name: String, from: StartPosition) -> Named {
         Named {
-            name: name.to_owned(),
             pattern: name.parse().ok().map(Arc::new),
+            name,
             from,
         }
     }
 
     /// Whether it is a pattern that ends in `*` instead of `**`.
-    pub(super) fn has_old_form(&self) -> bool {
+    pub(crate) fn has_old_form(&self) -> bool {
         self.pattern.is_some() && !self.name.ends_with("**")
     }
 
     /// The rights to read all that it names. `root` is the path above the streams.
-    pub(super) fn requirements(
+    pub(crate) fn requirements(
         &self,
         root: &str,
         rights: &StreamRights,
@@ -121,7 +130,7 @@ impl Named {
     }
 
     /// Whether both name a stream.
-    pub(super) fn overlaps(&self, other: &Named) -> bool {
+    pub(crate) fn overlaps(&self, other: &Named) -> bool {
         match (&self.pattern, &other.pattern) {
             (Some(own), Some(others)) => own.overlaps(others),
             (Some(own), None) => own.matches(&other.name),
@@ -131,7 +140,7 @@ impl Named {
     }
 
     /// The position behind which the stream's records are delivered.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         streams: &StreamAccess,
         stream: &Arc<Stream>,
@@ -167,6 +176,15 @@ impl Named {
         streams.check_kept(stream, had)?;
         Ok(streams.first_kept(stream, had))
     }
+}
+
+fn parse_id(id: &str) -> Result<Id, Response> {
+    id.parse().map_err(|_| {
+        let why = format!(
+            "{id:?} is not the id of an event of this server; without an id, events begin where the URL says"
+        );
+        error(400, "bad_parameter", why)
+    })
 }
 
 /// The parameters of a request. Others are ignored, but for those that are nearly one of these.

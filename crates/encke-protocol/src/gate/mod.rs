@@ -8,6 +8,7 @@ mod origins;
 mod preflight;
 mod rights;
 mod signed;
+mod token;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, Sig
 
 use self::origins::RequestOrigin;
 use self::rights::UNSIGNED_FIELD;
+use self::token::offered_token;
 use crate::problem::error;
 use crate::request::Request;
 use crate::response::{AuditNote, REFUSED, Response};
@@ -24,6 +26,7 @@ pub use self::origins::{NotOrigins, OriginReader, Origins};
 pub(crate) use self::preflight::{AllowedRequests, joined};
 pub(crate) use self::rights::{Admitted, Rights, SignedRequest};
 pub(crate) use self::signed::covered_fields;
+pub(crate) use self::token::{denial, resolve_token};
 
 /// The rules of the gate.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +65,19 @@ pub(crate) enum Passed {
     },
 }
 
+/// What becomes of a request without credentials, with access control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WithoutCredentials {
+    /// It is refused, unless there are grants for requests without credentials.
+    Refused,
+    /// It passes: its path needs none.
+    Passes,
+    /// It passes if it opens a channel whose client says that it speaks the protocol of channels: a token may follow in a message.
+    OpensChannel,
+}
+
 /// Why a request does not pass.
+#[derive(Debug)]
 pub(crate) enum Stop {
     /// It gets this response.
     Refused(Response),
@@ -117,13 +132,19 @@ impl Gate {
             ));
         }
         let controlled = matches!(self.access, Policy::Controlled(_));
-        // With access control a page gets no more than its user's credentials allow, and reads no response; see `resolve`. Operators
-        // need none: no page of another site is one of them.
+        // With access control a page gets no more than its user's credentials allow, and reads no response; see `resolve`. It would read
+        // the messages of a channel: for browsers a handshake of WebSocket is no request that CORS protects. Operators need no
+        // credentials: no page of another site is one of them.
         // A preflight request does nothing, and its answer names no origin that is not allowed.
         let acts = request.method != "OPTIONS";
         let is_foreign = match operator {
             true => !is_of_operator(request),
-            false => !controlled && self.origin(request) == RequestOrigin::Foreign,
+            false => {
+                let is_checked = !controlled || request.upgrade;
+                let has_certificate = request.upgrade && request.caller.certificate.is_some();
+                is_checked && self.origin(request) == RequestOrigin::Foreign
+                    || has_certificate && self.is_foreign_with_credentials(request)
+            }
         };
         if acts && is_foreign {
             return Err(foreign_origin(request));
@@ -146,12 +167,12 @@ impl Gate {
         names_another_site(request) && !matches!(self.origin(request), RequestOrigin::Allowed(_))
     }
 
-    /// Determines what a request's credentials allow. `is_public`: its path needs none.
+    /// Determines what a request's credentials allow.
     pub(crate) fn resolve(
         &self,
         request: &Request<'_>,
         path: &CanonicalPath<'_>,
-        is_public: bool,
+        without: WithoutCredentials,
     ) -> Result<Passed, Stop> {
         if request.caller.operator {
             return Ok(Passed::With(Rights::Operator));
@@ -171,23 +192,43 @@ impl Gate {
             Policy::Open => return Ok(Passed::With(Rights::EverythingButAdmin)),
             Policy::Controlled(access) => access,
         };
+        let offered = match request.upgrade {
+            true => offered_token(request.headers),
+            false => Ok(None),
+        };
+        let offered = offered.map_err(|denied| self.denied(request, &denied))?;
+        let bearer = offered.as_ref().map(|token| format!("Bearer {token}"));
+        let with_offered: Vec<_>;
+        let headers = match &bearer {
+            None => request.headers.0,
+            Some(bearer) => {
+                let field = ("Authorization", bearer.as_bytes());
+                let sent = request.headers.0.iter().copied();
+                with_offered = sent.chain([field]).collect();
+                &with_offered
+            }
+        };
         let credentials = Credentials {
             method: request.method,
             path,
             query: request.query,
-            headers: request.headers.0,
+            headers,
             client_certificate: request.caller.certificate,
         };
         let resolved = match access.resolve(&credentials, request.now.wall_ms) {
             Ok(resolved) => resolved,
-            // What balances load has no credentials.
-            Err(AccessDenied::NoCredentials) if is_public => {
-                return Ok(Passed::With(Rights::Nobody));
-            }
+            Err(AccessDenied::NoCredentials) => match without {
+                // What balances load has no credentials.
+                WithoutCredentials::Passes => return Ok(Passed::With(Rights::Nobody)),
+                WithoutCredentials::OpensChannel if token::offers_channels(request.headers) => {
+                    return Ok(Passed::With(Rights::Unidentified));
+                }
+                _ => return Err(self.denied(request, &AccessDenied::NoCredentials)),
+            },
             Err(denied) => return Err(self.denied(request, &denied)),
         };
         // A browser sends its cookies with the requests of any page.
-        if resolved.by_cookie && self.origin(request) == RequestOrigin::Foreign {
+        if resolved.by_cookie && self.is_foreign_with_credentials(request) {
             return Err(Stop::Refused(foreign_origin(request)));
         }
         let (caller, conceals) = (resolved.caller, access.conceals());
@@ -210,18 +251,19 @@ impl Gate {
             .of_request(request.headers.all("Origin"), request.host())
     }
 
+    /// Whether a page has sent the request that may not use the credentials that its browser adds to it. If any origin is allowed, it is
+    /// without those: responses say so to the browser, but nothing says it of a channel.
+    fn is_foreign_with_credentials(&self, request: &Request<'_>) -> bool {
+        let named = request.headers.all("Origin");
+        let origin = match request.upgrade && self.origins == Origins::Any {
+            true => Origins::None.of_request(named, request.host()),
+            false => self.origins.of_request(named, request.host()),
+        };
+        origin == RequestOrigin::Foreign
+    }
+
     fn denied(&self, request: &Request<'_>, denied: &AccessDenied) -> Stop {
-        let retry_s = match denied {
-            AccessDenied::KeysUnavailable { retry_s } => *retry_s,
-            _ => RETRY_AFTER_S,
-        };
-        let response = error(denied.status(), denied.reason(), denied.to_string());
-        let response = match denied.status() {
-            401 => response.field("WWW-Authenticate", denied.challenge()),
-            503 => response.field("Retry-After", retry_s),
-            _ => response,
-        };
-        let response = refused(request, response, denied.reason());
+        let response = refused(request, denial(denied), denied.reason());
         match denied {
             AccessDenied::KeysUnknown { .. } => Stop::AwaitingKeys(response),
             _ => Stop::Refused(response),
@@ -268,6 +310,3 @@ fn foreign_origin(request: &Request<'_>) -> Response {
     let why = "pages of this origin may not use the server; cors-origins lists those that may";
     refused(request, error(403, "origin", why), "origin")
 }
-
-/// Seconds after which a request may be tried again whose keys are missing.
-const RETRY_AFTER_S: u64 = 1;

@@ -19,6 +19,8 @@ pub(crate) enum Rights {
     Operator,
     /// With access control, without credentials where none are needed.
     Nobody,
+    /// With access control, on a channel whose client has yet to send a token: nothing.
+    Unidentified,
     /// With access control: what the caller was granted.
     Caller {
         caller: Arc<Caller>,
@@ -74,6 +76,11 @@ impl Admitted<'_> {
         self.rights.may(operation, &Paths::One(path.into()))
     }
 
+    /// Whether its client has yet to send a token, on a channel.
+    pub(crate) fn is_unidentified(&self) -> bool {
+        matches!(self.rights, Rights::Unidentified)
+    }
+
     /// Whether the request may name with a field a position to go on from that its URL does not allow. A URL that was signed for
     /// records from a position on is not good for those before it.
     pub(crate) fn may_go_on_anywhere(&self) -> bool {
@@ -127,6 +134,7 @@ impl Admitted<'_> {
                 true => (missing(), "concealed"),
                 false => (forbidden(caller.name(), *operation, paths), "forbidden"),
             },
+            Rights::Unidentified => (unidentified(*operation, paths), "no_credentials"),
             _ => (elsewhere(), "not_here"),
         };
         Response {
@@ -142,7 +150,7 @@ impl Rights {
             Rights::Everything => true,
             Rights::EverythingButAdmin => operation != Operation::Admin,
             Rights::Operator => operation == Operation::Admin,
-            Rights::Nobody => false,
+            Rights::Nobody | Rights::Unidentified => false,
             Rights::Caller { caller, signed, .. } => {
                 signed
                     .as_ref()
@@ -150,6 +158,17 @@ impl Rights {
                     && paths.allow(caller, operation)
             }
         }
+    }
+
+    /// Whether they are those of a signed URL.
+    pub(crate) fn is_signed(&self) -> bool {
+        matches!(
+            self,
+            Rights::Caller {
+                signed: Some(_),
+                ..
+            }
+        )
     }
 
     /// The caller, with access control.
@@ -164,7 +183,7 @@ impl Rights {
         match self {
             Rights::Everything | Rights::EverythingButAdmin => "anyone",
             Rights::Operator => "operator",
-            Rights::Nobody => "",
+            Rights::Nobody | Rights::Unidentified => "",
             Rights::Caller { caller, .. } => caller.name(),
         }
     }
@@ -190,6 +209,13 @@ fn unauthenticated(operation: Operation, path: &Paths<'_>) -> Response {
         "without credentials a client may not {operation} {path}; send a token as `Authorization: Bearer TOKEN`"
     );
     error(401, "no_credentials", why).field("WWW-Authenticate", "Bearer")
+}
+
+fn unidentified(operation: Operation, path: &Paths<'_>) -> Response {
+    let why = format!(
+        "without credentials a client may not {operation} {path}; send a message of the type authenticate first, with a token"
+    );
+    error(401, "no_credentials", why)
 }
 
 fn forbidden(name: &str, operation: Operation, path: &Paths<'_>) -> Response {

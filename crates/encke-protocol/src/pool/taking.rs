@@ -59,6 +59,7 @@ mod tests {
             caller: CallerInfo::default(),
             now: encke_stream::Now::default(),
             barriers: 0,
+            upgrade: false,
         };
         check_get(&request).is_err()
     }

@@ -95,6 +95,7 @@ fn get(router: &Router, target: &str, key: Option<u8>) -> (u16, String, Option<B
         caller: CallerInfo::default(),
         now: Now::default(),
         barriers: 0,
+        upgrade: false,
     };
     let Action::Respond(response) = router.request(request()).action else {
         panic!("the protocol of the test responds");

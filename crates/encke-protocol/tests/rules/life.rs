@@ -223,6 +223,7 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
             caller: CallerInfo::default(),
             now: server.now(),
             barriers: 0,
+            upgrade: false,
         });
         routed.action
     };

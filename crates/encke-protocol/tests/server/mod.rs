@@ -1,6 +1,8 @@
 //! A whole server without sockets and threads: the router over the machine over a log on a simulated
 //! disk. Each request is complete before the next one.
 
+mod channel;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -19,6 +21,8 @@ use encke_stream::{
     Views, restore_on,
 };
 
+pub use channel::TestChannel;
+
 pub struct Server {
     pub router: Router,
     pub view: Arc<View>,
@@ -31,6 +35,8 @@ pub struct Server {
     pub jobs: encke_jobs::JobMachine,
     /// How often a request has waited for the order of a fleet.
     pub waited: usize,
+    /// The next request asks for a channel.
+    upgrades: bool,
     asked: HashMap<DispatchClient, (Waiting, Vec<Heard>)>,
     machine: Machine,
     log: Log<SimulatedDisk>,
@@ -86,6 +92,8 @@ pub enum Reply {
     Subscribed(Said, Subscription),
     SubscribedAll(Said, Subscription),
     Polls(Wait),
+    /// A channel is open.
+    Opened(Said, TestChannel),
     /// The pools have not answered yet, or go on telling.
     Asks(DispatchClient),
 }
@@ -155,7 +163,7 @@ impl Server {
         self.caller.certificate = Some(certificate);
     }
 
-    fn behind(gate: Gate, settings: ProtocolSettings) -> Self {
+    pub fn behind(gate: Gate, settings: ProtocolSettings) -> Self {
         let options = Options {
             segment_bytes: 1 << 20,
             history: false,
@@ -188,6 +196,7 @@ impl Server {
                 encke_jobs::KeySeed::of([7; 32]),
             ),
             waited: 0,
+            upgrades: false,
             asked: HashMap::new(),
             machine,
             log,
@@ -208,6 +217,7 @@ impl Server {
             Reply::Subscribed(..) => panic!("{line} subscribes"),
             Reply::SubscribedAll(..) => panic!("{line} subscribes to several"),
             Reply::Polls(_) => panic!("{line} polls"),
+            Reply::Opened(..) => panic!("{line} opens a channel"),
             Reply::Asks(_) => panic!("{line} waits for the pools"),
         }
     }
@@ -244,6 +254,7 @@ impl Server {
             caller: self.caller,
             now,
             barriers,
+            upgrade: self.upgrades,
         };
         let mut answer = self.router.request(request(body.to_vec(), 0)).action;
         let mut barriers = 0;
@@ -266,6 +277,8 @@ impl Server {
                 Action::AwaitKeys(response, _) => return Reply::Said(said(response)),
                 Action::AwaitOrder(..) => unreachable!("it has waited"),
                 Action::Load(load) => panic!("{} is not in memory", load.name),
+                Action::Open(opening) => return self.opened(opening),
+                Action::Unsubscribe(..) => panic!("no channel is open"),
                 Action::Commit(command, then) => {
                     let outcome = self.apply(command);
                     self.commit();
@@ -309,6 +322,7 @@ impl Server {
             caller: self.caller,
             now: self.now(),
             barriers: 0,
+            upgrade: false,
         };
         match self.router.head(&request) {
             HeadAdmission::Admitted(_) => None,
@@ -430,6 +444,10 @@ impl Server {
                 ..run(&piece, &items)
             };
             let variant = Variant {
+                name: match encoder.names_streams() {
+                    true => &stream.name,
+                    false => "",
+                },
                 kind: stream.media.kind,
                 option: *option,
             };
@@ -486,6 +504,11 @@ fn run<'a>(piece: &Piece, items: &'a [Item<'a>]) -> Run<'a> {
 
 /// Takes a response apart, and sees that it can be written to a socket as it is.
 pub fn said(response: Response) -> Said {
+    assert!(!response.fields.is_empty());
+    fields_of(response)
+}
+
+fn fields_of(response: Response) -> Said {
     let mut fields = response.fields.clone();
     let named = CrossOriginFields {
         reader: &OriginReader::Any,
@@ -503,7 +526,6 @@ pub fn said(response: Response) -> Said {
         assert!(!value.contains(char::is_control), "{line:?}");
         parsed.push((name.to_owned(), value.to_owned()));
     }
-    assert!(!response.fields.is_empty());
     Said {
         status: response.status,
         fields: parsed,

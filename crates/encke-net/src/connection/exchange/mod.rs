@@ -10,7 +10,7 @@ mod events;
 mod long_body;
 mod perform;
 mod respond;
-mod route;
+pub(crate) mod route;
 mod state;
 pub(crate) mod task;
 pub(crate) mod writer;

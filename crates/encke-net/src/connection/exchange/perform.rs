@@ -15,7 +15,7 @@ use crate::connection::effect::ConnectionEffect;
 
 impl Exchange {
     /// Performs the action for the request.
-    pub(super) fn perform(
+    pub(crate) fn perform(
         &mut self,
         action: Action,
         out: &mut dyn ResponseWriter,
@@ -28,7 +28,10 @@ impl Exchange {
                 None => self.respond(&response, out, cx),
             },
             // Only a request leads to this action, and it is handled there.
-            Action::Load(_) | Action::AwaitKeys(..) | Action::AwaitOrder(..) => {
+            Action::Load(_)
+            | Action::AwaitKeys(..)
+            | Action::AwaitOrder(..)
+            | Action::Unsubscribe(..) => {
                 self.fail(CloseReason::Internal, cx);
             }
             Action::Commit(command, then) => {
@@ -56,6 +59,7 @@ impl Exchange {
                 cx.push(ConnectionEffect::Poll(exchange, wait.stream, wait.from));
             }
             Action::Dispatch(request, then) => self.dispatch(request, then, cx),
+            Action::Open(opening) => self.task = Task::Opened(Box::new(opening)),
         }
     }
 

@@ -11,7 +11,9 @@ use super::task::{AwaitedKeys, ParkedRequest, Task};
 use super::writer::ResponseWriter;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
+use crate::http::Rejection;
 use crate::http::head::Head;
+use crate::websocket::handshake;
 
 impl Exchange {
     /// Asks the protocols for the action of a request, and performs it. `admitted`: its head was before its body came. `keep_alive`:
@@ -42,6 +44,7 @@ impl Exchange {
                 && cx.router.opens_events(head.path, head.query),
             tls: of.tls,
             reader: OriginReader::Unnamed,
+            accept: None,
         };
         if of.operator {
             cx.push(ConnectionEffect::NoteOperator);
@@ -54,6 +57,12 @@ impl Exchange {
             false if of.turned_away => Err(no_place()),
             false => cx.count_request(self.place, known, fields),
         };
+        let caller = caller.and_then(|caller| {
+            let opening = handshake::open(head.method, head.version, fields);
+            let opening = opening.map_err(refused_handshake)?;
+            self.facts.accept = opening.and_then(|opening| Some(opening.accept?.into()));
+            Ok(caller)
+        });
         match caller {
             Ok(caller) => self.route(head, fields, body, caller, out, cx),
             Err(rejection) => {
@@ -120,11 +129,7 @@ impl Exchange {
                 self.route_again(parked, out, cx);
             }
             Err(error) => {
-                let failure = match error {
-                    LoadError::Contended => Failure::Overloaded,
-                    _ => Failure::Unreadable,
-                };
-                self.respond(&problem::failed(failure), out, cx);
+                self.respond(&problem::failed(load_failure(&error)), out, cx);
             }
         }
     }
@@ -166,6 +171,7 @@ impl Exchange {
     ) {
         let request = Request {
             body,
+            upgrade: self.facts.accept.is_some(),
             ..cx.bodyless(head, fields, caller)
         };
         match self.ask_router(request, out, cx) {
@@ -213,6 +219,7 @@ impl Exchange {
             },
             now: cx.clock.time(),
             barriers: parked.barriers,
+            upgrade: self.facts.accept.is_some(),
         };
         match self.ask_router(request, out, cx) {
             Action::Load(load) => {
@@ -292,6 +299,19 @@ impl Exchange {
         let request = cx.bodyless(head, fields, caller);
         self.facts.reader = cx.router.reader(&request);
         self.facts.tls = of.tls;
+    }
+}
+
+/// The response to a handshake of WebSocket that breaks a rule.
+fn refused_handshake(refusal: handshake::HandshakeRefusal) -> Rejection {
+    Rejection::new(refusal.status(), refusal.reason(), refusal.to_string())
+}
+
+/// Why a request fails whose name can't be loaded.
+pub(crate) fn load_failure(error: &LoadError) -> Failure {
+    match error {
+        LoadError::Contended => Failure::Overloaded,
+        _ => Failure::Unreadable,
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct RequestFacts {
     pub(super) takes_events: bool,
     pub(super) tls: bool,
     pub(super) reader: OriginReader,
+    /// The answer to the key of a handshake of WebSocket, if the request is one.
+    pub(crate) accept: Option<Box<str>>,
 }
 
 /// What the exchange of a request needs to know of its connection.

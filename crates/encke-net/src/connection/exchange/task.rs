@@ -1,8 +1,8 @@
 //! What an exchange is doing, with its data.
 
 use encke_protocol::{
-    CallerInfo, CodingOffer, NextPart, OnCommit, OnDispatch, OnRead, OnRecord, OnWorkerEvent,
-    Response,
+    CallerInfo, ChannelOpening, CodingOffer, NextPart, OnCommit, OnDispatch, OnRead, OnRecord,
+    OnWorkerEvent, Response,
 };
 use encke_stream::Lookup;
 
@@ -48,6 +48,8 @@ pub(crate) enum Task {
     Subscribed,
     /// Its response is written to the end.
     Responded,
+    /// It opens a channel, which takes the connection over.
+    Opened(Box<ChannelOpening>),
 }
 
 /// A request that waits for keys, and the response to it where too many wait.

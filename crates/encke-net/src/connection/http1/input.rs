@@ -64,7 +64,8 @@ impl Http1 {
             | Task::AwaitingRead(_)
             | Task::AwaitingCompression(_)
             | Task::Streaming { .. }
-            | Task::Responded => true,
+            | Task::Responded
+            | Task::Opened(_) => true,
             Task::Receiving | Task::AwaitingRecord(_) | Task::Working { .. } | Task::Subscribed => {
                 false
             }

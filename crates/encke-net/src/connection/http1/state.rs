@@ -2,6 +2,8 @@
 
 use encke_protocol::Response;
 
+use encke_protocol::ChannelOpening;
+
 use super::writer::Http1Writer;
 use crate::buffers::Buffers;
 use crate::clock::Monotonic;
@@ -122,6 +124,30 @@ impl Http1 {
         let timeout = cx.settings.request_timeout;
         self.exchange.timer.deadline = Some(cx.clock.monotonic().after(timeout));
         cx.push(ConnectionEffect::Remind(self.exchange.place.exchange));
+    }
+
+    /// Whether its request opens a channel.
+    pub(crate) fn opens_channel(&self) -> bool {
+        matches!(self.exchange.task, Task::Opened(_))
+    }
+
+    /// Answers the request that opens a channel. Returns that, and what was received behind the request.
+    pub(crate) fn into_channel(self, cx: &mut Context<'_>) -> Option<(ChannelOpening, Vec<u8>)> {
+        let Task::Opened(opening) = self.exchange.task else {
+            return None;
+        };
+        let accept = self.exchange.facts.accept.unwrap_or_default();
+        let out = &mut cx.effects.output;
+        let start = out.len();
+        out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ");
+        out.extend_from_slice(accept.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&opening.response.fields);
+        out.extend_from_slice(b"\r\n");
+        let head_bytes = out.len() - start;
+        let exchange = self.exchange.place.exchange;
+        cx.requests.begin_response(exchange, 101, head_bytes);
+        Some((*opening, self.input))
     }
 
     /// Keeps a quiet worker's connection alive.

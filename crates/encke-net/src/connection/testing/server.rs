@@ -177,5 +177,9 @@ impl ExchangeIds for NumberedExchanges {
         id
     }
 
+    fn begin_message(&mut self, connection: ExchangeId) -> ExchangeId {
+        self.begin(connection)
+    }
+
     fn note_sent(&mut self, _: ExchangeId) {}
 }

@@ -28,7 +28,7 @@ fn a_connection_at_rest_is_the_same_again() {
                 requests: 7,
                 doing,
             };
-            let connection = Connection::from_rest(ID, rest);
+            let connection = Connection::from_rest(ID, rest, None);
             assert_eq!(connection.rest(), Some(rest));
             let is_subscribed = doing != Resting::Idle;
             assert_eq!(connection.is_listener(), is_subscribed);

@@ -221,10 +221,14 @@ impl Connections {
             SlotState::Active => self.active.remove(index),
             SlotState::Idle | SlotState::Subscribed => {
                 let rest = rest_of(&self.slots[index]);
-                Some(Box::new(Connection::from_rest(
-                    ExchangeId::new(index),
-                    rest,
-                )))
+                let id = ExchangeId::new(index);
+                Some(Box::new(Connection::from_rest(id, rest, None)))
+            }
+            SlotState::Channel => {
+                let rest = rest_of(&self.slots[index]);
+                let id = ExchangeId::new(index);
+                let channel = self.channels.remove(index);
+                Some(Box::new(Connection::from_rest(id, rest, channel)))
             }
             SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => None,
         }
@@ -239,12 +243,16 @@ impl Connections {
                 slot.flags.set(Flags::TLS, rest.facts.tls);
                 slot.state = match rest.doing {
                     Resting::Idle => SlotState::Idle,
+                    Resting::Channel => SlotState::Channel,
                     Resting::Subscribed { http_1_0 } => {
                         slot.flags.set(Flags::HTTP_1_0, http_1_0);
                         SlotState::Subscribed
                     }
                 };
                 self.holdings.remove(ExchangeId::new(index));
+                if let Some(channel) = connection.into_channel() {
+                    self.channels.insert_boxed(index, channel);
+                }
             }
             None => {
                 slot.flags.set(Flags::HTTP_1_0, connection.is_http_1_0());
@@ -266,6 +274,7 @@ fn rest_of(slot: &Slot) -> Rest {
         },
         requests: slot.requests,
         doing: match slot.state {
+            SlotState::Channel => Resting::Channel,
             SlotState::Subscribed => Resting::Subscribed {
                 http_1_0: flags.has(Flags::HTTP_1_0),
             },

@@ -22,6 +22,7 @@ use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::{ConnectionEffect, Effects};
 use crate::connection::exchange_id::{ExchangeId, ExchangeIds, ExchangePlace};
+use crate::connection::websocket::WebSocket;
 use crate::feed::slot::{Flags, SlotState, Slots, Token};
 use crate::listener_places::Doing;
 use crate::metrics::{Metrics, ShardCounts};
@@ -33,6 +34,8 @@ use crate::transport::Transports;
 pub(crate) struct Connections {
     pub(crate) slots: Slots,
     pub(super) active: BySlot<Connection>,
+    /// Channels of connections at rest.
+    pub(super) channels: BySlot<WebSocket>,
     pub(crate) transports: Transports,
     pub(crate) poller: Poller,
     /// A connection that was just accepted, and is not in epoll yet.
@@ -80,6 +83,7 @@ impl Connections {
         Connections {
             slots: Slots::default(),
             active: BySlot::default(),
+            channels: BySlot::default(),
             transports: Transports::default(),
             poller,
             newcomer: None,
@@ -161,7 +165,7 @@ impl Connections {
         };
         match self.slots[index].state {
             SlotState::Active => self.get(index).map_or(Doing::Nothing, Connection::doing),
-            SlotState::Subscribed => Doing::Working,
+            SlotState::Subscribed | SlotState::Channel => Doing::Working,
             _ => Doing::Nothing,
         }
     }
@@ -284,6 +288,13 @@ struct SlotIds<'a> {
 impl ExchangeIds for SlotIds<'_> {
     fn begin(&mut self, connection: ExchangeId) -> ExchangeId {
         ExchangeId::new(self.slots.add_exchange(connection.slot(), self.now_s))
+    }
+
+    fn begin_message(&mut self, connection: ExchangeId) -> ExchangeId {
+        let id = self.begin(connection);
+        let flags = &mut self.slots[id.slot()].flags;
+        flags.set(Flags::MESSAGES, true);
+        id
     }
 
     fn note_sent(&mut self, exchange: ExchangeId) {

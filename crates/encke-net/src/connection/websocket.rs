@@ -1,0 +1,548 @@
+//! WebSocket on a connection (RFC 6455): one channel, on which the client may send messages at any time, and feeds come and go.
+//!
+//! Each message of the client is an exchange, whose response is a message. A message is looked at when the one before it is
+//! decided: its command is on its way, or its response is written. A subscription is an exchange that stays: its feed delivers
+//! messages until the client ends it, or the stream does.
+//!
+//! The one invariant: **messages are whole and in order.** What the socket takes of a message in part is kept, and nothing else is
+//! written before its rest.
+
+use encke_protocol::{Action, Channel, ChannelMessage, ChannelOpening, Failure, Response, problem};
+use encke_stream::{Command, FleetCommand, Lookup, Outcome};
+
+use super::close::CloseReason;
+use super::context::Context;
+use super::effect::ConnectionEffect;
+use super::exchange::route::load_failure;
+use super::exchange::task::Task;
+use super::exchange::writer::{ResponseShape, ResponseWriter};
+use super::exchange::{Exchange, ExchangeEvent, end_of_caller};
+use super::exchange_id::{ExchangeId, ExchangePlace};
+use crate::clients::callers::CallerEnd;
+use crate::websocket::close::{encode_close, encode_empty_close};
+use crate::websocket::close_code::CloseCode;
+use crate::websocket::frame::{ControlPayload, DataKind, encode_message, encode_ping, encode_pong};
+use crate::websocket::frame_meter::LightFrameMeter;
+use crate::websocket::message::Message;
+use crate::websocket::receive::{MessageEvent, MessageReceiver, ReceiveOptions};
+
+/// WebSocket on a connection.
+#[derive(Debug)]
+pub(crate) struct WebSocket {
+    id: ExchangeId,
+    channel: Box<dyn Channel>,
+    receiver: MessageReceiver,
+    meter: LightFrameMeter,
+    /// Feeds, with the keys by which the channel knows them.
+    feeds: Vec<ChannelFeed>,
+    /// What is under way; `None` while the channel only delivers.
+    work: Option<Box<Work>>,
+    /// A ping was sent, and nothing has arrived since.
+    awaits_pong: bool,
+    /// A close frame was sent: what still arrives means nothing.
+    is_closing: bool,
+}
+
+/// A feed of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ChannelFeed {
+    id: ExchangeId,
+    key: u32,
+}
+
+/// What is under way on a channel.
+#[derive(Debug, Default)]
+struct Work {
+    /// Received bytes that are not looked at yet.
+    input: Vec<u8>,
+    /// Messages that are handled as if the client had sent them before these bytes.
+    first: Vec<Vec<u8>>,
+    /// Messages whose responses are still to come.
+    exchanges: Vec<PendingMessage>,
+    /// The message that is asked about again.
+    waiting: Option<WaitingMessage>,
+}
+
+/// A message whose response is still to come.
+#[derive(Debug)]
+struct PendingMessage {
+    exchange: Exchange,
+    /// The message, which names what its response is about.
+    text: String,
+}
+
+/// A message that must wait before the channel is asked again.
+#[derive(Debug)]
+struct WaitingMessage {
+    id: ExchangeId,
+    text: String,
+    /// How often it has waited for the order of a fleet.
+    barriers: usize,
+    /// What was found so far stays in memory until the message is answered.
+    held: Vec<Lookup>,
+}
+
+impl WebSocket {
+    /// A channel that has just been opened. `input` are bytes behind its request.
+    pub(crate) fn new(
+        id: ExchangeId,
+        opening: ChannelOpening,
+        input: Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Self {
+        let mut websocket = WebSocket {
+            id,
+            channel: opening.channel,
+            receiver: MessageReceiver::new(),
+            meter: LightFrameMeter::new(),
+            feeds: Vec::new(),
+            work: Some(Box::new(Work {
+                input,
+                first: opening.first,
+                ..Work::default()
+            })),
+            awaits_pong: false,
+            is_closing: false,
+        };
+        websocket.go_on(false, cx);
+        websocket
+    }
+
+    /// Handles received bytes.
+    pub(crate) fn received(&mut self, bytes: &[u8], is_blocked: bool, cx: &mut Context<'_>) {
+        self.awaits_pong = false;
+        if self.is_closing {
+            return;
+        }
+        if self.work.is_some() || is_blocked {
+            self.work().input.extend_from_slice(bytes);
+            return self.go_on(is_blocked, cx);
+        }
+        let mut rest = bytes;
+        self.take_frames(&mut rest, is_blocked, cx);
+        if !rest.is_empty() {
+            self.work().input.extend_from_slice(rest);
+        }
+        self.settle(cx);
+    }
+
+    /// The socket has taken everything.
+    pub(crate) fn drained(&mut self, cx: &mut Context<'_>) {
+        for feed in &self.feeds {
+            cx.push(ConnectionEffect::Deliver(feed.id, None));
+        }
+        self.go_on(false, cx);
+        cx.push(ConnectionEffect::Receive);
+    }
+
+    /// Handles an event of one of its exchanges.
+    pub(crate) fn on(
+        &mut self,
+        id: ExchangeId,
+        event: ExchangeEvent,
+        is_blocked: bool,
+        cx: &mut Context<'_>,
+    ) {
+        if self.waits(id) {
+            self.ask_again(event, cx);
+        } else if let Some(place) = self.exchange(id) {
+            let mut pending = self.work().exchanges.swap_remove(place);
+            if matches!(event, ExchangeEvent::NotSubmitted | ExchangeEvent::NotRead) {
+                self.refuse(id, &pending.text, Failure::Overloaded, cx);
+            } else {
+                pending.exchange.on(event, &mut ChannelWriter, cx);
+                self.keep(pending, 0, cx);
+            }
+        }
+        self.go_on(is_blocked, cx);
+    }
+
+    /// Ends a feed in the middle of something, or behind its last bytes.
+    pub(crate) fn end_exchange(
+        &mut self,
+        id: ExchangeId,
+        reason: CloseReason,
+        cx: &mut Context<'_>,
+    ) {
+        if let Some(place) = self.feeds.iter().position(|feed| feed.id == id) {
+            let feed = self.feeds.swap_remove(place);
+            self.channel.ended(feed.key);
+            cx.push(ConnectionEffect::Ended(id, reason));
+        } else if let Some(place) = self.exchange(id) {
+            self.work().exchanges.swap_remove(place);
+            cx.push(ConnectionEffect::Ended(id, reason));
+            self.close(CloseCode::INTERNAL_ERROR, reason, cx);
+        }
+        self.settle(cx);
+    }
+
+    /// Sends the last message of a feed, which has lost more than it may, or is sent elsewhere.
+    pub(crate) fn dismiss(
+        &mut self,
+        id: ExchangeId,
+        farewell: &[u8],
+        reason: CloseReason,
+        cx: &mut Context<'_>,
+    ) {
+        cx.effects.output.extend_from_slice(farewell);
+        self.end_exchange(id, reason, cx);
+    }
+
+    /// Nothing was sent for a while: asks the client whether it is still there. One that has not answered the last time is gone.
+    pub(crate) fn beat(&mut self, cx: &mut Context<'_>) {
+        if self.awaits_pong {
+            return self.close(CloseCode::TIMED_OUT, CloseReason::NoPong, cx);
+        }
+        self.awaits_pong = true;
+        encode_ping(&ControlPayload::default(), &mut cx.effects.output);
+    }
+
+    /// The time of the channel's caller is over.
+    pub(crate) fn end_caller(&mut self, end: CallerEnd, cx: &mut Context<'_>) {
+        let reason = end_of_caller(end, cx);
+        let farewell = self.channel.farewell(reason.why());
+        write_message(&farewell, cx);
+        let code = match end {
+            CallerEnd::Expired => CloseCode::CALLER_EXPIRED,
+            CallerEnd::Revoked => CloseCode::CALLER_REVOKED,
+        };
+        self.close(code, reason, cx);
+    }
+
+    /// The server stops, or does not follow its fleet.
+    pub(crate) fn leave(&mut self, reason: CloseReason, cx: &mut Context<'_>) {
+        let code = match reason {
+            CloseReason::Stopping => CloseCode::GOING_AWAY,
+            _ => CloseCode::SERVED_ELSEWHERE,
+        };
+        self.close(code, reason, cx);
+    }
+
+    /// The connection is closed: gives up what its exchanges have elsewhere.
+    pub(crate) fn forget_all(&mut self, reason: CloseReason, cx: &mut Context<'_>) {
+        let work = self.work.take().unwrap_or_default();
+        let exchanges = work.exchanges.iter();
+        let exchanges = exchanges.map(|pending| pending.exchange.place.exchange);
+        let waiting = work.waiting.iter().map(|waiting| waiting.id);
+        let feeds = self.feeds.drain(..).map(|feed| feed.id);
+        for id in exchanges.chain(waiting).chain(feeds) {
+            cx.push(ConnectionEffect::Ended(id, reason));
+        }
+    }
+
+    /// Whether so much waits that nothing is read from the socket.
+    pub(crate) fn has_enough(&self, is_blocked: bool, input_bytes_max: usize) -> bool {
+        let work = self.work.as_ref();
+        let waits = is_blocked || work.is_some_and(|work| work.is_full());
+        waits && work.is_some_and(|work| work.input.len() >= input_bytes_max)
+    }
+
+    /// Whether something waits that can go on.
+    pub(crate) fn has_work(&self) -> bool {
+        let work = self.work.as_ref();
+        work.is_some_and(|work| {
+            !work.is_full() && (!work.input.is_empty() || !work.first.is_empty())
+        })
+    }
+
+    /// Whether it is known who speaks.
+    pub(crate) fn has_caller(&self) -> bool {
+        self.channel.has_caller()
+    }
+
+    /// The client had time to say who it is.
+    pub(crate) fn time_out(&mut self, cx: &mut Context<'_>) {
+        if !self.channel.has_caller() {
+            self.close(CloseCode::TIMED_OUT, CloseReason::Unauthenticated, cx);
+        }
+    }
+
+    /// Whether it only delivers, and nothing is half received.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.work.is_none() && self.receiver.is_idle() && !self.is_closing
+    }
+
+    /// What it holds in memory, beside its own size, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let work = self.work.as_ref().map_or(0, |work| work.bytes());
+        work + self.receiver.bytes()
+    }
+
+    fn work(&mut self) -> &mut Work {
+        self.work.get_or_insert_default()
+    }
+
+    fn waits(&self, id: ExchangeId) -> bool {
+        let work = self.work.as_ref();
+        let waiting = work.and_then(|work| work.waiting.as_ref());
+        waiting.is_some_and(|waiting| waiting.id == id)
+    }
+
+    fn exchange(&self, id: ExchangeId) -> Option<usize> {
+        let mut exchanges = self.work.as_ref()?.exchanges.iter();
+        exchanges.position(|pending| pending.exchange.place.exchange == id)
+    }
+
+    /// Goes on with what has arrived, until a message must wait.
+    fn go_on(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
+        while let Some(work) = &mut self.work
+            && !is_blocked
+            && !work.is_full()
+            && !self.is_closing
+        {
+            if !work.first.is_empty() {
+                let first = work.first.remove(0);
+                match String::from_utf8(first) {
+                    Ok(text) => self.begin(text, cx),
+                    Err(_) => self.close(CloseCode::INTERNAL_ERROR, CloseReason::Internal, cx),
+                }
+                continue;
+            }
+            if work.input.is_empty() {
+                break;
+            }
+            let input = std::mem::take(&mut work.input);
+            let mut rest = &input[..];
+            self.take_frames(&mut rest, is_blocked, cx);
+            if rest.len() == input.len() {
+                self.work().input = input;
+                break;
+            }
+            let rest = rest.to_vec();
+            self.work().input = rest;
+        }
+        self.settle(cx);
+    }
+
+    /// Takes frames off the input until a message must wait.
+    fn take_frames(&mut self, rest: &mut &[u8], is_blocked: bool, cx: &mut Context<'_>) {
+        let options = ReceiveOptions {
+            message_bytes_max: cx.settings.body_bytes_max,
+            deflate: false,
+        };
+        while !rest.is_empty() && !self.is_closing && !is_blocked {
+            if self.work.as_ref().is_some_and(|work| work.is_full()) {
+                return;
+            }
+            let now = cx.clock.elapsed();
+            let received = self.receiver.receive(rest, options, &mut self.meter, now);
+            match received {
+                Ok(None) => return,
+                Ok(Some(event)) => self.take(event, cx),
+                Err(violation) => {
+                    let code = violation.close_code();
+                    tracing::debug!(%violation, "a client violated WebSocket");
+                    return self.close(code, CloseReason::WebSocketViolation, cx);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, event: MessageEvent, cx: &mut Context<'_>) {
+        match event {
+            MessageEvent::Message(Message::Text(text)) => self.begin(text, cx),
+            MessageEvent::Message(Message::Binary(_)) | MessageEvent::Compressed(_) => {
+                self.close(
+                    CloseCode::UNSUPPORTED_DATA,
+                    CloseReason::WebSocketViolation,
+                    cx,
+                );
+            }
+            MessageEvent::Ping(payload) => encode_pong(&payload, &mut cx.effects.output),
+            MessageEvent::Pong(_) => {}
+            MessageEvent::Close(close) => {
+                let out = &mut cx.effects.output;
+                match close {
+                    Some(close) => encode_close(close.code, "", out),
+                    None => encode_empty_close(out),
+                }
+                self.is_closing = true;
+                self.forget_all(CloseReason::HangUp, cx);
+                cx.push(ConnectionEffect::CloseBehind(CloseReason::HangUp));
+            }
+        }
+    }
+
+    /// A message of the client begins an exchange.
+    fn begin(&mut self, text: String, cx: &mut Context<'_>) {
+        cx.counts.requests += 1;
+        let waiting = WaitingMessage {
+            id: cx.ids.begin_message(self.id),
+            text,
+            barriers: 0,
+            held: Vec::new(),
+        };
+        self.ask(waiting, cx);
+    }
+
+    /// Asks the channel about a message, and performs the action.
+    fn ask(&mut self, mut waiting: WaitingMessage, cx: &mut Context<'_>) {
+        let asked = self.channel.message(ChannelMessage {
+            text: &waiting.text,
+            now: cx.clock.time(),
+            barriers: waiting.barriers,
+            certificate: cx.certificate.as_deref(),
+        });
+        let id = waiting.id;
+        if let Some(caller) = asked.caller {
+            let certificate = cx.certificate.clone();
+            cx.clients
+                .keep_caller(self.id, caller, certificate.as_deref());
+        }
+        let mut pending = PendingMessage {
+            exchange: Exchange::new(ExchangePlace {
+                exchange: id,
+                connection: self.id,
+            }),
+            text: String::new(),
+        };
+        match asked.action {
+            Action::Load(load) => {
+                cx.push(ConnectionEffect::LoadName(id, load.name));
+                self.work().waiting = Some(waiting);
+            }
+            Action::AwaitKeys(..) => {
+                cx.push(ConnectionEffect::AwaitKeys(id));
+                self.work().waiting = Some(waiting);
+            }
+            Action::AwaitOrder(log, _) => {
+                waiting.barriers += 1;
+                let barrier = Command::Fleet(FleetCommand::Barrier { log });
+                cx.push(ConnectionEffect::Submit(id, barrier));
+                self.work().waiting = Some(waiting);
+            }
+            Action::Unsubscribe(key, response) => {
+                self.end_feed(key, cx);
+                pending.exchange.respond(&response, &mut ChannelWriter, cx);
+                self.keep(pending, 0, cx);
+            }
+            action => {
+                pending.text = waiting.text;
+                pending.exchange.perform(action, &mut ChannelWriter, cx);
+                self.keep(pending, asked.key, cx);
+            }
+        }
+        for (key, response) in asked.ended {
+            self.end_feed(key, cx);
+            write_message(response.body.as_ref(), cx);
+        }
+    }
+
+    /// What a message waited for has happened, or can't.
+    fn ask_again(&mut self, event: ExchangeEvent, cx: &mut Context<'_>) {
+        let Some(mut waiting) = self.work().waiting.take() else {
+            return;
+        };
+        match event {
+            ExchangeEvent::NameLoaded(Ok(known)) => {
+                waiting.held.push(known);
+                self.ask(waiting, cx);
+            }
+            ExchangeEvent::KeysFetched | ExchangeEvent::Committed(Outcome::Done) => {
+                self.ask(waiting, cx);
+            }
+            ExchangeEvent::NameLoaded(Err(error)) => {
+                self.refuse(waiting.id, &waiting.text, load_failure(&error), cx);
+            }
+            ExchangeEvent::Committed(outcome) => {
+                let response = problem::order_unknown(&outcome);
+                self.refuse_with(waiting.id, &waiting.text, response, cx);
+            }
+            _ => self.refuse(waiting.id, &waiting.text, Failure::Overloaded, cx),
+        }
+    }
+
+    /// Answers a message that the server itself can't serve.
+    fn refuse(&self, id: ExchangeId, text: &str, failure: Failure, cx: &mut Context<'_>) {
+        self.refuse_with(id, text, problem::failed(failure), cx);
+    }
+
+    fn refuse_with(&self, id: ExchangeId, text: &str, response: Response, cx: &mut Context<'_>) {
+        let refusal = self.channel.refuse(text, response);
+        write_message(refusal.body.as_ref(), cx);
+        cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
+    }
+
+    fn end_feed(&mut self, key: u32, cx: &mut Context<'_>) {
+        if let Some(place) = self.feeds.iter().position(|feed| feed.key == key) {
+            let feed = self.feeds.swap_remove(place);
+            cx.push(ConnectionEffect::Ended(feed.id, CloseReason::Done));
+        }
+    }
+
+    /// Keeps an exchange that waits for something; one that is answered ends, and one that is subscribed is a feed.
+    fn keep(&mut self, pending: PendingMessage, key: u32, cx: &mut Context<'_>) {
+        let id = pending.exchange.place.exchange;
+        match pending.exchange.task {
+            Task::Subscribed => self.feeds.push(ChannelFeed { id, key }),
+            Task::AwaitingCommit(_) | Task::AwaitingRead(_) => self.work().exchanges.push(pending),
+            _ => cx.push(ConnectionEffect::Ended(id, CloseReason::Done)),
+        }
+    }
+
+    /// Sends a close frame, behind which nothing follows.
+    fn close(&mut self, code: CloseCode, reason: CloseReason, cx: &mut Context<'_>) {
+        if self.is_closing {
+            return;
+        }
+        self.is_closing = true;
+        encode_close(code, reason.why(), &mut cx.effects.output);
+        self.forget_all(reason, cx);
+        cx.push(ConnectionEffect::CloseGently(reason));
+    }
+
+    /// Gives up what is not needed while nothing is under way.
+    fn settle(&mut self, cx: &mut Context<'_>) {
+        if self.work.as_ref().is_some_and(|work| work.is_over()) {
+            self.work = None;
+        }
+        cx.push(ConnectionEffect::Weigh(self.id));
+    }
+}
+
+impl Work {
+    /// What it holds in memory, beside its own size, in bytes.
+    fn bytes(&self) -> usize {
+        let pending = self.exchanges.iter().map(|pending| pending.text.capacity());
+        let waiting = self.waiting.iter().map(|waiting| waiting.text.capacity());
+        self.input.capacity() + pending.chain(waiting).sum::<usize>()
+    }
+
+    /// Whether no further message may be looked at now.
+    fn is_full(&self) -> bool {
+        self.waiting.is_some() || self.exchanges.len() >= MESSAGES_MAX
+    }
+
+    fn is_over(&self) -> bool {
+        self.input.is_empty()
+            && self.first.is_empty()
+            && self.exchanges.is_empty()
+            && self.waiting.is_none()
+    }
+}
+
+/// Writes responses as messages.
+struct ChannelWriter;
+
+impl ResponseWriter for ChannelWriter {
+    fn begin(&mut self, response: &Response, _: ResponseShape<'_>, cx: &mut Context<'_>) {
+        write_message(response.body.as_ref(), cx);
+    }
+
+    fn part(&mut self, part: &[u8], _: bool, cx: &mut Context<'_>) {
+        write_message(part, cx);
+    }
+
+    fn is_blocked(&self, _: &Context<'_>) -> bool {
+        false
+    }
+}
+
+fn write_message(message: &[u8], cx: &mut Context<'_>) {
+    if !message.is_empty() {
+        encode_message(DataKind::Text, false, message, &mut cx.effects.output);
+    }
+}
+
+/// Messages of a client whose commands are on their way, at most: a client that sends more waits.
+const MESSAGES_MAX: usize = 256;

@@ -1,0 +1,41 @@
+//! Waits for an append of a channel.
+
+use encke_stream::Outcome;
+
+use super::reply::MessageTag;
+use crate::action::OnCommit;
+use crate::problem::unexpected;
+use crate::response::Response;
+
+/// Waits for the outcome of an append.
+#[derive(Debug)]
+pub(super) struct ChannelAppend {
+    pub(super) tag: MessageTag,
+}
+
+impl OnCommit for ChannelAppend {
+    fn committed(self: Box<Self>, outcome: Outcome) -> Response {
+        let (tail, closed, producer, duplicate) = match outcome {
+            Outcome::Appended {
+                tail,
+                closed,
+                producer,
+                duplicate,
+            } => (tail, closed, producer, duplicate),
+            Outcome::Refused(refusal) => return self.tag.refusal(&refusal),
+            other => return self.tag.error(unexpected(&other)),
+        };
+        self.tag.reply("appended", |message| {
+            message.plain("offset", tail);
+            if closed {
+                message.literal("closed", true);
+            }
+            if let Some((epoch, seq)) = producer {
+                message.literal("epoch", epoch).literal("seq", seq);
+            }
+            if duplicate {
+                message.literal("duplicate", true);
+            }
+        })
+    }
+}

@@ -1,0 +1,376 @@
+//! A channel: its caller, its subscriptions, and what it does for each message.
+
+use std::sync::Arc;
+
+use encke_access::{AccessDenied, Caller, Operation};
+use encke_stream::home;
+
+use super::append::ChannelAppend;
+use super::context::ChannelContext;
+use super::message::{AppendMessage, ClientMessage, MessageRequest};
+use super::reply::{MessageTag, Subject, write_ended, write_start};
+use super::subscriptions::Subscriptions;
+use crate::action::{Action, Channel, ChannelAction, ChannelMessage, Feed, Subscription};
+use crate::append::awaits_order;
+use crate::encoder::StreamEnd;
+use crate::events::{MergeStep, Named, Parameters, position_text};
+use crate::gate::{Admitted, Rights, denial, resolve_token};
+use crate::problem::error;
+use crate::response::{AuditNote, Body, REFUSED, Response};
+use crate::streams::{StartPosition, load};
+
+/// A channel.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    context: Arc<ChannelContext>,
+    rights: Rights,
+    /// The path at which it was opened, for the audit log.
+    path: Box<str>,
+    /// The message that stands for the subscription of the URL. A URL that was signed is good for nothing else.
+    first: Option<Box<str>>,
+    subscriptions: Subscriptions,
+}
+
+impl Conversation {
+    /// A channel of the caller of a request.
+    pub(super) fn new(
+        context: Arc<ChannelContext>,
+        admitted: &Admitted<'_>,
+        first: Option<&str>,
+    ) -> Self {
+        Conversation {
+            context,
+            rights: admitted.rights.clone(),
+            path: admitted.path.into(),
+            first: first.filter(|_| admitted.rights.is_signed()).map(Box::from),
+            subscriptions: Subscriptions::default(),
+        }
+    }
+
+    fn handle(
+        &mut self,
+        parsed: ClientMessage,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Response> {
+        let ClientMessage { tag, request } = parsed;
+        self.check_certificate(message)?;
+        if !matches!(request, MessageRequest::Authenticate { .. }) {
+            self.check_caller(message)?;
+        }
+        match request {
+            MessageRequest::Authenticate { token } => self.authenticate(&tag, &token, message),
+            MessageRequest::Follow { name, start } => self.follow(&tag, name, start, message),
+            MessageRequest::FollowSeveral {
+                subject,
+                parameters,
+            } => self.follow_several(&tag, subject, &parameters, message),
+            MessageRequest::Unsubscribe(subject) => {
+                let key = self.subscriptions.remove(&subject).ok_or_else(|| {
+                    let why = format!("the channel has no subscription to {:?}", subject.label());
+                    error(404, "not_subscribed", why)
+                })?;
+                let response = tag.reply("unsubscribed", |_| ());
+                Ok(plain(Action::Unsubscribe(key, response)))
+            }
+            MessageRequest::Append { name, append } => self.append(tag, &name, append, message),
+        }
+    }
+
+    /// Subscribes to one stream.
+    fn follow(
+        &mut self,
+        tag: &MessageTag,
+        name: Box<str>,
+        start: StartPosition,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Response> {
+        self.check_signed(message.text)?;
+        let subject = Subject::Stream(name.clone());
+        let context = Arc::clone(&self.context);
+        let streams = context.streams();
+        streams.check_name(&name)?;
+        self.check_readable(&subject)?;
+        self.subscriptions
+            .check_new(&subject, context.planner.streams_max)?;
+        if streams.in_fleet && message.barriers == 0 {
+            let log = home(&name, streams.views.logs());
+            return Ok(plain(Action::AwaitOrder(log, Vec::new())));
+        }
+        // Held until the action is decided, so that the stream stays in memory.
+        let Some(_known) = streams.known(&name) else {
+            return Ok(plain(load(&name, Vec::new())));
+        };
+        let stream = streams.find(&name, message.now)?;
+        let facts = stream.facts();
+        let from = streams.begin(&stream, facts, start)?;
+        streams.touch(&stream, message.now);
+        let is_at_tail = from == facts.tail;
+        let is_over = is_at_tail && facts.closed;
+        let response = tag.reply("subscribed", |message| {
+            write_start(message, from, is_at_tail);
+            let ended = is_over.then_some((&*stream.name, StreamEnd::Closed));
+            write_ended(message, ended.into_iter());
+        });
+        if is_over {
+            return Ok(plain(Action::Respond(response)));
+        }
+        let feed = Feed::Single {
+            stream,
+            from,
+            encoder: context.encoder,
+            option: 0,
+        };
+        Ok(self.subscribe(subject, response, feed))
+    }
+
+    /// Subscribes to several streams, or to a pattern.
+    fn follow_several(
+        &mut self,
+        tag: &MessageTag,
+        subject: Subject,
+        parameters: &Parameters,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Response> {
+        self.check_signed(message.text)?;
+        let context = Arc::clone(&self.context);
+        self.subscriptions
+            .check_new(&subject, context.planner.streams_max)?;
+        let admitted = self.admitted("GET", &self.path);
+        let planner = &context.planner;
+        let plan = match planner.plan(parameters, &admitted, message.now, message.barriers)? {
+            MergeStep::Before(action) => return Ok(plain(action)),
+            MergeStep::Feed(plan) => plan,
+        };
+        let response = tag.reply("subscribed", |message| {
+            message.plain("position", position_text(&plan.position()));
+            let over = plan.over.iter();
+            write_ended(message, over.map(|(name, end)| (&**name, *end)));
+        });
+        if plan.sources.is_empty() {
+            return Ok(plain(Action::Respond(response)));
+        }
+        let feed = Feed::Merged {
+            sources: plan.sources,
+            after: plan.after,
+            generations: plan.generations.into(),
+            encoder: context.merge_encoder,
+            label: subject.label().into(),
+            ended: plan.ended,
+        };
+        Ok(self.subscribe(subject, response, feed))
+    }
+
+    fn subscribe(&mut self, subject: Subject, response: Response, feed: Feed) -> ChannelAction {
+        let first = response.body.as_ref().to_vec();
+        let response = response.body(Body::Open(first));
+        let key = self.subscriptions.add(subject);
+        ChannelAction {
+            key,
+            ..plain(Action::Subscribe(Subscription { response, feed }))
+        }
+    }
+
+    fn append(
+        &mut self,
+        tag: MessageTag,
+        name: &str,
+        mut append: AppendMessage,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Response> {
+        let streams = self.context.streams();
+        streams.check_name(name)?;
+        let path = self.context.path(name);
+        let needed = streams.rights.of_stream(Operation::Append, name, &*path);
+        self.admitted("POST", &path).meet(&needed)?;
+        streams.rights.check_writer(Operation::Append, name)?;
+        let content_type = append.content_type();
+        if streams.in_fleet
+            && message.barriers == 0
+            && awaits_order(streams, name, content_type, message.now)
+        {
+            let log = home(name, streams.views.logs());
+            return Ok(plain(Action::AwaitOrder(log, Vec::new())));
+        }
+        // Held until the action is decided, so that the stream stays in memory.
+        let Some(_known) = streams.known(name) else {
+            return Ok(plain(load(name, Vec::new())));
+        };
+        let stream = streams.find(name, message.now)?;
+        let (command, _) = append.request().command(stream)?;
+        Ok(plain(Action::Commit(
+            command,
+            Box::new(ChannelAppend { tag }),
+        )))
+    }
+
+    /// Sets the caller, and ends the subscriptions that it may not have.
+    fn authenticate(
+        &mut self,
+        tag: &MessageTag,
+        token: &str,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Response> {
+        // Without access control a token says nothing, as in requests.
+        let Some(access) = self.context.access.clone() else {
+            let response = tag.reply("authenticated", |_| ());
+            return Ok(plain(Action::Respond(response)));
+        };
+        let now_ms = message.now.wall_ms;
+        let rights = match resolve_token(&access, token, message.certificate, now_ms) {
+            Ok(rights) => rights,
+            Err(denied) => {
+                let response = self.denied(&denied);
+                return match denied {
+                    AccessDenied::KeysUnknown { .. } => {
+                        let response = tag.error(response);
+                        Ok(plain(Action::AwaitKeys(response, Vec::new())))
+                    }
+                    _ => Err(response),
+                };
+            }
+        };
+        self.rights = rights;
+        self.first = None;
+        let mut subscriptions = std::mem::take(&mut self.subscriptions);
+        let refused = subscriptions.remove_refused(|subject| self.check_readable(subject));
+        self.subscriptions = subscriptions;
+        let ended = refused.into_iter().map(|(one, refused)| {
+            let tag = MessageTag {
+                id: None,
+                subject: Some(one.subject),
+            };
+            (one.key, tag.error(refused))
+        });
+        let caller = self.rights.caller().cloned();
+        let until_ms = caller.as_deref().and_then(Caller::ends_at_ms);
+        let response = tag.reply("authenticated", |message| {
+            if let Some(until_ms) = until_ms {
+                message.literal("until", until_ms);
+            }
+        });
+        Ok(ChannelAction {
+            caller: Some(caller),
+            ended: ended.collect(),
+            ..plain(Action::Respond(response))
+        })
+    }
+
+    /// Refuses what the caller may not read.
+    fn check_readable(&self, subject: &Subject) -> Result<(), Response> {
+        let planner = &self.context.planner;
+        for name in subject.names() {
+            let path = self.context.path(name);
+            let admitted = self.admitted("GET", &path);
+            let named = Named::new(name.to_string(), StartPosition::Now);
+            let needed = named.requirements(&planner.root, &planner.streams.rights);
+            needed.iter().try_for_each(|needed| admitted.meet(needed))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a further subscription of a channel whose URL was signed: the URL is good for its own only.
+    fn check_signed(&self, text: &str) -> Result<(), Response> {
+        match self.rights.is_signed() && self.first.as_deref() != Some(text) {
+            false => Ok(()),
+            true => Err(error(
+                403,
+                "signed_url",
+                "the URL of the channel was signed for the subscription that it names; for others, authenticate with a token",
+            )),
+        }
+    }
+
+    /// Refuses everything once the certificate of the connection has ended.
+    fn check_certificate(&self, message: &ChannelMessage<'_>) -> Result<(), Response> {
+        let certificate = message.certificate;
+        match certificate.is_some_and(|one| one.has_ended(message.now.wall_ms)) {
+            false => Ok(()),
+            true => Err(self.denied(&AccessDenied::Expired("client certificate"))),
+        }
+    }
+
+    /// Refuses a message whose caller's credentials have ended, as the request with them would be refused.
+    fn check_caller(&self, message: &ChannelMessage<'_>) -> Result<(), Response> {
+        let (Some(access), Some(caller)) = (&self.context.access, self.rights.caller()) else {
+            return Ok(());
+        };
+        let has_ended = |ends_ms| message.now.wall_ms >= ends_ms;
+        if caller.ends_at_ms().is_some_and(has_ended) {
+            return Err(self.denied(&AccessDenied::Expired("token")));
+        }
+        match access.is_revoked(caller) {
+            false => Ok(()),
+            true => Err(self.denied(&AccessDenied::Revoked)),
+        }
+    }
+
+    fn denied(&self, denied: &AccessDenied) -> Response {
+        denial(denied).audited(Some(Box::new(AuditNote {
+            event: REFUSED,
+            reason: denied.reason(),
+            caller: "".into(),
+            method: "GET".into(),
+            path: self.path.clone(),
+        })))
+    }
+
+    /// What a message may do at a path, as the request with that method.
+    fn admitted<'p>(&self, method: &'p str, path: &'p str) -> Admitted<'p> {
+        Admitted {
+            path,
+            below: "",
+            method,
+            rights: self.rights.clone(),
+        }
+    }
+}
+
+impl Channel for Conversation {
+    fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction {
+        let name_bytes_max = self.context.streams().name_bytes_max;
+        let parsed = match ClientMessage::parse(message.text, name_bytes_max) {
+            Ok(parsed) => parsed,
+            Err(bad) => return plain(Action::Respond(bad.tag.error(bad.refused))),
+        };
+        let tag = parsed.tag.clone();
+        self.handle(parsed, &message)
+            .unwrap_or_else(|refused| plain(Action::Respond(tag.error(refused))))
+    }
+
+    fn ended(&mut self, key: u32) {
+        self.subscriptions.remove_key(key);
+    }
+
+    fn refuse(&self, text: &str, refused: Response) -> Response {
+        let name_bytes_max = self.context.streams().name_bytes_max;
+        let tag = match ClientMessage::parse(text, name_bytes_max) {
+            Ok(parsed) => parsed.tag,
+            Err(bad) => bad.tag,
+        };
+        tag.error(refused)
+    }
+
+    fn farewell(&self, why: &str) -> Vec<u8> {
+        let ended = error(401, "credentials_ended", why);
+        let message = MessageTag::default().error(ended);
+        message.body.as_ref().to_vec()
+    }
+
+    fn has_caller(&self) -> bool {
+        !matches!(self.rights, Rights::Unidentified)
+    }
+
+    fn bytes(&self) -> usize {
+        let first = self.first.as_ref().map_or(0, |first| first.len());
+        size_of::<Self>() + self.path.len() + first + self.subscriptions.bytes()
+    }
+}
+
+fn plain(action: Action) -> ChannelAction {
+    ChannelAction {
+        action,
+        key: 0,
+        caller: None,
+        ended: Vec::new(),
+    }
+}

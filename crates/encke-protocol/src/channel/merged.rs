@@ -1,0 +1,92 @@
+//! The records of several streams as messages.
+
+use super::object::MessageWriter;
+use crate::encoder::{MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
+use crate::events::position_text;
+use crate::payload::{RecordData, of_merged};
+
+/// Encodes each record as a message. The label of a feed is the name of its subscription.
+#[derive(Debug)]
+pub(super) struct MergedMessages;
+
+impl MergeEncoder for MergedMessages {
+    fn record(&self, label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
+        let (end, data) = of_merged(record);
+        let mut message = begin("records", label, Some(record.at), out);
+        message.text("stream", record.name).plain("offset", end);
+        match data {
+            RecordData::Messages(messages) => {
+                let value = message.value("data");
+                value.push(b'[');
+                value.extend_from_slice(&messages);
+                value.push(b']');
+            }
+            RecordData::Text(text) => {
+                message.text("text", &text);
+            }
+            RecordData::Bytes(bytes) => {
+                message.base64("base64", &bytes);
+            }
+        }
+        message.end();
+    }
+
+    fn ended(
+        &self,
+        label: &str,
+        name: &str,
+        end: StreamEnd,
+        at: Option<MergedPosition<'_>>,
+        out: &mut Vec<u8>,
+    ) {
+        let mut message = begin("ended", label, at, out);
+        message.text("stream", name).plain("reason", reason(end));
+        message.end();
+    }
+
+    fn gap(&self, label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+        let mut message = begin("gap", label, Some(at), out);
+        message
+            .text("stream", name)
+            .plain("reason", "no_longer_kept");
+        message.end();
+    }
+
+    fn position(&self, label: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+        begin("position", label, Some(at), out).end();
+    }
+
+    fn farewell(&self, label: &str, why: &str, resumable: bool, out: &mut Vec<u8>) {
+        let mut message = begin("disconnected", label, None, out);
+        message.text("reason", why).literal("resumable", resumable);
+        message.end();
+    }
+
+    /// The wire pings.
+    fn heartbeat(&self) -> &'static [u8] {
+        b""
+    }
+}
+
+/// Why a stream has no further records, in one word.
+pub(super) fn reason(end: StreamEnd) -> &'static str {
+    match end {
+        StreamEnd::Closed => "closed",
+        StreamEnd::Deleted => "deleted",
+    }
+}
+
+/// Begins a message of a subscription, with the client's position behind it if it is stated.
+fn begin<'o>(
+    message_type: &'static str,
+    label: &str,
+    at: Option<MergedPosition<'_>>,
+    out: &'o mut Vec<u8>,
+) -> MessageWriter<'o> {
+    let mut message = MessageWriter::new(message_type, out);
+    message.text("subscription", label);
+    if let Some(at) = at {
+        message.plain("position", position_text(&at));
+    }
+    message
+}

@@ -1,0 +1,70 @@
+//! Channels: many subscriptions and appends over one connection, in messages of JSON in both directions (docs/websocket.md).
+//!
+//! A channel is opened at `/v1/events`, or at a stream with `live=websocket`. `conversation` is the channel: it decides about each message as
+//! the protocols decide about requests, with the same rules for rights, positions and appends. `message` reads the client's messages,
+//! `reply` writes responses to them, `records` and `merged` write what subscriptions deliver. An error belongs to the message or the
+//! subscription that it names, and closes nothing else.
+
+mod append;
+mod context;
+mod conversation;
+mod merged;
+mod message;
+mod object;
+mod records;
+mod reply;
+mod subscriptions;
+
+use std::sync::Arc;
+
+use encke_access::Access;
+
+use self::context::ChannelContext;
+use self::conversation::Conversation;
+use crate::action::{Action, ChannelOpening};
+use crate::encoder::Encoders;
+use crate::events::MergePlanner;
+use crate::gate::Admitted;
+use crate::request::Headers;
+use crate::response::Response;
+use crate::subprotocol::{CHANNEL_PROTOCOL, SUBPROTOCOL_FIELD, SubprotocolOffer};
+
+pub(crate) use self::message::{several, single};
+
+/// Opens channels for the protocols at whose paths they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Channels(Arc<ChannelContext>);
+
+impl Channels {
+    /// Channels over the streams of a planner. `access`: the access control, if there is one.
+    pub(crate) fn new(
+        planner: MergePlanner,
+        access: Option<Arc<Access>>,
+        encoders: &mut Encoders,
+    ) -> Self {
+        Channels(Arc::new(ChannelContext {
+            planner,
+            access,
+            encoder: encoders.add(records::ChannelRecords),
+            merge_encoder: encoders.add_merge(merged::MergedMessages),
+        }))
+    }
+
+    /// Opens a channel for the caller of a request. `first`: the message that stands for the subscription of its URL, if that names one.
+    pub(crate) fn open(
+        &self,
+        headers: Headers<'_>,
+        admitted: &Admitted<'_>,
+        first: Option<String>,
+    ) -> Action {
+        let offer = SubprotocolOffer::parse(headers).unwrap_or_default();
+        let chosen = offer.has_channels.then_some(CHANNEL_PROTOCOL);
+        let response = Response::new(101).field_if(SUBPROTOCOL_FIELD, chosen);
+        let channel = Conversation::new(Arc::clone(&self.0), admitted, first.as_deref());
+        Action::Open(ChannelOpening {
+            response,
+            channel: Box::new(channel),
+            first: first.map(String::into_bytes).into_iter().collect(),
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! Messages as objects of JSON, member by member.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use crate::ndjson;
+
+/// Writes one message to the end of a buffer.
+pub(super) struct MessageWriter<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl<'o> MessageWriter<'o> {
+    /// Begins a message of a type.
+    pub(super) fn new(message_type: &'static str, out: &'o mut Vec<u8>) -> Self {
+        // Writing to a vector does not fail.
+        let _ = write!(out, "{{\"type\":\"{message_type}\"");
+        MessageWriter { out }
+    }
+
+    /// Adds a string.
+    pub(super) fn text(&mut self, name: &'static str, value: &str) -> &mut Self {
+        ndjson::string(value, self.value(name));
+        self
+    }
+
+    /// Adds a string of characters that need no escape, such as an offset.
+    pub(super) fn plain(&mut self, name: &'static str, value: impl Display) -> &mut Self {
+        // Writing to a vector does not fail.
+        let _ = write!(self.value(name), "\"{value}\"");
+        self
+    }
+
+    /// Adds a number or a truth value.
+    pub(super) fn literal(&mut self, name: &'static str, value: impl Display) -> &mut Self {
+        // Writing to a vector does not fail.
+        let _ = write!(self.value(name), "{value}");
+        self
+    }
+
+    /// Adds bytes in base64.
+    pub(super) fn base64(&mut self, name: &'static str, bytes: &[u8]) -> &mut Self {
+        ndjson::base64(bytes, self.value(name));
+        self
+    }
+
+    /// Begins a member. Its value must follow.
+    pub(super) fn value(&mut self, name: &'static str) -> &mut Vec<u8> {
+        // Writing to a vector does not fail.
+        let _ = write!(self.out, ",\"{name}\":");
+        self.out
+    }
+
+    /// Ends the message.
+    pub(super) fn end(&mut self) {
+        self.out.push(b'}');
+    }
+}

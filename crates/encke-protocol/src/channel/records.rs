@@ -1,0 +1,130 @@
+//! The records of one stream as messages, shared by all channels that are at the same position.
+
+use encke_stream::{MediaKind, Offset};
+
+use super::object::MessageWriter;
+use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use crate::payload::{EVENT_BYTES, join, together};
+use crate::run::Run;
+use crate::text;
+
+/// Encodes records as messages of the type `records`. Behind each mark stands one whole message.
+///
+/// The end of a closed stream is a member of its last message, and no message of its own: a subscriber that is left between the two
+/// has the same position, and would never get the other one.
+#[derive(Debug)]
+pub(super) struct ChannelRecords;
+
+impl Encoder for ChannelRecords {
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, _now_ms: u64, out: &mut EncodedRun) {
+        let marks_before = out.marks.len();
+        match variant.kind {
+            MediaKind::Text => encode_text(variant.name, run, out),
+            MediaKind::Json | MediaKind::Binary => encode_items(variant, run, out),
+        }
+        // A subscriber that is at the tail with nothing to read learns that.
+        if out.marks.len() == marks_before && (run.at_tail || run.closed) {
+            let at = out.withheld_at.unwrap_or(run.end);
+            match run.closed {
+                true => {
+                    let mut message = MessageWriter::new("ended", &mut out.bytes);
+                    message.text("stream", variant.name);
+                    message.plain("reason", "closed").plain("offset", at).end();
+                }
+                false => {
+                    let mut message = MessageWriter::new("position", &mut out.bytes);
+                    message.text("stream", variant.name).plain("offset", at);
+                    message.literal("upToDate", true).end();
+                }
+            }
+            out.mark(at);
+        }
+    }
+
+    fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, _now_ms: u64, out: &mut Vec<u8>) {
+        let mut message = MessageWriter::new("disconnected", out);
+        message.text("stream", variant.name);
+        message.text("reason", farewell.why);
+        if let Some(at) = farewell.at {
+            message.plain("offset", at);
+        }
+        message.literal("resumable", farewell.resumable).end();
+    }
+
+    fn deleted(&self, variant: Variant<'_>, out: &mut Vec<u8>) {
+        let mut message = MessageWriter::new("ended", out);
+        message.text("stream", variant.name);
+        message.plain("reason", "deleted").end();
+    }
+
+    /// The wire pings.
+    fn heartbeat(&self) -> &'static [u8] {
+        b""
+    }
+
+    fn names_streams(&self) -> bool {
+        true
+    }
+}
+
+fn encode_items(variant: Variant<'_>, run: &Run<'_>, out: &mut EncodedRun) {
+    let mut items = run.items;
+    let mut payload = Vec::new();
+    while !items.is_empty() {
+        let (now, later) = items.split_at(together(items));
+        items = later;
+        payload.clear();
+        join(variant.kind, now, &mut payload);
+        let is_last = items.is_empty();
+        let end = match now.last() {
+            // Changes without data may follow the last record.
+            Some(last) if !is_last => last.end,
+            _ => run.end,
+        };
+        let mut message = begin(variant.name, end, &mut out.bytes);
+        match variant.kind {
+            MediaKind::Json => message.value("data").extend_from_slice(&payload),
+            _ => {
+                message.base64("base64", &payload);
+            }
+        }
+        finish(message, run, is_last);
+        out.mark(end);
+    }
+}
+
+/// Encodes records of text. Where a cut character is withheld, the last position is before it.
+fn encode_text(name: &str, run: &Run<'_>, out: &mut EncodedRun) {
+    let (parts, withheld_at) = text::split(run, EVENT_BYTES);
+    out.withheld_at = withheld_at;
+    let count = parts.len();
+    for (number, part) in (1..).zip(&parts) {
+        let mut message = begin(name, part.end, &mut out.bytes);
+        match std::str::from_utf8(&part.bytes)
+            .ok()
+            .filter(|_| part.is_text)
+        {
+            Some(text) => message.text("text", text),
+            None => message.base64("base64", &part.bytes),
+        };
+        finish(message, run, number == count);
+        out.mark(part.end);
+    }
+}
+
+fn begin<'o>(name: &str, end: Offset, out: &'o mut Vec<u8>) -> MessageWriter<'o> {
+    let mut message = MessageWriter::new("records", out);
+    message.text("stream", name).plain("offset", end);
+    message
+}
+
+/// Ends a message; the last one of a run says what follows it.
+fn finish(mut message: MessageWriter<'_>, run: &Run<'_>, is_last: bool) {
+    if is_last && (run.at_tail || run.closed) {
+        message.literal("upToDate", true);
+    }
+    if is_last && run.closed {
+        message.plain("ended", "closed");
+    }
+    message.end();
+}
