@@ -136,6 +136,8 @@ crash: fetch ## runs CRASH_ROUNDS rounds (2,000) of the crash and fault tests
 	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
 		cargo test --locked --release --no-fail-fast -p encke-log --test crash --test crash_history --test kill
 	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
+		cargo test --locked --release -p encke-net --lib simulation
+	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
 		cargo test --locked --release -p encke --test system -- damaged_directory older_data
 	PROPTEST_CASES=$(CRASH_ROUNDS) cargo test --locked --release --no-fail-fast \
 		-p encke-stream --test model -p encke-jobs --test crashes

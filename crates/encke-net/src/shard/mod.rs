@@ -21,6 +21,8 @@ mod handshakes;
 mod memory;
 mod replies;
 mod run_deferred;
+#[cfg(test)]
+mod simulation;
 mod sockets;
 mod state;
 mod stop;

@@ -1,0 +1,300 @@
+//! Clients of the simulation: each has a socket, and remembers what it asked for.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown,
+    socketpair, sockopt,
+};
+
+use crate::connection::testing::{Http2Client, ReceivedResponse, responses};
+
+/// What a request is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Create,
+    /// Appends the message with that number to a stream.
+    Append {
+        stream: usize,
+        message: u32,
+    },
+    /// Reads a whole stream.
+    Read {
+        stream: usize,
+    },
+    /// Follows a stream from its beginning, or from now on.
+    Follow {
+        stream: usize,
+        from_now: bool,
+    },
+    /// Follows all streams from their beginning.
+    FollowAll,
+    /// Waits for something behind the end of a stream.
+    Poll,
+    /// Anything that must only be answered.
+    Other,
+}
+
+/// A request, and what came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Answered {
+    pub(super) purpose: Purpose,
+    /// `None`: nothing came.
+    pub(super) status: Option<u16>,
+    pub(super) body: String,
+    pub(super) is_complete: bool,
+}
+
+/// A client with a connection.
+pub(super) struct Client {
+    socket: Option<OwnedFd>,
+    wire: ClientWire,
+    /// What the client has still to send.
+    unsent: Vec<u8>,
+    /// The server has closed the connection.
+    pub(super) is_over: bool,
+    /// The client sends nothing more.
+    pub(super) is_half_closed: bool,
+    /// Something that is no request may have been sent.
+    pub(super) is_wrong: bool,
+}
+
+enum ClientWire {
+    Http1 {
+        purposes: Vec<Purpose>,
+        received: Vec<u8>,
+    },
+    Http2 {
+        purposes: Vec<Purpose>,
+        client: Box<Http2Client>,
+    },
+}
+
+impl Client {
+    /// A client, and the other end of its socket. The kernel keeps about so many bytes for each of them.
+    pub(super) fn connect(http2: bool, buffer_bytes: usize) -> (Client, OwnedFd) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let (own, other) = pair.unwrap();
+        for socket in [&own, &other] {
+            sockopt::set_socket_send_buffer_size(socket, buffer_bytes).unwrap();
+        }
+        let wire = match http2 {
+            true => ClientWire::Http2 {
+                purposes: Vec::new(),
+                client: Box::new(Http2Client::new(buffer_bytes as u32)),
+            },
+            false => ClientWire::Http1 {
+                purposes: Vec::new(),
+                received: Vec::new(),
+            },
+        };
+        let client = Client {
+            socket: Some(own),
+            wire,
+            unsent: Vec::new(),
+            is_over: false,
+            is_half_closed: false,
+            is_wrong: false,
+        };
+        (client, other)
+    }
+
+    /// Whether it still can do something.
+    pub(super) fn is_open(&self) -> bool {
+        self.socket.is_some() && !self.is_over
+    }
+
+    /// Whether nothing may be asked behind the last request: it never ends by itself.
+    pub(super) fn follows(&self) -> bool {
+        match &self.wire {
+            ClientWire::Http1 { purposes, .. } => matches!(
+                purposes.last(),
+                Some(Purpose::Follow { .. } | Purpose::FollowAll)
+            ),
+            ClientWire::Http2 { .. } => false,
+        }
+    }
+
+    /// Asks for something, as soon as the socket takes it.
+    pub(super) fn ask(&mut self, purpose: Purpose, method: &str, target: &str, body: &str) {
+        let typed = method != "GET" && method != "HEAD";
+        match &mut self.wire {
+            ClientWire::Http1 { purposes, .. } => {
+                purposes.push(purpose);
+                let mut request = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n");
+                if typed {
+                    request += "Content-Type: text/plain\r\n";
+                    request += &format!("Content-Length: {}\r\n", body.len());
+                }
+                request += "\r\n";
+                request += body;
+                self.unsent.extend_from_slice(request.as_bytes());
+            }
+            ClientWire::Http2 { purposes, client } => {
+                purposes.push(purpose);
+                let fields: &[(&str, &str)] = match typed {
+                    true => &[("content-type", "text/plain")],
+                    false => &[],
+                };
+                client.request(method, target, fields, body.as_bytes());
+                self.unsent.extend(client.exchange(&[]));
+            }
+        }
+    }
+
+    /// Sends bytes that may mean nothing.
+    pub(super) fn ask_nonsense(&mut self, bytes: &[u8]) {
+        self.is_wrong = true;
+        self.unsent.extend_from_slice(bytes);
+    }
+
+    /// Resets an exchange of several.
+    pub(super) fn reset(&mut self, which: u64) {
+        if let ClientWire::Http2 { client, .. } = &mut self.wire
+            && !client.exchanges.is_empty()
+        {
+            client.reset(which as usize % client.exchanges.len());
+            self.unsent.extend(client.exchange(&[]));
+        }
+    }
+
+    /// Takes what the server has sent on one of several exchanges, or not.
+    pub(super) fn take_exchange(&mut self, which: u64, takes: bool) {
+        if let ClientWire::Http2 { client, .. } = &mut self.wire
+            && !client.exchanges.is_empty()
+        {
+            let number = which as usize % client.exchanges.len();
+            client.exchanges[number].takes = takes;
+        }
+    }
+
+    /// Takes everything from now on.
+    pub(super) fn take_all(&mut self) {
+        if let ClientWire::Http2 { client, .. } = &mut self.wire {
+            for exchange in &mut client.exchanges {
+                exchange.takes = true;
+            }
+            self.unsent.extend(client.exchange(&[]));
+        }
+    }
+
+    /// Sends so many bytes at most of what it has to send. Whether there were any.
+    pub(super) fn send(&mut self, count: usize) -> bool {
+        let Some(socket) = &self.socket else {
+            return false;
+        };
+        let part = &self.unsent[..count.min(self.unsent.len())];
+        if part.is_empty() || self.is_half_closed {
+            return false;
+        }
+        match send(socket, part, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(sent) => {
+                self.unsent.drain(..sent);
+                sent > 0
+            }
+            Err(Errno::AGAIN) => false,
+            Err(_) => {
+                self.unsent.clear();
+                false
+            }
+        }
+    }
+
+    /// Receives so many bytes at most. Whether there were any.
+    pub(super) fn receive(&mut self, count: usize) -> bool {
+        let Some(socket) = &self.socket else {
+            return false;
+        };
+        let mut buffer = vec![0; count];
+        match recv(socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) if count > 0 => {
+                self.is_over = true;
+                false
+            }
+            Ok((received, _)) => {
+                let bytes = &buffer[..received];
+                match &mut self.wire {
+                    ClientWire::Http1 { received, .. } => received.extend_from_slice(bytes),
+                    ClientWire::Http2 { client, .. } => self.unsent.extend(client.exchange(bytes)),
+                }
+                received > 0
+            }
+            Err(Errno::AGAIN) => false,
+            Err(_) => {
+                self.is_over = true;
+                false
+            }
+        }
+    }
+
+    /// Whether everything was sent.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    pub(super) fn half_close(&mut self) {
+        if let Some(socket) = &self.socket {
+            let _ = shutdown(socket.as_fd(), Shutdown::Write);
+            self.is_half_closed = true;
+        }
+    }
+
+    pub(super) fn hang_up(&mut self) {
+        self.socket = None;
+    }
+
+    /// What came of its requests.
+    pub(super) fn answers(&self) -> Vec<Answered> {
+        match &self.wire {
+            ClientWire::Http1 { purposes, received } => {
+                let mut all = responses(received, |_| false).into_iter();
+                let answered = purposes
+                    .iter()
+                    .map(|purpose| Answered::of(purpose, all.next()));
+                let answered = answered.collect();
+                let more: Vec<ReceivedResponse> = all.collect();
+                assert!(
+                    more.is_empty() || self.is_wrong,
+                    "no request has led to {more:?}"
+                );
+                answered
+            }
+            ClientWire::Http2 { purposes, client } => {
+                let exchanges = purposes.iter().zip(&client.exchanges);
+                let answered = exchanges.map(|(purpose, exchange)| Answered {
+                    purpose: purpose.clone(),
+                    status: exchange.status,
+                    body: exchange.text(),
+                    is_complete: exchange.ended == Some(Ok(())),
+                });
+                answered.collect()
+            }
+        }
+    }
+
+    /// Whether exchanges may have been ended by the client itself.
+    pub(super) fn has_reset(&self) -> bool {
+        match &self.wire {
+            ClientWire::Http1 { .. } => false,
+            ClientWire::Http2 { client, .. } => client
+                .exchanges
+                .iter()
+                .any(|exchange| matches!(exchange.ended, Some(Err(_)))),
+        }
+    }
+}
+
+impl Answered {
+    fn of(purpose: &Purpose, received: Option<ReceivedResponse>) -> Self {
+        Answered {
+            purpose: purpose.clone(),
+            status: received.as_ref().map(|received| received.status),
+            body: received
+                .as_ref()
+                .map_or(String::new(), ReceivedResponse::text),
+            is_complete: received.is_some_and(|received| received.is_complete),
+        }
+    }
+}

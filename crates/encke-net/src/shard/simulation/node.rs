@@ -1,0 +1,283 @@
+//! A server in one thread: a shard, a sequencer and its log on a simulated disk, and a reader. Each does a turn when the simulation says so.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_log::simulated::SimulatedDisk;
+use encke_log::{Options, Reader, SEGMENT_BYTES_MIN};
+use encke_mailbox::{Bounds, Receiver, mailbox};
+use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, Router};
+use encke_stream::{
+    AckLevel, Batch, Limits, Loader, Outlet, Piece, Reply, Sequencer, Sequencers, Views, restore_on,
+};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::super::{Admission, HandOver, Shard, ShardContext, TurnBuffers};
+use crate::audit::{AuditQueue, audit_log};
+use crate::buffers::Buffers;
+use crate::clients::addresses::Addresses;
+use crate::clock::ShardClock;
+use crate::compression::Compressors;
+use crate::feed::congested_streams::CongestedStreams;
+use crate::metrics::Metrics;
+use crate::readers::{ReadTask, Readers};
+use crate::settings::NetSettings;
+use crate::shard_channel::{ShardEvent, ShardSender, shard_channel};
+
+/// A server that runs until it is dropped, which is a crash.
+pub(super) struct Node {
+    shard: Shard,
+    buffers: TurnBuffers,
+    sequencer: Sequencer<SimulatedDisk>,
+    /// What the sequencer has for the shard.
+    commits: Commits,
+    sender: Arc<ShardSender>,
+    tasks: Receiver<ReadTask>,
+    log: Reader<SimulatedDisk>,
+    loader: Loader<Reader<SimulatedDisk>>,
+    metrics: Metrics,
+    _audit: AuditQueue,
+    _dispatcher: encke_jobs::DispatcherReceiver,
+}
+
+type Commits = Arc<Mutex<VecDeque<(Option<Arc<Batch>>, Vec<Reply>)>>>;
+
+/// What is left of the clients of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Remains {
+    connections: usize,
+    buffered_bytes: usize,
+    subscribers: i64,
+    behind: i64,
+    http2_connections: i64,
+    http2_streams: i64,
+    compressors: usize,
+}
+
+impl Node {
+    /// Starts on what a disk holds.
+    pub(super) fn start(disk: &SimulatedDisk, settings: &NetSettings, now_ms: u64) -> Self {
+        let options = Options {
+            segment_bytes: SEGMENT_BYTES_MIN,
+            history: false,
+            ..Options::default()
+        };
+        let limits = Limits::default();
+        let settings = Arc::new(settings.clone());
+        let (machine, view, log) = restore_on(disk.clone(), options, limits, now_ms).unwrap();
+        let reader = log.reader();
+        let loader = Loader::new(Arc::clone(&view), reader.clone(), limits, now_ms);
+        let views = Views::one(view);
+        let (sender, receiver) = shard_channel(&settings).unwrap();
+        let sender = Arc::new(sender);
+        let bounds = Bounds {
+            items_max: COMMANDS_MAX,
+            ..Bounds::default()
+        };
+        let (submissions, mailbox) = mailbox("sequencer", bounds);
+        let commits = Commits::default();
+        let outlet = Box::new(SimulatedOutlet(Arc::clone(&commits)));
+        let watch = Box::new(|_: &_| {});
+        let sequencer =
+            Sequencer::new(machine, log, mailbox, vec![outlet], AckLevel::Synced, watch);
+        let (readers, tasks) = Readers::new(1);
+        let (dispatcher, dispatcher_receiver) = encke_jobs::dispatcher_mailbox(100, 1 << 20);
+        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+        let (audit, audit_queue) = audit_log(metrics.audit_dropped.with_label_values(&["test"]));
+        let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max, []));
+        let probes = Probes {
+            unready: Arc::new(|| None),
+            metrics: Arc::new(Vec::new),
+        };
+        let router = Router::new(
+            Arc::clone(&views),
+            ProtocolSettings::default(),
+            Gate::default(),
+            Admin::new(probes, false),
+        );
+        let hand_over = HandOver::new(
+            0,
+            Sequencers::new(Arc::clone(&views), vec![(submissions, None)]),
+            dispatcher,
+            readers,
+            Arc::clone(&sender),
+        );
+        let admission = Admission::new(settings.connections_max, Arc::default(), Arc::default());
+        let context = ShardContext {
+            number: 0,
+            router,
+            receiver,
+            sender: Arc::clone(&sender),
+            metrics: metrics.clone(),
+            addresses: Arc::new(Addresses::new(&settings)),
+            compressors: Arc::new(Compressors::new(
+                settings.compressions_max,
+                Arc::clone(&buffers),
+            )),
+            buffers,
+            congested: Arc::new(CongestedStreams::default()),
+            views,
+            handshakes: None,
+            access_log: None,
+            audit,
+            request_id_key: 1,
+            settings,
+        };
+        // Clients are handed over: nothing arrives at the listener.
+        let listener = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let mut shard = Shard::new(context, hand_over, admission, listener, None).unwrap();
+        shard.connections.clock = ShardClock::simulated(now_ms);
+        Node {
+            shard,
+            buffers: TurnBuffers::new(),
+            sequencer,
+            commits,
+            sender,
+            tasks: tasks.into_iter().next().unwrap(),
+            log: reader,
+            loader,
+            metrics,
+            _audit: audit_queue,
+            _dispatcher: dispatcher_receiver,
+        }
+    }
+
+    /// A client connects.
+    pub(super) fn accept(&mut self, socket: OwnedFd) {
+        self.shard.admit_connection(socket, None, false);
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.shard.connections.clock.pass(time);
+    }
+
+    /// The time of day steps.
+    pub(super) fn step(&mut self, ms: i64) {
+        self.shard.connections.clock.step(ms);
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.shard.connections.clock.now_ms()
+    }
+
+    /// A turn of the shard.
+    pub(super) fn turn_shard(&mut self) {
+        self.shard.turn(Duration::ZERO, &mut self.buffers).unwrap();
+    }
+
+    /// A turn of the sequencer, and the hand-over of what it has committed.
+    pub(super) fn turn_sequencer(&mut self) {
+        self.sequencer.turn(self.shard.connections.clock.time());
+        self.hand_over();
+    }
+
+    /// The reader does one task. False: there is none.
+    pub(super) fn turn_reader(&mut self) -> bool {
+        if self.sender.gauge().depth() > 0 {
+            // A reader would wait while the channel is full.
+            self.turn_shard();
+        }
+        let Some(task) = self.tasks.try_recv() else {
+            return false;
+        };
+        match task {
+            ReadTask::Read(fetch, reply) => reply.piece(Piece::read(&self.log, &fetch)),
+            ReadTask::ReadOrder(fetch, reply) => {
+                reply.piece(Piece::read_order(&self.log, &self.loader, &fetch));
+            }
+            ReadTask::LoadName(name, reply) => reply.name(self.loader.load(&name)),
+            ReadTask::LoadStream(no, reply) => reply.stream(self.loader.load_number(no)),
+            ReadTask::End(no) => drop(self.loader.load_number(no)),
+            ReadTask::Compress(task) => task.run(),
+        }
+        self.tasks.handled(1);
+        true
+    }
+
+    /// All parts take some turns.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..SETTLED_TURNS {
+            self.turn_shard();
+            self.turn_sequencer();
+            while self.turn_reader() {
+                self.turn_shard();
+            }
+            self.pass(Duration::from_millis(20));
+        }
+    }
+
+    /// The server stops, as far as the shard is concerned.
+    pub(super) fn stop(&mut self) {
+        self.sender.put(ShardEvent::Stop);
+    }
+
+    pub(super) fn remains(&self) -> Remains {
+        let Shard {
+            connections,
+            context,
+            ..
+        } = &self.shard;
+        Remains {
+            connections: connections.slots.used(),
+            buffered_bytes: context.buffers.bytes(),
+            subscribers: self.metrics.subscribers.get(),
+            behind: self.metrics.behind.get(),
+            http2_connections: self.metrics.http2_connections.get(),
+            http2_streams: self.metrics.http2_streams.get(),
+            compressors: context.compressors.used(),
+        }
+    }
+
+    /// Pieces that were read from files.
+    pub(super) fn pieces(&self) -> u64 {
+        self.metrics.catch_ups.get()
+    }
+
+    /// Hands over what was committed before anything else sees that it was, as a sequencer does that waits for its outlets.
+    fn hand_over(&mut self) {
+        loop {
+            let next = self.commits.lock().pop_front();
+            let Some((batch, replies)) = next else {
+                return;
+            };
+            if let Err(refused) = self.sender.offer(batch, replies) {
+                let refused = (refused.batch, refused.replies);
+                self.commits.lock().push_front(refused);
+                self.turn_shard();
+            }
+        }
+    }
+}
+
+impl Remains {
+    pub(super) const NOTHING: Remains = Remains {
+        connections: 0,
+        buffered_bytes: 0,
+        subscribers: 0,
+        behind: 0,
+        http2_connections: 0,
+        http2_streams: 0,
+        compressors: 0,
+    };
+}
+
+/// Keeps what the sequencer has for the shard: a thread that waits would wait for ever.
+struct SimulatedOutlet(Commits);
+
+impl Outlet for SimulatedOutlet {
+    fn deliver(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
+        self.0.lock().push_back((batch, replies));
+    }
+
+    fn admit(&self) {}
+}
+
+/// Commands that wait, at most: so few that some are refused.
+const COMMANDS_MAX: usize = 4;
+
+/// Turns in which most of what has begun ends.
+const SETTLED_TURNS: u32 = 10;
