@@ -22,6 +22,7 @@ mod access_log;
 mod audit;
 mod buffers;
 mod by_slot;
+mod byte_queue;
 mod chunked_vec;
 mod clients;
 mod clock;

@@ -65,8 +65,8 @@ pub trait Channel: Debug + Send {
     fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction;
     /// The feed with that key has ended, after its last bytes.
     fn ended(&mut self, key: u32);
-    /// What the reactor itself responds to a message, such as that it is overloaded, as a message. `text` is the message; it may be empty
-    /// if it is not known any more.
+    /// What the reactor itself responds to a message that waits to be asked about again, such as that the server is overloaded, as a
+    /// message. `text` is the message.
     fn refuse(&self, text: &str, refused: Response) -> Response;
     /// The message that tells the client that its caller's time is over, before the channel is closed. `why` is one line.
     fn farewell(&self, why: &str) -> Vec<u8>;
@@ -108,6 +108,10 @@ pub struct ChannelAction {
 pub trait OnCommit: Debug + Send {
     /// The response to the request.
     fn committed(self: Box<Self>, outcome: Outcome) -> Response;
+    /// The response to a request whose command the reactor could not hand over. `refused` is the one of plain requests.
+    fn not_submitted(self: Box<Self>, refused: Response) -> Response {
+        refused
+    }
 }
 
 /// Waits for a part of a stream.

@@ -150,6 +150,19 @@ impl Clients {
         }
     }
 
+    /// Counts a message of a channel as a request of its client.
+    pub(crate) fn count_message(
+        &self,
+        exchange: ExchangeId,
+        connection: ExchangeId,
+        now: Instant,
+    ) -> Result<(), Denied> {
+        match self.address_of(exchange, connection) {
+            Some(address) => self.addresses.request(address, now),
+            None => Ok(()),
+        }
+    }
+
     /// Notes who has sent a request, and until when its credentials are good.
     pub(crate) fn keep_caller(
         &mut self,

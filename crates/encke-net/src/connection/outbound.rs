@@ -3,13 +3,12 @@
 use encke_stream::Offset;
 
 use super::close::CloseReason;
+use crate::byte_queue::ByteQueue;
 
 /// Bytes that a socket, or a window, has not taken. A connection is blocked while there are some.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
-    bytes: Vec<u8>,
-    /// How many of them were taken meanwhile.
-    sent: usize,
+    bytes: ByteQueue,
     /// A subscriber's position behind them.
     pub(crate) reached: Option<Offset>,
     /// Why it is closed behind them, if it is.
@@ -19,26 +18,24 @@ pub(crate) struct Outbound {
 impl Outbound {
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         Outbound {
-            bytes,
+            bytes: bytes.into(),
             ..Outbound::default()
         }
     }
 
     /// What is to be sent next.
     pub(crate) fn rest(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+        self.bytes.rest()
     }
 
     /// Notes that the next `sent` bytes were taken.
     pub(crate) fn take(&mut self, sent: usize) {
-        self.sent += sent;
+        self.bytes.take(sent);
     }
 
     /// Adds bytes behind the others.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.sent);
-        self.sent = 0;
-        self.bytes.extend_from_slice(bytes);
+        self.bytes.append(bytes);
     }
 
     /// What it takes in memory.
@@ -63,14 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_go_out_once_and_in_order() {
+    fn only_a_farewell_is_a_dismissal() {
         let mut outbound = Outbound::new(b"abc".to_vec());
-        outbound.take(2);
-        assert_eq!(outbound.rest(), b"c");
-        outbound.append(b"de");
-        assert_eq!(outbound.rest(), b"cde");
-        outbound.take(3);
-        assert!(outbound.rest().is_empty());
         assert!(!outbound.is_dismissal());
         outbound.close = Some(CloseReason::LagMax);
         assert!(outbound.is_dismissal());

@@ -18,6 +18,7 @@ use super::exchange::task::Task;
 use super::exchange::writer::{ResponseShape, ResponseWriter};
 use super::exchange::{Exchange, ExchangeEvent, end_of_caller};
 use super::exchange_id::{ExchangeId, ExchangePlace};
+use crate::byte_queue::ByteQueue;
 use crate::clients::callers::CallerEnd;
 use crate::websocket::close::{encode_close, encode_empty_close};
 use crate::websocket::close_code::CloseCode;
@@ -54,7 +55,7 @@ struct ChannelFeed {
 #[derive(Debug, Default)]
 struct Work {
     /// Received bytes that are not looked at yet.
-    input: Vec<u8>,
+    input: ByteQueue,
     /// Messages that are handled as if the client had sent them before these bytes.
     first: Vec<Vec<u8>>,
     /// Messages whose responses are still to come.
@@ -67,8 +68,8 @@ struct Work {
 #[derive(Debug)]
 struct PendingMessage {
     exchange: Exchange,
-    /// The message, which names what its response is about.
-    text: String,
+    /// How long it was: its command holds about as much.
+    bytes: usize,
 }
 
 /// A message that must wait before the channel is asked again.
@@ -97,7 +98,7 @@ impl WebSocket {
             meter: LightFrameMeter::new(),
             feeds: Vec::new(),
             work: Some(Box::new(Work {
-                input,
+                input: input.into(),
                 first: opening.first,
                 ..Work::default()
             })),
@@ -115,13 +116,13 @@ impl WebSocket {
             return;
         }
         if self.work.is_some() || is_blocked {
-            self.work().input.extend_from_slice(bytes);
+            self.work().input.append(bytes);
             return self.go_on(is_blocked, cx);
         }
         let mut rest = bytes;
         self.take_frames(&mut rest, is_blocked, cx);
         if !rest.is_empty() {
-            self.work().input.extend_from_slice(rest);
+            self.work().input.append(rest);
         }
         self.settle(cx);
     }
@@ -147,12 +148,8 @@ impl WebSocket {
             self.ask_again(event, cx);
         } else if let Some(place) = self.exchange(id) {
             let mut pending = self.work().exchanges.swap_remove(place);
-            if matches!(event, ExchangeEvent::NotSubmitted | ExchangeEvent::NotRead) {
-                self.refuse(id, &pending.text, Failure::Overloaded, cx);
-            } else {
-                pending.exchange.on(event, &mut ChannelWriter, cx);
-                self.keep(pending, 0, cx);
-            }
+            pending.exchange.on(event, &mut ChannelWriter, cx);
+            self.keep(pending, 0, cx);
         }
         self.go_on(is_blocked, cx);
     }
@@ -221,8 +218,7 @@ impl WebSocket {
     /// The connection is closed: gives up what its exchanges have elsewhere.
     pub(crate) fn forget_all(&mut self, reason: CloseReason, cx: &mut Context<'_>) {
         let work = self.work.take().unwrap_or_default();
-        let exchanges = work.exchanges.iter();
-        let exchanges = exchanges.map(|pending| pending.exchange.place.exchange);
+        let exchanges = work.exchanges.iter().map(PendingMessage::id);
         let waiting = work.waiting.iter().map(|waiting| waiting.id);
         let feeds = self.feeds.drain(..).map(|feed| feed.id);
         for id in exchanges.chain(waiting).chain(feeds) {
@@ -234,7 +230,7 @@ impl WebSocket {
     pub(crate) fn has_enough(&self, is_blocked: bool, input_bytes_max: usize) -> bool {
         let work = self.work.as_ref();
         let waits = is_blocked || work.is_some_and(|work| work.is_full());
-        waits && work.is_some_and(|work| work.input.len() >= input_bytes_max)
+        waits && work.is_some_and(|work| work.input.rest().len() >= input_bytes_max)
     }
 
     /// Whether something waits that can go on.
@@ -280,7 +276,7 @@ impl WebSocket {
 
     fn exchange(&self, id: ExchangeId) -> Option<usize> {
         let mut exchanges = self.work.as_ref()?.exchanges.iter();
-        exchanges.position(|pending| pending.exchange.place.exchange == id)
+        exchanges.position(|pending| pending.id() == id)
     }
 
     /// Goes on with what has arrived, until a message must wait.
@@ -301,15 +297,14 @@ impl WebSocket {
             if work.input.is_empty() {
                 break;
             }
-            let input = std::mem::take(&mut work.input);
-            let mut rest = &input[..];
+            let mut input = std::mem::take(&mut work.input);
+            let mut rest = input.rest();
             self.take_frames(&mut rest, is_blocked, cx);
-            if rest.len() == input.len() {
+            let taken = input.rest().len() - rest.len();
+            input.take(taken);
+            if !self.is_closing {
                 self.work().input = input;
-                break;
             }
-            let rest = rest.to_vec();
-            self.work().input = rest;
         }
         self.settle(cx);
     }
@@ -363,11 +358,20 @@ impl WebSocket {
         }
     }
 
-    /// A message of the client begins an exchange.
+    /// A message of the client begins an exchange, and counts as a request of its client.
     fn begin(&mut self, text: String, cx: &mut Context<'_>) {
         cx.counts.requests += 1;
+        let place = ExchangePlace {
+            exchange: cx.ids.begin_message(self.id),
+            connection: self.id,
+        };
+        let id = place.exchange;
+        if let Err(denied) = cx.clients.count_message(id, self.id, cx.clock.now()) {
+            let response = cx.rejection(place, &denied.refused());
+            return self.refuse_with(id, &text, response, cx);
+        }
         let waiting = WaitingMessage {
-            id: cx.ids.begin_message(self.id),
+            id,
             text,
             barriers: 0,
             held: Vec::new(),
@@ -394,7 +398,7 @@ impl WebSocket {
                 exchange: id,
                 connection: self.id,
             }),
-            text: String::new(),
+            bytes: waiting.text.len(),
         };
         match asked.action {
             Action::Load(load) => {
@@ -417,7 +421,7 @@ impl WebSocket {
                 self.keep(pending, 0, cx);
             }
             action => {
-                pending.text = waiting.text;
+                drop(waiting);
                 pending.exchange.perform(action, &mut ChannelWriter, cx);
                 self.keep(pending, asked.key, cx);
             }
@@ -472,10 +476,10 @@ impl WebSocket {
 
     /// Keeps an exchange that waits for something; one that is answered ends, and one that is subscribed is a feed.
     fn keep(&mut self, pending: PendingMessage, key: u32, cx: &mut Context<'_>) {
-        let id = pending.exchange.place.exchange;
+        let id = pending.id();
         match pending.exchange.task {
             Task::Subscribed => self.feeds.push(ChannelFeed { id, key }),
-            Task::AwaitingCommit(_) | Task::AwaitingRead(_) => self.work().exchanges.push(pending),
+            Task::AwaitingCommit(_) => self.work().exchanges.push(pending),
             _ => cx.push(ConnectionEffect::Ended(id, CloseReason::Done)),
         }
     }
@@ -503,14 +507,22 @@ impl WebSocket {
 impl Work {
     /// What it holds in memory, beside its own size, in bytes.
     fn bytes(&self) -> usize {
-        let pending = self.exchanges.iter().map(|pending| pending.text.capacity());
-        let waiting = self.waiting.iter().map(|waiting| waiting.text.capacity());
-        self.input.capacity() + pending.chain(waiting).sum::<usize>()
+        let first: usize = self.first.iter().map(Vec::capacity).sum();
+        let exchanges = self.exchanges.capacity() * size_of::<PendingMessage>();
+        let waiting = self.waiting.as_ref().map_or(0, WaitingMessage::bytes);
+        self.input.capacity() + first + exchanges + self.pending_bytes() + waiting
+    }
+
+    /// What the commands hold that are on their way, in bytes.
+    fn pending_bytes(&self) -> usize {
+        self.exchanges.iter().map(|pending| pending.bytes).sum()
     }
 
     /// Whether no further message may be looked at now.
     fn is_full(&self) -> bool {
-        self.waiting.is_some() || self.exchanges.len() >= MESSAGES_MAX
+        self.waiting.is_some()
+            || self.exchanges.len() >= PENDING_MESSAGES_MAX
+            || self.pending_bytes() >= PENDING_BYTES_MAX
     }
 
     fn is_over(&self) -> bool {
@@ -518,6 +530,19 @@ impl Work {
             && self.first.is_empty()
             && self.exchanges.is_empty()
             && self.waiting.is_none()
+    }
+}
+
+impl PendingMessage {
+    fn id(&self) -> ExchangeId {
+        self.exchange.place.exchange
+    }
+}
+
+impl WaitingMessage {
+    /// What it holds in memory, beside its own size, in bytes. What it has found is in memory for all.
+    fn bytes(&self) -> usize {
+        self.text.capacity() + self.held.capacity() * size_of::<Lookup>()
     }
 }
 
@@ -545,4 +570,7 @@ fn write_message(message: &[u8], cx: &mut Context<'_>) {
 }
 
 /// Messages of a client whose commands are on their way, at most: a client that sends more waits.
-const MESSAGES_MAX: usize = 256;
+const PENDING_MESSAGES_MAX: usize = 256;
+
+/// Bytes of messages whose commands are on their way: a client that has sent so many waits, too.
+const PENDING_BYTES_MAX: usize = 256 << 10;

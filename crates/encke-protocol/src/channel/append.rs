@@ -14,6 +14,10 @@ pub(super) struct ChannelAppend {
 }
 
 impl OnCommit for ChannelAppend {
+    fn not_submitted(self: Box<Self>, refused: Response) -> Response {
+        self.tag.error(refused)
+    }
+
     fn committed(self: Box<Self>, outcome: Outcome) -> Response {
         let (tail, closed, producer, duplicate) = match outcome {
             Outcome::Appended {

@@ -21,11 +21,7 @@ impl Exchange {
     ) {
         match event {
             ExchangeEvent::Committed(outcome) => self.committed(outcome, out, cx),
-            ExchangeEvent::NotSubmitted => {
-                if matches!(self.task, Task::AwaitingCommit(_) | Task::AwaitingOrder(_)) {
-                    self.respond(&problem::failed(Failure::Overloaded), out, cx);
-                }
-            }
+            ExchangeEvent::NotSubmitted => self.not_submitted(out, cx),
             ExchangeEvent::NameLoaded(known) => self.name_loaded(known, out, cx),
             ExchangeEvent::PieceRead(piece) => {
                 out.read_arrived();
@@ -60,6 +56,15 @@ impl Exchange {
                 }
             }
             ExchangeEvent::CallerEnded(end) => self.caller_ended(end, out, cx),
+        }
+    }
+
+    fn not_submitted(&mut self, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
+        let refused = problem::failed(Failure::Overloaded);
+        match std::mem::take(&mut self.task) {
+            Task::AwaitingCommit(then) => self.respond(&then.not_submitted(refused), out, cx),
+            Task::AwaitingOrder(_) => self.respond(&refused, out, cx),
+            other => self.task = other,
         }
     }
 

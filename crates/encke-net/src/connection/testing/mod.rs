@@ -10,6 +10,8 @@ mod http2_client;
 mod response;
 mod rig;
 mod server;
+#[cfg(test)]
+pub(crate) mod websocket_client;
 
 #[cfg(test)]
 pub(crate) use http2_client::Http2Client;

@@ -251,7 +251,7 @@ impl Rig {
         }
         // Plain data is enough of one that only waits.
         let connection = match connection.rest() {
-            Some(rest) => Box::new(Connection::from_rest(ID, rest, None)),
+            Some(rest) => Box::new(Connection::from_rest(ID, rest, connection.into_channel())),
             None => connection,
         };
         self.connection = Some(connection);

@@ -13,6 +13,7 @@ mod rest;
 mod stop;
 mod subscriber;
 mod timeouts;
+mod websocket;
 
 use super::testing::{ReceivedResponse, Rig, responses};
 
