@@ -80,6 +80,9 @@ pub struct NetSettings {
     pub buffers_per_client_max: usize,
     /// Responses that are compressed at a time; further ones are sent as they are. 0 for no compression.
     pub compressions_max: usize,
+    /// Bytes that a compressed message of a WebSocket may have once it is inflated, and no more than any message may have; 0 for no
+    /// compression of WebSocket messages.
+    pub websocket_inflated_bytes_max: usize,
     /// How long a subscriber's connection is quiet before a heartbeat is sent.
     pub heartbeat: Duration,
     /// Bytes of recent records that each shard keeps.
@@ -191,6 +194,7 @@ impl Default for NetSettings {
             buffers_bytes_max: 512 << 20,
             buffers_per_client_max: 64 << 20,
             compressions_max: 32,
+            websocket_inflated_bytes_max: 0,
             heartbeat: Duration::from_secs(30),
             ring_bytes: 64 << 20,
             admission_bytes: 16 << 20,

@@ -218,10 +218,10 @@ impl Connection {
         }
         let wire = std::mem::replace(&mut self.wire, Wire::Lingering);
         if let Wire::Http1(http1) = wire
-            && let Some((opening, input)) = http1.into_channel(cx)
+            && let Some(opened) = http1.into_channel(cx)
         {
             self.timer = Timer::default();
-            let websocket = WebSocket::new(self.id, opening, input, cx);
+            let websocket = WebSocket::new(self.id, opened, cx);
             if !websocket.has_caller() {
                 let timeout = cx.settings.request_timeout;
                 self.timer.deadline = Some(cx.clock.monotonic().after(timeout));

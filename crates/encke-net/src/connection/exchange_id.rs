@@ -29,7 +29,7 @@ pub(crate) trait ExchangeIds {
     /// The name of a new exchange of a connection.
     fn begin(&mut self, connection: ExchangeId) -> ExchangeId;
     /// The name of a new exchange of a channel, whose feeds deliver messages.
-    fn begin_message(&mut self, connection: ExchangeId) -> ExchangeId;
+    fn begin_message(&mut self, connection: ExchangeId, deflate: bool) -> ExchangeId;
     /// Something was sent for an exchange: it is not quiet.
     fn note_sent(&mut self, exchange: ExchangeId);
 }

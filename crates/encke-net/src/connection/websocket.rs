@@ -26,6 +26,7 @@ use crate::websocket::frame::{ControlPayload, DataKind, encode_message, encode_p
 use crate::websocket::frame_meter::LightFrameMeter;
 use crate::websocket::message::Message;
 use crate::websocket::receive::{MessageEvent, MessageReceiver, ReceiveOptions};
+use crate::websocket::violation::Violation;
 
 /// WebSocket on a connection.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct WebSocket {
     channel: Box<dyn Channel>,
     receiver: MessageReceiver,
     meter: LightFrameMeter,
+    /// Messages may be compressed, in both directions.
+    deflate: bool,
     /// Feeds, with the keys by which the channel knows them.
     feeds: Vec<ChannelFeed>,
     /// What is under way; `None` while the channel only delivers.
@@ -42,6 +45,16 @@ pub(crate) struct WebSocket {
     awaits_pong: bool,
     /// A close frame was sent: what still arrives means nothing.
     is_closing: bool,
+}
+
+/// A channel that a request has opened.
+#[derive(Debug)]
+pub(crate) struct OpenedChannel {
+    pub(crate) opening: ChannelOpening,
+    /// Compression of messages was agreed on.
+    pub(crate) deflate: bool,
+    /// What was received behind the request.
+    pub(crate) input: Vec<u8>,
 }
 
 /// A feed of a channel.
@@ -84,22 +97,18 @@ struct WaitingMessage {
 }
 
 impl WebSocket {
-    /// A channel that has just been opened. `input` are bytes behind its request.
-    pub(crate) fn new(
-        id: ExchangeId,
-        opening: ChannelOpening,
-        input: Vec<u8>,
-        cx: &mut Context<'_>,
-    ) -> Self {
+    /// A channel that has just been opened.
+    pub(crate) fn new(id: ExchangeId, opened: OpenedChannel, cx: &mut Context<'_>) -> Self {
         let mut websocket = WebSocket {
             id,
-            channel: opening.channel,
+            channel: opened.opening.channel,
             receiver: MessageReceiver::new(),
             meter: LightFrameMeter::new(),
+            deflate: opened.deflate,
             feeds: Vec::new(),
             work: Some(Box::new(Work {
-                input: input.into(),
-                first: opening.first,
+                input: opened.input.into(),
+                first: opened.opening.first,
                 ..Work::default()
             })),
             awaits_pong: false,
@@ -313,7 +322,7 @@ impl WebSocket {
     fn take_frames(&mut self, rest: &mut &[u8], is_blocked: bool, cx: &mut Context<'_>) {
         let options = ReceiveOptions {
             message_bytes_max: cx.settings.body_bytes_max,
-            deflate: false,
+            deflate: self.deflate,
         };
         while !rest.is_empty() && !self.is_closing && !is_blocked {
             if self.work.as_ref().is_some_and(|work| work.is_full()) {
@@ -324,24 +333,21 @@ impl WebSocket {
             match received {
                 Ok(None) => return,
                 Ok(Some(event)) => self.take(event, cx),
-                Err(violation) => {
-                    let code = violation.close_code();
-                    tracing::debug!(%violation, "a client violated WebSocket");
-                    return self.close(code, CloseReason::WebSocketViolation, cx);
-                }
+                Err(violation) => return self.violated(violation, cx),
             }
         }
     }
 
     fn take(&mut self, event: MessageEvent, cx: &mut Context<'_>) {
         match event {
-            MessageEvent::Message(Message::Text(text)) => self.begin(text, cx),
-            MessageEvent::Message(Message::Binary(_)) | MessageEvent::Compressed(_) => {
-                self.close(
-                    CloseCode::UNSUPPORTED_DATA,
-                    CloseReason::WebSocketViolation,
-                    cx,
-                );
+            MessageEvent::Message(message) => self.take_message(message, cx),
+            MessageEvent::Compressed(compressed) => {
+                let settings = cx.settings;
+                let bytes_max = settings.websocket_inflated_bytes_max;
+                match compressed.inflate_here(bytes_max.min(settings.body_bytes_max)) {
+                    Ok(message) => self.take_message(message, cx),
+                    Err(violation) => self.violated(violation, cx),
+                }
             }
             MessageEvent::Ping(payload) => encode_pong(&payload, &mut cx.effects.output),
             MessageEvent::Pong(_) => {}
@@ -358,11 +364,27 @@ impl WebSocket {
         }
     }
 
+    fn take_message(&mut self, message: Message, cx: &mut Context<'_>) {
+        match message {
+            Message::Text(text) => self.begin(text, cx),
+            Message::Binary(_) => {
+                let reason = CloseReason::WebSocketViolation;
+                self.close(CloseCode::UNSUPPORTED_DATA, reason, cx);
+            }
+        }
+    }
+
+    fn violated(&mut self, violation: Violation, cx: &mut Context<'_>) {
+        tracing::debug!(%violation, "a client violated WebSocket");
+        let reason = CloseReason::WebSocketViolation;
+        self.close(violation.close_code(), reason, cx);
+    }
+
     /// A message of the client begins an exchange, and counts as a request of its client.
     fn begin(&mut self, text: String, cx: &mut Context<'_>) {
         cx.counts.requests += 1;
         let place = ExchangePlace {
-            exchange: cx.ids.begin_message(self.id),
+            exchange: cx.ids.begin_message(self.id, self.deflate),
             connection: self.id,
         };
         let id = place.exchange;

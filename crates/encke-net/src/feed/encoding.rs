@@ -154,7 +154,10 @@ impl Encoding {
     /// Frames the bytes up to each mark on their own, because a subscriber may be left there, and the end of a body behind which
     /// nothing follows.
     pub(crate) fn frame(&mut self, framing: ResponseFraming) {
-        if !matches!(framing, ResponseFraming::Chunks | ResponseFraming::Messages) {
+        if !matches!(
+            framing,
+            ResponseFraming::Chunks | ResponseFraming::Messages { .. }
+        ) {
             return;
         }
         let EncodedRun { bytes, marks, .. } = &mut self.run;

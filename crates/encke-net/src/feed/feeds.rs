@@ -257,7 +257,10 @@ impl Feeds {
 /// How the records of a subscriber are framed.
 pub(crate) fn framing(index: u32, slots: &Slots) -> ResponseFraming {
     match slots[index].state {
-        SlotState::Exchange if slots[index].flags.has(Flags::MESSAGES) => ResponseFraming::Messages,
+        SlotState::Exchange if slots[index].flags.has(Flags::MESSAGES) => {
+            let deflate = slots[index].flags.has(Flags::DEFLATE);
+            ResponseFraming::Messages { deflate }
+        }
         SlotState::Exchange => ResponseFraming::Frames,
         _ => slots[index].framing(),
     }

@@ -97,6 +97,8 @@ impl Flags {
     pub(crate) const OPERATOR: Flags = Flags(1 << 7);
     /// An exchange of a channel: what its feed delivers are messages of WebSocket.
     pub(crate) const MESSAGES: Flags = Flags(1 << 8);
+    /// The client takes compressed messages.
+    pub(crate) const DEFLATE: Flags = Flags(1 << 9);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

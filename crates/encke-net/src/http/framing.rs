@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use crate::websocket::deflate::deflate as deflated;
 use crate::websocket::frame::{DataKind, encode_message};
 
 /// A framing.
@@ -14,7 +15,10 @@ pub(crate) enum ResponseFraming {
     /// The frames of an HTTP/2 stream, which are not a part of the body's bytes: the end is a flag of the last one.
     Frames,
     /// Messages of WebSocket. A part may have several, with [`ResponseFraming::separate`] between them.
-    Messages,
+    Messages {
+        /// Those that become shorter by it are compressed.
+        deflate: bool,
+    },
 }
 
 impl ResponseFraming {
@@ -29,10 +33,13 @@ impl ResponseFraming {
                 out.extend_from_slice(bytes);
                 out.extend_from_slice(b"\r\n");
             }
-            ResponseFraming::Messages => {
+            ResponseFraming::Messages { deflate } => {
                 let messages = bytes.split(|byte| *byte == MESSAGE_END);
                 for message in messages.filter(|message| !message.is_empty()) {
-                    encode_message(DataKind::Text, false, message, out);
+                    match deflate.then(|| deflated(message)).flatten() {
+                        Some(payload) => encode_message(DataKind::Text, true, &payload, out),
+                        None => encode_message(DataKind::Text, false, message, out),
+                    }
                 }
             }
             ResponseFraming::Connection | ResponseFraming::Frames => out.extend_from_slice(bytes),
@@ -41,7 +48,7 @@ impl ResponseFraming {
 
     /// Notes that one message ends here, where a part may have several.
     pub(crate) fn separate(self, out: &mut Vec<u8>) {
-        if self == ResponseFraming::Messages {
+        if matches!(self, ResponseFraming::Messages { .. }) {
             out.push(MESSAGE_END);
         }
     }

@@ -1,7 +1,9 @@
 //! permessage-deflate without context takeover: compresses and decompresses single messages (RFC 7692, section 7.2).
 //!
-//! Every message stands alone, so a connection keeps no state. A thread needs one [`Deflater`] and one [`Inflater`] for all its
+//! Every message stands alone, so a connection keeps no state. A thread has one [`Deflater`] and one [`Inflater`] for all its
 //! connections, and a message for many clients is compressed once.
+
+use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
@@ -12,7 +14,6 @@ use super::violation::Violation;
 /// Compresses messages.
 pub(crate) struct Deflater {
     compress: Compress,
-    window_bits: u8,
 }
 
 /// Decompresses messages.
@@ -28,26 +29,16 @@ pub(crate) struct CompressedMessage {
 }
 
 impl Deflater {
-    /// A compressor for the usual window of [`WINDOW_BITS_MAX`] bits. It takes 310 KiB, measured.
+    /// A compressor for a window of [`WINDOW_BITS`] bits.
     pub(crate) fn new() -> Self {
         Deflater {
-            compress: compressor(WINDOW_BITS_MAX),
-            window_bits: WINDOW_BITS_MAX,
+            compress: Compress::new_with_window_bits(Compression::new(LEVEL), false, WINDOW_BITS),
         }
     }
 
     /// Compresses a message to the payload of a frame with RSV1. `None`: it would not become shorter, so it is sent as it is.
-    ///
-    /// `window_bits` is what was negotiated for the server, from [`WINDOW_BITS_MIN`] to [`WINDOW_BITS_MAX`]. Another number than
-    /// before costs a new compressor; browsers never ask for one.
-    pub(crate) fn deflate(&mut self, message: &[u8], window_bits: u8) -> Option<Vec<u8>> {
-        let window_bits = window_bits.clamp(WINDOW_BITS_MIN, WINDOW_BITS_MAX);
-        if window_bits == self.window_bits {
-            self.compress.reset();
-        } else {
-            self.compress = compressor(window_bits);
-            self.window_bits = window_bits;
-        }
+    pub(crate) fn deflate(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        self.compress.reset();
         // The output must have room for the tail, and a byte must be left for it to be known as complete.
         let room = message.len() + TAIL.len();
         let mut payload = Vec::with_capacity(room);
@@ -149,6 +140,14 @@ impl CompressedMessage {
         self.payload.capacity()
     }
 
+    /// Decompresses the message by the decompressor of this thread.
+    ///
+    /// # Errors
+    /// As [`CompressedMessage::inflate`].
+    pub(crate) fn inflate_here(&self, bytes_max: usize) -> Result<Message, Violation> {
+        INFLATER.with_borrow_mut(|inflater| self.inflate(inflater, bytes_max))
+    }
+
     /// Decompresses the message to at most `bytes_max` bytes.
     ///
     /// # Errors
@@ -174,8 +173,14 @@ impl std::fmt::Debug for Inflater {
     }
 }
 
-fn compressor(window_bits: u8) -> Compress {
-    Compress::new_with_window_bits(Compression::new(LEVEL), false, window_bits)
+thread_local! {
+    static DEFLATER: RefCell<Deflater> = RefCell::new(Deflater::new());
+    static INFLATER: RefCell<Inflater> = RefCell::new(Inflater::new());
+}
+
+/// Compresses a message by the compressor of this thread.
+pub(crate) fn deflate(message: &[u8]) -> Option<Vec<u8>> {
+    DEFLATER.with_borrow_mut(|deflater| deflater.deflate(message))
 }
 
 /// Makes room if there is none: twice as much as before, and never more than `bytes_max` in all.
@@ -186,11 +191,8 @@ fn grow(out: &mut Vec<u8>, bytes_max: usize, part_bytes: usize) {
     }
 }
 
-/// The smallest window that the compressor can use; the protocol has 8 as well.
-pub(crate) const WINDOW_BITS_MIN: u8 = 9;
-
-/// The largest window of DEFLATE.
-pub(crate) const WINDOW_BITS_MAX: u8 = 15;
+/// The window that messages are compressed with, 4 KiB: most messages are smaller, and one form is compressed for all clients.
+pub(crate) const WINDOW_BITS: u8 = 12;
 
 /// The level of compressed responses (gzip): nearly the ratio of level 6 at twice the speed.
 const LEVEL: u32 = 2;

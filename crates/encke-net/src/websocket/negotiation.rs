@@ -1,6 +1,6 @@
 //! Negotiates permessage-deflate (RFC 7692, sections 5 and 7.1).
 
-use super::deflate::{WINDOW_BITS_MAX, WINDOW_BITS_MIN};
+use super::deflate::WINDOW_BITS;
 use super::extensions::{ExtensionOffer, Parameter};
 
 /// An offer of permessage-deflate whose parameters are valid.
@@ -28,12 +28,10 @@ pub(crate) enum ClientWindow {
     AtMost(u8),
 }
 
-/// What a connection agrees on: no context takeover in either direction, and a window for the server.
+/// What a connection agrees on: no context takeover in either direction, and a window of [`WINDOW_BITS`] bits for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeflateAgreement {
-    /// The window that the server compresses with, from [`WINDOW_BITS_MIN`] to [`WINDOW_BITS_MAX`] bits.
-    pub(crate) server_window_bits: u8,
-    /// The client bounded the window, so the response repeats the bound.
+    /// The client bounded the window, so the response says what it is.
     is_window_bounded: bool,
 }
 
@@ -77,13 +75,12 @@ impl DeflateOffer {
 impl DeflateAgreement {
     /// Accepts the first offer that the server can meet; `None` if there is none, and messages are not compressed.
     ///
-    /// The only offer that it cannot meet is a window of 8 bits for the server. The window of the client is left as it is: the
+    /// The only offer that it cannot meet is a smaller window for the server. The window of the client is left as it is: the
     /// decompressor takes any.
     pub(crate) fn negotiate(offers: &[DeflateOffer]) -> Option<DeflateAgreement> {
         let accept = |offer: &DeflateOffer| {
-            let bits = offer.server_max_window_bits.unwrap_or(WINDOW_BITS_MAX);
-            (bits >= WINDOW_BITS_MIN).then_some(DeflateAgreement {
-                server_window_bits: bits,
+            let bits_max = offer.server_max_window_bits.unwrap_or(WINDOW_BITS);
+            (bits_max >= WINDOW_BITS).then_some(DeflateAgreement {
                 is_window_bounded: offer.server_max_window_bits.is_some(),
             })
         };
@@ -96,7 +93,7 @@ impl DeflateAgreement {
     pub(crate) fn field_value(self) -> String {
         let base = format!("{NAME}; server_no_context_takeover; client_no_context_takeover");
         match self.is_window_bounded {
-            true => format!("{base}; server_max_window_bits={}", self.server_window_bits),
+            true => format!("{base}; server_max_window_bits={WINDOW_BITS}"),
             false => base,
         }
     }
@@ -162,15 +159,21 @@ mod tests {
             "permessage-deflate; client_max_window_bits",
             "x-webkit-deflate-frame, permessage-deflate",
             "permessage-deflate; server_max_window_bits=8, permessage-deflate",
+            "permessage-deflate; server_max_window_bits=11, permessage-deflate",
         ] {
             assert_eq!(response(value).as_deref(), Some(plain), "{value}");
         }
-        let bounded = format!("{plain}; server_max_window_bits=9");
-        let value = "permessage-deflate; server_max_window_bits=9, permessage-deflate";
-        assert_eq!(response(value), Some(bounded));
+        let bounded = format!("{plain}; server_max_window_bits=12");
+        for value in [
+            "permessage-deflate; server_max_window_bits=12, permessage-deflate",
+            "permessage-deflate; server_max_window_bits=15",
+        ] {
+            assert_eq!(response(value).as_deref(), Some(&*bounded), "{value}");
+        }
         for declined in [
             "server_max_window_bits",
             "server_max_window_bits=8",
+            "server_max_window_bits=11",
             "server_max_window_bits=7",
             "server_max_window_bits=16",
             "server_max_window_bits=09",

@@ -247,6 +247,8 @@ settings! {
         "lag-age-max": PERIOD => config.net.lag_age_max;
         /// Responses compressed at a time; further ones are sent as they are. 0: no compression
         "compressions-max": LIMIT => config.net.compressions_max;
+        /// Largest message of a WebSocket that a client may send compressed, inflated. 0: no compression
+        "websocket-inflated-max": Size(0) => config.net.websocket_inflated_bytes_max;
         /// Time without output after which a subscriber gets a heartbeat
         "heartbeat": PERIOD => config.net.heartbeat;
         /// Streams per subscriber of /v1/events, at most 128

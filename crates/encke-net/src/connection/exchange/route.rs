@@ -14,6 +14,7 @@ use crate::connection::effect::ConnectionEffect;
 use crate::http::Rejection;
 use crate::http::head::Head;
 use crate::websocket::handshake;
+use crate::websocket::negotiation::DeflateAgreement;
 
 impl Exchange {
     /// Asks the protocols for the action of a request, and performs it. `admitted`: its head was before its body came. `keep_alive`:
@@ -45,6 +46,7 @@ impl Exchange {
             tls: of.tls,
             reader: OriginReader::Unnamed,
             accept: None,
+            deflate: None,
         };
         if of.operator {
             cx.push(ConnectionEffect::NoteOperator);
@@ -60,7 +62,13 @@ impl Exchange {
         let caller = caller.and_then(|caller| {
             let opening = handshake::open(head.method, head.version, fields);
             let opening = opening.map_err(refused_handshake)?;
-            self.facts.accept = opening.and_then(|opening| Some(opening.accept?.into()));
+            if let Some(opening) = opening {
+                self.facts.accept = opening.accept.map(Box::from);
+                self.facts.deflate = match cx.settings.websocket_inflated_bytes_max {
+                    0 => None,
+                    _ => DeflateAgreement::negotiate(&opening.deflate_offers),
+                };
+            }
             Ok(caller)
         });
         match caller {

@@ -14,6 +14,7 @@ use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange_id::ExchangePlace;
 use crate::connection::timer::Timer;
 use crate::http::Rejection;
+use crate::websocket::negotiation::DeflateAgreement;
 
 /// One request and its response.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) struct RequestFacts {
     pub(super) reader: OriginReader,
     /// The answer to the key of a handshake of WebSocket, if the request is one.
     pub(crate) accept: Option<Box<str>>,
+    /// What that handshake agrees on for the compression of messages.
+    pub(crate) deflate: Option<DeflateAgreement>,
 }
 
 /// What the exchange of a request needs to know of its connection.

@@ -1,8 +1,8 @@
 //! What HTTP/1.1 knows of a connection, and how it refuses requests.
 
-use encke_protocol::Response;
+use std::io::Write;
 
-use encke_protocol::ChannelOpening;
+use encke_protocol::Response;
 
 use super::writer::Http1Writer;
 use crate::buffers::Buffers;
@@ -13,6 +13,7 @@ use crate::connection::exchange::task::Task;
 use crate::connection::exchange::writer::ResponseWriter;
 use crate::connection::exchange::{ConnectionFacts, Exchange, no_place};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
+use crate::connection::websocket::OpenedChannel;
 use crate::http::Rejection;
 use crate::http::body::{Incoming, too_late};
 use crate::settings::NetSettings;
@@ -131,8 +132,8 @@ impl Http1 {
         matches!(self.exchange.task, Task::Opened(_))
     }
 
-    /// Answers the request that opens a channel. Returns that, and what was received behind the request.
-    pub(crate) fn into_channel(self, cx: &mut Context<'_>) -> Option<(ChannelOpening, Vec<u8>)> {
+    /// Answers the request that opens a channel.
+    pub(crate) fn into_channel(self, cx: &mut Context<'_>) -> Option<OpenedChannel> {
         let Task::Opened(opening) = self.exchange.task else {
             return None;
         };
@@ -142,12 +143,24 @@ impl Http1 {
         out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ");
         out.extend_from_slice(accept.as_bytes());
         out.extend_from_slice(b"\r\n");
+        if let Some(deflate) = self.exchange.facts.deflate {
+            // Writing to a vector does not fail.
+            let _ = write!(
+                out,
+                "Sec-WebSocket-Extensions: {}\r\n",
+                deflate.field_value()
+            );
+        }
         out.extend_from_slice(&opening.response.fields);
         out.extend_from_slice(b"\r\n");
         let head_bytes = out.len() - start;
         let exchange = self.exchange.place.exchange;
         cx.requests.begin_response(exchange, 101, head_bytes);
-        Some((*opening, self.input))
+        Some(OpenedChannel {
+            opening: *opening,
+            deflate: self.exchange.facts.deflate.is_some(),
+            input: self.input,
+        })
     }
 
     /// Keeps a quiet worker's connection alive.

@@ -177,7 +177,7 @@ impl ExchangeIds for NumberedExchanges {
         id
     }
 
-    fn begin_message(&mut self, connection: ExchangeId) -> ExchangeId {
+    fn begin_message(&mut self, connection: ExchangeId, _: bool) -> ExchangeId {
         self.begin(connection)
     }
 

@@ -5,10 +5,15 @@ use serde_json::Value;
 use super::rig::Rig;
 
 /// Opens a channel, and returns the rig behind the response.
-pub(crate) fn open(mut rig: Rig, target: &str) -> Rig {
+pub(crate) fn open(rig: Rig, target: &str) -> Rig {
+    open_with(rig, target, "").0
+}
+
+/// The same with further fields. Returns the head of the response as well.
+pub(crate) fn open_with(mut rig: Rig, target: &str, fields: &str) -> (Rig, String) {
     let handshake = format!(
         "GET {target} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
     );
     rig.receive(handshake.as_bytes());
     let end = memchr::memmem::find(&rig.taken, b"\r\n\r\n").expect("the handshake is answered");
@@ -19,7 +24,7 @@ pub(crate) fn open(mut rig: Rig, target: &str) -> Rig {
         "{head}"
     );
     rig.taken.drain(..end + 4);
-    rig
+    (rig, head)
 }
 
 /// A masked frame whose first byte is `first`.

@@ -290,10 +290,11 @@ impl ExchangeIds for SlotIds<'_> {
         ExchangeId::new(self.slots.add_exchange(connection.slot(), self.now_s))
     }
 
-    fn begin_message(&mut self, connection: ExchangeId) -> ExchangeId {
+    fn begin_message(&mut self, connection: ExchangeId, deflate: bool) -> ExchangeId {
         let id = self.begin(connection);
         let flags = &mut self.slots[id.slot()].flags;
         flags.set(Flags::MESSAGES, true);
+        flags.set(Flags::DEFLATE, deflate);
         id
     }
 
