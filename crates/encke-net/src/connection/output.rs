@@ -28,6 +28,10 @@ impl Connection {
         if !outbound.rest().is_empty() && !cx.buffers.have_room() {
             return cx.push(ConnectionEffect::Cut(CloseReason::BuffersMax));
         }
+        debug_assert!(
+            self.outbound.is_none(),
+            "what was kept before would be lost"
+        );
         self.outbound = Some(Box::new(outbound));
         if let Wire::Http1(http1) = &mut self.wire {
             http1.exchange.wait_for_client(cx);

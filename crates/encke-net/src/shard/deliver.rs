@@ -194,6 +194,8 @@ impl Shard {
         let slot = &self.connections.slots[index];
         let is_message = slot.flags.has(Flags::MESSAGES);
         let is_exchange = slot.state == SlotState::Exchange && !is_message;
+        // What was read for a feed of a channel may arrive while the rest of another feed's message waits.
+        let waits = is_message && self.connections.is_blocked(index);
         if bytes > 0 || ended && is_exchange {
             self.connections.counts.sends += u64::from(!matches!(purpose, Purpose::Heartbeat));
             let bytes = &self.feeds.encoding().run.bytes;
@@ -201,6 +203,7 @@ impl Shard {
                 true => self
                     .connections
                     .send_on(ExchangeId::new(index), bytes, ended),
+                false if waits => 0,
                 false => {
                     let connection = self.connections.slots.connection_of(index);
                     match self.connections.send_direct(connection, bytes) {
@@ -227,6 +230,9 @@ impl Shard {
                 ended,
             } => {
                 feeds.falls_behind(index, &mut cx);
+                if waits {
+                    return self.do_wishes();
+                }
                 let rest = feeds.encoding().run.bytes[from..to].to_vec();
                 let mut outbound = Outbound::new(rest);
                 let id = ExchangeId::new(index);

@@ -11,11 +11,7 @@ pub(crate) fn open(rig: Rig, target: &str) -> Rig {
 
 /// The same with further fields. Returns the head of the response as well.
 pub(crate) fn open_with(mut rig: Rig, target: &str, fields: &str) -> (Rig, String) {
-    let handshake = format!(
-        "GET {target} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
-    );
-    rig.receive(handshake.as_bytes());
+    rig.receive(handshake(target, fields).as_bytes());
     let end = memchr::memmem::find(&rig.taken, b"\r\n\r\n").expect("the handshake is answered");
     let head = String::from_utf8_lossy(&rig.taken[..end]).into_owned();
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
@@ -25,6 +21,14 @@ pub(crate) fn open_with(mut rig: Rig, target: &str, fields: &str) -> (Rig, Strin
     );
     rig.taken.drain(..end + 4);
     (rig, head)
+}
+
+/// The request that opens a channel, with further fields.
+pub(crate) fn handshake(target: &str, fields: &str) -> String {
+    format!(
+        "GET {target} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
+    )
 }
 
 /// A masked frame whose first byte is `first`.

@@ -8,6 +8,7 @@ use rustix::net::{
     socketpair, sockopt,
 };
 
+use super::channel_client::ChannelClient;
 use crate::connection::testing::{Http2Client, ReceivedResponse, responses};
 
 /// What a request is for.
@@ -32,6 +33,8 @@ pub(super) enum Purpose {
     FollowAll,
     /// Waits for something behind the end of a stream.
     Poll,
+    /// Ends a subscription to a stream on a channel.
+    Unsubscribe,
     /// Anything that must only be answered.
     Other,
 }
@@ -44,6 +47,8 @@ pub(super) struct Answered {
     pub(super) status: Option<u16>,
     pub(super) body: String,
     pub(super) is_complete: bool,
+    /// The client has ended it.
+    pub(super) is_given_up: bool,
 }
 
 /// A client with a connection.
@@ -69,31 +74,46 @@ enum ClientWire {
         purposes: Vec<Purpose>,
         client: Box<Http2Client>,
     },
+    WebSocket(Box<ChannelClient>),
+}
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spoken {
+    Http1,
+    Http2,
+    WebSocket,
 }
 
 impl Client {
     /// A client, and the other end of its socket. The kernel keeps about so many bytes for each of them.
-    pub(super) fn connect(http2: bool, buffer_bytes: usize) -> (Client, OwnedFd) {
+    pub(super) fn connect(spoken: Spoken, buffer_bytes: usize) -> (Client, OwnedFd) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         let (own, other) = pair.unwrap();
         for socket in [&own, &other] {
             sockopt::set_socket_send_buffer_size(socket, buffer_bytes).unwrap();
         }
-        let wire = match http2 {
-            true => ClientWire::Http2 {
+        let mut unsent = Vec::new();
+        let wire = match spoken {
+            Spoken::Http2 => ClientWire::Http2 {
                 purposes: Vec::new(),
                 client: Box::new(Http2Client::new(buffer_bytes as u32)),
             },
-            false => ClientWire::Http1 {
+            Spoken::Http1 => ClientWire::Http1 {
                 purposes: Vec::new(),
                 received: Vec::new(),
             },
+            Spoken::WebSocket => {
+                let (client, first) = ChannelClient::new();
+                unsent = first;
+                ClientWire::WebSocket(Box::new(client))
+            }
         };
         let client = Client {
             socket: Some(own),
             wire,
-            unsent: Vec::new(),
+            unsent,
             is_over: false,
             is_half_closed: false,
             is_wrong: false,
@@ -113,12 +133,27 @@ impl Client {
                 purposes.last(),
                 Some(Purpose::Follow { .. } | Purpose::FollowAll)
             ),
-            ClientWire::Http2 { .. } => false,
+            ClientWire::Http2 { .. } | ClientWire::WebSocket(_) => false,
         }
     }
 
-    /// Asks for something, as soon as the socket takes it.
-    pub(super) fn ask(&mut self, purpose: Purpose, method: &str, target: &str, body: &str) {
+    pub(super) fn spoken(&self) -> Spoken {
+        match &self.wire {
+            ClientWire::Http1 { .. } => Spoken::Http1,
+            ClientWire::Http2 { .. } => Spoken::Http2,
+            ClientWire::WebSocket(_) => Spoken::WebSocket,
+        }
+    }
+
+    /// Asks for something, as soon as the socket takes it. `split`: where a message of a channel is split, if it is.
+    pub(super) fn ask(
+        &mut self,
+        purpose: Purpose,
+        method: &str,
+        target: &str,
+        body: &str,
+        split: u64,
+    ) {
         let typed = method != "GET" && method != "HEAD";
         match &mut self.wire {
             ClientWire::Http1 { purposes, .. } => {
@@ -140,6 +175,10 @@ impl Client {
                 };
                 client.request(method, target, fields, body.as_bytes());
                 self.unsent.extend(client.exchange(&[]));
+            }
+            ClientWire::WebSocket(client) => {
+                let frames = client.ask(purpose, target, body, split);
+                self.unsent.extend(frames);
             }
         }
     }
@@ -218,6 +257,7 @@ impl Client {
                 match &mut self.wire {
                     ClientWire::Http1 { received, .. } => received.extend_from_slice(bytes),
                     ClientWire::Http2 { client, .. } => self.unsent.extend(client.exchange(bytes)),
+                    ClientWire::WebSocket(client) => self.unsent.extend(client.receive(bytes)),
                 }
                 received > 0
             }
@@ -268,16 +308,18 @@ impl Client {
                     status: exchange.status,
                     body: exchange.text(),
                     is_complete: exchange.ended == Some(Ok(())),
+                    is_given_up: false,
                 });
                 answered.collect()
             }
+            ClientWire::WebSocket(client) => client.answers(),
         }
     }
 
     /// Whether exchanges may have been ended by the client itself.
     pub(super) fn has_reset(&self) -> bool {
         match &self.wire {
-            ClientWire::Http1 { .. } => false,
+            ClientWire::Http1 { .. } | ClientWire::WebSocket(_) => false,
             ClientWire::Http2 { client, .. } => client
                 .exchanges
                 .iter()
@@ -295,6 +337,7 @@ impl Answered {
                 .as_ref()
                 .map_or(String::new(), ReceivedResponse::text),
             is_complete: received.is_some_and(|received| received.is_complete),
+            is_given_up: false,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use encke_log::simulated::{Random, SimulatedDisk};
 
-use super::client::{Answered, Client, Purpose};
+use super::client::{Answered, Client, Purpose, Spoken};
 use super::node::{Node, Remains};
 use crate::settings::NetSettings;
 
@@ -30,12 +30,16 @@ pub(super) struct Met {
     read: u64,
     crashes: u64,
     caught_up: u64,
+    channels: u64,
 }
 
 impl Met {
     fn note(&mut self, client: &Client) {
         for answer in client.answers() {
             let count = messages(&answer.body).len() as u64;
+            if client.spoken() == Spoken::WebSocket {
+                self.channels += count;
+            }
             match answer.purpose {
                 Purpose::Append { .. } => {
                     self.acknowledged += u64::from(answer.status == Some(204));
@@ -57,8 +61,17 @@ impl Met {
             read,
             crashes,
             caught_up,
+            channels,
         } = *self;
-        let all = [acknowledged, refused, followed, read, crashes, caught_up];
+        let all = [
+            acknowledged,
+            refused,
+            followed,
+            read,
+            crashes,
+            caught_up,
+            channels,
+        ];
         all.iter().all(|count| *count > 0)
     }
 
@@ -69,6 +82,7 @@ impl Met {
         self.read += other.read;
         self.crashes += other.crashes;
         self.caught_up += other.caught_up;
+        self.channels += other.channels;
     }
 }
 
@@ -118,10 +132,10 @@ impl World {
     }
 
     fn create_streams(&mut self) {
-        let mut client = self.connect(false);
+        let mut client = self.connect(Spoken::Http1);
         for name in STREAMS {
             let target = format!("/v1/stream/{name}");
-            client.ask(Purpose::Create, "PUT", &target, "");
+            client.ask(Purpose::Create, "PUT", &target, "", 0);
         }
         self.exchange_all(std::slice::from_mut(&mut client));
         let answers = client.answers();
@@ -164,8 +178,9 @@ impl World {
             .filter(|number| self.clients[*number].is_open())
             .collect();
         if open.len() < CLIENTS_MAX && self.random.below(1 + open.len() as u64 * 4) == 0 {
-            let http2 = self.random.below(3) == 0;
-            let client = self.connect(http2);
+            let spoken = [Spoken::Http1, Spoken::Http2, Spoken::WebSocket];
+            let spoken = spoken[self.random.below(3) as usize];
+            let client = self.connect(spoken);
             return self.clients.push(client);
         }
         if open.is_empty() {
@@ -201,6 +216,7 @@ impl World {
         }
         let stream = self.random.below(STREAMS.len() as u64) as usize;
         let target = format!("/v1/stream/{}", STREAMS[stream]);
+        let split = self.random.next();
         let client = &mut self.clients[number];
         match self.random.below(14) {
             0..=6 => {
@@ -208,40 +224,61 @@ impl World {
                 self.next += 1;
                 let filler = "x".repeat(1 << self.random.below(13));
                 let purpose = Purpose::Append { stream, message };
-                client.ask(purpose, "POST", &target, &format!("m{message}{filler};"));
+                client.ask(
+                    purpose,
+                    "POST",
+                    &target,
+                    &format!("m{message}{filler};"),
+                    split,
+                );
+            }
+            7..=8 if client.spoken() == Spoken::WebSocket => {
+                client.ask(Purpose::Unsubscribe, "GET", &target, "", split);
             }
             7..=8 => {
                 let target = format!("{target}?offset=-1");
-                client.ask(Purpose::Read { stream }, "GET", &target, "");
+                client.ask(Purpose::Read { stream }, "GET", &target, "", split);
             }
             9 => {
                 let target = format!("{target}?offset=-1&live=sse");
                 let from_now = false;
-                client.ask(Purpose::Follow { stream, from_now }, "GET", &target, "");
+                client.ask(
+                    Purpose::Follow { stream, from_now },
+                    "GET",
+                    &target,
+                    "",
+                    split,
+                );
             }
             10 => {
                 let target = format!("{target}?offset=now&live=sse");
                 let from_now = true;
-                client.ask(Purpose::Follow { stream, from_now }, "GET", &target, "");
+                client.ask(
+                    Purpose::Follow { stream, from_now },
+                    "GET",
+                    &target,
+                    "",
+                    split,
+                );
             }
             11 => {
                 let target = match self.random.below(2) {
                     0 => "/v1/events?stream=s/**@-1",
                     _ => "/v1/events?stream=s/a@-1&stream=s/b@-1&stream=s/c@-1",
                 };
-                client.ask(Purpose::FollowAll, "GET", target, "");
+                client.ask(Purpose::FollowAll, "GET", target, "", split);
             }
             12 => {
                 let target = format!("{target}?offset=now&live=long-poll");
-                client.ask(Purpose::Poll, "GET", &target, "");
+                client.ask(Purpose::Poll, "GET", &target, "", split);
             }
-            _ => client.ask(Purpose::Other, "GET", "/v1/stream/none", ""),
+            _ => client.ask(Purpose::Other, "GET", "/v1/stream/none", "", split),
         }
     }
 
-    fn connect(&mut self, http2: bool) -> Client {
+    fn connect(&mut self, spoken: Spoken) -> Client {
         let buffer_bytes = 4096 << self.random.below(5);
-        let (client, socket) = Client::connect(http2, buffer_bytes);
+        let (client, socket) = Client::connect(spoken, buffer_bytes);
         self.node.accept(socket);
         client
     }
@@ -331,9 +368,9 @@ impl World {
 
     /// The messages of a stream.
     fn content(&mut self, stream: usize) -> Vec<u32> {
-        let mut client = self.connect(false);
+        let mut client = self.connect(Spoken::Http1);
         let target = format!("/v1/stream/{}?offset=-1", STREAMS[stream]);
-        client.ask(Purpose::Read { stream }, "GET", &target, "");
+        client.ask(Purpose::Read { stream }, "GET", &target, "", 0);
         self.exchange_all(std::slice::from_mut(&mut client));
         let answer = client.answers().remove(0);
         assert!(
@@ -374,7 +411,7 @@ fn check(client: &Client, streams: &[Vec<u32>]) {
         check_answer(
             answer,
             streams,
-            client.is_open() && !is_gone && !client.has_reset(),
+            client.is_open() && !is_gone && !client.has_reset() && !answer.is_given_up,
         );
     }
 }
