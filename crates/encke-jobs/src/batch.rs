@@ -78,7 +78,7 @@ impl JobMachine {
 
     /// Creates a public stream that was deleted, with this in it.
     pub(crate) fn make_again(&mut self, stream: &str, data: Data) {
-        self.commit(create(stream, JSON, data), Op::Again(stream.into()));
+        self.commit(create(stream, JSON, data), Op::Recreated(stream.into()));
     }
 
     /// Makes the streams again that the records of a batch need: one was deleted, or its lifetime was over.

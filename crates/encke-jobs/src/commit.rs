@@ -37,21 +37,21 @@ impl JobMachine {
             Op::Registry => self.registered = outcome.is_ok(),
             Op::Announced(making) => self.announced(&making, outcome),
             Op::PublicStream(making, no, what) => self.public_stream(&making, no, what, outcome),
-            Op::First(making, no) => self.first_segment(&making, no, outcome),
+            Op::FirstSegment(making, no) => self.first_segment(&making, no, outcome),
             Op::Opened(making, no, first) => self.opened(&making, no, first, outcome),
             Op::Segment(no, segment, parts) => self.segment(now, no, segment, parts, outcome),
-            Op::Part(no, segment, first, parts) => {
+            Op::SnapshotPart(no, segment, first, parts) => {
                 self.part(now, no, segment, first, parts, outcome);
             }
             Op::Rotated(no, segment, first) => {
                 self.rotated(now, no, segment, first, outcome);
             }
             Op::Changed(no, from, change) => self.changed(now, no, from, &change, outcome),
-            Op::Gone(no, from) => self.removed(no, from, outcome),
+            Op::Removed(no, from) => self.removed(no, from, outcome),
             Op::Post(no, posted) => self.posted(now, no, posted, outcome),
             Op::Batch(no, decisions) => self.batch_committed(now, no, decisions, outcome),
             Op::Events(name, data) => self.events_committed(&name, data, outcome),
-            Op::Again(name) => {
+            Op::Recreated(name) => {
                 if let Err(error) = outcome {
                     tracing::error!(stream = %name, %error, "could not make a stream of a pool again");
                 }

@@ -30,7 +30,7 @@ impl JobMachine {
         if self.stopping {
             return Err(JobError::Stopping);
         }
-        if self.limits.forgets {
+        if self.limits.evicts_records {
             return Err(JobError::RetentionIsSet);
         }
         let settings = settings.checked(&self.limits)?;
@@ -142,7 +142,7 @@ impl JobMachine {
         // It has no jobs, so that the time does not matter.
         let begin = bytes(JournalRecord::Start(pool.snapshot(Now::default()), key).encode());
         let name = segment_name(&making.name, no, 1);
-        let op = Op::First(Arc::clone(making), no);
+        let op = Op::FirstSegment(Arc::clone(making), no);
         self.commit(create(&name, BYTES, begin), op);
     }
 
@@ -302,7 +302,7 @@ impl JobMachine {
         }
         pool.phase = PoolPhase::Removing;
         let gone = bytes(RegistryRecord::Gone { no }.encode());
-        self.commit(append(REGISTRY, gone), Op::Gone(no, from));
+        self.commit(append(REGISTRY, gone), Op::Removed(no, from));
         Ok(())
     }
 
@@ -436,7 +436,7 @@ impl JobMachine {
         match parts.pop_front() {
             Some(part) => {
                 let command = append(&segment_name(&pool.name, no, segment), bytes(part));
-                self.commit(command, Op::Part(no, segment, first, parts));
+                self.commit(command, Op::SnapshotPart(no, segment, first, parts));
             }
             None => {
                 let word = bytes(RegistryRecord::Segment { no, segment }.encode());

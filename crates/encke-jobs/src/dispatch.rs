@@ -18,33 +18,33 @@ use crate::workers::{WorkerLink, Workers};
 
 impl JobMachine {
     /// Registers a worker for jobs.
-    pub(crate) fn work(
+    pub(crate) fn register(
         &mut self,
         now: Now,
         from: DispatchClient,
         no: PoolNo,
-        work: Registration,
+        registration: Registration,
     ) -> Result<(), JobError> {
         if self.stopping {
             return Err(JobError::Stopping);
         }
         let Some(pool) = self.pools.get(&no) else {
-            return Err(JobError::UnknownPool(work.pool));
+            return Err(JobError::UnknownPool(registration.pool));
         };
-        let replaced = pool.workers.replaced_by(&work, now.steady_ms);
+        let replaced = pool.workers.replaced_by(&registration, now.steady_ms);
         if let Some(before) = replaced {
             self.worker_disconnected(now, before);
             self.respond(before, DispatchResponse::Replaced);
         }
         let Some(pool) = self.pools.get_mut(&no) else {
-            return Err(JobError::UnknownPool(work.pool));
+            return Err(JobError::UnknownPool(registration.pool));
         };
-        let link = match work.poll_ms {
+        let link = match registration.poll_ms {
             None => WorkerLink::Stream(from),
             Some(ms) => WorkerLink::Poll(from, now.steady_ms + ms.min(self.limits.wait_ms_max)),
         };
-        let was_away = pool.workers.is_away(&work.worker);
-        let slot = pool.workers.register(&work, link, now.steady_ms)?;
+        let was_away = pool.workers.is_away(&registration.worker);
+        let slot = pool.workers.register(&registration, link, now.steady_ms)?;
         if replaced.is_some() {
             pool.workers.has_replaced(slot, now.steady_ms);
         }

@@ -155,8 +155,8 @@ impl JobMachine {
             | DispatchRequest::RemoveWorker { pool, .. } => self.number(pool)?,
             DispatchRequest::Post(post) => self.number(&post.pool)?,
             DispatchRequest::DescribeJob { pool, .. } => self.number(pool)?,
-            DispatchRequest::Register(work) => self.number(&work.pool)?,
-            DispatchRequest::Report(end) => self.number(&end.pool)?,
+            DispatchRequest::Register(registration) => self.number(&registration.pool)?,
+            DispatchRequest::Report(report) => self.number(&report.pool)?,
         };
         if let Some(pool) = self.pools.get_mut(&no) {
             let reads = matches!(
@@ -212,8 +212,8 @@ impl JobMachine {
             }
             DispatchRequest::Remove { force, .. } => self.remove(from, no, force),
             DispatchRequest::Post(post) => self.post(now, from, no, post),
-            DispatchRequest::Register(work) => self.work(now, from, no, work),
-            DispatchRequest::Report(end) => self.end(now, from, no, end),
+            DispatchRequest::Register(registration) => self.register(now, from, no, registration),
+            DispatchRequest::Report(report) => self.report(now, from, no, report),
             DispatchRequest::DeleteStream { pool, stream } => {
                 self.delete_public(from, &pool, stream)
             }

@@ -24,19 +24,19 @@ pub(crate) enum Op {
     /// Create one of the public streams of a new pool.
     PublicStream(Arc<PoolCreation>, PoolNo, PublicStream),
     /// Create a new pool's first segment.
-    First(Arc<PoolCreation>, PoolNo),
+    FirstSegment(Arc<PoolCreation>, PoolNo),
     /// Make the first segment current.
     Opened(Arc<PoolCreation>, PoolNo, u64),
     /// Create a segment of an existing pool. The other parts of its snapshot follow.
     Segment(PoolNo, u32, VecDeque<Vec<u8>>),
     /// Append a part of a segment's snapshot: the segment, its first record, and the parts that follow.
-    Part(PoolNo, u32, u64, VecDeque<Vec<u8>>),
+    SnapshotPart(PoolNo, u32, u64, VecDeque<Vec<u8>>),
     /// Make a segment with this first record current.
     Rotated(PoolNo, u32, u64),
     /// Change settings of a pool.
     Changed(PoolNo, DispatchClient, SettingsChange),
     /// Remove a pool.
-    Gone(PoolNo, DispatchClient),
+    Removed(PoolNo, DispatchClient),
     /// Append a job.
     Post(PoolNo, PendingPost),
     /// Append a record of decisions.
@@ -44,7 +44,7 @@ pub(crate) enum Op {
     /// Append events to the public stream of the pool of that name.
     Events(Arc<str>, Data),
     /// Create a public stream again, because it was deleted.
-    Again(Arc<str>),
+    Recreated(Arc<str>),
     /// Delete a public stream for a client.
     DeletePublic(DispatchClient),
     /// Delete a segment.

@@ -16,12 +16,12 @@ use crate::streams::PublicStream;
 
 impl JobMachine {
     /// Handles a worker's report on an attempt.
-    pub(crate) fn end(
+    pub(crate) fn report(
         &mut self,
         now: Now,
         from: DispatchClient,
         no: PoolNo,
-        end: AttemptReport,
+        report: AttemptReport,
     ) -> Result<(), JobError> {
         let AttemptReport {
             pool,
@@ -29,7 +29,7 @@ impl JobMachine {
             attempt,
             token,
             action,
-        } = end;
+        } = report;
         let Some(pool) = self.pools.get_mut(&no) else {
             return Err(JobError::UnknownPool(pool));
         };

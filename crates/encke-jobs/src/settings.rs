@@ -90,7 +90,7 @@ pub struct PoolLimits {
     /// The size at which decisions, or a snapshot, continue in another record.
     pub record_bytes: usize,
     /// Whether the log evicts old records, which would include waiting jobs. Then no pool can be created.
-    pub forgets: bool,
+    pub evicts_records: bool,
 }
 
 impl Default for PoolLimits {
@@ -106,7 +106,7 @@ impl Default for PoolLimits {
             worker_bytes_max: 4 << 20,
             segment_records: 65_536,
             record_bytes: 256 << 10,
-            forgets: false,
+            evicts_records: false,
         }
     }
 }

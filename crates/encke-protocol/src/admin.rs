@@ -37,13 +37,16 @@ impl std::fmt::Debug for Probes {
 pub struct Admin {
     probes: Probes,
     /// The log removes old records of all streams.
-    forgets: bool,
+    evicts_records: bool,
 }
 
 impl Admin {
-    /// The sources. `forgets`: the log removes old records of all streams.
-    pub fn new(probes: Probes, forgets: bool) -> Self {
-        Admin { probes, forgets }
+    /// The sources. `evicts_records`: the log removes old records of all streams.
+    pub fn new(probes: Probes, evicts_records: bool) -> Self {
+        Admin {
+            probes,
+            evicts_records,
+        }
     }
 }
 
@@ -113,7 +116,7 @@ impl AdminApi {
             let why = "there is nothing to revoke: no access control is configured";
             return Err(error(409, "no_access_control", why));
         };
-        if self.admin.forgets {
+        if self.admin.evicts_records {
             let why = "with retention-age or retention-size the log would forget a revocation: limit what single streams keep instead";
             return Err(error(409, "retention", why));
         }

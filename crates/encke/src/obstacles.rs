@@ -156,7 +156,7 @@ fn in_data(text: String) -> Obstacle {
 
 /// The obstacle if retention would remove jobs from pools in the data.
 pub(crate) fn of_pools(config: &Config) -> Option<Obstacle> {
-    if !config.server.pools.forgets {
+    if !config.server.pools.evicts_records {
         return None;
     }
     let first = logs_there(&config.data).ok()?.into_iter().next()?;

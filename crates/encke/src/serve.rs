@@ -141,7 +141,7 @@ fn print_check(settings: &SettingsArgs) -> Result<ExitCode, Failed> {
 }
 
 fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option<Node>), Failed> {
-    if config.server.pools.forgets {
+    if config.server.pools.evicts_records {
         refuse_to_forget_pools(config)?;
     }
     let began = std::time::Instant::now();
@@ -184,7 +184,7 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
         Arc::clone(&logs.views),
         protocols,
         config.gate(access),
-        Admin::new(probes, config.server.pools.forgets),
+        Admin::new(probes, config.server.pools.evicts_records),
     );
     let streams = ServedStreams {
         logs,
@@ -340,7 +340,7 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
         Some(address) => format!("http://{address}, without credentials"),
         None => "the address of clients".to_owned(),
     };
-    let pools = match config.server.pools.forgets {
+    let pools = match config.server.pools.evicts_records {
         true => {
             "none, because retention-age or retention-size is set; with pools in its data the server does not start"
         }

@@ -244,11 +244,11 @@ impl Relay {
                 // No node dispatches: this one held the last term, before its restart.
                 let is_own = self.last_number == 0
                     && self.known.as_ref().is_some_and(|now| now.node == self.node);
-                let patience = match is_own || self.known.is_none() {
+                let silence_max_ms = match is_own || self.known.is_none() {
                     true => self.jitter_ms(),
                     false => *silence_ms,
                 };
-                if now_ms >= since_ms + patience {
+                if now_ms >= since_ms + silence_max_ms {
                     self.claim(now_ms, known_term + 1, 0);
                 }
             }

@@ -123,11 +123,11 @@ impl RelayThread {
                 break;
             }
             let waiting = self.dispatcher.as_ref().map(|local| local.waiting.len());
-            let patience = match waiting {
+            let wait_max = match waiting {
                 None | Some(0) => LOOK_EVERY,
                 Some(_) => RETRY_EVERY,
             };
-            if messages.recv_batch_timeout(&mut batch, patience).is_err() {
+            if messages.recv_batch_timeout(&mut batch, wait_max).is_err() {
                 break;
             }
             let taken = batch.len();

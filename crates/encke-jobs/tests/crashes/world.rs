@@ -246,14 +246,14 @@ impl World {
             *self.acks.entry(id).or_default() += 1;
             self.asked.insert(client, id);
         }
-        let end = AttemptReport {
+        let report = AttemptReport {
             pool: POOL.into(),
             id,
             attempt,
             token,
             action,
         };
-        self.ask(client, DispatchRequest::Report(end));
+        self.ask(client, DispatchRequest::Report(report));
         client
     }
 

@@ -179,14 +179,14 @@ impl Parser<'_> {
                         ));
                     }
                 };
-                let end = AttemptReport {
+                let report = AttemptReport {
                     pool,
                     id,
                     attempt,
                     token,
                     action,
                 };
-                Ok(once(&url, DispatchRequest::Report(end)))
+                Ok(once(&url, DispatchRequest::Report(report)))
             }
             _ => Err(nothing_here()),
         }

@@ -253,7 +253,7 @@ impl Config {
         server.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
         // A batch of a pool must fit into the mailbox of the log.
         server.pools.record_bytes = server.pools.record_bytes.min(server.mailbox_bytes_max / 4);
-        server.pools.forgets = self.log_options.retention.is_limited();
+        server.pools.evicts_records = self.log_options.retention.is_limited();
         self.check_addresses()
     }
 }
