@@ -172,35 +172,13 @@ impl DispatcherReceiver {
     /// # Errors
     /// The operating system refused a thread.
     pub fn start(self, context: DispatcherContext) -> std::io::Result<DispatcherThreads> {
-        let DispatcherContext {
-            machine,
-            look_up,
-            submit,
-            number,
-            read,
-            respond,
-            clock,
-        } = context;
-        let bounds = Bounds {
-            items_max: LOADS_MAX,
-            bytes_max: LOADS_MAX * size_of::<JobLoad>(),
-        };
-        let (loads, loading) = mailbox("loader", bounds);
-        let watch = loads.watch();
+        let clock = context.clock;
+        let (dispatcher, loading, read) = Dispatcher::new(context);
+        let watch = dispatcher.loads.watch();
         let sender = self.sender;
         let loader = std::thread::Builder::new()
             .name("loader".into())
             .spawn(move || load(loading, &sender, &*read))?;
-        let dispatcher = Dispatcher {
-            machine,
-            look_up,
-            streams: HashMap::new(),
-            submit,
-            number,
-            loads,
-            unread: VecDeque::new(),
-            respond,
-        };
         let messages = self.messages;
         let dispatcher = std::thread::Builder::new()
             .name("dispatcher".into())
@@ -210,6 +188,55 @@ impl DispatcherReceiver {
             loader,
             loads: watch,
         })
+    }
+
+    /// A dispatcher that takes its turns when it is told to, for a simulation.
+    #[doc(hidden)]
+    #[cfg(feature = "simulation")]
+    pub fn simulate(self, context: DispatcherContext) -> SimulatedDispatcher {
+        let (dispatcher, loading, read) = Dispatcher::new(context);
+        SimulatedDispatcher {
+            dispatcher,
+            messages: self.messages,
+            sender: self.sender,
+            loading,
+            read,
+        }
+    }
+}
+
+/// A dispatcher and its loader without their threads.
+#[doc(hidden)]
+#[cfg(feature = "simulation")]
+pub struct SimulatedDispatcher {
+    dispatcher: Dispatcher,
+    messages: Receiver<DispatcherMessage>,
+    sender: DispatcherSender,
+    loading: Receiver<JobLoad>,
+    read: ReadPiece,
+}
+
+#[cfg(feature = "simulation")]
+impl SimulatedDispatcher {
+    /// A turn of the dispatcher, which waits for nothing.
+    pub fn turn(&mut self, now: Now) {
+        let mut batch = Vec::new();
+        while let Some(message) = self.messages.try_recv() {
+            batch.push(message);
+        }
+        let taken = batch.len();
+        self.dispatcher.turn(&mut batch, now);
+        self.messages.handled(taken);
+    }
+
+    /// The loader reads one job. False: none waits.
+    pub fn load(&mut self) -> bool {
+        let Some(job) = self.loading.try_recv() else {
+            return false;
+        };
+        load_job(&job, &self.sender, &*self.read);
+        self.loading.handled(1);
+        true
     }
 }
 
@@ -232,7 +259,37 @@ struct JobLoad {
     fetch: Fetch,
 }
 
+/// What becomes of the dispatcher behind a batch of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterTurn {
+    GoOn,
+    /// It ends when nothing is under way.
+    Quit,
+    /// It ends now.
+    Abandon,
+}
+
 impl Dispatcher {
+    /// A dispatcher, with what its loader needs.
+    fn new(context: DispatcherContext) -> (Dispatcher, Receiver<JobLoad>, ReadPiece) {
+        let bounds = Bounds {
+            items_max: LOADS_MAX,
+            bytes_max: LOADS_MAX * size_of::<JobLoad>(),
+        };
+        let (loads, loading) = mailbox("loader", bounds);
+        let dispatcher = Dispatcher {
+            machine: context.machine,
+            look_up: context.look_up,
+            streams: HashMap::new(),
+            submit: context.submit,
+            number: context.number,
+            loads,
+            unread: VecDeque::new(),
+            respond: context.respond,
+        };
+        (dispatcher, loading, context.read)
+    }
+
     fn run(mut self, mut messages: Receiver<DispatcherMessage>, clock: fn() -> Now) {
         let mut batch = Vec::new();
         let mut quits = false;
@@ -247,41 +304,51 @@ impl Dispatcher {
                 return;
             }
             let taken = batch.len();
-            let now = clock();
-            for message in batch.drain(..) {
-                match message {
-                    DispatcherMessage::Request(client, request) => {
-                        self.machine.request(now, client, request);
-                    }
-                    DispatcherMessage::Disconnected(client) => {
-                        self.machine.disconnected(now, client);
-                    }
-                    DispatcherMessage::CallerEnded(client) => {
-                        self.machine.caller_ended(now, client);
-                    }
-                    DispatcherMessage::Committed(replies) => {
-                        for reply in replies {
-                            self.machine.committed(now, reply.token, reply.outcome);
-                        }
-                    }
-                    DispatcherMessage::Loaded { pool, id, payload } => {
-                        self.machine.loaded(now, pool, id, payload);
-                    }
-                    DispatcherMessage::NodeGone(node) => self.machine.node_gone(now, node),
-                    DispatcherMessage::Relay(_) => {}
-                    DispatcherMessage::Abandon => return,
-                    DispatcherMessage::Stop => self.machine.stop(now),
-                    DispatcherMessage::Quit => {
-                        self.machine.stop(now);
-                        quits = true;
-                    }
-                }
+            match self.turn(&mut batch, clock()) {
+                AfterTurn::GoOn => {}
+                AfterTurn::Quit => quits = true,
+                AfterTurn::Abandon => return,
             }
-            self.machine.tick(now);
-            self.machine.flush(now);
-            self.work(now);
             messages.handled(taken);
         }
+    }
+
+    /// Handles a batch of messages and what is due.
+    fn turn(&mut self, batch: &mut Vec<DispatcherMessage>, now: Now) -> AfterTurn {
+        let mut after = AfterTurn::GoOn;
+        for message in batch.drain(..) {
+            match message {
+                DispatcherMessage::Request(client, request) => {
+                    self.machine.request(now, client, request);
+                }
+                DispatcherMessage::Disconnected(client) => {
+                    self.machine.disconnected(now, client);
+                }
+                DispatcherMessage::CallerEnded(client) => {
+                    self.machine.caller_ended(now, client);
+                }
+                DispatcherMessage::Committed(replies) => {
+                    for reply in replies {
+                        self.machine.committed(now, reply.token, reply.outcome);
+                    }
+                }
+                DispatcherMessage::Loaded { pool, id, payload } => {
+                    self.machine.loaded(now, pool, id, payload);
+                }
+                DispatcherMessage::NodeGone(node) => self.machine.node_gone(now, node),
+                DispatcherMessage::Relay(_) => {}
+                DispatcherMessage::Abandon => return AfterTurn::Abandon,
+                DispatcherMessage::Stop => self.machine.stop(now),
+                DispatcherMessage::Quit => {
+                    self.machine.stop(now);
+                    after = AfterTurn::Quit;
+                }
+            }
+        }
+        self.machine.tick(now);
+        self.machine.flush(now);
+        self.work(now);
+        after
     }
 
     fn time_to_wait(&self, now: Now) -> Option<Duration> {
@@ -411,15 +478,23 @@ fn load(
     sender: &DispatcherSender,
     read: &dyn Fn(&Fetch) -> Result<Piece, String>,
 ) {
-    while let Ok(load) = loads.recv() {
-        let payload = read_job(&load.fetch, read);
-        sender.put(DispatcherMessage::Loaded {
-            pool: load.pool,
-            id: load.id,
-            payload,
-        });
+    while let Ok(job) = loads.recv() {
+        load_job(&job, sender, read);
         loads.handled(1);
     }
+}
+
+fn load_job(
+    job: &JobLoad,
+    sender: &DispatcherSender,
+    read: &dyn Fn(&Fetch) -> Result<Piece, String>,
+) {
+    let payload = read_job(&job.fetch, read);
+    sender.put(DispatcherMessage::Loaded {
+        pool: job.pool,
+        id: job.id,
+        payload,
+    });
 }
 
 fn read_job(

@@ -57,6 +57,8 @@ mod streams;
 mod token;
 mod workers;
 
+#[cfg(feature = "simulation")]
+pub use dispatcher::SimulatedDispatcher;
 pub use dispatcher::{
     DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, LookUpStream,
     ReadPiece, SendResponse, SubmitCommands, dispatcher_mailbox,

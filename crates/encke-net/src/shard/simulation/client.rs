@@ -8,6 +8,8 @@ use rustix::net::{
     socketpair, sockopt,
 };
 
+use serde_json::Value;
+
 use super::channel_client::ChannelClient;
 use crate::connection::testing::{Http2Client, ReceivedResponse, responses};
 
@@ -35,6 +37,15 @@ pub(super) enum Purpose {
     Poll,
     /// Ends a subscription to a stream on a channel.
     Unsubscribe,
+    /// Posts the job with that number; `waits` for its result.
+    Post {
+        job: u32,
+        waits: bool,
+    },
+    /// Waits for a job.
+    Work,
+    /// Acknowledges a job.
+    Finish,
     /// Anything that must only be answered.
     Other,
 }
@@ -63,6 +74,8 @@ pub(super) struct Client {
     pub(super) is_half_closed: bool,
     /// Something that is no request may have been sent.
     pub(super) is_wrong: bool,
+    /// How many jobs it has acknowledged.
+    finished: usize,
 }
 
 enum ClientWire {
@@ -117,6 +130,7 @@ impl Client {
             is_over: false,
             is_half_closed: false,
             is_wrong: false,
+            finished: 0,
         };
         (client, other)
     }
@@ -157,22 +171,29 @@ impl Client {
         let typed = method != "GET" && method != "HEAD";
         match &mut self.wire {
             ClientWire::Http1 { purposes, .. } => {
-                purposes.push(purpose);
                 let mut request = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n");
+                if purpose == Purpose::Work {
+                    request += "Accept: application/json\r\n";
+                }
                 if typed {
                     request += "Content-Type: text/plain\r\n";
                     request += &format!("Content-Length: {}\r\n", body.len());
                 }
                 request += "\r\n";
                 request += body;
+                purposes.push(purpose);
                 self.unsent.extend_from_slice(request.as_bytes());
             }
             ClientWire::Http2 { purposes, client } => {
-                purposes.push(purpose);
-                let fields: &[(&str, &str)] = match typed {
-                    true => &[("content-type", "text/plain")],
-                    false => &[],
+                let fields: &[(&str, &str)] = match (&purpose, typed) {
+                    (Purpose::Work, _) => &[
+                        ("content-type", "text/plain"),
+                        ("accept", "application/json"),
+                    ],
+                    (_, true) => &[("content-type", "text/plain")],
+                    (_, false) => &[],
                 };
+                purposes.push(purpose);
                 client.request(method, target, fields, body.as_bytes());
                 self.unsent.extend(client.exchange(&[]));
             }
@@ -181,6 +202,26 @@ impl Client {
                 self.unsent.extend(frames);
             }
         }
+    }
+
+    /// Acknowledges the next job that it has got and not acknowledged, with its result. False: there is none.
+    pub(super) fn finish_job(&mut self) -> bool {
+        let answers = self.answers();
+        let mut jobs = answers.iter().filter(|one| {
+            one.purpose == Purpose::Work && one.status == Some(200) && one.is_complete
+        });
+        let Some(job) = jobs.nth(self.finished) else {
+            return false;
+        };
+        let job: Value = serde_json::from_str(&job.body).unwrap();
+        self.finished += 1;
+        let target = format!(
+            "/v1/pool/{POOL}/job/{}/ack?attempt={}",
+            job["job"], job["attempt"]
+        );
+        let result = job["data"].as_str().unwrap().replace('j', "r");
+        self.ask(Purpose::Finish, "POST", &target, &result, 0);
+        true
     }
 
     /// Sends bytes that may mean nothing.
@@ -341,3 +382,6 @@ impl Answered {
         }
     }
 }
+
+/// The pool of the simulation.
+pub(super) const POOL: &str = "p";

@@ -1,9 +1,9 @@
 //! A whole server in one thread, by one seed: the shard as it is, with its connections, feeds and timers, over the router, the machine
-//! and the sequencer with its log on a simulated disk. Clients of HTTP/1.1, HTTP/2 and WebSocket do anything: they send in pieces, read slowly,
+//! and the sequencer with its log on a simulated disk, and the dispatcher with its pools. Clients of HTTP/1.1, HTTP/2 and WebSocket do anything: they send in pieces, read slowly,
 //! half-close and hang up; clocks step, and the power is cut. Their sockets are pairs of the kernel's, which keep few bytes.
 //!
-//! The promise: each request has one response, each subscriber each record once and in order, nothing that was acknowledged is lost, and
-//! nothing is left when all clients are gone.
+//! The promise: each request has one response, each subscriber each record once and in order, nothing that was acknowledged is lost, each
+//! job that was taken has one result, and nothing is left when all clients are gone.
 //!
 //! `ENCKE_CRASH_ROUNDS` is the number of rounds, `ENCKE_CRASH_SEED` the first seed. A failure prints its seed.
 

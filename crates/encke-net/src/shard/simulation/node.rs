@@ -1,16 +1,22 @@
-//! A server in one thread: a shard, a sequencer and its log on a simulated disk, and a reader. Each does a turn when the simulation says so.
+//! A server in one thread: a shard, a sequencer and its log on a simulated disk, a dispatcher, and a reader. Each does a turn when the
+//! simulation says so.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_jobs::{
+    DispatchClient, DispatchResponse, DispatcherContext, JobMachine, KeySeed, PoolLimits,
+    SimulatedDispatcher,
+};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Options, Reader, SEGMENT_BYTES_MIN};
 use encke_mailbox::{Bounds, Receiver, mailbox};
 use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, Router};
 use encke_stream::{
-    AckLevel, Batch, Limits, Loader, Outlet, Piece, Reply, Sequencer, Sequencers, Views, restore_on,
+    AckLevel, Batch, Limits, Loader, Lookup, Now, Outlet, Piece, Reply, Sequencer, Sequencers,
+    Views, restore_on,
 };
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -34,16 +40,20 @@ pub(super) struct Node {
     sequencer: Sequencer<SimulatedDisk>,
     /// What the sequencer has for the shard.
     commits: Commits,
+    dispatcher: SimulatedDispatcher,
+    /// What the dispatcher has for the shard.
+    responses: Responses,
     sender: Arc<ShardSender>,
     tasks: Receiver<ReadTask>,
     log: Reader<SimulatedDisk>,
     loader: Loader<Reader<SimulatedDisk>>,
     metrics: Metrics,
     _audit: AuditQueue,
-    _dispatcher: encke_jobs::DispatcherReceiver,
 }
 
 type Commits = Arc<Mutex<VecDeque<(Option<Arc<Batch>>, Vec<Reply>)>>>;
+
+type Responses = Arc<Mutex<VecDeque<(DispatchClient, DispatchResponse)>>>;
 
 /// What is left of the clients of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +89,14 @@ impl Node {
         };
         let (submissions, mailbox) = mailbox("sequencer", bounds);
         let commits = Commits::default();
-        let outlet = Box::new(SimulatedOutlet(Arc::clone(&commits)));
+        let (dispatcher, dispatching) = encke_jobs::dispatcher_mailbox(100, 1 << 20);
+        let outlets: Vec<Box<dyn Outlet>> = vec![
+            Box::new(SimulatedOutlet(Arc::clone(&commits))),
+            Box::new(dispatcher.clone()),
+        ];
         let watch = Box::new(|_: &_| {});
-        let sequencer =
-            Sequencer::new(machine, log, mailbox, vec![outlet], AckLevel::Synced, watch);
+        let sequencer = Sequencer::new(machine, log, mailbox, outlets, AckLevel::Synced, watch);
         let (readers, tasks) = Readers::new(1);
-        let (dispatcher, dispatcher_receiver) = encke_jobs::dispatcher_mailbox(100, 1 << 20);
         let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let (audit, audit_queue) = audit_log(metrics.audit_dropped.with_label_values(&["test"]));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max, []));
@@ -98,13 +110,34 @@ impl Node {
             Gate::default(),
             Admin::new(probes, false),
         );
-        let hand_over = HandOver::new(
-            0,
-            Sequencers::new(Arc::clone(&views), vec![(submissions, None)]),
-            dispatcher,
-            readers,
-            Arc::clone(&sender),
-        );
+        let sequencers = Sequencers::new(Arc::clone(&views), vec![(submissions, None)]);
+        let responses = Responses::default();
+        let pools = restore_pools(&loader, &reader, now_ms);
+        let dispatching = dispatching.simulate(DispatcherContext {
+            machine: pools,
+            look_up: {
+                let loader = loader.clone();
+                Box::new(move |name| loader.load(name).map_err(|error| error.to_string()))
+            },
+            submit: {
+                let sequencers = sequencers.clone();
+                Box::new(move |commands, now| sequencers.submit(commands, now))
+            },
+            number: 1,
+            read: {
+                let reader = reader.clone();
+                Box::new(move |fetch| {
+                    Piece::read(&reader, fetch).map_err(|error| error.to_string())
+                })
+            },
+            respond: {
+                let responses = Arc::clone(&responses);
+                Box::new(move |client, response| responses.lock().push_back((client, response)))
+            },
+            // Turns are told the time.
+            clock: Now::default,
+        });
+        let hand_over = HandOver::new(0, sequencers, dispatcher, readers, Arc::clone(&sender));
         let admission = Admission::new(settings.connections_max, Arc::default(), Arc::default());
         let context = ShardContext {
             number: 0,
@@ -135,13 +168,14 @@ impl Node {
             buffers: TurnBuffers::new(),
             sequencer,
             commits,
+            dispatcher: dispatching,
+            responses,
             sender,
             tasks: tasks.into_iter().next().unwrap(),
             log: reader,
             loader,
             metrics,
             _audit: audit_queue,
-            _dispatcher: dispatcher_receiver,
         }
     }
 
@@ -175,6 +209,23 @@ impl Node {
         self.hand_over();
     }
 
+    /// A turn of the dispatcher, of its loader, and the hand-over of its responses.
+    pub(super) fn turn_dispatcher(&mut self) {
+        self.dispatcher.turn(self.shard.connections.clock.time());
+        self.dispatcher.load();
+        loop {
+            let next = self.responses.lock().pop_front();
+            let Some((client, response)) = next else {
+                return;
+            };
+            if self.sender.gauge().depth() > 0 {
+                // The dispatcher would wait while the channel is full.
+                self.turn_shard();
+            }
+            self.sender.dispatched(client, response);
+        }
+    }
+
     /// The reader does one task. False: there is none.
     pub(super) fn turn_reader(&mut self) -> bool {
         if self.sender.gauge().depth() > 0 {
@@ -203,6 +254,7 @@ impl Node {
         for _ in 0..SETTLED_TURNS {
             self.turn_shard();
             self.turn_sequencer();
+            self.turn_dispatcher();
             while self.turn_reader() {
                 self.turn_shard();
             }
@@ -263,6 +315,29 @@ impl Remains {
         http2_streams: 0,
         compressors: 0,
     };
+}
+
+/// The pools as the log has them.
+fn restore_pools(
+    loader: &Loader<Reader<SimulatedDisk>>,
+    reader: &Reader<SimulatedDisk>,
+    now_ms: u64,
+) -> JobMachine {
+    let find = |name: &str| match loader.load(name) {
+        Ok(Lookup::Stream(stream)) => Ok(Some(stream)),
+        Ok(Lookup::Free(_)) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    };
+    let read = |fetch: &_| Piece::read(reader, fetch).map_err(|error| error.to_string());
+    let limits = PoolLimits {
+        // Most jobs are read again from the log.
+        cache_bytes: 10_000,
+        segment_records: 20,
+        ..PoolLimits::default()
+    };
+    let seed = KeySeed::of([7; 32]);
+    let now = Now::at(now_ms);
+    JobMachine::replay(limits, Arc::default(), seed, &find, &read, now).unwrap()
 }
 
 /// Keeps what the sequencer has for the shard: a thread that waits would wait for ever.

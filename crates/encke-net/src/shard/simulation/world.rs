@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use encke_log::simulated::{Random, SimulatedDisk};
+use serde_json::Value;
 
-use super::client::{Answered, Client, Purpose, Spoken};
+use super::client::{Answered, Client, POOL, Purpose, Spoken};
 use super::node::{Node, Remains};
 use crate::settings::NetSettings;
 
@@ -16,8 +17,11 @@ pub(super) struct World {
     node: Node,
     clients: Vec<Client>,
     met: Met,
-    /// The next message's number.
+    /// The number of the next message, or of the next job.
     next: u32,
+    /// Jobs of which a client knows that they were taken, or refused.
+    taken: Vec<u32>,
+    refused: Vec<u32>,
     crashes: u64,
 }
 
@@ -31,6 +35,7 @@ pub(super) struct Met {
     crashes: u64,
     caught_up: u64,
     channels: u64,
+    jobs: u64,
 }
 
 impl Met {
@@ -62,6 +67,7 @@ impl Met {
             crashes,
             caught_up,
             channels,
+            jobs,
         } = *self;
         let all = [
             acknowledged,
@@ -71,6 +77,7 @@ impl Met {
             crashes,
             caught_up,
             channels,
+            jobs,
         ];
         all.iter().all(|count| *count > 0)
     }
@@ -83,6 +90,7 @@ impl Met {
         self.crashes += other.crashes;
         self.caught_up += other.caught_up;
         self.channels += other.channels;
+        self.jobs += other.jobs;
     }
 }
 
@@ -116,6 +124,8 @@ impl World {
             node,
             clients: Vec::new(),
             next: 0,
+            taken: Vec::new(),
+            refused: Vec::new(),
             crashes: 0,
             met: Met::default(),
         }
@@ -137,6 +147,9 @@ impl World {
             let target = format!("/v1/stream/{name}");
             client.ask(Purpose::Create, "PUT", &target, "", 0);
         }
+        let target = format!("/v1/pool/{POOL}");
+        let settings = r#"{"type":"claim","attempts":100,"retry_ms":10}"#;
+        client.ask(Purpose::Create, "PUT", &target, settings, 0);
         self.exchange_all(std::slice::from_mut(&mut client));
         let answers = client.answers();
         assert!(
@@ -151,9 +164,10 @@ impl World {
         match self.random.below(40) {
             0..=9 => self.node.turn_shard(),
             10..=14 => self.node.turn_sequencer(),
-            15..=18 => {
+            15..=17 => {
                 self.node.turn_reader();
             }
+            18 => self.node.turn_dispatcher(),
             19..=34 => self.act(),
             35..=36 => {
                 let ms = 1 << self.random.below(11);
@@ -188,7 +202,8 @@ impl World {
         }
         let number = open[self.random.below(open.len() as u64) as usize];
         let count = 1 << self.random.below(14);
-        match self.random.below(24) {
+        match self.random.below(25) {
+            24 => drop(self.clients[number].finish_job()),
             0..=8 => drop(self.clients[number].send(count)),
             9..=16 => drop(self.clients[number].receive(count)),
             17..=21 => self.ask(number),
@@ -218,7 +233,23 @@ impl World {
         let target = format!("/v1/stream/{}", STREAMS[stream]);
         let split = self.random.next();
         let client = &mut self.clients[number];
-        match self.random.below(14) {
+        match self.random.below(18) {
+            14..=17 if client.spoken() == Spoken::WebSocket => {}
+            14..=15 => {
+                let job = self.next;
+                self.next += 1;
+                let waits = split.is_multiple_of(3);
+                let target = match waits {
+                    true => format!("/v1/pool/{POOL}?wait=20"),
+                    false => format!("/v1/pool/{POOL}"),
+                };
+                let purpose = Purpose::Post { job, waits };
+                client.ask(purpose, "POST", &target, &format!("j{job};"), split);
+            }
+            16..=17 => {
+                let target = format!("/v1/pool/{POOL}/work?worker=w{}&wait=20", split % 4);
+                client.ask(Purpose::Work, "POST", &target, "", split);
+            }
             0..=6 => {
                 let message = self.next;
                 self.next += 1;
@@ -342,7 +373,9 @@ impl World {
         for client in &clients {
             check(client, &streams);
             self.met.note(client);
+            self.note_jobs(client);
         }
+        self.check_jobs();
         self.met.crashes = self.crashes;
         if self.random.below(4) == 0 {
             self.node.stop();
@@ -360,6 +393,71 @@ impl World {
         self.met
     }
 
+    /// Notes what a client knows of its jobs.
+    fn note_jobs(&mut self, client: &Client) {
+        for answer in client.answers() {
+            let Purpose::Post { job, .. } = answer.purpose else {
+                continue;
+            };
+            match answer.status {
+                Some(202) => self.taken.push(job),
+                Some(200) => {
+                    self.taken.push(job);
+                    assert!(!answer.is_complete || answer.body == format!("r{job};"));
+                }
+                Some(503) => self.refused.push(job),
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets workers do all jobs, and checks that each that was taken has its result.
+    fn check_jobs(&mut self) {
+        // Workers that are gone have their jobs for a while.
+        for round in 0.. {
+            assert!(round < JOB_ROUNDS, "the jobs never end");
+            let mut clients = Vec::new();
+            for worker in 0..LAST_WORKERS {
+                let mut client = self.connect(Spoken::Http1);
+                let target = format!("/v1/pool/{POOL}/work?worker=last{worker}&wait=1");
+                client.ask(Purpose::Work, "POST", &target, "", 0);
+                clients.push(client);
+            }
+            self.exchange_all(&mut clients);
+            for client in &mut clients {
+                client.finish_job();
+            }
+            self.exchange_all(&mut clients);
+            drop(clients);
+            let state = self.ask_once(&format!("/v1/pool/{POOL}"));
+            let state: Value = serde_json::from_str(&state).unwrap();
+            assert_eq!(state["dead"], 0);
+            if state["waiting"] == 0 && state["running"] == 0 {
+                break;
+            }
+            self.node.pass(Duration::from_secs(20));
+        }
+        let results = self.ask_once(&format!("/v1/stream/pool/{POOL}/results?offset=-1"));
+        let results: Vec<Value> = serde_json::from_str(&results).unwrap();
+        let count = |job: &u32| {
+            let wanted = format!("r{job};");
+            let of_job = results.iter().filter(|result| result["data"] == *wanted);
+            of_job.count()
+        };
+        for job in &self.taken {
+            assert!(count(job) > 0, "job {job} has no result: {results:?}");
+            // An interrupted acknowledgement may be repeated.
+            assert!(
+                count(job) == 1 || self.crashes > 0,
+                "job {job}: {results:?}"
+            );
+        }
+        for job in &self.refused {
+            assert_eq!(count(job), 0, "job {job} was refused");
+        }
+        self.met.jobs += results.len() as u64;
+    }
+
     /// The messages of all streams.
     fn contents(&mut self) -> Vec<Vec<u32>> {
         let streams = 0..STREAMS.len();
@@ -368,17 +466,20 @@ impl World {
 
     /// The messages of a stream.
     fn content(&mut self, stream: usize) -> Vec<u32> {
+        messages(&self.ask_once(&format!("/v1/stream/{}?offset=-1", STREAMS[stream])))
+    }
+
+    /// The body of the response to a request.
+    fn ask_once(&mut self, target: &str) -> String {
         let mut client = self.connect(Spoken::Http1);
-        let target = format!("/v1/stream/{}?offset=-1", STREAMS[stream]);
-        client.ask(Purpose::Read { stream }, "GET", &target, "", 0);
+        client.ask(Purpose::Other, "GET", target, "", 0);
         self.exchange_all(std::slice::from_mut(&mut client));
         let answer = client.answers().remove(0);
         assert!(
             answer.status == Some(200) && answer.is_complete,
             "{answer:?}"
         );
-        client.hang_up();
-        messages(&answer.body)
+        answer.body
     }
 }
 
@@ -389,13 +490,16 @@ fn check(client: &Client, streams: &[Vec<u32>]) {
     for (number, answer) in answers.iter().enumerate() {
         let is_answered = match answer.purpose {
             // A poll is over when something comes, or later.
-            Purpose::Poll => true,
+            Purpose::Poll | Purpose::Work | Purpose::Post { waits: true, .. } => true,
             Purpose::Follow { .. } | Purpose::FollowAll => answer.status.is_some(),
             _ => answer.is_complete,
         };
-        let is_behind_poll = answers[..number]
-            .iter()
-            .any(|one| one.purpose == Purpose::Poll);
+        let is_behind_poll = answers[..number].iter().any(|one| {
+            matches!(
+                one.purpose,
+                Purpose::Poll | Purpose::Work | Purpose::Post { waits: true, .. }
+            )
+        });
         assert!(
             is_answered
                 || is_gone
@@ -483,6 +587,12 @@ fn messages(text: &str) -> Vec<u32> {
         })
         .collect()
 }
+
+/// Workers that do the jobs that are left, each one job in a round.
+const LAST_WORKERS: u32 = 4;
+
+/// Rounds of workers in which all jobs are done.
+const JOB_ROUNDS: u32 = 100;
 
 /// Clients at a time.
 const CLIENTS_MAX: usize = 12;
