@@ -1,5 +1,7 @@
 //! Delivery: every subscriber gets every record once and in order, however it connects and however slowly it reads.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -548,4 +550,46 @@ fn a_crowd_that_arrives_one_by_one() {
     for subscriber in &mut subscribers {
         assert_eq!(subscriber.numbers(1), [7]);
     }
+}
+
+/// A client that keeps its connections, as `fetch` does, uses one again as soon as its response is complete.
+#[test]
+fn behind_the_end_of_a_stream_the_connection_serves_the_next_request() {
+    let encke = Encke::start(&[]);
+    encke.create("s");
+    let mut socket = TcpStream::connect(encke.address).expect("it listens");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .expect("it is a TCP socket");
+    for turn in 0..3 {
+        let name = format!("s{turn}");
+        encke.create(&name);
+        let follow = format!(
+            "GET {}?offset=-1&live=sse HTTP/1.1\r\nHost: encke\r\n\r\n",
+            path(&name)
+        );
+        socket.write_all(follow.as_bytes()).expect("it is open");
+        read_until(&mut socket, b"upToDate\":true}\n\n\r\n");
+        let closed = encke.ask("POST", &path(&name), &["Stream-Closed: true"], b"");
+        assert_eq!(closed.status, 204);
+        read_until(&mut socket, b"\r\n0\r\n\r\n");
+        // The same connection goes on at once.
+        let read = format!("GET {} HTTP/1.1\r\nHost: encke\r\n\r\n", path("s"));
+        socket.write_all(read.as_bytes()).expect("it is open");
+        let response = read_until(&mut socket, b"\r\n\r\n[]");
+        assert!(response.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    }
+}
+
+/// What arrives up to those bytes.
+fn read_until(socket: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+    let mut received = Vec::new();
+    while !received.ends_with(end) {
+        let mut byte = [0];
+        let count = socket.read(&mut byte).expect("it arrives in time");
+        let text = String::from_utf8_lossy(&received);
+        assert_eq!(count, 1, "the server hung up behind {text}");
+        received.push(byte[0]);
+    }
+    received
 }

@@ -134,6 +134,11 @@ impl OpenRequests {
         self.end_request(exchange, COMPLETE);
     }
 
+    /// A subscriber has got the end of its feed.
+    pub(crate) fn end_feed(&mut self, exchange: ExchangeId) {
+        self.end_request(exchange, CloseReason::Ended.name());
+    }
+
     /// A connection is closed. If a request is open, its response is not complete.
     pub(crate) fn abandon_request(&mut self, exchange: ExchangeId, reason: CloseReason) {
         self.end_request(exchange, reason.name());

@@ -197,6 +197,20 @@ impl Connection {
         }
     }
 
+    /// Its feed has ended, and everything of it is out.
+    pub(crate) fn feed_ended(&mut self, cx: &mut Context<'_>) {
+        let Wire::Http1(http1) = &mut self.wire else {
+            return cx.push(ConnectionEffect::Close(CloseReason::Ended));
+        };
+        let mut shared = SharedWithWire {
+            facts: &mut self.facts,
+            requests: &mut self.requests,
+            is_blocked: false,
+        };
+        let next = http1.feed_ended(&mut shared, cx);
+        self.go_to(next, cx);
+    }
+
     /// The connection goes on as its input says.
     fn go_to(&mut self, next: AfterInput, cx: &mut Context<'_>) {
         match next {

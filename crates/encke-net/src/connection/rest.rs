@@ -22,8 +22,8 @@ pub(crate) enum Resting {
     Idle,
     /// The messages of its channel, which is kept beside the slot.
     Channel,
-    /// The records of its feed; `http_1_0`: the client speaks HTTP/1.0.
-    Subscribed { http_1_0: bool },
+    /// The records of its feed; `http_1_0`: the client speaks HTTP/1.0. `keep_alive`: a request may follow behind the feed's end.
+    Subscribed { http_1_0: bool, keep_alive: bool },
 }
 
 impl Connection {
@@ -32,9 +32,13 @@ impl Connection {
         let wire = match (rest.doing, channel) {
             (_, Some(channel)) => Wire::WebSocket(channel),
             (Resting::Idle | Resting::Channel, None) => Wire::Http1(Http1::new(id, false)),
-            (Resting::Subscribed { http_1_0 }, None) => {
-                Wire::Http1(Http1::subscribed(id, http_1_0))
-            }
+            (
+                Resting::Subscribed {
+                    http_1_0,
+                    keep_alive,
+                },
+                None,
+            ) => Wire::Http1(Http1::subscribed(id, http_1_0, keep_alive)),
         };
         Connection::with_wire(id, rest.facts, rest.requests, wire)
     }
@@ -47,8 +51,11 @@ impl Connection {
         let doing = match &self.wire {
             Wire::Http1(http1) if http1.is_idle() => Resting::Idle,
             Wire::Http1(http1) if http1.is_only_subscribed() => {
-                let http_1_0 = http1.exchange.facts.http_1_0;
-                Resting::Subscribed { http_1_0 }
+                let facts = &http1.exchange.facts;
+                Resting::Subscribed {
+                    http_1_0: facts.http_1_0,
+                    keep_alive: facts.keep_alive,
+                }
             }
             Wire::WebSocket(websocket) if websocket.is_idle() && self.timer.first().is_none() => {
                 Resting::Channel

@@ -99,6 +99,8 @@ impl Flags {
     pub(crate) const MESSAGES: Flags = Flags(1 << 8);
     /// The client takes compressed messages.
     pub(crate) const DEFLATE: Flags = Flags(1 << 9);
+    /// A subscriber at rest: a request may follow behind the end of its feed.
+    pub(crate) const KEEP_ALIVE: Flags = Flags(1 << 10);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

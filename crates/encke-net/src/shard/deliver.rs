@@ -9,6 +9,7 @@ use encke_stream::{LoadError, Offset, Piece, Stream};
 
 use super::hand_over::FeedRead;
 use super::state::Shard;
+use crate::connection::Connection;
 use crate::connection::close::CloseReason;
 use crate::connection::exchange::ExchangeEvent;
 use crate::connection::exchange_id::ExchangeId;
@@ -222,7 +223,8 @@ impl Shard {
             Sent::More => self
                 .deferred
                 .queue(ExchangeId::new(index), &mut self.connections.slots),
-            Sent::Ended => self.close(index, CloseReason::Ended),
+            Sent::Ended if is_message || is_exchange => self.close(index, CloseReason::Ended),
+            Sent::Ended => self.connections.handle(index, Connection::feed_ended),
             Sent::Cut {
                 from,
                 to,

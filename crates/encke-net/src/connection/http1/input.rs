@@ -30,6 +30,8 @@ impl Http1 {
             return self.take_input(bytes, shared, cx);
         }
         if self.exchange.is_listener() {
+            // It is not kept, so nothing that follows it is understood.
+            self.exchange.facts.keep_alive = false;
             // A subscriber has no reason to send this much.
             if full {
                 cx.push(ConnectionEffect::Close(CloseReason::Talkative));
@@ -105,6 +107,24 @@ impl Http1 {
             cx.push(ConnectionEffect::Close(last_reason(*shared.requests, cx)));
             return AfterInput::Http1;
         }
+        self.exchange.begin(shared.facts);
+        self.next_request(shared, cx)
+    }
+
+    /// The feed has ended, and its last chunk is out: the next request follows, if the client wants that.
+    pub(crate) fn feed_ended(
+        &mut self,
+        shared: &mut SharedWithWire<'_>,
+        cx: &mut Context<'_>,
+    ) -> AfterInput {
+        let facts = &self.exchange.facts;
+        if facts.http_1_0 || !facts.keep_alive || self.is_half_closed || cx.stopping {
+            cx.push(ConnectionEffect::Close(CloseReason::Ended));
+            return AfterInput::Http1;
+        }
+        let exchange = self.exchange.place.exchange;
+        cx.push(ConnectionEffect::Unsubscribe(exchange));
+        cx.requests.end_feed(exchange);
         self.exchange.begin(shared.facts);
         self.next_request(shared, cx)
     }

@@ -73,9 +73,10 @@ impl Http1 {
     }
 
     /// A subscription that was at rest.
-    pub(crate) fn subscribed(id: ExchangeId, http_1_0: bool) -> Self {
+    pub(crate) fn subscribed(id: ExchangeId, http_1_0: bool, keep_alive: bool) -> Self {
         let mut wire = Http1::new(id, false);
         wire.exchange = Exchange::subscribed(wire.exchange.place, http_1_0);
+        wire.exchange.facts.keep_alive = keep_alive;
         wire
     }
 

@@ -405,6 +405,7 @@ impl Rig {
             taken = connection.took_outbound(sent, false, cx);
             if let Some(outbound) = &taken {
                 match outbound.close {
+                    Some(CloseReason::Ended) => connection.feed_ended(cx),
                     Some(reason) => cx.push(ConnectionEffect::Close(reason)),
                     None => connection.on(Event::Drained, cx),
                 }

@@ -11,12 +11,20 @@ fn rest(rig: &Rig) -> Option<Rest> {
     rig.connection.as_ref().unwrap().rest()
 }
 
+fn subscribed(http_1_0: bool, keep_alive: bool) -> Resting {
+    Resting::Subscribed {
+        http_1_0,
+        keep_alive,
+    }
+}
+
 #[test]
 fn a_connection_at_rest_is_the_same_again() {
     for doing in [
         Resting::Idle,
-        Resting::Subscribed { http_1_0: false },
-        Resting::Subscribed { http_1_0: true },
+        subscribed(false, false),
+        subscribed(false, true),
+        subscribed(true, false),
     ] {
         for bits in 0..8 {
             let rest = Rest {
@@ -72,7 +80,7 @@ fn a_subscriber_rests_once_its_head_is_taken() {
         assert_eq!(rest(&rig), None);
         rig.drain(usize::MAX);
         let resting = rest(&rig).unwrap().doing;
-        assert_eq!(resting, Resting::Subscribed { http_1_0 });
+        assert_eq!(resting, subscribed(http_1_0, !http_1_0));
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use encke_stream::Offset;
 
-use super::{get, rig_with_stream};
+use super::{append, get, rig_with_stream, statuses};
 use crate::connection::Event;
 use crate::connection::close::CloseReason;
 use crate::connection::effect::ConnectionEffect;
@@ -65,16 +65,36 @@ fn it_is_blocked_until_everything_is_taken_and_goes_on_behind_its_mark() {
     assert_eq!(rig.held_bytes(), 0);
 }
 
+fn is_unsubscribe(effect: &ConnectionEffect) -> bool {
+    matches!(effect, ConnectionEffect::Unsubscribe(ID))
+}
+
 #[test]
-fn its_last_event_goes_out_before_it_is_closed() {
+fn behind_its_last_event_the_next_request_may_follow() {
     let mut rig = blocked(Some(CloseReason::Ended));
     rig.drain(2);
-    assert_eq!(rig.closed, None);
-    rig.drain(1);
+    assert_eq!(rig.count_noted(is_unsubscribe), 0);
+    rig.drain(usize::MAX);
     assert_eq!(rig.text(), "event");
-    assert_eq!(rig.closed, Some(CloseReason::Ended));
-    assert!(!rig.is_cut);
+    assert_eq!((rig.closed, rig.count_noted(is_unsubscribe)), (None, 1));
     assert_eq!(delivered(&rig), []);
+    rig.taken.clear();
+    assert_eq!(statuses(&rig.request(&append("y"))), [204]);
+}
+
+#[test]
+fn nothing_follows_the_last_event_where_the_client_can_not_tell_or_has_not_waited() {
+    let follow = "/v1/stream/a?offset=now&live=sse";
+    let old = format!("GET {follow} HTTP/1.0\r\nHost: a\r\n\r\n");
+    let last = format!("GET {follow} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    for (request, early) in [(get(follow), &b"early"[..]), (old, b""), (last, b"")] {
+        let mut rig = rig_with_stream("x");
+        rig.receive(request.as_bytes());
+        rig.receive(early);
+        rig.act(|connection, cx| connection.feed_ended(cx));
+        assert_eq!(rig.closed, Some(CloseReason::Ended), "{request}");
+        assert!(!rig.is_cut);
+    }
 }
 
 #[test]

@@ -107,10 +107,10 @@ impl Connections {
         self.handle(index, |connection, cx| {
             taken = connection.took_outbound(sent, is_cut, cx);
             if let Some(outbound) = &taken {
-                if let Some(reason) = outbound.close {
-                    cx.push(ConnectionEffect::Close(reason));
-                } else {
-                    connection.on(Event::Drained, cx);
+                match outbound.close {
+                    Some(CloseReason::Ended) => connection.feed_ended(cx),
+                    Some(reason) => cx.push(ConnectionEffect::Close(reason)),
+                    None => connection.on(Event::Drained, cx),
                 }
             }
         });
@@ -244,8 +244,12 @@ impl Connections {
                 slot.state = match rest.doing {
                     Resting::Idle => SlotState::Idle,
                     Resting::Channel => SlotState::Channel,
-                    Resting::Subscribed { http_1_0 } => {
+                    Resting::Subscribed {
+                        http_1_0,
+                        keep_alive,
+                    } => {
                         slot.flags.set(Flags::HTTP_1_0, http_1_0);
+                        slot.flags.set(Flags::KEEP_ALIVE, keep_alive);
                         SlotState::Subscribed
                     }
                 };
@@ -277,6 +281,7 @@ fn rest_of(slot: &Slot) -> Rest {
             SlotState::Channel => Resting::Channel,
             SlotState::Subscribed => Resting::Subscribed {
                 http_1_0: flags.has(Flags::HTTP_1_0),
+                keep_alive: flags.has(Flags::KEEP_ALIVE),
             },
             _ => Resting::Idle,
         },
