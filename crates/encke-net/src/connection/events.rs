@@ -53,7 +53,7 @@ impl Connection {
         match event {
             Event::Received { bytes, full } => self.received(bytes, full, cx),
             Event::HalfClosed => match &mut self.wire {
-                Wire::Http1(http1) => http1.half_closed(cx),
+                Wire::Http1(http1) => http1.half_closed(self.outbound.is_some(), cx),
                 _ => cx.push(ConnectionEffect::Close(CloseReason::HangUp)),
             },
             Event::Drained => self.drained(cx),

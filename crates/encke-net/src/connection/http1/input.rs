@@ -52,11 +52,11 @@ impl Http1 {
     ) {
         let mut writer = self.writer(shared);
         self.exchange.on(event, &mut writer, cx);
-        self.notice_half_close(cx);
+        self.notice_half_close(shared.is_blocked, cx);
     }
 
     /// The client has closed its side. It gets the responses to its earlier requests; for a subscriber it is a hang-up.
-    pub(crate) fn half_closed(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn half_closed(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
         let is_waiting = match &self.exchange.task {
             Task::AwaitingDispatch { .. } => !self.exchange.waits_long(),
             Task::AwaitingCommit(_)
@@ -68,9 +68,9 @@ impl Http1 {
             | Task::Streaming { .. }
             | Task::Responded
             | Task::Opened(_) => true,
-            Task::Receiving | Task::AwaitingRecord(_) | Task::Working { .. } | Task::Subscribed => {
-                false
-            }
+            // The rest of a request may wait behind an invitation to send it that the client has not taken.
+            Task::Receiving => is_blocked && !self.input.is_empty(),
+            Task::AwaitingRecord(_) | Task::Working { .. } | Task::Subscribed => false,
         };
         if !is_waiting {
             return cx.push(ConnectionEffect::Close(CloseReason::HangUp));
@@ -139,14 +139,14 @@ impl Http1 {
         if next == AfterInput::Http1 && self.exchange.is_receiving() {
             cx.push(ConnectionEffect::Receive);
         }
-        self.notice_half_close(cx);
+        self.notice_half_close(shared.is_blocked, cx);
         next
     }
 
     /// The client has closed its side before: looks at what that means for what the connection does now.
-    fn notice_half_close(&mut self, cx: &mut Context<'_>) {
+    fn notice_half_close(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
         if self.is_half_closed {
-            self.half_closed(cx);
+            self.half_closed(is_blocked, cx);
         }
     }
 

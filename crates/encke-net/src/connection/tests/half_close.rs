@@ -109,3 +109,18 @@ fn for_one_that_subscribes_behind_it_too() {
         }
     }
 }
+
+#[test]
+fn a_request_that_waits_behind_an_untaken_invitation_gets_its_response() {
+    let head = "POST /v1/stream/a HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n\
+                Content-Length: 1\r\nExpect: 100-continue\r\n\r\n";
+    let mut rig = rig_with_stream("x");
+    rig.room = 3;
+    rig.receive(head.as_bytes());
+    rig.receive(b"y");
+    rig.half_close();
+    assert_eq!(rig.closed, None);
+    rig.drain(usize::MAX);
+    assert_eq!(statuses(&rig.text()), [204]);
+    assert!(rig.closed.is_some());
+}
