@@ -47,7 +47,7 @@
 //!
 //! - The path of a record: `write/log.rs`, `write/batch.rs`; in the background `background/seal.rs`, `history/sort.rs`,
 //!   `history/ingest.rs` and `history/generations.rs`; its removal: `background/retire.rs`, `history/reclaim.rs`.
-//! - The path of a read: `read/reader.rs`, `read/mod.rs`, `segments/index.rs`, `shared.rs`.
+//! - The path of a read: `read/reader.rs`, `read/mod.rs`, `read/backwards.rs`, `segments/index.rs`, `shared.rs`.
 //! - The format on disk: `segments/` (a segment and its frames), `history/stored.rs` (the same records in history),
 //!   `superblock/statement.rs` (what the directory must hold); names of files: `disk/file_name.rs`.
 //! - Opening a log: `start/mod.rs`. When it is refused: `diagnosis/` says why, `repair/` makes it open again.
@@ -97,6 +97,7 @@ pub use history::state::StateEntry;
 pub use ids::{Sequence, StreamNo};
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::ReadEnd;
+pub use read::backwards::BackwardBounds;
 pub use read::reader::Reader;
 pub use repair::check::{CheckReport, Progress, check, check_on};
 pub use repair::report::{Loss, RepairReport};

@@ -270,15 +270,32 @@ impl History {
         self.with(|open| {
             let holding = open.records.read().holding(from, upto);
             for (keyspace, from, upto) in holding {
-                for pair in keyspace.range(record_key(stream, from)..=record_key(stream, upto)) {
-                    let (key, value) = pair.into_inner()?;
-                    let Some(view) = view(stream, &key, &value) else {
-                        let reason = format!("record {key:02x?} is too short");
-                        return Err(HistoryError::from(reason));
-                    };
-                    if each(view).is_break() {
-                        return Ok(());
-                    }
+                let pairs = keyspace.range(record_key(stream, from)..=record_key(stream, upto));
+                if give(stream, pairs, each)?.is_break() {
+                    return Ok(());
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`History::read`], newest first.
+    pub(crate) fn read_back(
+        &self,
+        stream: StreamNo,
+        after: Sequence,
+        upto: Sequence,
+        each: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
+    ) -> Result<(), HistoryError> {
+        let Some(from) = after.checked_add(1).filter(|from| *from <= upto) else {
+            return Ok(());
+        };
+        self.with(|open| {
+            let holding = open.records.read().holding(from, upto);
+            for (keyspace, from, upto) in holding.into_iter().rev() {
+                let pairs = keyspace.range(record_key(stream, from)..=record_key(stream, upto));
+                if give(stream, pairs.rev(), each)?.is_break() {
+                    return Ok(());
                 }
             }
             Ok(())
@@ -416,6 +433,25 @@ impl fmt::Debug for History {
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
+}
+
+/// Gives `each` the records of a stream in these pairs, until it breaks.
+fn give(
+    stream: StreamNo,
+    pairs: impl Iterator<Item = fjall::Guard>,
+    each: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, HistoryError> {
+    for pair in pairs {
+        let (key, value) = pair.into_inner()?;
+        let Some(view) = view(stream, &key, &value) else {
+            let reason = format!("record {key:02x?} is too short");
+            return Err(HistoryError::from(reason));
+        };
+        if each(view).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// The cache of a history that is read once.

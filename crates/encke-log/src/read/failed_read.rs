@@ -9,6 +9,7 @@ use crate::error::ReadError;
 use crate::history::History;
 use crate::ids::{Sequence, StreamNo};
 use crate::read;
+use crate::read::backwards::{BackwardBounds, stream_back};
 use crate::shared::Shared;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,6 +22,12 @@ pub(crate) enum Wanted {
         after: Sequence,
         upto: Sequence,
         bytes_max: usize,
+    },
+    Back {
+        stream: StreamNo,
+        after: Sequence,
+        upto: Sequence,
+        bounds: BackwardBounds,
     },
     Order {
         after: Sequence,
@@ -80,6 +87,12 @@ fn works<D: Disk>(shared: &Shared<D>, wanted: &Wanted) -> bool {
             upto,
             bytes_max,
         } => read::stream(shared, stream, after, upto, bytes_max, &mut |_| {}).map(|_| ()),
+        Wanted::Back {
+            stream,
+            after,
+            upto,
+            bounds,
+        } => stream_back(shared, stream, (after, upto), bounds, &mut |_| {}).map(|_| ()),
         Wanted::Order {
             after,
             upto,

@@ -1,8 +1,9 @@
 //! Reads of a stream and of the global order.
 //!
-//! `reader.rs` is the public interface, `window.rs` joins reads of frames that lie close together, and `failed_read.rs` repeats
-//! a read that failed until it works.
+//! `reader.rs` is the public interface, `backwards.rs` reads a stream from its end, `window.rs` joins reads of frames that lie close
+//! together, and `failed_read.rs` repeats a read that failed until it works.
 
+pub(crate) mod backwards;
 pub(crate) mod failed_read;
 pub(crate) mod reader;
 pub(crate) mod window;

@@ -6,6 +6,7 @@ use crate::disk::files::Files;
 use crate::error::ReadError;
 use crate::health::Health;
 use crate::ids::{Sequence, StreamNo};
+use crate::read::backwards::{BackwardBounds, stream_back};
 use crate::read::failed_read::{Wanted, watch};
 use crate::read::{self, ReadEnd};
 use crate::segments::frame::FrameView;
@@ -84,6 +85,29 @@ impl<D: Disk> Reader<D> {
             after,
             upto,
             bytes_max,
+        })
+    }
+
+    /// Gives `each` the last records of a stream with `after` < sequence <= `upto`, newest first, within the bounds, but at
+    /// least one record. Records that are removed are left out. Returns the sequence up to which requested records may be left;
+    /// `None` if all were given.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub fn read_back(
+        &self,
+        stream: StreamNo,
+        after: Sequence,
+        upto: Sequence,
+        bounds: BackwardBounds,
+        each: &mut dyn FnMut(FrameView<'_>),
+    ) -> Result<Option<Sequence>, ReadError> {
+        let read = stream_back(&self.shared, stream, (after, upto), bounds, each);
+        watch(&self.shared, read, || Wanted::Back {
+            stream,
+            after,
+            upto,
+            bounds,
         })
     }
 

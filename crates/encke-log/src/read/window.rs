@@ -66,6 +66,22 @@ impl<'s, F: DiskFile> Window<'s, F> {
         Ok((frame.bytes as usize, frame.sequence))
     }
 
+    /// Gives `each` the frame of `entry`, as [`Window::frame`] does. `older` are the wanted ones before it, newest first.
+    pub(crate) fn frame_back(
+        &mut self,
+        entry: &Entry,
+        older: &[Entry],
+        left: usize,
+        each: impl FnOnce(&frame::Parsed<'_>),
+    ) -> Result<(usize, Sequence), ReadError> {
+        let position = u64::from(entry.position);
+        if self.at(position, 4).is_none() {
+            let before = span_back(entry, older, left);
+            self.fill(position - before as u64, before + GAP_BYTES)?;
+        }
+        self.frame(entry, std::slice::from_ref(entry), 0, each)
+    }
+
     /// `bytes` bytes from `position`, if they are in memory.
     fn at(&self, position: u64, bytes: usize) -> Option<&[u8]> {
         let from = usize::try_from(position.checked_sub(self.from)?).ok()?;
@@ -95,6 +111,21 @@ fn span(entries: &[Entry], left: usize) -> usize {
     });
     near.last()
         .map_or(0, |pair| (pair[1].position - first.position) as usize)
+}
+
+/// How far to read before the record of `entry`, so that the older ones near it come with it: as [`span`], in the other direction.
+fn span_back(entry: &Entry, older: &[Entry], left: usize) -> usize {
+    let reach = WALK_BYTES.min(left) as u32;
+    let mut begin = entry.position;
+    for entry_before in older {
+        if begin - entry_before.position > GAP_BYTES as u32
+            || entry.position - entry_before.position > reach
+        {
+            break;
+        }
+        begin = entry_before.position;
+    }
+    (entry.position - begin) as usize
 }
 
 pub(crate) fn unreadable<F>(

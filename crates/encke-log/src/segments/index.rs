@@ -274,6 +274,37 @@ impl<F> SegmentIndex<F> {
         records
     }
 
+    /// The last records of a stream with `from` <= sequence <= `upto`, at most `records_max`, newest first.
+    pub(crate) fn last_records(
+        &self,
+        stream: StreamNo,
+        (from, upto): (Sequence, Sequence),
+        records_max: usize,
+    ) -> Vec<Entry> {
+        let (Some(slot), Some(upto)) = (
+            self.streams.get(&stream),
+            upto.checked_sub(self.segment.first),
+        ) else {
+            return Vec::new();
+        };
+        let from = from.saturating_sub(self.segment.first);
+        let is_wanted = |entry: &Entry| (from..=upto).contains(&u64::from(entry.delta));
+        let mut records = Vec::new();
+        records.extend(Some(slot.last).filter(is_wanted));
+        if slot.others >= RUN_RECORDS {
+            let run = &self.runs[slot.before as usize];
+            let begin = run.partition_point(|entry| u64::from(entry.delta) < from);
+            let end = run.partition_point(|entry| u64::from(entry.delta) <= upto);
+            let run = run.get(begin..end).unwrap_or_default();
+            records.extend(run.iter().rev().take(records_max));
+        } else {
+            let links = links_before(&self.links, slot.before, from);
+            records.extend(links.map(|link| link.entry).filter(is_wanted));
+        }
+        records.truncate(records_max);
+        records
+    }
+
     /// Takes the sparse index, before the rest is dropped. It may be kept for long, so it keeps no spare memory.
     pub(crate) fn take_sparse_index(&mut self) -> SparseIndex {
         let mut places = std::mem::take(&mut self.places);
@@ -283,17 +314,21 @@ impl<F> SegmentIndex<F> {
 }
 
 /// The records of a chain of links down to `delta`, oldest first.
-fn walk_back(links: &[Link], mut at: u32, delta: u64) -> Vec<Entry> {
-    let mut entries = Vec::new();
-    while let Some(link) = links
-        .get(at as usize)
-        .filter(|link| u64::from(link.entry.delta) >= delta)
-    {
-        entries.push(link.entry);
-        at = link.before;
-    }
+fn walk_back(links: &[Link], at: u32, delta: u64) -> Vec<Entry> {
+    let mut entries: Vec<_> = links_before(links, at, delta)
+        .map(|link| link.entry)
+        .collect();
     entries.reverse();
     entries
+}
+
+/// The links of a chain down to `delta`, newest first.
+fn links_before(links: &[Link], at: u32, delta: u64) -> impl Iterator<Item = &Link> {
+    let link = move |at: u32| {
+        let link = links.get(at as usize);
+        link.filter(|link| u64::from(link.entry.delta) >= delta)
+    };
+    std::iter::successors(link(at), move |last| link(last.before))
 }
 
 /// A sparse index of a segment: about one record every [`PLACE_BYTES`], to find a position in the global order.
@@ -388,9 +423,21 @@ mod tests {
                         due,
                         "{stream} {from}"
                     );
+                    for upto in [0, 99, 100, 163, 500, 1099, Sequence::MAX] {
+                        let last = all.iter().rev().filter(|entry| {
+                            (from..=upto).contains(&(u64::from(entry.delta) + 100))
+                        });
+                        let last: Vec<_> = last.take(records_max).copied().collect();
+                        assert_eq!(
+                            index.last_records(stream, (from, upto), records_max),
+                            last,
+                            "{stream} from {from} to {upto}"
+                        );
+                    }
                 }
             }
         }
         assert_eq!(index.records(201, 0, 10), []);
+        assert_eq!(index.last_records(201, (0, 2000), 10), []);
     }
 }
