@@ -58,6 +58,7 @@ pub use machine::{Limits, Machine};
 pub use now::Now;
 pub use order::submission::{Submission, Submitter};
 pub use read::data_at_rest::data_at_rest;
+pub use read::last_messages::{LastMessages, LastMessagesBounds};
 pub use read::order_read::OrderFetch;
 pub use read::piece::{Fetch, Item, OrderEvent, OrderedRecord, Piece};
 pub use replicated::{

@@ -10,9 +10,9 @@ use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{CommitError, Options, ReadError, Reader, Sequence};
 use encke_mailbox::{Lane, Sender, mailbox};
 use encke_stream::{
-    AckLevel, Append, Batch, Command, Create, Data, Fetch, Handover, InlineCommit, Limits, Now,
-    Offset, Outcome, Outlet, Piece, Reply, Sequencer, Submission, Submitter, Target, View,
-    restore_on,
+    AckLevel, Append, Batch, Command, Create, Data, Fetch, Handover, InlineCommit, LastMessages,
+    LastMessagesBounds, Limits, Now, Offset, Outcome, Outlet, Piece, Reply, Sequencer, Submission,
+    Submitter, Target, View, restore_on,
 };
 
 /// What a shard has received, in its order.
@@ -473,6 +473,16 @@ fn a_sync_that_fails_while_others_decide_poisons_the_log() {
     let before = read(Offset::START).unwrap();
     assert!(before.more);
     assert!(read(Offset::behind(written)).unwrap().lacks());
+    // Nor are the last messages counted before the last of them is written.
+    let bounds = LastMessagesBounds {
+        bytes_max: 1 << 20,
+        piece_bytes: 1 << 20,
+    };
+    let mut search = LastMessages::new(&stream, stream.facts(), 2, bounds);
+    let piece = Piece::read(&rig.reader, &search.fetch()).unwrap();
+    assert!(piece.lacks() && piece.more);
+    search.take(&[], piece.end, piece.more);
+    assert_eq!(search.found(), None);
     disk.set_faults(Faults {
         failing_operation: Some(1),
         ..Faults::default()
@@ -494,6 +504,8 @@ fn a_sync_that_fails_while_others_decide_poisons_the_log() {
         matches!(error, ReadError::NeverWritten { after, .. } if after == written),
         "{error}"
     );
+    let error = Piece::read(&rig.reader, &search.fetch()).unwrap_err();
+    assert!(matches!(error, ReadError::NeverWritten { .. }), "{error}");
     drop(rig.sender);
     rig.inline.wake();
     assert!(rig.thread.join().unwrap().is_err());

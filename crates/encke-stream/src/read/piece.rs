@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_log::{Disk, FORGOTTEN, ReadError, Reader, Sequence};
+use encke_log::{BackwardBounds, Disk, FORGOTTEN, FrameView, ReadError, Reader, Sequence};
 
 use crate::stream::Span;
 use crate::stream::label::StreamLabel;
@@ -23,6 +23,8 @@ pub struct Fetch {
     pub floor: Sequence,
     /// About how much data a piece holds. A piece has at least one record, however large.
     pub bytes_max: usize,
+    /// Reads backwards: a piece holds the last records, at most so many. `None`: it holds the first ones.
+    pub last: Option<usize>,
 }
 
 impl Fetch {
@@ -39,6 +41,7 @@ impl Fetch {
             upto,
             floor: stream.facts().floor,
             bytes_max,
+            last: None,
         }
     }
 }
@@ -48,7 +51,8 @@ impl Fetch {
 pub struct Piece {
     bytes: Vec<u8>,
     records: Vec<PieceRecord>,
-    /// The position after the last record, or the end of the read if that was reached.
+    /// The position after the last record, or the end of the read if that was reached. Of a read backwards the position up to
+    /// which older data may be left, or the beginning of the read if that was reached.
     pub end: Offset,
     /// Whether data was left for another piece.
     pub more: bool,
@@ -137,6 +141,13 @@ impl Piece {
     /// requested position may be removed; a read from the beginning returns what is left instead. Records that were
     /// acknowledged before a write and will never be written, because the log has failed, are an error too.
     pub fn read<D: Disk>(log: &Reader<D>, fetch: &Fetch) -> Result<Piece, ReadError> {
+        match fetch.last {
+            None => Piece::read_first(log, fetch),
+            Some(records_max) => Piece::read_last(log, fetch, records_max),
+        }
+    }
+
+    fn read_first<D: Disk>(log: &Reader<D>, fetch: &Fetch) -> Result<Piece, ReadError> {
         let mut piece = Piece {
             end: fetch.upto,
             ..Piece::default()
@@ -155,8 +166,7 @@ impl Piece {
         // Before the read: what is published meanwhile is left for the next piece.
         let published = log.published();
         for span in &fetch.spans {
-            // A position inside a record needs the beginning of that record too.
-            let last = span.upto.sequence + u64::from(span.upto.units > 0);
+            let last = last_record(span);
             // What the reader has of the first record takes no room of the others.
             let had = span.from.units as usize;
             let room = fetch.bytes_max.saturating_add(had);
@@ -205,6 +215,56 @@ impl Piece {
                 return Ok(piece);
             }
         }
+        Ok(piece)
+    }
+
+    /// Reads the last records. Nothing is read while the last of them is not written: the piece lacks it.
+    fn read_last<D: Disk>(
+        log: &Reader<D>,
+        fetch: &Fetch,
+        records_max: usize,
+    ) -> Result<Piece, ReadError> {
+        let mut piece = Piece {
+            end: fetch.from,
+            ..Piece::default()
+        };
+        let published = log.published();
+        if let Some(span) = fetch.spans.last()
+            && last_record(span) > published
+        {
+            if let Some(reason) = log.given_up(published) {
+                return Err(ReadError::NeverWritten {
+                    stream: span.stream,
+                    after: published,
+                    reason,
+                });
+            }
+            piece.end = fetch.upto;
+            piece.more = true;
+            piece.lacks = true;
+            return Ok(piece);
+        }
+        for span in fetch.spans.iter().rev() {
+            let bounds = BackwardBounds {
+                records_max: records_max.saturating_sub(piece.records.len()),
+                bytes_max: fetch.bytes_max.saturating_sub(piece.bytes.len()),
+            };
+            let is_full = bounds.records_max == 0 || bounds.bytes_max == 0;
+            if is_full && !piece.records.is_empty() {
+                piece.end = span.upto;
+                piece.more = true;
+                break;
+            }
+            let after = span.from.sequence;
+            let mut each = |frame: FrameView<'_>| piece.take(span, frame.sequence, frame.payload);
+            let left = log.read_back(span.stream, after, last_record(span), bounds, &mut each)?;
+            if let Some(left) = left {
+                piece.end = Offset::behind(left);
+                piece.more = true;
+                break;
+            }
+        }
+        piece.reverse();
         Ok(piece)
     }
 
@@ -263,6 +323,22 @@ impl Piece {
         self.lacks = lacks;
     }
 
+    /// Brings records that were taken newest first into their order.
+    fn reverse(&mut self) {
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        let mut end = self.bytes.len();
+        for place in (0..self.records.len()).rev() {
+            let begin = place
+                .checked_sub(1)
+                .map_or(0, |before| self.records[before].data_end);
+            bytes.extend_from_slice(&self.bytes[begin..end]);
+            self.records[place].data_end = bytes.len();
+            end = begin;
+        }
+        self.bytes = bytes;
+        self.records.reverse();
+    }
+
     fn take(&mut self, span: &Span, sequence: u64, payload: &[u8]) {
         // The log has checked the frame, and opening the log has refused payloads that cannot be decoded.
         let Ok((change, data)) = Change::decode(payload) else {
@@ -295,4 +371,9 @@ impl Piece {
             end,
         });
     }
+}
+
+/// The last record with data of a span: a position inside a record needs the beginning of that record too.
+fn last_record(span: &Span) -> Sequence {
+    span.upto.sequence + u64::from(span.upto.units > 0)
 }

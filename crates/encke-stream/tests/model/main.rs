@@ -11,10 +11,10 @@ mod steps;
 use std::collections::BTreeSet;
 
 use encke_stream::{
-    Append, Command, Create, Data, ForkOf, Life, Lifetime, Limits, Now, Offset, Outcome,
-    ProducerId, Refusal, Target,
+    Append, Command, Create, Data, ForkOf, LastMessagesBounds, Life, Lifetime, Limits, Now, Offset,
+    Outcome, ProducerId, Refusal, Stream, Target,
 };
-use naive::{Naive, is_json};
+use naive::{Naive, Unit, is_json};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree;
@@ -380,6 +380,8 @@ impl Pair {
             let all = self.rig.read(stream, Offset::START, bytes_max);
             let all = all.expect("what is left can be read");
             assert_eq!(all, expected.units, "{} from the start", stream.name);
+            self.met
+                .extend(check_last(&self.rig, stream, &all, bytes_max));
             let stride = self.tails.len() / 5 + 1;
             let some = self.tails.iter().rev().step_by(stride);
             for from in some.filter(|from| **from <= facts.tail) {
@@ -408,6 +410,52 @@ impl Pair {
             }
         }
     }
+}
+
+/// The last messages of a stream begin where the list of all of them says, which is what a read from the beginning returned.
+/// Returns what this has covered.
+fn check_last(rig: &Rig, stream: &Stream, all: &[Unit], piece_bytes: usize) -> BTreeSet<String> {
+    let mut met = BTreeSet::new();
+    let messages = messages(&stream.media.name, all);
+    for count in [0, 1, 2, messages.len(), messages.len() + 1, 10_000] {
+        let bounds = LastMessagesBounds {
+            bytes_max: usize::MAX,
+            piece_bytes,
+        };
+        let from = rig.last(stream, count, bounds);
+        let before = messages.len().saturating_sub(count);
+        let expected = messages[before..].concat();
+        let read = rig.read(stream, from, piece_bytes);
+        assert_eq!(read, Some(expected), "the last {count} of {}", stream.name);
+        if messages.is_empty() {
+            assert_eq!(from, stream.facts().tail);
+        } else if count > messages.len() {
+            assert_eq!(from, Offset::START);
+            met.insert("more last messages than there are".into());
+        }
+        if from.units > 0 {
+            met.insert("last messages inside a record".into());
+        }
+    }
+    // Behind the record that reaches the bound on bytes no other is looked at.
+    let bounds = LastMessagesBounds {
+        bytes_max: 1,
+        piece_bytes,
+    };
+    let from = rig.last(stream, 10_000, bounds);
+    let read = rig.read(stream, from, piece_bytes);
+    let last = messages.last().map_or(0, |units| units[0].record);
+    let mut expected = messages.concat();
+    expected.retain(|unit| unit.record == last);
+    assert_eq!(read, Some(expected), "the last record of {}", stream.name);
+    met
+}
+
+/// The messages among units: each of JSON, or all of a record.
+fn messages(content_type: &str, units: &[Unit]) -> Vec<Vec<Unit>> {
+    let is_apart = |a: &Unit, b: &Unit| is_json(content_type) || a.record != b.record;
+    let messages = units.chunk_by(|a, b| !is_apart(a, b));
+    messages.map(<[Unit]>::to_vec).collect()
 }
 
 fn pick<'a, T>(which: &Index, among: &'a [T]) -> Option<&'a T> {
@@ -502,6 +550,8 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "streams let go of",
         "a step of the time of day",
         "a stream that readers keep",
+        "last messages inside a record",
+        "more last messages than there are",
         "a Kept stream of depth 0",
         "a Kept stream of depth 1",
         "a Live stream of depth 2",

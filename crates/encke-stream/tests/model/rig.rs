@@ -7,8 +7,8 @@ use std::sync::Arc;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
-    Change, Command, Fetch, Journal, Limits, Loader, LogJournal, Lookup, Machine, Now, Offset,
-    Outcome, Piece, Refusal, Stream, Target, View, restore_on,
+    Change, Command, Fetch, Journal, LastMessages, LastMessagesBounds, Limits, Loader, LogJournal,
+    Lookup, Machine, Now, Offset, Outcome, Piece, Refusal, Stream, Target, View, restore_on,
 };
 
 use crate::naive::{Unit, is_json, units};
@@ -229,6 +229,24 @@ impl Rig {
             }
             assert!(at < piece.end, "a piece that leads nowhere");
             at = piece.end;
+        }
+    }
+}
+
+impl Rig {
+    /// Where the last messages of a stream begin.
+    pub fn last(&self, stream: &Stream, count: usize, bounds: LastMessagesBounds) -> Offset {
+        let reader = self.log.reader();
+        let mut search = LastMessages::new(stream, stream.facts(), count, bounds);
+        loop {
+            if let Some(found) = search.found() {
+                return found;
+            }
+            let piece = Piece::read(&reader, &search.fetch()).unwrap();
+            let items: Vec<_> = piece.items().collect();
+            assert!(items.iter().all(|item| item.skip < item.take));
+            assert!(items.windows(2).all(|pair| pair[0].end < pair[1].end));
+            search.take(&items, piece.end, piece.more);
         }
     }
 }
