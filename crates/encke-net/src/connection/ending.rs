@@ -18,6 +18,8 @@ pub(crate) enum Ending {
     Finish,
     /// A response that has begun: cut off, so that nothing more of it is sent.
     Cut,
+    /// What follows from a read is not known yet: a subscription or a long poll ends as soon as it has begun.
+    Later,
     /// It ends soon, or the caller is determined again before anything is done.
     Nothing,
 }
@@ -37,10 +39,9 @@ impl Ending {
             (Task::AwaitingLoad(_) | Task::AwaitingKeys(_) | Task::AwaitingOrder(_), _) => {
                 Ending::Nothing
             }
-            // A command cannot be taken back, and a page is read or compressed in no time.
-            (Task::AwaitingCommit(_) | Task::AwaitingRead(_) | Task::AwaitingCompression(_), _) => {
-                Ending::Nothing
-            }
+            (Task::AwaitingRead(_), _) => Ending::Later,
+            // A command cannot be taken back, and a page is compressed in no time.
+            (Task::AwaitingCommit(_) | Task::AwaitingCompression(_), _) => Ending::Nothing,
             // The next request has a caller of its own.
             (Task::Receiving | Task::Responded | Task::Opened(_), _) => Ending::Nothing,
         }

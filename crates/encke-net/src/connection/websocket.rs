@@ -83,6 +83,8 @@ struct PendingMessage {
     exchange: Exchange,
     /// How long it was: its command holds about as much.
     bytes: usize,
+    /// The key of the feed that it begins; 0 if it begins none.
+    key: u32,
 }
 
 /// A message that must wait before the channel is asked again.
@@ -158,7 +160,7 @@ impl WebSocket {
         } else if let Some(place) = self.exchange(id) {
             let mut pending = self.work().exchanges.swap_remove(place);
             pending.exchange.on(event, &mut ChannelWriter, cx);
-            self.keep(pending, 0, cx);
+            self.keep(pending, cx);
         }
         self.go_on(is_blocked, cx);
     }
@@ -421,6 +423,7 @@ impl WebSocket {
                 connection: self.id,
             }),
             bytes: waiting.text.len(),
+            key: asked.key,
         };
         match asked.action {
             Action::Load(load) => {
@@ -440,12 +443,12 @@ impl WebSocket {
             Action::Unsubscribe(key, response) => {
                 self.end_feed(key, cx);
                 pending.exchange.respond(&response, &mut ChannelWriter, cx);
-                self.keep(pending, 0, cx);
+                self.keep(pending, cx);
             }
             action => {
                 drop(waiting);
                 pending.exchange.perform(action, &mut ChannelWriter, cx);
-                self.keep(pending, asked.key, cx);
+                self.keep(pending, cx);
             }
         }
         for (key, response) in asked.ended {
@@ -497,12 +500,17 @@ impl WebSocket {
     }
 
     /// Keeps an exchange that waits for something; one that is answered ends, and one that is subscribed is a feed.
-    fn keep(&mut self, pending: PendingMessage, key: u32, cx: &mut Context<'_>) {
-        let id = pending.id();
+    fn keep(&mut self, pending: PendingMessage, cx: &mut Context<'_>) {
+        let (id, key) = (pending.id(), pending.key);
         match pending.exchange.task {
             Task::Subscribed => self.feeds.push(ChannelFeed { id, key }),
-            Task::AwaitingCommit(_) => self.work().exchanges.push(pending),
-            _ => cx.push(ConnectionEffect::Ended(id, CloseReason::Done)),
+            Task::AwaitingCommit(_) | Task::AwaitingRead(_) => self.work().exchanges.push(pending),
+            _ => {
+                if key != 0 {
+                    self.channel.ended(key);
+                }
+                cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
+            }
         }
     }
 
@@ -540,9 +548,10 @@ impl Work {
         self.exchanges.iter().map(|pending| pending.bytes).sum()
     }
 
-    /// Whether no further message may be looked at now.
+    /// Whether no further message may be looked at now. While a subscription waits for its beginning none may: it could end it.
     fn is_full(&self) -> bool {
         self.waiting.is_some()
+            || self.exchanges.iter().any(|pending| pending.key != 0)
             || self.exchanges.len() >= PENDING_MESSAGES_MAX
             || self.pending_bytes() >= PENDING_BYTES_MAX
     }

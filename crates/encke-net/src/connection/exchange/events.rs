@@ -26,6 +26,7 @@ impl Exchange {
             ExchangeEvent::PieceRead(piece) => {
                 out.read_arrived();
                 self.piece_read(piece, out, cx);
+                self.end_later(out, cx);
             }
             ExchangeEvent::NotRead => self.not_read(out, cx),
             ExchangeEvent::KeysFetched => self.keys_fetched(out, cx),
@@ -70,16 +71,20 @@ impl Exchange {
 
     fn not_read(&mut self, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
         out.read_arrived();
-        match &self.task {
-            Task::AwaitingRead(_) | Task::AwaitingLoad(_) => {
+        match std::mem::take(&mut self.task) {
+            Task::AwaitingRead(then) => {
+                let action = then.read(Err(Failure::Overloaded), cx.clock.now_ms());
+                self.perform(action, out, cx);
+            }
+            Task::AwaitingLoad(_) => {
                 self.respond(&problem::failed(Failure::Overloaded), out, cx);
             }
-            // It tries again.
-            Task::Streaming { .. } => {
-                self.part_not_read();
-                cx.push(ConnectionEffect::Queue(self.place.exchange));
-            }
-            _ => {}
+            other => self.task = other,
+        }
+        // A long body tries again.
+        if self.is_streaming() {
+            self.part_not_read();
+            cx.push(ConnectionEffect::Queue(self.place.exchange));
         }
     }
 
@@ -88,6 +93,13 @@ impl Exchange {
             Task::AwaitingCommit(then) => self.respond(&then.committed(outcome), out, cx),
             Task::AwaitingOrder(parked) => self.order_awaited(parked, outcome, out, cx),
             other => self.task = other,
+        }
+    }
+
+    /// Ends what a read has led to, if the time of the caller has ended meanwhile.
+    fn end_later(&mut self, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
+        if let Some(end) = self.caller_end.take() {
+            self.caller_ended(end, out, cx);
         }
     }
 
@@ -109,6 +121,7 @@ impl Exchange {
                 cx.push(ConnectionEffect::Remind(self.place.exchange));
             }
             Ending::Cut => self.fail(reason, cx),
+            Ending::Later => self.caller_end = Some(end),
             Ending::Nothing => {}
         }
     }

@@ -25,6 +25,8 @@ pub(crate) struct Exchange {
     pub(crate) timer: Timer,
     /// Since when a long body waits for its client, if it does.
     pub(super) blocked_since: Option<Monotonic>,
+    /// The time of the caller has ended during a read.
+    pub(super) caller_end: Option<CallerEnd>,
 }
 
 /// What of a request matters for its response.
@@ -102,6 +104,7 @@ impl Exchange {
             facts: RequestFacts::default(),
             timer: Timer::default(),
             blocked_since: None,
+            caller_end: None,
         }
     }
 
@@ -116,6 +119,7 @@ impl Exchange {
     /// A request begins to arrive.
     pub(crate) fn begin(&mut self, of: &ConnectionFacts) {
         self.task = Task::Receiving;
+        self.caller_end = None;
         self.facts.tls = of.tls;
     }
 
