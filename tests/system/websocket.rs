@@ -129,6 +129,41 @@ fn a_client_resumes_after_a_kill_with_every_record_once() {
 }
 
 #[test]
+fn a_page_shows_the_last_messages_and_what_follows() {
+    let dir = data_dir();
+    let encke = Encke::start_in(dir.path(), &[]);
+    let append = |encke: &Encke, numbers: std::ops::RangeInclusive<u64>| {
+        for n in numbers {
+            encke.ask("POST", &path("s"), &[JSON], format!("[{n}]").as_bytes());
+        }
+    };
+    encke.create("s");
+    append(&encke, 1..=30);
+    encke.kill();
+    let encke = Encke::start_in(dir.path(), &[]);
+    append(&encke, 31..=40);
+    // The records of both processes, then live ones.
+    let mut client = WebSocketClient::open(encke.address, EVENTS, &[]);
+    let subscribe = json!({"type": "subscribe", "id": 1, "stream": "s", "last": 20});
+    let subscribed = client.ask(&subscribe.to_string());
+    assert_eq!(subscribed["type"], "subscribed", "{subscribed}");
+    append(&encke, 41..=42);
+    let expected: Vec<u64> = (21..=42).collect();
+    let (numbers, _) = numbers_until(&mut client, "s", 42);
+    assert_eq!(numbers, expected);
+    // Its offset leads to the same place, and the URL of a stream knows it too.
+    let mut other = WebSocketClient::open(encke.address, EVENTS, &[]);
+    let offset = subscribed["offset"].as_str().expect("it is stated");
+    other.send(&self::subscribe("s", offset));
+    assert_eq!(numbers_until(&mut other, "s", 42).0, expected);
+    let target = format!("{}?last=2&live=websocket", path("s"));
+    let mut third = WebSocketClient::open(encke.address, &target, &[]);
+    assert_eq!(numbers_until(&mut third, "s", 42).0, [41, 42]);
+    let page = encke.ask("GET", &format!("{}?last=3", path("s")), &[], b"");
+    assert_eq!(page.body, b"[40,41,42]");
+}
+
+#[test]
 fn one_stream_has_a_channel_of_its_own() {
     let encke = Encke::start(&[]);
     encke.create("s");

@@ -95,7 +95,9 @@ pub struct ChannelMessage<'a> {
 pub struct ChannelAction {
     /// What the reactor does.
     pub action: Action,
-    /// The key of the feed that [`Action::Subscribe`] begins, unique on the channel while the feed lasts; 0 otherwise.
+    /// The key of the feed that [`Action::Subscribe`] begins, unique on the channel while the feed lasts; 0 otherwise. With
+    /// [`Action::Read`] it is the key of the feed that may begin behind the read: if none does, [`Channel::ended`] is called. Until that
+    /// is decided no further message is looked at.
     pub key: u32,
     /// The caller from now on, if the message has changed it.
     pub caller: Option<Option<Arc<Caller>>>,

@@ -31,6 +31,7 @@ pub mod events;
 mod gate;
 mod json;
 mod known_field;
+mod last_messages;
 mod live_format;
 mod misspelled;
 mod mount;

@@ -108,7 +108,7 @@ fn registered(
     vec![
         Box::new(DurableStreams::new(
             streams.clone(),
-            settings.durable_streams.clone(),
+            &settings.durable_streams,
             channels.clone(),
             encoders,
         )),

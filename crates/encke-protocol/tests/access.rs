@@ -245,8 +245,9 @@ fn a_subscriber_with_a_signed_url_goes_on_behind_its_beginning_only() {
             ok.clone(),
         ),
         ("stream/a?offset=-1&live=sse".into(), &first, ok.clone()),
-        // `now` is another position each time.
+        // `now` is another position each time, and so is the beginning of the last messages.
         ("stream/a?offset=now&live=sse".into(), &last, refused()),
+        ("stream/a?last=2&live=sse".into(), &last, refused()),
         // Without events there is nothing to go on from.
         ("stream/a?offset=now".into(), &first, ok.clone()),
         ("events?stream=a".into(), &first_id, refused()),

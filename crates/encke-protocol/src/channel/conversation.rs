@@ -7,16 +7,17 @@ use encke_stream::home;
 
 use super::append::ChannelAppend;
 use super::context::ChannelContext;
+use super::follow::{ChannelFollow, opening};
 use super::message::{AppendMessage, ClientMessage, MessageRequest};
-use super::reply::{MessageTag, Subject, write_ended, write_start};
+use super::reply::{MessageTag, Subject, write_ended};
 use super::subscriptions::Subscriptions;
 use crate::action::{Action, Channel, ChannelAction, ChannelMessage, Feed, Subscription};
 use crate::append::awaits_order;
-use crate::encoder::StreamEnd;
 use crate::events::{MergeStep, Named, Parameters, position_text};
 use crate::gate::{Admitted, Rights, denial, resolve_token};
+use crate::last_messages::{ReadStart, find_last};
 use crate::problem::error;
-use crate::response::{AuditNote, Body, REFUSED, Response};
+use crate::response::{AuditNote, REFUSED, Response};
 use crate::streams::{StartPosition, load};
 
 /// A channel.
@@ -81,7 +82,7 @@ impl Conversation {
         &mut self,
         tag: &MessageTag,
         name: Box<str>,
-        start: StartPosition,
+        start: ReadStart,
         message: &ChannelMessage<'_>,
     ) -> Result<ChannelAction, Response> {
         self.check_signed(message.text)?;
@@ -102,25 +103,20 @@ impl Conversation {
         };
         let stream = streams.find(&name, message.now)?;
         let facts = stream.facts();
-        let from = streams.begin(&stream, facts, start)?;
         streams.touch(&stream, message.now);
-        let is_at_tail = from == facts.tail;
-        let is_over = is_at_tail && facts.closed;
-        let response = tag.reply("subscribed", |message| {
-            write_start(message, from, is_at_tail);
-            let ended = is_over.then_some((&*stream.name, StreamEnd::Closed));
-            write_ended(message, ended.into_iter());
-        });
-        if is_over {
-            return Ok(plain(Action::Respond(response)));
-        }
-        let feed = Feed::Single {
-            stream,
-            from,
+        let follow = ChannelFollow {
+            tag: tag.clone(),
+            stream: Arc::clone(&stream),
             encoder: context.encoder,
-            option: 0,
         };
-        Ok(self.subscribe(subject, response, feed))
+        let action = match start {
+            ReadStart::Behind(start) => follow.begin(streams.begin(&stream, facts, start)?),
+            ReadStart::Last(count) => {
+                let now_ms = message.now.wall_ms;
+                find_last(streams, (stream, facts), count, Box::new(follow), now_ms)
+            }
+        };
+        Ok(self.subscribe(subject, action))
     }
 
     /// Subscribes to several streams, or to a pattern.
@@ -149,6 +145,7 @@ impl Conversation {
         if plan.sources.is_empty() {
             return Ok(plain(Action::Respond(response)));
         }
+        let response = opening(response);
         let feed = Feed::Merged {
             sources: plan.sources,
             after: plan.after,
@@ -157,16 +154,19 @@ impl Conversation {
             label: subject.label().into(),
             ended: plan.ended,
         };
-        Ok(self.subscribe(subject, response, feed))
+        let action = Action::Subscribe(Subscription { response, feed });
+        Ok(self.subscribe(subject, action))
     }
 
-    fn subscribe(&mut self, subject: Subject, response: Response, feed: Feed) -> ChannelAction {
-        let first = response.body.as_ref().to_vec();
-        let response = response.body(Body::Open(first));
-        let key = self.subscriptions.add(subject);
+    /// Adds a subscription if the action begins one, now or behind a read.
+    fn subscribe(&mut self, subject: Subject, action: Action) -> ChannelAction {
+        let key = match action {
+            Action::Subscribe(_) | Action::Read(..) => self.subscriptions.add(subject),
+            _ => 0,
+        };
         ChannelAction {
             key,
-            ..plain(Action::Subscribe(Subscription { response, feed }))
+            ..plain(action)
         }
     }
 

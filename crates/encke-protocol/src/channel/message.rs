@@ -17,6 +17,7 @@ use crate::append::{
     STREAM_SEQ_BYTES_MAX, is_content_type,
 };
 use crate::events::{Named, Parameters};
+use crate::last_messages::{BadLast, ReadStart};
 use crate::misspelled::unknown;
 use crate::ndjson;
 use crate::problem::error;
@@ -35,7 +36,7 @@ pub(super) enum MessageRequest {
     /// Follow one stream.
     Follow {
         name: Box<str>,
-        start: StartPosition,
+        start: ReadStart,
     },
     /// Follow several streams, or patterns.
     FollowSeveral {
@@ -126,10 +127,15 @@ impl ClientMessage {
 }
 
 /// The message that follows one stream.
-pub(crate) fn single(name: &str, start: StartPosition) -> String {
+pub(crate) fn single(name: &str, start: ReadStart) -> String {
     let mut out = Vec::new();
     let mut message = MessageWriter::new("subscribe", &mut out);
-    message.text("stream", name).plain("offset", start).end();
+    message.text("stream", name);
+    match start {
+        ReadStart::Behind(position) => message.plain("offset", position),
+        ReadStart::Last(count) => message.literal("last", count),
+    };
+    message.end();
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -164,7 +170,7 @@ impl<'a> Members<'a> {
         })?;
         match &*message_type {
             "subscribe" => {
-                self.check(&["type", "id", "stream", "streams", "offset", "position"])?;
+                self.check(SUBSCRIBE_MEMBERS)?;
                 self.id()?;
                 self.subscribe()
             }
@@ -194,14 +200,24 @@ impl<'a> Members<'a> {
         let offset = self.text("offset")?;
         let start = offset.as_deref().map(start).transpose()?;
         let position = self.text("position")?;
+        let last = self.last()?;
+        if last.is_some() && offset.is_some() {
+            return Err(bad("a subscription has one of \"offset\" and \"last\""));
+        }
         if let Subject::Stream(name) = subject {
             if position.is_some() {
                 return Err(bad(
                     "\"position\" is the position in several streams or a pattern; in one stream it is \"offset\"",
                 ));
             }
-            let start = start.unwrap_or(StartPosition::Now);
+            let start = ReadStart::Behind(start.unwrap_or(StartPosition::Now));
+            let start = last.unwrap_or(start);
             return Ok(MessageRequest::Follow { name, start });
+        }
+        if last.is_some() {
+            return Err(bad(
+                "\"last\" counts the messages of one stream; several streams or a pattern begin at an \"offset\" or a \"position\"",
+            ));
         }
         let named = self.named(start.unwrap_or(StartPosition::Now))?;
         if let Some(old) = named.iter().find(|one| one.has_old_form()) {
@@ -321,6 +337,13 @@ impl<'a> Members<'a> {
             )?
             .unwrap_or_default();
         list.into_iter().map(|one| named(one, start)).collect()
+    }
+
+    /// Where a subscription begins that is to have the last messages of a stream.
+    fn last(&self) -> Result<Option<ReadStart>, Response> {
+        let last = self.value("last", &BadLast.to_string())?;
+        let last = last.map(ReadStart::last).transpose();
+        last.map_err(|why| bad(format!("\"last\" is {why}")))
     }
 
     /// The client's own number.
@@ -449,6 +472,10 @@ fn bad(why: impl AsRef<str>) -> Response {
 
 /// The types of messages.
 const TYPES: &[&str] = &["subscribe", "unsubscribe", "append", "authenticate"];
+
+const SUBSCRIBE_MEMBERS: &[&str] = &[
+    "type", "id", "stream", "streams", "offset", "last", "position",
+];
 
 const APPEND_MEMBERS: &[&str] = &[
     "type",

@@ -2,12 +2,13 @@
 //!
 //! A channel is opened at `/v1/events`, or at a stream with `live=websocket`. `conversation` is the channel: it decides about each message as
 //! the protocols decide about requests, with the same rules for rights, positions and appends. `message` reads the client's messages,
-//! `reply` writes responses to them, `records` and `merged` write what subscriptions deliver. An error belongs to the message or the
-//! subscription that it names, and closes nothing else.
+//! `reply` writes responses to them, `follow` begins subscriptions to one stream, `records` and `merged` write what subscriptions
+//! deliver. An error belongs to the message or the subscription that it names, and closes nothing else.
 
 mod append;
 mod context;
 mod conversation;
+mod follow;
 mod merged;
 mod message;
 mod object;

@@ -4,15 +4,23 @@ use std::sync::Arc;
 
 use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
 
-use super::DurableStreams;
-use super::response_fields::{cacheable, etag, has_already, position};
+use super::response_fields::{cacheable, etag, has_already, known_tags, position};
+use super::state::ReadContext;
 use crate::action::{Action, BodyPart, Failure, NextPart, OnPart, OnRead};
 use crate::coding::{CodingOffer, negotiate};
 use crate::payload::{data, push_items};
 use crate::problem::{error, failed, refused};
-use crate::request::Request;
+use crate::request::Headers;
 use crate::response::{Body, Response};
 use crate::run::Run;
+
+/// What a request says of its catch-up read.
+#[derive(Debug)]
+pub(super) struct CatchUpRead {
+    known_tags: Vec<u8>,
+    coding: Option<CodingOffer>,
+    public: bool,
+}
 
 /// Waits for the first data.
 #[derive(Debug)]
@@ -41,32 +49,46 @@ struct Page {
     first: bool,
 }
 
-impl DurableStreams {
-    pub(super) fn catch_up(
-        &self,
-        request: &Request<'_>,
-        stream: Arc<Stream>,
-        facts: Facts,
-        from: Offset,
-        public: bool,
-    ) -> Action {
-        let first_kept = self.streams.first_kept(&stream, from);
-        let tag = etag(&stream, first_kept, facts.tail, facts.closed);
-        let Ok(coding) = negotiate(request.headers) else {
+impl CatchUpRead {
+    /// What the fields of a request say. `public`: a cache may give the response to others.
+    pub(super) fn of(headers: Headers<'_>, public: bool) -> Result<Self, Response> {
+        let Ok(coding) = negotiate(headers) else {
             let response = error(
                 406,
                 "not_acceptable",
                 "Accept-Encoding excludes everything that this server has: zstd, gzip and no coding",
             );
-            return Action::Respond(response.field("Vary", VARY));
+            return Err(response.field("Vary", VARY));
         };
-        if let Some(tag) = has_already(request.headers, &tag) {
+        Ok(CatchUpRead {
+            known_tags: known_tags(headers),
+            coding,
+            public,
+        })
+    }
+
+    /// Reads everything from a position to the tail.
+    pub(super) fn begin(
+        self,
+        cx: &ReadContext,
+        stream: Arc<Stream>,
+        facts: Facts,
+        from: Offset,
+    ) -> Action {
+        let CatchUpRead {
+            known_tags,
+            coding,
+            public,
+        } = self;
+        let first_kept = cx.streams.first_kept(&stream, from);
+        let tag = etag(&stream, first_kept, facts.tail, facts.closed);
+        if let Some(tag) = has_already(&known_tags, &tag) {
             let response = Response::shared(304).field("ETag", tag).field("Vary", VARY);
             let response = cacheable(response, facts.closed, public);
             return Action::Respond(position(response, &stream, facts.tail, true, facts.closed));
         }
-        let page_bytes_max = self.settings.page_bytes;
-        let page_bytes = self.settings.first_page_bytes.min(page_bytes_max);
+        let page_bytes_max = cx.page_bytes;
+        let page_bytes = cx.first_page_bytes.min(page_bytes_max);
         let fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
         let shrinks = !is_compressed(&stream.media.name);
         let catch_up = CatchUp {
@@ -84,13 +106,13 @@ impl DurableStreams {
         }
         Action::Read(fetch, Box::new(catch_up))
     }
+}
 
-    /// The response to `offset=now`: where the tail is, and no data.
-    pub(super) fn tail(&self, stream: &Stream, facts: Facts) -> Action {
-        let response = Response::shared(200).field("Cache-Control", "no-store");
-        let response = position(response, stream, facts.tail, true, facts.closed);
-        Action::Respond(response.body(data(stream.media.kind, &[])))
-    }
+/// The response to `offset=now`: where the tail is, and no data.
+pub(super) fn tail(stream: &Stream, facts: Facts) -> Action {
+    let response = Response::shared(200).field("Cache-Control", "no-store");
+    let response = position(response, stream, facts.tail, true, facts.closed);
+    Action::Respond(response.body(data(stream.media.kind, &[])))
 }
 
 impl OnRead for CatchUp {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use encke_stream::{Facts, MediaKind, Offset, Stream};
 
-use super::{DurableStreams, cursor, encode, lines};
+use super::state::ReadContext;
+use super::{cursor, encode, lines};
 use crate::action::{Action, Feed, Subscription};
 use crate::live_format::LiveFormat;
-use crate::request::Request;
 use crate::response::{Body, Response};
 use crate::run::Run;
 
@@ -25,22 +25,22 @@ pub(super) struct LiveRead {
     pub(super) resumes: bool,
 }
 
-impl DurableStreams {
+impl LiveRead {
     /// Opens a subscription. A client at the tail learns so at once.
-    pub(super) fn subscribe(
-        &self,
-        request: &Request<'_>,
+    pub(super) fn begin(
+        self,
+        cx: &ReadContext,
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
-        live: LiveRead,
+        now_ms: u64,
     ) -> Action {
         let at_tail = from == facts.tail;
-        if at_tail && facts.closed && live.resumes {
+        if at_tail && facts.closed && self.resumes {
             // With this status an EventSource connects no more.
             return Action::Respond(Response::shared(204));
         }
-        let floor = cursor::floor(request.now.wall_ms, live.client_cursor);
+        let floor = cursor::floor(now_ms, self.client_cursor);
         let mut first = Vec::new();
         if at_tail {
             let end = Run {
@@ -49,21 +49,20 @@ impl DurableStreams {
                 at_tail: true,
                 closed: facts.closed,
             };
-            let now_ms = request.now.wall_ms;
-            match live.format {
+            match self.format {
                 LiveFormat::Events => encode::position(floor, &end, now_ms, &mut first),
                 LiveFormat::Lines => lines::control(floor, &end, now_ms, &mut first),
             }
         }
-        let (encoder, is_base64) = match live.format {
-            LiveFormat::Events => (self.event_encoder, stream.media.kind == MediaKind::Binary),
-            LiveFormat::Lines => (self.line_encoder, false),
+        let (encoder, is_base64) = match self.format {
+            LiveFormat::Events => (cx.event_encoder, stream.media.kind == MediaKind::Binary),
+            LiveFormat::Lines => (cx.line_encoder, false),
         };
-        let response = live
+        let response = self
             .format
             .head()
             .field_if("Stream-SSE-Data-Encoding", is_base64.then_some("base64"))
-            .field_if("Vary", live.is_negotiated.then_some("Accept"));
+            .field_if("Vary", self.is_negotiated.then_some("Accept"));
         if at_tail && facts.closed {
             return Action::Respond(response.body(first));
         }

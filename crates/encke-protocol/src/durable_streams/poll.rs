@@ -4,52 +4,58 @@ use std::sync::Arc;
 
 use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
 
+use super::cursor;
 use super::response_fields::{cacheable, closed, etag, position};
-use super::{DurableStreams, cursor};
+use super::state::ReadContext;
 use crate::action::{Action, Failure, OnRead, OnRecord, Wait};
 use crate::payload::data;
 use crate::problem::{failed, refused};
-use crate::request::Request;
 use crate::response::Response;
 use crate::run::Run;
+
+/// What a request says of its long poll.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PollRead {
+    /// The cursor that the client sent.
+    pub(super) client_cursor: u64,
+    /// A cache may give the response to others.
+    pub(super) public: bool,
+}
 
 /// A long poll, reading or waiting at the tail.
 #[derive(Debug)]
 struct LongPoll {
     stream: Arc<Stream>,
     from: Offset,
-    /// The cursor that the client sent.
-    client_cursor: u64,
-    /// A cache may give the response to others.
-    public: bool,
+    read: PollRead,
 }
 
-impl DurableStreams {
-    pub(super) fn long_poll(
-        &self,
-        request: &Request<'_>,
+impl PollRead {
+    /// Responds with what is behind a position, or waits for it.
+    pub(super) fn begin(
+        self,
+        cx: &ReadContext,
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
-        (client_cursor, public): (u64, bool),
+        now_ms: u64,
     ) -> Action {
-        let fetch = Fetch::new(&stream, from, facts.tail, self.settings.page_bytes);
+        let fetch = Fetch::new(&stream, from, facts.tail, cx.page_bytes);
         let poll = LongPoll {
             stream: Arc::clone(&stream),
             from,
-            client_cursor,
-            public,
+            read: self,
         };
         if !fetch.spans.is_empty() {
             return Action::Read(fetch, Box::new(poll));
         }
         if facts.closed {
-            return Action::Respond(poll.nothing(facts.tail, true, request.now.wall_ms));
+            return Action::Respond(poll.nothing(facts.tail, true, now_ms));
         }
         Action::Wait(Wait {
             stream,
             from,
-            wait_ms: self.settings.poll_wait_ms,
+            wait_ms: cx.poll_wait_ms,
             then: Box::new(poll),
         })
     }
@@ -80,10 +86,10 @@ impl OnRecord for LongPoll {
             .field("ETag", etag(&self.stream, self.from, end, over))
             .field_if(
                 "Stream-Cursor",
-                (!over).then(|| cursor::next(now_ms, self.client_cursor)),
+                (!over).then(|| cursor::next(now_ms, self.read.client_cursor)),
             );
         position(
-            cacheable(response, over, self.public),
+            cacheable(response, over, self.read.public),
             &self.stream,
             end,
             at_tail,
@@ -115,6 +121,9 @@ impl LongPoll {
         if over {
             return closed(response, true);
         }
-        response.field("Stream-Cursor", cursor::next(now_ms, self.client_cursor))
+        response.field(
+            "Stream-Cursor",
+            cursor::next(now_ms, self.read.client_cursor),
+        )
     }
 }

@@ -1,14 +1,21 @@
 //! GET and HEAD (sections 5.5 to 5.8): the parameters of a read, and which kind of read they ask for.
 
-use encke_access::LAST_EVENT_ID;
-use encke_stream::{Lifetime, Offset, Pattern};
+use std::sync::Arc;
 
+use encke_access::LAST_EVENT_ID;
+use encke_stream::{BadOffset, Facts, Lifetime, Offset, Pattern, Stream};
+
+use super::catch_up::{CatchUpRead, tail};
+use super::fields::decimal;
 use super::follow::LiveRead;
+use super::poll::PollRead;
 use super::response_fields::{closed, floor, retention, timestamp};
+use super::state::ReadContext;
 use super::{DurableStreams, cursor};
 use crate::action::Action;
 use crate::channel;
 use crate::gate::Admitted;
+use crate::last_messages::{BadLast, OnLastFound, ReadStart, find_last};
 use crate::live_format::LiveFormat;
 use crate::misspelled;
 use crate::problem::error;
@@ -50,8 +57,7 @@ impl DurableStreams {
             let why = "on a channel the stream's name stands for all streams below a prefix";
             return Err(error(400, "bad_path", why));
         }
-        let start = parameters.offset.unwrap_or(StartPosition::Start);
-        let first = channel::single(name, start);
+        let first = channel::single(name, parameters.start());
         Ok(self.channels.open(request.headers, admitted, Some(first)))
     }
 
@@ -74,28 +80,87 @@ impl DurableStreams {
         };
         let stream = self.streams.find(name, request.now)?;
         let facts = stream.facts();
-        let start = parameters.offset.unwrap_or(StartPosition::Start);
-        let from = self.streams.begin(&stream, facts, start)?;
-        self.streams.touch(&stream, request.now);
-        if let Some(format) = format {
-            let live = LiveRead {
+        let start = parameters.start();
+        let public = admitted.is_public();
+        let read = match (format, parameters.live) {
+            (Some(format), live) => PlannedRead::Live(LiveRead {
                 format,
-                is_negotiated: matches!(parameters.live, Some(Live::Accepted)),
+                is_negotiated: matches!(live, Some(Live::Accepted)),
                 client_cursor: parameters.cursor,
                 resumes: resumed_at.is_some(),
-            };
-            return Ok(self.subscribe(request, stream, facts, from, live));
-        }
-        Ok(match parameters.live {
-            None if matches!(parameters.offset, Some(StartPosition::Now)) => {
-                self.tail(&stream, facts)
+            }),
+            (None, Some(_)) => PlannedRead::LongPoll(PollRead {
+                client_cursor: parameters.cursor,
+                public,
+            }),
+            (None, None) if start == ReadStart::Behind(StartPosition::Now) => PlannedRead::Tail,
+            (None, None) => PlannedRead::CatchUp(CatchUpRead::of(request.headers, public)?),
+        };
+        let now_ms = request.now.wall_ms;
+        Ok(match start {
+            ReadStart::Behind(start) => {
+                let from = self.streams.begin(&stream, facts, start)?;
+                self.streams.touch(&stream, request.now);
+                read.begin(&self.reads, stream, facts, from, now_ms)
             }
-            None => self.catch_up(request, stream, facts, from, admitted.is_public()),
-            Some(_) => {
-                let way = (parameters.cursor, admitted.is_public());
-                self.long_poll(request, stream, facts, from, way)
+            ReadStart::Last(count) => {
+                self.streams.touch(&stream, request.now);
+                let then = Box::new(LastRead {
+                    reads: self.reads.clone(),
+                    stream: Arc::clone(&stream),
+                    read,
+                });
+                find_last(&self.streams, (stream, facts), count, then, now_ms)
             }
         })
+    }
+}
+
+/// A read whose beginning is known, or is being found.
+#[derive(Debug)]
+enum PlannedRead {
+    /// Only where the stream ends.
+    Tail,
+    CatchUp(CatchUpRead),
+    LongPoll(PollRead),
+    Live(LiveRead),
+}
+
+impl PlannedRead {
+    fn begin(
+        self,
+        reads: &ReadContext,
+        stream: Arc<Stream>,
+        facts: Facts,
+        from: Offset,
+        now_ms: u64,
+    ) -> Action {
+        match self {
+            PlannedRead::Tail => tail(&stream, facts),
+            PlannedRead::CatchUp(read) => read.begin(reads, stream, facts, from),
+            PlannedRead::LongPoll(read) => read.begin(reads, stream, facts, from, now_ms),
+            PlannedRead::Live(read) => read.begin(reads, stream, facts, from, now_ms),
+        }
+    }
+}
+
+/// A read that begins with the last messages of its stream.
+#[derive(Debug)]
+struct LastRead {
+    reads: ReadContext,
+    stream: Arc<Stream>,
+    read: PlannedRead,
+}
+
+impl OnLastFound for LastRead {
+    fn found(self: Box<Self>, from: Result<Offset, Response>, now_ms: u64) -> Action {
+        let facts = self.stream.facts();
+        match from {
+            Ok(from) => self
+                .read
+                .begin(&self.reads, self.stream, facts, from, now_ms),
+            Err(refused) => Action::Respond(refused),
+        }
     }
 }
 
@@ -124,12 +189,13 @@ fn last_event_id(
 }
 
 /// The parameters of a read. Unknown ones are ignored, but for those that are nearly one of these.
-const PARAMETERS: &[&str] = &["offset", "live", "cursor", LAST_EVENT_ID];
+const PARAMETERS: &[&str] = &["offset", "last", "live", "cursor", LAST_EVENT_ID];
 
 /// The parameters of a read.
 #[derive(Debug, Default)]
 struct Parameters {
-    offset: Option<StartPosition>,
+    /// Where it begins: `offset`, or `last`.
+    start: Option<ReadStart>,
     live: Option<Live>,
     cursor: u64,
     last_event_id: Option<String>,
@@ -152,14 +218,19 @@ impl Parameters {
         for parameter in query::parameters(query) {
             let (name, value) = parameter.map_err(|why| bad(format!("the query {why}")))?;
             match &*name {
-                "offset" if parameters.offset.is_some() => {
-                    return Err(bad("the offset is given more than once".into()));
+                "offset" | "last" if parameters.start.is_some() => {
+                    return Err(bad("a read has one of offset and last, once".into()));
                 }
                 "offset" => {
-                    parameters.offset =
-                        Some(value.parse().map_err(|why| {
-                            bad(format!("{why}, or -1, or now; this is {value:?}"))
-                        })?);
+                    let start = value.parse().map_err(|why: BadOffset| {
+                        bad(format!("{why}, or -1, or now; this is {value:?}"))
+                    })?;
+                    parameters.start = Some(ReadStart::Behind(start));
+                }
+                "last" => {
+                    let last = decimal(&value).ok_or(BadLast).and_then(ReadStart::last);
+                    let last = last.map_err(|why| bad(format!("last is {why}, not {value:?}")))?;
+                    parameters.start = Some(last);
                 }
                 "live" => {
                     parameters.live = Some(match &*value {
@@ -180,13 +251,18 @@ impl Parameters {
                 other => misspelled::check_parameter(other, PARAMETERS)?,
             }
         }
-        if parameters.live.is_some() && parameters.offset.is_none() {
+        if parameters.live.is_some() && parameters.start.is_none() {
             return Err(bad(
-                "a live read needs an offset: offset=-1, offset=now, or one that the server gave"
+                "a live read needs an offset: offset=-1, offset=now, or one that the server gave; or last, such as last=50"
                     .into(),
             ));
         }
         Ok(parameters)
+    }
+
+    fn start(&self) -> ReadStart {
+        self.start
+            .unwrap_or(ReadStart::Behind(StartPosition::Start))
     }
 
     /// Sets where the client goes on, if it resumes, and returns that position.
@@ -198,16 +274,17 @@ impl Parameters {
         let Some(offset) = last_event_id(headers, self.last_event_id.take())? else {
             return Ok(None);
         };
-        let is_behind = match self.offset {
-            Some(StartPosition::Start) => true,
-            Some(StartPosition::At(begin)) => offset >= begin,
-            Some(StartPosition::Now) | None => false,
+        let is_behind = match self.start {
+            Some(ReadStart::Behind(StartPosition::Start)) => true,
+            Some(ReadStart::Behind(StartPosition::At(begin))) => offset >= begin,
+            // It is another position each time.
+            Some(ReadStart::Behind(StartPosition::Now) | ReadStart::Last(_)) | None => false,
         };
         if !is_behind && !admitted.may_go_on_anywhere() {
             return Err(admitted.goes_on_elsewhere());
         }
         // The client sends the URL of its first request again; what it has since is newer.
-        self.offset = Some(StartPosition::At(offset));
+        self.start = Some(ReadStart::Behind(StartPosition::At(offset)));
         Ok(Some(offset))
     }
 }

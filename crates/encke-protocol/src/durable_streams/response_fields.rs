@@ -56,13 +56,18 @@ pub(super) fn cacheable(response: Response, over: bool, public: bool) -> Respons
     response.cacheable().field("Cache-Control", control)
 }
 
-/// The tag under which the client has the content of `etag` already: `If-None-Match` lists it, or any (RFC 9110, section
+/// The tags of what the client has already, as one list.
+pub(super) fn known_tags(headers: Headers<'_>) -> Vec<u8> {
+    let lists: Vec<_> = headers.all("If-None-Match").collect();
+    lists.join(&b',')
+}
+
+/// The tag under which the client has the content of `etag` already: `known_tags` lists it, or any (RFC 9110, section
 /// 13.1.2). It is weak if the client has the content in a coding.
-pub(super) fn has_already(headers: Headers<'_>, etag: &str) -> Option<String> {
+pub(super) fn has_already(known_tags: &[u8], etag: &str) -> Option<String> {
     // The server's tags hold no commas, so splitting a list at commas yields whole tags.
-    let mut tags = headers
-        .all("If-None-Match")
-        .flat_map(|list| list.split(|byte| *byte == b','))
+    let mut tags = known_tags
+        .split(|byte| *byte == b',')
         .map(<[u8]>::trim_ascii);
     let is_same = |tag: &&[u8]| tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes();
     let tag = tags.find(|tag| *tag == b"*" || is_same(tag))?;

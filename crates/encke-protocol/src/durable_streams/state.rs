@@ -11,8 +11,20 @@ use crate::streams::StreamAccess;
 pub(crate) struct DurableStreams {
     pub(super) mounts: [Mount; 1],
     pub(super) streams: StreamAccess,
-    pub(super) settings: DurableStreamsSettings,
     pub(super) channels: Channels,
+    pub(super) reads: ReadContext,
+}
+
+/// What all reads share.
+#[derive(Clone, Debug)]
+pub(super) struct ReadContext {
+    pub(super) streams: StreamAccess,
+    /// See [`DurableStreamsSettings::poll_wait_ms`].
+    pub(super) poll_wait_ms: u64,
+    /// See [`DurableStreamsSettings::page_bytes`].
+    pub(super) page_bytes: usize,
+    /// See [`DurableStreamsSettings::first_page_bytes`].
+    pub(super) first_page_bytes: usize,
     /// Of server-sent events.
     pub(super) event_encoder: EncoderId,
     /// Of lines of JSON.
@@ -50,17 +62,22 @@ impl Default for DurableStreamsSettings {
 impl DurableStreams {
     pub(crate) fn new(
         streams: StreamAccess,
-        settings: DurableStreamsSettings,
+        settings: &DurableStreamsSettings,
         channels: Channels,
         encoders: &mut Encoders,
     ) -> Self {
         DurableStreams {
             mounts: [Mount::below(&settings.root)],
-            streams,
-            settings,
+            streams: streams.clone(),
             channels,
-            event_encoder: encoders.add(encode::EventEncoder),
-            line_encoder: encoders.add(lines::LineEncoder),
+            reads: ReadContext {
+                streams,
+                poll_wait_ms: settings.poll_wait_ms,
+                page_bytes: settings.page_bytes,
+                first_page_bytes: settings.first_page_bytes,
+                event_encoder: encoders.add(encode::EventEncoder),
+                line_encoder: encoders.add(lines::LineEncoder),
+            },
         }
     }
 }

@@ -47,6 +47,7 @@ impl Parameters {
                 "stream" => named.push(Named::parse(&value)),
                 "after" => after = Some(value.into_owned()),
                 LAST_EVENT_ID => resumed = Some(value.into_owned()),
+                "last" => return Err(bad(LAST_REFUSED.into())),
                 other => misspelled::check_parameter(other, PARAMETERS)?,
             }
         }
@@ -189,3 +190,6 @@ fn parse_id(id: &str) -> Result<Id, Response> {
 
 /// The parameters of a request. Others are ignored, but for those that are nearly one of these.
 const PARAMETERS: &[&str] = &["stream", "after", LAST_EVENT_ID];
+
+/// The refusal of what a single stream has: a count of messages says nothing about a position in several streams.
+const LAST_REFUSED: &str = "last counts the messages of one stream: GET /v1/stream/NAME?last=50&live=sse; several streams begin at offsets, as in stream=NAME@OFFSET, or after a position";

@@ -8,6 +8,7 @@ mod create;
 mod fork;
 mod http;
 mod json;
+mod last_messages;
 mod life;
 mod live;
 mod read;

@@ -80,7 +80,15 @@ impl Server {
         };
         self.waited += barriers;
         let mut said = Vec::new();
-        match done.action {
+        let mut action = done.action;
+        while let Action::Read(fetch, then) = action {
+            assert_ne!(done.key, 0);
+            action = self.resume(&self.read(&fetch), then);
+            if !matches!(action, Action::Read(..) | Action::Subscribe(_)) {
+                to.channel.ended(done.key);
+            }
+        }
+        match action {
             Action::Respond(response) | Action::AwaitKeys(response, _) => {
                 said.push(message_of(&response));
             }

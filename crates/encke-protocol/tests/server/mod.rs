@@ -12,9 +12,9 @@ use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
     Action, Admin, Body, CallerInfo, CrossOriginFields, DispatchRequest, DispatchResponse,
-    Dispatched, EncodedRun, Feed, Gate, HeadAdmission, Headers, Mark, OnDispatch, OnWorkerEvent,
-    OriginReader, Origins, Policy, Probes, ProtocolSettings, Request, Response, Router, Run,
-    Subscription, Variant, Wait, WorkerOutput,
+    Dispatched, EncodedRun, Feed, Gate, HeadAdmission, Headers, Mark, OnDispatch, OnRead,
+    OnWorkerEvent, OriginReader, Origins, Policy, Probes, ProtocolSettings, Request, Response,
+    Router, Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Now, Offset, Outcome, Piece, Stream, View,
@@ -284,11 +284,7 @@ impl Server {
                     self.commit();
                     Action::Respond(then.committed(outcome))
                 }
-                Action::Read(fetch, then) => {
-                    let piece = self.read(&fetch);
-                    let items: Vec<_> = piece.items().collect();
-                    then.read(Ok(run(&piece, &items)), self.now().wall_ms)
-                }
+                Action::Read(fetch, then) => self.resume(&self.read(&fetch), then),
                 Action::Dispatch(request, then) => return self.ask(request, then),
                 Action::Stream(response, next) => {
                     let mut said = said(response);
@@ -419,6 +415,12 @@ impl Server {
         self.view.find(name).unwrap()
     }
 
+    /// What follows from a piece that was read.
+    pub fn resume(&self, piece: &Piece, then: Box<dyn OnRead>) -> Action {
+        let items: Vec<_> = piece.items().collect();
+        then.read(Ok(run(piece, &items)), self.now().wall_ms)
+    }
+
     /// What a subscriber is sent up to the tail.
     pub fn follow(&self, subscription: &Subscription) -> (Vec<u8>, Vec<Mark>) {
         let Feed::Single {
@@ -477,7 +479,7 @@ impl Server {
         said(wait.then.arrived(run, self.now().wall_ms))
     }
 
-    fn read(&self, fetch: &Fetch) -> Piece {
+    pub fn read(&self, fetch: &Fetch) -> Piece {
         Piece::read(&self.log.reader(), fetch).unwrap()
     }
 

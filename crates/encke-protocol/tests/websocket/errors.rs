@@ -16,7 +16,7 @@ fn what_is_wrong_with_a_message_is_said_and_closes_nothing() {
         (r#"{"type":"subscibe","stream":"a"}"#, (400, "bad_message")),
         (r#"{"type":"subscribe"}"#, (400, "bad_message")),
         (
-            r#"{"type":"subscribe","stream":"a","last":3}"#,
+            r#"{"type":"subscribe","stream":"a","first":3}"#,
             (400, "bad_message"),
         ),
         (

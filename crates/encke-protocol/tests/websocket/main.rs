@@ -6,6 +6,7 @@
 mod encoders;
 mod errors;
 mod handshake;
+mod last_messages;
 mod properties;
 mod rights;
 #[path = "../server/mod.rs"]

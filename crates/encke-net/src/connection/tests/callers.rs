@@ -41,6 +41,28 @@ fn a_long_poll_is_answered_and_the_client_asks_again() {
 }
 
 #[test]
+fn what_begins_behind_a_read_ends_with_a_caller_that_has_ended_meanwhile() {
+    for (ended, reason) in ENDS {
+        let mut rig = rig_with_stream("x");
+        rig.held = true;
+        rig.receive(get("/v1/stream/a?last=5&live=sse").as_bytes());
+        end(&mut rig, ended);
+        rig.release();
+        let is_dismiss = |effect: &ConnectionEffect| matches!(effect, ConnectionEffect::Dismiss(ID, why) if *why == reason);
+        assert_eq!(rig.count_noted(is_dismiss), 1);
+    }
+    for (ended, _) in ENDS {
+        let mut rig = rig_with_stream("x");
+        rig.held = true;
+        rig.receive(get("/v1/stream/a?last=5").as_bytes());
+        end(&mut rig, ended);
+        rig.release();
+        assert_eq!(statuses(&rig.text()), [200], "a page is read in no time");
+        assert_eq!(statuses(&rig.request(&append("y"))).len(), 1);
+    }
+}
+
+#[test]
 fn between_requests_and_for_a_command_it_changes_nothing() {
     for (ended, _) in ENDS {
         let mut rig = rig_with_stream("x");

@@ -27,6 +27,12 @@ fn subscribe(id: u64) -> Vec<u8> {
     ))
 }
 
+fn subscribe_last(id: u64, count: u64) -> Vec<u8> {
+    text(&format!(
+        r#"{{"type":"subscribe","id":{id},"stream":"a","last":{count}}}"#
+    ))
+}
+
 fn append(id: u64, bytes: usize) -> Vec<u8> {
     let data = "y".repeat(bytes);
     text(&format!(
@@ -156,6 +162,55 @@ fn an_append_for_which_there_is_no_room_is_refused_by_its_number() {
     rig.release();
     let appended = messages(&mut rig, &append(8, 3));
     assert_eq!(appended[0]["id"], 8);
+}
+
+#[test]
+fn a_subscription_that_waits_for_its_beginning_comes_before_later_messages() {
+    let mut rig = channel();
+    rig.held = true;
+    let unsubscribe = text(r#"{"type":"unsubscribe","id":2,"stream":"a"}"#);
+    rig.receive(&[subscribe_last(1, 5), unsubscribe, append(3, 3)].concat());
+    assert_eq!(rig.waiting.len(), 1, "only the read is under way");
+    assert!(take_frames(&mut rig).is_empty());
+    rig.release();
+    let frames = take_frames(&mut rig);
+    let types: Vec<Value> = frames
+        .iter()
+        .map(|frame| frame.json()["type"].take())
+        .collect();
+    assert_eq!(types, ["subscribed", "unsubscribed", "appended"]);
+    assert_eq!((rig.closed, rig.held_bytes()), (None, 0));
+}
+
+#[test]
+fn a_subscription_whose_beginning_cannot_be_read_is_refused_and_may_be_asked_for_again() {
+    let mut rig = channel();
+    rig.held = true;
+    rig.receive(&subscribe_last(1, 5));
+    rig.refuse_waiting();
+    let refused = take_frames(&mut rig)[0].json();
+    assert_eq!(
+        (&refused["id"], &refused["stream"], &refused["code"]),
+        (&json!(1), &json!("a"), &json!("overloaded"))
+    );
+    rig.release();
+    let subscribed = messages(&mut rig, &subscribe_last(2, 5));
+    assert_eq!(subscribed[0]["type"], "subscribed");
+    assert_eq!(subscriptions(&rig), 1);
+    let again = messages(&mut rig, &subscribe_last(3, 5));
+    assert_eq!(again[0]["code"], "already_subscribed");
+}
+
+#[test]
+fn a_channel_that_ends_gives_up_what_waits_for_its_beginning() {
+    let mut rig = channel();
+    rig.held = true;
+    rig.receive(&subscribe_last(1, 5));
+    rig.act(|connection, cx| connection.end_caller(ID, CallerEnd::Expired, cx));
+    assert_eq!(rig.ended.len(), 1);
+    rig.release();
+    assert_eq!(subscriptions(&rig), 0);
+    assert_eq!(take_frames(&mut rig)[1].close_code(), Some(4401));
 }
 
 #[test]
