@@ -125,6 +125,12 @@ pub(crate) fn is_content_type(value: &str) -> bool {
 /// The largest number of a producer: what JavaScript can count up to (Durable Streams, section 5.2.1).
 pub(crate) const PRODUCER_NUMBER_MAX: u64 = (1 << 53) - 1;
 
+/// Whether a text can be the value of a header field (RFC 9110, section 5.5), so that writers over HTTP can name it too.
+pub(crate) fn fits_field(text: &str) -> bool {
+    let is_control = |byte: u8| byte != b'\t' && byte.is_ascii_control();
+    !text.bytes().any(is_control) && text.trim_matches([' ', '\t']).len() == text.len()
+}
+
 /// Bytes of a producer's id, which has at least one.
 pub(crate) const PRODUCER_ID_BYTES_MAX: usize = 256;
 

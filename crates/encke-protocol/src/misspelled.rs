@@ -50,8 +50,23 @@ pub(crate) fn unknown(thing: &str, name: &str, known: &[&str]) -> String {
     }
 }
 
+/// A value as an error shows it: whole if it is short.
+pub(crate) fn shown(value: &str) -> String {
+    match value.len() {
+        ..=SHOWN_BYTES_MAX => format!("{value:?}"),
+        bytes => {
+            let start = &value[..value.floor_char_boundary(SHOWN_BYTES_MAX)];
+            format!("{start:?} and so on, {bytes} bytes")
+        }
+    }
+}
+
 /// The name that differs from `name` by few typing errors. Case, `-` and `_` make no difference.
 fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    // The time is the product of both lengths.
+    if name.len() > SHOWN_BYTES_MAX {
+        return None;
+    }
     let name = plain(name);
     let distance = |known: &&str| strsim::osa_distance(&name, &plain(known));
     let nearest = known.iter().copied().min_by_key(|known| distance(known))?;

@@ -8,7 +8,7 @@ use encke_stream::home;
 use super::append::ChannelAppend;
 use super::context::ChannelContext;
 use super::follow::{ChannelFollow, opening};
-use super::message::{AppendMessage, ClientMessage, MessageRequest};
+use super::message::{AppendMessage, ClientMessage, MessageLimits, MessageRequest};
 use super::reply::{MessageTag, Subject, write_ended};
 use super::subscriptions::Subscriptions;
 use crate::action::{Action, Channel, ChannelAction, ChannelMessage, Feed, Subscription};
@@ -16,6 +16,7 @@ use crate::append::awaits_order;
 use crate::events::{MergeStep, Named, Parameters, position_text};
 use crate::gate::{Admitted, Rights, denial, resolve_token};
 use crate::last_messages::{ReadStart, find_last};
+use crate::misspelled::shown;
 use crate::problem::error;
 use crate::response::{AuditNote, REFUSED, Response};
 use crate::streams::{StartPosition, load};
@@ -67,7 +68,8 @@ impl Conversation {
             } => self.follow_several(&tag, subject, &parameters, message),
             MessageRequest::Unsubscribe(subject) => {
                 let key = self.subscriptions.remove(&subject).ok_or_else(|| {
-                    let why = format!("the channel has no subscription to {:?}", subject.label());
+                    let label = shown(&subject.label());
+                    let why = format!("the channel has no subscription to {label}");
                     error(404, "not_subscribed", why)
                 })?;
                 let response = tag.reply("unsubscribed", |_| ());
@@ -314,6 +316,13 @@ impl Conversation {
         })))
     }
 
+    fn limits(&self) -> MessageLimits {
+        MessageLimits {
+            name_bytes_max: self.context.streams().name_bytes_max,
+            streams_max: self.context.planner.streams_max,
+        }
+    }
+
     /// What a message may do at a path, as the request with that method.
     fn admitted<'p>(&self, method: &'p str, path: &'p str) -> Admitted<'p> {
         Admitted {
@@ -327,8 +336,7 @@ impl Conversation {
 
 impl Channel for Conversation {
     fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction {
-        let name_bytes_max = self.context.streams().name_bytes_max;
-        let parsed = match ClientMessage::parse(message.text, name_bytes_max) {
+        let parsed = match ClientMessage::parse(message.text, self.limits()) {
             Ok(parsed) => parsed,
             Err(bad) => return plain(Action::Respond(bad.tag.error(bad.refused))),
         };
@@ -342,8 +350,7 @@ impl Channel for Conversation {
     }
 
     fn refuse(&self, text: &str, refused: Response) -> Response {
-        let name_bytes_max = self.context.streams().name_bytes_max;
-        let tag = match ClientMessage::parse(text, name_bytes_max) {
+        let tag = match ClientMessage::parse(text, self.limits()) {
             Ok(parsed) => parsed.tag,
             Err(bad) => bad.tag,
         };

@@ -14,11 +14,11 @@ use super::object::MessageWriter;
 use super::reply::{MessageTag, Subject};
 use crate::append::{
     AppendRequest, CONTENT_TYPE_BYTES_MAX, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX,
-    STREAM_SEQ_BYTES_MAX, is_content_type,
+    STREAM_SEQ_BYTES_MAX, fits_field, is_content_type,
 };
 use crate::events::{Named, Parameters};
 use crate::last_messages::{BadLast, ReadStart};
-use crate::misspelled::unknown;
+use crate::misspelled::{shown, unknown};
 use crate::ndjson;
 use crate::problem::error;
 use crate::response::Response;
@@ -85,8 +85,8 @@ impl AppendMessage {
 }
 
 impl ClientMessage {
-    /// Reads a message. `name_bytes_max`: longer names of streams are not repeated in errors.
-    pub(super) fn parse(text: &str, name_bytes_max: usize) -> Result<Self, BadClientMessage> {
+    /// Reads a message.
+    pub(super) fn parse(text: &str, limits: MessageLimits) -> Result<Self, BadClientMessage> {
         let mut tag = MessageTag::default();
         let members: Members<'_> = serde_json::from_str(text).map_err(|why| BadClientMessage {
             tag: MessageTag::default(),
@@ -108,13 +108,25 @@ impl ClientMessage {
         })?;
         // Whatever else is wrong, the client learns which message it is.
         tag.id = members.id().unwrap_or_default();
-        tag.subject = members.subject().ok().flatten().filter(|subject| {
-            subject
-                .names()
-                .iter()
-                .all(|name| name.len() <= name_bytes_max)
+        let is_append = matches!(members.text("type"), Ok(Some(name)) if name == "append");
+        if !is_append && text.len() > SMALL_MESSAGE_BYTES_MAX {
+            let why = format!(
+                "only appends may have more than {SMALL_MESSAGE_BYTES_MAX} bytes, not {}",
+                text.len()
+            );
+            return Err(BadClientMessage {
+                tag,
+                refused: error(413, "too_large", why),
+            });
+        }
+        let subject = members.subject(limits.streams_max);
+        tag.subject = subject.ok().flatten().filter(|subject| {
+            let names = subject.names().iter();
+            names
+                .map(|name| name.len())
+                .all(|bytes| bytes <= limits.name_bytes_max)
         });
-        match members.request() {
+        match members.request(limits.streams_max) {
             Ok(request) => {
                 if let MessageRequest::Append { name, .. } = &request {
                     tag.subject = Some(Subject::Stream(name.clone()));
@@ -124,6 +136,15 @@ impl ClientMessage {
             Err(refused) => Err(BadClientMessage { tag, refused }),
         }
     }
+}
+
+/// What a message may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MessageLimits {
+    /// Longer names of streams are not repeated in errors.
+    pub(super) name_bytes_max: usize,
+    /// Streams and patterns that a message may name.
+    pub(super) streams_max: usize,
 }
 
 /// The message that follows one stream.
@@ -162,7 +183,7 @@ pub(crate) fn several(named: &[Named], position: Option<&str>) -> String {
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    fn request(&self) -> Result<MessageRequest, Response> {
+    fn request(&self, streams_max: usize) -> Result<MessageRequest, Response> {
         let message_type = self.text("type")?;
         let message_type = message_type.ok_or_else(|| {
             let types = TYPES.join(", ");
@@ -172,12 +193,14 @@ impl<'a> Members<'a> {
             "subscribe" => {
                 self.check(SUBSCRIBE_MEMBERS)?;
                 self.id()?;
-                self.subscribe()
+                self.subscribe(streams_max)
             }
             "unsubscribe" => {
                 self.check(&["type", "id", "stream", "streams"])?;
                 self.id()?;
-                Ok(MessageRequest::Unsubscribe(self.required_subject()?))
+                Ok(MessageRequest::Unsubscribe(
+                    self.required_subject(streams_max)?,
+                ))
             }
             "append" => {
                 self.check(APPEND_MEMBERS)?;
@@ -195,8 +218,8 @@ impl<'a> Members<'a> {
         }
     }
 
-    fn subscribe(&self) -> Result<MessageRequest, Response> {
-        let subject = self.required_subject()?;
+    fn subscribe(&self, streams_max: usize) -> Result<MessageRequest, Response> {
+        let subject = self.required_subject(streams_max)?;
         let offset = self.text("offset")?;
         let start = offset.as_deref().map(start).transpose()?;
         let position = self.text("position")?;
@@ -219,12 +242,13 @@ impl<'a> Members<'a> {
                 "\"last\" counts the messages of one stream; several streams or a pattern begin at an \"offset\" or a \"position\"",
             ));
         }
-        let named = self.named(start.unwrap_or(StartPosition::Now))?;
+        let named = self.named(start.unwrap_or(StartPosition::Now), streams_max)?;
         if let Some(old) = named.iter().find(|one| one.has_old_form()) {
             let prefix = old.name.trim_end_matches('*');
             let why = format!(
-                "{:?} is no pattern: {prefix:?} followed by ** has all below",
-                old.name
+                "{} is no pattern: {} followed by ** has all below",
+                shown(&old.name),
+                shown(prefix)
             );
             return Err(bad(why));
         }
@@ -267,17 +291,18 @@ impl<'a> Members<'a> {
         let seq = self.text("seq")?;
         if seq
             .as_ref()
-            .is_some_and(|seq| seq.len() > STREAM_SEQ_BYTES_MAX)
+            .is_some_and(|seq| seq.len() > STREAM_SEQ_BYTES_MAX || !fits_field(seq))
         {
             return Err(bad(format!(
-                "\"seq\" has at most {STREAM_SEQ_BYTES_MAX} bytes"
+                "\"seq\" has at most {STREAM_SEQ_BYTES_MAX} bytes, and none that the field Stream-Seq could not have"
             )));
         }
         let ack = self.text("ack")?;
         let ack = ack.map(|name| {
             name.parse().map_err(|_| {
                 bad(format!(
-                    "\"ack\" is synced, written or accepted, not {name:?}"
+                    "\"ack\" is synced, written or accepted, not {}",
+                    shown(&name)
                 ))
             })
         });
@@ -301,7 +326,7 @@ impl<'a> Members<'a> {
     }
 
     /// What the message is about, if it names something.
-    fn subject(&self) -> Result<Option<Subject>, Response> {
+    fn subject(&self, streams_max: usize) -> Result<Option<Subject>, Response> {
         match (self.text("stream")?, self.find("streams")) {
             (Some(_), Some(_)) => Err(bad("a message has one of \"stream\" and \"streams\"")),
             (None, None) => Ok(None),
@@ -313,20 +338,20 @@ impl<'a> Members<'a> {
                 }))
             }
             (None, Some(_)) => {
-                let named = self.named(StartPosition::Now)?.into_iter();
+                let named = self.named(StartPosition::Now, streams_max)?.into_iter();
                 let names = named.map(|one| one.name.into());
                 Ok(Some(Subject::Several(names.collect())))
             }
         }
     }
 
-    fn required_subject(&self) -> Result<Subject, Response> {
-        let subject = self.subject()?;
+    fn required_subject(&self, streams_max: usize) -> Result<Subject, Response> {
+        let subject = self.subject(streams_max)?;
         subject.ok_or_else(|| bad("the member \"stream\" is missing, or \"streams\" for several"))
     }
 
     /// The streams and patterns that the message names; those without an offset of their own begin at `start`.
-    fn named(&self, start: StartPosition) -> Result<Vec<Named>, Response> {
+    fn named(&self, start: StartPosition, streams_max: usize) -> Result<Vec<Named>, Response> {
         if let Some(name) = self.text("stream")? {
             return Ok(vec![Named::new(name, start)]);
         }
@@ -336,6 +361,13 @@ impl<'a> Members<'a> {
                 "an array of names, or of objects such as {\"stream\":\"a\",\"offset\":\"-1\"}",
             )?
             .unwrap_or_default();
+        if list.len() > streams_max {
+            let why = format!(
+                "a subscription names at most {streams_max} streams and patterns, not {}",
+                list.len()
+            );
+            return Err(error(400, "too_many_streams", why));
+        }
         list.into_iter().map(|one| named(one, start)).collect()
     }
 
@@ -435,7 +467,8 @@ fn named(raw: &RawValue, start: StartPosition) -> Result<Named, Response> {
 fn start(offset: &str) -> Result<StartPosition, Response> {
     offset.parse().map_err(|why| {
         bad(format!(
-            "\"offset\": {why}, or -1, or now; this is {offset:?}"
+            "\"offset\": {why}, or -1, or now; this is {}",
+            shown(offset)
         ))
     })
 }
@@ -454,9 +487,9 @@ fn producer(raw: &RawValue) -> Result<ProducerId, Response> {
         }
     };
     let id = members.text("id")?.ok_or_else(|| bad(what))?;
-    if id.is_empty() || id.len() > PRODUCER_ID_BYTES_MAX {
+    if id.is_empty() || id.len() > PRODUCER_ID_BYTES_MAX || !fits_field(&id) {
         return Err(bad(format!(
-            "the \"id\" of a producer has 1 to {PRODUCER_ID_BYTES_MAX} bytes"
+            "the \"id\" of a producer has 1 to {PRODUCER_ID_BYTES_MAX} bytes, and none that the field Producer-Id could not have"
         )));
     }
     Ok(ProducerId {
@@ -493,6 +526,9 @@ const APPEND_MEMBERS: &[&str] = &[
 
 /// The largest number of a message: up to it JavaScript counts every one.
 const ID_MAX: u64 = 1 << 53;
+
+/// Bytes of a message that appends nothing, at most: names of many streams, or a long token.
+const SMALL_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// More members than any object of a message has.
 const MEMBERS_MAX: usize = 16;

@@ -1,6 +1,7 @@
 //! The subscriptions of a channel: their names, and the keys of their feeds.
 
 use super::reply::Subject;
+use crate::misspelled::shown;
 use crate::problem::error;
 use crate::response::Response;
 
@@ -25,20 +26,29 @@ impl Subscriptions {
     pub(super) fn check_new(&self, subject: &Subject, max: usize) -> Result<(), Response> {
         if self.find(subject).is_some() {
             let why = format!(
-                "the channel subscribes to {:?} already; unsubscribe first",
-                subject.label()
+                "the channel subscribes to {} already; unsubscribe first",
+                shown(&subject.label())
             );
             return Err(error(409, "already_subscribed", why));
         }
         let held: usize = self.held.iter().map(|one| one.subject.names().len()).sum();
         let named = held + subject.names().len();
-        match named > max {
+        if named > max {
+            let why = format!(
+                "the subscriptions of the channel would name {named} streams, at most {max} are allowed"
+            );
+            return Err(error(400, "too_many_streams", why));
+        }
+        let all = self.held.iter().map(|one| &one.subject);
+        let names = all.chain([subject]).flat_map(Subject::names);
+        let bytes: usize = names.map(|name| name.len()).sum();
+        match bytes > NAMES_BYTES_MAX {
             false => Ok(()),
             true => Err(error(
                 400,
                 "too_many_streams",
                 format!(
-                    "the subscriptions of the channel would name {named} streams, at most {max} are allowed"
+                    "the names of the channel's subscriptions would have {bytes} bytes, at most {NAMES_BYTES_MAX} are allowed"
                 ),
             )),
         }
@@ -91,7 +101,11 @@ impl Subscriptions {
     }
 
     fn find(&self, subject: &Subject) -> Option<usize> {
+        let label = subject.label();
         let mut held = self.held.iter();
-        held.position(|one| one.subject.names() == subject.names())
+        held.position(|one| one.subject.label() == label)
     }
 }
+
+/// Bytes of all names of the subscriptions of a channel, at most: as many as a URL has room for. A channel at rest keeps them.
+const NAMES_BYTES_MAX: usize = 16 << 10;

@@ -27,7 +27,11 @@ pub(crate) fn resolve_token(
         headers: &[("Authorization", bearer.as_bytes())],
         client_certificate: certificate,
     };
-    let resolved = access.resolve(&credentials, now_ms)?;
+    let resolved = access.resolve(&credentials, now_ms);
+    let resolved = resolved.map_err(|denied| match denied {
+        AccessDenied::Malformed(_) => AccessDenied::Malformed("the member \"token\" is no token"),
+        denied => denied,
+    })?;
     Ok(Rights::Caller {
         caller: Arc::clone(&resolved.caller),
         conceals: access.conceals(),

@@ -5,6 +5,7 @@ use super::*;
 #[test]
 fn what_is_wrong_with_a_message_is_said_and_closes_nothing() {
     let mut server = with(&[("a", JSON), ("t", TEXT)]);
+    let before = tail(&server, "a");
     let mut channel = server.open("/v1/events", &[]);
     for (message, expected) in [
         ("", (400, "bad_json")),
@@ -135,6 +136,14 @@ fn what_is_wrong_with_a_message_is_said_and_closes_nothing() {
             (400, "bad_message"),
         ),
         (
+            r#"{"type":"append","stream":"a","data":1,"producer":{"id":"w\r\n","epoch":0,"seq":0}}"#,
+            (400, "bad_message"),
+        ),
+        (
+            r#"{"type":"append","stream":"a","data":1,"seq":"\u0000"}"#,
+            (400, "bad_message"),
+        ),
+        (
             r#"{"type":"append","stream":"a","data":1,"producer":{"id":"w","epoch":0,"seq":9007199254740992}}"#,
             (400, "bad_message"),
         ),
@@ -191,14 +200,81 @@ fn what_is_wrong_with_a_message_is_said_and_closes_nothing() {
     );
     // Nothing was stored, and the channel goes on.
     assert!(channel.feeds.is_empty());
-    assert_eq!(
-        server.stream("a").facts().tail,
-        server.stream("a").facts().tail
-    );
+    assert_eq!(tail(&server, "a"), before);
     let said = ask(
         &mut server,
         &mut channel,
         &json!({"type":"append","stream":"a","data":1}),
     );
     assert_eq!(parsed(&said)["type"], "appended");
+}
+
+/// A message of a stranger costs no more than it is long, and its error is short.
+#[test]
+fn large_messages_are_refused_and_not_repeated() {
+    let mut server = with(&[("a", JSON)]);
+    let mut channel = server.open("/v1/events", &[]);
+    let long = "\\u007f".repeat(5_000);
+    let longer = "n".repeat(70_000);
+    let many = vec!["\"b\""; 200].join(",");
+    for (message, expected) in [
+        (
+            format!(r#"{{"type":"append","stream":"a","data":1,"ack":"{long}"}}"#),
+            (400, "bad_message"),
+        ),
+        (
+            format!(r#"{{"type":"subscribe","stream":"a","offset":"{long}"}}"#),
+            (400, "bad_message"),
+        ),
+        (
+            format!(r#"{{"type":"unsubscribe","stream":"{long}"}}"#),
+            (404, "not_subscribed"),
+        ),
+        (
+            format!(r#"{{"type":"subscribe","streams":[{many}]}}"#),
+            (400, "too_many_streams"),
+        ),
+        (
+            format!(r#"{{"type":"subscribe","stream":"{longer}"}}"#),
+            (413, "too_large"),
+        ),
+        (
+            format!(r#"{{"type":"{longer}","stream":"a"}}"#),
+            (413, "too_large"),
+        ),
+        (
+            format!(r#"{{"type":"authenticate","token":"{longer}"}}"#),
+            (413, "too_large"),
+        ),
+    ] {
+        let said = server.say(&mut channel, &message);
+        let error = parsed(&said[0]);
+        let got = (error["status"].as_u64().unwrap(), error["code"].as_str());
+        assert_eq!(got, (expected.0, Some(expected.1)), "{}", said[0]);
+        assert!(said[0].len() < 1_500, "{} bytes", said[0].len());
+    }
+    let append = format!(r#"{{"type":"append","stream":"a","data":"{longer}"}}"#);
+    assert!(server.say(&mut channel, &append)[0].contains("appended"));
+}
+
+#[test]
+fn the_names_of_all_subscriptions_are_bounded_and_each_has_its_own() {
+    let mut server = with(&[("x,y", JSON), ("x", JSON), ("y", JSON)]);
+    let mut channel = server.open("/v1/events", &[]);
+    let list = json!({"type": "subscribe", "streams": ["x", "y"]});
+    assert!(ask(&mut server, &mut channel, &list).contains("subscribed"));
+    let same = r#"{"type":"subscribe","stream":"x,y"}"#;
+    let got = refused(&mut server, &mut channel, same);
+    assert_eq!(got, (409, "already_subscribed".to_owned()));
+    let mut taken = 0;
+    loop {
+        let name = format!("{}{taken}/**", "n".repeat(900));
+        let message = json!({"type": "subscribe", "stream": name}).to_string();
+        let said = server.say(&mut channel, &message);
+        if parsed(&said[0])["code"] == "too_many_streams" {
+            break;
+        }
+        taken += 1;
+    }
+    assert_eq!(taken, (16 << 10) / 904);
 }
