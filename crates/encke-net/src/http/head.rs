@@ -13,6 +13,8 @@ pub(crate) struct Head<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
+    /// What an extended CONNECT of HTTP/2 asks for (`:protocol`).
+    pub(crate) protocol: Option<&'a str>,
     pub(crate) framing: Framing,
     /// The minor version of HTTP/1, 0 for HTTP/1.0; 2 for HTTP/2.
     pub(crate) version: u8,
@@ -90,6 +92,7 @@ pub(crate) fn parse<'a>(
         method,
         path: target.path,
         query: target.query,
+        protocol: None,
         framing: facts.framing(version)?,
         version,
         keep_alive: version == 1 && !facts.close,

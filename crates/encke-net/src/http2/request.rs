@@ -1,6 +1,7 @@
 //! The head of a request, as the protocols read it.
 
 use h2::RecvStream;
+use h2::ext::Protocol;
 use http::header::COOKIE;
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -9,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use crate::http::Rejection;
 use crate::http::head::{FIELDS_MAX, Framing, Head, HeadFacts, too_many_fields};
 use crate::http::target::{self, Scheme};
+use crate::websocket::handshake;
 
 /// Marks a request whose `:path` has a fragment, which is not in its URI any more.
 #[derive(Clone, Copy, Debug)]
@@ -45,12 +47,18 @@ impl Http2Request {
             method: self.0.method.as_str(),
             path: uri.path(),
             query: uri.query(),
+            protocol: self.protocol(),
             framing: Framing::None,
             version: HTTP_2,
             keep_alive: false,
             expects_continue: false,
             bytes: 0,
         }
+    }
+
+    /// What an extended CONNECT asks for (RFC 8441, section 4).
+    fn protocol(&self) -> Option<&str> {
+        self.0.extensions.get::<Protocol>().map(Protocol::as_str)
     }
 
     /// The fields. The authority is the first one, as Host.
@@ -74,7 +82,12 @@ impl Http2Request {
             ..
         } = &self.0;
         if method == Method::CONNECT {
-            return Err(target::bad_target("no tunnels are opened here"));
+            let protocol = self
+                .protocol()
+                .ok_or_else(|| target::bad_target("no tunnels are opened here"))?;
+            if !handshake::is_websocket(protocol) {
+                return Err(unknown_protocol());
+            }
         }
         // As it was sent: an empty path would be given as a slash.
         let sent = uri.path_and_query().map_or("", PathAndQuery::as_str);
@@ -110,8 +123,20 @@ impl Http2Request {
             facts.take(name, value)?;
         }
         facts.check_host(HTTP_2)?;
-        Ok(facts.length())
+        match facts.length() {
+            // What follows is no body, and has no length.
+            Some(_) if method == Method::CONNECT => Err(target::bad_target(
+                "an extended CONNECT has no Content-Length",
+            )),
+            length => Ok(length),
+        }
     }
+}
+
+/// The response to an extended CONNECT for something else than WebSocket (RFC 9220, section 3).
+fn unknown_protocol() -> Rejection {
+    let why = "the only :protocol of an extended CONNECT is websocket";
+    Rejection::new(501, "unknown_protocol", why)
 }
 
 fn trim_blanks(mut value: &[u8]) -> &[u8] {
@@ -201,6 +226,26 @@ mod tests {
         }
         let many = (0..FIELDS_MAX).fold(get("http://x/"), |request, _| request.header("a", "b"));
         assert_eq!(check(many), Err("too_many_fields"));
+    }
+
+    #[test]
+    fn an_extended_connect_is_for_websocket_only() {
+        let connect = |protocol: &'static str| {
+            let protocol = Protocol::from_static(protocol);
+            get("http://x/a").method("CONNECT").extension(protocol)
+        };
+        assert_eq!(check(connect("websocket")), Ok(None));
+        assert_eq!(check(connect("connect-udp")), Err("unknown_protocol"));
+        for (request, reason) in [
+            (connect("websocket").header("host", "y"), "host"),
+            (
+                connect("websocket").header("content-length", "1"),
+                "bad_target",
+            ),
+            (connect("websocket").uri("ftp://x/"), "bad_target"),
+        ] {
+            assert_eq!(check(request), Err(reason));
+        }
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub(crate) enum HandshakeRefusal {
         "the field Connection must list Upgrade; a proxy that does not forward it must be set up for WebSocket"
     )]
     Connection,
+    /// A request of HTTP/2 has fields of a handshake, and is no extended CONNECT.
+    #[error("a WebSocket over HTTP/2 is opened with an extended CONNECT, as RFC 8441 defines it")]
+    ExtendedConnect,
     /// Sec-WebSocket-Protocol is not a list of tokens, or has one of them twice.
     #[error("Sec-WebSocket-Protocol must be a list of different tokens")]
     Subprotocols,
@@ -78,6 +81,7 @@ impl HandshakeRefusal {
             HandshakeRefusal::HttpVersion => "websocket_http_version",
             HandshakeRefusal::Upgrade => "websocket_upgrade",
             HandshakeRefusal::Connection => "websocket_connection",
+            HandshakeRefusal::ExtendedConnect => "websocket_extended_connect",
             HandshakeRefusal::Subprotocols => "websocket_subprotocols",
             HandshakeRefusal::Extensions => "websocket_extensions",
         }
@@ -111,10 +115,7 @@ pub(crate) fn open<'a>(
     fields: &'a HandshakeFields<'a>,
 ) -> Result<Option<Opening<'a>>, HandshakeRefusal> {
     let upgrades = lists(fields, "Upgrade", "websocket");
-    let is_handshake = [KEY_FIELD, VERSION_FIELD]
-        .iter()
-        .any(|name| values(fields, name).next().is_some());
-    if !upgrades && !is_handshake {
+    if !upgrades && !has_handshake_fields(fields) {
         return Ok(None);
     }
     if http_minor == 0 {
@@ -146,13 +147,30 @@ pub(crate) fn open_http2<'a>(
     protocol: Option<&str>,
     fields: &'a HandshakeFields<'a>,
 ) -> Result<Option<Opening<'a>>, HandshakeRefusal> {
-    let is_asked = method == "CONNECT"
-        && protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"));
-    if !is_asked {
+    if method != "CONNECT" {
+        // It comes from a proxy that does not translate handshakes.
+        return match has_handshake_fields(fields) {
+            true => Err(HandshakeRefusal::ExtendedConnect),
+            false => Ok(None),
+        };
+    }
+    if !protocol.is_some_and(is_websocket) {
         return Ok(None);
     }
     check_version(fields, STATUS_BAD_REQUEST)?;
     offers(fields, None).map(Some)
+}
+
+/// Whether the `:protocol` of an extended CONNECT is WebSocket.
+pub(crate) fn is_websocket(protocol: &str) -> bool {
+    protocol.eq_ignore_ascii_case("websocket")
+}
+
+/// Whether there is a field that only a handshake has.
+fn has_handshake_fields(fields: &HandshakeFields<'_>) -> bool {
+    let names = [KEY_FIELD, VERSION_FIELD];
+    let mut names = names.iter();
+    names.any(|name| values(fields, name).next().is_some())
 }
 
 fn check_version(fields: &HandshakeFields<'_>, status: u16) -> Result<(), HandshakeRefusal> {

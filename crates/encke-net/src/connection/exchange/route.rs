@@ -13,6 +13,7 @@ use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
 use crate::http::Rejection;
 use crate::http::head::Head;
+use crate::http2::request::HTTP_2;
 use crate::websocket::handshake;
 use crate::websocket::negotiation::DeflateAgreement;
 
@@ -45,6 +46,7 @@ impl Exchange {
                 && cx.router.opens_events(head.path, head.query),
             tls: of.tls,
             reader: OriginReader::Unnamed,
+            is_handshake: false,
             accept: None,
             deflate: None,
         };
@@ -60,9 +62,13 @@ impl Exchange {
             false => cx.count_request(self.place, known, fields),
         };
         let caller = caller.and_then(|caller| {
-            let opening = handshake::open(head.method, head.version, fields);
+            let opening = match head.version {
+                HTTP_2 => handshake::open_http2(head.method, head.protocol, fields),
+                minor => handshake::open(head.method, minor, fields),
+            };
             let opening = opening.map_err(refused_handshake)?;
             if let Some(opening) = opening {
+                self.facts.is_handshake = true;
                 self.facts.accept = opening.accept.map(Box::from);
                 self.facts.deflate = match cx.settings.websocket_inflated_bytes_max {
                     0 => None,
@@ -178,8 +184,9 @@ impl Exchange {
         cx: &mut Context<'_>,
     ) {
         let request = Request {
+            method: self.method(head.method),
             body,
-            upgrade: self.facts.accept.is_some(),
+            upgrade: self.facts.is_handshake,
             ..cx.bodyless(head, fields, caller)
         };
         match self.ask_router(request, out, cx) {
@@ -213,7 +220,7 @@ impl Exchange {
             .map(|(name, value)| (&**name, &**value))
             .collect();
         let request = Request {
-            method: &parked.method,
+            method: self.method(&parked.method),
             path: &parked.path,
             query: parked.query.as_deref(),
             headers: Headers(&fields),
@@ -227,7 +234,7 @@ impl Exchange {
             },
             now: cx.clock.time(),
             barriers: parked.barriers,
-            upgrade: self.facts.accept.is_some(),
+            upgrade: self.facts.is_handshake,
         };
         match self.ask_router(request, out, cx) {
             Action::Load(load) => {
@@ -245,6 +252,14 @@ impl Exchange {
                 self.await_order(log, parked, cx);
             }
             action => self.perform(action, out, cx),
+        }
+    }
+
+    /// The method as the protocols see it: they know the handshake of HTTP/1.1, which is a GET.
+    fn method<'m>(&self, sent: &'m str) -> &'m str {
+        match self.facts.is_handshake {
+            true => "GET",
+            false => sent,
         }
     }
 

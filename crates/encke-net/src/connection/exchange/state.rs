@@ -41,7 +41,9 @@ pub(crate) struct RequestFacts {
     pub(super) takes_events: bool,
     pub(super) tls: bool,
     pub(super) reader: OriginReader,
-    /// The answer to the key of a handshake of WebSocket, if the request is one.
+    /// The request is a handshake of WebSocket.
+    pub(super) is_handshake: bool,
+    /// The answer to the key of a handshake over HTTP/1.1.
     pub(crate) accept: Option<Box<str>>,
     /// What that handshake agrees on for the compression of messages.
     pub(crate) deflate: Option<DeflateAgreement>,

@@ -213,7 +213,11 @@ fn an_extended_connect_needs_neither_key_nor_upgrade() {
         open_http2("CONNECT", Some("connect-udp"), &fields),
         Ok(None)
     );
-    assert_eq!(open_http2("GET", Some("websocket"), &fields), Ok(None));
+    assert_eq!(open_http2("GET", None, &[]), Ok(None));
+    assert_eq!(
+        open_http2("GET", None, &fields),
+        Err(HandshakeRefusal::ExtendedConnect)
+    );
 }
 
 const PROTOCOLS: &str = "Sec-WebSocket-Protocol";
