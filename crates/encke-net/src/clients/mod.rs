@@ -18,7 +18,7 @@ use std::time::Instant;
 use encke_access::{Caller, CallerIdentity, ClientCertificate};
 use encke_protocol::CallerInfo;
 
-use crate::connection::exchange_id::ExchangeId;
+use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::http::Rejection;
 use crate::settings::NetSettings;
 use addresses::{AddressNo, Addresses, Denied};
@@ -151,13 +151,8 @@ impl Clients {
     }
 
     /// Counts a message of a channel as a request of its client.
-    pub(crate) fn count_message(
-        &self,
-        exchange: ExchangeId,
-        connection: ExchangeId,
-        now: Instant,
-    ) -> Result<(), Denied> {
-        match self.address_of(exchange, connection) {
+    pub(crate) fn count_message(&self, channel: ExchangePlace, now: Instant) -> Result<(), Denied> {
+        match self.address_of(channel.exchange, channel.connection) {
             Some(address) => self.addresses.request(address, now),
             None => Ok(()),
         }

@@ -55,6 +55,8 @@ pub(crate) enum ConnectionEffect {
     Handshake(Vec<u8>, Option<IpAddr>),
     /// A request came to the address for operators.
     NoteOperator,
+    /// The close frame of a channel is written, behind which nothing follows: end the channel.
+    CloseChannel(ExchangeId, CloseReason),
     /// End an exchange of several in the middle of something.
     Fail(ExchangeId, CloseReason),
     /// An exchange of several has ended.

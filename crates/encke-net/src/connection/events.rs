@@ -13,8 +13,6 @@ use super::exchange_id::ExchangeId;
 use super::http1::{AfterInput, Http1, SharedWithWire};
 use super::http2::Http2;
 use super::state::{Connection, Wire};
-use super::timer::Timer;
-use super::websocket::WebSocket;
 use crate::clients::callers::CallerEnd;
 use crate::http::Rejection;
 
@@ -41,6 +39,8 @@ pub(crate) enum Event<'a> {
     NoMemory(ExchangeId),
     /// An exchange can't go on.
     Fail(ExchangeId, CloseReason),
+    /// The close frame of a channel is written.
+    CloseChannel(ExchangeId, CloseReason),
     /// Nothing was sent for an exchange for a while.
     Quiet(ExchangeId),
     /// The sweep over all connections comes by. It may be kept for so long without a request.
@@ -75,6 +75,7 @@ impl Connection {
             Event::Shed(id) => self.shed(id, cx),
             Event::NoMemory(id) => self.refuse(id, &no_room(), cx),
             Event::Fail(id, reason) => self.fail(id, reason, cx),
+            Event::CloseChannel(id, reason) => self.close_channel(id, reason, cx),
             Event::Quiet(id) => self.beat(id, cx),
             Event::Swept(idle_timeout) => {
                 if let Wire::Http2(http2) = &mut self.wire {
@@ -92,6 +93,12 @@ impl Connection {
         cx: &mut Context<'_>,
     ) {
         if matches!(event, ExchangeEvent::TimedOut) && id == self.id && self.time_out(cx) {
+            return;
+        }
+        if let Some(channel) = cx.ids.channel_of(id) {
+            self.with_channel(channel, cx, |websocket, is_blocked, cx| {
+                websocket.on(id, event, is_blocked, cx);
+            });
             return;
         }
         let is_blocked = self.outbound.is_some();
@@ -113,8 +120,8 @@ impl Connection {
 
     /// The time of the caller of one of its exchanges is over.
     pub(crate) fn end_caller(&mut self, id: ExchangeId, end: CallerEnd, cx: &mut Context<'_>) {
-        if let Wire::WebSocket(websocket) = &mut self.wire {
-            return websocket.end_caller(end, cx);
+        if self.with_channel(id, cx, |websocket, _, cx| websocket.end_caller(end, cx)) {
+            return;
         }
         match self.exchange(id) {
             Some(_) => self.on_exchange(id, ExchangeEvent::CallerEnded(end), cx),
@@ -224,27 +231,6 @@ impl Connection {
         }
     }
 
-    /// A request that opens a channel gives it the connection.
-    fn open_channel(&mut self, cx: &mut Context<'_>) {
-        match &self.wire {
-            Wire::Http1(http1) if http1.opens_channel() => {}
-            _ => return,
-        }
-        let wire = std::mem::replace(&mut self.wire, Wire::Lingering);
-        if let Wire::Http1(http1) = wire
-            && let Some(opened) = http1.into_channel(cx)
-        {
-            self.timer = Timer::default();
-            let websocket = WebSocket::new(self.id, opened, cx);
-            if !websocket.has_caller() {
-                let timeout = cx.settings.request_timeout;
-                self.timer.deadline = Some(cx.clock.monotonic().after(timeout));
-                cx.push(ConnectionEffect::Remind(self.id));
-            }
-            self.wire = Wire::WebSocket(Box::new(websocket));
-        }
-    }
-
     /// A deadline of the connection has passed. False: it is one of its exchange.
     fn time_out(&mut self, cx: &mut Context<'_>) -> bool {
         if let Wire::Http1(http1) = &self.wire
@@ -295,18 +281,19 @@ impl Connection {
     }
 
     fn leave_fleet(&mut self, cx: &mut Context<'_>) {
-        if let Wire::WebSocket(websocket) = &mut self.wire {
-            return websocket.leave(CloseReason::OutOfFleet, cx);
-        }
+        let reason = CloseReason::OutOfFleet;
         let ids = match &self.wire {
-            Wire::Http1(_) => vec![self.id],
+            Wire::Http1(_) | Wire::WebSocket(_) => vec![self.id],
             Wire::Http2(http2) => http2.exchanges().to_vec(),
-            Wire::WebSocket(_) | Wire::Handshaking | Wire::Lingering => Vec::new(),
+            Wire::Handshaking | Wire::Lingering => Vec::new(),
         };
         for id in ids {
+            if self.with_channel(id, cx, |websocket, _, cx| websocket.leave(reason, cx)) {
+                continue;
+            }
             match self.exchange(id).map(|exchange| &exchange.task) {
                 None | Some(Task::Subscribed) => {
-                    cx.push(ConnectionEffect::Dismiss(id, CloseReason::OutOfFleet));
+                    cx.push(ConnectionEffect::Dismiss(id, reason));
                 }
                 Some(Task::AwaitingRecord(_)) => self.on_exchange(id, ExchangeEvent::TimedOut, cx),
                 Some(_) => {}
@@ -341,9 +328,14 @@ impl Connection {
     }
 
     fn fail(&mut self, id: ExchangeId, reason: CloseReason, cx: &mut Context<'_>) {
+        if let Some(channel) = cx.ids.channel_of(id) {
+            self.with_channel(channel, cx, |websocket, _, cx| {
+                websocket.end_exchange(id, reason, cx);
+            });
+            return;
+        }
         match &mut self.wire {
             Wire::Http2(http2) if id != self.id => http2.end_exchange(id, reason, cx),
-            Wire::WebSocket(websocket) if id != self.id => websocket.end_exchange(id, reason, cx),
             _ => cx.push(ConnectionEffect::Cut(reason)),
         }
     }

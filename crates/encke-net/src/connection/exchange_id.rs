@@ -29,7 +29,9 @@ pub(crate) trait ExchangeIds {
     /// The name of a new exchange of a connection.
     fn begin(&mut self, connection: ExchangeId) -> ExchangeId;
     /// The name of a new exchange of a channel, whose feeds deliver messages.
-    fn begin_message(&mut self, connection: ExchangeId, deflate: bool) -> ExchangeId;
-    /// Something was sent for an exchange: it is not quiet.
-    fn note_sent(&mut self, exchange: ExchangeId);
+    fn begin_message(&mut self, channel: ExchangeId, deflate: bool) -> ExchangeId;
+    /// The channel of such an exchange. `None`: it is no message.
+    fn channel_of(&self, exchange: ExchangeId) -> Option<ExchangeId>;
+    /// Something was sent or received for an exchange: it is not quiet.
+    fn note_active(&mut self, exchange: ExchangeId);
 }

@@ -12,6 +12,7 @@
 //!
 //! The one invariant: **what a connection does depends on its events and on the time in its context only.**
 
+mod channel;
 pub(crate) mod close;
 pub(crate) mod context;
 pub(crate) mod effect;

@@ -1,14 +1,12 @@
 //! The output of a connection: what its socket or the window of an exchange has not taken, and what is sent last.
 
-use std::time::Duration;
-
 use super::close::CloseReason;
 use super::context::Context;
 use super::effect::ConnectionEffect;
 use super::exchange_id::{ExchangeId, ExchangePlace};
 use super::outbound::Outbound;
 use super::state::{Connection, Wire};
-use super::timer::Timer;
+use super::timer::{LINGER, Timer};
 
 impl Connection {
     /// The socket has taken the first `sent` bytes of its output; the connection keeps the rest.
@@ -128,11 +126,12 @@ impl Connection {
             reason = reason.label(),
             "closing a subscriber before the end of its stream"
         );
-        if let Wire::WebSocket(websocket) = &mut self.wire
-            && id != self.id
-        {
+        if let Some(channel) = cx.ids.channel_of(id) {
             // The channel goes on without it.
-            return websocket.dismiss(id, farewell, reason, cx);
+            self.with_channel(channel, cx, |websocket, _, cx| {
+                websocket.dismiss(id, farewell, reason, cx);
+            });
+            return;
         }
         let outbound = match &mut self.wire {
             Wire::Http2(http2) if id != self.id => match http2.outbound_mut(id) {
@@ -176,6 +175,3 @@ impl Connection {
         cx.push(ConnectionEffect::Remind(self.id));
     }
 }
-
-/// How long a refused client may continue to send before it is closed.
-const LINGER: Duration = Duration::from_secs(2);

@@ -1,5 +1,7 @@
 //! The deadlines of a connection, or of one of its exchanges.
 
+use std::time::Duration;
+
 use crate::clock::Monotonic;
 
 /// Deadlines, and when the shard looks at them.
@@ -19,3 +21,6 @@ impl Timer {
         self.deadline.into_iter().chain(self.cut_off).min()
     }
 }
+
+/// How long a client may continue to send that is sent nothing more, before it is closed.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);

@@ -1,4 +1,5 @@
-//! WebSocket on a connection (RFC 6455): one channel, on which the client may send messages at any time, and feeds come and go.
+//! WebSocket (RFC 6455): one channel, on which the client may send messages at any time, and feeds come and go. It does not know
+//! what carries it: it writes to the output of its event.
 //!
 //! Each message of the client is an exchange, whose response is a message. A message is looked at when the one before it is
 //! decided: its command is on its way, or its response is written. A subscription is an exchange that stays: its feed delivers
@@ -28,10 +29,11 @@ use crate::websocket::message::Message;
 use crate::websocket::receive::{MessageEvent, MessageReceiver, ReceiveOptions};
 use crate::websocket::violation::Violation;
 
-/// WebSocket on a connection.
+/// A channel.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
-    id: ExchangeId,
+    /// Its exchange and its connection, which are the same over HTTP/1.1.
+    place: ExchangePlace,
     channel: Box<dyn Channel>,
     receiver: MessageReceiver,
     meter: LightFrameMeter,
@@ -100,9 +102,9 @@ struct WaitingMessage {
 
 impl WebSocket {
     /// A channel that has just been opened.
-    pub(crate) fn new(id: ExchangeId, opened: OpenedChannel, cx: &mut Context<'_>) -> Self {
+    pub(crate) fn new(place: ExchangePlace, opened: OpenedChannel, cx: &mut Context<'_>) -> Self {
         let mut websocket = WebSocket {
-            id,
+            place,
             channel: opened.opening.channel,
             receiver: MessageReceiver::new(),
             meter: LightFrameMeter::new(),
@@ -361,7 +363,8 @@ impl WebSocket {
                 }
                 self.is_closing = true;
                 self.forget_all(CloseReason::HangUp, cx);
-                cx.push(ConnectionEffect::CloseBehind(CloseReason::HangUp));
+                let id = self.place.exchange;
+                cx.push(ConnectionEffect::CloseChannel(id, CloseReason::HangUp));
             }
         }
     }
@@ -385,13 +388,9 @@ impl WebSocket {
     /// A message of the client begins an exchange, and counts as a request of its client.
     fn begin(&mut self, text: String, cx: &mut Context<'_>) {
         cx.counts.requests += 1;
-        let place = ExchangePlace {
-            exchange: cx.ids.begin_message(self.id, self.deflate),
-            connection: self.id,
-        };
-        let id = place.exchange;
-        if let Err(denied) = cx.clients.count_message(id, self.id, cx.clock.now()) {
-            let response = cx.rejection(place, &denied.refused());
+        let id = cx.ids.begin_message(self.place.exchange, self.deflate);
+        if let Err(denied) = cx.clients.count_message(self.place, cx.clock.now()) {
+            let response = cx.rejection(self.place, &denied.refused());
             return self.refuse_with(id, &text, response, cx);
         }
         let waiting = WaitingMessage {
@@ -415,12 +414,12 @@ impl WebSocket {
         if let Some(caller) = asked.caller {
             let certificate = cx.certificate.clone();
             cx.clients
-                .keep_caller(self.id, caller, certificate.as_deref());
+                .keep_caller(self.place.exchange, caller, certificate.as_deref());
         }
         let mut pending = PendingMessage {
             exchange: Exchange::new(ExchangePlace {
                 exchange: id,
-                connection: self.id,
+                ..self.place
             }),
             bytes: waiting.text.len(),
             key: asked.key,
@@ -522,7 +521,7 @@ impl WebSocket {
         self.is_closing = true;
         encode_close(code, reason.why(), &mut cx.effects.output);
         self.forget_all(reason, cx);
-        cx.push(ConnectionEffect::CloseGently(reason));
+        cx.push(ConnectionEffect::CloseChannel(self.place.exchange, reason));
     }
 
     /// Gives up what is not needed while nothing is under way.
@@ -530,7 +529,7 @@ impl WebSocket {
         if self.work.as_ref().is_some_and(|work| work.is_over()) {
             self.work = None;
         }
-        cx.push(ConnectionEffect::Weigh(self.id));
+        cx.push(ConnectionEffect::Weigh(self.place.exchange));
     }
 }
 

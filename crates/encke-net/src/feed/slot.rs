@@ -122,8 +122,8 @@ pub(crate) type Token = u64;
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     slots: ChunkedVec<Slot>,
-    /// Of exchanges, the slots of their connections.
-    connections: ChunkedVec<u32>,
+    /// Of exchanges, the slots that they belong to: that of the connection, or of the channel of a message.
+    owners: ChunkedVec<u32>,
     free: Option<u32>,
     used: usize,
 }
@@ -135,21 +135,40 @@ impl Slots {
         self.put(Some(fd), now_s)
     }
 
-    /// Takes a slot for an exchange of a connection.
-    pub(crate) fn add_exchange(&mut self, connection: u32, now_s: u32) -> u32 {
+    /// Takes a slot for an exchange of a connection, or for a message of a channel.
+    pub(crate) fn add_exchange(&mut self, owner: u32, now_s: u32) -> u32 {
         let index = self.put(None, now_s);
         self.slots[index].state = SlotState::Exchange;
-        while self.connections.len() <= index as usize {
-            self.connections.push(NONE);
+        while self.owners.len() <= index as usize {
+            self.owners.push(NONE);
         }
-        self.connections[index] = connection;
+        self.owners[index] = owner;
         index
     }
 
     /// The slot of the connection that an exchange belongs to: its own, but for one of several.
     pub(crate) fn connection_of(&self, index: u32) -> u32 {
+        // The owner of a message is an exchange itself if its channel is a stream of HTTP/2.
+        self.owner_of(self.owner_of(index))
+    }
+
+    /// The exchange through whose output that of an exchange goes: its channel for a message, itself for any other.
+    pub(crate) fn carrier_of(&self, index: u32) -> ExchangeId {
+        ExchangeId::new(match self.slots[index].flags.has(Flags::MESSAGES) {
+            true => self.owner_of(index),
+            false => index,
+        })
+    }
+
+    /// Whether the output of an exchange goes to the socket of its connection as it is, and not through frames of HTTP/2.
+    pub(crate) fn is_direct(&self, index: u32) -> bool {
+        let carrier = self.carrier_of(index).slot();
+        self.slots[carrier].state != SlotState::Exchange
+    }
+
+    fn owner_of(&self, index: u32) -> u32 {
         match self.slots[index].state {
-            SlotState::Exchange => self.connections[index],
+            SlotState::Exchange => self.owners[index],
             _ => index,
         }
     }
@@ -300,6 +319,22 @@ mod tests {
 
     fn fd() -> OwnedFd {
         rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn messages_go_through_their_channel() {
+        let mut slots = Slots::default();
+        let connection = slots.add(fd(), 0);
+        let stream = slots.add_exchange(connection, 0);
+        for channel in [connection, stream] {
+            let message = slots.add_exchange(channel, 0);
+            slots[message].flags.set(Flags::MESSAGES, true);
+            assert_eq!(slots.connection_of(message), connection);
+            assert_eq!(slots.carrier_of(message).slot(), channel);
+            assert_eq!(slots.is_direct(message), channel == connection);
+        }
+        assert_eq!(slots.carrier_of(stream).slot(), stream);
+        assert!(slots.is_direct(connection) && !slots.is_direct(stream));
     }
 
     #[test]

@@ -68,9 +68,9 @@ impl Shard {
             SlotFeed::None => return false,
             SlotFeed::Plain(_) => self.connections.is_blocked(index),
             SlotFeed::InTable => {
-                let id = ExchangeId::new(index);
+                let carrier = slots.carrier_of(index);
                 let outbound = self.connections.of_exchange(index);
-                let outbound = outbound.and_then(|connection| connection.outbound_of(id));
+                let outbound = outbound.and_then(|connection| connection.outbound_of(carrier));
                 let is_dismissed = outbound.is_some_and(Outbound::is_dismissal);
                 let pending = outbound.and_then(|outbound| outbound.reached);
                 let is_blocked = outbound.is_some();
@@ -88,11 +88,11 @@ impl Shard {
 
     /// A piece was read for a subscriber.
     pub(super) fn piece_read_for_feed(&mut self, index: u32, piece: Result<Piece, ReadError>) {
-        let id = ExchangeId::new(index);
+        let carrier = self.connections.slots.carrier_of(index);
         let connection = self.connections.slots.connection_of(index);
         if let Some(connection) = self.connections.get_mut(connection) {
-            connection.read_arrived(id);
-            if connection.is_dismissed(id) {
+            connection.read_arrived(carrier);
+            if connection.is_dismissed(carrier) {
                 let slots = &mut self.connections.slots;
                 self.feeds.set_reading(index, false, slots);
                 return;
@@ -200,12 +200,13 @@ impl Shard {
         if bytes > 0 || ended && is_exchange {
             self.connections.counts.sends += u64::from(!matches!(purpose, Purpose::Heartbeat));
             let bytes = &self.feeds.encoding().run.bytes;
-            sent = match is_exchange {
-                true => self
+            let carrier = self.connections.slots.carrier_of(index);
+            sent = match self.connections.slots.is_direct(index) {
+                _ if waits => 0,
+                false => self
                     .connections
-                    .send_on(ExchangeId::new(index), bytes, ended),
-                false if waits => 0,
-                false => {
+                    .send_on(carrier, bytes, ended && is_exchange),
+                true => {
                     let connection = self.connections.slots.connection_of(index);
                     match self.connections.send_direct(connection, bytes) {
                         Ok(sent) => sent,
@@ -237,9 +238,9 @@ impl Shard {
                 }
                 let rest = feeds.encoding().run.bytes[from..to].to_vec();
                 let mut outbound = Outbound::new(rest);
-                let id = ExchangeId::new(index);
+                let id = cx.slots.carrier_of(index);
                 if is_message {
-                    // The rest of the message goes out before anything else on the connection.
+                    // The rest of the message goes out before anything else on the channel.
                     feeds.reached(index, reached, cx.slots);
                     self.connections.block(id, outbound);
                     if ended {
@@ -257,14 +258,14 @@ impl Shard {
 
     /// Has something read for a subscriber. If nothing of it can be sent now, or there is no room, the subscriber keeps its position.
     fn read_for_feed(&mut self, index: u32, mut wanted: FeedRead, begins: bool) {
-        let id = ExchangeId::new(index);
+        let carrier = self.connections.slots.carrier_of(index);
         let connection = self.connections.slots.connection_of(index);
         if connection != index && !matches!(wanted, FeedRead::Load(_)) {
             let mut awaits_window = false;
             self.connections.handle(connection, |connection, cx| {
-                awaits_window = begins && connection.awaits_window(id, cx);
+                awaits_window = begins && connection.awaits_window(carrier, cx);
                 if let (FeedRead::Stream(fetch), false) = (&mut wanted, awaits_window) {
-                    fetch.bytes_max = connection.grant_read(id, fetch.bytes_max);
+                    fetch.bytes_max = connection.grant_read(carrier, fetch.bytes_max);
                 }
             });
             if awaits_window {

@@ -82,11 +82,12 @@ impl Shard {
     pub(super) fn dismiss(&mut self, index: u32, reason: CloseReason) {
         let id = ExchangeId::new(index);
         let connection = self.connections.slots.connection_of(index);
+        let carrier = self.connections.slots.carrier_of(index);
         let known = self.connections.get(connection);
-        if known.is_some_and(|known| known.is_dismissed(id)) {
+        if known.is_some_and(|known| known.is_dismissed(carrier)) {
             return;
         }
-        let outbound = known.and_then(|known| known.outbound_of(id));
+        let outbound = known.and_then(|known| known.outbound_of(carrier));
         let is_blocked = outbound.is_some();
         let pending = outbound.and_then(|outbound| outbound.reached);
         let framing = framing(index, &self.connections.slots);
@@ -192,6 +193,9 @@ impl Shard {
                     operators.note_request(token);
                 }
             }
+            ConnectionEffect::CloseChannel(id, reason) => {
+                self.on(index, Event::CloseChannel(id, reason));
+            }
             ConnectionEffect::Fail(id, reason) => self.on(index, Event::Fail(id, reason)),
             ConnectionEffect::Ended(id, reason) => self.release(id.slot(), reason),
             ConnectionEffect::Linger => self.connections.linger(index),
@@ -223,9 +227,7 @@ impl Shard {
 
     /// A subscriber's records are sent behind what is in work now.
     fn deliver_soon(&mut self, index: u32) {
-        let id = ExchangeId::new(index);
-        let connection = self.connections.of_exchange(index);
-        if connection.is_some_and(|connection| connection.is_blocked(id)) {
+        if self.connections.is_blocked(index) {
             // The head of its response waits for the client.
             let (feeds, mut cx) = self.feeds();
             feeds.falls_behind(index, &mut cx);

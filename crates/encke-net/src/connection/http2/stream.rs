@@ -146,7 +146,7 @@ impl Stream {
         frames.sent_data(count);
         mark_dirty(frames, cx);
         if count > 0 {
-            cx.ids.note_sent(self.id);
+            cx.ids.note_active(self.id);
             cx.requests.sent(self.id, count);
         }
         if count < bytes.len() {

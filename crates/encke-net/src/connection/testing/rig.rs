@@ -326,6 +326,9 @@ impl Rig {
             ConnectionEffect::Queue(id) => self.queued.push(id),
             ConnectionEffect::Flush => self.is_dirty = true,
             ConnectionEffect::Receive => self.read_socket(),
+            ConnectionEffect::CloseChannel(id, reason) => {
+                self.give(|connection, cx| connection.on(Event::CloseChannel(id, reason), cx));
+            }
             ConnectionEffect::Fail(id, reason) => {
                 self.give(|connection, cx| connection.on(Event::Fail(id, reason), cx));
             }

@@ -1,5 +1,6 @@
 //! What connections share: protocols, streams, time, limits.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -55,6 +56,8 @@ pub(crate) struct TestServer {
 pub(crate) struct NumberedExchanges {
     last: u32,
     pub(crate) open: Vec<ExchangeId>,
+    /// Messages, and their channels.
+    messages: HashMap<ExchangeId, ExchangeId>,
 }
 
 /// 2025-01-01, 00:00 UTC: when every server begins.
@@ -177,9 +180,15 @@ impl ExchangeIds for NumberedExchanges {
         id
     }
 
-    fn begin_message(&mut self, connection: ExchangeId, _: bool) -> ExchangeId {
-        self.begin(connection)
+    fn begin_message(&mut self, channel: ExchangeId, _: bool) -> ExchangeId {
+        let id = self.begin(channel);
+        self.messages.insert(id, channel);
+        id
     }
 
-    fn note_sent(&mut self, _: ExchangeId) {}
+    fn channel_of(&self, exchange: ExchangeId) -> Option<ExchangeId> {
+        self.messages.get(&exchange).copied()
+    }
+
+    fn note_active(&mut self, _: ExchangeId) {}
 }

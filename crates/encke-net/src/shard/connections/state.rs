@@ -133,7 +133,7 @@ impl Connections {
         match self.slots[index].state {
             SlotState::Active | SlotState::Exchange => {
                 let connection = self.of_exchange(index);
-                connection.is_some_and(|one| one.is_blocked(ExchangeId::new(index)))
+                connection.is_some_and(|one| one.is_blocked(self.slots.carrier_of(index)))
             }
             _ => false,
         }
@@ -290,15 +290,20 @@ impl ExchangeIds for SlotIds<'_> {
         ExchangeId::new(self.slots.add_exchange(connection.slot(), self.now_s))
     }
 
-    fn begin_message(&mut self, connection: ExchangeId, deflate: bool) -> ExchangeId {
-        let id = self.begin(connection);
+    fn begin_message(&mut self, channel: ExchangeId, deflate: bool) -> ExchangeId {
+        let id = self.begin(channel);
         let flags = &mut self.slots[id.slot()].flags;
         flags.set(Flags::MESSAGES, true);
         flags.set(Flags::DEFLATE, deflate);
         id
     }
 
-    fn note_sent(&mut self, exchange: ExchangeId) {
+    fn channel_of(&self, exchange: ExchangeId) -> Option<ExchangeId> {
+        let carrier = self.slots.carrier_of(exchange.slot());
+        (carrier != exchange).then_some(carrier)
+    }
+
+    fn note_active(&mut self, exchange: ExchangeId) {
         self.slots[exchange.slot()].active_s = self.now_s;
     }
 }

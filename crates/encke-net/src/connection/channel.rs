@@ -1,0 +1,73 @@
+//! The channel of a connection, which has it to itself.
+
+use super::close::CloseReason;
+use super::context::Context;
+use super::effect::ConnectionEffect;
+use super::exchange_id::{ExchangeId, ExchangePlace};
+use super::state::{Connection, Wire};
+use super::timer::Timer;
+use super::websocket::WebSocket;
+
+impl Connection {
+    /// A request that opens a channel gives it the connection.
+    pub(super) fn open_channel(&mut self, cx: &mut Context<'_>) {
+        match &self.wire {
+            Wire::Http1(http1) if http1.opens_channel() => {}
+            _ => return,
+        }
+        let wire = std::mem::replace(&mut self.wire, Wire::Lingering);
+        if let Wire::Http1(http1) = wire
+            && let Some(opened) = http1.into_channel(cx)
+        {
+            self.timer = Timer::default();
+            let place = ExchangePlace {
+                exchange: self.id,
+                connection: self.id,
+            };
+            let mut websocket = WebSocket::new(place, opened, cx);
+            if !websocket.has_caller() {
+                let timeout = cx.settings.request_timeout;
+                self.timer.deadline = Some(cx.clock.monotonic().after(timeout));
+                cx.push(ConnectionEffect::Remind(self.id));
+            }
+            if cx.stopping {
+                websocket.leave(CloseReason::Stopping, cx);
+            }
+            self.wire = Wire::WebSocket(Box::new(websocket));
+        }
+    }
+
+    /// Gives something to the channel that an exchange is, and whether its client takes nothing now. False: it is none.
+    pub(super) fn with_channel(
+        &mut self,
+        id: ExchangeId,
+        cx: &mut Context<'_>,
+        give: impl FnOnce(&mut WebSocket, bool, &mut Context<'_>),
+    ) -> bool {
+        let is_blocked = self.outbound.is_some();
+        match &mut self.wire {
+            Wire::WebSocket(websocket) if id == self.id => give(websocket, is_blocked, cx),
+            Wire::WebSocket(_)
+            | Wire::Http1(_)
+            | Wire::Http2(_)
+            | Wire::Handshaking
+            | Wire::Lingering => return false,
+        }
+        true
+    }
+
+    /// Ends a channel behind its close frame.
+    pub(super) fn close_channel(
+        &mut self,
+        id: ExchangeId,
+        reason: CloseReason,
+        cx: &mut Context<'_>,
+    ) {
+        if id == self.id {
+            cx.push(match reason {
+                CloseReason::HangUp => ConnectionEffect::CloseBehind(reason),
+                reason => ConnectionEffect::CloseGently(reason),
+            });
+        }
+    }
+}
