@@ -73,8 +73,6 @@ pub trait Channel: Debug + Send {
     /// Whether it has a caller, or needs none. A channel without one accepts nothing but credentials; the wire closes it if none come in
     /// time.
     fn has_caller(&self) -> bool;
-    /// What it holds in memory, in bytes.
-    fn bytes(&self) -> usize;
 }
 
 /// A text message of a client.

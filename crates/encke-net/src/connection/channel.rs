@@ -25,15 +25,11 @@ impl Connection {
                 connection: self.id,
             };
             let mut websocket = WebSocket::new(place, opened, cx);
-            if !websocket.has_caller() {
-                let timeout = cx.settings.request_timeout;
-                self.timer.deadline = Some(cx.clock.monotonic().after(timeout));
-                cx.push(ConnectionEffect::Remind(self.id));
-            }
             if cx.stopping {
                 websocket.leave(CloseReason::Stopping, cx);
             }
             self.wire = Wire::WebSocket(Box::new(websocket));
+            self.set_channel_deadline(cx);
         }
     }
 
@@ -53,7 +49,21 @@ impl Connection {
             | Wire::Handshaking
             | Wire::Lingering => return false,
         }
+        self.set_channel_deadline(cx);
         true
+    }
+
+    /// Sets the deadline of a channel that has its connection to itself. While the client takes nothing, that has one.
+    pub(super) fn set_channel_deadline(&mut self, cx: &mut Context<'_>) {
+        if let Wire::WebSocket(websocket) = &self.wire
+            && self.outbound.is_none()
+        {
+            let deadline = websocket.deadline();
+            if deadline != self.timer.deadline && deadline.is_some() {
+                cx.push(ConnectionEffect::Remind(self.id));
+            }
+            self.timer.deadline = deadline;
+        }
     }
 
     /// Ends a channel behind its close frame.

@@ -57,6 +57,8 @@ pub(crate) enum CloseReason {
     NoPong,
     /// The client did not say in time who it is.
     Unauthenticated,
+    /// A message over WebSocket did not come to its end in time.
+    SlowMessage,
     /// The client violated WebSocket.
     WebSocketViolation,
     /// There was no room for it, and its request did not come in time.
@@ -99,6 +101,7 @@ impl CloseReason {
             CloseReason::Http2Excess => "http2_excess",
             CloseReason::NoPong => "no_pong",
             CloseReason::Unauthenticated => "unauthenticated",
+            CloseReason::SlowMessage => "slow_message",
             CloseReason::WebSocketViolation => "websocket_violation",
             CloseReason::ConnectionsMax => "connections_max",
             CloseReason::OperatorPlaces => "operator_places",

@@ -54,6 +54,7 @@ impl Connection {
             Event::Received { bytes, full } => self.received(bytes, full, cx),
             Event::HalfClosed => match &mut self.wire {
                 Wire::Http1(http1) => http1.half_closed(self.outbound.is_some(), cx),
+                Wire::WebSocket(websocket) => websocket.half_closed(self.outbound.is_some(), cx),
                 _ => cx.push(ConnectionEffect::Close(CloseReason::HangUp)),
             },
             Event::Drained => self.drained(cx),
@@ -83,6 +84,7 @@ impl Connection {
                 }
             }
         }
+        self.set_channel_deadline(cx);
     }
 
     /// Handles an event of one of its exchanges.
@@ -93,7 +95,7 @@ impl Connection {
         cx: &mut Context<'_>,
     ) {
         if matches!(event, ExchangeEvent::TimedOut) && id == self.id && self.time_out(cx) {
-            return;
+            return self.set_channel_deadline(cx);
         }
         if let Some(channel) = cx.ids.channel_of(id) {
             self.with_channel(channel, cx, |websocket, is_blocked, cx| {

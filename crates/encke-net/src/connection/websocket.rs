@@ -21,6 +21,7 @@ use super::exchange::{Exchange, ExchangeEvent, end_of_caller};
 use super::exchange_id::{ExchangeId, ExchangePlace};
 use crate::byte_queue::ByteQueue;
 use crate::clients::callers::CallerEnd;
+use crate::clock::Monotonic;
 use crate::websocket::close::{encode_close, encode_empty_close};
 use crate::websocket::close_code::CloseCode;
 use crate::websocket::frame::{ControlPayload, DataKind, encode_message, encode_ping, encode_pong};
@@ -45,7 +46,7 @@ pub(crate) struct WebSocket {
     work: Option<Box<Work>>,
     /// A ping was sent, and nothing has arrived since.
     awaits_pong: bool,
-    /// A close frame was sent: what still arrives means nothing.
+    /// It ends: what still arrives means nothing. A close frame was sent, or is sent behind the last acknowledgement.
     is_closing: bool,
 }
 
@@ -77,6 +78,33 @@ struct Work {
     exchanges: Vec<PendingMessage>,
     /// The message that is asked about again.
     waiting: Option<WaitingMessage>,
+    /// Until when the client has to say who it is, if it has to.
+    caller_until: Option<Monotonic>,
+    /// Until when the rest of a message has to come, if a part of it is there.
+    rest: Option<RestUntil>,
+    /// The client sends nothing more.
+    is_half_closed: bool,
+    /// How the channel ends, as soon as what is under way is answered.
+    ending: Option<Ending>,
+}
+
+/// Until when the rest of a message has to come.
+#[derive(Clone, Copy, Debug)]
+struct RestUntil {
+    /// The next part of it.
+    part: Monotonic,
+    /// All of it.
+    whole: Monotonic,
+}
+
+/// How a channel ends.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    /// The code of the close frame; `None` in the answer to one without a code.
+    code: Option<CloseCode>,
+    reason: CloseReason,
+    /// How long what is under way may take.
+    until: Monotonic,
 }
 
 /// A message whose response is still to come.
@@ -103,6 +131,7 @@ struct WaitingMessage {
 impl WebSocket {
     /// A channel that has just been opened.
     pub(crate) fn new(place: ExchangePlace, opened: OpenedChannel, cx: &mut Context<'_>) -> Self {
+        let caller_until = cx.clock.monotonic().after(cx.settings.request_timeout);
         let mut websocket = WebSocket {
             place,
             channel: opened.opening.channel,
@@ -113,6 +142,7 @@ impl WebSocket {
             work: Some(Box::new(Work {
                 input: opened.input.into(),
                 first: opened.opening.first,
+                caller_until: Some(caller_until),
                 ..Work::default()
             })),
             awaits_pong: false,
@@ -128,16 +158,33 @@ impl WebSocket {
         if self.is_closing {
             return;
         }
-        if self.work.is_some() || is_blocked {
+        let holds_input = self
+            .work
+            .as_ref()
+            .is_some_and(|work| !work.input.is_empty() || !work.first.is_empty());
+        if holds_input || is_blocked {
             self.work().input.append(bytes);
-            return self.go_on(is_blocked, cx);
+            self.go_on(is_blocked, cx);
+        } else {
+            let mut rest = bytes;
+            self.take_frames(&mut rest, is_blocked, cx);
+            if !rest.is_empty() && !self.is_closing {
+                self.work().input.append(rest);
+            }
+            self.settle(cx);
         }
-        let mut rest = bytes;
-        self.take_frames(&mut rest, is_blocked, cx);
-        if !rest.is_empty() {
-            self.work().input.append(rest);
+        self.await_rest(cx);
+    }
+
+    /// The client sends nothing more: it gets the responses to what it has sent. One that only listens has hung up.
+    pub(crate) fn half_closed(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
+        match &mut self.work {
+            Some(work) if work.is_busy() && !is_blocked => work.is_half_closed = true,
+            _ => cx.push(ConnectionEffect::CloseChannel(
+                self.place.exchange,
+                CloseReason::HangUp,
+            )),
         }
-        self.settle(cx);
     }
 
     /// The socket has taken everything.
@@ -165,6 +212,8 @@ impl WebSocket {
             self.keep(pending, cx);
         }
         self.go_on(is_blocked, cx);
+        // What was left in the socket because so much was under way.
+        cx.push(ConnectionEffect::Receive);
     }
 
     /// Ends a feed in the middle of something, or behind its last bytes.
@@ -254,15 +303,28 @@ impl WebSocket {
         })
     }
 
-    /// Whether it is known who speaks.
-    pub(crate) fn has_caller(&self) -> bool {
-        self.channel.has_caller()
+    /// The first of its deadlines.
+    pub(crate) fn deadline(&self) -> Option<Monotonic> {
+        let work = self.work.as_ref()?;
+        let rest = work.rest.map(|rest| rest.part.min(rest.whole));
+        let ending = work.ending.map(|ending| ending.until);
+        let deadlines = [work.caller_until, rest, ending];
+        deadlines.into_iter().flatten().min()
     }
 
-    /// The client had time to say who it is.
+    /// A deadline has passed.
     pub(crate) fn time_out(&mut self, cx: &mut Context<'_>) {
-        if !self.channel.has_caller() {
+        let now = cx.clock.monotonic();
+        let Some(work) = &self.work else {
+            return;
+        };
+        let has_passed = |until: Option<Monotonic>| until.is_some_and(|until| until <= now);
+        if has_passed(work.ending.map(|ending| ending.until)) {
+            self.end(cx);
+        } else if has_passed(work.caller_until) {
             self.close(CloseCode::TIMED_OUT, CloseReason::Unauthenticated, cx);
+        } else if has_passed(work.rest.map(|rest| rest.part.min(rest.whole))) {
+            self.close(CloseCode::TIMED_OUT, CloseReason::SlowMessage, cx);
         }
     }
 
@@ -324,14 +386,18 @@ impl WebSocket {
 
     /// Takes frames off the input until a message must wait.
     fn take_frames(&mut self, rest: &mut &[u8], is_blocked: bool, cx: &mut Context<'_>) {
-        let options = ReceiveOptions {
-            message_bytes_max: cx.settings.body_bytes_max,
-            deflate: self.deflate,
-        };
         while !rest.is_empty() && !self.is_closing && !is_blocked {
             if self.work.as_ref().is_some_and(|work| work.is_full()) {
                 return;
             }
+            let message_bytes_max = match self.channel.has_caller() {
+                true => cx.settings.body_bytes_max,
+                false => cx.settings.body_bytes_max.min(STRANGER_BYTES_MAX),
+            };
+            let options = ReceiveOptions {
+                message_bytes_max,
+                deflate: self.deflate,
+            };
             let now = cx.clock.elapsed();
             let received = self.receiver.receive(rest, options, &mut self.meter, now);
             match received {
@@ -343,6 +409,11 @@ impl WebSocket {
     }
 
     fn take(&mut self, event: MessageEvent, cx: &mut Context<'_>) {
+        if let (MessageEvent::Message(_) | MessageEvent::Compressed(_), Some(work)) =
+            (&event, &mut self.work)
+        {
+            work.rest = None;
+        }
         match event {
             MessageEvent::Message(message) => self.take_message(message, cx),
             MessageEvent::Compressed(compressed) => {
@@ -356,15 +427,8 @@ impl WebSocket {
             MessageEvent::Ping(payload) => encode_pong(&payload, &mut cx.effects.output),
             MessageEvent::Pong(_) => {}
             MessageEvent::Close(close) => {
-                let out = &mut cx.effects.output;
-                match close {
-                    Some(close) => encode_close(close.code, "", out),
-                    None => encode_empty_close(out),
-                }
-                self.is_closing = true;
-                self.forget_all(CloseReason::HangUp, cx);
-                let id = self.place.exchange;
-                cx.push(ConnectionEffect::CloseChannel(id, CloseReason::HangUp));
+                let code = close.map(|close| close.code);
+                self.begin_end(code, CloseReason::HangUp, cx);
             }
         }
     }
@@ -513,23 +577,96 @@ impl WebSocket {
         }
     }
 
-    /// Sends a close frame, behind which nothing follows.
     fn close(&mut self, code: CloseCode, reason: CloseReason, cx: &mut Context<'_>) {
+        self.begin_end(Some(code), reason, cx);
+    }
+
+    /// Looks at nothing more, and sends a close frame behind the responses to what is under way.
+    fn begin_end(&mut self, code: Option<CloseCode>, reason: CloseReason, cx: &mut Context<'_>) {
         if self.is_closing {
             return;
         }
         self.is_closing = true;
-        encode_close(code, reason.why(), &mut cx.effects.output);
+        self.receiver = MessageReceiver::new();
+        let work = self.work.take().unwrap_or_default();
+        let (pending, begun): (Vec<_>, Vec<_>) = work
+            .exchanges
+            .into_iter()
+            .partition(|pending| pending.key == 0);
+        let feeds = self.feeds.drain(..).map(|feed| feed.id);
+        let begun = begun.iter().map(PendingMessage::id);
+        let waiting = work.waiting.iter().map(|waiting| waiting.id);
+        for id in feeds.chain(begun).chain(waiting) {
+            cx.push(ConnectionEffect::Ended(id, reason));
+        }
+        let ending = Ending {
+            code,
+            reason,
+            until: cx.clock.monotonic().after(cx.settings.request_timeout),
+        };
+        *self.work() = Work {
+            exchanges: pending,
+            ending: Some(ending),
+            ..Work::default()
+        };
+        self.settle(cx);
+    }
+
+    /// Sends the close frame, behind which nothing follows.
+    fn end(&mut self, cx: &mut Context<'_>) {
+        let ending = self.work.as_ref().and_then(|work| work.ending);
+        let Some(Ending { code, reason, .. }) = ending else {
+            return;
+        };
+        match (code, reason) {
+            (None, _) => encode_empty_close(&mut cx.effects.output),
+            (Some(code), CloseReason::HangUp) => encode_close(code, "", &mut cx.effects.output),
+            (Some(code), reason) => encode_close(code, reason.why(), &mut cx.effects.output),
+        }
         self.forget_all(reason, cx);
         cx.push(ConnectionEffect::CloseChannel(self.place.exchange, reason));
     }
 
-    /// Gives up what is not needed while nothing is under way.
+    /// Sets the deadlines of a message of which a part is there. The parts of the next message have time of their own.
+    fn await_rest(&mut self, cx: &mut Context<'_>) {
+        if self.receiver.is_idle() || self.is_closing {
+            return;
+        }
+        let now = cx.clock.monotonic();
+        let (part, whole) = (
+            now.after(cx.settings.request_timeout),
+            now.after(cx.settings.body_timeout),
+        );
+        let rest = &mut self.work().rest;
+        let whole = rest.map_or(whole, |rest| rest.whole);
+        *rest = Some(RestUntil { part, whole });
+        cx.push(ConnectionEffect::Grow(self.place.exchange));
+    }
+
+    /// Gives up what is not needed while nothing is under way, and ends a channel that waits for that.
     fn settle(&mut self, cx: &mut Context<'_>) {
-        if self.work.as_ref().is_some_and(|work| work.is_over()) {
+        let has_caller = self.channel.has_caller();
+        let Some(work) = &mut self.work else {
+            return cx.push(ConnectionEffect::Weigh(self.place.exchange));
+        };
+        if has_caller {
+            work.caller_until = None;
+        }
+        if work.ending.is_some() && work.exchanges.is_empty() {
+            return self.end(cx);
+        }
+        if work.is_half_closed && !work.is_busy() {
+            work.is_half_closed = false;
+            return self.begin_end(None, CloseReason::HangUp, cx);
+        }
+        let is_large = !work.input.is_empty();
+        if work.is_over() {
             self.work = None;
         }
-        cx.push(ConnectionEffect::Weigh(self.place.exchange));
+        cx.push(match is_large {
+            true => ConnectionEffect::Grow(self.place.exchange),
+            false => ConnectionEffect::Weigh(self.place.exchange),
+        });
     }
 }
 
@@ -555,11 +692,19 @@ impl Work {
             || self.pending_bytes() >= PENDING_BYTES_MAX
     }
 
+    /// Whether something is to be looked at, or to be answered.
+    fn is_busy(&self) -> bool {
+        !self.input.is_empty()
+            || !self.first.is_empty()
+            || !self.exchanges.is_empty()
+            || self.waiting.is_some()
+    }
+
     fn is_over(&self) -> bool {
-        self.input.is_empty()
-            && self.first.is_empty()
-            && self.exchanges.is_empty()
-            && self.waiting.is_none()
+        !self.is_busy()
+            && self.caller_until.is_none()
+            && self.rest.is_none()
+            && self.ending.is_none()
     }
 }
 
@@ -598,6 +743,9 @@ fn write_message(message: &[u8], cx: &mut Context<'_>) {
         encode_message(DataKind::Text, false, message, &mut cx.effects.output);
     }
 }
+
+/// Bytes of a message of a client that has not said who it is: a token, and what stands around it.
+const STRANGER_BYTES_MAX: usize = 16 << 10;
 
 /// Messages of a client whose commands are on their way, at most: a client that sends more waits.
 const PENDING_MESSAGES_MAX: usize = 256;

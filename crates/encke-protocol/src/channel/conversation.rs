@@ -366,11 +366,6 @@ impl Channel for Conversation {
     fn has_caller(&self) -> bool {
         !matches!(self.rights, Rights::Unidentified)
     }
-
-    fn bytes(&self) -> usize {
-        let first = self.first.as_ref().map_or(0, |first| first.len());
-        size_of::<Self>() + self.path.len() + first + self.subscriptions.bytes()
-    }
 }
 
 fn plain(action: Action) -> ChannelAction {

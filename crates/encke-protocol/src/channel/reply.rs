@@ -41,16 +41,6 @@ impl Subject {
         self.names().join(",")
     }
 
-    /// What it holds in memory, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        let names = self.names();
-        let text: usize = names.iter().map(|name| name.len()).sum();
-        text + match self {
-            Subject::Stream(_) => 0,
-            Subject::Several(names) => size_of_val(&**names),
-        }
-    }
-
     fn write(&self, message: &mut MessageWriter<'_>) {
         match self {
             Subject::Stream(name) => message.text("stream", name),

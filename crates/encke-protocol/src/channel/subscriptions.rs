@@ -94,12 +94,6 @@ impl Subscriptions {
         removed
     }
 
-    /// What they hold in memory, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        let subjects: usize = self.held.iter().map(|one| one.subject.bytes()).sum();
-        self.held.capacity() * size_of::<HeldSubscription>() + subjects
-    }
-
     fn find(&self, subject: &Subject) -> Option<usize> {
         let label = subject.label();
         let mut held = self.held.iter();

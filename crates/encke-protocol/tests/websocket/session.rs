@@ -243,7 +243,6 @@ fn streams_that_have_ended_are_named_when_a_client_resumes() {
 fn subscriptions_have_a_bound() {
     let mut server = with(&[]);
     let mut channel = server.open("/v1/events", &[]);
-    let before = channel.channel.bytes();
     for number in 0..64 {
         create(&mut server, &format!("s{number}"), JSON);
         let stream = format!("s{number}");
@@ -254,7 +253,6 @@ fn subscriptions_have_a_bound() {
         );
         assert_eq!(parsed(&said)["type"], "subscribed");
     }
-    assert!(channel.channel.bytes() > before);
     create(&mut server, "one", JSON);
     for message in [
         r#"{"type":"subscribe","stream":"one"}"#,

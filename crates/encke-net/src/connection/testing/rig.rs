@@ -103,6 +103,11 @@ impl Rig {
         String::from_utf8_lossy(&self.taken[before..]).into_owned()
     }
 
+    /// Whether the connection has left something in the socket.
+    pub(crate) fn is_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     /// The client ends its side.
     pub(crate) fn half_close(&mut self) {
         self.is_end_unread = true;

@@ -1,7 +1,10 @@
 //! Channels of WebSocket.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use encke_access::Access;
+use encke_protocol::{Gate, Policy};
 use serde_json::{Value, json};
 
 use super::{create, rig_with_stream};
@@ -9,10 +12,11 @@ use crate::clients::callers::CallerEnd;
 use crate::connection::Event;
 use crate::connection::close::CloseReason;
 use crate::connection::effect::ConnectionEffect;
+use crate::connection::exchange::ConnectionFacts;
 use crate::connection::testing::websocket_client::{
     BINARY, CLOSE, PING, PONG, ReceivedFrame, frame, open, open_with, take_frames, text,
 };
-use crate::connection::testing::{ID, Rig};
+use crate::connection::testing::{ID, Rig, TestServer};
 use crate::settings::NetSettings;
 use crate::websocket::deflate::deflate;
 
@@ -428,4 +432,135 @@ fn a_half_closed_channel_is_closed() {
     assert_eq!(rig.closed, Some(CloseReason::HangUp));
     assert_eq!(rig.ended.len(), 1);
     rig.pass(Duration::from_hours(1));
+}
+
+/// A gate that wants a token.
+fn guarded() -> TestServer {
+    let access = serde_json::from_value(json!({})).unwrap();
+    let access = Access::from_config(&access, &|_| Ok(Vec::new())).unwrap();
+    let gate = Gate {
+        access: Policy::Controlled(Arc::new(access)),
+        ..Gate::default()
+    };
+    TestServer::behind(gate, NetSettings::default())
+}
+
+/// A rig with a channel of a client that has not said who it is.
+fn stranger() -> Rig {
+    let rig = Rig::of(guarded(), ConnectionFacts::default());
+    let (rig, _) = open_with(rig, "/v1/events", "Sec-WebSocket-Protocol: encke.v1\r\n");
+    rig
+}
+
+#[test]
+fn a_stranger_has_one_deadline_whatever_it_does() {
+    let timeout = NetSettings::default().request_timeout;
+    let mut rig = stranger();
+    rig.pass(timeout - Duration::from_secs(1));
+    // Its output blocks, and is taken.
+    rig.room = 0;
+    rig.receive(&subscribe(1));
+    rig.drain(usize::MAX);
+    assert_eq!(take_frames(&mut rig)[0].json()["status"], 401);
+    rig.receive(&frame(PONG, b""));
+    assert_eq!(rig.closed, None);
+    rig.pass(Duration::from_secs(2));
+    assert_eq!(take_frames(&mut rig)[0].close_code(), Some(4408));
+    assert!(rig.lingers);
+}
+
+#[test]
+fn a_message_of_a_stranger_has_room_for_a_token() {
+    let mut rig = stranger();
+    let token = "t".repeat(15 << 10);
+    let authenticate = format!(r#"{{"type":"authenticate","id":1,"token":"{token}"}}"#);
+    assert_eq!(messages(&mut rig, &text(&authenticate))[0]["status"], 401);
+    // It is refused by its length, before any of it is kept.
+    let mut header = vec![0x81, 0xfe];
+    header.extend(((16 << 10) + 1_u16).to_be_bytes());
+    header.extend([0; 4]);
+    rig.receive(&header);
+    assert_eq!(take_frames(&mut rig)[0].close_code(), Some(1009));
+}
+
+#[test]
+fn a_message_has_a_time_for_each_part_and_one_for_all() {
+    let settings = NetSettings::default();
+    let second = Duration::from_secs(1);
+    let mut rig = channel();
+    rig.receive(&append(1, 100)[..20]);
+    rig.pass(settings.request_timeout + second);
+    assert_eq!(take_frames(&mut rig)[0].close_code(), Some(4408));
+    // Parts that come in time do not make it last.
+    let mut rig = channel();
+    let message = append(1, 1000);
+    let mut parts = message.chunks(1);
+    let mut passed = Duration::ZERO;
+    while !rig.lingers {
+        rig.receive(parts.next().expect("it ends before the message"));
+        rig.pass(settings.request_timeout / 2);
+        passed += settings.request_timeout / 2;
+    }
+    assert!(passed >= settings.body_timeout && passed < settings.body_timeout + 10 * second);
+    // A message that is complete has none.
+    let mut rig = channel();
+    rig.receive(&append(1, 100)[..20]);
+    rig.receive(&append(1, 100)[20..]);
+    rig.pass(settings.request_timeout + second);
+    assert_eq!(acknowledged(&mut rig), [1]);
+    assert_eq!(rig.closed, None);
+}
+
+#[test]
+fn what_was_left_in_the_socket_is_read_when_appends_are_decided() {
+    let mut rig = channel();
+    rig.held = true;
+    let bytes_max = NetSettings::default().pipeline_bytes_max;
+    let all: Vec<u8> = (0..1_000).flat_map(|id| append(id, 100)).collect();
+    assert!(all.len() > bytes_max);
+    for part in all.chunks(10_000) {
+        rig.receive(part);
+    }
+    assert!(rig.is_unread());
+    rig.release();
+    let mut acknowledged = acknowledged(&mut rig);
+    acknowledged.sort_unstable();
+    assert!(acknowledged.into_iter().eq(0..1_000));
+}
+
+#[test]
+fn what_is_under_way_is_acknowledged_before_the_end() {
+    let close = frame(CLOSE, &1000_u16.to_be_bytes());
+    for code in [Some(1000), Some(1001), None] {
+        let mut rig = channel();
+        rig.held = true;
+        let both = [append(1, 3), append(2, 3)].concat();
+        rig.receive(&both);
+        match code {
+            Some(1000) => rig.receive(&close),
+            Some(_) => rig.on(Event::Stopping),
+            None => rig.half_close(),
+        }
+        assert!(rig.taken.is_empty() && rig.closed.is_none());
+        rig.held = false;
+        assert!(rig.step());
+        assert_eq!(acknowledged(&mut rig), [1]);
+        assert!(rig.step());
+        let frames = take_frames(&mut rig);
+        assert_eq!(frames[0].json()["id"], 2);
+        assert_eq!((frames[1].first, frames[1].close_code()), (CLOSE, code));
+        assert!(rig.lingers || rig.closed.is_some());
+    }
+}
+
+#[test]
+fn an_end_waits_for_what_is_under_way_no_longer_than_for_a_request() {
+    let mut rig = channel();
+    rig.held = true;
+    rig.receive(&append(1, 3));
+    rig.on(Event::Stopping);
+    rig.pass(NetSettings::default().request_timeout);
+    assert_eq!(take_frames(&mut rig)[0].close_code(), Some(1001));
+    rig.release();
+    assert!(rig.taken.is_empty());
 }
