@@ -72,3 +72,4 @@ mod tls;
 mod tls_clients;
 mod vanished;
 mod websocket;
+mod websocket_http2;

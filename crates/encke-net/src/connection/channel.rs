@@ -1,4 +1,4 @@
-//! The channel of a connection, which has it to itself.
+//! Channels of a connection: the one that has a connection of HTTP/1.1 to itself, or those in streams of HTTP/2.
 
 use super::close::CloseReason;
 use super::context::Context;
@@ -43,11 +43,10 @@ impl Connection {
         let is_blocked = self.outbound.is_some();
         match &mut self.wire {
             Wire::WebSocket(websocket) if id == self.id => give(websocket, is_blocked, cx),
-            Wire::WebSocket(_)
-            | Wire::Http1(_)
-            | Wire::Http2(_)
-            | Wire::Handshaking
-            | Wire::Lingering => return false,
+            Wire::Http2(http2) => return http2.with_channel(id, is_blocked, cx, give),
+            Wire::WebSocket(_) | Wire::Http1(_) | Wire::Handshaking | Wire::Lingering => {
+                return false;
+            }
         }
         self.set_channel_deadline(cx);
         true
@@ -73,11 +72,14 @@ impl Connection {
         reason: CloseReason,
         cx: &mut Context<'_>,
     ) {
-        if id == self.id {
-            cx.push(match reason {
+        let is_blocked = self.outbound.is_some();
+        match &mut self.wire {
+            Wire::Http2(http2) => http2.close_channel(id, reason, is_blocked, cx),
+            Wire::WebSocket(_) => cx.push(match reason {
                 CloseReason::HangUp => ConnectionEffect::CloseBehind(reason),
                 reason => ConnectionEffect::CloseGently(reason),
-            });
+            }),
+            Wire::Http1(_) | Wire::Handshaking | Wire::Lingering => {}
         }
     }
 }

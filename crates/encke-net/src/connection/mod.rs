@@ -4,9 +4,9 @@
 //! came of its earlier wishes ([`exchange::ExchangeEvent`]), and says what it wants done ([`effect::ConnectionEffect`]). Everything else that it uses,
 //! the time, the protocols and the limits, is in the [`context::Context`].
 //!
-//! A connection speaks HTTP/1.1 (`http1`), with one exchange at a time, or HTTP/2 (`http2`), with many. An [`exchange`] is one
-//! request and its response, the same on both wires. A connection that only waits is at [`rest`]: a few bytes, which another
-//! process could take over.
+//! A connection speaks HTTP/1.1 (`http1`), with one exchange at a time, or HTTP/2 (`http2`), with many. A [`websocket`] has a connection or a
+//! stream to itself (`channel`). An [`exchange`] is one request and its response, the same on both wires. A connection that only waits is at
+//! [`rest`]: a few bytes, which another process could take over.
 //!
 //! `state` is a connection, `rest` what is left of one that waits, `output` what its socket has not taken, and `events` what it does.
 //!

@@ -193,6 +193,7 @@ impl Connection {
             {
                 self.timer
             }
+            Wire::Http2(http2) => http2.timer(id),
             _ => self
                 .exchange(id)
                 .map_or(Timer::default(), |exchange| exchange.timer),
@@ -203,8 +204,8 @@ impl Connection {
     pub(crate) fn timer_mut(&mut self, id: ExchangeId) -> &mut Timer {
         match &mut self.wire {
             Wire::Http1(http1) => &mut http1.exchange.timer,
-            Wire::Http2(http2) if id != self.id => match http2.exchange_mut(id) {
-                Some(exchange) => &mut exchange.timer,
+            Wire::Http2(http2) if id != self.id => match http2.timer_mut(id) {
+                Some(timer) => timer,
                 None => &mut self.timer,
             },
             _ => &mut self.timer,
@@ -225,7 +226,10 @@ impl Connection {
                 elsewhere = http1.exchange.bytes_elsewhere();
             }
             Wire::Http2(http2) if id != self.id => {
-                let bytes = http2.weigh(id, more) + more;
+                let Some(own) = http2.weigh(id, more) else {
+                    return 0;
+                };
+                let bytes = own + more;
                 let share = http2.share_mut(id);
                 if let Some(share) = share {
                     share.set(bytes, buffers);

@@ -1,5 +1,5 @@
-//! WebSocket (RFC 6455): one channel, on which the client may send messages at any time, and feeds come and go. It does not know
-//! what carries it: it writes to the output of its event.
+//! WebSocket (RFC 6455): one channel, on which the client may send messages at any time, and feeds come and go. It has a connection of
+//! HTTP/1.1 to itself, or a stream of HTTP/2, and does not know which: it writes to the output of its event.
 //!
 //! Each message of the client is an exchange, whose response is a message. A message is looked at when the one before it is
 //! decided: its command is on its way, or its response is written. A subscription is an exchange that stays: its feed delivers
@@ -33,7 +33,7 @@ use crate::websocket::violation::Violation;
 /// A channel.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
-    /// Its exchange and its connection, which are the same over HTTP/1.1.
+    /// Its exchange, which is its connection over HTTP/1.1 and one of several over HTTP/2.
     place: ExchangePlace,
     channel: Box<dyn Channel>,
     receiver: MessageReceiver,
@@ -293,6 +293,12 @@ impl WebSocket {
         let work = self.work.as_ref();
         let waits = is_blocked || work.is_some_and(|work| work.is_full());
         waits && work.is_some_and(|work| work.input.rest().len() >= input_bytes_max)
+    }
+
+    /// How many bytes of its input are not looked at yet.
+    pub(crate) fn input_bytes(&self) -> usize {
+        let work = self.work.as_ref();
+        work.map_or(0, |work| work.input.rest().len())
     }
 
     /// Whether something waits that can go on.

@@ -28,6 +28,8 @@ pub(crate) struct Http2Frames {
     fragments: FragmentWatch,
     /// What they have read ahead.
     pub(crate) read_ahead: ReadAhead,
+    /// Its streams that have channels.
+    channels: u32,
     /// Requests that were not looked at yet.
     accepted: Vec<AcceptedStream>,
     /// Bytes that were written to its streams since it was last polled.
@@ -76,6 +78,7 @@ impl Http2Frames {
         let head_bytes_max = u32::try_from(settings.head_bytes_max).unwrap_or(u32::MAX);
         let mut builder = Builder::new();
         builder
+            .enable_connect_protocol()
             .max_concurrent_streams(settings.http2_streams_max)
             .max_header_list_size(head_bytes_max)
             .initial_window_size(STREAM_WINDOW_BYTES)
@@ -90,6 +93,7 @@ impl Http2Frames {
             meter: FrameMeter::new(),
             fragments: FragmentWatch::new(settings.head_bytes_max),
             read_ahead: ReadAhead::default(),
+            channels: 0,
             accepted: Vec::new(),
             unflushed: 0,
             dirty: false,
@@ -170,6 +174,26 @@ impl Http2Frames {
         }
     }
 
+    /// One of its streams has a channel, which may hold back as much as its window: the others do not wait for that.
+    pub(crate) fn channel_opened(&mut self) {
+        self.channels += 1;
+        self.set_window();
+    }
+
+    /// A stream with a channel is gone.
+    pub(crate) fn channel_ended(&mut self) {
+        self.channels = self.channels.saturating_sub(1);
+        self.set_window();
+    }
+
+    fn set_window(&mut self) {
+        if let State::Open(connection) = &mut self.state {
+            let more = self.channels.saturating_mul(STREAM_WINDOW_BYTES);
+            let window = CONNECTION_WINDOW_BYTES.saturating_add(more);
+            connection.set_target_window_size(window.min(WINDOW_BYTES_MAX));
+        }
+    }
+
     /// Accepts no more streams: says so to the client, which may have sent some already.
     pub(crate) fn begin_leaving(&mut self) {
         self.leaving = true;
@@ -221,9 +245,12 @@ pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) const PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 /// Bytes of a body that a client may send ahead of its windows' updates. The shard takes them off at once, so they bound the
-/// rate of an upload, not the memory.
+/// rate of an upload, not the memory. Of a channel, they bound what is not looked at yet.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+
+/// Bytes of the largest window (RFC 9113, section 6.9.1).
+const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 
 /// Bytes that `h2` keeps of the streams of a connection between two polls, and bytes that wait for a socket before no more
 /// frames of the client are read.

@@ -44,6 +44,26 @@ pub(crate) enum BodyStep {
     Reset,
 }
 
+/// What the client sends on the stream of a channel. The windows open for what was taken when that has gone on, not before.
+#[derive(Debug)]
+pub(crate) struct ChannelInput {
+    receiver: RecvStream,
+    /// Bytes that were taken, and for which the windows are not open again.
+    unreleased: usize,
+}
+
+/// What a look at the input of a channel led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InputStep {
+    /// More must come.
+    More,
+    Data(Bytes),
+    /// The client sends nothing more.
+    End,
+    /// The stream is reset.
+    Reset,
+}
+
 #[derive(Debug)]
 enum Sender {
     Head(SendResponse<Bytes>),
@@ -186,5 +206,36 @@ impl IncomingBody {
                 }
             }
         }
+    }
+}
+
+impl ChannelInput {
+    pub(crate) fn new(receiver: RecvStream) -> Self {
+        ChannelInput {
+            receiver,
+            unreleased: 0,
+        }
+    }
+
+    /// Takes the next data that has arrived: for each frame `h2` holds more than its bytes, so nothing stays there.
+    pub(crate) fn take(&mut self) -> InputStep {
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.receiver.poll_data(&mut cx) {
+            Poll::Pending => InputStep::More,
+            Poll::Ready(None) => InputStep::End,
+            Poll::Ready(Some(Err(_))) => InputStep::Reset,
+            Poll::Ready(Some(Ok(data))) => {
+                self.unreleased += data.len();
+                InputStep::Data(data)
+            }
+        }
+    }
+
+    /// Opens the windows for what was taken, except for `held` bytes. Whether there was something.
+    pub(crate) fn release(&mut self, held: usize) -> bool {
+        let count = self.unreleased.saturating_sub(held);
+        self.unreleased -= count;
+        // It fails for a stream that is reset, which the next look finds.
+        count > 0 && self.receiver.flow_control().release_capacity(count).is_ok()
     }
 }

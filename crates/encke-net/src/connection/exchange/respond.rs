@@ -1,12 +1,13 @@
 //! Responses of an exchange.
 
-use encke_protocol::{Body, Response, for_event_source};
+use encke_protocol::{Body, ChannelOpening, Response, for_event_source};
 
 use super::state::Exchange;
 use super::task::Task;
 use super::writer::{ResponseShape, ResponseWriter};
 use crate::connection::context::Context;
 use crate::http::Rejection;
+use crate::websocket::negotiation::DeflateAgreement;
 
 impl Exchange {
     /// Responds, and then keeps or closes the connection, depending on the request and the server.
@@ -43,6 +44,33 @@ impl Exchange {
         self.facts.keep_alive = false;
         self.facts.head_only = false;
         self.answer(response, out, cx);
+    }
+
+    /// Whether its request opens a channel.
+    pub(crate) fn opens_channel(&self) -> bool {
+        matches!(self.task, Task::Opened(_))
+    }
+
+    /// Responds to the request that opens a channel in a stream of HTTP/2, whose status is 200 there (RFC 8441, section 5). Returns what
+    /// it opens.
+    pub(crate) fn accept_channel(
+        &mut self,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) -> Option<ChannelOpening> {
+        let Task::Opened(opening) = std::mem::take(&mut self.task) else {
+            return None;
+        };
+        let mut opening = *opening;
+        let deflate = self.facts.deflate.map(DeflateAgreement::field_value);
+        let response = Response {
+            status: 200,
+            body: Body::Open(Vec::new()),
+            ..opening.response
+        };
+        opening.response = response.field_if("Sec-WebSocket-Extensions", deflate);
+        self.open(&opening.response, out, cx);
+        Some(opening)
     }
 
     /// Sends the response that opens a subscription, or a long body.

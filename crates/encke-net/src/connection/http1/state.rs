@@ -130,7 +130,7 @@ impl Http1 {
 
     /// Whether its request opens a channel.
     pub(crate) fn opens_channel(&self) -> bool {
-        matches!(self.exchange.task, Task::Opened(_))
+        self.exchange.opens_channel()
     }
 
     /// Answers the request that opens a channel.

@@ -4,8 +4,12 @@
 //! something was written. After each poll the exchanges are looked at: the bodies that arrive, those that the client has reset,
 //! and those that wait for a window. So nothing in a connection needs to wake anything.
 //!
-//! `pump` has the frames, `requests` the exchanges, `stream` one of these; `state` is what all of them change.
+//! `pump` has the frames, `requests` the exchanges, `stream` one of these, `channels` those that are channels of WebSocket; `state` is what
+//! all of them change.
 
+mod channels;
+mod input;
+mod messages;
 mod pump;
 mod requests;
 mod state;

@@ -38,6 +38,9 @@ impl Http2 {
     /// The server stops.
     pub(crate) fn stop(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
         for id in self.order.clone() {
+            if self.leave_channel(id, is_blocked, cx) {
+                continue;
+            }
             if let Some(stream) = self.streams.get_mut(&id)
                 && stream.stops_at_once()
             {
@@ -69,6 +72,7 @@ impl Http2 {
     /// Polls the frames, sends what that leads to, begins new exchanges and looks at the others.
     fn pump(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
         for _ in 0..POLLS_PER_TURN {
+            self.write_unsent(is_blocked, cx);
             self.poll(cx);
             if self.frames.finished {
                 return;
@@ -93,6 +97,16 @@ impl Http2 {
             }
         }
         cx.push(ConnectionEffect::Weigh(self.id));
+    }
+
+    /// Writes the messages that were gathered for this poll.
+    fn write_unsent(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
+        for id in std::mem::take(&mut self.unsent) {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.write_unsent(&mut self.frames, is_blocked, cx);
+                self.settle(id, cx);
+            }
+        }
     }
 
     /// Looks at the exchanges after a poll.

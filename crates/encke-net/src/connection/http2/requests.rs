@@ -4,6 +4,7 @@ use encke_protocol::Headers;
 use encke_stream::Offset;
 use h2::Reason;
 
+use super::input::StreamInput;
 use super::state::Http2;
 use super::stream::{Stream, mark_dirty};
 use crate::clock::Monotonic;
@@ -19,7 +20,7 @@ use crate::http::Rejection;
 use crate::http::body::too_large;
 use crate::http2::frames::AcceptedStream;
 use crate::http2::request::Http2Request;
-use crate::http2::stream::{BodyStep, Http2Stream, IncomingBody};
+use crate::http2::stream::{BodyStep, ChannelInput, Http2Stream, IncomingBody};
 
 impl Http2 {
     /// Handles an event of an exchange.
@@ -36,11 +37,14 @@ impl Http2 {
         if matches!(event, ExchangeEvent::TimedOut) && stream.time_out(&mut self.frames, cx) {
             return self.settle(id, cx);
         }
+        if stream.channel_mut().is_some() {
+            return self.channel_timed_out(id, is_blocked, cx);
+        }
         let mut exchange = stream.take_exchange(self.id);
         let mut writer = stream.writer(&mut self.frames, is_blocked);
         exchange.on(event, &mut writer, cx);
         stream.exchange = Some(exchange);
-        self.settle(id, cx);
+        self.open_channel(id, is_blocked, cx);
     }
 
     /// Begins an exchange: its request is answered now, or when its body is complete.
@@ -79,7 +83,7 @@ impl Http2 {
         let mut writer = stream.writer(&mut self.frames, is_blocked);
         match checked {
             Err(rejection) => exchange.reject(&rejection, &mut writer, cx),
-            Ok(_) if body.is_end_stream() => {
+            Ok(_) if head.protocol.is_some() || body.is_end_stream() => {
                 let how = (false, false);
                 exchange.ask(
                     &head,
@@ -90,6 +94,9 @@ impl Http2 {
                     &mut writer,
                     cx,
                 );
+                if head.protocol.is_some() {
+                    stream.input = StreamInput::Handshake(ChannelInput::new(body));
+                }
             }
             Ok(length) => match exchange.admit_head(&head, &fields, &self.facts, cx) {
                 Err(response) => exchange.respond(&response, &mut writer, cx),
@@ -102,19 +109,19 @@ impl Http2 {
                     drop(fields);
                     let until = cx.clock.monotonic().after(cx.settings.body_timeout);
                     let body = IncomingBody::new(request, body, length, until);
-                    stream.body = Some(Box::new(body));
+                    stream.input = StreamInput::Body(Box::new(body));
                     await_body(&mut exchange, until, cx);
                     cx.push(ConnectionEffect::Grow(id));
                 }
             },
         }
-        let is_receiving = stream.body.is_some();
+        let is_receiving = stream.is_receiving();
         stream.exchange = Some(exchange);
         self.streams.insert(id, Box::new(stream));
         if is_receiving {
             self.receive_body(id, is_blocked, cx);
         } else {
-            self.settle(id, cx);
+            self.open_channel(id, is_blocked, cx);
         }
     }
 
@@ -132,6 +139,7 @@ impl Http2 {
             self.end_exchange(id, CloseReason::HangUp, cx);
         } else {
             self.receive_body(id, is_blocked, cx);
+            self.receive_on_channel(id, is_blocked, cx);
         }
     }
 
@@ -155,7 +163,7 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        let Some(body) = &mut stream.body else {
+        let StreamInput::Body(body) = &mut stream.input else {
             return;
         };
         let limits = cx.settings.request_limits();
@@ -177,7 +185,8 @@ impl Http2 {
             BodyStep::TooLarge => self.refuse(id, &too_large(bytes_max), is_blocked, cx),
             BodyStep::Reset => self.end_exchange(id, CloseReason::HangUp, cx),
             BodyStep::Complete => {
-                let Some(body) = stream.body.take() else {
+                let input = std::mem::replace(&mut stream.input, StreamInput::None);
+                let StreamInput::Body(body) = input else {
                     return;
                 };
                 let (request, bytes) = body.into_parts();
@@ -204,6 +213,10 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
+        if stream.channel_mut().is_some() {
+            // A message of the client has grown too large for the memory that is left.
+            return self.end_exchange(id, CloseReason::BuffersMax, cx);
+        }
         stream.refuse(rejection, &mut self.frames, is_blocked, self.id, cx);
         self.settle(id, cx);
     }
@@ -217,10 +230,21 @@ impl Http2 {
         let Some(outbound) = outbound else {
             return self.settle(id, cx);
         };
+        let is_channel = stream.channel_mut().is_some();
         if let Some(reason) = outbound.close {
-            return self.end_exchange(id, reason, cx);
+            return match is_channel {
+                true => {
+                    self.end_channel(id, reason, cx);
+                    // Its side may have ended before.
+                    self.receive_on_channel(id, is_blocked, cx);
+                }
+                false => self.end_exchange(id, reason, cx),
+            };
         }
         cx.push(ConnectionEffect::Weigh(id));
+        if is_channel {
+            return self.channel_drained(id, is_blocked, cx);
+        }
         self.resume(id, outbound.reached, is_blocked, cx);
     }
 
@@ -247,6 +271,13 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
+        let takes_nothing = stream.outbound.is_some();
+        if stream.channel_mut().is_some() {
+            if !takes_nothing {
+                self.with_channel(id, is_blocked, cx, |websocket, _, cx| websocket.beat(cx));
+            }
+            return;
+        }
         let exchange = stream.exchange.as_ref();
         let beat = exchange.and_then(|exchange| exchange.worker_heartbeat());
         if let Some(beat) = beat

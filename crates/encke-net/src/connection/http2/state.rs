@@ -10,6 +10,7 @@ use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::{ConnectionFacts, Exchange};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::connection::outbound::Outbound;
+use crate::connection::timer::Timer;
 use crate::http2::frames::Http2Frames;
 
 /// HTTP/2 on a connection.
@@ -21,6 +22,8 @@ pub(crate) struct Http2 {
     pub(super) streams: HashMap<ExchangeId, Box<Stream>>,
     /// The streams in the order in which they are looked at.
     pub(super) order: Vec<ExchangeId>,
+    /// Channels with messages that go out with the next poll.
+    pub(super) unsent: Vec<ExchangeId>,
     /// Requests so far, as far as they can be counted.
     pub(super) requests: u16,
 }
@@ -39,6 +42,7 @@ impl Http2 {
             frames,
             streams: HashMap::new(),
             order: Vec::new(),
+            unsent: Vec::new(),
             requests: 0,
         }
     }
@@ -55,7 +59,29 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(&id) else {
             return bytes.len();
         };
-        stream.send(bytes, ends, &mut self.frames, is_blocked, cx)
+        match stream.channel_mut() {
+            Some(_) => self.send_messages(id, bytes, is_blocked, cx),
+            None => stream.send(bytes, ends, &mut self.frames, is_blocked, cx),
+        }
+    }
+
+    /// Sends messages of a channel. Returns how many bytes are taken.
+    pub(super) fn send_messages(
+        &mut self,
+        id: ExchangeId,
+        bytes: &[u8],
+        is_blocked: bool,
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return bytes.len();
+        };
+        let had_unsent = stream.has_unsent();
+        let sent = stream.send_messages(bytes, &mut self.frames, is_blocked, cx);
+        if !had_unsent && stream.has_unsent() {
+            self.unsent.push(id);
+        }
+        sent
     }
 
     /// Keeps what the window of an exchange has not taken.
@@ -76,6 +102,9 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(&id) else {
             return false;
         };
+        if stream.outbound.is_some() {
+            return true;
+        }
         let awaits = stream.awaits_window(&mut self.frames, is_blocked);
         if awaits {
             stream.block(Outbound::default(), cx);
@@ -99,15 +128,14 @@ impl Http2 {
         }
     }
 
-    /// Notes what an exchange holds in memory, and returns it; `more` is held for it elsewhere.
-    pub(crate) fn weigh(&mut self, id: ExchangeId, more: usize) -> usize {
-        let Some(stream) = self.streams.get_mut(&id) else {
-            return 0;
-        };
-        let bytes = stream.bytes();
+    /// Notes what an exchange holds in memory, and returns it; `more` is held for it elsewhere. `None`: what it holds is counted with
+    /// its channel.
+    pub(crate) fn weigh(&mut self, id: ExchangeId, more: usize) -> Option<usize> {
+        let stream = self.streams.get_mut(&id)?;
+        let ahead = stream.bytes_ahead() + more;
         let read_ahead = &mut self.frames.read_ahead;
-        read_ahead.hold(&mut stream.read_ahead, bytes + more);
-        bytes
+        read_ahead.hold(&mut stream.read_ahead, ahead);
+        Some(stream.bytes())
     }
 
     /// Ends an exchange: behind a complete response with its end, otherwise with a reset.
@@ -190,6 +218,17 @@ impl Http2 {
         Some(stream.activate(connection))
     }
 
+    /// The deadlines of an exchange.
+    pub(crate) fn timer(&self, id: ExchangeId) -> Timer {
+        self.streams
+            .get(&id)
+            .map_or(Timer::default(), |stream| stream.timer())
+    }
+
+    pub(crate) fn timer_mut(&mut self, id: ExchangeId) -> Option<&mut Timer> {
+        Some(self.streams.get_mut(&id)?.timer_mut(self.id))
+    }
+
     pub(crate) fn outbound(&self, id: ExchangeId) -> Option<&Outbound> {
         self.streams.get(&id)?.outbound.as_deref()
     }
@@ -236,6 +275,10 @@ impl Http2 {
             return;
         };
         self.frames.read_ahead.forget(stream.read_ahead);
+        if let Some(channel) = stream.channel_mut() {
+            channel.websocket.forget_all(reason, cx);
+            self.frames.channel_ended();
+        }
         if let Some(exchange) = &mut stream.exchange {
             exchange.end_wait_for_client(cx);
             if let Some(request) = exchange.dispatch_request() {

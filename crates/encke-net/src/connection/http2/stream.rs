@@ -4,7 +4,9 @@
 use encke_protocol::Response;
 use h2::Reason;
 
+use super::input::{StreamChannel, StreamInput};
 use crate::buffers::BufferShare;
+use crate::clock::Monotonic;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -13,12 +15,13 @@ use crate::connection::exchange::task::Task;
 use crate::connection::exchange::writer::{ResponseShape, ResponseWriter, is_sized};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::connection::outbound::Outbound;
+use crate::connection::timer::Timer;
 use crate::http::Rejection;
 use crate::http::body::too_late;
 use crate::http2::frames::{Http2Frames, SEND_BYTES_MAX};
 use crate::http2::read_ahead::StreamReadAhead;
 use crate::http2::response::{self, HeadShape};
-use crate::http2::stream::{Http2Stream, IncomingBody};
+use crate::http2::stream::Http2Stream;
 
 /// A stream.
 #[derive(Debug)]
@@ -27,8 +30,7 @@ pub(super) struct Stream {
     pub(super) sender: Http2Stream,
     /// `None` while it only delivers a feed, and the client takes it.
     pub(super) exchange: Option<Box<Exchange>>,
-    /// The body that is being received.
-    pub(super) body: Option<Box<IncomingBody>>,
+    pub(super) input: StreamInput,
     /// What its windows have not taken.
     pub(super) outbound: Option<Box<Outbound>>,
     pub(super) read_ahead: StreamReadAhead,
@@ -44,7 +46,7 @@ impl Stream {
             id,
             sender,
             exchange: None,
-            body: None,
+            input: StreamInput::None,
             outbound: None,
             read_ahead: StreamReadAhead::default(),
             memory: BufferShare::default(),
@@ -59,12 +61,50 @@ impl Stream {
             connection,
         };
         let exchange = self.exchange.take();
-        exchange.unwrap_or_else(|| Box::new(Exchange::subscribed(place, false)))
+        exchange.unwrap_or_else(|| subscribed(place))
     }
 
     pub(super) fn activate(&mut self, connection: ExchangeId) -> &mut Exchange {
         let exchange = self.take_exchange(connection);
         self.exchange.insert(exchange)
+    }
+
+    /// The channel that it is, if it is one.
+    pub(super) fn channel_mut(&mut self) -> Option<&mut StreamChannel> {
+        match &mut self.input {
+            StreamInput::Channel(channel) => Some(channel),
+            _ => None,
+        }
+    }
+
+    pub(super) fn timer(&self) -> Timer {
+        match (&self.input, &self.exchange) {
+            (StreamInput::Channel(channel), _) => channel.timer,
+            (_, Some(exchange)) => exchange.timer,
+            (_, None) => Timer::default(),
+        }
+    }
+
+    pub(super) fn timer_mut(&mut self, connection: ExchangeId) -> &mut Timer {
+        match &mut self.input {
+            StreamInput::Channel(channel) => &mut channel.timer,
+            _ => {
+                let place = ExchangePlace {
+                    exchange: self.id,
+                    connection,
+                };
+                let exchange = self.exchange.get_or_insert_with(|| subscribed(place));
+                &mut exchange.timer
+            }
+        }
+    }
+
+    /// The deadline that there is when everything was taken.
+    fn deadline_at_rest(&self) -> Option<Monotonic> {
+        match &self.input {
+            StreamInput::Channel(channel) => channel.authenticate_until,
+            _ => None,
+        }
     }
 
     /// Gives up the exchange if only its feed matters.
@@ -76,6 +116,7 @@ impl Stream {
 
     pub(super) fn is_subscribed(&self) -> bool {
         match &self.exchange {
+            _ if matches!(self.input, StreamInput::Channel(_)) => false,
             None => true,
             Some(exchange) => matches!(exchange.task, Task::Subscribed),
         }
@@ -83,7 +124,7 @@ impl Stream {
 
     /// Whether its request is not complete.
     pub(super) fn is_receiving(&self) -> bool {
-        self.body.is_some()
+        matches!(self.input, StreamInput::Body(_))
     }
 
     /// Whether the response is out to the end, as far as there is one.
@@ -99,7 +140,7 @@ impl Stream {
 
     /// Whether a stop of the server ends it at once.
     pub(super) fn stops_at_once(&self) -> bool {
-        self.body.is_some() || self.is_subscribed() && self.outbound.is_none()
+        self.is_receiving() || self.is_subscribed() && self.outbound.is_none()
     }
 
     pub(super) fn writer<'a>(
@@ -158,6 +199,11 @@ impl Stream {
 
     /// Keeps what was not taken.
     pub(super) fn block(&mut self, outbound: Outbound, cx: &mut Context<'_>) {
+        if let (StreamInput::Channel(_), Some(before)) = (&self.input, &mut self.outbound) {
+            // Other messages.
+            before.append(outbound.rest());
+            return cx.push(ConnectionEffect::Weigh(self.id));
+        }
         // The response ends behind it, unless the client is sent away.
         self.is_written = outbound.close.is_some() && !outbound.is_dismissal();
         self.outbound = Some(Box::new(outbound));
@@ -170,13 +216,15 @@ impl Stream {
             return;
         };
         let is_empty = outbound.rest().is_empty();
-        let exchange = self.activate(connection);
-        if exchange.timer.deadline.is_some() {
+        let deadline = cx.clock.monotonic().after(cx.settings.stall_timeout);
+        let timer = self.timer_mut(connection);
+        if timer.deadline.is_some() {
             return;
         }
-        let deadline = cx.clock.monotonic().after(cx.settings.stall_timeout);
-        exchange.timer.deadline = Some(deadline);
-        exchange.wait_for_client(cx);
+        timer.deadline = Some(deadline);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.wait_for_client(cx);
+        }
         cx.push(ConnectionEffect::Remind(self.id));
         cx.push(ConnectionEffect::Weigh(self.id));
         if !is_empty && !cx.buffers.have_room() {
@@ -200,15 +248,18 @@ impl Stream {
         let is_dismissal = outbound.is_dismissal();
         let is_out = outbound.rest().is_empty();
         let deadline = cx.clock.monotonic().after(cx.settings.stall_timeout);
-        let exchange = self.activate(connection);
+        let at_rest = self.deadline_at_rest();
+        let timer = self.timer_mut(connection);
         if is_out {
-            exchange.timer.deadline = None;
-            exchange.end_wait_for_client(cx);
+            timer.deadline = at_rest;
+            if let Some(exchange) = &mut self.exchange {
+                exchange.end_wait_for_client(cx);
+            }
             return Some(outbound);
         }
         // A subscriber that was sent a farewell gets no more time.
         if sent > 0 && !is_dismissal {
-            exchange.timer.deadline = Some(deadline);
+            timer.deadline = at_rest.or(Some(deadline));
         }
         self.outbound = Some(outbound);
         None
@@ -228,16 +279,43 @@ impl Stream {
         true
     }
 
+    /// What it holds for its client, in bytes: a part of what the streams of the connection may read ahead. What a channel holds
+    /// of its client's messages is none of that.
+    pub(super) fn bytes_ahead(&self) -> usize {
+        match self.input {
+            StreamInput::Channel(_) => self.outbound_bytes(),
+            _ => self.bytes(),
+        }
+    }
+
     /// What it holds in memory, beside its own size.
     pub(super) fn bytes(&self) -> usize {
-        let outbound = self.outbound.as_ref();
-        let outbound = outbound.map_or(0, |outbound| outbound.capacity());
-        let body = self.body.as_ref().map_or(0, |body| body.held());
+        let outbound = self.outbound_bytes();
+        let input = match &self.input {
+            StreamInput::None | StreamInput::Handshake(_) => 0,
+            StreamInput::Body(body) => body.held(),
+            StreamInput::Channel(channel) => channel.bytes(),
+        };
         let exchange = self.exchange.as_ref();
         let exchange = exchange.map_or(0, |exchange| exchange.bytes() + exchange.bytes_elsewhere());
-        match outbound + body + exchange {
+        match outbound + input + exchange {
             0 => 0,
             bytes => bytes + size_of::<Stream>() + size_of::<Exchange>(),
+        }
+    }
+
+    fn outbound_bytes(&self) -> usize {
+        let outbound = self.outbound.as_ref();
+        outbound.map_or(0, |outbound| outbound.capacity())
+    }
+
+    /// Ends its output: nothing is written behind what is.
+    pub(super) fn end_output(&mut self, frames: &mut Http2Frames, cx: &mut Context<'_>) {
+        self.is_written = true;
+        if self.outbound.is_none() {
+            // Fails for one that is reset meanwhile, which the next look finds.
+            let _ = self.sender.send(&[], true);
+            mark_dirty(frames, cx);
         }
     }
 
@@ -265,7 +343,7 @@ impl Stream {
             cx.push(ConnectionEffect::Fail(self.id, outbound.time_out_reason()));
             return true;
         }
-        let Some(body) = &self.body else {
+        let StreamInput::Body(body) = &self.input else {
             return false;
         };
         let rejection = too_late(cx.clock.monotonic() >= body.until);
@@ -288,7 +366,7 @@ impl Stream {
         connection: ExchangeId,
         cx: &mut Context<'_>,
     ) {
-        self.body = None;
+        self.input = StreamInput::None;
         let mut exchange = self.take_exchange(connection);
         exchange.timer.deadline = None;
         let mut writer = self.writer(frames, is_blocked);
@@ -299,11 +377,15 @@ impl Stream {
     /// What it is reset with. A request that was not looked at may be sent again as it is.
     fn reset_code(&self, reason: CloseReason) -> Reason {
         match reason {
-            CloseReason::Stopping if self.body.is_some() => Reason::REFUSED_STREAM,
+            CloseReason::Stopping if self.is_receiving() => Reason::REFUSED_STREAM,
             CloseReason::Internal | CloseReason::Unreadable => Reason::INTERNAL_ERROR,
             _ => Reason::CANCEL,
         }
     }
+}
+
+fn subscribed(place: ExchangePlace) -> Box<Exchange> {
+    Box::new(Exchange::subscribed(place, false))
 }
 
 /// Writes the response of an exchange as frames of its stream.

@@ -6,7 +6,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::client::{Connection, ResponseFuture, SendRequest};
-use h2::{Reason, RecvStream};
+use h2::ext::Protocol;
+use h2::{Reason, RecvStream, SendStream};
+use http::HeaderMap;
 
 use crate::http2::wire::{Wire, WireEnd};
 
@@ -24,7 +26,11 @@ pub(crate) struct Http2Client {
 pub(crate) struct ClientExchange {
     response: Option<ResponseFuture>,
     stream: Option<RecvStream>,
+    /// Where more is sent, until that ends.
+    sender: Option<SendStream<Bytes>>,
     pub(crate) status: Option<u16>,
+    /// The fields of the response.
+    pub(crate) fields: HeaderMap,
     pub(crate) body: Vec<u8>,
     /// Its end, or the reason of its reset.
     pub(crate) ended: Option<Result<(), Option<Reason>>>,
@@ -33,11 +39,12 @@ pub(crate) struct ClientExchange {
 }
 
 impl Http2Client {
-    /// A client that gives each stream a window of `window_bytes`.
+    /// A client that gives each stream a window of `window_bytes`, and many streams together enough for all.
     pub(crate) fn new(window_bytes: u32) -> Self {
         let wire = Wire::default();
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(window_bytes);
+        builder.initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         builder.enable_push(false);
         let mut handshake = Box::pin(builder.handshake(wire.end()));
         let ready = handshake.as_mut().poll(&mut context());
@@ -67,22 +74,44 @@ impl Http2Client {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let request = request.body(()).unwrap();
-        let sent = self.sender.send_request(request, body.is_empty());
-        let (response, ended) = match sent {
-            Ok((response, mut sender)) => {
-                if !body.is_empty() {
-                    // What the windows have no room for waits in the library.
-                    let _ = sender.send_data(Bytes::copy_from_slice(body), true);
-                }
-                (Some(response), None)
-            }
-            Err(error) => (None, Some(Err(error.reason()))),
+        let number = self.begin(request.body(()).unwrap(), body.is_empty());
+        if !body.is_empty() {
+            self.send(number, body);
+            self.end(number);
+        }
+        number
+    }
+
+    /// Sends an extended CONNECT. Its number among the exchanges.
+    pub(crate) fn connect(
+        &mut self,
+        protocol: &'static str,
+        path: &str,
+        fields: &[(&str, &str)],
+    ) -> usize {
+        let mut request = http::Request::builder()
+            .method("CONNECT")
+            .uri(format!("http://a{path}"))
+            .extension(Protocol::from_static(protocol));
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        self.begin(request.body(()).unwrap(), false)
+    }
+
+    /// Sends a request of any kind. Its number among the exchanges.
+    pub(crate) fn begin(&mut self, request: http::Request<()>, ends: bool) -> usize {
+        let sent = self.sender.send_request(request, ends);
+        let (response, sender, ended) = match sent {
+            Ok((response, sender)) => (Some(response), Some(sender), None),
+            Err(error) => (None, None, Some(Err(error.reason()))),
         };
         self.exchanges.push(ClientExchange {
             response,
             stream: None,
+            sender,
             status: None,
+            fields: HeaderMap::new(),
             body: Vec::new(),
             ended,
             takes: true,
@@ -90,11 +119,26 @@ impl Http2Client {
         self.exchanges.len() - 1
     }
 
+    /// Sends more on a stream. What the windows have no room for waits in the library.
+    pub(crate) fn send(&mut self, number: usize, bytes: &[u8]) {
+        if let Some(sender) = &mut self.exchanges[number].sender {
+            let _ = sender.send_data(Bytes::copy_from_slice(bytes), false);
+        }
+    }
+
+    /// Ends the client's side of a stream.
+    pub(crate) fn end(&mut self, number: usize) {
+        if let Some(mut sender) = self.exchanges[number].sender.take() {
+            let _ = sender.send_data(Bytes::new(), true);
+        }
+    }
+
     /// Resets a stream.
     pub(crate) fn reset(&mut self, number: usize) {
         let exchange = &mut self.exchanges[number];
         exchange.response = None;
         exchange.stream = None;
+        exchange.sender = None;
         exchange.ended = Some(Err(Some(Reason::CANCEL)));
     }
 
@@ -133,6 +177,7 @@ impl ClientExchange {
             match response {
                 Ok(response) => {
                     self.status = Some(response.status().as_u16());
+                    self.fields = response.headers().clone();
                     self.stream = Some(response.into_body());
                 }
                 Err(error) => self.ended = Some(Err(error.reason())),
@@ -163,6 +208,9 @@ impl ClientExchange {
 fn context() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
+
+/// The window of the connection.
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
 /// Polls until nothing can follow from what has arrived.
 const POLLS: u32 = 4;

@@ -82,8 +82,14 @@ impl ReceivedFrame {
 /// # Panics
 /// One is not complete.
 pub(crate) fn take_frames(rig: &mut Rig) -> Vec<ReceivedFrame> {
-    let taken = std::mem::take(&mut rig.taken);
-    let mut rest = &taken[..];
+    frames_in(&std::mem::take(&mut rig.taken))
+}
+
+/// The frames in what a client has received.
+///
+/// # Panics
+/// One is not complete.
+pub(crate) fn frames_in(mut rest: &[u8]) -> Vec<ReceivedFrame> {
     let mut frames = Vec::new();
     while let [first, second, behind @ ..] = rest {
         let (length, behind) = match second {

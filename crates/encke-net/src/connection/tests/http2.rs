@@ -15,17 +15,21 @@ use crate::connection::outbound::Outbound;
 use crate::connection::testing::{Http2Client, Rig};
 
 /// A client at a rig whose server has the stream `a`.
-struct Pair {
-    rig: Rig,
-    client: Http2Client,
+pub(super) struct Pair {
+    pub(super) rig: Rig,
+    pub(super) client: Http2Client,
     /// How much of what the rig has sent the client has.
     seen: usize,
 }
 
 impl Pair {
-    fn new(window_bytes: u32) -> Self {
+    pub(super) fn new(window_bytes: u32) -> Self {
+        Pair::of(rig_with_stream("x"), window_bytes)
+    }
+
+    pub(super) fn of(rig: Rig, window_bytes: u32) -> Self {
         let mut pair = Pair {
-            rig: rig_with_stream("x"),
+            rig,
             client: Http2Client::new(window_bytes),
             seen: 0,
         };
@@ -34,7 +38,7 @@ impl Pair {
     }
 
     /// Carries bytes between both until neither has any.
-    fn pump(&mut self) {
+    pub(super) fn pump(&mut self) {
         loop {
             let received = self.rig.taken[self.seen..].to_vec();
             self.seen = self.rig.taken.len();
@@ -47,33 +51,33 @@ impl Pair {
         }
     }
 
-    fn get(&mut self, path: &str) -> usize {
+    pub(super) fn get(&mut self, path: &str) -> usize {
         let number = self.client.request("GET", path, &[], b"");
         self.pump();
         number
     }
 
-    fn append(&mut self, body: &[u8]) -> usize {
+    pub(super) fn append(&mut self, body: &[u8]) -> usize {
         let fields = [("content-type", "text/plain")];
         let number = self.client.request("POST", "/v1/stream/a", &fields, body);
         self.pump();
         number
     }
 
-    fn status(&self, number: usize) -> Option<u16> {
+    pub(super) fn status(&self, number: usize) -> Option<u16> {
         self.client.exchanges[number].status
     }
 
-    fn text(&self, number: usize) -> String {
+    pub(super) fn text(&self, number: usize) -> String {
         self.client.exchanges[number].text()
     }
 
-    fn is_complete(&self, number: usize) -> bool {
+    pub(super) fn is_complete(&self, number: usize) -> bool {
         self.client.exchanges[number].ended == Some(Ok(()))
     }
 
     /// The exchange that has subscribed last.
-    fn subscriber(&self) -> ExchangeId {
+    pub(super) fn subscriber(&self) -> ExchangeId {
         let noted = self.rig.noted.iter().rev();
         let mut ids = noted.filter_map(|effect| match effect {
             ConnectionEffect::Subscribe(id, _) => Some(*id),
@@ -83,7 +87,7 @@ impl Pair {
     }
 
     /// Sends bytes of a feed as the shard does; what is not taken is kept. Returns how many are taken.
-    fn send(&mut self, id: ExchangeId, bytes: &[u8], reached: Offset) -> usize {
+    pub(super) fn send(&mut self, id: ExchangeId, bytes: &[u8], reached: Offset) -> usize {
         let mut sent = 0;
         self.rig.act(|connection, cx| {
             sent = connection.send_on(id, bytes, false, cx);
@@ -98,8 +102,8 @@ impl Pair {
     }
 }
 
-const WINDOW: u32 = 65_535;
-const BODY: &str = "/v1/stream/a?offset=-1";
+pub(super) const WINDOW: u32 = 65_535;
+pub(super) const BODY: &str = "/v1/stream/a?offset=-1";
 const LIVE: &str = "/v1/stream/a?offset=now&live=sse";
 
 #[test]
