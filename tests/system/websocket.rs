@@ -164,6 +164,49 @@ fn a_page_shows_the_last_messages_and_what_follows() {
 }
 
 #[test]
+fn feeds_that_catch_up_in_turn_do_not_tear_each_others_messages() {
+    const STREAMS: usize = 4;
+    const RECORDS: u64 = 100;
+    // What is not among the recent records is read from files.
+    let encke = Encke::start(&["--ring", "64KiB"]);
+    let pad = "p".repeat(20_000);
+    for stream in 0..STREAMS {
+        encke.create(&format!("s{stream}"));
+        let mut publisher = encke.connect();
+        for n in 1..=RECORDS {
+            let record = json!({"n": n, "pad": pad}).to_string();
+            let answer = publisher.ask(
+                "POST",
+                &path(&format!("s{stream}")),
+                &[JSON],
+                record.as_bytes(),
+            );
+            assert_eq!(answer.status, 204);
+        }
+    }
+    let mut client = WebSocketClient::open(encke.address, EVENTS, &[]);
+    for stream in 0..STREAMS {
+        client.send(&subscribe(&format!("s{stream}"), "-1"));
+    }
+    // The client reads more slowly than the server writes, so that the parts of one wait while those of another are read.
+    let mut numbers = vec![Vec::new(); STREAMS];
+    while numbers
+        .iter()
+        .any(|numbers| numbers.len() < RECORDS as usize)
+    {
+        let message = client.message().expect("messages are whole");
+        if message["type"] == "records" {
+            let name = message["stream"].as_str().expect("a name");
+            let stream: usize = name[1..].parse().expect("a number");
+            let data = message["data"].as_array().expect("the stream has JSON");
+            numbers[stream].extend(data.iter().map(number));
+        }
+    }
+    let all: Vec<u64> = (1..=RECORDS).collect();
+    assert!(numbers.iter().all(|numbers| *numbers == all), "{numbers:?}");
+}
+
+#[test]
 fn one_stream_has_a_channel_of_its_own() {
     let encke = Encke::start(&[]);
     encke.create("s");
