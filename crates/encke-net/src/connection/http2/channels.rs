@@ -36,9 +36,8 @@ impl Http2 {
         let websocket = &mut channel.websocket;
         let ((), written) = collect(cx, |cx| give(websocket, takes_nothing, cx));
         let is_released = channel.input.release(websocket.input_bytes());
-        if channel.authenticate_until.is_some() && websocket.has_caller() {
-            channel.authenticate_until = None;
-            channel.timer.deadline = None;
+        if !takes_nothing {
+            channel.set_deadline(id, cx);
         }
         if is_released {
             mark_dirty(&mut self.frames, cx);
@@ -92,23 +91,16 @@ impl Http2 {
             input: Vec::new(),
         };
         let (websocket, written) = collect(cx, |cx| WebSocket::new(place, opened, cx));
-        let timeout = cx.settings.request_timeout;
-        let authenticate_until =
-            (!websocket.has_caller()).then(|| cx.clock.monotonic().after(timeout));
-        if authenticate_until.is_some() {
-            cx.push(ConnectionEffect::Remind(id));
-        }
-        stream.input = StreamInput::Channel(Box::new(StreamChannel {
+        let mut channel = StreamChannel {
             websocket,
             input,
             unsent: Vec::new(),
-            timer: Timer {
-                deadline: authenticate_until,
-                ..Timer::default()
-            },
-            authenticate_until,
+            timer: Timer::default(),
+            is_half_closed: false,
             closed: None,
-        }));
+        };
+        channel.set_deadline(id, cx);
+        stream.input = StreamInput::Channel(Box::new(channel));
         self.frames.channel_opened();
         self.write(id, &written, is_blocked, cx);
         if cx.stopping {
@@ -146,10 +138,15 @@ impl Http2 {
                 InputStep::End if channel.closed.is_some() && takes_nothing => return,
                 // The client has closed its side, as it may behind a close frame, and gets the end of the other one.
                 InputStep::End => {
-                    let reason = channel.closed.unwrap_or(CloseReason::HangUp);
-                    stream.write_unsent(&mut self.frames, is_blocked, cx);
-                    stream.end_output(&mut self.frames, cx);
-                    return self.end_exchange(id, reason, cx);
+                    if let Some(reason) = channel.closed {
+                        return self.end_both(id, reason, is_blocked, cx);
+                    }
+                    if !std::mem::replace(&mut channel.is_half_closed, true) {
+                        self.with_channel(id, is_blocked, cx, |websocket, is_blocked, cx| {
+                            websocket.half_closed(is_blocked, cx);
+                        });
+                    }
+                    return;
                 }
                 InputStep::Reset => return self.end_exchange(id, CloseReason::HangUp, cx),
             }
@@ -178,7 +175,6 @@ impl Http2 {
             return;
         };
         channel.timer.deadline = None;
-        channel.authenticate_until = None;
         if let Some(reason) = channel.closed {
             return self.end_exchange(id, reason, cx);
         }
@@ -211,6 +207,21 @@ impl Http2 {
         self.settle(id, cx);
     }
 
+    /// Ends a stream whose client has closed its side.
+    fn end_both(
+        &mut self,
+        id: ExchangeId,
+        reason: CloseReason,
+        is_blocked: bool,
+        cx: &mut Context<'_>,
+    ) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.write_unsent(&mut self.frames, is_blocked, cx);
+            stream.end_output(&mut self.frames, cx);
+        }
+        self.end_exchange(id, reason, cx);
+    }
+
     /// The close frame of a channel is out: ends the stream, and gives the client a moment to end its side.
     pub(super) fn end_channel(
         &mut self,
@@ -222,6 +233,10 @@ impl Http2 {
             return;
         };
         stream.end_output(&mut self.frames, cx);
+        let channel = stream.channel_mut();
+        if channel.is_some_and(|channel| channel.is_half_closed) {
+            return self.end_exchange(id, reason, cx);
+        }
         let timer = stream.timer_mut(self.id);
         timer.deadline = Some(cx.clock.monotonic().after(LINGER));
         cx.push(ConnectionEffect::Remind(id));

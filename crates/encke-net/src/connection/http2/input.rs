@@ -1,7 +1,9 @@
 //! What arrives on a stream: a body, or the frames of a channel of WebSocket (RFC 8441).
 
-use crate::clock::Monotonic;
 use crate::connection::close::CloseReason;
+use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
+use crate::connection::exchange_id::ExchangeId;
 use crate::connection::timer::Timer;
 use crate::connection::websocket::WebSocket;
 use crate::http2::stream::{ChannelInput, IncomingBody};
@@ -27,8 +29,8 @@ pub(super) struct StreamChannel {
     /// Messages that go out with the next poll, in one frame: clients bound how many small ones they take.
     pub(super) unsent: Vec<u8>,
     pub(super) timer: Timer,
-    /// Until when the client must say who it is, unless that is known.
-    pub(super) authenticate_until: Option<Monotonic>,
+    /// The client has closed its side.
+    pub(super) is_half_closed: bool,
     /// Why its close frame was written, if it was: what still arrives means nothing.
     pub(super) closed: Option<CloseReason>,
 }
@@ -37,6 +39,15 @@ pub(super) struct StreamChannel {
 const _: () = assert!(size_of::<StreamChannel>() <= 256);
 
 impl StreamChannel {
+    /// Sets the deadline of the channel, which takes what it is sent.
+    pub(super) fn set_deadline(&mut self, id: ExchangeId, cx: &mut Context<'_>) {
+        let deadline = self.websocket.deadline();
+        if deadline != self.timer.deadline && deadline.is_some() {
+            cx.push(ConnectionEffect::Remind(id));
+        }
+        self.timer.deadline = deadline;
+    }
+
     /// What it holds in memory, in bytes; 0 while it only delivers.
     pub(super) fn bytes(&self) -> usize {
         match self.websocket.bytes() {

@@ -102,7 +102,7 @@ impl Stream {
     /// The deadline that there is when everything was taken.
     fn deadline_at_rest(&self) -> Option<Monotonic> {
         match &self.input {
-            StreamInput::Channel(channel) => channel.authenticate_until,
+            StreamInput::Channel(channel) => channel.websocket.deadline(),
             _ => None,
         }
     }
