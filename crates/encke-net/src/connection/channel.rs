@@ -52,6 +52,15 @@ impl Connection {
         true
     }
 
+    /// The feeds of the channel that an exchange is.
+    pub(crate) fn feeds_of(&self, id: ExchangeId) -> Vec<ExchangeId> {
+        match &self.wire {
+            Wire::WebSocket(websocket) if id == self.id => websocket.feeds(),
+            Wire::Http2(http2) => http2.feeds_of(id),
+            _ => Vec::new(),
+        }
+    }
+
     /// Sets the deadline of a channel that has its connection to itself. While the client takes nothing, that has one.
     pub(super) fn set_channel_deadline(&mut self, cx: &mut Context<'_>) {
         if let Wire::WebSocket(websocket) = &self.wire

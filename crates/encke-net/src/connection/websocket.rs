@@ -345,6 +345,11 @@ impl WebSocket {
         work + self.receiver.bytes()
     }
 
+    /// Its feeds.
+    pub(crate) fn feeds(&self) -> Vec<ExchangeId> {
+        self.feeds.iter().map(|feed| feed.id).collect()
+    }
+
     fn work(&mut self) -> &mut Work {
         self.work.get_or_insert_default()
     }

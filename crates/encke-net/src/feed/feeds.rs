@@ -148,6 +148,12 @@ impl Feeds {
         true
     }
 
+    /// Whether something is being read for it.
+    pub(crate) fn is_reading(&self, index: u32) -> bool {
+        let state = self.states.get(index);
+        state.is_some_and(|state| state.reading)
+    }
+
     /// Removes the entry of a feed beside its slot if nothing in it matters any more.
     pub(crate) fn settle(&mut self, index: u32, slots: &mut Slots) {
         if slots[index].feed == SlotFeed::InTable

@@ -33,6 +33,12 @@ impl Shard {
         ) {
             return;
         }
+        if self.feeds.is_reading(index) {
+            // Others of its channel may read now.
+            let others = self.connections.feeds_of_channel(index).into_iter();
+            let slots = &self.connections.slots;
+            self.due.extend(others.map(|feed| slots.token(feed)));
+        }
         let (feeds, mut cx) = self.feeds();
         feeds.unsubscribe(index, &mut cx);
         self.connections.remove(index, reason);

@@ -7,7 +7,7 @@ use crate::connection::Event;
 use crate::connection::close::CloseReason;
 use crate::connection::exchange::ExchangeEvent;
 use crate::connection::exchange_id::ExchangeId;
-use crate::feed::slot::{SlotFeed, SlotState, Token};
+use crate::feed::slot::{Flags, SlotFeed, SlotState, Token};
 
 impl Shard {
     /// Advances the timers to this turn.
@@ -106,7 +106,7 @@ impl Shard {
         let Some(connection) = self.connections.of_exchange(index) else {
             return false;
         };
-        if !connection.is_blocked(id) || connection.is_dismissed(id) {
+        if !self.connections.is_blocked(index) || connection.is_dismissed(id) {
             return false;
         }
         let now = self.connections.clock.monotonic();
@@ -157,6 +157,10 @@ impl Shard {
             | SlotState::Exchange => {}
         }
         if has_feed {
+            // The timer of a channel is for all that it carries.
+            if slot.flags.has(Flags::MESSAGES) && self.limit_lag(index) {
+                return;
+            }
             let (feeds, cx) = self.feeds();
             feeds.rest_stream(index, &cx);
             if beats {

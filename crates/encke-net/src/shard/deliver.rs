@@ -98,10 +98,15 @@ impl Shard {
                 return;
             }
         }
+        let of_channel = self.connections.feeds_of_channel(index);
         let (feeds, mut cx) = self.feeds();
         let due = feeds.piece_read(index, piece, &mut cx);
         self.give(index, due);
         self.weigh(index);
+        // It is the turn of the others to read.
+        let slots = &self.connections.slots;
+        let others = of_channel.into_iter().filter(|feed| *feed != index);
+        self.due.extend(others.map(|feed| slots.token(feed)));
         if self.connections.is_open(index) {
             self.feeds.settle(index, &mut self.connections.slots);
         }
@@ -261,9 +266,15 @@ impl Shard {
         let carrier = self.connections.slots.carrier_of(index);
         let connection = self.connections.slots.connection_of(index);
         if connection != index && !matches!(wanted, FeedRead::Load(_)) {
-            let mut awaits_window = false;
+            // One feed of a channel reads at a time: what is read for the others could not be sent.
+            let mut awaits_window = begins && {
+                let of_channel = self.connections.feeds_of_channel(index);
+                of_channel
+                    .into_iter()
+                    .any(|feed| self.feeds.is_reading(feed))
+            };
             self.connections.handle(connection, |connection, cx| {
-                awaits_window = begins && connection.awaits_window(carrier, cx);
+                awaits_window |= begins && connection.awaits_window(carrier, cx);
                 if let (FeedRead::Stream(fetch), false) = (&mut wanted, awaits_window) {
                     fetch.bytes_max = connection.grant_read(carrier, fetch.bytes_max);
                 }

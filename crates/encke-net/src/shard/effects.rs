@@ -60,9 +60,14 @@ impl Shard {
         if !self.connections.is_open(index) {
             return;
         }
-        let id = ExchangeId::new(index);
-        let connection = self.connections.slots.connection_of(index);
-        let more = self.feeds.bytes(index, &self.connections.slots);
+        // What a feed of a channel holds is counted with its channel.
+        let slots = &self.connections.slots;
+        let id = slots.carrier_of(index);
+        let index = id.slot();
+        let of_channel = self.connections.feeds_of_channel(index);
+        let feeds = of_channel.into_iter().chain([index]);
+        let more = feeds.map(|feed| self.feeds.bytes(feed, slots)).sum();
+        let connection = slots.connection_of(index);
         let buffers = &self.context.buffers;
         let mut bytes = 0;
         if let Some(connection) = self.connections.get_mut(connection) {

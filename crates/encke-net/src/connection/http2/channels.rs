@@ -46,6 +46,14 @@ impl Http2 {
         true
     }
 
+    /// The feeds of the channel of a stream.
+    pub(crate) fn feeds_of(&self, id: ExchangeId) -> Vec<ExchangeId> {
+        match self.streams.get(&id).map(|stream| &stream.input) {
+            Some(StreamInput::Channel(channel)) => channel.websocket.feeds(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The close frame of a channel is written: its stream ends behind that.
     pub(crate) fn close_channel(
         &mut self,

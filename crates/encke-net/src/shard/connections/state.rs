@@ -139,6 +139,23 @@ impl Connections {
         }
     }
 
+    /// The feeds of the channel that an exchange is or belongs to, its own last.
+    pub(crate) fn feeds_of_channel(&self, index: u32) -> Vec<u32> {
+        let connection = self.slots.connection_of(index);
+        let feeds = match self.channels.get(connection) {
+            Some(channel) => channel.feeds(),
+            None => match self.get(connection) {
+                Some(active) => active.feeds_of(self.slots.carrier_of(index)),
+                None => Vec::new(),
+            },
+        };
+        let mut feeds: Vec<u32> = feeds.into_iter().map(ExchangeId::slot).collect();
+        if let Some(own) = feeds.iter().position(|feed| *feed == index) {
+            feeds.rotate_left(own + 1);
+        }
+        feeds
+    }
+
     /// Whether so much waits that nothing is read from the socket.
     pub(crate) fn has_enough(&self, index: u32) -> bool {
         let SharedParts {

@@ -68,8 +68,13 @@ pub(super) struct Remains {
 }
 
 impl Node {
-    /// Starts on what a disk holds.
-    pub(super) fn start(disk: &SimulatedDisk, settings: &NetSettings, now_ms: u64) -> Self {
+    /// Starts on what a disk holds. At most `commands_max` commands wait for the sequencer.
+    pub(super) fn start(
+        disk: &SimulatedDisk,
+        settings: &NetSettings,
+        commands_max: usize,
+        now_ms: u64,
+    ) -> Self {
         let options = Options {
             segment_bytes: SEGMENT_BYTES_MIN,
             history: false,
@@ -84,7 +89,7 @@ impl Node {
         let (sender, receiver) = shard_channel(&settings).unwrap();
         let sender = Arc::new(sender);
         let bounds = Bounds {
-            items_max: COMMANDS_MAX,
+            items_max: commands_max,
             ..Bounds::default()
         };
         let (submissions, mailbox) = mailbox("sequencer", bounds);
@@ -350,9 +355,6 @@ impl Outlet for SimulatedOutlet {
 
     fn admit(&self) {}
 }
-
-/// Commands that wait, at most: so few that some are refused.
-const COMMANDS_MAX: usize = 4;
 
 /// Turns in which most of what has begun ends.
 const SETTLED_TURNS: u32 = 10;

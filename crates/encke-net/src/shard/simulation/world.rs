@@ -14,6 +14,7 @@ pub(super) struct World {
     random: Random,
     disk: SimulatedDisk,
     settings: NetSettings,
+    commands_max: usize,
     node: Node,
     clients: Vec<Client>,
     met: Met,
@@ -116,11 +117,14 @@ impl World {
             ..NetSettings::default()
         };
         let disk = SimulatedDisk::new(random.next());
-        let node = Node::start(&disk, &settings, NOW_MS);
+        // So few that some are refused, or more than a channel may have.
+        let commands_max = [4, 4, 1000][random.below(3) as usize];
+        let node = Node::start(&disk, &settings, commands_max, NOW_MS);
         World {
             random,
             disk,
             settings,
+            commands_max,
             node,
             clients: Vec::new(),
             next: 0,
@@ -251,17 +255,16 @@ impl World {
                 client.ask(Purpose::Work, "POST", &target, "", split);
             }
             0..=6 => {
-                let message = self.next;
-                self.next += 1;
-                let filler = "x".repeat(1 << self.random.below(13));
-                let purpose = Purpose::Append { stream, message };
-                client.ask(
-                    purpose,
-                    "POST",
-                    &target,
-                    &format!("m{message}{filler};"),
-                    split,
-                );
+                let bursts = client.spoken() == Spoken::WebSocket && self.random.below(20) == 0;
+                let (count, bits) = if bursts { (300, 5) } else { (1, 13) };
+                for _ in 0..count {
+                    let message = self.next;
+                    self.next += 1;
+                    let filler = "x".repeat(1 << self.random.below(bits));
+                    let body = format!("m{message}{filler};");
+                    let purpose = Purpose::Append { stream, message };
+                    client.ask(purpose, "POST", &target, &body, split);
+                }
             }
             7..=8 if client.spoken() == Spoken::WebSocket => {
                 client.ask(Purpose::Unsubscribe, "GET", &target, "", split);
@@ -327,10 +330,10 @@ impl World {
 
     fn replace_node(&mut self, now_ms: u64) {
         // No log may be open when the power is cut.
-        let spare = Node::start(&SimulatedDisk::new(0), &self.settings, now_ms);
+        let spare = Node::start(&SimulatedDisk::new(0), &self.settings, 4, now_ms);
         drop(std::mem::replace(&mut self.node, spare));
         self.disk.cut_power();
-        self.node = Node::start(&self.disk, &self.settings, now_ms);
+        self.node = Node::start(&self.disk, &self.settings, self.commands_max, now_ms);
     }
 
     /// Clients exchange everything with the server.
