@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::time::{Duration, Instant};
 
 use crate::positions::Positions;
+use crate::rig::websocket::WebSocketClient;
 use crate::rig::{Bystanders, Connection, Encke, JSON, Subscriber, eventually, path, request};
 
 /// Records that are large enough to fill a socket soon.
@@ -417,4 +418,53 @@ fn requests_of_one_connection() {
     }
     client.expect_end();
     assert!(closed(&encke, "requests_per_connection") >= 1.0);
+}
+
+/// A channel goes on without the subscription that is too far behind.
+#[test]
+fn a_subscription_of_a_channel_that_falls_behind() {
+    const RECORDS: u64 = 100;
+    for (limit, reason, why) in [
+        ("lag-max=512KiB", "lag_max", "too far behind"),
+        ("lag-age-max=1s", "lag_age_max", "for too long"),
+    ] {
+        let encke = Encke::start(&["--tuning", limit, "--log", "debug"]);
+        encke.create("s");
+        encke.create("quiet");
+        let connection = Connection::open_narrow(encke.address);
+        let (response, mut slow) =
+            WebSocketClient::try_open_on(connection, "/v1/events", &["X-None: 1"]);
+        assert_eq!(response.status, 101);
+        for stream in ["s", "quiet"] {
+            let subscribe = format!(r#"{{"type":"subscribe","stream":"{stream}"}}"#);
+            assert_eq!(slow.ask(&subscribe)["type"], "subscribed");
+        }
+        publish(&encke, "s", 0..RECORDS);
+        wait_for_dismissals(&encke, reason, 1);
+        let mut next = 0;
+        let last = loop {
+            let message = slow.message().expect("the channel is open");
+            if message["type"] != "records" {
+                break message;
+            }
+            for record in message["data"].as_array().expect("JSON") {
+                assert_eq!(record["n"], next);
+                next += 1;
+            }
+        };
+        assert_eq!(
+            (&last["type"], &last["stream"], &last["resumable"]),
+            (&"disconnected".into(), &"s".into(), &true.into()),
+            "{last}"
+        );
+        assert!(last["reason"].as_str().expect("it says why").contains(why));
+        assert!(next > 0 && next < RECORDS);
+        // The other one goes on, and this one from where it was.
+        encke.ask("POST", &path("quiet"), &[JSON], b"1");
+        assert_eq!(slow.message().expect("it goes on")["stream"], "quiet");
+        let again =
+            serde_json::json!({"type": "subscribe", "stream": "s", "offset": last["offset"]});
+        assert_eq!(slow.ask(&again.to_string())["type"], "subscribed");
+        assert_eq!(slow.message().expect("the next")["data"][0]["n"], next);
+    }
 }

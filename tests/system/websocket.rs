@@ -348,3 +348,16 @@ fn nothing_is_left_when_the_client_is_gone() {
         encke.metric("encke_connections", "") <= 1.0
     });
 }
+
+#[test]
+fn a_refused_handshake_says_what_is_allowed() {
+    let encke = Encke::start(&[]);
+    let request = "GET /v1/events HTTP/1.1\r\nHost: encke\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Version: 12\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let mut connection = encke.connect();
+    connection.send(request.as_bytes());
+    let response = connection.answer();
+    assert_eq!(response.status, 426);
+    assert_eq!(response.field("Sec-WebSocket-Version"), Some("13"));
+    assert_eq!(response.field("Upgrade"), Some("websocket"));
+}

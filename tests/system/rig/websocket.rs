@@ -37,7 +37,15 @@ impl WebSocketClient {
         target: &str,
         fields: &[&str],
     ) -> (Response, WebSocketClient) {
-        let mut connection = Connection::open(address);
+        WebSocketClient::try_open_on(Connection::open(address), target, fields)
+    }
+
+    /// The same over a connection.
+    pub(crate) fn try_open_on(
+        mut connection: Connection,
+        target: &str,
+        fields: &[&str],
+    ) -> (Response, WebSocketClient) {
         let mut request = format!(
             "GET {target} HTTP/1.1\r\nHost: encke\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n"

@@ -108,12 +108,16 @@ impl Context<'_> {
             "refused a request"
         );
         self.count_refused(rejection.reason);
-        problem::rejected(
+        let response = problem::rejected(
             rejection.status,
             rejection.reason,
             &rejection.message,
             rejection.retry_s,
-        )
+        );
+        let fields = rejection.fields.iter();
+        fields.fold(response, |response, (name, value)| {
+            response.field(name, value)
+        })
     }
 
     /// Counts a response that refuses, and adds its line to the audit log.

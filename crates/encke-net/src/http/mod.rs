@@ -24,6 +24,8 @@ pub(crate) struct Rejection {
     pub(crate) message: Cow<'static, str>,
     /// After how many seconds the client may try again; 0 if the time does not matter.
     pub(crate) retry_s: u64,
+    /// Further fields that such a response must have.
+    pub(crate) fields: &'static [(&'static str, &'static str)],
 }
 
 impl Rejection {
@@ -37,11 +39,17 @@ impl Rejection {
             reason,
             message: message.into(),
             retry_s: 0,
+            fields: &[],
         }
     }
 
     /// Says when the client may try again.
     pub(crate) fn retry(self, retry_s: u64) -> Self {
         Rejection { retry_s, ..self }
+    }
+
+    /// Adds fields that such a response must have.
+    pub(crate) fn fields(self, fields: &'static [(&'static str, &'static str)]) -> Self {
+        Rejection { fields, ..self }
     }
 }

@@ -327,7 +327,7 @@ impl Exchange {
 
 /// The response to a handshake of WebSocket that breaks a rule.
 fn refused_handshake(refusal: handshake::HandshakeRefusal) -> Rejection {
-    Rejection::new(refusal.status(), refusal.reason(), refusal.to_string())
+    Rejection::new(refusal.status(), refusal.reason(), refusal.to_string()).fields(refusal.fields())
 }
 
 /// Why a request fails whose name can't be loaded.
