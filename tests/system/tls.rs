@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_bench::load::{FloodArgs, StormArgs, TrustArgs, flood, storm};
+use encke_bench::load::{FloodArgs, StormArgs, SubscriberKind, TrustArgs, flood, storm};
 use rustix::process::Signal;
 use rustls::ClientConfig;
 
@@ -453,6 +453,11 @@ fn the_load_tools_measure_https() {
             url,
             trust,
             subscribers: 30,
+            kinds: vec![
+                SubscriberKind::Http1,
+                SubscriberKind::Http2,
+                SubscriberKind::Websocket,
+            ],
             one: Some("f".into()),
             publish: Some(200.0),
             duration: Some(Duration::from_secs(1)),

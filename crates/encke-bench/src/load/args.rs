@@ -1,5 +1,6 @@
 //! The options of the load tools.
 
+use super::kinds::SubscriberKind;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +34,17 @@ pub struct FloodArgs {
     /// Number of subscribers
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub subscribers: u32,
+
+    /// Kinds of subscribers, separated by commas and taken in turn: event streams over `http1` or `http2`, or `websocket`
+    #[arg(
+        long,
+        value_name = "KINDS",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "http1",
+        hide_possible_values = true
+    )]
+    pub kinds: Vec<SubscriberKind>,
 
     /// Connections to open per second; 0 opens all at once
     #[arg(long, value_name = "PER_SECOND", default_value_t = 2_000.0, value_parser = rate)]
@@ -434,6 +446,15 @@ mod tests {
             (Some(Duration::from_secs(60)), Some(Duration::from_secs(5)))
         );
         assert!(Line::try_parse_from(["x", "flood", "--publish", "0"]).is_err());
+        assert_eq!(args.kinds, [SubscriberKind::Http1]);
+        let Line::Flood(args) = Line::parse_from(["x", "flood", "--kinds", "websocket,http2"])
+        else {
+            panic!("not a flood")
+        };
+        assert_eq!(
+            args.kinds,
+            [SubscriberKind::Websocket, SubscriberKind::Http2]
+        );
         let Line::Flood(args) = Line::parse_from(["x", "flood", "--publish", "max"]) else {
             panic!("not a flood")
         };

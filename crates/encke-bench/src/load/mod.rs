@@ -25,6 +25,7 @@ mod descriptors;
 pub(crate) mod event_source;
 mod flood;
 mod hostile;
+pub(crate) mod kinds;
 mod latency;
 mod poller;
 pub(crate) mod probe;
@@ -46,11 +47,13 @@ pub use beside::{BesideReport, spray_beside};
 pub use descriptors::Descriptors;
 pub use flood::flood;
 pub use flood::floor::Floor;
+pub use kinds::SubscriberKind;
 pub use latency::{Latencies, Percentiles};
 pub use probe::Memory;
 pub use report::endurance::{Endurance, HangUps, RunPart, Sample};
 pub use report::flood::{
-    Connections, Deliveries, FloodReport, Latency, Opening, Publishing, ServerUsage,
+    Connections, Deliveries, FloodReport, KindOfSubscribers, Latency, Opening, Publishing,
+    ServerUsage,
 };
 pub use report::hostile::{Deeds, Hostile};
 pub use report::spray::{NotAcknowledged, SprayReport};

@@ -1,6 +1,7 @@
 //! Client sockets: non-blocking, and from as many source addresses as the number of ports requires.
 
 use crate::BenchError;
+use crate::load::kinds::SubscriberKind;
 use crate::load::wire::transport::{ClientTls, Wire};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -97,10 +98,10 @@ impl Sources {
         }
     }
 
-    /// Begins to open a connection, see [`Sources::connect`].
-    pub(crate) fn open(&mut self, server: SocketAddr) -> Result<Wire, Errno> {
+    /// Begins to open a connection for a client of that kind, see [`Sources::connect`].
+    pub(crate) fn open(&mut self, server: SocketAddr, kind: SubscriberKind) -> Result<Wire, Errno> {
         let socket = self.connect(server)?;
-        Wire::over(socket, self.tls.as_ref())
+        Wire::over(socket, self.tls.as_ref(), kind)
     }
 
     /// With receive buffers of this size, in bytes.

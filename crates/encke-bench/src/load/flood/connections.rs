@@ -20,7 +20,8 @@ const REASONS_MAX: usize = 32;
 
 impl Worker {
     pub(super) fn connect(&mut self, index: usize, now_ns: u64) {
-        let opened = self.sources.open(self.server).and_then(|socket| {
+        let kind = self.subscribers[index].traits.kind;
+        let opened = self.sources.open(self.server, kind).and_then(|socket| {
             self.poller.add_socket(&socket, index as u64)?;
             Ok(socket)
         });
@@ -75,9 +76,7 @@ impl Worker {
         };
         // A request of a few hundred bytes always fits into a socket that has nothing else to send.
         match socket.send(&self.request) {
-            Ok(sent) if sent == self.request.len() => {
-                subscriber.stage = Stage::Head(Vec::new());
-            }
+            Ok(sent) if sent == self.request.len() => subscriber.asked(),
             Ok(_) => self.fail(index, monotonic_ns(), "request cut short".into()),
             Err(error) => self.fail(index, monotonic_ns(), error_text(error)),
         }
@@ -102,7 +101,11 @@ impl Worker {
             self.tally.now_ns = now_ns;
             let result = match length {
                 0 => subscriber.ended(),
-                _ => subscriber.receive(number, &buffer[..length], &mut self.tally),
+                _ => {
+                    self.request.clear();
+                    let bytes = &buffer[..length];
+                    subscriber.receive(number, bytes, &mut self.tally, &mut self.request)
+                }
             };
             self.note_active(index, now_ns);
             match result {
@@ -118,6 +121,9 @@ impl Worker {
                 }
                 Err(refusal) => return self.fail(index, now_ns, refusal_text(&refusal)),
             }
+            if !self.request.is_empty() && !self.reply(index, now_ns) {
+                return;
+            }
             if self.subscribers[index].traits.hang_up && self.hang_up_if_settled(index, now_ns) {
                 return;
             }
@@ -127,16 +133,31 @@ impl Worker {
         }
     }
 
+    /// Sends what a subscriber owes the server for what it has read, such as a pong. False: it failed.
+    fn reply(&mut self, index: usize, now_ns: u64) -> bool {
+        let Some(socket) = &mut self.subscribers[index].socket else {
+            return false;
+        };
+        // A few bytes always fit into a socket that has nothing else to send.
+        let reason = match socket.send(&self.request) {
+            Ok(sent) if sent == self.request.len() => return true,
+            Ok(_) => "reply cut short".into(),
+            Err(error) => error_text(error),
+        };
+        self.fail(index, now_ns, reason);
+        false
+    }
+
     /// Counts a new subscriber.
     fn note_active(&mut self, index: usize, now_ns: u64) {
+        let is_listening = self.subscribers[index].is_listening();
         let Subscriber {
-            stage,
             traits,
             tries,
             returned_ns,
             ..
         } = &mut self.subscribers[index];
-        if traits.active || !matches!(stage, Stage::Events(..)) || !traits.ready {
+        if traits.active || !is_listening || !traits.ready {
             return;
         }
         traits.active = true;
@@ -235,5 +256,6 @@ fn refusal_text(refusal: &Refusal) -> String {
         Refusal::Status(status) => format!("status {status}"),
         Refusal::Wire(error) => error.to_string(),
         Refusal::Ended => "closed before the answer was complete".into(),
+        Refusal::Closed(code) => format!("closed with {code}"),
     }
 }

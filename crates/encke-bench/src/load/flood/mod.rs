@@ -21,7 +21,7 @@ use crate::load::hostile::{self, Hostiles};
 use crate::load::produce::Producers;
 use crate::load::report::endurance::HangUps;
 use crate::load::report::flood::{
-    Connections, Deliveries, FloodReport, Latency, Opening, Publishing,
+    Connections, Deliveries, FloodReport, KindOfSubscribers, Latency, Opening, Publishing,
 };
 use crate::load::report::hostile::Hostile;
 use crate::load::report::spray::NotAcknowledged;
@@ -31,6 +31,7 @@ use marks::Marks;
 use plan::Plan;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tally::Tally;
 use watch::Watch;
 use worker::{Command, Handle, Worker};
 
@@ -73,7 +74,7 @@ pub fn flood(args: &FloodArgs, stop: &AtomicBool) -> Result<FloodReport, BenchEr
 /// Hostile clients, if there are any.
 enum HostilePhase {
     None,
-    Prepared(hostile::HostilePlan),
+    Prepared(Box<hostile::HostilePlan>),
     There(Hostiles),
 }
 
@@ -106,11 +107,11 @@ impl Run<'_> {
         if self.args.hostile > 0 {
             self.watch.say("preparing for hostile clients");
             let plan = &self.plan;
-            self.hostile = HostilePhase::Prepared(hostile::HostilePlan::new(
+            self.hostile = HostilePhase::Prepared(Box::new(hostile::HostilePlan::new(
                 &plan.target,
                 plan.run,
                 self.args.hostile,
-            )?);
+            )?));
         }
         let opening_ns = monotonic_ns();
         self.subscribers = Some(Handle::start(Worker::new(&self.plan, self.args)?));
@@ -191,6 +192,7 @@ impl Run<'_> {
                 failed: u64::from(self.args.subscribers) - opened.opened,
                 seconds: opened.settled_ns.saturating_sub(opening_ns) as f64 / SECOND_NS as f64,
             },
+            kinds: self.kinds(&tally),
             connections: Connections {
                 active: counters.active,
                 closed: counters.closed,
@@ -231,6 +233,30 @@ impl Run<'_> {
         Ok(report)
     }
 
+    /// The subscribers of each kind.
+    fn kinds(&self, tally: &Tally) -> Vec<KindOfSubscribers> {
+        let mut kinds: Vec<KindOfSubscribers> = Vec::new();
+        for number in 0..self.args.subscribers {
+            let kind = self.plan.kind_of(number);
+            if let Some(known) = kinds.iter_mut().find(|known| known.kind == kind.name()) {
+                known.subscribers += 1;
+                continue;
+            }
+            let of_kind = tally.by_kind.as_ref().map(|all| &all[kind as usize]);
+            let (messages, live) = match of_kind {
+                Some(one) => (one.events, &one.live),
+                None => (tally.events, &tally.live),
+            };
+            kinds.push(KindOfSubscribers {
+                kind: kind.name(),
+                subscribers: 1,
+                messages,
+                live: live.percentiles(),
+            });
+        }
+        kinds
+    }
+
     fn create_streams(&self) -> Result<Option<f64>, BenchError> {
         if self.args.no_create {
             return Ok(None);
@@ -266,7 +292,7 @@ impl Run<'_> {
             HostilePhase::Prepared(orders) => {
                 let half_ns = self.args.duration.map_or(0, duration_ns) / 2;
                 let from_ns = start_ns.saturating_add(half_ns);
-                self.hostile = HostilePhase::There(Hostiles::start(orders, from_ns));
+                self.hostile = HostilePhase::There(Hostiles::start(*orders, from_ns));
                 from_ns
             }
             _ => pause_from_ns,

@@ -4,6 +4,7 @@ use super::leaving::LEAVING_MAX;
 use crate::BenchError;
 use crate::load::args::{FloodArgs, To};
 use crate::load::clock::{SECOND_NS, duration_ns};
+use crate::load::kinds::SubscriberKind;
 use crate::load::produce::{Choice, ProducerPlan, new_run};
 use crate::load::requests;
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
@@ -26,6 +27,7 @@ pub(crate) struct Plan {
     pub(crate) streams: Streams,
     pub(crate) requests: Requests,
     pub(crate) run: u32,
+    kinds: Vec<SubscriberKind>,
     pub(crate) publishing: Option<ProducerPlan>,
 }
 
@@ -53,6 +55,9 @@ impl Plan {
             return bad(
                 "--endure judges the server's memory and descriptors, so it needs --server-pid",
             );
+        }
+        if args.kinds.is_empty() {
+            return bad("--kinds needs a kind");
         }
         let target = ServerUrl::parse(&args.url, &args.trust)?;
         let streams = match &args.one {
@@ -90,8 +95,19 @@ impl Plan {
             streams,
             requests,
             run,
+            kinds: args.kinds.clone(),
             publishing,
         })
+    }
+
+    /// The kind of a subscriber.
+    pub(crate) fn kind_of(&self, subscriber: u32) -> SubscriberKind {
+        self.kinds[subscriber as usize % self.kinds.len()]
+    }
+
+    /// Whether there are several kinds.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.kinds.iter().any(|kind| *kind != self.kinds[0])
     }
 
     /// How the run's own producers make their requests.
@@ -136,6 +152,10 @@ mod tests {
             },
             FloodArgs {
                 endure: true,
+                ..FloodArgs::default()
+            },
+            FloodArgs {
+                kinds: Vec::new(),
                 ..FloodArgs::default()
             },
             FloodArgs {

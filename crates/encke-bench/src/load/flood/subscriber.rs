@@ -5,12 +5,18 @@
 
 use super::tally::Tally;
 use super::traits::Traits;
+use crate::load::kinds::SubscriberKind;
 use crate::load::sequence::Seen;
+use crate::load::wire::channel::ChannelMessage;
 use crate::load::wire::http::{Framing, Head, WireError, parse_head};
+use crate::load::wire::http2::{Http2Part, Http2Response};
 use crate::load::wire::payload::scan_json;
 use crate::load::wire::sse::{Event, EventData, Splitter};
 use crate::load::wire::target::Requests;
 use crate::load::wire::transport::Wire;
+use crate::load::wire::websocket::{
+    self, FIN, FrameReader, PONG, SWITCHING_PROTOCOLS, ServerFrame,
+};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -47,8 +53,12 @@ pub(crate) enum Stage {
     Connecting,
     /// The head of a response, of which so much has arrived.
     Head(Vec<u8>),
-    /// Server-sent events.
+    /// Server-sent events over HTTP/1.1.
     Events(Framing, Splitter),
+    /// The same over HTTP/2, and the response's head.
+    Http2(Box<Http2Response>, Splitter),
+    /// Messages of a channel.
+    Channel(FrameReader),
     /// Nothing any more: the stream is closed, or the subscriber has been given up.
     Over,
 }
@@ -73,6 +83,8 @@ pub(crate) enum Refusal {
     Wire(WireError),
     /// The body ended where it should not have.
     Ended,
+    /// The channel was closed with this code, which says that the client has a fault.
+    Closed(u16),
 }
 
 impl From<WireError> for Refusal {
@@ -83,12 +95,13 @@ impl From<WireError> for Refusal {
 
 impl Subscriber {
     /// A subscriber to `stream` that has not asked yet.
-    pub(crate) fn new(stream: u32, slow: bool) -> Self {
+    pub(crate) fn new(stream: u32, kind: SubscriberKind, slow: bool) -> Self {
         Self {
             socket: None,
             stream,
             stage: Stage::Away,
             traits: Traits {
+                kind,
                 slow,
                 ..Traits::default()
             },
@@ -104,13 +117,33 @@ impl Subscriber {
     pub(crate) fn ask(&self, requests: &Requests, out: &mut Vec<u8>) {
         let first = self.offset.is_empty();
         let offset = if first { "now" } else { &self.offset };
-        requests.read(self.stream, offset, "&live=sse", out);
+        requests.subscribe(self.traits.kind, self.stream, offset, out);
+    }
+
+    /// Its request is sent.
+    pub(crate) fn asked(&mut self) {
+        self.stage = match self.traits.kind {
+            SubscriberKind::Http1 | SubscriberKind::Websocket => Stage::Head(Vec::new()),
+            SubscriberKind::Http2 => Stage::Http2(Box::default(), Splitter::default()),
+        };
+    }
+
+    /// Whether the server has accepted its request, and messages may come.
+    pub(crate) fn is_listening(&self) -> bool {
+        match &self.stage {
+            Stage::Events(..) | Stage::Channel(_) => true,
+            Stage::Http2(response, _) => response.is_answered(),
+            Stage::Away | Stage::Connecting | Stage::Head(_) | Stage::Over => false,
+        }
     }
 
     /// Whether nothing is half-read, so that hanging up now can't make the server repeat itself.
     pub(crate) fn is_settled(&self) -> bool {
         match &self.stage {
-            Stage::Events(_, splitter) => splitter.is_empty() && !self.traits.unsettled,
+            Stage::Events(_, splitter) | Stage::Http2(_, splitter) => {
+                splitter.is_empty() && !self.traits.unsettled
+            }
+            Stage::Channel(reader) => reader.is_empty(),
             _ => false,
         }
     }
@@ -130,18 +163,19 @@ impl Subscriber {
     /// The server has closed the connection: what that means for what was being read.
     pub(crate) fn ended(&self) -> Result<Step, Refusal> {
         match &self.stage {
-            Stage::Events(..) => Ok(Step::ComeBack),
+            _ if self.is_listening() => Ok(Step::ComeBack),
             Stage::Head(held) if held.is_empty() && self.traits.ready => Ok(Step::ComeBack),
             _ => Err(Refusal::Ended),
         }
     }
 
-    /// Takes the next bytes of the connection.
+    /// Takes the next bytes of the connection. What the server must be sent for them is appended to `out`.
     pub(crate) fn receive(
         &mut self,
         index: u32,
         bytes: &[u8],
         tally: &mut Tally,
+        out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
         let joined;
         let mut bytes = bytes;
@@ -160,17 +194,23 @@ impl Subscriber {
         }
         match &mut self.stage {
             Stage::Events(..) => self.receive_events(index, bytes, tally),
+            Stage::Http2(..) => self.receive_http2(index, bytes, tally, out),
+            Stage::Channel(_) => self.receive_messages(index, bytes, tally, out),
             _ => Ok(Step::Wait),
         }
     }
 
     /// The stage after a response's head.
     fn begin(&mut self, head: &Head<'_>, tally: &Tally) -> Result<Stage, Refusal> {
-        if head.status != 200 {
+        let is_channel = self.traits.kind == SubscriberKind::Websocket;
+        if head.status != if is_channel { SWITCHING_PROTOCOLS } else { 200 } {
             return Err(Refusal::Status(head.status));
         }
         self.returned_ns = tally.now_ns;
-        Ok(Stage::Events(head.framing, Splitter::default()))
+        Ok(match is_channel {
+            true => Stage::Channel(FrameReader::default()),
+            false => Stage::Events(head.framing, Splitter::default()),
+        })
     }
 
     fn receive_events(
@@ -187,11 +227,7 @@ impl Subscriber {
         };
         let mut closed = false;
         while let Some(piece) = framing.next_piece(&mut bytes)? {
-            tally.bytes += piece.len() as u64;
-            splitter.feed(piece, |event| {
-                closed |= self.event(index, event, tally)?;
-                Ok(())
-            })?;
+            closed |= self.events(index, &mut splitter, piece, tally)?;
         }
         let step = match (closed, framing.is_done()) {
             (true, _) => Step::Closed,
@@ -200,6 +236,119 @@ impl Subscriber {
         };
         self.stage = Stage::Events(framing, splitter);
         Ok(step)
+    }
+
+    fn receive_http2(
+        &mut self,
+        index: u32,
+        mut bytes: &[u8],
+        tally: &mut Tally,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        // Taken out as above.
+        let Stage::Http2(mut response, mut splitter) =
+            std::mem::replace(&mut self.stage, Stage::Over)
+        else {
+            return Ok(Step::Wait);
+        };
+        let mut step = Step::Wait;
+        while let Some(part) = response.next_part(&mut bytes, out)? {
+            match part {
+                Http2Part::Status(200) => self.returned_ns = tally.now_ns,
+                Http2Part::Status(status) => return Err(Refusal::Status(status)),
+                Http2Part::Content(piece) => {
+                    if self.events(index, &mut splitter, piece, tally)? {
+                        step = Step::Closed;
+                    }
+                }
+                Http2Part::End if step == Step::Closed => {}
+                Http2Part::End if response.is_answered() => step = Step::ComeBack,
+                Http2Part::End => return Err(Refusal::Ended),
+            }
+        }
+        self.stage = Stage::Http2(response, splitter);
+        Ok(step)
+    }
+
+    fn receive_messages(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        tally: &mut Tally,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        // Taken out as above.
+        let Stage::Channel(mut reader) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            return Ok(Step::Wait);
+        };
+        let mut result = Ok(Step::Wait);
+        reader.feed(bytes, |frame| {
+            match frame {
+                ServerFrame::Text(text) => {
+                    tally.bytes += text.len() as u64;
+                    if let Some(ended) = self.message(index, text, tally) {
+                        result = ended;
+                    }
+                }
+                ServerFrame::Ping(payload) => websocket::write_frame(FIN | PONG, payload, out),
+                ServerFrame::Close(code) if result == Ok(Step::Wait) => {
+                    result = match code {
+                        None | Some(1000 | 1001 | 1011 | 4503) => Ok(Step::ComeBack),
+                        Some(code) => Err(Refusal::Closed(code)),
+                    };
+                }
+                ServerFrame::Close(_) | ServerFrame::Pong => {}
+            }
+            Ok(())
+        })?;
+        self.stage = Stage::Channel(reader);
+        result
+    }
+
+    /// Takes one message of a channel. Returns how it ends the subscription, if it does.
+    fn message(
+        &mut self,
+        index: u32,
+        text: &[u8],
+        tally: &mut Tally,
+    ) -> Option<Result<Step, Refusal>> {
+        match ChannelMessage::parse(text) {
+            Some(ChannelMessage::At {
+                offset,
+                data,
+                ended,
+            }) => {
+                if let Some(data) = data {
+                    self.messages(index, data, tally);
+                }
+                self.got_offset(&offset, tally);
+                ended.then_some(Ok(Step::Closed))
+            }
+            Some(ChannelMessage::Ended) => Some(Ok(Step::Closed)),
+            Some(ChannelMessage::Disconnected) => Some(Ok(Step::ComeBack)),
+            Some(ChannelMessage::Error(status)) => Some(Err(Refusal::Status(status))),
+            None => {
+                tally.ledger.faults_mut().strangers += 1;
+                None
+            }
+        }
+    }
+
+    /// Takes a piece of an event stream. Returns whether it says that the stream is closed.
+    fn events(
+        &mut self,
+        index: u32,
+        splitter: &mut Splitter,
+        piece: &[u8],
+        tally: &mut Tally,
+    ) -> Result<bool, WireError> {
+        tally.bytes += piece.len() as u64;
+        let mut closed = false;
+        splitter.feed(piece, |event| {
+            closed |= self.event(index, event, tally)?;
+            Ok(())
+        })?;
+        Ok(closed)
     }
 
     /// Takes one event. Returns whether it says that the stream is closed.

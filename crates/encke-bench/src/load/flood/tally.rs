@@ -1,6 +1,7 @@
 //! The counts of a worker: messages, bytes, latencies by kind, and faults of order.
 
 use super::traits::Traits;
+use crate::load::kinds::SubscriberKind;
 use crate::load::latency::Latencies;
 use crate::load::sequence::{Arrival, Ledger, Seen};
 use crate::load::wire::payload::{Message, run_of};
@@ -39,11 +40,24 @@ pub(crate) struct Tally {
     pub(crate) slow: Latencies,
     /// Latencies of messages sent while their subscriber was away.
     pub(crate) returned: Latencies,
+    /// The same as `live` and `events` by kind of subscriber, where there are several.
+    pub(crate) by_kind: Option<Box<[KindTally; SubscriberKind::COUNT]>>,
+}
+
+/// The messages of subscribers of one kind.
+#[derive(Debug)]
+pub(crate) struct KindTally {
+    pub(crate) events: u64,
+    pub(crate) live: Latencies,
 }
 
 impl Tally {
-    /// Empty books.
-    pub(crate) fn new(run: u32) -> Self {
+    /// Empty books. `is_mixed`: there are several kinds of subscribers.
+    pub(crate) fn new(run: u32, is_mixed: bool) -> Self {
+        let empty = |_| KindTally {
+            events: 0,
+            live: Latencies::new(),
+        };
         Self {
             run,
             publishing: false,
@@ -60,6 +74,7 @@ impl Tally {
             paused: Latencies::new(),
             slow: Latencies::new(),
             returned: Latencies::new(),
+            by_kind: is_mixed.then(|| Box::new(std::array::from_fn(empty))),
         }
     }
 
@@ -79,6 +94,13 @@ impl Tally {
         } = *message;
         self.events += 1;
         self.last_event_ns = self.now_ns;
+        let mut of_kind = self
+            .by_kind
+            .as_mut()
+            .map(|kinds| &mut kinds[traits.kind as usize]);
+        if let Some(kind) = &mut of_kind {
+            kind.events += 1;
+        }
         let from_start = traits.from_start && run_of(producer) == u64::from(self.run);
         let arrival = Arrival {
             subscriber,
@@ -96,6 +118,9 @@ impl Tally {
             self.returned.record(latency_ns);
         } else {
             self.live.record(latency_ns);
+            if let Some(kind) = of_kind {
+                kind.live.record(latency_ns);
+            }
             if self.pause_ns.contains(&sent_ns) {
                 self.paused.record(latency_ns);
             }

@@ -1,8 +1,12 @@
 //! The flags of a subscriber.
 
+use crate::load::kinds::SubscriberKind;
+
 /// Flags of a subscriber.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Traits {
+    /// How it gets its messages.
+    pub(crate) kind: SubscriberKind,
     /// It has received an offset: from there on it may miss nothing.
     pub(crate) ready: bool,
     /// It was there before the run's producers began.

@@ -133,7 +133,10 @@ impl Worker {
     pub(super) fn new(plan: &Plan, args: &FloodArgs) -> Result<Self, BenchError> {
         let slow_from = args.subscribers - args.slow;
         let subscribers: Vec<_> = (0..args.subscribers)
-            .map(|number| Subscriber::new(number % plan.streams.count(), number >= slow_from))
+            .map(|number| {
+                let kind = plan.kind_of(number);
+                Subscriber::new(number % plan.streams.count(), kind, number >= slow_from)
+            })
             .collect();
         Ok(Self {
             server: plan.target.address,
@@ -143,7 +146,7 @@ impl Worker {
                 .encrypting(plan.target.tls.as_ref())
                 .receiving(args.receive_buffer),
             poller: Poller::new()?,
-            tally: Tally::new(plan.run),
+            tally: Tally::new(plan.run, plan.is_mixed()),
             counters: Counters {
                 pending: subscribers.len() as u64,
                 ..Counters::default()
@@ -387,19 +390,12 @@ impl Worker {
 
     fn sweep(&mut self, now_ns: u64) {
         for index in 0..self.subscribers.len() {
-            let Subscriber {
-                stage,
-                traits,
-                since_ns,
-                ..
-            } = &self.subscribers[index];
-            let waits = match stage {
-                Stage::Connecting => true,
-                Stage::Head(_) => true,
-                Stage::Events(..) => !traits.ready,
-                _ => false,
+            let subscriber = &self.subscribers[index];
+            let waits = match subscriber.stage {
+                Stage::Away | Stage::Over => false,
+                _ => !subscriber.is_listening() || !subscriber.traits.ready,
             };
-            if waits && now_ns >= since_ns + ANSWER_NS_MAX {
+            if waits && now_ns >= subscriber.since_ns + ANSWER_NS_MAX {
                 self.fail(index, now_ns, "no answer in time".into());
             }
         }

@@ -27,6 +27,8 @@ pub struct FloodReport {
     pub create_seconds: Option<f64>,
     /// How it went to connect.
     pub opening: Opening,
+    /// The kinds of subscribers.
+    pub kinds: Vec<KindOfSubscribers>,
     /// The connections.
     pub connections: Connections,
     /// The deliveries.
@@ -60,6 +62,19 @@ pub struct Opening {
     pub failed: u64,
     /// How long it took until the last was one or the other, in seconds.
     pub seconds: f64,
+}
+
+/// The subscribers of one kind.
+#[derive(Debug, Clone, Serialize)]
+pub struct KindOfSubscribers {
+    /// Its name, as in the option.
+    pub kind: &'static str,
+    /// How many were to connect.
+    pub subscribers: u32,
+    /// Messages that arrived at them.
+    pub messages: u64,
+    /// How late messages arrived at those that were there and read.
+    pub live: Option<Percentiles>,
 }
 
 /// The connections after they were open.
@@ -199,8 +214,13 @@ impl FloodReport {
         t.line(
             "flood",
             format!(
-                "{} subscribers on {} streams at {}, {:.1} s",
+                "{} subscribers ({}) on {} streams at {}, {:.1} s",
                 count(opening.asked.into()),
+                self.kinds
+                    .iter()
+                    .map(|one| one.kind)
+                    .collect::<Vec<_>>()
+                    .join(", "),
                 count(self.streams.into()),
                 self.url,
                 self.seconds
@@ -254,6 +274,22 @@ impl FloodReport {
         ] {
             if let Some(values) = values {
                 t.line(name, percentiles(values));
+            }
+        }
+        if self.kinds.len() > 1 {
+            for one in &self.kinds {
+                let late = one
+                    .live
+                    .as_ref()
+                    .map_or(String::new(), |live| format!("; {}", percentiles(live)));
+                t.line(
+                    format!("  {}", one.kind),
+                    format!(
+                        "{} subscribers, {} messages{late}",
+                        count(one.subscribers.into()),
+                        count(one.messages)
+                    ),
+                );
             }
         }
         if let Some(hostile) = &self.hostile {

@@ -4,6 +4,7 @@ use super::engine::Engine;
 use super::line::{Line, State};
 use super::{Mode, Traffic};
 use crate::load::clock::{MILLISECOND_NS, monotonic_ns};
+use crate::load::kinds::SubscriberKind;
 use crate::load::poller::Ready;
 use crate::load::socket::connected;
 use crate::load::wire::http::{Framing, WireError, parse_head};
@@ -36,10 +37,14 @@ impl<T: Traffic> Engine<'_, T> {
             self.down.pop_front();
             self.traffic.connecting(index);
             let server = self.plan.servers[index % self.plan.servers.len()];
-            let opened = self.plan.sources.open(server).and_then(|socket| {
-                self.poller.add_socket(&socket, index as u64)?;
-                Ok(socket)
-            });
+            let opened = self
+                .plan
+                .sources
+                .open(server, SubscriberKind::Http1)
+                .and_then(|socket| {
+                    self.poller.add_socket(&socket, index as u64)?;
+                    Ok(socket)
+                });
             match opened {
                 Ok(socket) => {
                     let line = &mut self.lines[index];

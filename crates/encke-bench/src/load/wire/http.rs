@@ -21,7 +21,13 @@ pub enum WireError {
     /// A chunk size that is no number, or a chunk that does not end where it said.
     #[error("the chunked framing is broken")]
     BadChunk,
-    /// One server-sent event, is larger than the bound.
+    /// A frame that WebSocket does not allow, or that this client has no use for.
+    #[error("a frame is not what a server of WebSocket may send here")]
+    BadWebSocketFrame,
+    /// A frame that HTTP/2 does not allow, or that this client has no use for.
+    #[error("a frame is not what a server of HTTP/2 may send here")]
+    BadHttp2Frame,
+    /// One server-sent event, or one message, is larger than the bound.
     #[error("an event is larger than {} bytes", EVENT_BYTES_MAX)]
     EventTooLong,
 }

@@ -1,8 +1,11 @@
 //! The server's address, the names of the streams, and the requests for them.
 
+use super::http2;
 use super::transport::ClientTls;
+use super::websocket;
 use crate::BenchError;
 use crate::load::args::TrustArgs;
+use crate::load::kinds::SubscriberKind;
 use std::io::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -133,6 +136,7 @@ pub(crate) struct Requests {
     path: Vec<u8>,
     numbered: bool,
     host: String,
+    is_https: bool,
     content_type: String,
 }
 
@@ -159,13 +163,14 @@ impl Requests {
             path,
             numbered: streams.numbered,
             host: target.host.clone(),
+            is_https: target.tls.is_some(),
             content_type: content_type.to_owned(),
         })
     }
 
     /// PUT: create the stream.
     pub(crate) fn create(&self, stream: u32, out: &mut Vec<u8>) {
-        self.start("PUT", stream, "", out);
+        self.start("PUT", stream, b"", out);
         write(
             out,
             format_args!(
@@ -177,7 +182,7 @@ impl Requests {
 
     /// POST: append `body`.
     pub(crate) fn append(&self, stream: u32, body: &[u8], out: &mut Vec<u8>) {
-        self.start("POST", stream, "", out);
+        self.start("POST", stream, b"", out);
         write(
             out,
             format_args!(
@@ -190,26 +195,55 @@ impl Requests {
         out.extend_from_slice(body);
     }
 
+    /// What a subscriber sends on a new connection to get the messages behind `offset`.
+    pub(crate) fn subscribe(
+        &self,
+        kind: SubscriberKind,
+        stream: u32,
+        offset: &str,
+        out: &mut Vec<u8>,
+    ) {
+        match kind {
+            SubscriberKind::Http1 => self.read(stream, offset, "&live=sse", out),
+            SubscriberKind::Http2 => {
+                let mut target = Vec::new();
+                self.target(stream, &query(offset, "&live=sse"), &mut target);
+                http2::write_request(&self.host, &target, self.is_https, out);
+            }
+            SubscriberKind::Websocket => {
+                self.start("GET", stream, &query(offset, "&live=websocket"), out);
+                out.extend_from_slice(websocket::HANDSHAKE_FIELDS);
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
     /// GET: read from `offset`; `extra` is more of the query, such as `&live=sse`.
     pub(crate) fn read(&self, stream: u32, offset: &str, extra: &str, out: &mut Vec<u8>) {
-        let mut query = b"?offset=".to_vec();
-        encode(offset.as_bytes(), b"", &mut query);
-        query.extend_from_slice(extra.as_bytes());
-        self.start("GET", stream, &String::from_utf8_lossy(&query), out);
+        self.start("GET", stream, &query(offset, extra), out);
         out.extend_from_slice(b"\r\n");
     }
 
-    fn start(&self, method: &str, stream: u32, query: &str, out: &mut Vec<u8>) {
+    fn start(&self, method: &str, stream: u32, query: &[u8], out: &mut Vec<u8>) {
         write(out, format_args!("{method} "));
+        self.target(stream, query, out);
+        write(out, format_args!(" HTTP/1.1\r\nHost: {}\r\n", self.host));
+    }
+
+    fn target(&self, stream: u32, query: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&self.path);
         if self.numbered {
             write(out, format_args!("{stream}"));
         }
-        write(
-            out,
-            format_args!("{query} HTTP/1.1\r\nHost: {}\r\n", self.host),
-        );
+        out.extend_from_slice(query);
     }
+}
+
+fn query(offset: &str, extra: &str) -> Vec<u8> {
+    let mut query = b"?offset=".to_vec();
+    encode(offset.as_bytes(), b"", &mut query);
+    query.extend_from_slice(extra.as_bytes());
+    query
 }
 
 fn encode(bytes: &[u8], also_plain: &[u8], out: &mut Vec<u8>) {
@@ -272,6 +306,13 @@ mod tests {
         assert_eq!(
             text(&|out| one.read(0, "1_2+", "&live=sse", out)),
             "GET /v1/%C3%BC?offset=1_2%2B&live=sse HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n"
+        );
+        let handshake = text(&|out| many.subscribe(SubscriberKind::Websocket, 7, "now", out));
+        assert!(
+            handshake.starts_with(
+                "GET /v1/a%20b/7?offset=now&live=websocket HTTP/1.1\r\nHost: 127.0.0.1:1\r\nUpgrade: websocket\r\n"
+            ) && handshake.ends_with("\r\n\r\n"),
+            "{handshake}"
         );
         assert_eq!(
             text(&|out| one.append(0, b"{}", out)),

@@ -4,6 +4,7 @@
 
 use crate::BenchError;
 use crate::load::args::TrustArgs;
+use crate::load::kinds::SubscriberKind;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -28,6 +29,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone)]
 pub(crate) struct ClientTls {
     config: Arc<ClientConfig>,
+    /// The same, for clients that speak HTTP/2.
+    http2: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
@@ -81,20 +84,31 @@ impl ClientTls {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| failed(format!("{host} is no name of a server")))?;
+        let mut http2 = config.clone();
+        http2.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self {
             config: Arc::new(config),
+            http2: Arc::new(http2),
             name,
         })
     }
 }
 
 impl Wire {
-    /// Over a socket that is being connected.
-    pub(crate) fn over(socket: OwnedFd, tls: Option<&ClientTls>) -> Result<Self, Errno> {
+    /// Over a socket that is being connected, for a client of that kind.
+    pub(crate) fn over(
+        socket: OwnedFd,
+        tls: Option<&ClientTls>,
+        kind: SubscriberKind,
+    ) -> Result<Self, Errno> {
         let Some(tls) = tls else {
             return Ok(Self::Plain(socket));
         };
-        let connection = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone());
+        let config = match kind {
+            SubscriberKind::Http2 => &tls.http2,
+            SubscriberKind::Http1 | SubscriberKind::Websocket => &tls.config,
+        };
+        let connection = ClientConnection::new(Arc::clone(config), tls.name.clone());
         Ok(Self::Tls(Box::new(TlsWire {
             socket,
             connection: connection.map_err(|_| Errno::PROTO)?,
