@@ -1,6 +1,6 @@
 //! The options of the load tools.
 
-use super::kinds::SubscriberKind;
+use super::kinds::{HostileKind, SubscriberKind};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -126,9 +126,14 @@ pub struct FloodArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = rate)]
     pub drift_max: f64,
 
-    /// Hostile clients in the second half of the run: silent, slow to send, or not reading
+    /// Hostile clients in the second half of the run, which take the ways of their kind in turn
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub hostile: u32,
+
+    /// Hostile clients of `http1` are silent, slow to send, or not reading; those of `websocket` send no pongs, half frames, pings
+    /// or fragments without end, or do not read
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = HostileKind::Http1, hide_possible_values = true)]
+    pub hostile_kind: HostileKind,
 
     /// Time without a message after which the rest counts as missing
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]

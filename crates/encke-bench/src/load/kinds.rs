@@ -27,3 +27,12 @@ impl SubscriberKind {
         }
     }
 }
+
+/// What hostile clients speak.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostileKind {
+    /// Silence, heads and bodies a byte a second, unread events and responses
+    Http1,
+    /// No pongs, half frames, floods of pings, fragments of one byte, unread records
+    Websocket,
+}

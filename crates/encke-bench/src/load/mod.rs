@@ -47,7 +47,7 @@ pub use beside::{BesideReport, spray_beside};
 pub use descriptors::Descriptors;
 pub use flood::flood;
 pub use flood::floor::Floor;
-pub use kinds::SubscriberKind;
+pub use kinds::{HostileKind, SubscriberKind};
 pub use latency::{Latencies, Percentiles};
 pub use probe::Memory;
 pub use report::endurance::{Endurance, HangUps, RunPart, Sample};

@@ -111,6 +111,7 @@ impl Run<'_> {
                 &plan.target,
                 plan.run,
                 self.args.hostile,
+                self.args.hostile_kind,
             )?));
         }
         let opening_ns = monotonic_ns();

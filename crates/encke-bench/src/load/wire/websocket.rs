@@ -14,8 +14,10 @@ pub(crate) const HANDSHAKE_FIELDS: &[u8] =
 /// The status of the response to a handshake that succeeds.
 pub(crate) const SWITCHING_PROTOCOLS: u16 = 101;
 
-/// The first byte of a text message, with [`FIN`].
+/// The first byte of a text message, with [`FIN`]; without it that of the first of several fragments.
 pub(crate) const TEXT: u8 = 1;
+/// The first byte of a further fragment.
+pub(crate) const CONTINUATION: u8 = 0;
 /// The first byte of a ping, with [`FIN`].
 pub(crate) const PING: u8 = 9;
 /// The first byte of a pong, with [`FIN`].
@@ -172,6 +174,11 @@ pub(crate) fn write_frame(first: u8, payload: &[u8], out: &mut Vec<u8>) {
     out.extend(masked.map(|(byte, mask)| byte ^ mask));
 }
 
+/// The first bytes of a payload, masked. What repeats after four bytes is the same further on.
+pub(crate) fn masked(payload: [u8; 4]) -> [u8; 4] {
+    std::array::from_fn(|at| payload[at] ^ MASK[at])
+}
+
 /// The key of all frames: the example of RFC 6455, section 5.7. No proxy is to be protected from what this client sends.
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
@@ -246,6 +253,7 @@ mod tests {
         write_frame(FIN | TEXT, b"Hello", &mut out);
         // RFC 6455, section 5.7.
         assert_eq!(out, b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58");
+        assert_eq!(masked(*b"Hell"), out[6..10]);
         for (payload_bytes, header) in [
             (125, &b"\x8a\xfd"[..]),
             (126, b"\x8a\xfe\x00\x7e"),
