@@ -433,6 +433,7 @@ fn the_load_tools_measure_https() {
         &StormArgs {
             url: url.clone(),
             trust: trust.clone(),
+            websocket: false,
             subscribers: 20,
             storms: 2,
             away: Duration::from_millis(20),

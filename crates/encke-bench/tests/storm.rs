@@ -14,6 +14,7 @@ fn args(url: &str) -> StormArgs {
     StormArgs {
         url: url.to_owned(),
         trust: TrustArgs::default(),
+        websocket: false,
         subscribers: 12,
         storms: 2,
         away: Duration::from_millis(20),

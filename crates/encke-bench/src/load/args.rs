@@ -173,6 +173,10 @@ pub struct StormArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub subscribers: u32,
 
+    /// Open a WebSocket each, not an event stream
+    #[arg(long)]
+    pub websocket: bool,
+
     /// Number of storms
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub storms: u32,

@@ -1,17 +1,19 @@
 //! Reconnect storms: all subscribers hang up and reconnect at once, as after a restart of the server.
 //!
 //! Every client connects right after the one before it, sends its request when it is connected, and is served when the head
-//! of a 200 has arrived. Clients do not retry, so that refused and lost connections are counted.
+//! of a 200 has arrived, or that of a 101 for a WebSocket. Clients do not retry, so that refused and lost connections are counted.
 
 use crate::BenchError;
 use crate::load::args::StormArgs;
 use crate::load::clock::{SECOND_NS, duration_ns, monotonic_ns};
 use crate::load::create;
+use crate::load::kinds::SubscriberKind;
 use crate::load::latency::{Latencies, Percentiles};
 use crate::load::probe::Probe;
 use crate::load::requests::{self, Mode, RequestPlan, Traffic};
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::target::{Requests, ServerUrl, Streams};
+use crate::load::wire::websocket::SWITCHING_PROTOCOLS;
 use crate::report::Table;
 use crate::units::{count, micros, percentiles};
 use serde::Serialize;
@@ -44,13 +46,23 @@ pub fn storm(args: &StormArgs, stop: &AtomicBool) -> Result<StormReport, BenchEr
         mode: Mode::OneRequest,
         grace_ns: 0,
     };
+    let kind = match args.websocket {
+        true => SubscriberKind::Websocket,
+        false => SubscriberKind::Http1,
+    };
     let mut storms = Vec::new();
     for _ in 0..args.storms {
         std::thread::sleep(args.away);
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        storms.push(run_one(plan.clone(), &requests, probe.as_ref(), stop)?);
+        storms.push(run_one(
+            plan.clone(),
+            kind,
+            &requests,
+            probe.as_ref(),
+            stop,
+        )?);
     }
     Ok(StormReport {
         url: args.url.clone(),
@@ -141,12 +153,14 @@ impl StormReport {
 /// Runs one storm. Its connections are reset on return, after the server's processor time was read.
 fn run_one(
     plan: RequestPlan,
+    kind: SubscriberKind,
     requests: &Requests,
     probe: Option<&Probe>,
     stop: &AtomicBool,
 ) -> Result<Storm, BenchError> {
     let subscribers = plan.lines as u64;
     let mut arrivals = Arrivals {
+        kind,
         requests,
         since_ns: vec![0; plan.lines],
         last_ns: 0,
@@ -173,6 +187,7 @@ fn run_one(
 
 /// The subscribers of one storm, as they are served or not.
 struct Arrivals<'a> {
+    kind: SubscriberKind,
     requests: &'a Requests,
     /// When each began to connect.
     since_ns: Vec<u64>,
@@ -194,12 +209,16 @@ impl Traffic for Arrivals<'_> {
     }
 
     fn next(&mut self, line: usize, _due_ns: u64, out: &mut Vec<u8>) -> bool {
-        self.requests.read(line as u32, "now", "&live=sse", out);
+        self.requests.subscribe(self.kind, line as u32, "now", out);
         true
     }
 
     fn done(&mut self, line: usize, status: u16, now_ns: u64) {
-        if status != 200 {
+        let accepted = match self.kind {
+            SubscriberKind::Websocket => SWITCHING_PROTOCOLS,
+            SubscriberKind::Http1 | SubscriberKind::Http2 => 200,
+        };
+        if status != accepted {
             return self.refuse(format!("status {status}"));
         }
         self.storm.served += 1;
@@ -230,9 +249,19 @@ mod tests {
     use std::time::Duration;
 
     fn storm_at(listener: &TcpListener, subscribers: u32, patience: Duration) -> StormReport {
+        run(listener, subscribers, patience, false)
+    }
+
+    fn run(
+        listener: &TcpListener,
+        subscribers: u32,
+        patience: Duration,
+        websocket: bool,
+    ) -> StormReport {
         let args = StormArgs {
             url: format!("http://{}", listener.local_addr().unwrap()),
             trust: TrustArgs::default(),
+            websocket,
             subscribers,
             storms: 1,
             away: Duration::ZERO,
@@ -288,6 +317,34 @@ mod tests {
         assert_eq!(storm.unserved, BTreeMap::from(reasons));
         assert_eq!(storm.latency.unwrap().count, 1);
         assert_eq!(report.exit_code(), 1);
+    }
+
+    #[test]
+    fn a_websocket_is_served_when_the_protocol_is_switched() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let report = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let clients = listener.incoming().take(2).map(Result::unwrap);
+                let heads = [
+                    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
+                    "HTTP/1.1 200 OK\r\n\r\n",
+                ];
+                let open = clients.zip(heads).map(|(mut client, head)| {
+                    let lines = BufReader::new(&client).lines().map(Result::unwrap);
+                    let fields: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+                    assert!(fields.contains(&"Upgrade: websocket".into()), "{fields:?}");
+                    client.write_all(head.as_bytes()).unwrap();
+                    client
+                });
+                for mut client in open.collect::<Vec<_>>() {
+                    client.read(&mut [0]).unwrap_err();
+                }
+            });
+            run(&listener, 2, Duration::from_secs(3_600), true)
+        });
+        let storm = &report.storms[0];
+        assert_eq!((storm.served, storm.refused()), (1, 1), "{report}");
+        assert_eq!(storm.unserved["status 200"], 1, "{report}");
     }
 
     #[test]
