@@ -224,6 +224,7 @@ python: build $(PYTHON)/installed ## clients in Python against the server
 	$(call section,clients in Python)
 	$(PYTHON)/bin/python tests/python/test_event_streams.py
 	$(PYTHON)/bin/python tests/python/test_tokens.py
+	$(PYTHON)/bin/python tests/python/test_websocket.py
 
 .PHONY: python-lock
 python-lock: # Writes tests/python/requirements.txt anew.
