@@ -1,0 +1,181 @@
+//! The messages of a client: each is an exchange, whose response is a message.
+
+use encke_protocol::{Action, ChannelMessage, Failure, Response, problem};
+use encke_stream::{Command, FleetCommand, Outcome};
+
+use super::state::{ChannelFeed, WebSocket};
+use super::work::{PendingMessage, WaitingMessage};
+use crate::connection::close::CloseReason;
+use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
+use crate::connection::exchange::route::load_failure;
+use crate::connection::exchange::task::Task;
+use crate::connection::exchange::writer::{ResponseShape, ResponseWriter};
+use crate::connection::exchange::{Exchange, ExchangeEvent};
+use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
+use crate::websocket::frame::{DataKind, encode_message};
+
+impl WebSocket {
+    /// A message of the client begins an exchange, and counts as a request of its client.
+    pub(super) fn begin(&mut self, text: String, cx: &mut Context<'_>) {
+        cx.counts.requests += 1;
+        let id = cx.ids.begin_message(self.place.exchange, self.deflate);
+        if let Err(denied) = cx.clients.count_message(self.place, cx.clock.now()) {
+            let response = cx.rejection(self.place, &denied.refused());
+            return self.refuse_with(id, &text, response, cx);
+        }
+        let waiting = WaitingMessage {
+            id,
+            text,
+            barriers: 0,
+            held: Vec::new(),
+        };
+        self.ask(waiting, cx);
+    }
+
+    /// Asks the channel about a message, and performs the action.
+    pub(super) fn ask(&mut self, mut waiting: WaitingMessage, cx: &mut Context<'_>) {
+        let asked = self.channel.message(ChannelMessage {
+            text: &waiting.text,
+            now: cx.clock.time(),
+            barriers: waiting.barriers,
+            certificate: cx.certificate.as_deref(),
+        });
+        let id = waiting.id;
+        if let Some(caller) = asked.caller {
+            let certificate = cx.certificate.clone();
+            cx.clients
+                .keep_caller(self.place.exchange, caller, certificate.as_deref());
+        }
+        let mut pending = PendingMessage {
+            exchange: Exchange::new(ExchangePlace {
+                exchange: id,
+                ..self.place
+            }),
+            bytes: waiting.text.len(),
+            key: asked.key,
+        };
+        match asked.action {
+            Action::Load(load) => {
+                cx.push(ConnectionEffect::LoadName(id, load.name));
+                self.work().waiting = Some(waiting);
+            }
+            Action::AwaitKeys(..) => {
+                cx.push(ConnectionEffect::AwaitKeys(id));
+                self.work().waiting = Some(waiting);
+            }
+            Action::AwaitOrder(log, _) => {
+                waiting.barriers += 1;
+                let barrier = Command::Fleet(FleetCommand::Barrier { log });
+                cx.push(ConnectionEffect::Submit(id, barrier));
+                self.work().waiting = Some(waiting);
+            }
+            Action::Unsubscribe(key, response) => {
+                self.end_feed(key, cx);
+                pending.exchange.respond(&response, &mut ChannelWriter, cx);
+                self.keep(pending, cx);
+            }
+            action => {
+                drop(waiting);
+                pending.exchange.perform(action, &mut ChannelWriter, cx);
+                self.keep(pending, cx);
+            }
+        }
+        for (key, response) in asked.ended {
+            self.end_feed(key, cx);
+            write_message(response.body.as_ref(), cx);
+        }
+    }
+
+    /// What a message waited for has happened, or can't.
+    pub(super) fn ask_again(&mut self, event: ExchangeEvent, cx: &mut Context<'_>) {
+        let Some(mut waiting) = self.work().waiting.take() else {
+            return;
+        };
+        match event {
+            ExchangeEvent::NameLoaded(Ok(known)) => {
+                waiting.held.push(known);
+                self.ask(waiting, cx);
+            }
+            ExchangeEvent::KeysFetched | ExchangeEvent::Committed(Outcome::Done) => {
+                self.ask(waiting, cx);
+            }
+            ExchangeEvent::NameLoaded(Err(error)) => {
+                self.refuse(waiting.id, &waiting.text, load_failure(&error), cx);
+            }
+            ExchangeEvent::Committed(outcome) => {
+                let response = problem::order_unknown(&outcome);
+                self.refuse_with(waiting.id, &waiting.text, response, cx);
+            }
+            _ => self.refuse(waiting.id, &waiting.text, Failure::Overloaded, cx),
+        }
+    }
+
+    /// Answers a message that the server itself can't serve.
+    pub(super) fn refuse(
+        &self,
+        id: ExchangeId,
+        text: &str,
+        failure: Failure,
+        cx: &mut Context<'_>,
+    ) {
+        self.refuse_with(id, text, problem::failed(failure), cx);
+    }
+
+    pub(super) fn refuse_with(
+        &self,
+        id: ExchangeId,
+        text: &str,
+        response: Response,
+        cx: &mut Context<'_>,
+    ) {
+        let refusal = self.channel.refuse(text, response);
+        write_message(refusal.body.as_ref(), cx);
+        cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
+    }
+
+    pub(super) fn end_feed(&mut self, key: u32, cx: &mut Context<'_>) {
+        if let Some(place) = self.feeds.iter().position(|feed| feed.key == key) {
+            let feed = self.feeds.swap_remove(place);
+            cx.push(ConnectionEffect::Ended(feed.id, CloseReason::Done));
+        }
+    }
+
+    /// Keeps an exchange that waits for something; one that is answered ends, and one that is subscribed is a feed.
+    pub(super) fn keep(&mut self, pending: PendingMessage, cx: &mut Context<'_>) {
+        let (id, key) = (pending.id(), pending.key);
+        match pending.exchange.task {
+            Task::Subscribed => self.feeds.push(ChannelFeed { id, key }),
+            Task::AwaitingCommit(_) | Task::AwaitingRead(_) => self.work().exchanges.push(pending),
+            _ => {
+                if key != 0 {
+                    self.channel.ended(key);
+                }
+                cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
+            }
+        }
+    }
+}
+
+/// Writes responses as messages.
+pub(super) struct ChannelWriter;
+
+impl ResponseWriter for ChannelWriter {
+    fn begin(&mut self, response: &Response, _: ResponseShape<'_>, cx: &mut Context<'_>) {
+        write_message(response.body.as_ref(), cx);
+    }
+
+    fn part(&mut self, part: &[u8], _: bool, cx: &mut Context<'_>) {
+        write_message(part, cx);
+    }
+
+    fn is_blocked(&self, _: &Context<'_>) -> bool {
+        false
+    }
+}
+
+pub(super) fn write_message(message: &[u8], cx: &mut Context<'_>) {
+    if !message.is_empty() {
+        encode_message(DataKind::Text, false, message, &mut cx.effects.output);
+    }
+}
