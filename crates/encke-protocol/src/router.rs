@@ -260,7 +260,7 @@ impl Router {
                 let rights = Rights::Caller {
                     caller,
                     conceals,
-                    signed: Some(signed),
+                    signed: Some(Arc::new(signed)),
                 };
                 Ok((Some(covered), rights))
             }

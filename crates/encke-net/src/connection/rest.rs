@@ -4,7 +4,7 @@ use super::exchange::ConnectionFacts;
 use super::exchange_id::ExchangeId;
 use super::http1::Http1;
 use super::state::{Connection, Wire};
-use super::websocket::WebSocket;
+use super::websocket::{RestingChannel, WebSocket};
 
 /// What there is to know of a connection that does nothing but wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub(crate) enum Resting {
 
 impl Connection {
     /// A connection that was at rest. `channel` is what was kept of it, if it has one.
-    pub(crate) fn from_rest(id: ExchangeId, rest: Rest, channel: Option<Box<WebSocket>>) -> Self {
+    pub(crate) fn from_rest(id: ExchangeId, rest: Rest, channel: Option<RestingChannel>) -> Self {
         let wire = match (rest.doing, channel) {
-            (_, Some(channel)) => Wire::WebSocket(channel),
+            (_, Some(channel)) => Wire::WebSocket(Box::new(WebSocket::from_rest(id, channel))),
             (Resting::Idle | Resting::Channel, None) => Wire::Http1(Http1::new(id, false)),
             (
                 Resting::Subscribed {
@@ -70,9 +70,9 @@ impl Connection {
     }
 
     /// The channel of a connection that goes to rest with one.
-    pub(crate) fn into_channel(self) -> Option<Box<WebSocket>> {
+    pub(crate) fn into_channel(self) -> Option<RestingChannel> {
         match self.wire {
-            Wire::WebSocket(websocket) => Some(websocket),
+            Wire::WebSocket(websocket) => Some(websocket.into_rest()),
             Wire::Http1(_) | Wire::Http2(_) | Wire::Handshaking | Wire::Lingering => None,
         }
     }

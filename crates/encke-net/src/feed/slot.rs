@@ -34,6 +34,21 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() <= 40);
 
 impl Slot {
+    /// Where the channel of a connection at rest is kept. The slot of such a connection has no topic, because its subscriptions are
+    /// exchanges.
+    pub(crate) fn channel_place(&self) -> u32 {
+        self.topic
+    }
+
+    pub(crate) fn set_channel_place(&mut self, place: u32) {
+        self.topic = place;
+    }
+
+    /// The channel is not at rest any more.
+    pub(crate) fn clear_channel_place(&mut self) {
+        self.topic = NONE;
+    }
+
     /// How the records of a subscriber are framed whose connection is at rest.
     pub(crate) fn framing(&self) -> ResponseFraming {
         match self.flags.has(Flags::HTTP_1_0) {

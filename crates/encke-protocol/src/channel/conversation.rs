@@ -26,11 +26,21 @@ use crate::streams::{StartPosition, load};
 pub(super) struct Conversation {
     context: Arc<ChannelContext>,
     rights: Rights,
-    /// The path at which it was opened, for the audit log.
+    /// Where it was opened, with access control.
+    origin: Option<Box<ChannelOrigin>>,
+    subscriptions: Subscriptions,
+}
+
+// What an idle channel costs beside the names of its subscriptions.
+const _: () = assert!(size_of::<Conversation>() <= 64);
+
+/// Where a channel was opened.
+#[derive(Debug)]
+struct ChannelOrigin {
+    /// The path, for the audit log.
     path: Box<str>,
     /// The message that stands for the subscription of the URL. A URL that was signed is good for nothing else.
     first: Option<Box<str>>,
-    subscriptions: Subscriptions,
 }
 
 impl Conversation {
@@ -40,11 +50,16 @@ impl Conversation {
         admitted: &Admitted<'_>,
         first: Option<&str>,
     ) -> Self {
+        let origin = context.access.is_some().then(|| {
+            Box::new(ChannelOrigin {
+                path: admitted.path.into(),
+                first: first.filter(|_| admitted.rights.is_signed()).map(Box::from),
+            })
+        });
         Conversation {
             context,
             rights: admitted.rights.clone(),
-            path: admitted.path.into(),
-            first: first.filter(|_| admitted.rights.is_signed()).map(Box::from),
+            origin,
             subscriptions: Subscriptions::default(),
         }
     }
@@ -133,7 +148,7 @@ impl Conversation {
         let context = Arc::clone(&self.context);
         self.subscriptions
             .check_new(&subject, context.planner.streams_max)?;
-        let admitted = self.admitted("GET", &self.path);
+        let admitted = self.admitted("GET", self.path());
         let planner = &context.planner;
         let plan = match planner.plan(parameters, &admitted, message.now, message.barriers)? {
             MergeStep::Before(action) => return Ok(plain(action)),
@@ -232,7 +247,9 @@ impl Conversation {
             }
         };
         self.rights = rights;
-        self.first = None;
+        if let Some(origin) = &mut self.origin {
+            origin.first = None;
+        }
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
         let refused = subscriptions.remove_refused(|subject| self.check_readable(subject));
         self.subscriptions = subscriptions;
@@ -272,7 +289,7 @@ impl Conversation {
 
     /// Refuses a further subscription of a channel whose URL was signed: the URL is good for its own only.
     fn check_signed(&self, text: &str) -> Result<(), Response> {
-        match self.rights.is_signed() && self.first.as_deref() != Some(text) {
+        match self.rights.is_signed() && self.first() != Some(text) {
             false => Ok(()),
             true => Err(error(
                 403,
@@ -312,8 +329,17 @@ impl Conversation {
             reason: denied.reason(),
             caller: "".into(),
             method: "GET".into(),
-            path: self.path.clone(),
+            path: self.path().into(),
         })))
+    }
+
+    /// The path at which it was opened; none without access control, where nothing is refused by rights.
+    fn path(&self) -> &str {
+        self.origin.as_ref().map_or("", |origin| &origin.path)
+    }
+
+    fn first(&self) -> Option<&str> {
+        self.origin.as_ref()?.first.as_deref()
     }
 
     fn limits(&self) -> MessageLimits {

@@ -27,7 +27,7 @@ pub(crate) enum Rights {
         /// What the caller may not read is reported as missing.
         conceals: bool,
         /// With a signed URL: what was signed.
-        signed: Option<SignedRequest>,
+        signed: Option<Arc<SignedRequest>>,
     },
 }
 

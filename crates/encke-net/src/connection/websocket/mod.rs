@@ -15,7 +15,9 @@ mod ending;
 mod events;
 mod frames;
 mod messages;
+mod rest;
 mod state;
 mod work;
 
+pub(crate) use rest::RestingChannel;
 pub(crate) use state::{OpenedChannel, WebSocket};

@@ -227,7 +227,9 @@ impl Connections {
             SlotState::Channel => {
                 let rest = rest_of(&self.slots[index]);
                 let id = ExchangeId::new(index);
-                let channel = self.channels.remove(index);
+                let slot = &mut self.slots[index];
+                let channel = self.channels.remove(slot.channel_place());
+                slot.clear_channel_place();
                 Some(Box::new(Connection::from_rest(id, rest, channel)))
             }
             SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => None,
@@ -255,7 +257,8 @@ impl Connections {
                 };
                 self.holdings.remove(ExchangeId::new(index));
                 if let Some(channel) = connection.into_channel() {
-                    self.channels.insert_boxed(index, channel);
+                    let place = self.channels.insert(channel);
+                    self.slots[index].set_channel_place(place);
                 }
             }
             None => {

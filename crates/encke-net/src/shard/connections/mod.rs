@@ -4,6 +4,7 @@
 //! `handle` gives events to connections, sends their output, and collects what they want done; `transfer` moves bytes through
 //! sockets, encrypted or not; `state` is what both of them use.
 
+mod channels;
 mod handle;
 mod state;
 mod transfer;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use encke_protocol::Router;
 use rustix::net::getpeername;
 
+use super::channels::RestingChannels;
 use crate::access_log::OpenRequests;
 use crate::audit::AuditSender;
 use crate::buffers::Buffers;
@@ -22,7 +23,7 @@ use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::{ConnectionEffect, Effects};
 use crate::connection::exchange_id::{ExchangeId, ExchangeIds, ExchangePlace};
-use crate::connection::websocket::WebSocket;
+use crate::connection::websocket::RestingChannel;
 use crate::feed::slot::{Flags, SlotState, Slots, Token};
 use crate::listener_places::Doing;
 use crate::metrics::{Metrics, ShardCounts};
@@ -35,7 +36,7 @@ pub(crate) struct Connections {
     pub(crate) slots: Slots,
     pub(super) active: BySlot<Connection>,
     /// Channels of connections at rest.
-    pub(super) channels: BySlot<WebSocket>,
+    pub(super) channels: RestingChannels,
     pub(crate) transports: Transports,
     pub(crate) poller: Poller,
     /// A connection that was just accepted, and is not in epoll yet.
@@ -83,7 +84,7 @@ impl Connections {
         Connections {
             slots: Slots::default(),
             active: BySlot::default(),
-            channels: BySlot::default(),
+            channels: RestingChannels::default(),
             transports: Transports::default(),
             poller,
             newcomer: None,
@@ -142,13 +143,16 @@ impl Connections {
     /// The feeds of the channel that an exchange is or belongs to, its own last.
     pub(crate) fn feeds_of_channel(&self, index: u32) -> Vec<u32> {
         let connection = self.slots.connection_of(index);
-        let feeds = match self.channels.get(connection) {
-            Some(channel) => channel.feeds(),
-            None => match self.get(connection) {
-                Some(active) => active.feeds_of(self.slots.carrier_of(index)),
-                None => Vec::new(),
-            },
+        let feeds = match self.slots[connection].state {
+            SlotState::Channel => {
+                let channel = self.channels.get(self.slots[connection].channel_place());
+                channel.map(RestingChannel::feeds)
+            }
+            _ => self
+                .get(connection)
+                .map(|active| active.feeds_of(self.slots.carrier_of(index))),
         };
+        let feeds = feeds.unwrap_or_default();
         let mut feeds: Vec<u32> = feeds.into_iter().map(ExchangeId::slot).collect();
         if let Some(own) = feeds.iter().position(|feed| *feed == index) {
             feeds.rotate_left(own + 1);

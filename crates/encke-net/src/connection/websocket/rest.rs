@@ -1,0 +1,76 @@
+//! A channel while it only delivers.
+
+use encke_protocol::Channel;
+
+use super::state::{ChannelFeed, WebSocket};
+use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
+use crate::websocket::frame_meter::LightFrameMeter;
+use crate::websocket::receive::MessageReceiver;
+
+/// What is kept of a channel that only delivers, on a connection that it has to itself.
+#[derive(Debug)]
+pub(crate) struct RestingChannel {
+    channel: Box<dyn Channel>,
+    feeds: RestingFeeds,
+    meter: LightFrameMeter,
+    deflate: bool,
+    awaits_pong: bool,
+}
+
+// What an idle subscriber over WebSocket costs beside its slots, its feed and the protocol's side of its channel.
+const _: () = assert!(size_of::<Option<RestingChannel>>() <= 48);
+
+/// The feeds of a channel at rest, of which most have one.
+#[derive(Debug)]
+enum RestingFeeds {
+    One(ChannelFeed),
+    Any(Box<[ChannelFeed]>),
+}
+
+impl WebSocket {
+    /// What is left of a channel that is idle.
+    pub(crate) fn into_rest(self) -> RestingChannel {
+        RestingChannel {
+            channel: self.channel,
+            feeds: match self.feeds[..] {
+                [one] => RestingFeeds::One(one),
+                _ => RestingFeeds::Any(self.feeds.into()),
+            },
+            meter: self.meter,
+            deflate: self.deflate,
+            awaits_pong: self.awaits_pong,
+        }
+    }
+
+    /// A channel that was at rest, of that connection.
+    pub(crate) fn from_rest(id: ExchangeId, rest: RestingChannel) -> Self {
+        WebSocket {
+            place: ExchangePlace {
+                exchange: id,
+                connection: id,
+            },
+            channel: rest.channel,
+            receiver: MessageReceiver::new(),
+            meter: rest.meter,
+            deflate: rest.deflate,
+            feeds: match rest.feeds {
+                RestingFeeds::One(one) => vec![one],
+                RestingFeeds::Any(feeds) => feeds.into(),
+            },
+            work: None,
+            awaits_pong: rest.awaits_pong,
+            is_closing: false,
+        }
+    }
+}
+
+impl RestingChannel {
+    /// Its feeds.
+    pub(crate) fn feeds(&self) -> Vec<ExchangeId> {
+        let feeds = match &self.feeds {
+            RestingFeeds::One(one) => std::slice::from_ref(one),
+            RestingFeeds::Any(feeds) => feeds,
+        };
+        feeds.iter().map(|feed| feed.id).collect()
+    }
+}
