@@ -100,7 +100,7 @@ mod tests {
     Streams      PUT, POST, GET, HEAD, DELETE  /v1/stream/{name}\n\
     Follow one   GET /v1/stream/{name}?offset=-1&live=sse    (EventSource)\n\
     In lines     GET /v1/stream/{name}?offset=-1&live=true   with Accept: application/x-ndjson\n\
-    WebSocket    GET /v1/events, or /v1/stream/{name}?offset=-1&live=websocket\n\
+    WebSocket    GET /v1/events or /v1/stream/{name}?offset=-1&live=websocket\n\
     Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n\
     Follow many  GET /v1/events?stream={name}&stream=chat/**  (chat/* is every stream below chat/)\n\
     Pools        PUT, PATCH, POST, GET, DELETE  /v1/pool/{name}\n\

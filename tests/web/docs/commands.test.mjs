@@ -15,6 +15,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import WebSocket from 'ws';
 import { launchChromium } from '../browser/chromium.mjs';
 import { BINARY, Encke } from '../encke.mjs';
 import { blocks, commands } from './blocks.mjs';
@@ -97,7 +98,15 @@ test('paths of the text at /', async () => {
     assert.equal((await put('/v1/pool/hello', 'application/json', '{"type":"claim"}')).status, 201);
     const values = { '{name}': 'hello', '{offset}': '-1', '{worker}': 'anna' };
     const text = await (await fetch(server.url)).text();
-    const paths = [...text.matchAll(/\s(\/\S+)/g)].map(([, path]) => path);
+    const pathsIn = (line) => [...line.matchAll(/\s(\/\S+)/g)].map(([, path]) => path);
+    const ofWebSocket = (line) => line.trimStart().startsWith('WebSocket');
+    const lines = text.split('\n');
+    for (const path of lines.filter(ofWebSocket).flatMap(pathsIn)) {
+      const socket = new WebSocket(server.url.replace('http', 'ws') + path.replace('{name}', 'hello'));
+      await once(socket, 'open');
+      socket.terminate();
+    }
+    const paths = lines.filter((line) => !ofWebSocket(line)).flatMap(pathsIn);
     assert.ok(paths.length >= 9, text);
     for (const path of paths) {
       // Two streams of one request have two names.

@@ -79,7 +79,7 @@ impl Protocol for DurableStreams {
         "Streams      PUT, POST, GET, HEAD, DELETE  /v1/stream/{name}\n\
          Follow one   GET /v1/stream/{name}?offset=-1&live=sse    (EventSource)\n\
          In lines     GET /v1/stream/{name}?offset=-1&live=true   with Accept: application/x-ndjson\n\
-         WebSocket    GET /v1/events, or /v1/stream/{name}?offset=-1&live=websocket\n\
+         WebSocket    GET /v1/events or /v1/stream/{name}?offset=-1&live=websocket\n\
          Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n"
     }
 
