@@ -56,13 +56,6 @@ mod time_of_day;
 mod timer_wheel;
 mod timers;
 mod transport;
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        reason = "compression, and WebSocket over HTTP/2, come next"
-    )
-)]
 mod websocket;
 
 /// A shard's tables without sockets.

@@ -66,11 +66,7 @@ impl Connection {
         if let Wire::WebSocket(websocket) = &self.wire
             && self.outbound.is_none()
         {
-            let deadline = websocket.deadline();
-            if deadline != self.timer.deadline && deadline.is_some() {
-                cx.push(ConnectionEffect::Remind(self.id));
-            }
-            self.timer.deadline = deadline;
+            websocket.set_deadline(&mut self.timer, cx);
         }
     }
 

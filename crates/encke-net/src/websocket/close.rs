@@ -82,8 +82,7 @@ mod tests {
     #[test]
     fn every_number_is_a_code_or_must_not_be_sent() {
         let sent = (0..=u16::MAX).filter_map(CloseCode::new);
-        let names: std::collections::BTreeSet<_> = sent.clone().map(CloseCode::name).collect();
-        assert_eq!((sent.count(), names.len()), (4 + 8 + 2000, 14));
+        assert_eq!(sent.count(), 4 + 8 + 2000);
         for number in [0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65535] {
             assert_eq!(CloseCode::new(number), None);
         }

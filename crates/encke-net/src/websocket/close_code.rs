@@ -5,8 +5,6 @@
 pub(crate) struct CloseCode(u16);
 
 impl CloseCode {
-    /// The purpose of the connection is fulfilled.
-    pub(crate) const NORMAL: CloseCode = CloseCode(1000);
     /// The server shuts down, or the browser leaves the page.
     pub(crate) const GOING_AWAY: CloseCode = CloseCode(1001);
     /// The peer broke the protocol.
@@ -19,16 +17,11 @@ impl CloseCode {
     pub(crate) const POLICY_VIOLATION: CloseCode = CloseCode(1008);
     /// A message exceeds the bound on its bytes.
     pub(crate) const MESSAGE_TOO_BIG: CloseCode = CloseCode(1009);
-    /// The client expected an extension that the server did not negotiate. Only clients send it.
-    pub(crate) const EXTENSION_REQUIRED: CloseCode = CloseCode(1010);
     /// The server failed.
     pub(crate) const INTERNAL_ERROR: CloseCode = CloseCode(1011);
-    /// The server restarts; the client may reconnect after a random delay (IANA registry).
-    pub(crate) const SERVICE_RESTART: CloseCode = CloseCode(1012);
     /// The server is overloaded; the client may try again later (IANA registry).
+    #[cfg(test)]
     pub(crate) const TRY_AGAIN_LATER: CloseCode = CloseCode(1013);
-    /// The server is a gateway and got an invalid response (IANA registry).
-    pub(crate) const BAD_GATEWAY: CloseCode = CloseCode(1014);
     /// The time of the caller is over: its token or certificate has expired.
     pub(crate) const CALLER_EXPIRED: CloseCode = CloseCode(4401);
     /// The caller's credentials were revoked.
@@ -40,7 +33,7 @@ impl CloseCode {
 
     /// The code with that number; `None` if it must not be sent.
     ///
-    /// Codes that may be sent are those above, 3000 to 3999 for libraries and frameworks, and 4000 to 4999 for private use
+    /// Codes that may be sent are 1000 to 1003, 1007 to 1014, 3000 to 3999 for libraries and frameworks, and 4000 to 4999 for private use
     /// (RFC 6455, section 7.4.2).
     pub(crate) const fn new(number: u16) -> Option<CloseCode> {
         match number {
@@ -52,25 +45,5 @@ impl CloseCode {
     /// The number in the frame.
     pub(crate) const fn number(self) -> u16 {
         self.0
-    }
-
-    /// The name for logs and metrics: one for each code of the protocol, one for each of the two ranges.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            CloseCode::NORMAL => "normal",
-            CloseCode::GOING_AWAY => "going_away",
-            CloseCode::PROTOCOL_ERROR => "protocol_error",
-            CloseCode::UNSUPPORTED_DATA => "unsupported_data",
-            CloseCode::INVALID_PAYLOAD => "invalid_payload",
-            CloseCode::POLICY_VIOLATION => "policy_violation",
-            CloseCode::MESSAGE_TOO_BIG => "message_too_big",
-            CloseCode::EXTENSION_REQUIRED => "extension_required",
-            CloseCode::INTERNAL_ERROR => "internal_error",
-            CloseCode::SERVICE_RESTART => "service_restart",
-            CloseCode::TRY_AGAIN_LATER => "try_again_later",
-            CloseCode::BAD_GATEWAY => "bad_gateway",
-            CloseCode(..4000) => "registered",
-            CloseCode(_) => "private",
-        }
     }
 }

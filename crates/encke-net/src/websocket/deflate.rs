@@ -136,6 +136,7 @@ impl CompressedMessage {
     }
 
     /// Bytes of memory that it takes, besides itself.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn bytes(&self) -> usize {
         self.payload.capacity()
     }

@@ -40,6 +40,7 @@ impl LightFrameMeter {
     }
 
     /// Whether the whole burst is available again, so that a new meter can replace this one.
+    #[cfg(test)]
     pub(crate) fn is_idle(&self, now: Duration) -> bool {
         u128::from(self.taken_ns) <= now.as_nanos()
     }

@@ -27,5 +27,5 @@ pub(crate) mod message;
 pub(crate) mod negotiation;
 pub(crate) mod receive;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod violation;

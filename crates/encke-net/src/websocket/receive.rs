@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::close::Close;
 use super::deflate::CompressedMessage;
-use super::frame::{
-    CONTROL_BYTES_MAX, ControlKind, ControlPayload, DataKind, FrameHeader, HEADER_BYTES_MAX, Opcode,
-};
+use super::frame::{ControlKind, ControlPayload, DataKind, FrameHeader, HEADER_BYTES_MAX, Opcode};
 use super::frame_meter::{FRAGMENT_BYTES_MIN, FrameFlood, LightFrameMeter, SMALL_FRAGMENTS_MAX};
 use super::mask::Mask;
 use super::message::Message;
@@ -161,7 +159,7 @@ impl MessageReceiver {
         matches!(self.state, State::Idle)
     }
 
-    /// Bytes of memory that it holds, besides itself: at most `message_bytes_max` and [`STATE_BYTES_MAX`].
+    /// Bytes of memory that it holds, besides itself: at most `message_bytes_max` and `STATE_BYTES_MAX`.
     pub(crate) fn bytes(&self) -> usize {
         match &self.state {
             State::Idle | State::Ended => 0,
@@ -427,4 +425,5 @@ fn control_payload(bytes: Vec<u8>) -> Result<ControlPayload, Violation> {
 }
 
 /// The most bytes that a receiver holds besides the message: its state and the payload of a control frame.
-pub(crate) const STATE_BYTES_MAX: usize = size_of::<Partial>() + CONTROL_BYTES_MAX;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) const STATE_BYTES_MAX: usize = size_of::<Partial>() + super::frame::CONTROL_BYTES_MAX;

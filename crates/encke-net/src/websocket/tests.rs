@@ -2,7 +2,7 @@
 
 mod autobahn;
 mod autobahn_compressed;
-pub(super) mod client;
+pub(crate) mod client;
 mod deflating;
 mod flooding;
 mod interoperability;

@@ -37,7 +37,7 @@ impl Http2 {
         let ((), written) = collect(cx, |cx| give(websocket, takes_nothing, cx));
         let is_released = channel.input.release(websocket.input_bytes());
         if !takes_nothing {
-            channel.set_deadline(id, cx);
+            channel.websocket.set_deadline(&mut channel.timer, cx);
         }
         if is_released {
             mark_dirty(&mut self.frames, cx);
@@ -107,7 +107,7 @@ impl Http2 {
             is_half_closed: false,
             closed: None,
         };
-        channel.set_deadline(id, cx);
+        channel.websocket.set_deadline(&mut channel.timer, cx);
         stream.input = StreamInput::Channel(Box::new(channel));
         self.frames.channel_opened();
         self.write(id, &written, is_blocked, cx);

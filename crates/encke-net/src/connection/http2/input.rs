@@ -1,9 +1,6 @@
 //! What arrives on a stream: a body, or the frames of a channel of WebSocket (RFC 8441).
 
 use crate::connection::close::CloseReason;
-use crate::connection::context::Context;
-use crate::connection::effect::ConnectionEffect;
-use crate::connection::exchange_id::ExchangeId;
 use crate::connection::timer::Timer;
 use crate::connection::websocket::WebSocket;
 use crate::http2::stream::{ChannelInput, IncomingBody};
@@ -39,15 +36,6 @@ pub(super) struct StreamChannel {
 const _: () = assert!(size_of::<StreamChannel>() <= 256);
 
 impl StreamChannel {
-    /// Sets the deadline of the channel, which takes what it is sent.
-    pub(super) fn set_deadline(&mut self, id: ExchangeId, cx: &mut Context<'_>) {
-        let deadline = self.websocket.deadline();
-        if deadline != self.timer.deadline && deadline.is_some() {
-            cx.push(ConnectionEffect::Remind(id));
-        }
-        self.timer.deadline = deadline;
-    }
-
     /// What it holds in memory, in bytes; 0 while it only delivers.
     pub(super) fn bytes(&self) -> usize {
         match self.websocket.bytes() {

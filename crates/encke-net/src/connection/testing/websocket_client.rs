@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::rig::Rig;
+pub(crate) use crate::websocket::tests::client::frame;
 
 /// Opens a channel, and returns the rig behind the response.
 pub(crate) fn open(rig: Rig, target: &str) -> Rig {
@@ -29,26 +30,6 @@ pub(crate) fn handshake(target: &str, fields: &str) -> String {
         "GET {target} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
     )
-}
-
-/// A masked frame whose first byte is `first`.
-pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![first];
-    match payload.len() {
-        short @ ..126 => frame.push(0x80 | short as u8),
-        medium @ 126..0x1_0000 => {
-            frame.push(0x80 | 126);
-            frame.extend((medium as u16).to_be_bytes());
-        }
-        long => {
-            frame.push(0x80 | 127);
-            frame.extend((long as u64).to_be_bytes());
-        }
-    }
-    frame.extend(KEY);
-    let masked = payload.iter().zip(KEY.iter().cycle());
-    frame.extend(masked.map(|(byte, key)| byte ^ key));
-    frame
 }
 
 /// A text message in one frame.
@@ -89,27 +70,30 @@ pub(crate) fn take_frames(rig: &mut Rig) -> Vec<ReceivedFrame> {
 ///
 /// # Panics
 /// One is not complete.
-pub(crate) fn frames_in(mut rest: &[u8]) -> Vec<ReceivedFrame> {
-    let mut frames = Vec::new();
-    while let [first, second, behind @ ..] = rest {
-        let (length, behind) = match second {
-            126 => {
-                let (length, behind) = behind.split_first_chunk().expect("a length");
-                (usize::from(u16::from_be_bytes(*length)), behind)
-            }
-            127 => {
-                let (length, behind) = behind.split_first_chunk().expect("a length");
-                (u64::from_be_bytes(*length) as usize, behind)
-            }
-            short => (usize::from(*short), behind),
-        };
-        frames.push(ReceivedFrame {
-            first: *first,
-            payload: behind[..length].to_vec(),
-        });
-        rest = &behind[length..];
-    }
+pub(crate) fn frames_in(received: &[u8]) -> Vec<ReceivedFrame> {
+    let mut rest = received.to_vec();
+    let frames = std::iter::from_fn(|| take_frame(&mut rest)).collect();
+    assert!(rest.is_empty(), "a frame is not complete");
     frames
+}
+
+/// Takes a frame of the server off the input, if it is there whole.
+pub(crate) fn take_frame(input: &mut Vec<u8>) -> Option<ReceivedFrame> {
+    let (first, short) = (*input.first()?, *input.get(1)?);
+    let (length, begin) = match short {
+        126 => {
+            let length = input.get(2..4)?.try_into().ok()?;
+            (usize::from(u16::from_be_bytes(length)), 4)
+        }
+        127 => {
+            let length = input.get(2..10)?.try_into().ok()?;
+            (u64::from_be_bytes(length) as usize, 10)
+        }
+        short => (usize::from(short), 2),
+    };
+    let payload = input.get(begin..begin + length)?.to_vec();
+    input.drain(..begin + length);
+    Some(ReceivedFrame { first, payload })
 }
 
 /// The first bytes of frames that are their whole message.
@@ -118,5 +102,3 @@ pub(crate) const BINARY: u8 = 0x82;
 pub(crate) const CLOSE: u8 = 0x88;
 pub(crate) const PING: u8 = 0x89;
 pub(crate) const PONG: u8 = 0x8a;
-
-const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];

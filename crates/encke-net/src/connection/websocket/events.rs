@@ -2,7 +2,7 @@
 
 use super::messages::{ChannelWriter, write_message};
 use super::state::{OpenedChannel, WebSocket};
-use super::work::Work;
+use super::work::{RestUntil, Work};
 use crate::clients::callers::CallerEnd;
 use crate::clock::Monotonic;
 use crate::connection::close::CloseReason;
@@ -45,11 +45,8 @@ impl WebSocket {
         if self.is_closing {
             return;
         }
-        let holds_input = self
-            .work
-            .as_ref()
-            .is_some_and(|work| !work.input.is_empty() || !work.first.is_empty());
-        if holds_input || is_blocked {
+        let has_input = self.work.as_ref().is_some_and(|work| work.has_input());
+        if has_input || is_blocked {
             self.work().input.append(bytes);
             self.go_on(is_blocked, cx);
         } else {
@@ -175,7 +172,7 @@ impl WebSocket {
             self.end(cx);
         } else if has_passed(work.caller_until) {
             self.close(CloseCode::TIMED_OUT, CloseReason::Unauthenticated, cx);
-        } else if has_passed(work.rest.map(|rest| rest.part.min(rest.whole))) {
+        } else if has_passed(work.rest.map(RestUntil::first)) {
             self.close(CloseCode::TIMED_OUT, CloseReason::SlowMessage, cx);
         }
     }

@@ -2,9 +2,12 @@
 
 use encke_protocol::{Channel, ChannelOpening};
 
-use super::work::Work;
+use super::work::{RestUntil, Work};
 use crate::clock::Monotonic;
+use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
+use crate::connection::timer::Timer;
 use crate::websocket::frame_meter::LightFrameMeter;
 use crate::websocket::receive::MessageReceiver;
 
@@ -62,18 +65,25 @@ impl WebSocket {
     /// Whether something waits that can go on.
     pub(crate) fn has_work(&self) -> bool {
         let work = self.work.as_ref();
-        work.is_some_and(|work| {
-            !work.is_full() && (!work.input.is_empty() || !work.first.is_empty())
-        })
+        work.is_some_and(|work| !work.is_full() && work.has_input())
     }
 
     /// The first of its deadlines.
     pub(crate) fn deadline(&self) -> Option<Monotonic> {
         let work = self.work.as_ref()?;
-        let rest = work.rest.map(|rest| rest.part.min(rest.whole));
+        let rest = work.rest.map(RestUntil::first);
         let ending = work.ending.map(|ending| ending.until);
         let deadlines = [work.caller_until, rest, ending];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// Sets the deadline of the channel in the timer that is for it. Its client takes what it is sent.
+    pub(crate) fn set_deadline(&self, timer: &mut Timer, cx: &mut Context<'_>) {
+        let deadline = self.deadline();
+        if deadline != timer.deadline && deadline.is_some() {
+            cx.push(ConnectionEffect::Remind(self.place.exchange));
+        }
+        timer.deadline = deadline;
     }
 
     /// Whether it only delivers, and nothing is half received.

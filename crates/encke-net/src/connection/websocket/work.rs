@@ -70,6 +70,13 @@ pub(super) struct WaitingMessage {
     pub(super) held: Vec<Lookup>,
 }
 
+impl RestUntil {
+    /// The first of both.
+    pub(super) fn first(self) -> Monotonic {
+        self.part.min(self.whole)
+    }
+}
+
 impl Work {
     /// What it holds in memory, beside its own size, in bytes.
     pub(super) fn bytes(&self) -> usize {
@@ -92,12 +99,14 @@ impl Work {
             || self.pending_bytes() >= PENDING_BYTES_MAX
     }
 
+    /// Whether something that has arrived is not looked at yet.
+    pub(super) fn has_input(&self) -> bool {
+        !self.input.is_empty() || !self.first.is_empty()
+    }
+
     /// Whether something is to be looked at, or to be answered.
     pub(super) fn is_busy(&self) -> bool {
-        !self.input.is_empty()
-            || !self.first.is_empty()
-            || !self.exchanges.is_empty()
-            || self.waiting.is_some()
+        self.has_input() || !self.exchanges.is_empty() || self.waiting.is_some()
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::client::{Answered, Purpose};
-use crate::connection::testing::websocket_client::{CLOSE, PING, PONG, TEXT, frame, handshake};
+use crate::connection::testing::websocket_client::{
+    CLOSE, PING, PONG, ReceivedFrame, TEXT, frame, handshake, take_frame,
+};
 
 /// A channel, as its client sees it.
 #[derive(Default)]
@@ -95,7 +97,7 @@ impl ChannelClient {
         if self.is_refused {
             return reply;
         }
-        while let Some((first, payload)) = take_frame(&mut self.received) {
+        while let Some(ReceivedFrame { first, payload }) = take_frame(&mut self.received) {
             assert!(!self.is_closed, "something follows a close frame");
             match first {
                 TEXT => self.take(&serde_json::from_slice(&payload).unwrap_or_else(|error| {
@@ -158,23 +160,4 @@ fn name_of(message: &Value) -> String {
         .as_str()
         .or(message["stream"].as_str());
     name.unwrap().to_owned()
-}
-
-/// Takes a frame of the server off the input, if it is there whole: its first byte and its payload.
-fn take_frame(input: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
-    let (first, short) = (*input.first()?, *input.get(1)?);
-    let (length, begin) = match short {
-        126 => {
-            let length = input.get(2..4)?.try_into().unwrap();
-            (usize::from(u16::from_be_bytes(length)), 4)
-        }
-        127 => {
-            let length = input.get(2..10)?.try_into().unwrap();
-            (u64::from_be_bytes(length) as usize, 10)
-        }
-        short => (usize::from(short), 2),
-    };
-    let payload = input.get(begin..begin + length)?.to_vec();
-    input.drain(..begin + length);
-    Some((first, payload))
 }

@@ -273,27 +273,12 @@ impl World {
                 let target = format!("{target}?offset=-1");
                 client.ask(Purpose::Read { stream }, "GET", &target, "", split);
             }
-            9 => {
-                let target = format!("{target}?offset=-1&live=sse");
-                let from_now = false;
-                client.ask(
-                    Purpose::Follow { stream, from_now },
-                    "GET",
-                    &target,
-                    "",
-                    split,
-                );
-            }
-            10 => {
-                let target = format!("{target}?offset=now&live=sse");
-                let from_now = true;
-                client.ask(
-                    Purpose::Follow { stream, from_now },
-                    "GET",
-                    &target,
-                    "",
-                    split,
-                );
+            choice @ 9..=10 => {
+                let from_now = choice == 10;
+                let offset = if from_now { "now" } else { "-1" };
+                let target = format!("{target}?offset={offset}&live=sse");
+                let purpose = Purpose::Follow { stream, from_now };
+                client.ask(purpose, "GET", &target, "", split);
             }
             11 => {
                 let target = match self.random.below(2) {

@@ -8,7 +8,7 @@ use crate::websocket::receive::{MessageEvent, MessageReceiver, ReceiveOptions};
 use crate::websocket::violation::Violation;
 
 /// A frame as a client sends it, with no rule kept.
-pub(in crate::websocket) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![first];
     match payload.len() {
         short @ 0..126 => out.push(0x80 | short as u8),
