@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::{DeliverPolicy, push::OrderedConfig};
 use async_nats::{Client, jetstream::Message};
+use encke_clock::WallTime;
 use encke_stream::{FollowError, IncomingBatches, OrderHandle};
 use futures_util::StreamExt;
 use tokio::sync::watch;
@@ -120,12 +121,12 @@ fn take(
     let info = message
         .info()
         .map_err(|why| Again::Error(why.to_string()))?;
-    let time_ms = info.published.unix_timestamp_nanos() / 1_000_000;
-    let time_ms = u64::try_from(time_ms).unwrap_or(0);
+    let ms = info.published.unix_timestamp_nanos() / 1_000_000;
+    let time = WallTime::from_ms(u64::try_from(ms).unwrap_or(0));
     let position = info.stream_sequence;
     // Waits while the sequencer is far behind; this thread does nothing else.
     incoming
-        .take(position, time_ms, &message.payload)
+        .take(position, time, &message.payload)
         .map_err(Again::Gap)
 }
 

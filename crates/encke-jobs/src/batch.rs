@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use encke_stream::{Data, Now, Refusal};
+use encke_clock::{Now, SteadyTime, WallTime};
+use encke_stream::{Data, Refusal};
 
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
@@ -121,9 +122,9 @@ impl JobMachine {
                     }
                     error => error,
                 };
-                pool.pause_until_ms = now.steady_ms + RETRY_MS;
+                pool.pause_until_ms = now.steady.as_ms() + RETRY_MS;
                 self.due
-                    .insert((now.steady_ms + RETRY_MS, JobTimer::Pause(no)));
+                    .insert((now.steady.as_ms() + RETRY_MS, JobTimer::Pause(no)));
                 // In reverse order, because a decision may build on an earlier one.
                 for decision in decisions.into_iter().rev() {
                     self.revert(now, no, decision, &error);
@@ -146,9 +147,10 @@ impl JobMachine {
                 deadline_ms,
             } => {
                 let until_ms = decision.until_ms;
-                let deadline_ms = until_ms.unwrap_or_else(|| now.steady_at(deadline_ms));
+                let deadline_ms = until_ms
+                    .unwrap_or_else(|| now.steady_at(WallTime::from_ms(deadline_ms)).as_ms());
                 response = DispatchResponse::Reported {
-                    deadline_ms: Some(now.wall_at(deadline_ms)),
+                    deadline_ms: Some(now.wall_at(SteadyTime::from_ms(deadline_ms)).as_ms()),
                 };
                 let pool = self.pools.get_mut(&no);
                 if let Some(running) = pool.and_then(|pool| pool.running.get_mut(&id))
@@ -163,7 +165,9 @@ impl JobMachine {
             }
             JournalEntry::Back { id, .. } => self.returned(now, no, id, None),
             JournalEntry::Delayed { id, until_ms, .. } => {
-                let until_ms = decision.until_ms.unwrap_or_else(|| now.steady_at(until_ms));
+                let until_ms = decision
+                    .until_ms
+                    .unwrap_or_else(|| now.steady_at(WallTime::from_ms(until_ms)).as_ms());
                 self.returned(now, no, id, Some(until_ms));
             }
             JournalEntry::Done { id, .. } => self.finish(now, no, id, false, decision.result),
@@ -201,9 +205,9 @@ impl JobMachine {
                     // A failed attempt fails again when the timer fires.
                     running.deadline_ms = match decision.entry {
                         JournalEntry::Done { .. } => {
-                            running.deadline_ms.max(now.steady_ms + RETRY_MS)
+                            running.deadline_ms.max(now.steady.as_ms() + RETRY_MS)
                         }
-                        _ => now.steady_ms + RETRY_MS,
+                        _ => now.steady.as_ms() + RETRY_MS,
                     };
                     self.due
                         .insert((running.deadline_ms, JobTimer::Attempt(no, id)));

@@ -1,6 +1,7 @@
 //! Commands on their way to the log, and their outcomes.
 
-use encke_stream::{Command, Now, Outcome, Refusal, Target};
+use encke_clock::Now;
+use encke_stream::{Command, Outcome, Refusal, Target};
 
 use crate::error::JobError;
 use crate::machine::{Effect, JobMachine, JobTimer};
@@ -66,8 +67,10 @@ impl JobMachine {
             Op::Delete(stream) => {
                 let found = !matches!(outcome, Err(JobError::Log(Refusal::NotFound)));
                 if outcome.is_err() && found && !self.stopping {
-                    self.due
-                        .insert((now.steady_ms + DELETE_RETRY_MS, JobTimer::DeleteStreams));
+                    self.due.insert((
+                        now.steady.as_ms() + DELETE_RETRY_MS,
+                        JobTimer::DeleteStreams,
+                    ));
                     self.undeleted.push(stream);
                 }
             }

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_stream::{Command, Data, Now, Refusal, Target};
+use encke_clock::Now;
+use encke_stream::{Command, Data, Refusal, Target};
 
 use crate::batch::RETRY_MS;
 use crate::error::JobError;
@@ -373,7 +374,7 @@ impl JobMachine {
             return;
         };
         let long = records.max(4 * pool.live() as u64);
-        let lacks_key = !pool.key_is_stored && now.steady_ms >= pool.pause_until_ms;
+        let lacks_key = !pool.key_is_stored && now.steady.as_ms() >= pool.pause_until_ms;
         let is_due = pool.segments.records >= long || lacks_key;
         if pool.phase == PoolPhase::Open && is_due && !self.stopping {
             pool.phase = PoolPhase::Draining;
@@ -494,9 +495,9 @@ impl JobMachine {
                 // The next attempt comes when half as many records again are written, or after a pause if the pool needs it.
                 pool.segments.records /= 2;
                 if !pool.key_is_stored {
-                    pool.pause_until_ms = now.steady_ms + RETRY_MS;
+                    pool.pause_until_ms = now.steady.as_ms() + RETRY_MS;
                     self.due
-                        .insert((now.steady_ms + RETRY_MS, JobTimer::Pause(no)));
+                        .insert((now.steady.as_ms() + RETRY_MS, JobTimer::Pause(no)));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use encke_stream::Now;
+use encke_clock::{Now, SteadyTime};
 
 use crate::record::{JournalEntry, WaitingJob};
 use crate::request::JobId;
@@ -43,7 +43,7 @@ impl DelayedJobs {
         let entry = |(id, (job, until_ms)): (&JobId, &(WaitingJob, u64))| JournalEntry::Delayed {
             id: *id,
             attempt: job.attempts,
-            until_ms: now.wall_at(*until_ms),
+            until_ms: now.wall_at(SteadyTime::from_ms(*until_ms)).as_ms(),
         };
         self.0.iter().map(entry).collect()
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use encke_clock::{Now, SteadyTime};
 use encke_pool::Picked;
-use encke_stream::Now;
 
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
@@ -31,7 +31,7 @@ impl JobMachine {
         let Some(pool) = self.pools.get(&no) else {
             return Err(JobError::UnknownPool(registration.pool));
         };
-        let replaced = pool.workers.replaced_by(&registration, now.steady_ms);
+        let replaced = pool.workers.replaced_by(&registration, now.steady.as_ms());
         if let Some(before) = replaced {
             self.worker_disconnected(now, before);
             self.respond(before, DispatchResponse::Replaced);
@@ -41,12 +41,16 @@ impl JobMachine {
         };
         let link = match registration.poll_ms {
             None => WorkerLink::Stream(from),
-            Some(ms) => WorkerLink::Poll(from, now.steady_ms + ms.min(self.limits.wait_ms_max)),
+            Some(ms) => {
+                WorkerLink::Poll(from, now.steady.as_ms() + ms.min(self.limits.wait_ms_max))
+            }
         };
         let was_away = pool.workers.is_away(&registration.worker);
-        let slot = pool.workers.register(&registration, link, now.steady_ms)?;
+        let slot = pool
+            .workers
+            .register(&registration, link, now.steady.as_ms())?;
         if replaced.is_some() {
-            pool.workers.has_replaced(slot, now.steady_ms);
+            pool.workers.has_replaced(slot, now.steady.as_ms());
         }
         if !was_away {
             pool.worker_event("joined", slot, now);
@@ -68,7 +72,7 @@ impl JobMachine {
         };
         // What a worker gets must be acceptable after a crash, too.
         let may_dispatch = pool.phase == PoolPhase::Open && pool.key_is_stored;
-        if self.stopping || !may_dispatch || now.steady_ms < pool.pause_until_ms {
+        if self.stopping || !may_dispatch || now.steady.as_ms() < pool.pause_until_ms {
             return;
         }
         for assignment in assign(pool) {
@@ -88,14 +92,14 @@ impl JobMachine {
         };
         let slot = *place;
         job.attempts += 1;
-        let deadline_ms = now.steady_ms + pool.settings.ack_ms;
+        let deadline_ms = now.steady.as_ms() + pool.settings.ack_ms;
         let worker = pool.workers.name(slot).unwrap_or_else(|| "".into());
         pool.draft.decisions.push(Decision {
             entry: JournalEntry::Leased {
                 id: job.id,
                 attempt: job.attempts,
                 worker: (*worker).into(),
-                deadline_ms: now.wall_at(deadline_ms),
+                deadline_ms: now.wall_at(SteadyTime::from_ms(deadline_ms)).as_ms(),
             },
             until_ms: None,
             client: None,
@@ -109,7 +113,7 @@ impl JobMachine {
                     .remove(&(until_ms, JobTimer::Poll(no, slot, client)));
                 if pool.workers.watch(slot) {
                     self.due
-                        .insert((now.steady_ms + AWAY_MS, JobTimer::Away(no, slot)));
+                        .insert((now.steady.as_ms() + AWAY_MS, JobTimer::Away(no, slot)));
                 }
                 Some(client)
             }
@@ -182,7 +186,9 @@ impl JobMachine {
             id,
             attempt: running.job.attempts,
             token: pool.key.of_attempt(id, running.job.attempts),
-            deadline_ms: now.wall_at(running.deadline_ms),
+            deadline_ms: now
+                .wall_at(SteadyTime::from_ms(running.deadline_ms))
+                .as_ms(),
             payload,
         };
         self.respond(connection, DispatchResponse::Dispatched(handed));
@@ -232,7 +238,8 @@ impl JobMachine {
         };
         self.touched.insert(no);
         if pool.workers.link(slot).is_with(client) {
-            pool.workers.set_link(slot, WorkerLink::None, now.steady_ms);
+            pool.workers
+                .set_link(slot, WorkerLink::None, now.steady.as_ms());
             pool.worker_event("left", slot, now);
         }
         let had = pool.running.iter_mut();
@@ -261,10 +268,11 @@ impl JobMachine {
             return;
         };
         if pool.workers.link(slot).is_with(client) {
-            pool.workers.set_link(slot, WorkerLink::Away, now.steady_ms);
+            pool.workers
+                .set_link(slot, WorkerLink::Away, now.steady.as_ms());
             if pool.workers.watch(slot) {
                 self.due
-                    .insert((now.steady_ms + AWAY_MS, JobTimer::Away(no, slot)));
+                    .insert((now.steady.as_ms() + AWAY_MS, JobTimer::Away(no, slot)));
             }
             self.worker_connections.remove(&client);
             self.touched.insert(no);
@@ -281,12 +289,17 @@ impl JobMachine {
             pool.workers.unwatch(slot);
             return;
         }
-        let until_ms = pool.workers.idle_since_ms(slot).unwrap_or(now.steady_ms) + AWAY_MS;
-        if until_ms > now.steady_ms {
+        let until_ms = pool
+            .workers
+            .idle_since_ms(slot)
+            .unwrap_or(now.steady.as_ms())
+            + AWAY_MS;
+        if until_ms > now.steady.as_ms() {
             self.due.insert((until_ms, JobTimer::Away(no, slot)));
         } else {
             pool.workers.unwatch(slot);
-            pool.workers.set_link(slot, WorkerLink::None, now.steady_ms);
+            pool.workers
+                .set_link(slot, WorkerLink::None, now.steady.as_ms());
             pool.worker_event("left", slot, now);
             self.touched.insert(no);
         }

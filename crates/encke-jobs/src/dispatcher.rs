@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use encke_clock::Now;
 use encke_mailbox::{Bounds, Gauge, GaugeReader, Lane, Receiver, SendErrorKind, Sender, mailbox};
 use encke_stream::{
-    Append, Batch, Command, Fetch, Handover, Life, Lookup, Now, Offset, Outlet, Piece, Reply,
-    Stream, Submission, Submitter, Target,
+    Append, Batch, Command, Fetch, Handover, Life, Lookup, Offset, Outlet, Piece, Reply, Stream,
+    Submission, Submitter, Target,
 };
 
 use crate::machine::{Effect, JobMachine};
@@ -357,7 +358,7 @@ impl Dispatcher {
         }
         let due_ms = self.machine.next_due_ms()?;
         Some(Duration::from_millis(
-            due_ms.saturating_sub(now.steady_ms).max(1),
+            due_ms.saturating_sub(now.steady.as_ms()).max(1),
         ))
     }
 

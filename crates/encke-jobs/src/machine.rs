@@ -6,7 +6,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use encke_stream::{Command, Now};
+use encke_clock::Now;
+use encke_stream::Command;
 
 use crate::cache::PayloadCache;
 use crate::error::JobError;
@@ -311,7 +312,7 @@ impl JobMachine {
     /// Handles all that is due.
     pub fn tick(&mut self, now: Now) {
         while let Some((at_ms, due)) = self.due.first().copied()
-            && at_ms <= now.steady_ms
+            && at_ms <= now.steady.as_ms()
         {
             self.due.pop_first();
             match due {
@@ -344,7 +345,7 @@ impl JobMachine {
             self.dispatch(now, no);
             self.write_batch(no);
             self.rotate_segments(now, no);
-            let at_ms = now.steady_ms / SHOW_MS * SHOW_MS + SHOW_MS;
+            let at_ms = now.steady.as_ms() / SHOW_MS * SHOW_MS + SHOW_MS;
             if self.pools.contains_key(&no) {
                 self.due.insert((at_ms, JobTimer::Show(no)));
             }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use encke_clock::{Now, SteadyTime, WallTime};
 use encke_pool::Picked;
-use encke_stream::{Data, Now};
+use encke_stream::Data;
 
 use crate::delayed::DelayedJobs;
 use crate::json;
@@ -356,7 +357,8 @@ impl PoolState {
     /// The whole state but the content of jobs. No record may be on its way to the log.
     pub(crate) fn snapshot(&self, now: Now) -> PoolSnapshot {
         // The journal has times of day.
-        let stored = |job: WaitingJob| job.posted_at(|ms| now.wall_at(ms));
+        let stored =
+            |job: WaitingJob| job.posted_at(|ms| now.wall_at(SteadyTime::from_ms(ms)).as_ms());
         let waiting = self.waiting().copied();
         let mut waiting: Vec<WaitingJob> = waiting.map(stored).collect();
         waiting.sort_unstable_by_key(|job| job.id);
@@ -366,7 +368,9 @@ impl PoolState {
             .map(|running| LeasedJob {
                 job: stored(running.job),
                 worker: (*running.worker).into(),
-                deadline_ms: now.wall_at(running.deadline_ms),
+                deadline_ms: now
+                    .wall_at(SteadyTime::from_ms(running.deadline_ms))
+                    .as_ms(),
             })
             .collect();
         running.sort_unstable_by_key(|held| held.job.id);
@@ -397,7 +401,9 @@ impl PoolState {
                 _ => (
                     JobState::Running {
                         worker: Arc::clone(&running.worker),
-                        deadline_ms: now.wall_at(running.deadline_ms),
+                        deadline_ms: now
+                            .wall_at(SteadyTime::from_ms(running.deadline_ms))
+                            .as_ms(),
                     },
                     running.job.attempts,
                 ),
@@ -418,13 +424,15 @@ impl PoolState {
             });
         }
         let delayed = self.delayed.find(id);
-        let not_before_ms = delayed.map(|(_, until_ms)| now.wall_at(until_ms));
+        let not_before_ms = delayed.map(|(_, until_ms)| now.wall_at(SteadyTime::from_ms(until_ms)));
         let waiting = delayed
             .map(|(job, _)| job)
             .or_else(|| self.queues.find(id))?;
         Some(JobInfo {
             id,
-            state: JobState::Waiting { not_before_ms },
+            state: JobState::Waiting {
+                not_before_ms: not_before_ms.map(WallTime::as_ms),
+            },
             attempts: waiting.attempts,
             token,
         })
@@ -452,7 +460,7 @@ impl PoolState {
             name: Arc::clone(&self.name),
             settings: self.settings.clone(),
             stats,
-            oldest_age_s: stats.oldest_age_s(now.steady_ms),
+            oldest_age_s: stats.oldest_age_s(now.steady.as_ms()),
             workers: self.workers.status(),
         })
     }
@@ -466,7 +474,7 @@ impl PoolState {
     pub(crate) fn job_event(&mut self, what: &str, id: JobId, more: &[EventField<'_>], now: Now) {
         if self.settings.events {
             let mut message = format!("{{\"event\":\"{what}\",\"job\":{id}").into_bytes();
-            members(more, now.wall_ms, &mut message);
+            members(more, now.wall.as_ms(), &mut message);
             self.draft.events.push(&message);
         }
     }
@@ -478,7 +486,7 @@ impl PoolState {
         {
             let mut message = format!("{{\"event\":\"{what}\",\"slot\":{slot}").into_bytes();
             let worker = [EventField::Text("worker", &name)];
-            members(&worker, now.wall_ms, &mut message);
+            members(&worker, now.wall.as_ms(), &mut message);
             self.draft.events.push(&message);
         }
     }

@@ -1,7 +1,7 @@
 //! New jobs.
 
+use encke_clock::Now;
 use encke_pool::PoolError;
-use encke_stream::Now;
 
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
@@ -45,7 +45,7 @@ impl JobMachine {
         let name = segment_name(&pool.name, no, pool.segments.last());
         let record = bytes(JournalRecord::post(
             selector,
-            posted_s(now.wall_ms),
+            posted_s(now.wall.as_ms()),
             &post.payload,
         ));
         pool.pending_records += 1;
@@ -53,7 +53,7 @@ impl JobMachine {
         let posted = PendingPost {
             from,
             selector,
-            posted_s: posted_s(now.steady_ms),
+            posted_s: posted_s(now.steady.as_ms()),
             wait_ms: post.wait_ms.map(|ms| ms.min(self.limits.wait_ms_max)),
             payload: post.payload,
         };
@@ -101,7 +101,7 @@ impl JobMachine {
             }
             Some(wait_ms) => {
                 pool.waiters.entry(id).or_default().push(posted.from);
-                let until_ms = now.steady_ms + wait_ms;
+                let until_ms = now.steady.as_ms() + wait_ms;
                 self.waits.insert(posted.from, (no, id, until_ms));
                 self.due.insert((until_ms, JobTimer::Wait(posted.from)));
             }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use encke_stream::{Fetch, Now, Offset, Piece, Stream};
+use encke_clock::{Now, SteadyTime, WallTime};
+use encke_stream::{Fetch, Offset, Piece, Stream};
 
 use crate::machine::{JobMachine, JobTimer};
 use crate::op::PoolNo;
@@ -134,31 +135,34 @@ impl JobMachine {
         pool.counts = replay.counts;
         pool.finished = replay.finished;
         pool.segments.records = replay.records;
-        let grace_ms = now.steady_ms + GRACE_MS.min(pool.settings.ack_ms);
+        let grace_ms = now.steady.as_ms() + GRACE_MS.min(pool.settings.ack_ms);
         // The journal has times of day.
         for (id, (job, held)) in replay.jobs {
-            let job = job.posted_at(|ms| now.steady_at(ms));
+            let job = job.posted_at(|ms| now.steady_at(WallTime::from_ms(ms)).as_ms());
             pool.segments.add(id);
             let Some((worker, deadline_ms)) = held else {
                 match replay.delays.get(&id) {
-                    Some(until_ms) if *until_ms > now.wall_ms => {
-                        let until_ms = now.steady_at(*until_ms);
-                        pool.delayed.add(job, until_ms);
-                        self.due.insert((until_ms, JobTimer::Retry(no, id)));
+                    Some(until_ms) if *until_ms > now.wall.as_ms() => {
+                        let until_ms = now.steady_at(WallTime::from_ms(*until_ms));
+                        pool.delayed.add(job, until_ms.as_ms());
+                        self.due.insert((until_ms.as_ms(), JobTimer::Retry(no, id)));
                     }
                     _ => pool.queues.push(job),
                 }
                 continue;
             };
             // Workers could not acknowledge while the server was down.
-            let deadline_ms = now.steady_at(deadline_ms).max(grace_ms);
-            self.due.insert((deadline_ms, JobTimer::Attempt(no, id)));
+            let deadline_ms = now
+                .steady_at(WallTime::from_ms(deadline_ms))
+                .max(SteadyTime::from_ms(grace_ms));
+            self.due
+                .insert((deadline_ms.as_ms(), JobTimer::Attempt(no, id)));
             let running = RunningJob {
                 job,
                 worker,
                 connection: None,
                 place: None,
-                deadline_ms,
+                deadline_ms: deadline_ms.as_ms(),
                 stage: AttemptStage::Running,
                 payload: None,
             };

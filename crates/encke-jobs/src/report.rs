@@ -1,6 +1,6 @@
 //! The ends of attempts: acknowledged, refused, timed out, or without their worker.
 
-use encke_stream::Now;
+use encke_clock::{Now, SteadyTime};
 
 use crate::delayed::retry_delay_ms;
 use crate::error::JobError;
@@ -80,7 +80,7 @@ impl JobMachine {
                     format!("{{\"job\":{id},\"attempt\":{attempt},\"worker\":").as_bytes(),
                 );
                 json::string(&worker, &mut line);
-                line.extend_from_slice(format!(",\"time_ms\":{},", now.wall_ms).as_bytes());
+                line.extend_from_slice(format!(",\"time_ms\":{},", now.wall.as_ms()).as_bytes());
                 json::content(&result, &mut line);
                 line.push(b'}');
                 pool.draft.decisions.push(Decision {
@@ -106,9 +106,9 @@ impl JobMachine {
                     entry: JournalEntry::Extended {
                         id,
                         attempt,
-                        deadline_ms: now.wall_ms + ms,
+                        deadline_ms: now.wall.as_ms() + ms,
                     },
-                    until_ms: Some(now.steady_ms + ms),
+                    until_ms: Some(now.steady.as_ms() + ms),
                     client: Some(from),
                     result: None,
                     message: None,
@@ -169,13 +169,13 @@ impl JobMachine {
             let (entry, until_ms) = match delay_ms.min(DELAY_MS_MAX) {
                 0 => (JournalEntry::Back { id, attempt }, None),
                 delay_ms => {
-                    let until_ms = now.wall_ms + delay_ms;
+                    let until_ms = now.wall.as_ms() + delay_ms;
                     let entry = JournalEntry::Delayed {
                         id,
                         attempt,
                         until_ms,
                     };
-                    (entry, Some(now.steady_ms + delay_ms))
+                    (entry, Some(now.steady.as_ms() + delay_ms))
                 }
             };
             pool.draft.decisions.push(Decision {
@@ -336,7 +336,10 @@ impl JobMachine {
             Some(until_ms) => {
                 pool.delayed.add(running.job, until_ms);
                 self.due.insert((until_ms, JobTimer::Retry(no, id)));
-                let until = EventField::Number("until_ms", now.wall_at(until_ms));
+                let until = EventField::Number(
+                    "until_ms",
+                    now.wall_at(SteadyTime::from_ms(until_ms)).as_ms(),
+                );
                 pool.job_event("waits", id, &[attempt, until], now);
             }
         }
@@ -348,7 +351,7 @@ impl JobMachine {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
-        if let Some(job) = pool.delayed.take(id, now.steady_ms) {
+        if let Some(job) = pool.delayed.take(id, now.steady.as_ms()) {
             pool.queues.put_back(job);
             self.touched.insert(no);
         }

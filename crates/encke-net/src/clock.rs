@@ -8,7 +8,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use encke_stream::Now;
+use encke_clock::{Now, SteadyTime, WallTime};
 
 use crate::steady;
 pub use crate::time_of_day::now_ms;
@@ -134,8 +134,8 @@ impl ShardClock {
     /// The moment of the turn's beginning as streams know it: by the steady clock of the process, and the time of day.
     pub(crate) fn time(&self) -> Now {
         Now {
-            steady_ms: self.steady_ms,
-            wall_ms: self.now_ms,
+            steady: SteadyTime::from_ms(self.steady_ms),
+            wall: WallTime::from_ms(self.now_ms),
         }
     }
 
@@ -191,8 +191,8 @@ const SIMULATION_AHEAD: Duration = Duration::from_secs(1 << 20);
 /// The time, by the steady clock of the process and by the time of day.
 pub fn now() -> Now {
     Now {
-        steady_ms: steady::ms(Instant::now()),
-        wall_ms: now_ms(),
+        steady: SteadyTime::from_ms(steady::ms(Instant::now())),
+        wall: WallTime::from_ms(now_ms()),
     }
 }
 
@@ -233,11 +233,14 @@ mod tests {
         let mut clock = ShardClock::simulated(5_000);
         let begin = clock.monotonic();
         clock.tick(Duration::ZERO);
-        assert_eq!(clock.time(), Now::at(5_000));
+        assert_eq!(clock.time(), Now::from_ms(5_000));
         clock.pass(Duration::from_secs(2));
         clock.step(-1_000);
         assert_eq!(clock.monotonic().since(begin), Duration::from_secs(2));
-        assert_eq!((clock.time().steady_ms, clock.now_ms()), (7_000, 6_000));
+        assert_eq!(
+            (clock.time().steady.as_ms(), clock.now_ms()),
+            (7_000, 6_000)
+        );
         assert_eq!(clock.date(), "Thu, 01 Jan 1970 00:00:06 GMT");
         assert!(clock.now() > Instant::now());
     }

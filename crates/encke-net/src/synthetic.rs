@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
+use encke_clock::Now;
 use encke_log::Sequence;
 use encke_protocol::{
     Action, Admin, CallerInfo, EncodedRun, EncoderId, Feed, Gate, Headers, Probes,
     ProtocolSettings, Request, Router, Run, Variant,
 };
 use encke_stream::{
-    Batch, Change, Command, Create, Item, Journal, Limits, Machine, MediaKind, Now, Offset, Record,
+    Batch, Change, Command, Create, Item, Journal, Limits, Machine, MediaKind, Offset, Record,
     Refusal, Stream, View, Views,
 };
 

@@ -6,7 +6,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use encke_access::{Caller, ClientCertificate};
-use encke_stream::{Command, Fetch, Now, Offset, Outcome, Pattern, Sequence, Stream, log_of};
+use encke_clock::Now;
+use encke_stream::{Command, Fetch, Offset, Outcome, Pattern, Sequence, Stream, log_of};
 
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
 use crate::response::Response;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use encke_stream::{AckLevel, Append, Command, Data, MediaKind, Now, ProducerId, Stream, Target};
+use encke_clock::Now;
+use encke_stream::{AckLevel, Append, Command, Data, MediaKind, ProducerId, Stream, Target};
 
 use crate::json;
 use crate::problem::error;

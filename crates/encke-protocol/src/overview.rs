@@ -84,7 +84,7 @@ mod tests {
             headers: Headers(&[]),
             body: Vec::new(),
             caller: CallerInfo::default(),
-            now: encke_stream::Now::default(),
+            now: encke_clock::Now::default(),
             barriers: 0,
             upgrade: false,
         };

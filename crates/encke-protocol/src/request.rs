@@ -1,7 +1,7 @@
 //! A request as a protocol sees it.
 
 use encke_access::ClientCertificate;
-use encke_stream::Now;
+use encke_clock::Now;
 
 /// A request, parsed and with its whole body.
 #[derive(Debug)]

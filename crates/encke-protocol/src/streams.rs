@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use encke_stream::{BadOffset, Facts, Life, Lookup, Now, Offset, Refusal, Sequence, Stream, Views};
+use encke_clock::Now;
+use encke_stream::{BadOffset, Facts, Life, Lookup, Offset, Refusal, Sequence, Stream, Views};
 
 use crate::action::{Action, LoadName};
 use crate::problem::{error, refused};

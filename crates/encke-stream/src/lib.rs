@@ -35,7 +35,6 @@
 mod at_rest;
 mod commit;
 mod machine;
-mod now;
 mod order;
 mod read;
 mod replicated;
@@ -55,7 +54,6 @@ pub use machine::command::{
 pub use machine::create::DEFAULT_TYPE;
 pub use machine::journal::{Journal, LogJournal};
 pub use machine::{Limits, Machine};
-pub use now::Now;
 pub use order::submission::{Submission, Submitter};
 pub use read::data_at_rest::data_at_rest;
 pub use read::last_messages::{LastMessages, LastMessagesBounds};

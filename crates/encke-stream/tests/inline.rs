@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use encke_clock::{Now, SteadyTime};
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{CommitError, Options, ReadError, Reader, Sequence};
 use encke_mailbox::{Lane, Sender, mailbox};
 use encke_stream::{
     AckLevel, Append, Batch, Command, Create, Data, Fetch, Handover, InlineCommit, LastMessages,
-    LastMessagesBounds, Limits, Now, Offset, Outcome, Outlet, Piece, Reply, Sequencer, Submission,
+    LastMessagesBounds, Limits, Offset, Outcome, Outlet, Piece, Reply, Sequencer, Submission,
     Submitter, Target, View, restore_on,
 };
 
@@ -95,8 +96,13 @@ impl Rig {
 
     /// Accepted records may wait this long for a sync.
     fn syncing_every(period: Duration, disk: &SimulatedDisk) -> Rig {
-        let (machine, view, log) =
-            restore_on(disk.clone(), Options::default(), Limits::default(), 0).unwrap();
+        let (machine, view, log) = restore_on(
+            disk.clone(),
+            Options::default(),
+            Limits::default(),
+            SteadyTime::from_ms(0),
+        )
+        .unwrap();
         let (sender, receiver) = mailbox("sequencer", encke_mailbox::Bounds::default());
         let shards = vec![Shard::default(), Shard::default()];
         let outlets = shards.iter().cloned();
@@ -234,7 +240,13 @@ fn many_bring_commands_at_once_and_each_is_decided_once() {
     );
     rig.stop();
     // All of it is in the log.
-    let (_, view, _log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
+    let (_, view, _log) = restore_on(
+        disk,
+        Options::default(),
+        Limits::default(),
+        SteadyTime::from_ms(0),
+    )
+    .unwrap();
     let tail = view.find("s").unwrap().facts().tail;
     assert_eq!(tail, Offset::behind(THREADS * EACH + 1));
 }
@@ -310,7 +322,13 @@ fn while_the_disk_syncs_commands_are_decided() {
     disk.hold_syncs(false);
     rig.stop();
     disk.cut_power();
-    let (_, view, _log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
+    let (_, view, _log) = restore_on(
+        disk,
+        Options::default(),
+        Limits::default(),
+        SteadyTime::from_ms(0),
+    )
+    .unwrap();
     let tail = view.find("s").unwrap().facts().tail;
     assert_eq!(tail, Offset::behind(101));
 }
@@ -437,7 +455,13 @@ fn a_batch_of_all_levels_is_acknowledged_and_visible_as_each_asks_in_the_order_o
         assert!(place(Event::Reply(2)) > place(Event::Sequence(9)));
         rig.stop();
         disk.cut_power();
-        let (_, view, log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
+        let (_, view, log) = restore_on(
+            disk,
+            Options::default(),
+            Limits::default(),
+            SteadyTime::from_ms(0),
+        )
+        .unwrap();
         let reader = log.reader();
         for (name, data) in [("accepted", "-abcd"), ("written", "w"), ("synced", "st")] {
             let stream = view.find(name).unwrap();

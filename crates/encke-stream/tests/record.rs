@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_clock::WallTime;
 use encke_stream::{AckLevel, BadRecord, Change, Fork, Lifetime, Offset, Producer, Retention};
 use proptest::collection::vec;
 use proptest::option::of;
@@ -11,7 +12,9 @@ fn lifetime() -> impl Strategy<Value = Lifetime> {
     prop_oneof![
         Just(Lifetime::Unbounded),
         any::<u64>().prop_map(|ttl_s| Lifetime::Sliding { ttl_s }),
-        any::<u64>().prop_map(|at_ms| Lifetime::Until { at_ms }),
+        any::<u64>().prop_map(|at_ms| Lifetime::Until {
+            at: WallTime::from_ms(at_ms)
+        }),
     ]
 }
 
@@ -170,7 +173,9 @@ fn the_form_on_disk_stays_as_it_is() {
     let until = Change::Create {
         name: "",
         content_type: "",
-        lifetime: Lifetime::Until { at_ms: 1 },
+        lifetime: Lifetime::Until {
+            at: WallTime::from_ms(1),
+        },
         ack: AckLevel::Accepted,
         retention: Retention::default(),
         fork: None,

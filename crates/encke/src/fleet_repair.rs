@@ -136,9 +136,9 @@ fn stopped_node(argument: &StoppedArg) -> Result<StoppedNode, Failed> {
         }
         let options = encke_log::Options::default();
         let limits = encke_stream::Limits::default();
-        let now_ms = encke_net::now_ms();
+        let now = encke_net::now().steady;
         let order = OrderKind::Replicated;
-        let logs = encke_stream::restore_all(&directories, order, &options, limits, now_ms)?;
+        let logs = encke_stream::restore_all(&directories, order, &options, limits, now)?;
         let mut node = StoppedNode {
             name: argument.node.to_string(),
             tips: Vec::new(),

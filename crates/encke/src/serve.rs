@@ -213,7 +213,7 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
 
 /// Opens all logs.
 fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed> {
-    let now_ms = encke_net::now().steady_ms;
+    let now = encke_net::now().steady;
     let directories = directories(config)?;
     let opened = || -> anyhow::Result<Logs> {
         for directory in &directories {
@@ -230,7 +230,7 @@ fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed
             Some(_) => OrderKind::Replicated,
             None => OrderKind::Local,
         };
-        let logs = encke_stream::restore_all(&directories, order, options, config.limits, now_ms)?;
+        let logs = encke_stream::restore_all(&directories, order, options, config.limits, now)?;
         Ok(logs)
     };
     opened()

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use encke_clock::Now;
 use encke_mailbox::Receiver;
 use encke_stream::{
-    Command, DispatcherTerm, FleetCommand, Now, Outcome, Refusal, Reply, Submission, Submitter,
+    Command, DispatcherTerm, FleetCommand, Outcome, Refusal, Reply, Submission, Submitter,
 };
 use parking_lot::Mutex;
 

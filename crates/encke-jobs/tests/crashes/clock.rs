@@ -45,20 +45,20 @@ fn pass(world: &mut World, ms: u64) {
 fn a_running_attempt_has_the_time_that_it_was_given() {
     for step in STEPS {
         let (mut world, handed) = world_with_attempt();
-        assert_eq!(handed.deadline_ms, world.now().wall_ms + 3_000);
+        assert_eq!(handed.deadline_ms, world.now().wall.as_ms() + 3_000);
         pass(&mut world, 1_000);
         world.wall_ahead_ms += step;
-        let left_ms = shown_ms(&mut world, handed.id) - world.now().wall_ms;
+        let left_ms = shown_ms(&mut world, handed.id) - world.now().wall.as_ms();
         assert_eq!(left_ms, 2_000, "step {step}");
         // The lease is extended, and the clock is set before that is in the log.
         world.end(handed.id, 1, AttemptAction::Extend { ms: Some(5_000) });
         world.wall_ahead_ms += step;
         world.settle();
         pass(&mut world, 4_999);
-        let left_ms = shown_ms(&mut world, handed.id) - world.now().wall_ms;
+        let left_ms = shown_ms(&mut world, handed.id) - world.now().wall.as_ms();
         assert_eq!(left_ms, 1, "step {step}");
         pass(&mut world, 1);
-        let waits_ms = shown_ms(&mut world, handed.id) - world.now().wall_ms;
+        let waits_ms = shown_ms(&mut world, handed.id) - world.now().wall.as_ms();
         assert!((1_000..=2_000).contains(&waits_ms), "{waits_ms}");
     }
 }
@@ -74,7 +74,7 @@ fn a_job_waits_for_its_next_attempt_as_long_as_its_worker_asks() {
         world.end(handed.id, 1, refuse);
         world.wall_ahead_ms += step;
         world.settle();
-        let waits_ms = shown_ms(&mut world, handed.id) - world.now().wall_ms;
+        let waits_ms = shown_ms(&mut world, handed.id) - world.now().wall.as_ms();
         assert_eq!(waits_ms, 4_000, "step {step}");
         pass(&mut world, 3_999);
         assert!(world.held.is_empty(), "step {step}");
@@ -134,7 +134,7 @@ fn a_restart_reads_what_is_stored_as_times_of_day() {
         world.end(handed.id, 1, AttemptAction::Extend { ms: Some(60_000) });
         world.settle();
         let deadline_ms = shown_ms(&mut world, handed.id);
-        assert_eq!(deadline_ms, world.now().wall_ms + 60_000);
+        assert_eq!(deadline_ms, world.now().wall.as_ms() + 60_000);
         let mut world = world.crash(0);
         assert_eq!(shown_ms(&mut world, handed.id), deadline_ms, "step {step}");
     }

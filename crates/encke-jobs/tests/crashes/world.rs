@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use encke_clock::{Now, SteadyTime, WallTime};
 use encke_jobs::{
     AttemptAction, AttemptReport, DispatchClient, DispatchRequest, DispatchResponse, DispatchedJob,
     Effect, JobId, JobInfo, JobMachine, JobToken, KeySeed, NewJob, Payload, PoolLimits,
@@ -12,7 +13,7 @@ use encke_jobs::{
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_stream::{
-    Command, Fetch, LogJournal, Now, Offset, Outcome, Piece, Refusal, Stream, View, restore_on,
+    Command, Fetch, LogJournal, Offset, Outcome, Piece, Refusal, Stream, View, restore_on,
 };
 
 pub(crate) const POOL: &str = "p";
@@ -83,8 +84,13 @@ impl World {
             ..Options::default()
         };
         let stream_limits = encke_stream::Limits::default();
-        let (streams, view, log) =
-            restore_on(disk.clone(), options, stream_limits, now_ms).unwrap();
+        let (streams, view, log) = restore_on(
+            disk.clone(),
+            options,
+            stream_limits,
+            SteadyTime::from_ms(now_ms),
+        )
+        .unwrap();
         let reader = log.reader();
         let read = |fetch: &Fetch| Piece::read(&reader, fetch).map_err(|error| error.to_string());
         let published = Arc::new(PublishedStats::default());
@@ -97,7 +103,7 @@ impl World {
             seed,
             &find,
             &read,
-            Now::at(now_ms),
+            Now::from_ms(now_ms),
         )
         .unwrap();
         World {
@@ -157,8 +163,8 @@ impl World {
 
     pub(crate) fn now(&self) -> Now {
         Now {
-            steady_ms: self.now_ms,
-            wall_ms: self.now_ms.saturating_add_signed(self.wall_ahead_ms),
+            steady: SteadyTime::from_ms(self.now_ms),
+            wall: WallTime::from_ms(self.now_ms.saturating_add_signed(self.wall_ahead_ms)),
         }
     }
 
@@ -327,7 +333,7 @@ impl World {
         let now = self.now();
         let mut journal = LogJournal {
             log: &mut self.log,
-            now_ms: now.wall_ms,
+            now: now.wall,
         };
         let outcome = self.streams.apply(command, now, &mut journal);
         self.log.write().unwrap();

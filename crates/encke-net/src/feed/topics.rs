@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use encke_clock::Now;
 use encke_log::{Sequence, StreamNo};
 use encke_stream::{
-    Batch, Lifetime, MediaKind, Now, Offset, Pattern, PatternMatch, Record, Stream, StreamLabel,
-    Views, is_pattern, log_of,
+    Batch, Lifetime, MediaKind, Offset, Pattern, PatternMatch, Record, Stream, StreamLabel, Views,
+    is_pattern, log_of,
 };
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;

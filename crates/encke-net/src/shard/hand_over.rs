@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
+use encke_clock::Now;
 use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
 use encke_log::StreamNo;
 use encke_protocol::DispatchRequest;
-use encke_stream::{Command, Fetch, Now, OrderFetch, Sequencers, Submission, Submitter};
+use encke_stream::{Command, Fetch, OrderFetch, Sequencers, Submission, Submitter};
 
 use crate::compression::Compressor;
 use crate::connection::exchange::ExchangeEvent;

@@ -129,7 +129,7 @@ impl Conversation {
         let action = match start {
             ReadStart::Behind(start) => follow.begin(streams.begin(&stream, facts, start)?),
             ReadStart::Last(count) => {
-                let now_ms = message.now.wall_ms;
+                let now_ms = message.now.wall.as_ms();
                 find_last(streams, (stream, facts), count, Box::new(follow), now_ms)
             }
         };
@@ -232,7 +232,7 @@ impl Conversation {
             let response = tag.reply("authenticated", |_| ());
             return Ok(plain(Action::Respond(response)));
         };
-        let now_ms = message.now.wall_ms;
+        let now_ms = message.now.wall.as_ms();
         let rights = match resolve_token(&access, token, message.certificate, now_ms) {
             Ok(rights) => rights,
             Err(denied) => {
@@ -302,7 +302,7 @@ impl Conversation {
     /// Refuses everything once the certificate of the connection has ended.
     fn check_certificate(&self, message: &ChannelMessage<'_>) -> Result<(), Response> {
         let certificate = message.certificate;
-        match certificate.is_some_and(|one| one.has_ended(message.now.wall_ms)) {
+        match certificate.is_some_and(|one| one.has_ended(message.now.wall.as_ms())) {
             false => Ok(()),
             true => Err(self.denied(&AccessDenied::Expired("client certificate"))),
         }
@@ -313,7 +313,7 @@ impl Conversation {
         let (Some(access), Some(caller)) = (&self.context.access, self.rights.caller()) else {
             return Ok(());
         };
-        let has_ended = |ends_ms| message.now.wall_ms >= ends_ms;
+        let has_ended = |ends_ms| message.now.wall.as_ms() >= ends_ms;
         if caller.ends_at_ms().is_some_and(has_ended) {
             return Err(self.denied(&AccessDenied::Expired("token")));
         }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use encke_access::Operation;
+use encke_clock::Now;
 use encke_stream::{
-    Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Now, Offset, Outcome, Refusal,
+    Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome, Refusal,
     Stream,
 };
 

@@ -1,6 +1,7 @@
 //! Parses the header fields of requests. Every refusal names what is allowed.
 
 use encke_access::{CanonicalPath, Operation};
+use encke_clock::WallTime;
 use encke_stream::{AckLevel, Lifetime, Offset, ProducerId, Retention};
 
 use crate::append::{
@@ -121,7 +122,9 @@ pub(super) fn lifetime(headers: Headers<'_>) -> Result<Option<Lifetime>, Respons
             ))),
         },
         (None, Some(until)) => match timestamp_ms(until) {
-            Some(at_ms) => Ok(Some(Lifetime::Until { at_ms })),
+            Some(at_ms) => Ok(Some(Lifetime::Until {
+                at: WallTime::from_ms(at_ms),
+            })),
             None => Err(bad_field(format!(
                 "Stream-Expires-At is a time such as 2026-01-31T12:00:00Z (RFC 3339), from 1970 on, \
                  not {until:?}"

@@ -39,7 +39,7 @@ impl DurableStreams {
         let response = match stream.lifetime {
             Lifetime::Unbounded => response,
             Lifetime::Sliding { ttl_s } => response.field("Stream-TTL", ttl_s),
-            Lifetime::Until { at_ms } => response.field("Stream-Expires-At", timestamp(at_ms)),
+            Lifetime::Until { at } => response.field("Stream-Expires-At", timestamp(at.as_ms())),
         };
         Ok(Action::Respond(closed(response, facts.closed)))
     }
@@ -96,7 +96,7 @@ impl DurableStreams {
             (None, None) if start == ReadStart::Behind(StartPosition::Now) => PlannedRead::Tail,
             (None, None) => PlannedRead::CatchUp(CatchUpRead::of(request.headers, public)?),
         };
-        let now_ms = request.now.wall_ms;
+        let now_ms = request.now.wall.as_ms();
         Ok(match start {
             ReadStart::Behind(start) => {
                 let from = self.streams.begin(&stream, facts, start)?;

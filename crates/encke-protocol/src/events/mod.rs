@@ -14,8 +14,6 @@ mod refusals;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use encke_stream::Now;
-
 use crate::action::{Action, Feed, Subscription};
 use crate::channel::{self, Channels};
 use crate::encoder::{Encoders, MergeEncoder, MergeEncoderId};
@@ -29,6 +27,7 @@ use crate::request::Request;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::{Body, Response};
 
+use encke_clock::Now;
 pub(crate) use id::position_text;
 pub(crate) use parameters::{Named, Parameters};
 pub(crate) use plan::{MergePlanner, MergeStep};
@@ -115,8 +114,8 @@ impl Events {
     /// and then.
     fn warn_of_old_form(&self, name: &str, now: Now) -> String {
         let due_ms = self.warns_again_ms.load(Ordering::Relaxed);
-        if now.steady_ms >= due_ms {
-            let again_ms = now.steady_ms + OLD_FORMS_LOGGED_MS;
+        if now.steady.as_ms() >= due_ms {
+            let again_ms = now.steady.as_ms() + OLD_FORMS_LOGGED_MS;
             self.warns_again_ms.store(again_ms, Ordering::Relaxed);
             tracing::warn!(
                 pattern = name,

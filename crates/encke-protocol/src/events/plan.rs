@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use encke_stream::{Life, Now, Offset, Sequence, log_of};
+use encke_clock::Now;
+use encke_stream::{Life, Offset, Sequence, log_of};
 
 use super::id::{self, Id};
 use super::parameters::{Named, Parameters};

@@ -347,7 +347,7 @@ pub(super) fn once(pool: &str, request: DispatchRequest) -> Action {
 fn within_credentials(wait_ms: u64, request: &Request<'_>, admitted: &Admitted<'_>) -> u64 {
     let caller = admitted.rights.caller();
     let ends_at_ms = caller.and_then(|caller| caller.ends_at_ms());
-    let left_ms = ends_at_ms.map(|ends_at_ms| ends_at_ms.saturating_sub(request.now.wall_ms));
+    let left_ms = ends_at_ms.map(|ends_at_ms| ends_at_ms.saturating_sub(request.now.wall.as_ms()));
     left_ms.map_or(wait_ms, |left_ms| left_ms.min(wait_ms))
 }
 

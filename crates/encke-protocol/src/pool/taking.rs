@@ -57,7 +57,7 @@ mod tests {
             headers: Headers(&fields),
             body: Vec::new(),
             caller: CallerInfo::default(),
-            now: encke_stream::Now::default(),
+            now: encke_clock::Now::default(),
             barriers: 0,
             upgrade: false,
         };

@@ -1,7 +1,7 @@
 //! A protocol of the test, served at a path that has an alias.
 
 use encke_access::{Operation, SignedField};
-use encke_stream::Now;
+use encke_clock::Now;
 
 use super::*;
 use crate::gate::{Admitted, Policy};

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_access::{Access, ClientCertificate};
+use encke_clock::{Now, SteadyTime, WallTime};
 use encke_jobs::{DispatchClient, Effect};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -17,8 +18,8 @@ use encke_protocol::{
     Router, Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
-    Command, Fetch, Item, Limits, LogJournal, Machine, Now, Offset, Outcome, Piece, Stream, View,
-    Views, restore_on,
+    Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
+    restore_on,
 };
 
 pub use channel::TestChannel;
@@ -174,7 +175,8 @@ impl Server {
             fork_depth_max: 4,
             ..Limits::default()
         };
-        let (machine, view, log) = restore_on(disk, options, limits, NOW_MS).unwrap();
+        let (machine, view, log) =
+            restore_on(disk, options, limits, SteadyTime::from_ms(NOW_MS)).unwrap();
         let probes = Probes {
             unready: Arc::new(|| None),
             metrics: Arc::new(|| b"# none\n".to_vec()),
@@ -205,8 +207,8 @@ impl Server {
 
     pub fn now(&self) -> Now {
         Now {
-            steady_ms: self.now_ms,
-            wall_ms: self.now_ms.saturating_add_signed(self.wall_ahead_ms),
+            steady: SteadyTime::from_ms(self.now_ms),
+            wall: WallTime::from_ms(self.now_ms.saturating_add_signed(self.wall_ahead_ms)),
         }
     }
 
@@ -394,7 +396,7 @@ impl Server {
         let now = self.now();
         let mut journal = LogJournal {
             log: &mut self.log,
-            now_ms: now.wall_ms,
+            now: now.wall,
         };
         self.machine.apply(command, now, &mut journal)
     }
@@ -404,7 +406,7 @@ impl Server {
         let now = self.now();
         let mut journal = LogJournal {
             log: &mut self.log,
-            now_ms: now.wall_ms,
+            now: now.wall,
         };
         let load = &mut |no| panic!("{no} is not in memory");
         self.machine.expire(now, &mut journal, load).unwrap();
@@ -418,7 +420,7 @@ impl Server {
     /// What follows from a piece that was read.
     pub fn resume(&self, piece: &Piece, then: Box<dyn OnRead>) -> Action {
         let items: Vec<_> = piece.items().collect();
-        then.read(Ok(run(piece, &items)), self.now().wall_ms)
+        then.read(Ok(run(piece, &items)), self.now().wall.as_ms())
     }
 
     /// What a subscriber is sent up to the tail.
@@ -453,7 +455,7 @@ impl Server {
                 kind: stream.media.kind,
                 option: *option,
             };
-            encoder.encode(variant, &run, self.now().wall_ms, &mut out);
+            encoder.encode(variant, &run, self.now().wall.as_ms(), &mut out);
             let reached = out.withheld_at.take().unwrap_or(piece.end);
             if reached == from {
                 if !piece.more {
@@ -476,7 +478,7 @@ impl Server {
             closed: facts.closed,
             ..run(&piece, &items)
         };
-        said(wait.then.arrived(run, self.now().wall_ms))
+        said(wait.then.arrived(run, self.now().wall.as_ms()))
     }
 
     pub fn read(&self, fetch: &Fetch) -> Piece {

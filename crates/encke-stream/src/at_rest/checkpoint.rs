@@ -84,11 +84,11 @@ impl Machine {
         let mut moved = Vec::new();
         let may_go = &mut |stream: &Arc<Stream>| {
             let mut state = stream.state();
-            let touched_ms = stream.touched_ms();
+            let touched_at = stream.touched();
             if state.dirty || state.committed != state.next {
                 return false;
             }
-            if state.stored_ms != Some(touched_ms) {
+            if state.stored != Some(touched_at) {
                 // The store needs the new end of its lifetime first.
                 touched.push(Arc::clone(stream));
                 return false;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use encke_clock::SteadyTime;
 use encke_log::{Disk, Log, ReadError, Reader, Sequence, StreamNo};
 
 use crate::at_rest::stored::{self, StoredStream};
@@ -56,7 +57,7 @@ pub struct Loader<S> {
     view: Arc<View>,
     store: S,
     limits: Limits,
-    started_ms: u64,
+    started: Option<SteadyTime>,
 }
 
 /// A stream's state could not be loaded.
@@ -93,7 +94,7 @@ pub(crate) struct Outline {
 impl Machine {
     /// A loader of this machine's streams from the store of their log.
     pub fn loader<S: Store>(&self, store: S) -> Loader<S> {
-        Loader::new(Arc::clone(&self.view), store, self.limits, self.started_ms)
+        Loader::new(Arc::clone(&self.view), store, self.limits, self.started)
     }
 }
 
@@ -105,13 +106,13 @@ enum Attempt<T> {
 }
 
 impl<S: Store> Loader<S> {
-    /// A loader into `view`. Sliding lifetimes count `started_ms`, by the steady clock, as a read.
-    pub fn new(view: Arc<View>, store: S, limits: Limits, started_ms: u64) -> Self {
+    /// A loader into `view`. Sliding lifetimes count the start of the process as a read, except on a node of a fleet, which names none.
+    pub fn new(view: Arc<View>, store: S, limits: Limits, started: Option<SteadyTime>) -> Self {
         Loader {
             view,
             store,
             limits,
-            started_ms,
+            started,
         }
     }
 
@@ -298,9 +299,9 @@ impl<S: Store> Loader<S> {
                 at: fork.at,
             })
         });
-        let touched_ms = match stored.lifetime {
-            Lifetime::Sliding { .. } => stored.touched_ms.max(self.started_ms),
-            _ => stored.touched_ms,
+        let touched = match (stored.lifetime, self.started) {
+            (Lifetime::Sliding { .. }, Some(started)) => stored.touched.max(started),
+            _ => stored.touched,
         };
         let facts = Facts {
             tail: stored.tail,
@@ -321,10 +322,10 @@ impl<S: Store> Loader<S> {
             stored.retention,
             source,
             facts,
-            touched_ms,
+            touched,
         );
         let mut state = stream.state();
-        state.stored_ms = Some(touched_ms);
+        state.stored = Some(touched);
         if stream.keeps_part() {
             state.buckets = Some(Box::new(stored.buckets.clone()));
         }

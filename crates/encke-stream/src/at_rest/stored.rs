@@ -1,8 +1,10 @@
 //! Streams in the state store of the log.
 
+use encke_clock::{SteadyTime, WallTime};
 use encke_log::{Sequence, StateEntry, StreamNo};
 use serde::{Deserialize, Serialize};
 
+use crate::machine::deadlines::DueTimes;
 use crate::replicated::Chain;
 use crate::stream::record::{BadRecord, Fork, Lifetime};
 use crate::stream::retention::Buckets;
@@ -14,7 +16,7 @@ use crate::{AckLevel, Offset, Retention};
 pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>) {
     let mut state = stream.state();
     let facts = state.committed;
-    let new = state.stored_ms.is_none();
+    let new = state.stored.is_none();
     if facts.life == Life::Ended {
         if !new {
             forget(stream.no, stream.is_timed(), entries);
@@ -24,8 +26,8 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         }
         return;
     }
-    let touched_ms = stream.touched_ms();
-    state.stored_ms = Some(touched_ms);
+    let touched = stream.touched();
+    state.stored = Some(touched);
     let empty = Writers::default();
     let writers = state.writers.as_deref().unwrap_or(&empty);
     let stored = StoredStream {
@@ -34,7 +36,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         lifetime: stream.lifetime,
         ack: stream.ack,
         retention: stream.retention(),
-        touched_ms,
+        touched,
         fork: stream.source.as_ref().map(|source| Fork {
             source: source.stream.no,
             at: source.at,
@@ -102,25 +104,41 @@ pub(crate) fn strays_entry() -> StateEntry {
 /// streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StreamEnds {
-    /// When it ends, in milliseconds since 1970.
-    pub(crate) ends_ms: Option<u64>,
+    /// When it ends, in milliseconds since 1970: a sliding lifetime by the steady clock, another by the time of day.
+    ends_ms: Option<u64>,
     /// The window of a sliding lifetime, in seconds.
-    pub(crate) ttl_s: Option<u64>,
-    /// When its oldest records are too old, in milliseconds since 1970.
-    pub(crate) trims_ms: Option<u64>,
+    ttl_s: Option<u64>,
+    /// When its oldest records are too old.
+    trims: Option<WallTime>,
 }
 
 impl StreamEnds {
     fn of(stream: &Stream, stored: &StoredStream<'_>) -> Option<StreamEnds> {
+        let lifetime = stored.lifetime;
+        let slides_until = lifetime.slides_until(stored.touched);
         let ends = StreamEnds {
-            ends_ms: stored.lifetime.ends_ms(stored.touched_ms),
-            ttl_s: match stored.lifetime {
+            ends_ms: slides_until
+                .map(SteadyTime::as_ms)
+                .or(lifetime.until().map(WallTime::as_ms)),
+            ttl_s: match lifetime {
                 Lifetime::Sliding { ttl_s } => Some(ttl_s),
                 Lifetime::Unbounded | Lifetime::Until { .. } => None,
             },
-            trims_ms: stored.buckets.due_ms(&stream.retention()),
+            trims: stored.buckets.next_due(&stream.retention()),
         };
-        (ends.ends_ms.is_some() || ends.trims_ms.is_some()).then_some(ends)
+        (ends.ends_ms.is_some() || ends.trims.is_some()).then_some(ends)
+    }
+
+    /// When something is due. The start of the process at `started` counts as a read.
+    pub(crate) fn due(self, started: Option<SteadyTime>) -> DueTimes {
+        let Some(ttl_s) = self.ttl_s else {
+            let ends = self.ends_ms.map(WallTime::from_ms);
+            return DueTimes::new(None, ends.into_iter().chain(self.trims).min());
+        };
+        let lifetime = Lifetime::Sliding { ttl_s };
+        let slides_until = started.and_then(|started| lifetime.slides_until(started));
+        let ends = self.ends_ms.map(SteadyTime::from_ms);
+        DueTimes::new(ends.max(slides_until), self.trims)
     }
 
     pub(crate) fn decode(value: &[u8]) -> Result<Self, BadRecord> {
@@ -209,7 +227,7 @@ pub(crate) struct StoredStream<'a> {
     pub(crate) ack: AckLevel,
     pub(crate) retention: Retention,
     /// When it was last read or written. A start counts as a read.
-    pub(crate) touched_ms: u64,
+    pub(crate) touched: SteadyTime,
     pub(crate) fork: Option<Fork>,
     pub(crate) tail: Offset,
     pub(crate) forks: u32,
@@ -275,15 +293,15 @@ mod tests {
         ) {
             let mut buckets = Buckets::default();
             for sequence in sequences {
-                buckets.add(Bucket::record(sequence, tail.0, 3), &Retention::default());
+                buckets.add(Bucket::record(sequence, WallTime::from_ms(tail.0), 3), &Retention::default());
             }
             let stored = StoredStream {
                 name: &name,
                 content_type: "text/plain",
-                lifetime: Lifetime::Until { at_ms: 5 },
+                lifetime: Lifetime::Until { at: WallTime::from_ms(5) },
                 ack: AckLevel::Written,
                 retention: Retention { age_s: Some(tail.0), ..Retention::default() },
-                touched_ms: tail.0,
+                touched: SteadyTime::from_ms(tail.0),
                 forks: tail.1,
                 fork: fork.map(|(source, sequence, units)| Fork {
                     source,

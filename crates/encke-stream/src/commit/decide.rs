@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use encke_clock::Now;
 use encke_log::{Disk, Log, Sequence, StreamNo};
 
 use super::replies::{LateReply, Replies};
@@ -13,7 +14,7 @@ use crate::order::Ordered;
 use crate::order::submission::{Submission, Submitter};
 use crate::replicated::CutRecord;
 use crate::stream::record::Change;
-use crate::{AckLevel, FleetCommand, Machine, Now, Offset, Outcome, Refusal, Stream};
+use crate::{AckLevel, FleetCommand, Machine, Offset, Outcome, Refusal, Stream};
 
 /// A group of commands that the machine has judged. It is committed or taken back as a whole.
 #[derive(Debug)]
@@ -49,13 +50,7 @@ pub(crate) fn decide<D: Disk>(
     let now = ordered.now;
     let before = log.batch_bytes();
     let mut none = VecDeque::new();
-    let mut draft = Draft::new(
-        LogJournal {
-            log,
-            now_ms: now.wall_ms,
-        },
-        &mut none,
-    );
+    let mut draft = Draft::new(LogJournal { log, now: now.wall }, &mut none);
     draft.records.reserve(ordered.commands.len());
     if let Some(expiry) = expiry {
         expiry.run(now, machine, &mut draft);
@@ -252,8 +247,8 @@ impl Expiry {
 
     /// How long until something expires; None when nothing does.
     pub(crate) fn expires_in(&self, machine: &Machine, now: Now) -> Option<Duration> {
-        let wait_ms = machine.expires_in_ms(now)?;
-        let wait = Duration::from_millis(wait_ms.clamp(1, EXPIRY_WAIT_MS_MAX));
+        let wait = machine.expires_in(now)?;
+        let wait = wait.clamp(Duration::from_millis(1), EXPIRY_WAIT_MAX);
         Some(wait.max(self.not_before.saturating_duration_since(Instant::now())))
     }
 
@@ -296,11 +291,11 @@ impl Expiry {
 
 /// Whether a deadline has passed. After an attempt it is one that the attempt could not meet, which needs a pause before the next.
 fn is_due(machine: &Machine, now: Now) -> bool {
-    machine.expires_in_ms(now) == Some(0)
+    machine.expires_in(now) == Some(Duration::ZERO)
 }
 
 /// Deadlines are checked at least this often, because reads can move them, and the time of day can be set.
-const EXPIRY_WAIT_MS_MAX: u64 = 60_000;
+const EXPIRY_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The time that loading an expired stream from the store may take.
 const LOADED_AFTER: Duration = Duration::from_millis(50);

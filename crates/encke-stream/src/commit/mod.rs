@@ -25,12 +25,13 @@ mod write;
 
 use std::time::Duration;
 
+use encke_clock::Now;
 use encke_log::Disk;
 
+use crate::AckLevel;
 use crate::at_rest::eviction::Evictor;
 use crate::order::Ordered;
 use crate::order::local::LocalOrder;
-use crate::{AckLevel, Now};
 use decide::Decided;
 pub(crate) use decide::RETRY;
 pub(crate) use state::Commit;

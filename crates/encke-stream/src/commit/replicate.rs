@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use encke_clock::Now;
 use encke_log::Disk;
 
 use super::decide::{Decided, Draft, Judged};
@@ -16,7 +17,7 @@ use crate::machine::journal::LogJournal;
 use crate::order::submission::Submitter;
 use crate::replicated::{Chain, OrderedBatch, Tip, append_mark};
 use crate::view::lookup::Lookup;
-use crate::{AckLevel, Command, Committed, FleetCommand, Now, Outcome, Refusal};
+use crate::{AckLevel, Command, Committed, FleetCommand, Outcome, Refusal};
 
 /// Why a node cannot apply batches.
 #[derive(Debug, thiserror::Error)]
@@ -181,11 +182,11 @@ impl<D: Disk> Commit<D> {
         let mut streams = Vec::new();
         let (mut marked, mut awaited) = (false, false);
         for OrderedBatch { batch, submitters } in batches {
-            let time_ms = batch.time_ms;
+            let time = batch.time;
             let mut draft = Draft::new(
                 LogJournal {
                     log: &mut self.log,
-                    now_ms: time_ms,
+                    now: time,
                 },
                 &mut self.cut,
             );
@@ -196,7 +197,7 @@ impl<D: Disk> Commit<D> {
                 let promises = !command.is_for_log()
                     || matches!(command, Command::Fleet(FleetCommand::Dispatch { .. }));
                 let outcome = match self.machine.may_change(&batch.batch, &command) {
-                    true => self.machine.apply(command, Now::at(time_ms), &mut draft),
+                    true => self.machine.apply(command, Now::at(time), &mut draft),
                     false => Outcome::Refused(Refusal::NotDispatcher),
                 };
                 // Other nodes may have room for it, so this one must not continue without it.
@@ -230,7 +231,7 @@ impl<D: Disk> Commit<D> {
                 continue;
             };
             let chain = &mut replica.chain;
-            chain.apply(batch.tip, batch.resume, time_ms, &batch.batch);
+            chain.apply(batch.tip, batch.resume, time, &batch.batch);
             chain.leave(&batch.left);
             // A repair continues behind a mark, and a name that has left must not be known again.
             let leaves = !batch.left.is_empty();
@@ -241,7 +242,7 @@ impl<D: Disk> Commit<D> {
                 }
                 let mark = chain.mark();
                 marked = true;
-                let appended = append_mark(&mut self.log, &mark, time_ms);
+                let appended = append_mark(&mut self.log, &mark, time);
                 appended.map_err(|error| CannotApply::Failed(error.to_string().into()))?;
             }
         }
@@ -268,9 +269,9 @@ impl<D: Disk> Commit<D> {
     }
 
     /// A command that makes a mark due, if the last batches have none and nothing has followed them for so long.
-    pub(crate) fn settling(&self, now: Now, idle_ms: u64) -> Option<FleetCommand> {
+    pub(crate) fn settling(&self, now: Now, idle_min: Duration) -> Option<FleetCommand> {
         let chain = self.machine.chain()?;
-        let idle = chain.unmarked > 0 && now.steady_ms.saturating_sub(chain.time_ms) >= idle_ms;
+        let idle = chain.unmarked > 0 && now.wall.since(chain.time) >= idle_min;
         let log = self.machine.place.log;
         idle.then_some(FleetCommand::Barrier { log })
     }

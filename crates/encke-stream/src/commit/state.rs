@@ -187,6 +187,7 @@ impl<D: Disk> Commit<D> {
 
 #[cfg(test)]
 mod tests {
+    use encke_clock::SteadyTime;
     use encke_log::Options;
     use encke_log::simulated::SimulatedDisk;
 
@@ -196,7 +197,13 @@ mod tests {
     #[test]
     fn only_a_poisoned_log_is_given_up() {
         let disk = SimulatedDisk::new(1);
-        let (machine, _, log) = restore_on(disk, Options::default(), Limits::default(), 0).unwrap();
+        let (machine, _, log) = restore_on(
+            disk,
+            Options::default(),
+            Limits::default(),
+            SteadyTime::from_ms(0),
+        )
+        .unwrap();
         let mut commit = Commit::new(machine, log, Vec::new());
         let reason: Arc<str> = "for a reason".into();
         let no_space = CommitError::NoSpace {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use encke_clock::Now;
 use encke_log::Sequence;
 
+use crate::Offset;
 use crate::machine::command::{Append, Data, Target};
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
@@ -12,7 +14,6 @@ use crate::machine::{Machine, Undo};
 use crate::stream::record::{Change, Producer};
 use crate::stream::writers::{ProducerState, Writers};
 use crate::stream::{Facts, Stream};
-use crate::{Now, Offset};
 
 impl Machine {
     pub(crate) fn append(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
@@ -54,8 +55,8 @@ pub enum FleetCommand {
         stream: NamedStream,
         /// The last record that is removed.
         floor: Sequence,
-        /// Not before this time of the order, because the records are removed by their age; 0 if by their number or size.
-        due_ms: u64,
+        /// Not before this time of the order, because the records are removed by their age; 1970 if by their number or size.
+        due: WallTime,
     },
     /// Begins the sliding lifetime of a stream that was read again.
     Renew {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::Now;
 use encke_log::StreamNo;
 
 use crate::machine::command::{Create, ForkOf};
@@ -11,7 +12,7 @@ use crate::machine::{Machine, NameHolder};
 use crate::stream::number::{BORN_MAX, born, number};
 use crate::stream::record::{Change, Fork, Lifetime};
 use crate::stream::{Facts, Life, Source, Stream};
-use crate::{Now, Offset, Retention};
+use crate::{Offset, Retention};
 
 impl Machine {
     pub(crate) fn create(
@@ -119,7 +120,7 @@ impl Machine {
             retention,
             source,
             facts,
-            now.steady_ms,
+            now.steady,
         ));
         let change = Change::Create {
             name: &create.name,
@@ -139,7 +140,7 @@ impl Machine {
         }
         // The facts are complete already, but the batch must know of the stream.
         self.change(&stream, |_| {});
-        stream.count_first(bytes, now.wall_ms);
+        stream.count_first(bytes, now.wall);
         if stream.is_timed() {
             self.watch(&stream);
             self.timed.insert(no, Arc::clone(&stream));
@@ -293,7 +294,7 @@ fn words(lifetime: Lifetime) -> String {
     match lifetime {
         Lifetime::Unbounded => "no end".into(),
         Lifetime::Sliding { ttl_s } => format!("{ttl_s} s"),
-        Lifetime::Until { at_ms } => format!("an end at {at_ms} ms"),
+        Lifetime::Until { at } => format!("an end at {} ms", at.as_ms()),
     }
 }
 

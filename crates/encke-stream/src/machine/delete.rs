@@ -1,10 +1,11 @@
 //! Delete and expire: a client or the time ends a stream (sections 4.2 and 5.4).
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use encke_clock::Now;
 use encke_log::StreamNo;
 
-use crate::Now;
 use crate::machine::Machine;
 use crate::machine::command::Target;
 use crate::machine::deadlines::VisitedDeadlines;
@@ -50,8 +51,8 @@ impl Machine {
     }
 
     /// How long until [`Machine::expire`] has something to do, in milliseconds, if the time of day does not step before.
-    pub fn expires_in_ms(&self, now: Now) -> Option<u64> {
-        self.deadlines.wait_ms(now)
+    pub fn expires_in(&self, now: Now) -> Option<Duration> {
+        self.deadlines.wait(now)
     }
 
     pub(crate) fn delete(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_log::{AppendError, Disk, Frame, Log, Sequence};
 
 use crate::stream::record::{Change, KIND_CHANGE};
@@ -26,8 +27,8 @@ pub trait Journal {
 pub struct LogJournal<'a, D: Disk> {
     /// The log.
     pub log: &'a mut Log<D>,
-    /// When the changes are made: the time of day, in milliseconds since 1970.
-    pub now_ms: u64,
+    /// When the changes are made.
+    pub now: WallTime,
 }
 
 impl<D: Disk> LogJournal<'_, D> {
@@ -41,7 +42,7 @@ impl<D: Disk> LogJournal<'_, D> {
         let header = change.encode();
         let frame = Frame {
             kind: KIND_CHANGE,
-            time_ms: self.now_ms,
+            time_ms: self.now.as_ms(),
             streams: &[stream.no],
             payload: &[&header, data],
         };

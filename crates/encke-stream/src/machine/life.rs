@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use encke_clock::Now;
+
 use super::state::Machine;
-use crate::Now;
 use crate::machine::command::Target;
 use crate::machine::journal::Journal;
 use crate::machine::outcome::Refusal;

@@ -16,10 +16,10 @@ pub(crate) mod outcome;
 mod state;
 pub(crate) mod truncate;
 
-use crate::Now;
 use crate::machine::command::Command;
 use crate::machine::journal::Journal;
 use crate::machine::outcome::Outcome;
+use encke_clock::Now;
 pub(crate) use life::NameHolder;
 pub(crate) use state::Undo;
 pub use state::{Limits, Machine};

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use encke_clock::SteadyTime;
 use encke_log::{Sequence, StreamNo};
 
+use crate::AckLevel;
 use crate::at_rest::stored::StreamEnds;
 use crate::at_rest::unstored::Unstored;
-use crate::machine::deadlines::{Deadlines, DueTimes};
+use crate::machine::deadlines::Deadlines;
 use crate::replicated::Replica;
 use crate::stream::number::LogPlace;
 use crate::stream::retention::BucketsUndo;
@@ -15,7 +17,6 @@ use crate::stream::writers::Replaced;
 use crate::stream::{Facts, Life, Stream};
 use crate::view::View;
 use crate::view::views::Views;
-use crate::{AckLevel, Lifetime};
 
 /// The streams and the rules by which they change: commands and the time in, records out.
 ///
@@ -47,8 +48,8 @@ pub struct Machine {
     pub(crate) claimed: Vec<Box<str>>,
     /// The part of the view that the next sweep visits.
     pub(crate) swept_next: usize,
-    /// When the streams were restored, by the steady clock. Counts as a read.
-    pub(crate) started_ms: u64,
+    /// When the streams were restored, by the steady clock. Counts as a read. None on a node of a fleet.
+    pub(crate) started: Option<SteadyTime>,
     /// What a node of a fleet has beside; None for a server by itself.
     pub(crate) replica: Option<Replica>,
 }
@@ -88,7 +89,7 @@ impl Machine {
             siblings: None,
             claimed: Vec::new(),
             swept_next: 0,
-            started_ms: 0,
+            started: None,
             replica: None,
             view: Arc::clone(&view),
         };
@@ -209,15 +210,7 @@ impl Machine {
 
     /// Sets the deadline of a stream that is in the store only.
     pub(crate) fn watch_stored(&mut self, no: StreamNo, ends: StreamEnds) {
-        // A start counts as a read.
-        let sliding = ends.ttl_s.map(|ttl_s| Lifetime::Sliding { ttl_s });
-        let slid_ms = sliding.and_then(|lifetime| lifetime.ends_ms(self.started_ms));
-        let ends_ms = ends.ends_ms.max(slid_ms);
-        let due = match ends.ttl_s {
-            Some(_) => DueTimes::new(ends_ms, ends.trims_ms),
-            None => DueTimes::new(None, ends_ms.into_iter().chain(ends.trims_ms).min()),
-        };
-        self.deadlines.add(no, due);
+        self.deadlines.add(no, ends.due(self.started));
     }
 }
 

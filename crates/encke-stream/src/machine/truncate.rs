@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::{Now, WallTime};
 use encke_log::{Sequence, StreamNo};
 
 use crate::machine::command::Target;
@@ -14,7 +15,7 @@ use crate::machine::{Machine, Undo};
 use crate::stream::record::Change;
 use crate::stream::retention::Bucket;
 use crate::stream::{Life, Stream};
-use crate::{Now, Offset, Retention};
+use crate::{Offset, Retention};
 
 impl Machine {
     /// Removes everything before a position, or everything.
@@ -60,7 +61,7 @@ impl Machine {
             return;
         }
         let mut state = stream.state();
-        let record = Bucket::record(sequence, now.wall_ms, bytes);
+        let record = Bucket::record(sequence, now.wall, bytes);
         let buckets = state.buckets_mut();
         let undo = buckets.add(record, &stream.retention());
         let first = buckets.is_one();
@@ -84,7 +85,7 @@ impl Machine {
         now: Now,
         journal: &mut dyn Journal,
     ) -> Result<(), Refusal> {
-        match stream.trim_due(now.wall_ms).map(|(floor, _)| floor) {
+        match stream.trim_due(now.wall).map(|(floor, _)| floor) {
             Some(floor) => self.raise(stream, floor, journal),
             None => Ok(()),
         }
@@ -120,28 +121,26 @@ impl Machine {
 }
 
 impl Stream {
-    /// The last of its records that are past its retention, and since when in milliseconds since 1970: 0 if by number or size.
-    pub(crate) fn trim_due(&self, wall_ms: u64) -> Option<(Sequence, u64)> {
+    /// The last of its records that are past its retention, and since when: 1970 if by number or size.
+    pub(crate) fn trim_due(&self, now: WallTime) -> Option<(Sequence, WallTime)> {
         let state = self.state();
         let live = state.next.life == Life::Live;
         let buckets = state.buckets.as_ref().filter(|_| live)?;
         let retention = self.retention();
-        let floor = buckets.due(&retention, wall_ms)?;
+        let floor = buckets.due(&retention, now)?;
         let ageless = Retention {
             age_s: None,
             ..retention
         };
-        let by_age = buckets
-            .due(&ageless, wall_ms)
-            .is_none_or(|other| other < floor);
-        let due_ms = by_age
-            .then(|| buckets.too_old_ms(floor, &retention))
+        let by_age = buckets.due(&ageless, now).is_none_or(|other| other < floor);
+        let due = by_age
+            .then(|| buckets.too_old_at(floor, &retention))
             .flatten();
-        Some((floor, due_ms.unwrap_or(0)))
+        Some((floor, due.unwrap_or_default()))
     }
 
     /// Counts the records that a stream has at its creation.
-    pub(crate) fn count_first(&self, bytes: usize, wall_ms: u64) {
+    pub(crate) fn count_first(&self, bytes: usize, now: WallTime) {
         if !self.keeps_part() {
             return;
         }
@@ -152,10 +151,10 @@ impl Stream {
         if let Some(source) = &self.source
             && source.at.sequence > floor
         {
-            buckets.add(Bucket::inherited(source.at.sequence, wall_ms), &retention);
+            buckets.add(Bucket::inherited(source.at.sequence, now), &retention);
         }
         if bytes > 0 {
-            buckets.add(Bucket::record(self.no, wall_ms, bytes), &retention);
+            buckets.add(Bucket::record(self.no, now, bytes), &retention);
         }
     }
 }

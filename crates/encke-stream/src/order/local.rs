@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use encke_clock::Now;
 use encke_mailbox::{Closed, Receiver};
 
 use super::Ordered;
 use super::gather::Gather;
-use crate::Now;
 use crate::order::submission::Submission;
 
 /// Drains the sequencer's mailbox into ordered batches.

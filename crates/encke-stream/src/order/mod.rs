@@ -10,7 +10,8 @@ pub(crate) mod gather;
 pub(crate) mod local;
 pub(crate) mod submission;
 
-use crate::Now;
+use encke_clock::Now;
+
 use crate::order::submission::Submission;
 
 /// Commands in their final order, and the time at which they are decided.

@@ -1,6 +1,9 @@
 //! From messages to batches: continues the chain, joins parts, and leaves out what was applied before.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use encke_clock::WallTime;
 
 use super::chain::{BatchId, Chain, NODES_MAX, Tip};
 use super::message::{self, BadMessage, Message, TipCheck};
@@ -11,7 +14,7 @@ use crate::{Command, FleetCommand};
 pub(crate) struct FollowedBatch {
     pub(crate) tip: Tip,
     pub(crate) resume: u64,
-    pub(crate) time_ms: u64,
+    pub(crate) time: WallTime,
     pub(crate) batch: BatchId,
     pub(crate) commands: Vec<Command>,
     /// The nodes that leave with it.
@@ -76,7 +79,7 @@ pub(super) struct Assembly {
 struct OpenBatch {
     /// The position of its first part.
     begun: u64,
-    begun_ms: u64,
+    begun_at: WallTime,
     batch: BatchId,
     /// The number of parts that have arrived.
     parts: u32,
@@ -109,12 +112,12 @@ impl Assembly {
         self.open.clear();
     }
 
-    /// Takes the message at a position, with its time in milliseconds since 1970. Returns the batch that is complete
+    /// Takes the message at a position, with its time. Returns the batch that is complete
     /// with it. A message that was taken before is ignored.
     pub(super) fn take(
         &mut self,
         position: u64,
-        time_ms: u64,
+        time: WallTime,
         bytes: &[u8],
     ) -> Result<Option<FollowedBatch>, FollowError> {
         if position <= self.position {
@@ -142,20 +145,19 @@ impl Assembly {
         let again = position <= self.chain.tip.position;
         if !again {
             self.chain.tip = self.chain.tip.with(bytes);
-            self.chain.time_ms = self.chain.time_ms.max(time_ms);
+            self.chain.time = self.chain.time.max(time);
             if self.recent.len() >= RECENT_MAX {
                 self.recent.pop_front();
             }
             self.recent.push_back(self.chain.tip.into());
         }
         self.open.retain(|_, open| {
-            position - open.begun < OPEN_MESSAGES_MAX
-                && time_ms.saturating_sub(open.begun_ms) < OPEN_MS_MAX
+            position - open.begun < OPEN_MESSAGES_MAX && time.since(open.begun_at) < OPEN_MAX
         });
         let batch = match message {
             Message::Foreign => None,
             Message::BatchPart(header, content) => {
-                let whole = self.join(&header, content, time_ms);
+                let whole = self.join(&header, content, time);
                 whole.map(|content| (header.batch, content))
             }
         };
@@ -177,7 +179,7 @@ impl Assembly {
         Ok(Some(FollowedBatch {
             tip: self.chain.tip,
             resume: begun.unwrap_or(position),
-            time_ms: self.chain.time_ms,
+            time: self.chain.time,
             batch,
             commands,
             left,
@@ -196,7 +198,12 @@ impl Assembly {
     ///
     /// A node sends one batch after the other, but one that it has given up may be stored after parts of a later one, and a
     /// part twice.
-    fn join(&mut self, header: &message::Header, content: &[u8], time_ms: u64) -> Option<Vec<u8>> {
+    fn join(
+        &mut self,
+        header: &message::Header,
+        content: &[u8],
+        time: WallTime,
+    ) -> Option<Vec<u8>> {
         let node = &header.batch.node;
         if header.part == 0 {
             let open = self.open.get(node).map(|open| open.batch.at);
@@ -211,7 +218,7 @@ impl Assembly {
             if is_newest && !self.chain.has(&header.batch) {
                 let open = OpenBatch {
                     begun: self.position,
-                    begun_ms: time_ms,
+                    begun_at: time,
                     batch: header.batch.clone(),
                     parts: 1,
                     content: content.to_vec(),
@@ -254,8 +261,8 @@ const RECENT_MAX: usize = 4_096;
 /// batch does not hold back [`Chain::resume`].
 const OPEN_MESSAGES_MAX: u64 = 10_000;
 
-/// So is one that is not complete after this long, in milliseconds.
-const OPEN_MS_MAX: u64 = 300_000;
+/// So is one that is not complete after this long.
+const OPEN_MAX: Duration = Duration::from_secs(300);
 
 /// The largest batch. A body is smaller: the bound on it is checked before.
 const BATCH_BYTES_MAX: usize = 1 << 30;
@@ -289,7 +296,10 @@ mod tests {
     fn follow(assembly: &mut Assembly, order: &[Vec<u8>]) -> Vec<(BatchId, Tip, u64)> {
         let mut followed = Vec::new();
         for (position, message) in (1..).zip(order).skip(assembly.position() as usize) {
-            if let Some(next) = assembly.take(position, position, message).unwrap() {
+            if let Some(next) = assembly
+                .take(position, WallTime::from_ms(position), message)
+                .unwrap()
+            {
                 followed.push((next.batch, next.tip, next.resume));
             }
         }
@@ -342,14 +352,22 @@ mod tests {
             "the chain includes every message"
         );
         assert!(
-            assembly.take(6, 0, &order[5]).unwrap().is_none(),
+            assembly
+                .take(6, WallTime::from_ms(0), &order[5])
+                .unwrap()
+                .is_none(),
             "delivered twice"
         );
         let gap = FollowError::Gap {
             expected: 7,
             found: 9,
         };
-        assert_eq!(assembly.take(9, 0, &order[0]).unwrap_err(), gap);
+        assert_eq!(
+            assembly
+                .take(9, WallTime::from_ms(0), &order[0])
+                .unwrap_err(),
+            gap
+        );
     }
 
     #[test]
@@ -382,7 +400,9 @@ mod tests {
         follow(&mut assembly, &[first, sent_by(same, 1)]);
         // The brokers have lost a message, and another one has its position.
         let other = Tip::default().with(&messages("a", 1, 11).remove(0));
-        let error = assembly.take(3, 0, &sent_by(other, 2)).unwrap_err();
+        let error = assembly
+            .take(3, WallTime::from_ms(0), &sent_by(other, 2))
+            .unwrap_err();
         let expected = FollowError::OtherHistory {
             node: "b".into(),
             position: 1,
@@ -393,10 +413,18 @@ mod tests {
         chain.tip.position = 2;
         chain.resume = 2;
         let mut assembly = Assembly::new(chain);
-        assert!(assembly.take(3, 0, &sent_by(other, 2)).is_ok());
+        assert!(
+            assembly
+                .take(3, WallTime::from_ms(0), &sent_by(other, 2))
+                .is_ok()
+        );
         for number in 0..RECENT_MAX as u64 + 1 {
             let position = 4 + number;
-            assert!(assembly.take(position, 0, b"foreign").is_ok());
+            assert!(
+                assembly
+                    .take(position, WallTime::from_ms(0), b"foreign")
+                    .is_ok()
+            );
         }
         assert_eq!(assembly.recent.len(), RECENT_MAX);
         assert!(assembly.agrees(TipCheck {
@@ -414,7 +442,9 @@ mod tests {
         let mut assembly = Assembly::new(Chain::default());
         let mut message = messages("a", 1, 1).remove(0);
         message[2] = 9;
-        let error = assembly.take(1, 0, &message).unwrap_err();
+        let error = assembly
+            .take(1, WallTime::from_ms(0), &message)
+            .unwrap_err();
         assert!(error.to_string().contains("format 9"), "{error}");
     }
 
@@ -425,7 +455,8 @@ mod tests {
             chain.note(&batch(&format!("n{number}"), 1));
         }
         let mut assembly = Assembly::new(chain.clone());
-        let mut send = |position, bytes: &[u8]| assembly.take(position, position, bytes);
+        let mut send =
+            |position, bytes: &[u8]| assembly.take(position, WallTime::from_ms(position), bytes);
         let another = messages("another", 1, 1).remove(0);
         for position in 1..3 {
             let error = send(position, &another).unwrap_err();
@@ -447,12 +478,12 @@ mod tests {
         // The marks carry it to a restart, whatever a checkpoint has.
         let mut live = chain.clone();
         for next in [&followed, &joined] {
-            live.apply(next.tip, next.resume, next.time_ms, &next.batch);
+            live.apply(next.tip, next.resume, next.time, &next.batch);
             live.leave(&next.left);
         }
         assert_eq!(live.at_mark().nodes, chain.nodes);
         let mut marks = Chain::default();
-        marks.follow(live.mark(), joined.time_ms);
+        marks.follow(live.mark(), joined.time);
         let mut restarted = chain.restored();
         restarted.adopt(marks);
         assert_eq!(restarted.nodes, live.nodes);
@@ -464,9 +495,11 @@ mod tests {
         let parts = messages("a", 1, 400);
         let small = messages("b", 1, 1).remove(0);
         let mut assembly = Assembly::new(Chain::default());
-        assembly.take(1, 0, &parts[0]).unwrap();
+        assembly.take(1, WallTime::from_ms(0), &parts[0]).unwrap();
         for position in 2..=OPEN_MESSAGES_MAX + 1 {
-            assembly.take(position, 0, &small).unwrap();
+            assembly
+                .take(position, WallTime::from_ms(0), &small)
+                .unwrap();
         }
         assert!(assembly.open.is_empty());
     }
@@ -490,12 +523,12 @@ mod tests {
             let (mut chain, mut live) = (Chain::default(), Chain::default());
             let (mut again, mut marked) = (Vec::new(), 0);
             for (position, message) in (1..).zip(&order) {
-                if let Some(next) = first.take(position, position, message).unwrap() {
-                    live.apply(next.tip, next.resume, next.time_ms, &next.batch);
+                if let Some(next) = first.take(position, WallTime::from_ms(position), message).unwrap() {
+                    live.apply(next.tip, next.resume, next.time, &next.batch);
                     // Batches without records have no mark of their own.
                     if next.tip.position % 3 == 0 {
                         let mark = live.mark();
-                        chain.follow(mark, next.time_ms);
+                        chain.follow(mark, next.time);
                         marked = again.len() + 1;
                     }
                     // What a checkpoint stores is the chain at the last mark.
@@ -518,7 +551,7 @@ mod tests {
         fn no_message_makes_decoding_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), magic: bool) {
             let bytes = if magic { [b"EK\x01", &bytes[..]].concat() } else { bytes };
             let mut assembly = Assembly::new(Chain::default());
-            let _ = assembly.take(1, 0, &bytes);
+            let _ = assembly.take(1, WallTime::from_ms(0), &bytes);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The chain: how far a node has followed the replicated order, and the hash of everything up to there.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use encke_clock::WallTime;
 use encke_log::{AppendError, Disk, Frame, Log};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -17,10 +19,10 @@ pub struct Chain {
     pub tip: Tip,
     /// A restart reads the messages after this position again. It is before `tip` while a batch has arrived in part.
     pub resume: u64,
-    /// The time of the last batch, in milliseconds since 1970. It never decreases.
-    pub time_ms: u64,
-    /// The time of the last batch with a mark, in milliseconds since 1970.
-    pub marked_ms: u64,
+    /// The time of the last batch. It never decreases.
+    pub time: WallTime,
+    /// The time of the last batch with a mark.
+    pub marked_at: WallTime,
     /// Applied batches since then. They have no records.
     pub unmarked: u32,
     /// The last applied batch of each node.
@@ -166,8 +168,8 @@ impl Chain {
         let upto = self.tip.position;
         self.tip = newer.tip;
         self.resume = newer.resume;
-        self.time_ms = self.time_ms.max(newer.time_ms);
-        self.marked_ms = newer.marked_ms;
+        self.time = self.time.max(newer.time);
+        self.marked_at = newer.marked_at;
         self.unmarked = newer.unmarked;
         self.noted = newer.noted;
         self.dispatcher = newer.dispatcher.or(self.dispatcher.take());
@@ -187,10 +189,10 @@ impl Chain {
     }
 
     /// Continues the chain with an applied batch.
-    pub(crate) fn apply(&mut self, tip: Tip, resume: u64, time_ms: u64, batch: &BatchId) {
+    pub(crate) fn apply(&mut self, tip: Tip, resume: u64, time: WallTime, batch: &BatchId) {
         self.tip = tip;
         self.resume = resume;
-        self.time_ms = self.time_ms.max(time_ms);
+        self.time = self.time.max(time);
         self.unmarked += 1;
         let before = self.nodes.get(&batch.node).copied();
         let marked = &mut self.marked.nodes;
@@ -200,11 +202,11 @@ impl Chain {
     }
 
     /// Continues the chain with a mark that a restart finds. Marks up to its tip are included already.
-    pub(crate) fn follow(&mut self, mark: BatchMark, time_ms: u64) {
+    pub(crate) fn follow(&mut self, mark: BatchMark, time: WallTime) {
         if mark.tip.position > self.tip.position {
             self.tip = mark.tip;
             self.resume = mark.resume;
-            self.time_ms = self.time_ms.max(time_ms);
+            self.time = self.time.max(time);
             for (node, applied) in mark.nodes {
                 self.named.insert(node.clone(), mark.tip.position);
                 self.nodes.insert(node, applied);
@@ -221,7 +223,7 @@ impl Chain {
     pub(crate) fn is_mark_due(&self) -> bool {
         self.dispatcher_is_new
             || self.unmarked >= UNMARKED_MAX
-            || self.time_ms.saturating_sub(self.marked_ms) >= MARK_EVERY_MS
+            || self.time.since(self.marked_at) >= MARK_EVERY
     }
 
     /// The mark of the batch that was just applied.
@@ -259,7 +261,7 @@ impl Chain {
 
     fn end_mark(&mut self) {
         self.unmarked = 0;
-        self.marked_ms = self.time_ms;
+        self.marked_at = self.time;
         self.noted.clear();
         self.dispatcher_is_new = false;
         self.marked = ChangesSinceMark {
@@ -275,7 +277,7 @@ impl Chain {
         let mut chain = self.clone();
         chain.tip = self.marked.tip;
         chain.resume = self.marked.resume;
-        chain.time_ms = self.marked_ms;
+        chain.time = self.marked_at;
         for (node, before) in std::mem::take(&mut chain.marked.nodes) {
             match before {
                 Some(before) => chain.nodes.insert(node, before),
@@ -304,7 +306,7 @@ impl Chain {
 const UNMARKED_MAX: u32 = if cfg!(test) { 3 } else { 1_000 };
 
 /// With a batch this long after the last mark, a mark is due, in milliseconds.
-pub(super) const MARK_EVERY_MS: u64 = if cfg!(test) { 2_000 } else { 60_000 };
+pub(super) const MARK_EVERY: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 
 impl BatchMark {
     /// The mark before the first batch.
@@ -333,12 +335,12 @@ impl BatchMark {
 pub(crate) fn append_mark<D: Disk>(
     log: &mut Log<D>,
     mark: &BatchMark,
-    time_ms: u64,
+    time: WallTime,
 ) -> Result<(), AppendError> {
     let payload = mark.encode();
     let frame = Frame {
         kind: KIND_MARK,
-        time_ms,
+        time_ms: time.as_ms(),
         streams: &[],
         payload: &[&payload],
     };

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
+use encke_clock::WallTime;
+
 use super::assembly::{Assembly, FollowError, FollowedBatch};
 use super::chain::{BatchId, Chain, Tip, message_hash};
 use super::outgoing::Outstanding;
@@ -107,7 +109,7 @@ impl IncomingBatches {
         self.assembly.tip()
     }
 
-    /// Takes the message at a position, with its time in milliseconds since 1970. Waits while the sequencer is far behind. A
+    /// Takes the message at a position, with its time. Waits while the sequencer is far behind. A
     /// message that was taken before is ignored.
     ///
     /// # Errors
@@ -116,10 +118,10 @@ impl IncomingBatches {
     pub fn take(
         &mut self,
         position: u64,
-        time_ms: u64,
+        time: WallTime,
         message: &[u8],
     ) -> Result<Result<(), FollowStopped>, FollowError> {
-        let batch = match self.assembly.take(position, time_ms, message) {
+        let batch = match self.assembly.take(position, time, message) {
             // It is the other node that cannot take part.
             Err(FollowError::TooManyNodes { node }) if node != self.own => None,
             taken => taken?,
@@ -273,8 +275,9 @@ impl Following {
     }
 
     /// A time of this node, so that not all nodes do the same at once.
-    pub(super) fn jitter_ms(&self) -> u64 {
-        message_hash(self.own.node.as_bytes()) % JITTER_MS_MAX
+    pub(super) fn jitter(&self) -> Duration {
+        let hash = message_hash(self.own.node.as_bytes());
+        Duration::from_millis(hash % JITTER_MS_MAX)
     }
 
     /// Whether the batch is this node's own.
@@ -288,7 +291,7 @@ impl Following {
     }
 }
 
-/// The longest [`Following::jitter_ms`].
+/// The longest [`Following::jitter`], in milliseconds.
 const JITTER_MS_MAX: u64 = if cfg!(test) { 1_000 } else { 30_000 };
 
 /// All other nodes leave out what this one sends from then on.

@@ -1,7 +1,9 @@
 //! What a node of a fleet proposes by itself: the end of lifetimes, their renewal by reads, and the removal of old records.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use encke_clock::Now;
 use encke_log::StreamNo;
 
 use super::chain::{BatchId, Chain};
@@ -12,7 +14,7 @@ use crate::machine::deadlines::VisitedDeadlines;
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::stream::Life;
-use crate::{Machine, Now, Stream};
+use crate::{Machine, Stream};
 
 impl Machine {
     /// How far a node of a fleet has followed the order; None for a server by itself.
@@ -41,10 +43,10 @@ impl Machine {
             | FleetCommand::Dispatch { .. }
             | FleetCommand::Leave { .. } => {}
             FleetCommand::Renew { .. } => self.renew(&stream, now, journal)?,
-            FleetCommand::Trim { floor, due_ms, .. } => {
+            FleetCommand::Trim { floor, due, .. } => {
                 let facts = stream.state().next;
                 // The clock of the node that proposes it may be ahead.
-                if now.wall_ms >= due_ms && floor > facts.floor && floor <= facts.tail.sequence {
+                if now.wall >= due && floor > facts.floor && floor <= facts.tail.sequence {
                     self.raise(&stream, floor, journal)?;
                 }
             }
@@ -109,13 +111,9 @@ impl Machine {
             let named = NamedStream::of(&stream);
             if stream.expired(now) && stream.state().next.life == Life::Live {
                 proposals.push(FleetCommand::End { stream: named });
-            } else if let Some((floor, due_ms)) = stream.trim_due(now.wall_ms) {
+            } else if let Some((floor, due)) = stream.trim_due(now.wall) {
                 let stream = named;
-                proposals.push(FleetCommand::Trim {
-                    stream,
-                    floor,
-                    due_ms,
-                });
+                proposals.push(FleetCommand::Trim { stream, floor, due });
             } else {
                 self.watch(&stream);
             }
@@ -128,10 +126,10 @@ impl Machine {
         let Some(replica) = &mut self.replica else {
             return Vec::new();
         };
-        if now.steady_ms.saturating_sub(replica.renewed_ms) < RENEWALS_EVERY_MS {
+        if now.steady.since(replica.renewed_at) < RENEWALS_EVERY {
             return Vec::new();
         }
-        replica.renewed_ms = now.steady_ms;
+        replica.renewed_at = now.steady;
         let reads = self.view.reads();
         let mut due = reads.map_or_else(Vec::new, |reads| reads.unrenewed(now));
         if !self.view.patterns().is_empty() {
@@ -148,7 +146,7 @@ impl Machine {
 
     /// The streams that end soon and have live readers by a pattern. Those that are not in memory are loaded, as at their end.
     fn ending_soon(&self, now: Now, load: &mut dyn FnMut(StreamNo)) -> Vec<Arc<Stream>> {
-        let soon = Now::at(now.steady_ms + RENEWED_BEFORE_MS);
+        let soon = Now::at(now.wall.after(RENEWED_BEFORE));
         let mut found = Vec::new();
         let mut loads = 0;
         let mut visited = VisitedDeadlines::default();
@@ -178,24 +176,20 @@ impl Machine {
         let mut counted = std::mem::take(&mut replica.counted);
         counted.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let trims = counted.iter().filter_map(|stream| {
-            let (floor, due_ms) = stream.trim_due(now.wall_ms)?;
+            let (floor, due) = stream.trim_due(now.wall)?;
             let stream = NamedStream::of(stream);
-            Some(FleetCommand::Trim {
-                stream,
-                floor,
-                due_ms,
-            })
+            Some(FleetCommand::Trim { stream, floor, due })
         });
         trims.collect()
     }
 }
 
-/// A node looks this often, in milliseconds, for lifetimes that its live readers must renew. A lifetime of a second is renewed between
+/// A node looks this often for lifetimes that its live readers must renew. A lifetime of a second is renewed between
 /// its half and its last quarter.
-const RENEWALS_EVERY_MS: u64 = 250;
+const RENEWALS_EVERY: Duration = Duration::from_millis(250);
 
-/// A lifetime with live readers by a pattern is renewed this long before its end, in milliseconds.
-const RENEWED_BEFORE_MS: u64 = 2_000;
+/// A lifetime with live readers by a pattern is renewed this long before its end.
+const RENEWED_BEFORE: Duration = Duration::from_secs(2);
 
 /// The most streams that one call of [`Machine::proposals`] proposes to end or to trim.
 const PROPOSALS_MAX: usize = 256;

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use encke_clock::Now;
 use encke_log::StreamNo;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 
-use crate::{Now, Stream};
+use crate::Stream;
 
 /// Streams with sliding lifetimes that were read, or that are read live, at this node.
 #[derive(Debug, Default)]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use encke_clock::SteadyTime;
 use encke_log::{Sequence, StreamNo};
 
 use super::chain::Chain;
@@ -17,7 +18,7 @@ pub(crate) struct Replica {
     /// Streams with a limited retention that have new records.
     pub(crate) counted: Vec<Arc<Stream>>,
     /// When the node last looked for lifetimes that its live readers must renew.
-    pub(crate) renewed_ms: u64,
+    pub(crate) renewed_at: SteadyTime,
 }
 
 /// A record of a batch that a crash has cut.

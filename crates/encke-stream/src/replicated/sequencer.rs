@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use encke_clock::Now;
 use encke_log::{CommitError, Disk, Files, Log, Reader, StreamNo};
 
-use super::chain::MARK_EVERY_MS;
+use super::chain::MARK_EVERY;
 use super::incoming::{Following, Next};
 use super::order_clock::OrderClock;
 use crate::at_rest::eviction::{Eviction, Evictor};
@@ -15,7 +16,7 @@ use crate::commit::replicate::{CannotApply, Stall};
 use crate::commit::{Commit, Committed, RETRY};
 use crate::order::submission::Submitter;
 use crate::replicated::OrderedBatch;
-use crate::{AckLevel, FleetCommand, Machine, Now, Refusal};
+use crate::{AckLevel, FleetCommand, Machine, Refusal};
 
 /// Applies the batches of the replicated order: decides, writes, syncs and publishes them, and replies to this node's own
 /// commands.
@@ -121,7 +122,7 @@ impl<D: Disk> ReplicaSequencer<D> {
             return self.refuse(submitters, &Refusal::Unknown(reason));
         }
         let Some(last) = batches.last() else { return };
-        let time_ms = last.batch.time_ms;
+        let time = last.batch.time;
         let tips: Vec<_> = batches.iter().map(|one| one.batch.tip).collect();
         let own = batches
             .iter()
@@ -134,13 +135,13 @@ impl<D: Disk> ReplicaSequencer<D> {
         match applied {
             Ok(committed) => {
                 status.stall(None);
-                status.apply(&tips, time_ms);
+                status.apply(&tips);
                 if let Some(last) = last {
                     self.following.answered(last);
                 }
                 self.evictor.stored(committed.records);
                 (self.watch)(&committed);
-                self.clock.note(time_ms, now);
+                self.clock.note(time, now);
                 self.propose(self.clock.time(now), own);
             }
             Err(CannotApply::Failed(reason) | CannotApply::Stalled(reason)) => self.stop(reason),
@@ -163,8 +164,8 @@ impl<D: Disk> ReplicaSequencer<D> {
         proposals.extend(self.commit.proposals(now, own));
         if self.settled_at.is_none_or(|at| at.elapsed() > SETTLE_EVERY) {
             // Nodes wait for different times, so that one of them is enough.
-            let idle_ms = MARK_EVERY_MS + self.following.jitter_ms();
-            let settling = self.commit.settling(now, idle_ms);
+            let idle_min = MARK_EVERY + self.following.jitter();
+            let settling = self.commit.settling(now, idle_min);
             self.settled_at = settling.is_some().then(Instant::now).or(self.settled_at);
             proposals.extend(settling);
         }

@@ -20,8 +20,6 @@ pub struct OrderStatus {
     leaving: Mutex<Vec<Box<str>>>,
     /// The last applied batches, newest last: what they had is compared with other nodes.
     recent: Mutex<VecDeque<Tip>>,
-    /// When the newest applied message was sent, by the clock of the shared log, in milliseconds since 1970.
-    applied_ms: AtomicU64,
     received: AtomicU64,
     /// The position of the last batch that the sequencer got.
     sent: AtomicU64,
@@ -45,7 +43,6 @@ impl OrderStatus {
             leaving: Mutex::default(),
             nodes: Mutex::new(chain.nodes.keys().cloned().collect()),
             recent: Mutex::new(VecDeque::from([tip])),
-            applied_ms: AtomicU64::new(0),
             received: AtomicU64::new(tip.position),
             sent: AtomicU64::new(tip.position),
             batches: AtomicU64::new(0),
@@ -110,11 +107,6 @@ impl OrderStatus {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// The time of the last applied batch, in milliseconds since 1970, by the clock of the shared log; 0 before the first.
-    pub fn applied_ms(&self) -> u64 {
-        self.applied_ms.load(Ordering::Relaxed)
-    }
-
     /// The last position of which nothing is left to apply: the last applied batch, or the last message of all if that made no
     /// batch.
     pub fn settled(&self) -> u64 {
@@ -160,7 +152,7 @@ impl OrderStatus {
     }
 
     /// These batches are applied, in this order.
-    pub(super) fn apply(&self, tips: &[Tip], time_ms: u64) {
+    pub(super) fn apply(&self, tips: &[Tip]) {
         let Some(last) = tips.last() else { return };
         let mut recent = self.recent.lock();
         recent.extend(tips);
@@ -169,7 +161,6 @@ impl OrderStatus {
         drop(recent);
         *self.applied.lock() = *last;
         self.batches.fetch_add(tips.len() as u64, Ordering::Relaxed);
-        self.applied_ms.fetch_max(time_ms, Ordering::Relaxed);
     }
 
     /// The node follows no longer. The first reason stays.

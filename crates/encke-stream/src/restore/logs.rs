@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use encke_clock::SteadyTime;
 use encke_log::{Disk, Files, Log, Options};
 
 use crate::restore::{OrderKind, RestoreError, restore_at, restore_on_at};
@@ -29,10 +30,9 @@ pub fn restore_all(
     order: OrderKind,
     options: &Options,
     limits: Limits,
-    now_ms: u64,
+    now: SteadyTime,
 ) -> Result<Logs, RestoreError> {
-    let restore =
-        |dir: &Path, place| restore_at(dir, place, order, options.clone(), limits, now_ms);
+    let restore = |dir: &Path, place| restore_at(dir, place, order, options.clone(), limits, now);
     let restored = std::thread::scope(|scope| {
         let others = (1..).zip(dirs.iter().skip(1)).map(|(log, dir)| {
             let place = LogPlace {
@@ -70,7 +70,7 @@ pub fn restore_all_on<D: Disk>(
     order: OrderKind,
     options: &Options,
     limits: Limits,
-    now_ms: u64,
+    now: SteadyTime,
 ) -> Result<Logs<D>, RestoreError> {
     let logs = disks.len();
     let disks = disks.into_iter().enumerate();
@@ -81,7 +81,7 @@ pub fn restore_all_on<D: Disk>(
             order,
             options.clone(),
             limits,
-            now_ms,
+            now,
         )
     });
     Ok(Logs::new(restored.collect::<Result<_, _>>()?, order))

@@ -12,6 +12,7 @@ mod restored_stream;
 use std::path::Path;
 use std::sync::Arc;
 
+use encke_clock::SteadyTime;
 use encke_log::{Disk, Log, Options};
 
 pub use error::RestoreError;
@@ -22,7 +23,7 @@ use crate::stream::number::LogPlace;
 use crate::{Limits, Machine, View};
 
 /// Opens the log in `dir` and restores the streams that have changed since the last checkpoint. The others are loaded
-/// when they are needed. `now_ms` is the time of the steady clock ([`Now`](crate::Now)). Sliding lifetimes begin again with it,
+/// when they are needed. Sliding lifetimes begin again `now`,
 /// because no client could read while the server was stopped.
 ///
 /// # Errors
@@ -31,7 +32,7 @@ pub fn restore(
     dir: &Path,
     options: Options,
     limits: Limits,
-    now_ms: u64,
+    now: SteadyTime,
 ) -> Result<(Machine, Arc<View>, Log), RestoreError> {
     restore_at(
         dir,
@@ -39,7 +40,7 @@ pub fn restore(
         OrderKind::Local,
         options,
         limits,
-        now_ms,
+        now,
     )
 }
 
@@ -50,11 +51,11 @@ pub(crate) fn restore_at(
     order: OrderKind,
     options: Options,
     limits: Limits,
-    now_ms: u64,
+    now: SteadyTime,
 ) -> Result<(Machine, Arc<View>, Log), RestoreError> {
     let mut restore = Restore::new(place, order);
     let log = Log::open(dir, options, &mut |frame| restore.record(&frame))?;
-    let (machine, view, log) = restore.finish(log, limits, now_ms)?;
+    let (machine, view, log) = restore.finish(log, limits, now)?;
     view.set_log_bounds(log.reader());
     Ok((machine, view, log))
 }
@@ -67,7 +68,7 @@ pub fn restore_on<D: Disk>(
     disk: D,
     options: Options,
     limits: Limits,
-    now_ms: u64,
+    now: SteadyTime,
 ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
     restore_on_at(
         disk,
@@ -75,7 +76,7 @@ pub fn restore_on<D: Disk>(
         OrderKind::Local,
         options,
         limits,
-        now_ms,
+        now,
     )
 }
 
@@ -86,9 +87,9 @@ pub(crate) fn restore_on_at<D: Disk>(
     order: OrderKind,
     options: Options,
     limits: Limits,
-    now_ms: u64,
+    now: SteadyTime,
 ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
     let mut restore = Restore::new(place, order);
     let log = Log::open_on(disk, options, &mut |frame| restore.record(&frame))?;
-    restore.finish(log, limits, now_ms)
+    restore.finish(log, limits, now)
 }

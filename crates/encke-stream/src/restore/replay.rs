@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use encke_clock::{SteadyTime, WallTime};
 use encke_log::{Disk, FrameView, Log, Sequence, StreamNo};
 
 use crate::at_rest::load::{Loader, Store};
@@ -83,7 +84,12 @@ impl Restore {
         }
         let applied = match frame.kind {
             KIND_CHANGE => match &mut self.replica {
-                None => self.apply(frame.stream, sequence, frame.time_ms, frame.payload),
+                None => self.apply(
+                    frame.stream,
+                    sequence,
+                    WallTime::from_ms(frame.time_ms),
+                    frame.payload,
+                ),
                 Some(replica) => {
                     replica.hold(frame);
                     return;
@@ -109,9 +115,9 @@ impl Restore {
     }
 
     fn apply_all(&mut self, records: Vec<UnmarkedRecord>) -> Result<(), RestoreError> {
-        for UnmarkedRecord { record, time_ms } in records {
+        for UnmarkedRecord { record, time } in records {
             let sequence = record.sequence;
-            let applied = self.apply(record.stream, sequence, time_ms, &record.payload);
+            let applied = self.apply(record.stream, sequence, time, &record.payload);
             applied.map_err(|source| RestoreError::Record { sequence, source })?;
         }
         Ok(())
@@ -145,7 +151,7 @@ impl Restore {
         &mut self,
         no: StreamNo,
         sequence: Sequence,
-        time_ms: u64,
+        time: WallTime,
         payload: &[u8],
     ) -> Result<(), BadRecord> {
         let (change, data) = Change::decode(payload)?;
@@ -171,7 +177,7 @@ impl Restore {
         }
         let restored = self.stream(no);
         if !matches!(change, Change::Truncate { .. } | Change::Delete) {
-            restored.replayed_ms = restored.replayed_ms.max(time_ms);
+            restored.replayed = restored.replayed.max(time);
         }
         match change {
             Change::Renew => {}
@@ -189,10 +195,10 @@ impl Restore {
                         restored
                             .retained()
                             .replayed
-                            .add(Bucket::inherited(at, time_ms));
+                            .add(Bucket::inherited(at, time));
                     }
                     if units > 0 {
-                        let record = Bucket::record(sequence, time_ms, data.len());
+                        let record = Bucket::record(sequence, time, data.len());
                         restored.retained().replayed.add(record);
                     }
                 }
@@ -211,7 +217,7 @@ impl Restore {
                 if units > 0 {
                     restored.tail = Some(Offset::behind(sequence));
                     if counted {
-                        let record = Bucket::record(sequence, time_ms, data.len());
+                        let record = Bucket::record(sequence, time, data.len());
                         restored.retained().replayed.add(record);
                     }
                 }
@@ -259,7 +265,7 @@ impl Restore {
         restored.closed |= stored.closed;
         restored.deleted |= stored.deleted;
         restored.forks = stored.forks;
-        restored.touched_ms = stored.touched_ms;
+        restored.touched = stored.touched;
         restored.floor = restored.floor.max(stored.floor);
         if stored.retention.is_limited() {
             restored.retained().buckets = stored.buckets.clone();
@@ -286,11 +292,11 @@ impl Restore {
         mut self,
         mut log: Log<D>,
         limits: Limits,
-        now_ms: u64,
+        now: SteadyTime,
     ) -> Result<(Machine, Arc<View>, Log<D>), RestoreError> {
         if self.replica.is_some() && log.next_sequence() == 1 {
             // The directory of a node begins with a mark, so that it is known as such even after a crash in the first batch.
-            append_mark(&mut log, &BatchMark::first(), 0)
+            append_mark(&mut log, &BatchMark::first(), WallTime::default())
                 .expect("a mark is smaller than any frame may be");
             log.write().and_then(|()| log.sync())?;
             self.replica.get_or_insert_default().set_marked();
@@ -303,7 +309,7 @@ impl Restore {
             Some(cut) => cut.sequence - 1,
             None => log.next_sequence() - 1,
         };
-        let (mut machine, view) = self.build(&reader, meta, replica, limits, now_ms)?;
+        let (mut machine, view) = self.build(&reader, meta, replica, limits, now)?;
         for (stream, floor) in machine.take_floors() {
             log.set_floor(stream, floor);
         }
@@ -317,10 +323,10 @@ impl Restore {
         meta: StoreMeta,
         replica: Option<Replica>,
         limits: Limits,
-        now_ms: u64,
+        now: SteadyTime,
     ) -> Result<(Machine, Arc<View>), RestoreError> {
         // On a node of a fleet the times of reads are in the log, and are the same on all nodes.
-        let now_ms = if replica.is_some() { 0 } else { now_ms };
+        let started = replica.is_none().then_some(now);
         self.fill_in(store, meta)?;
         if let Some(failed) = self.failed.take() {
             return Err(failed);
@@ -331,7 +337,7 @@ impl Restore {
         });
         view.set_total(meta.total, meta.total == 0);
         let mut machine = Machine::new(Arc::clone(&view), limits);
-        machine.started_ms = now_ms;
+        machine.started = started;
         if let Some(replica) = &replica {
             view.set_order(&replica.chain);
         }
@@ -359,7 +365,7 @@ impl Restore {
             return Err(bad);
         }
         let mut total = meta.total;
-        let loader = Loader::new(Arc::clone(&view), store.clone(), limits, now_ms);
+        let loader = Loader::new(Arc::clone(&view), store.clone(), limits, started);
         let mut sources: HashMap<StreamNo, Arc<Stream>> = HashMap::new();
         // The order is that of creation: sources come before their forks, and earlier owners of a name before later
         // ones. Each entry is freed after its use.
@@ -382,7 +388,7 @@ impl Restore {
                 Some(stream) => Ok(Some(Arc::clone(stream))),
                 None => loader.load_number(no),
             };
-            if let Some(stream) = restored.into_stream(limits, now_ms, find)? {
+            if let Some(stream) = restored.into_stream(limits, started, find)? {
                 // No client has looked it up.
                 stream.used.store(false, Ordering::Relaxed);
                 total += u64::from(born(no) > meta.upto);

@@ -1,6 +1,7 @@
 //! What a node of a fleet restores beside the streams: the chain of the replicated order, and the records of batches until
 //! their marks.
 
+use encke_clock::WallTime;
 use encke_log::{FrameView, Sequence};
 
 use crate::replicated::{BatchMark, Chain, CutRecord, Replica};
@@ -21,7 +22,7 @@ pub(super) struct ReplicaRestore {
 #[derive(Debug)]
 pub(super) struct UnmarkedRecord {
     pub(super) record: CutRecord,
-    pub(super) time_ms: u64,
+    pub(super) time: WallTime,
 }
 
 impl UnmarkedRecord {
@@ -33,7 +34,7 @@ impl UnmarkedRecord {
         };
         UnmarkedRecord {
             record,
-            time_ms: frame.time_ms,
+            time: WallTime::from_ms(frame.time_ms),
         }
     }
 }
@@ -48,7 +49,7 @@ impl ReplicaRestore {
     pub(super) fn mark(&mut self, frame: &FrameView<'_>) -> Result<Vec<UnmarkedRecord>, BadRecord> {
         let mark = BatchMark::decode(frame.payload)?;
         self.marked = true;
-        self.chain.follow(mark, frame.time_ms);
+        self.chain.follow(mark, WallTime::from_ms(frame.time_ms));
         Ok(std::mem::take(&mut self.unmarked))
     }
 

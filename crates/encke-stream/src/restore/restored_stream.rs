@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::{Sequence, StreamNo};
 
 use crate::at_rest::load::LoadError;
@@ -28,9 +29,9 @@ pub(super) struct RestoredStream {
     pub(super) forks: u32,
     pub(super) writers: Option<Box<Writers>>,
     pub(super) floor: Sequence,
-    pub(super) touched_ms: u64,
+    pub(super) touched: SteadyTime,
     /// The newest record that begins a sliding lifetime again.
-    pub(super) replayed_ms: u64,
+    pub(super) replayed: WallTime,
     retained: Option<Box<RetainedRecords>>,
 }
 
@@ -101,11 +102,11 @@ impl RestoredStream {
         self.retained.get_or_insert_default()
     }
 
-    /// The restored stream. `find` returns its source.
+    /// The restored stream. `find` returns its source. The start of the process at `started` counts as a read.
     pub(super) fn into_stream(
         self,
         limits: Limits,
-        now_ms: u64,
+        started: Option<SteadyTime>,
         find: impl FnOnce(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>,
     ) -> Result<Option<Arc<Stream>>, LoadError> {
         let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
@@ -140,13 +141,13 @@ impl RestoredStream {
             closed: self.closed,
             life: if self.deleted { Life::Kept } else { Life::Live },
         };
-        let touched_ms = match now_ms {
-            // On a node of a fleet a start is no read.
-            0 => self.touched_ms.max(self.replayed_ms),
-            _ => now_ms,
+        let touched = match started {
+            // On a node of a fleet a start is no read, and records have the time of the order, which is that of both clocks.
+            None => self.touched.max(Now::at(self.replayed).steady),
+            Some(started) => started,
         };
         let stream = Stream::new(
-            self.no, name, media, lifetime, ack, retention, source, facts, touched_ms,
+            self.no, name, media, lifetime, ack, retention, source, facts, touched,
         );
         let mut state = stream.state();
         if retention.is_limited() {
@@ -158,7 +159,7 @@ impl RestoredStream {
             buckets.cut(facts.floor);
             state.buckets = Some(Box::new(buckets));
         }
-        state.stored_ms = self.stored.then_some(self.touched_ms);
+        state.stored = self.stored.then_some(self.touched);
         if let Some(mut writers) = self.writers {
             writers.trim(limits.producers_max);
             state.writers = Some(writers);

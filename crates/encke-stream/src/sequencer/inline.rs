@@ -15,12 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use encke_clock::Now;
 use encke_log::{CommitError, DeferredSync, Disk, Files};
 use parking_lot::Mutex;
 
+use crate::Piece;
 use crate::commit::SETTLE_WHEN_IDLE;
 use crate::sequencer::Sequencer;
-use crate::{Now, Piece};
 
 /// A sequencer that threads share. Only for level `accepted`.
 pub struct InlineCommit<D: Disk = Files> {

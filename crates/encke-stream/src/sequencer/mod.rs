@@ -7,6 +7,7 @@ pub(crate) mod sequencers;
 
 use std::time::Duration;
 
+use encke_clock::Now;
 use encke_log::{CommitError, DeferredSync, DeferredSyncResult, Disk, Files, Log, StreamNo};
 use encke_mailbox::Receiver;
 
@@ -16,7 +17,7 @@ use crate::commit::{Commit, CommitThread, Committed};
 use crate::order::Ordered;
 use crate::order::local::LocalOrder;
 use crate::order::submission::Submission;
-use crate::{AckLevel, Machine, Now};
+use crate::{AckLevel, Machine};
 
 /// Decides the order of records: drains the mailbox, decides, commits and publishes one batch after the other.
 ///
@@ -191,6 +192,7 @@ impl<D: Disk> Sequencer<D> {
 
 #[cfg(test)]
 mod tests {
+    use encke_clock::SteadyTime;
     use encke_log::Options;
     use encke_log::simulated::{Faults, SimulatedDisk};
     use encke_mailbox::{Lane, mailbox};
@@ -212,7 +214,8 @@ mod tests {
             ..Options::default()
         };
         let limits = Limits::default();
-        let (machine, _, log) = restore_on(disk.clone(), options, limits, 0).unwrap();
+        let (machine, _, log) =
+            restore_on(disk.clone(), options, limits, SteadyTime::from_ms(0)).unwrap();
         let (sender, receiver) = mailbox("test", encke_mailbox::Bounds::default());
         let watch = Box::new(|_: &_| {});
         let sequencer = Sequencer::new(machine, log, receiver, Vec::new(), level, watch);
@@ -253,19 +256,25 @@ mod tests {
             disk.set_history(history.clone());
             let (sender, mut sequencer) = sequencer(&disk, level);
             let send = |submission| assert!(sender.try_send(Lane::Data, submission, 1).is_ok());
-            assert!(sequencer.sleeps(Now::at(0)), "{level}: nothing in memory");
-            send(create_for_a_second("a"));
-            sequencer.turn(Now::at(0));
             assert!(
-                sequencer.sleeps(Now::at(0)),
+                sequencer.sleeps(Now::from_ms(0)),
+                "{level}: nothing in memory"
+            );
+            send(create_for_a_second("a"));
+            sequencer.turn(Now::from_ms(0));
+            assert!(
+                sequencer.sleeps(Now::from_ms(0)),
                 "{level}: the first checkpoint"
             );
             // In one step: a thread of the storage engine may write at any time.
             std::fs::rename(&history, directory.path().join("gone")).unwrap();
             for name in ["b", "c"] {
                 send(create_for_a_second(name));
-                sequencer.turn(Now::at(0));
-                assert!(sequencer.sleeps(Now::at(0)), "{level}: history has gone");
+                sequencer.turn(Now::from_ms(0));
+                assert!(
+                    sequencer.sleeps(Now::from_ms(0)),
+                    "{level}: history has gone"
+                );
             }
             assert!(sequencer.commit.log_has_waiting_checkpoints());
             disk.set_capacity(disk.used_bytes());
@@ -273,12 +282,12 @@ mod tests {
             while sequencer.commit.is_free() && names < 200 {
                 names += 1;
                 send(create(&format!("{names}-{}", "x".repeat(200))));
-                sequencer.turn(Now::at(0));
+                sequencer.turn(Now::from_ms(0));
             }
             // At stricter levels each command is refused by itself, and the log is as it was.
             assert_eq!(sequencer.commit.is_free(), level > AckLevel::Accepted);
             assert!(
-                sequencer.sleeps(Now::at(LATER_MS)),
+                sequencer.sleeps(Now::from_ms(LATER_MS)),
                 "{level}: the disk is full"
             );
         }
@@ -296,10 +305,10 @@ mod tests {
             let sent = sender.try_send(Lane::Data, create_for_a_second("a"), 1);
             assert!(sent.is_ok());
             // Below level synced, the sync of a turn without commands fails.
-            sequencer.turn(Now::at(0));
-            sequencer.turn(Now::at(0));
+            sequencer.turn(Now::from_ms(0));
+            sequencer.turn(Now::from_ms(0));
             assert!(sequencer.commit.has_failed(), "{level}");
-            assert!(sequencer.sleeps(Now::at(1_000_000)), "{level}");
+            assert!(sequencer.sleeps(Now::from_ms(1_000_000)), "{level}");
         }
     }
 
@@ -308,7 +317,8 @@ mod tests {
         for level in AckLevel::ALL {
             let disk = SimulatedDisk::new(1);
             let options = Options::default();
-            let (machine, _, log) = restore_on(disk, options, Limits::default(), 0).unwrap();
+            let (machine, _, log) =
+                restore_on(disk, options, Limits::default(), SteadyTime::from_ms(0)).unwrap();
             let (sender, receiver) = mailbox("test", encke_mailbox::Bounds::default());
             let watch = Box::new(|_: &_| {});
             let mut sequencer = Sequencer::new(machine, log, receiver, Vec::new(), level, watch);

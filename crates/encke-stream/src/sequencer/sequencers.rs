@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use encke_clock::Now;
 use encke_log::{Disk, Files};
 use encke_mailbox::{Gauge, Lane, Sender};
 
-use crate::{InlineCommit, Now, Submission, Views};
+use crate::{InlineCommit, Submission, Views};
 
 /// The sequencers of all logs.
 pub struct Sequencers<D: Disk = Files> {

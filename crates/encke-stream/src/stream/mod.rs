@@ -17,6 +17,7 @@ pub(crate) mod writers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use encke_clock::{Now, SteadyTime};
 use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
@@ -25,7 +26,7 @@ use crate::stream::media::Media;
 use crate::stream::number::born;
 use crate::stream::retention::Buckets;
 use crate::stream::writers::Writers;
-use crate::{AckLevel, Lifetime, Now, Offset, Retention};
+use crate::{AckLevel, Lifetime, Offset, Retention};
 
 /// A stream. Shards hold a reference and read its committed [`Facts`]; only the [`Machine`](crate::Machine) changes it.
 ///
@@ -104,7 +105,7 @@ impl Stream {
         retention: Retention,
         source: Option<Box<Source>>,
         facts: Facts,
-        touched_ms: u64,
+        touched: SteadyTime,
     ) -> Self {
         let depth = source.as_ref().map_or(0, |source| source.stream.depth + 1);
         Stream {
@@ -116,7 +117,7 @@ impl Stream {
             retention: retention.is_limited().then(|| Box::new(retention)),
             source,
             depth,
-            touched_ms: AtomicU64::new(touched_ms),
+            touched_ms: AtomicU64::new(touched.as_ms()),
             used: AtomicBool::new(true),
             // It may have been watched before it was evicted.
             watched: AtomicBool::new(true),
@@ -124,7 +125,7 @@ impl Stream {
                 committed: facts,
                 next: facts,
                 dirty: false,
-                stored_ms: None,
+                stored: None,
                 watched: DueTimes::default(),
                 writers: None,
                 buckets: None,
@@ -169,42 +170,34 @@ impl Stream {
             return DueTimes::default();
         }
         let buckets = state.buckets.as_ref();
-        let trims_ms = buckets.and_then(|buckets| buckets.due_ms(&self.retention()));
-        match self.lifetime {
-            Lifetime::Sliding { .. } => DueTimes::new(self.ends_ms(), trims_ms),
-            _ => DueTimes::new(None, self.ends_ms().into_iter().chain(trims_ms).min()),
-        }
+        let trims = buckets.and_then(|buckets| buckets.next_due(&self.retention()));
+        let wall = self.lifetime.until().into_iter().chain(trims).min();
+        DueTimes::new(self.lifetime.slides_until(self.touched()), wall)
     }
 
     /// Notes a read or a write: a sliding lifetime begins again. Readers call [`View::touch`](crate::View::touch).
     pub(crate) fn touch(&self, now: Now) {
         if self.is_sliding() {
-            self.touched_ms.fetch_max(now.steady_ms, Ordering::Relaxed);
+            self.touched_ms
+                .fetch_max(now.steady.as_ms(), Ordering::Relaxed);
         }
     }
 
     /// When it was last read or written, by the steady clock. Only kept for sliding lifetimes.
-    pub(crate) fn touched_ms(&self) -> u64 {
-        self.touched_ms.load(Ordering::Relaxed)
+    pub(crate) fn touched(&self) -> SteadyTime {
+        SteadyTime::from_ms(self.touched_ms.load(Ordering::Relaxed))
     }
 
     /// Whether the store has it or is about to get it, so that it can be loaded by its number quickly.
     pub fn is_stored(&self) -> bool {
-        self.state.lock().stored_ms.is_some()
+        self.state.lock().stored.is_some()
     }
 
-    /// When its lifetime ends unless it is touched: a sliding one by the steady clock, another by the time of day.
-    pub fn ends_ms(&self) -> Option<u64> {
-        self.lifetime.ends_ms(self.touched_ms())
-    }
-
-    /// Whether its lifetime is over.
+    /// Whether its lifetime is over: a sliding one by the steady clock, another by the time of day.
     pub fn expired(&self, now: Now) -> bool {
-        let now_ms = match self.lifetime {
-            Lifetime::Sliding { .. } => now.steady_ms,
-            Lifetime::Unbounded | Lifetime::Until { .. } => now.wall_ms,
-        };
-        self.ends_ms().is_some_and(|ends_ms| ends_ms <= now_ms)
+        let slides_until = self.lifetime.slides_until(self.touched());
+        slides_until.is_some_and(|end| end <= now.steady)
+            || self.lifetime.until().is_some_and(|end| end <= now.wall)
     }
 
     /// The spans of the log that hold the data between `from` and `upto`, in order. From the beginning means from the
@@ -331,7 +324,7 @@ pub(crate) struct State {
     /// Changed since the last checkpoint took it.
     pub(crate) dirty: bool,
     /// The store has it, with this time of its last read or write, by the steady clock.
-    pub(crate) stored_ms: Option<u64>,
+    pub(crate) stored: Option<SteadyTime>,
     /// Its times in the machine's list of deadlines.
     pub(crate) watched: DueTimes,
     pub(crate) writers: Option<Box<Writers>>,
@@ -377,7 +370,7 @@ mod tests {
                 Retention::default(),
                 source.take(),
                 facts,
-                0,
+                SteadyTime::from_ms(0),
             );
             let stream = Arc::new(stream);
             source = Some(Box::new(Source { stream, at }));
@@ -424,7 +417,7 @@ mod tests {
             Retention::default(),
             None,
             facts,
-            0,
+            SteadyTime::from_ms(0),
         );
         assert!(stream.reaches_back_to(Offset::START));
         assert!(stream.reaches_back_to(Offset::behind(9)));
@@ -458,7 +451,7 @@ mod tests {
                 retention,
                 source,
                 facts,
-                0,
+                SteadyTime::from_ms(0),
             )
         };
         let source = Arc::new(stream(2, None, Offset::behind(20)));

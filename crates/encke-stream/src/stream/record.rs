@@ -3,6 +3,9 @@
 //! A record is a header with the change, followed by the data as readers see it. The header has the producer's state
 //! too, so that no crash separates it from the data.
 
+use std::time::Duration;
+
+use encke_clock::{SteadyTime, WallTime};
 use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
@@ -110,20 +113,25 @@ pub enum Lifetime {
     },
     /// At a fixed time.
     Until {
-        /// Milliseconds since 1970.
-        at_ms: u64,
+        /// The time of day.
+        at: WallTime,
     },
 }
 
 impl Lifetime {
-    /// When a stream ends that was last touched at `touched_ms`, both in milliseconds since 1970.
-    pub fn ends_ms(self, touched_ms: u64) -> Option<u64> {
+    /// When the lifetime of a stream is over that was last touched at `touched`, if it is a sliding one.
+    pub(crate) fn slides_until(self, touched: SteadyTime) -> Option<SteadyTime> {
         match self {
-            Lifetime::Unbounded => None,
-            Lifetime::Sliding { ttl_s } => {
-                Some(touched_ms.saturating_add(ttl_s.saturating_mul(1000)))
-            }
-            Lifetime::Until { at_ms } => Some(at_ms),
+            Lifetime::Sliding { ttl_s } => Some(touched.after(Duration::from_secs(ttl_s))),
+            Lifetime::Unbounded | Lifetime::Until { .. } => None,
+        }
+    }
+
+    /// When the lifetime is over, if it ends at a fixed time.
+    pub(crate) fn until(self) -> Option<WallTime> {
+        match self {
+            Lifetime::Until { at } => Some(at),
+            Lifetime::Unbounded | Lifetime::Sliding { .. } => None,
         }
     }
 }

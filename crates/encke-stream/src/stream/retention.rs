@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
+use encke_clock::WallTime;
 use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +33,8 @@ impl Retention {
         *self != Retention::default()
     }
 
-    fn age_ms(&self) -> Option<u64> {
-        self.age_s.map(|age_s| age_s.saturating_mul(1000))
+    fn age(&self) -> Option<Duration> {
+        self.age_s.map(Duration::from_secs)
     }
 }
 
@@ -104,9 +106,9 @@ pub(crate) struct Bucket {
     /// The first and the last of them.
     pub(crate) first: Sequence,
     pub(crate) upto: Sequence,
-    /// When the first and the last of them were stored, in milliseconds since 1970.
-    pub(crate) oldest_ms: u64,
-    pub(crate) newest_ms: u64,
+    /// When the first and the last of them were stored.
+    pub(crate) oldest: WallTime,
+    pub(crate) newest: WallTime,
     /// How many there are, and the bytes of their data, or less: records that are not counted stay a little longer.
     pub(crate) records: u64,
     pub(crate) bytes: u64,
@@ -114,28 +116,28 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     /// One record.
-    pub(crate) fn record(sequence: Sequence, now_ms: u64, bytes: usize) -> Bucket {
+    pub(crate) fn record(sequence: Sequence, now: WallTime, bytes: usize) -> Bucket {
         Bucket {
             first: sequence,
             upto: sequence,
-            oldest_ms: now_ms,
-            newest_ms: now_ms,
+            oldest: now,
+            newest: now,
             records: 1,
             bytes: bytes as u64,
         }
     }
 
     /// The records that a fork shares with its source. They are as old as the fork.
-    pub(crate) fn inherited(upto: Sequence, now_ms: u64) -> Bucket {
+    pub(crate) fn inherited(upto: Sequence, now: WallTime) -> Bucket {
         Bucket {
             records: 0,
-            ..Bucket::record(upto, now_ms, 0)
+            ..Bucket::record(upto, now, 0)
         }
     }
 
     fn join(&mut self, next: Bucket) {
         self.upto = next.upto;
-        self.newest_ms = self.newest_ms.max(next.newest_ms);
+        self.newest = self.newest.max(next.newest);
         self.records += next.records;
         self.bytes += next.bytes;
     }
@@ -169,10 +171,11 @@ impl Buckets {
     /// Adds a record, or several, after all others.
     pub(crate) fn add(&mut self, next: Bucket, retention: &Retention) -> BucketsUndo {
         let eighth = |limit: Option<u64>| limit.map_or(u64::MAX, |limit| (limit / 8).max(1));
+        let eighth_of_age = retention.age().map_or(Duration::MAX, |age| age / 8);
         if let Some(last) = self.0.back_mut()
             && last.records < eighth(retention.records)
             && last.bytes < eighth(retention.bytes)
-            && next.newest_ms.saturating_sub(last.oldest_ms) < eighth(retention.age_ms())
+            && next.newest.since(last.oldest) < eighth_of_age
         {
             let before = *last;
             last.join(next);
@@ -183,15 +186,15 @@ impl Buckets {
     }
 
     /// The last record of those that are past a limit.
-    pub(crate) fn due(&self, retention: &Retention, now_ms: u64) -> Option<Sequence> {
+    pub(crate) fn due(&self, retention: &Retention, now: WallTime) -> Option<Sequence> {
         let mut records: u64 = self.0.iter().map(|bucket| bucket.records).sum();
         let mut bytes: u64 = self.0.iter().map(|bucket| bucket.bytes).sum();
         let mut due = None;
         for bucket in &self.0 {
             records -= bucket.records;
             bytes -= bucket.bytes;
-            let age_ms = retention.age_ms();
-            let too_old = age_ms.is_some_and(|age_ms| bucket.ends_ms(age_ms) <= now_ms);
+            let age = retention.age();
+            let too_old = age.is_some_and(|age| bucket.newest.after(age) <= now);
             let too_many = retention.records.is_some_and(|max| records >= max);
             let too_much = retention.bytes.is_some_and(|max| bytes >= max);
             if !(too_old || too_many || too_much) {
@@ -202,17 +205,17 @@ impl Buckets {
         due
     }
 
-    /// When a record is next too old, in milliseconds since 1970.
-    pub(crate) fn due_ms(&self, retention: &Retention) -> Option<u64> {
-        let age_ms = retention.age_ms()?;
-        self.0.front().map(|bucket| bucket.ends_ms(age_ms))
+    /// When a record is next too old.
+    pub(crate) fn next_due(&self, retention: &Retention) -> Option<WallTime> {
+        let age = retention.age()?;
+        self.0.front().map(|bucket| bucket.newest.after(age))
     }
 
-    /// When the bucket that ends with `floor` is too old, in milliseconds since 1970.
-    pub(crate) fn too_old_ms(&self, floor: Sequence, retention: &Retention) -> Option<u64> {
-        let age_ms = retention.age_ms()?;
+    /// When the bucket that ends with `floor` is too old.
+    pub(crate) fn too_old_at(&self, floor: Sequence, retention: &Retention) -> Option<WallTime> {
+        let age = retention.age()?;
         let bucket = self.0.iter().find(|bucket| bucket.upto == floor)?;
-        Some(bucket.ends_ms(age_ms))
+        Some(bucket.newest.after(age))
     }
 
     /// Removes the records up to `floor`.
@@ -254,12 +257,6 @@ impl Buckets {
                 }
             }
         }
-    }
-}
-
-impl Bucket {
-    fn ends_ms(&self, age_ms: u64) -> u64 {
-        self.newest_ms.saturating_add(age_ms)
     }
 }
 
@@ -333,13 +330,13 @@ mod tests {
         ) {
             let mut buckets = Buckets::default();
             let mut all: Vec<Bucket> = Vec::new();
-            let (mut floor, mut now_ms) = (0, 0);
+            let (mut floor, mut now) = (0, WallTime::default());
             for (index, (bytes, wait_ms, takes_back)) in appends.into_iter().enumerate() {
-                now_ms += wait_ms;
-                let record = Bucket::record(index as u64 + 1, now_ms, bytes);
+                now = now.after(Duration::from_millis(wait_ms));
+                let record = Bucket::record(index as u64 + 1, now, bytes);
                 let before = buckets.clone();
                 let mut undo = vec![buckets.add(record, &retention)];
-                let due = buckets.due(&retention, now_ms);
+                let due = buckets.due(&retention, now);
                 undo.extend(due.map(|due| buckets.cut(due)));
                 if takes_back {
                     for undo in undo.into_iter().rev() {
@@ -352,7 +349,7 @@ mod tests {
                 floor = floor.max(due.unwrap_or(0));
                 let (gone, kept): (Vec<&Bucket>, Vec<&Bucket>) = all.iter().partition(|one| one.upto <= floor);
                 let bytes_kept: u64 = kept.iter().map(|one| one.bytes).sum();
-                let too_old = |one: &Bucket| retention.age_ms().is_some_and(|age| one.newest_ms + age <= now_ms);
+                let too_old = |one: &Bucket| retention.age().is_some_and(|age| one.newest.after(age) <= now);
                 for (number, one) in gone.iter().enumerate() {
                     // The later records were there when it was removed, or are there now.
                     let later = &all[number + 1..];
@@ -404,7 +401,7 @@ mod tests {
             records: Some(8),
             ..Retention::default()
         };
-        let record = |sequence| Bucket::record(sequence, 0, 1);
+        let record = |sequence| Bucket::record(sequence, WallTime::from_ms(0), 1);
         let mut buckets = Buckets::default();
         for sequence in 1..=10 {
             buckets.add(record(sequence), &retention);
@@ -418,7 +415,7 @@ mod tests {
             buckets.0.iter().map(|bucket| bucket.records).sum::<u64>(),
             14
         );
-        assert_eq!(buckets.due(&retention, 0), Some(6));
+        assert_eq!(buckets.due(&retention, WallTime::from_ms(0)), Some(6));
         // More records than a replay collects one by one: the count is never too high.
         let mut replayed = Replayed::default();
         for sequence in 1..=100 {

@@ -22,8 +22,10 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::RwLock;
 
+use encke_clock::Now;
 use encke_log::{Disk, Reader, Sequence, StreamNo};
 
+use crate::Stream;
 use crate::replicated::{Chain, DispatcherTerm, Reads};
 use crate::stream::media::Media;
 use crate::view::counts::Counts;
@@ -34,7 +36,6 @@ use crate::view::replica::ReplicaView;
 use crate::view::shared_media::SharedMedia;
 use crate::view::timed::TimedStreams;
 use crate::view::watchers::Watchers;
-use crate::{Now, Stream};
 
 /// The state of names without a look into the store: the streams in memory, and names that are known to be free.
 ///

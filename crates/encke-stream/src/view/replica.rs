@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use encke_clock::{Now, WallTime};
 use parking_lot::Mutex;
 
-use crate::Now;
 use crate::replicated::{Chain, DispatcherTerm, Reads};
 
 /// What a node has followed of the order, as readers see it.
@@ -21,12 +21,13 @@ pub(super) struct ReplicaView {
 impl ReplicaView {
     /// The time of the order.
     pub(super) fn time(&self) -> Now {
-        Now::at(self.time_ms.load(Ordering::Relaxed))
+        Now::at(WallTime::from_ms(self.time_ms.load(Ordering::Relaxed)))
     }
 
     /// Sets what is known of the order.
     pub(super) fn set_order(&self, chain: &Chain) {
-        self.time_ms.fetch_max(chain.time_ms, Ordering::Relaxed);
+        self.time_ms
+            .fetch_max(chain.time.as_ms(), Ordering::Relaxed);
         let mut known = self.dispatcher.lock();
         if *known != chain.dispatcher {
             known.clone_from(&chain.dispatcher);

@@ -97,6 +97,8 @@ const _: () = assert!(size_of::<(StreamNo, u64)>() <= 16);
 mod tests {
     use std::sync::Arc;
 
+    use encke_clock::SteadyTime;
+
     use super::*;
     use crate::stream::{Facts, Life};
     use crate::{AckLevel, Lifetime, Media, Offset, Retention};
@@ -119,7 +121,7 @@ mod tests {
             Retention::default(),
             None,
             facts,
-            0,
+            SteadyTime::from_ms(0),
         )
     }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, Reader};
 use encke_stream::{
     AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Lifetime, Limits, Loaders, LogJournal,
-    Logs, Lookup, Machine, Now, Offset, OrderKind, Outcome, Piece, Refusal, Stream, Target, Views,
+    Logs, Lookup, Machine, Offset, OrderKind, Outcome, Piece, Refusal, Stream, Target, Views,
     restore_all_on,
 };
 
@@ -90,8 +91,14 @@ impl Rig {
             ..Options::default()
         };
         let limits = Limits::default();
-        let Logs { logs, views } =
-            restore_all_on(disks.clone(), OrderKind::Local, &options, limits, NOW_MS).unwrap();
+        let Logs { logs, views } = restore_all_on(
+            disks.clone(),
+            OrderKind::Local,
+            &options,
+            limits,
+            SteadyTime::from_ms(NOW_MS),
+        )
+        .unwrap();
         let loaders = logs
             .iter()
             .map(|(machine, log)| machine.loader(log.reader()));
@@ -158,9 +165,11 @@ impl Rig {
         let one = &mut self.logs[index];
         let mut journal = LogJournal {
             log: &mut one.log,
-            now_ms: NOW_MS,
+            now: WallTime::from_ms(NOW_MS),
         };
-        let outcome = one.machine.apply(command, Now::at(NOW_MS), &mut journal);
+        let outcome = one
+            .machine
+            .apply(command, Now::from_ms(NOW_MS), &mut journal);
         drop(held);
         self.judge(index, &asked, &outcome);
         outcome

@@ -9,9 +9,11 @@ mod rig;
 mod steps;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use encke_clock::{Now, SteadyTime, WallTime};
 use encke_stream::{
-    Append, Command, Create, Data, ForkOf, LastMessagesBounds, Life, Lifetime, Limits, Now, Offset,
+    Append, Command, Create, Data, ForkOf, LastMessagesBounds, Life, Lifetime, Limits, Offset,
     Outcome, ProducerId, Refusal, Stream, Target,
 };
 use naive::{Naive, Unit, is_json};
@@ -46,7 +48,7 @@ impl Pair {
             fork_depth_max: 2,
         };
         let now_ms = 1_000_000;
-        let naive = Naive::new(Now::at(now_ms), limits);
+        let naive = Naive::new(Now::from_ms(now_ms), limits);
         Pair {
             rig: Rig::new(limits, now_ms),
             committed: naive.clone(),
@@ -62,14 +64,14 @@ impl Pair {
         match step {
             Step::Wait(ms) => {
                 self.set_time(Now {
-                    steady_ms: now.steady_ms + ms,
-                    wall_ms: now.wall_ms + ms,
+                    steady: now.steady.after(Duration::from_millis(ms)),
+                    wall: now.wall.after(Duration::from_millis(ms)),
                 });
             }
             Step::SetClock(ms) => {
                 self.met.insert("a step of the time of day".into());
                 self.set_time(Now {
-                    wall_ms: now.wall_ms.saturating_add_signed(ms),
+                    wall: WallTime::from_ms(now.wall.as_ms().saturating_add_signed(ms)),
                     ..now
                 });
             }
@@ -95,11 +97,11 @@ impl Pair {
                 self.abandon();
                 // Both clocks begin with the time of day. If it was set back, it is right again: what the store has of reads
                 // is compared with it.
-                let now_ms = now.wall_ms.max(now.steady_ms);
-                self.set_time(Now::at(now_ms));
+                let now_ms = now.wall.as_ms().max(now.steady.as_ms());
+                self.set_time(Now::from_ms(now_ms));
                 self.rig = self.rig.reopen(now_ms);
                 for stream in self.next.streams.values_mut() {
-                    stream.touched_ms = now_ms;
+                    stream.touched = SteadyTime::from_ms(now_ms);
                     stream.is_read = false;
                 }
                 self.committed = self.next.clone();
@@ -178,7 +180,7 @@ impl Pair {
         let abandoned = std::mem::replace(&mut self.next, self.committed.clone());
         // Reads and writes touch a stream even if they are not committed.
         for (no, stream) in &mut self.next.streams {
-            stream.touched_ms = abandoned.streams[no].touched_ms;
+            stream.touched = abandoned.streams[no].touched;
         }
         self.committed = self.next.clone();
     }
@@ -210,7 +212,7 @@ impl Pair {
                         Ends::Unbounded => Lifetime::Unbounded,
                         Ends::Sliding(ttl_s) => Lifetime::Sliding { ttl_s },
                         Ends::Until(ms) => Lifetime::Until {
-                            at_ms: self.next.now.wall_ms + ms,
+                            at: self.next.now.wall.after(Duration::from_millis(ms)),
                         },
                     }),
                     closed,

@@ -2,10 +2,12 @@
 //! protocol's text.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use encke_clock::{Now, SteadyTime};
 use encke_stream::{
-    AckLevel, Append, Command, Create, Facts, Life, Lifetime, Limits, Now, Offset, Outcome,
-    ProducerId, Refusal, Retention, Target,
+    AckLevel, Append, Command, Create, Facts, Life, Lifetime, Limits, Offset, Outcome, ProducerId,
+    Refusal, Retention, Target,
 };
 
 /// All streams, by number, and the owners of names.
@@ -26,7 +28,7 @@ pub struct Stream {
     pub name: String,
     pub content_type: String,
     pub lifetime: Lifetime,
-    pub touched_ms: u64,
+    pub touched: SteadyTime,
     /// It has live readers.
     pub is_read: bool,
     pub source: Option<(u64, Offset)>,
@@ -154,13 +156,15 @@ impl Naive {
         let stream = &self.streams[&no];
         match stream.lifetime {
             Lifetime::Unbounded => false,
-            Lifetime::Sliding { ttl_s } => stream.touched_ms + 1000 * ttl_s <= self.now.steady_ms,
-            Lifetime::Until { at_ms } => at_ms <= self.now.wall_ms,
+            Lifetime::Sliding { ttl_s } => {
+                stream.touched.after(Duration::from_secs(ttl_s)) <= self.now.steady
+            }
+            Lifetime::Until { at } => at <= self.now.wall,
         }
     }
 
     pub fn touch(&mut self, no: u64) {
-        self.streams.get_mut(&no).unwrap().touched_ms = self.now.steady_ms;
+        self.streams.get_mut(&no).unwrap().touched = self.now.steady;
     }
 
     /// Whether live readers keep a stream whose lifetime would be over.
@@ -264,7 +268,7 @@ impl Naive {
         let mut stream = Stream {
             name: create.name.to_string(),
             lifetime,
-            touched_ms: self.now.steady_ms,
+            touched: self.now.steady,
             is_read: false,
             source,
             depth: 0,

@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use encke_clock::{Now, SteadyTime};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
     Change, Command, Fetch, Journal, LastMessages, LastMessagesBounds, Limits, Loader, LogJournal,
-    Lookup, Machine, Now, Offset, Outcome, Piece, Refusal, Stream, Target, View, restore_on,
+    Lookup, Machine, Offset, Outcome, Piece, Refusal, Stream, Target, View, restore_on,
 };
 
 use crate::naive::{Unit, is_json, units};
@@ -45,12 +46,18 @@ impl Rig {
             history: false,
             ..Options::default()
         };
-        let (machine, view, log) = restore_on(disk.clone(), options, limits, now_ms).unwrap();
+        let (machine, view, log) =
+            restore_on(disk.clone(), options, limits, SteadyTime::from_ms(now_ms)).unwrap();
         let mut seen = BTreeMap::new();
         view.for_each(&mut |stream| {
             seen.insert(stream.no, Some(Arc::clone(stream)));
         });
-        let loader = Loader::new(Arc::clone(&view), log.reader(), limits, now_ms);
+        let loader = Loader::new(
+            Arc::clone(&view),
+            log.reader(),
+            limits,
+            Some(SteadyTime::from_ms(now_ms)),
+        );
         Rig {
             loader,
             machine,
@@ -149,7 +156,7 @@ impl Rig {
         let mut journal = Recorder {
             log: LogJournal {
                 log: &mut self.log,
-                now_ms: now.wall_ms,
+                now: now.wall,
             },
             seen: self.seen.get_mut(),
         };
@@ -160,7 +167,7 @@ impl Rig {
         let mut journal = Recorder {
             log: LogJournal {
                 log: &mut self.log,
-                now_ms: now.wall_ms,
+                now: now.wall,
             },
             seen: self.seen.get_mut(),
         };

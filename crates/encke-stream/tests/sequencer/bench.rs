@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use encke_clock::{Now, SteadyTime};
 use encke_log::{CommitError, Disk, Log, ReadError, Reader};
 use encke_mailbox::{Bounds, Lane, mailbox};
 use encke_stream::{
     AckLevel, Append, Batch, Command, Committed, Create, Data, Eviction, ForkOf, Lifetime, Limits,
-    Loader, Lookup, Machine, Now, Offset, Outcome, Outlet, Piece, Reply, Retention, Sequencer,
-    Stream, Submission, Submitter, Target, View,
+    Loader, Lookup, Machine, Offset, Outcome, Outlet, Piece, Reply, Retention, Sequencer, Stream,
+    Submission, Submitter, Target, View,
 };
 
 pub struct Bench<D: Disk> {
@@ -109,14 +110,19 @@ impl<D: Disk> Bench<D> {
             let _ = figures_sender.send(*committed);
         });
         let limits = Limits::default();
-        let loader = Loader::new(Arc::clone(&view), log.reader(), limits, now_ms);
+        let loader = Loader::new(
+            Arc::clone(&view),
+            log.reader(),
+            limits,
+            Some(SteadyTime::from_ms(now_ms)),
+        );
         let sequencer = Sequencer::new(machine, log, receiver, outlets, level, watch);
         let expired = loader.clone();
         let load = Box::new(move |no| {
             expired.load_number(no).unwrap();
         });
         let sequencer = sequencer.evicting(eviction, load);
-        let now = Arc::new(Mutex::new(Now::at(now_ms)));
+        let now = Arc::new(Mutex::new(Now::from_ms(now_ms)));
         let clock = Arc::clone(&now);
         let thread = std::thread::spawn(move || sequencer.run(|| *clock.lock().unwrap()));
         Bench {

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
+use encke_clock::Now;
 use encke_log::simulated::SimulatedDisk;
 use encke_mailbox::{Bounds, Lane, mailbox};
-use encke_stream::{
-    AckLevel, Batch, Committed, Now, Outlet, Reply, Sequencer, Submission, Submitter,
-};
+use encke_stream::{AckLevel, Batch, Committed, Outlet, Reply, Sequencer, Submission, Submitter};
 
 use crate::bench::{append, create};
 use crate::{TEXT, open};

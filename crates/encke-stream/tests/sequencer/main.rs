@@ -15,11 +15,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bench::{Bench, append, create, create_for, create_retaining, delete, fork};
+use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{Files, Log, Options};
 use encke_stream::{
-    AckLevel, Command, Eviction, Life, Lifetime, Limits, Lookup, Machine, Now, Offset, Outcome,
-    Refusal, View, restore, restore_on,
+    AckLevel, Command, Eviction, Life, Lifetime, Limits, Lookup, Machine, Offset, Outcome, Refusal,
+    View, restore, restore_on,
 };
 use retention::aging;
 
@@ -36,7 +37,13 @@ fn options() -> Options {
 }
 
 fn open(disk: &SimulatedDisk) -> (Machine, Arc<View>, Log<SimulatedDisk>) {
-    restore_on(disk.clone(), options(), Limits::default(), NOW_MS).unwrap()
+    restore_on(
+        disk.clone(),
+        options(),
+        Limits::default(),
+        SteadyTime::from_ms(NOW_MS),
+    )
+    .unwrap()
 }
 
 fn start(disk: &SimulatedDisk, level: AckLevel) -> Bench<SimulatedDisk> {
@@ -358,7 +365,7 @@ fn streams_expire_by_themselves_even_after_the_disk_was_full() {
         create_for(
             "until",
             Lifetime::Until {
-                at_ms: NOW_MS + 900,
+                at: WallTime::from_ms(NOW_MS + 900),
             },
         ),
         create_for("long", Lifetime::Sliding { ttl_s: 3600 }),
@@ -370,11 +377,11 @@ fn streams_expire_by_themselves_even_after_the_disk_was_full() {
     for bytes in [1000, 100, 10, 1] {
         while is_done(&bench.round(vec![append("room", &vec![b'x'; bytes])])[0]) {}
     }
-    bench.view.touch(&read, Now::at(NOW_MS + 999));
-    bench.set_time(Now::at(NOW_MS + 1000));
+    bench.view.touch(&read, Now::from_ms(NOW_MS + 999));
+    bench.set_time(Now::from_ms(NOW_MS + 1000));
     bench.round(vec![append("room", b"x")]);
     assert_eq!(short.facts().life, Life::Live);
-    assert!(short.expired(Now::at(NOW_MS + 1000)));
+    assert!(short.expired(Now::from_ms(NOW_MS + 1000)));
 
     disk.set_capacity(u64::MAX);
     wait_until(&bench, || bench.view.find("short").is_none());
@@ -382,7 +389,7 @@ fn streams_expire_by_themselves_even_after_the_disk_was_full() {
     assert_eq!(short.facts().life, Life::Ended);
     assert_eq!(until.facts().life, Life::Ended);
     assert_eq!(read.facts().life, Life::Live, "a read is a new beginning");
-    bench.set_time(Now::at(NOW_MS + 2000));
+    bench.set_time(Now::from_ms(NOW_MS + 2000));
     wait_until(&bench, || bench.view.find("read").is_none());
     assert_eq!(bench.view.len(), 2);
     bench.stop().unwrap();
@@ -393,7 +400,9 @@ fn a_step_of_the_time_of_day_moves_only_what_was_named_as_an_instant() {
     let disk = SimulatedDisk::new(5);
     let mut bench = start(&disk, AckLevel::Synced);
     let sliding = |ttl_s| Lifetime::Sliding { ttl_s };
-    let until = |at_ms| Lifetime::Until { at_ms };
+    let until = |at_ms| Lifetime::Until {
+        at: WallTime::from_ms(at_ms),
+    };
     bench.round(vec![
         create_for("for a second", sliding(1)),
         create_for("for an hour", sliding(3600)),
@@ -408,24 +417,24 @@ fn a_step_of_the_time_of_day_moves_only_what_was_named_as_an_instant() {
 
     // Back: the durations go on, the instants are far away.
     let mut now = Now {
-        steady_ms: NOW_MS + 999,
-        wall_ms: 0,
+        steady: SteadyTime::from_ms(NOW_MS + 999),
+        wall: WallTime::default(),
     };
     bench.set_time(now);
     bench.round(vec![append("room", b"x")]);
     assert!(is_there(&bench, "for a second"));
-    now.steady_ms += 1;
+    now.steady = now.steady.after(Duration::from_millis(1));
     bench.set_time(now);
     wait_until(&bench, || bench.view.find("for a second").is_none());
     assert!(is_there(&bench, "until soon") && is_kept(&bench));
 
     // Forward: the instants come, the durations go on.
-    now.wall_ms = NOW_MS + 3_599_999;
+    now.wall = WallTime::from_ms(NOW_MS + 3_599_999);
     bench.set_time(now);
     wait_until(&bench, || bench.view.find("until soon").is_none());
     wait_until(&bench, || !is_kept(&bench));
     assert!(is_there(&bench, "for an hour") && is_there(&bench, "until later"));
-    now.wall_ms += 1;
+    now.wall = now.wall.after(Duration::from_millis(1));
     bench.set_time(now);
     wait_until(&bench, || bench.view.find("until later").is_none());
     assert!(is_there(&bench, "for an hour"));
@@ -450,34 +459,34 @@ fn a_stream_with_live_readers_does_not_expire() {
     let pattern = "of/*".parse().unwrap();
     let pattern = bench.view.watch_pattern(&pattern, 0, 1);
     let mut now_ms = NOW_MS + 5_000;
-    bench.set_time(Now::at(now_ms));
+    bench.set_time(Now::from_ms(now_ms));
     wait_until(&bench, || bench.view.find("alone").is_none());
     // Whatever is done first: its end is due, and what finds the stream finds it alive.
     for _ in 0..3 {
         now_ms += 5_000;
-        bench.set_time(Now::at(now_ms));
+        bench.set_time(Now::from_ms(now_ms));
         let control = format!("control at {now_ms}");
         bench.round(vec![create_for(&control, lifetime)]);
         now_ms += 5_000;
-        bench.set_time(Now::at(now_ms));
-        assert!(!bench.view.has_expired(&read, Now::at(now_ms)));
+        bench.set_time(Now::from_ms(now_ms));
+        assert!(!bench.view.has_expired(&read, Now::from_ms(now_ms)));
         wait_until(&bench, || bench.view.find(&control).is_none());
         for name in &names[1..] {
             assert_eq!(bench.stream(name).facts().life, Life::Live, "{name}");
         }
     }
     now_ms += 4_000;
-    bench.set_time(Now::at(now_ms));
+    bench.set_time(Now::from_ms(now_ms));
     assert!(is_done(&bench.round(vec![append("of/a/pattern", b"x")])[0]));
     // From the last reader on it has its whole lifetime.
-    bench.view.touch(&read, Now::at(now_ms));
+    bench.view.touch(&read, Now::from_ms(now_ms));
     bench.view.unwatch(read.no, 0);
     bench.view.unwatch_pattern(pattern, 1);
     bench.round(vec![create("wakes", TEXT)]);
-    bench.set_time(Now::at(now_ms + 4_999));
+    bench.set_time(Now::from_ms(now_ms + 4_999));
     bench.round(vec![create("wakes again", TEXT)]);
     assert_eq!(read.facts().life, Life::Live);
-    bench.set_time(Now::at(now_ms + 5_000));
+    bench.set_time(Now::from_ms(now_ms + 5_000));
     wait_until(&bench, || read.facts().life == Life::Ended);
     wait_until(&bench, || bench.view.find("of/a/pattern").is_none());
     bench.stop().unwrap();
@@ -500,14 +509,14 @@ fn an_evicted_stream_that_a_pattern_with_readers_matches_does_not_expire() {
         wait_until(&bench, || gone(&bench));
         assert_eq!(bench.view.total(), 2);
         now_ms += 5_000;
-        bench.set_time(Now::at(now_ms));
+        bench.set_time(Now::from_ms(now_ms));
         wait_until(&bench, || bench.view.total() == 1);
         let known = bench.loader.load("of/a/pattern").unwrap();
         let kept = known.stream().expect("it has readers");
-        wait_until(&bench, || !kept.expired(Now::at(now_ms)));
+        wait_until(&bench, || !kept.expired(Now::from_ms(now_ms)));
     }
     bench.view.unwatch_pattern(pattern, 0);
-    bench.set_time(Now::at(now_ms + 5_000));
+    bench.set_time(Now::from_ms(now_ms + 5_000));
     wait_until(&bench, || bench.view.total() == 0);
     bench.stop().unwrap();
 }
@@ -517,7 +526,7 @@ fn open_files(dir: &Path) -> (Machine, Arc<View>, Log<Files>) {
         segment_bytes: 16 << 10,
         ..Options::default()
     };
-    restore(dir, options, Limits::default(), NOW_MS).unwrap()
+    restore(dir, options, Limits::default(), SteadyTime::from_ms(NOW_MS)).unwrap()
 }
 
 /// Names, facts and data of all streams.
@@ -598,7 +607,12 @@ fn idle_streams_are_evicted_and_still_end_on_time() {
     commands.push(create_for("sliding", Lifetime::Sliding { ttl_s: 5 }));
     commands.push(create_for("read", Lifetime::Sliding { ttl_s: 5 }));
     let at_ms = NOW_MS + 6_000;
-    commands.push(create_for("until", Lifetime::Until { at_ms }));
+    commands.push(create_for(
+        "until",
+        Lifetime::Until {
+            at: WallTime::from_ms(at_ms),
+        },
+    ));
     assert!(bench.round(commands).iter().all(is_done));
     let gone = |bench: &Bench<Files>| bench.view.is_empty() && bench.view.free_len() == 0;
     wait_until(&bench, || gone(&bench));
@@ -608,19 +622,19 @@ fn idle_streams_are_evicted_and_still_end_on_time() {
     let held = bench.stream("s3");
     bench
         .view
-        .touch(&bench.stream("read"), Now::at(NOW_MS + 4_000));
+        .touch(&bench.stream("read"), Now::from_ms(NOW_MS + 4_000));
     wait_until(&bench, || bench.view.len() == 1);
     assert!(Arc::ptr_eq(&held, &bench.stream("s3")));
     drop(held);
     wait_until(&bench, || gone(&bench));
-    bench.set_time(Now::at(NOW_MS + 5_500));
+    bench.set_time(Now::from_ms(NOW_MS + 5_500));
     wait_until(&bench, || bench.view.total() == 22);
     assert!(bench.loader.load("sliding").unwrap().stream().is_none());
     assert!(bench.loader.load("read").unwrap().stream().is_some());
-    bench.set_time(Now::at(NOW_MS + 6_500));
+    bench.set_time(Now::from_ms(NOW_MS + 6_500));
     wait_until(&bench, || bench.view.total() == 21);
     assert!(bench.loader.load("until").unwrap().stream().is_none());
-    bench.set_time(Now::at(NOW_MS + 9_500));
+    bench.set_time(Now::from_ms(NOW_MS + 9_500));
     wait_until(&bench, || bench.view.total() == 20);
     wait_until(&bench, || gone(&bench));
 

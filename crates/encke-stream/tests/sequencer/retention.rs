@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use encke_clock::{Now, SteadyTime};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Files, Options};
-use encke_stream::{
-    AckLevel, Eviction, Fetch, Limits, Now, Offset, Outcome, Piece, Retention, restore,
-};
+use encke_stream::{AckLevel, Eviction, Fetch, Limits, Offset, Outcome, Piece, Retention, restore};
 
 use crate::bench::{Bench, append, create, create_retaining, fork, truncate};
 use crate::{LEVELS, NOW_MS, TEXT, is_done, start};
@@ -108,9 +107,9 @@ fn records_of_streams_at_rest_grow_old() {
         idle: Duration::from_millis(20),
         hot_max: 2,
     };
-    let open = |now_ms| {
-        let opened = restore(dir.path(), options(), Limits::default(), now_ms).unwrap();
-        Bench::<Files>::evicting(opened, AckLevel::Synced, now_ms, eviction, || 0)
+    let open = |now: SteadyTime| {
+        let opened = restore(dir.path(), options(), Limits::default(), now).unwrap();
+        Bench::<Files>::evicting(opened, AckLevel::Synced, now.as_ms(), eviction, || 0)
     };
     let patiently = |bench: &Bench<Files>, what: &str, is_so: &dyn Fn() -> bool| {
         let begun = Instant::now();
@@ -120,7 +119,7 @@ fn records_of_streams_at_rest_grow_old() {
             std::thread::sleep(Duration::from_millis(2));
         }
     };
-    let mut bench = open(NOW_MS);
+    let mut bench = open(SteadyTime::from_ms(NOW_MS));
     let names: Vec<String> = (0..20).map(|number| format!("s{number}")).collect();
     bench.round(
         names
@@ -131,7 +130,7 @@ fn records_of_streams_at_rest_grow_old() {
     bench.round(names.iter().map(|name| append(name, b"old")).collect());
     let view = bench.view.clone();
     patiently(&bench, "all rest", &|| view.is_empty());
-    bench.set_time(Now::at(NOW_MS + 90_000));
+    bench.set_time(Now::from_ms(NOW_MS + 90_000));
     bench.round(
         names[..10]
             .iter()
@@ -140,8 +139,8 @@ fn records_of_streams_at_rest_grow_old() {
     );
     patiently(&bench, "all rest again", &|| view.is_empty());
     bench.stop().unwrap();
-    let mut bench = open(NOW_MS + 95_000);
-    bench.set_time(Now::at(NOW_MS + 100_000));
+    let mut bench = open(SteadyTime::from_ms(NOW_MS + 95_000));
+    bench.set_time(Now::from_ms(NOW_MS + 100_000));
     bench.round(vec![create("wakes", TEXT)]);
     let loader = bench.loader.clone();
     let floor = |name: &str| {

@@ -8,10 +8,12 @@ use crate::load::{Latencies, Percentiles};
 use encke_log::{CommitError, Sequence};
 use encke_mailbox::{Bounds, Lane, Receiver, ReplyTo, Sender, mailbox, reply};
 use encke_stream::{
-    AckLevel, Change, Command, Committed, Create, Journal, Limits, Machine, Now, Offset, Outcome,
+    AckLevel, Change, Command, Committed, Create, Journal, Limits, Machine, Offset, Outcome,
     Outlet, Refusal, Reply, Sequencer, Stream, Submission, Submitter, View, restore,
 };
 use serde::Serialize;
+
+use encke_clock::{Now, SteadyTime};
 
 use super::producers::{ProducerGroup, Replies, STRANGER};
 use super::watch::{self, Sample, Watch};
@@ -247,7 +249,7 @@ impl Far {
             data.path(),
             encke_log::Options::default(),
             Limits::default(),
-            0,
+            SteadyTime::from_ms(0),
         )?;
         let (all_done, done) = reply();
         let mut all_done = Some(all_done);

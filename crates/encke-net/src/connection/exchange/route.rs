@@ -270,7 +270,7 @@ impl Exchange {
         cx: &mut Context<'_>,
     ) -> Action {
         let certificate = cx.certificate.clone();
-        let now_ms = request.now.wall_ms;
+        let now_ms = request.now.wall.as_ms();
         let request = Request {
             caller: CallerInfo {
                 certificate: certificate.as_deref(),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use encke_access::ClientCertificate;
+use encke_clock::SteadyTime;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, Reader};
 use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, Router};
@@ -75,9 +76,19 @@ impl TestServer {
             ..Options::default()
         };
         let limits = Limits::default();
-        let (machine, view, log) =
-            restore_on(SimulatedDisk::new(1), options, limits, NOW_MS).unwrap();
-        let loader = Loader::new(Arc::clone(&view), log.reader(), limits, NOW_MS);
+        let (machine, view, log) = restore_on(
+            SimulatedDisk::new(1),
+            options,
+            limits,
+            SteadyTime::from_ms(NOW_MS),
+        )
+        .unwrap();
+        let loader = Loader::new(
+            Arc::clone(&view),
+            log.reader(),
+            limits,
+            Some(SteadyTime::from_ms(NOW_MS)),
+        );
         let settings = Arc::new(settings);
         let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let (audit, audit_queue) = audit_log(metrics.audit_dropped.with_label_values(&["test"]));
@@ -137,7 +148,7 @@ impl TestServer {
         let now = self.clock.time();
         let mut journal = LogJournal {
             log: &mut self.log,
-            now_ms: now.wall_ms,
+            now: now.wall,
         };
         let outcome = self.machine.apply(command, now, &mut journal);
         self.log.write().unwrap();

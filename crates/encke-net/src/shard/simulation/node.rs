@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_clock::Now;
+use encke_clock::SteadyTime;
 use encke_jobs::{
     DispatchClient, DispatchResponse, DispatcherContext, JobMachine, KeySeed, PoolLimits,
     SimulatedDispatcher,
@@ -15,8 +17,8 @@ use encke_log::{Options, Reader, SEGMENT_BYTES_MIN};
 use encke_mailbox::{Bounds, Receiver, mailbox};
 use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, Router};
 use encke_stream::{
-    AckLevel, Batch, Limits, Loader, Lookup, Now, Outlet, Piece, Reply, Sequencer, Sequencers,
-    Views, restore_on,
+    AckLevel, Batch, Limits, Loader, Lookup, Outlet, Piece, Reply, Sequencer, Sequencers, Views,
+    restore_on,
 };
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -82,9 +84,15 @@ impl Node {
         };
         let limits = Limits::default();
         let settings = Arc::new(settings.clone());
-        let (machine, view, log) = restore_on(disk.clone(), options, limits, now_ms).unwrap();
+        let (machine, view, log) =
+            restore_on(disk.clone(), options, limits, SteadyTime::from_ms(now_ms)).unwrap();
         let reader = log.reader();
-        let loader = Loader::new(Arc::clone(&view), reader.clone(), limits, now_ms);
+        let loader = Loader::new(
+            Arc::clone(&view),
+            reader.clone(),
+            limits,
+            Some(SteadyTime::from_ms(now_ms)),
+        );
         let views = Views::one(view);
         let (sender, receiver) = shard_channel(&settings).unwrap();
         let sender = Arc::new(sender);
@@ -341,7 +349,7 @@ fn restore_pools(
         ..PoolLimits::default()
     };
     let seed = KeySeed::of([7; 32]);
-    let now = Now::at(now_ms);
+    let now = Now::from_ms(now_ms);
     JobMachine::replay(limits, Arc::default(), seed, &find, &read, now).unwrap()
 }
 

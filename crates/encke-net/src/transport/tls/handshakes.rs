@@ -276,7 +276,7 @@ impl HandshakeThread {
         }
         let key = task.client.map_or(UNKNOWN_ADDRESS, addresses::key);
         self.places.waiting.fetch_add(1, Ordering::Relaxed);
-        if let Some(displaced) = self.shares.enter(key, task, now().steady_ms) {
+        if let Some(displaced) = self.shares.enter(key, task, now().steady.as_ms()) {
             self.places.waiting.fetch_sub(1, Ordering::Relaxed);
             self.refuse(displaced, FailureReason::Displaced);
         }
@@ -321,7 +321,7 @@ impl HandshakeThread {
         open.handshake.receive(&task.received);
         // What has arrived already is reported at once.
         let added = self.poller.add(&open.socket, number as u64, false);
-        self.deadlines.push_back((now().steady_ms, id, number));
+        self.deadlines.push_back((now().steady.as_ms(), id, number));
         self.open[number] = Some(open);
         match added {
             // The header of a proxy may have had the whole first message behind it.
@@ -425,7 +425,7 @@ impl HandshakeThread {
     /// same address wait. The first is decided once for all of them: the first one to end would let the others stay.
     fn expire(&mut self) {
         self.expired_at = Instant::now();
-        let now_ms = now().steady_ms;
+        let now_ms = now().steady.as_ms();
         let full = self.places.are_taken() || self.shares.is_full();
         let mut kept = Vec::new();
         while let Some(&(began_ms, id, number)) = self.deadlines.front() {

@@ -1,5 +1,6 @@
 //! Whatever the commands, the clocks, the crashes and the evictions: all nodes hold the same streams and the same records.
 
+use encke_clock::WallTime;
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -24,7 +25,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let lifetime = of(prop_oneof![
         (1..3_u64).prop_map(|ttl_s| Lifetime::Sliding { ttl_s }),
         (0..9_000_u64).prop_map(|at_ms| Lifetime::Until {
-            at_ms: at_ms + NOW_MS
+            at: WallTime::from_ms(at_ms + NOW_MS)
         }),
     ]);
     let size = prop_oneof![9 => 0..40_usize, 1 => 300..900_usize];
@@ -96,7 +97,7 @@ proptest! {
                 Step::Read(node, name) => {
                     let running = nodes[node].run();
                     if let Some(Lookup::Stream(stream)) = running.views.look(NAMES[name]) {
-                        running.views.log(0).touch(&stream, Now::at(now_ms));
+                        running.views.log(0).touch(&stream, Now::from_ms(now_ms));
                     }
                 }
                 Step::Wait(ms) => now_ms += ms,

@@ -6,6 +6,7 @@ mod rules;
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{Log, Options};
 use encke_mailbox::{Bounds, Lane, Sender, mailbox};
@@ -14,8 +15,8 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{
     Append, Batch, Command, Committed, Create, Data, Eviction, Fetch, FleetCommand, ForkOf,
-    Lifetime, Limits, Loader, Logs, Lookup, Now, Offset, OrderKind, Outcome, Outlet, Piece,
-    ProducerId, Refusal, Reply, Retention, Submitter, Target, restore_all_on,
+    Lifetime, Limits, Loader, Logs, Lookup, Offset, OrderKind, Outcome, Outlet, Piece, ProducerId,
+    Refusal, Reply, Retention, Submitter, Target, restore_all_on,
 };
 
 /// The order that the nodes share.
@@ -57,7 +58,9 @@ impl Running {
 
     /// Takes a message of the order.
     fn take(&mut self, position: u64, time_ms: u64, message: &[u8]) {
-        let taken = self.incoming.take(position, time_ms, message);
+        let taken = self
+            .incoming
+            .take(position, WallTime::from_ms(time_ms), message);
         taken.unwrap().unwrap();
     }
 }
@@ -108,7 +111,13 @@ impl Node {
             fork_depth_max: 2,
         };
         let disks = vec![self.disk.clone()];
-        let restored = restore_all_on(disks, OrderKind::Replicated, &self.options(), limits, 77);
+        let restored = restore_all_on(
+            disks,
+            OrderKind::Replicated,
+            &self.options(),
+            limits,
+            SteadyTime::from_ms(77),
+        );
         let Logs { mut logs, views } = restored.unwrap();
         let (machine, log) = logs.remove(0);
         let (mailbox, receiver) = mailbox("test", Bounds::default());
@@ -192,9 +201,13 @@ impl Node {
         let behind = running.incoming.position() as usize;
         for (index, (time_ms, message)) in shared.iter().enumerate().skip(behind).take(count) {
             running.take(index as u64 + 1, *time_ms, message);
-            running.sequencer.turn(Duration::ZERO, &|| Now::at(now_ms));
+            running
+                .sequencer
+                .turn(Duration::ZERO, &|| Now::from_ms(now_ms));
         }
-        running.sequencer.turn(Duration::ZERO, &|| Now::at(now_ms));
+        running
+            .sequencer
+            .turn(Duration::ZERO, &|| Now::from_ms(now_ms));
         assert_eq!(running.status.trouble(), None);
     }
 
@@ -210,7 +223,9 @@ impl Node {
             self.disk.set_faults(faults);
             let running = self.run();
             running.take(behind as u64 + 1, *time_ms, message);
-            running.sequencer.turn(Duration::ZERO, &|| Now::at(now_ms));
+            running
+                .sequencer
+                .turn(Duration::ZERO, &|| Now::from_ms(now_ms));
             self.disk.set_faults(Faults::default());
         }
         self.running = None;
@@ -244,7 +259,10 @@ impl Node {
                 .items()
                 .map(|item| (item.data.to_vec(), item.end))
                 .collect();
-            let times = (stream.lifetime, stream.ends_ms());
+            let times = (
+                stream.lifetime,
+                stream.lifetime.slides_until(stream.touched()),
+            );
             (
                 (*name).to_string(),
                 Some(format!("{} {facts:?} {times:?} {data:?}", stream.no)),

@@ -1,5 +1,7 @@
 //! Single rules of a fleet.
 
+use encke_clock::{SteadyTime, WallTime};
+
 use super::*;
 
 /// Sends a command and returns its outcome.
@@ -88,12 +90,15 @@ fn a_name_that_has_left_and_returns_with_a_lower_run_is_known_after_a_restart() 
         chain
     };
     let mut earlier = Chain::default();
-    earlier.follow(mark(5, vec![("d".into(), run(8))]), 1);
-    earlier.follow(mark(12, vec![("e".into(), run(1))]), 1);
+    earlier.follow(mark(5, vec![("d".into(), run(8))]), WallTime::from_ms(1));
+    earlier.follow(mark(12, vec![("e".into(), run(1))]), WallTime::from_ms(1));
     let mut later = earlier.clone();
-    later.follow(mark(13, vec![("d".into(), Applied::LEFT)]), 1);
+    later.follow(
+        mark(13, vec![("d".into(), Applied::LEFT)]),
+        WallTime::from_ms(1),
+    );
     let mut back = later.clone();
-    back.follow(mark(14, vec![("d".into(), run(3))]), 1);
+    back.follow(mark(14, vec![("d".into(), run(3))]), WallTime::from_ms(1));
     for (marks, expected) in [(earlier, Some(run(9))), (later, None), (back, Some(run(3)))] {
         let mut chain = checkpoint();
         chain.adopt(marks);
@@ -172,7 +177,9 @@ fn a_reply_comes_when_the_batch_is_applied_and_says_when_it_is_unknown() {
         .incoming
         .handle()
         .give_up(2, "no broker answers".into());
-    running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
+    running
+        .sequencer
+        .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
     let replies = running.replies.take();
     assert!(
         matches!(&replies[..], [(1, Outcome::Refused(Refusal::Unknown(_)))]),
@@ -201,7 +208,9 @@ fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() 
     for (node, syncs) in [(&mut a, true), (&mut b, false)] {
         let running = node.run();
         running.take(1, time_ms, &message);
-        running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
+        running
+            .sequencer
+            .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
         assert_eq!(*running.synced.lock(), [syncs]);
         assert_eq!(running.status.applied().position, 1);
         let marked = running.status.marked().position;
@@ -216,7 +225,9 @@ fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() 
     b.follow(&shared, usize::MAX, NOW_MS);
     assert_eq!(a.contents(), b.contents());
     // Nothing follows, so that it is synced.
-    b.run().sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
+    b.run()
+        .sequencer
+        .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
     assert_eq!(b.run().status.marked().position, 1);
     b.running = None;
     b.disk.cut_power();
@@ -241,7 +252,9 @@ fn the_repetition_of_an_append_is_answered_when_the_append_is_durable() {
             let position = index as u64 + 1;
             if position > running.incoming.position() {
                 running.take(position, *time_ms, message);
-                running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
+                running
+                    .sequencer
+                    .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
             }
         }
     };
@@ -287,7 +300,9 @@ fn no_answer_is_waited_for_that_does_not_come() {
             .incoming
             .handle()
             .give_up(number, "no broker".into());
-        running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
+        running
+            .sequencer
+            .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
         assert_eq!(running.outgoing.unanswered(), 0, "it is forgotten");
     }
 }
@@ -342,7 +357,9 @@ fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
     let second = running.batch(append(), 2);
     let mut running = std::thread::scope(|scope| {
         let stalled = scope.spawn(move || {
-            running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
+            running
+                .sequencer
+                .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
             running
         });
         let begin = std::time::Instant::now();
@@ -355,7 +372,9 @@ fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
         stalled.join().unwrap()
     });
     take(&mut running, second);
-    running.sequencer.turn(Duration::ZERO, &|| Now::at(NOW_MS));
+    running
+        .sequencer
+        .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
     assert_eq!(running.status.trouble(), None);
     let tip = running.status.applied();
     assert_eq!(
@@ -390,21 +409,32 @@ fn directories_of_nodes_and_of_single_servers_are_told_apart() {
     node.follow(&shared, usize::MAX, NOW_MS);
     node.running = None;
     let open = |disk: &SimulatedDisk, order| {
-        let opened = restore_all_on(vec![disk.clone()], order, &options(), Limits::default(), 1);
+        let opened = restore_all_on(
+            vec![disk.clone()],
+            order,
+            &options(),
+            Limits::default(),
+            SteadyTime::from_ms(1),
+        );
         opened.map(drop).map_err(|error| error.to_string())
     };
     let error = open(&node.disk, OrderKind::Local).unwrap_err();
     assert!(error.contains("start it with --fleet"), "{error}");
     let disk = SimulatedDisk::new(9);
-    let restored = crate::restore_on(disk.clone(), options(), Limits::default(), 1);
+    let restored = crate::restore_on(
+        disk.clone(),
+        options(),
+        Limits::default(),
+        SteadyTime::from_ms(1),
+    );
     let (mut machine, _, mut log) = restored.unwrap();
     let mut journal = crate::LogJournal {
         log: &mut log,
-        now_ms: 1,
+        now: WallTime::from_ms(1),
     };
     machine.apply(
         command(Do::Create(0, None, None, None, 3), 0),
-        Now::at(1),
+        Now::from_ms(1),
         &mut journal,
     );
     log.write().unwrap();
@@ -424,7 +454,10 @@ fn steps_of_a_nodes_own_clock_end_no_stream_and_keep_none() {
     node.follow(&shared, usize::MAX, NOW_MS);
     let mut proposes = |steady_ms, wall_ms| {
         let running = node.run();
-        let now = Now { steady_ms, wall_ms };
+        let now = Now {
+            steady: SteadyTime::from_ms(steady_ms),
+            wall: WallTime::from_ms(wall_ms),
+        };
         running.sequencer.turn(Duration::ZERO, &|| now);
         running.outgoing.take_proposals()
     };
@@ -442,7 +475,7 @@ fn steps_of_a_nodes_own_clock_end_no_stream_and_keep_none() {
 /// What a node proposes at a time.
 fn proposals(node: &mut Node, now_ms: u64) -> Vec<FleetCommand> {
     let running = node.run();
-    let now = Now::at(now_ms);
+    let now = Now::from_ms(now_ms);
     running.sequencer.turn(Duration::ZERO, &|| now);
     running.outgoing.take_proposals()
 }

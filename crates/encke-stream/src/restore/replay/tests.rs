@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::ReadError;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +12,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::machine::deadlines::Deadlines;
 use crate::machine::journal::Journal;
-use crate::{Append, Command, Create, Data, ForkOf, Lifetime, Now, ProducerId, Refusal, Target};
+use crate::{Append, Command, Create, Data, ForkOf, Lifetime, ProducerId, Refusal, Target};
 
 const LIMITS: Limits = Limits {
     producers_max: 3,
@@ -143,12 +144,18 @@ impl Living {
         let known: Vec<_> = (0..6)
             .map(|each| loader.load(&name(each)).unwrap())
             .collect();
-        self.machine.apply(command, Now::at(1000), &mut self.log);
+        self.machine
+            .apply(command, Now::from_ms(1000), &mut self.log);
         drop(known);
     }
 
     fn loader(&self) -> Loader<MemoryStore> {
-        Loader::new(Arc::clone(&self.view), self.store.clone(), LIMITS, 1000)
+        Loader::new(
+            Arc::clone(&self.view),
+            self.store.clone(),
+            LIMITS,
+            Some(SteadyTime::from_ms(1000)),
+        )
     }
 
     fn commit(&mut self) {
@@ -177,7 +184,9 @@ impl Living {
     fn restart(&mut self, skipped: usize) {
         let mut restore = Restore::default();
         for (sequence, (no, payload)) in (1..).zip(&self.log.0).skip(skipped) {
-            restore.apply(*no, sequence, 0, payload).unwrap();
+            restore
+                .apply(*no, sequence, WallTime::from_ms(0), payload)
+                .unwrap();
         }
         assert!(restore.failed.is_none());
         self.gathered.clear();
@@ -280,7 +289,10 @@ proptest! {
 #[test]
 fn an_invalid_payload_is_reported_with_its_record() {
     let mut restore = Restore::default();
-    assert_eq!(restore.apply(1, 1, 0, &[]), Err(BadRecord));
+    assert_eq!(
+        restore.apply(1, 1, WallTime::from_ms(0), &[]),
+        Err(BadRecord)
+    );
     restore.entry(b"s", b"");
     restore.entry(b"s12345678", b"");
     match restore.failed {
@@ -294,7 +306,13 @@ fn build(
     store: &MemoryStore,
     now_ms: u64,
 ) -> Result<(Machine, Arc<View>), RestoreError> {
-    restore.build(store, meta(store)?, None, LIMITS, now_ms)
+    restore.build(
+        store,
+        meta(store)?,
+        None,
+        LIMITS,
+        SteadyTime::from_ms(now_ms),
+    )
 }
 
 #[test]
