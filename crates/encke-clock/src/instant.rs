@@ -4,9 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// Defines the instant of a clock: a count of milliseconds, with arithmetic in [`Duration`] only. In a format it is that number.
+/// Defines the instant of a clock: a count of milliseconds, with arithmetic in [`Duration`] only. In a format it is that number. Where
+/// there are many, it is a count of whole seconds.
 macro_rules! instant {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident, $(#[$seconds_doc:meta])* $seconds:ident) => {
         $(#[$doc])*
         #[derive(
             Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -41,6 +42,35 @@ macro_rules! instant {
             pub const fn since(self, earlier: Self) -> Duration {
                 Duration::from_millis(self.0.saturating_sub(earlier.0))
             }
+
+            /// The instant without the part of a second. The last one that there is in seconds, if it is later.
+            pub fn in_seconds(self) -> $seconds {
+                $seconds(u32::try_from(self.0 / 1_000).unwrap_or(u32::MAX))
+            }
+        }
+
+        $(#[$seconds_doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $seconds(u32);
+
+        impl $seconds {
+            /// An instant that a format names, in seconds since 1970.
+            pub const fn from_s(s: u32) -> Self {
+                $seconds(s)
+            }
+
+            /// Seconds since 1970, for a format.
+            pub const fn as_s(self) -> u32 {
+                self.0
+            }
+
+            /// The first millisecond of the second.
+            pub fn start(self) -> $name {
+                $name(u64::from(self.0) * 1_000)
+            }
         }
     };
 }
@@ -50,13 +80,17 @@ instant! {
     ///
     /// The clock began at the start of the process, with the time of day. So what it measures can be stored, and a later process,
     /// which begins with a later time of day, reads it as an instant of its own clock.
-    SteadyTime
+    SteadyTime,
+    /// A [`SteadyTime`] in whole seconds, in four bytes.
+    SteadySeconds
 }
 
 instant! {
     /// An instant by the time of day, in milliseconds since 1970. This clock steps when it is set. What a user names as an instant
     /// follows it.
-    WallTime
+    WallTime,
+    /// A [`WallTime`] in whole seconds, in four bytes.
+    WallSeconds
 }
 
 impl From<SystemTime> for WallTime {
@@ -85,6 +119,15 @@ mod tests {
         assert_eq!(at.before(Duration::MAX), SteadyTime::default());
         assert_eq!(at.since(SteadyTime::from_ms(4_250)).as_millis(), 750);
         assert_eq!(at.since(SteadyTime::from_ms(5_001)), Duration::ZERO);
+    }
+
+    #[test]
+    fn seconds_are_whole() {
+        let at = WallTime::from_ms(1_999);
+        assert_eq!(at.in_seconds(), WallSeconds::from_s(1));
+        assert_eq!(at.in_seconds().start(), WallTime::from_ms(1_000));
+        let late = SteadyTime::from_ms(u64::MAX).in_seconds();
+        assert_eq!(late.as_s(), u32::MAX);
     }
 
     #[test]

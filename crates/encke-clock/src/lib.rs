@@ -88,5 +88,5 @@
 mod instant;
 mod now;
 
-pub use instant::{SteadyTime, WallTime};
+pub use instant::{SteadySeconds, SteadyTime, WallSeconds, WallTime};
 pub use now::Now;

@@ -1,8 +1,9 @@
 //! Decisions become records, and take effect when these are in the log.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use encke_clock::{Now, SteadyTime, WallTime};
+use encke_clock::Now;
 use encke_stream::{Data, Refusal};
 
 use crate::error::JobError;
@@ -122,9 +123,8 @@ impl JobMachine {
                     }
                     error => error,
                 };
-                pool.pause_until_ms = now.steady.as_ms() + RETRY_MS;
-                self.due
-                    .insert((now.steady.as_ms() + RETRY_MS, JobTimer::Pause(no)));
+                pool.pause_until = now.steady.after(RETRY);
+                self.due.insert((pool.pause_until, JobTimer::Pause(no)));
                 // In reverse order, because a decision may build on an earlier one.
                 for decision in decisions.into_iter().rev() {
                     self.revert(now, no, decision, &error);
@@ -138,19 +138,17 @@ impl JobMachine {
 
     /// A decision is in the log.
     fn apply(&mut self, now: Now, no: PoolNo, decision: Decision) {
-        let mut response = DispatchResponse::Reported { deadline_ms: None };
+        let mut response = DispatchResponse::Reported { deadline: None };
         match decision.entry {
             JournalEntry::Leased { id, .. } => self.leased(now, no, id),
             JournalEntry::Extended {
                 id,
                 attempt,
-                deadline_ms,
+                deadline,
             } => {
-                let until_ms = decision.until_ms;
-                let deadline_ms = until_ms
-                    .unwrap_or_else(|| now.steady_at(WallTime::from_ms(deadline_ms)).as_ms());
+                let deadline = decision.until.unwrap_or_else(|| now.steady_at(deadline));
                 response = DispatchResponse::Reported {
-                    deadline_ms: Some(now.wall_at(SteadyTime::from_ms(deadline_ms)).as_ms()),
+                    deadline: Some(now.wall_at(deadline)),
                 };
                 let pool = self.pools.get_mut(&no);
                 if let Some(running) = pool.and_then(|pool| pool.running.get_mut(&id))
@@ -158,17 +156,15 @@ impl JobMachine {
                     && running.stage == AttemptStage::Running
                 {
                     self.due
-                        .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
-                    running.deadline_ms = deadline_ms;
-                    self.due.insert((deadline_ms, JobTimer::Attempt(no, id)));
+                        .remove(&(running.deadline, JobTimer::Attempt(no, id)));
+                    running.deadline = deadline;
+                    self.due.insert((deadline, JobTimer::Attempt(no, id)));
                 }
             }
             JournalEntry::Back { id, .. } => self.returned(now, no, id, None),
-            JournalEntry::Delayed { id, until_ms, .. } => {
-                let until_ms = decision
-                    .until_ms
-                    .unwrap_or_else(|| now.steady_at(WallTime::from_ms(until_ms)).as_ms());
-                self.returned(now, no, id, Some(until_ms));
+            JournalEntry::Delayed { id, until, .. } => {
+                let until = decision.until.unwrap_or_else(|| now.steady_at(until));
+                self.returned(now, no, id, Some(until));
             }
             JournalEntry::Done { id, .. } => self.finish(now, no, id, false, decision.result),
             JournalEntry::Dead { id, .. } => self.finish(now, no, id, true, decision.result),
@@ -201,16 +197,15 @@ impl JobMachine {
                 if let Some(running) = pool.running.get_mut(&id) {
                     running.stage = AttemptStage::Running;
                     self.due
-                        .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
+                        .remove(&(running.deadline, JobTimer::Attempt(no, id)));
                     // A failed attempt fails again when the timer fires.
-                    running.deadline_ms = match decision.entry {
-                        JournalEntry::Done { .. } => {
-                            running.deadline_ms.max(now.steady.as_ms() + RETRY_MS)
-                        }
-                        _ => now.steady.as_ms() + RETRY_MS,
+                    let retry = now.steady.after(RETRY);
+                    running.deadline = match decision.entry {
+                        JournalEntry::Done { .. } => running.deadline.max(retry),
+                        _ => retry,
                     };
                     self.due
-                        .insert((running.deadline_ms, JobTimer::Attempt(no, id)));
+                        .insert((running.deadline, JobTimer::Attempt(no, id)));
                 }
             }
             JournalEntry::Extended { .. } => {}
@@ -243,5 +238,5 @@ fn parts(decisions: Vec<Decision>, entries_max: usize) -> Vec<Vec<Decision>> {
     parts
 }
 
-/// The pause before the log is tried again after a refusal, in milliseconds.
-pub(crate) const RETRY_MS: u64 = 250;
+/// The pause before the log is tried again after a refusal.
+pub(crate) const RETRY: Duration = Duration::from_millis(250);

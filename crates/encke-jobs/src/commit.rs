@@ -1,5 +1,7 @@
 //! Commands on their way to the log, and their outcomes.
 
+use std::time::Duration;
+
 use encke_clock::Now;
 use encke_stream::{Command, Outcome, Refusal, Target};
 
@@ -67,10 +69,8 @@ impl JobMachine {
             Op::Delete(stream) => {
                 let found = !matches!(outcome, Err(JobError::Log(Refusal::NotFound)));
                 if outcome.is_err() && found && !self.stopping {
-                    self.due.insert((
-                        now.steady.as_ms() + DELETE_RETRY_MS,
-                        JobTimer::DeleteStreams,
-                    ));
+                    self.due
+                        .insert((now.steady.after(DELETE_RETRY), JobTimer::DeleteStreams));
                     self.undeleted.push(stream);
                 }
             }
@@ -108,5 +108,5 @@ fn tail(outcome: &Outcome) -> u64 {
     }
 }
 
-/// The pause before the deletion of a stream is tried again, in milliseconds.
-const DELETE_RETRY_MS: u64 = 5_000;
+/// The pause before the deletion of a stream is tried again.
+const DELETE_RETRY: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use encke_clock::Now;
 use encke_stream::{Command, Data, Refusal, Target};
 
-use crate::batch::RETRY_MS;
+use crate::batch::RETRY;
 use crate::error::JobError;
 use crate::machine::{JobMachine, JobTimer};
 use crate::op::{BYTES, JSON, Op, PoolCreation, PoolNo, append, bytes, create};
@@ -330,8 +330,8 @@ impl JobMachine {
         }
         let unknown = || DispatchResponse::Refused(JobError::UnknownPool(name.clone()));
         for client in pool.clients() {
-            if let Some((_, _, until_ms)) = self.waits.remove(&client) {
-                self.due.remove(&(until_ms, JobTimer::Wait(client)));
+            if let Some((_, _, until)) = self.waits.remove(&client) {
+                self.due.remove(&(until, JobTimer::Wait(client)));
                 self.respond(client, unknown());
             }
         }
@@ -374,7 +374,7 @@ impl JobMachine {
             return;
         };
         let long = records.max(4 * pool.live() as u64);
-        let lacks_key = !pool.key_is_stored && now.steady.as_ms() >= pool.pause_until_ms;
+        let lacks_key = !pool.key_is_stored && now.steady >= pool.pause_until;
         let is_due = pool.segments.records >= long || lacks_key;
         if pool.phase == PoolPhase::Open && is_due && !self.stopping {
             pool.phase = PoolPhase::Draining;
@@ -495,9 +495,8 @@ impl JobMachine {
                 // The next attempt comes when half as many records again are written, or after a pause if the pool needs it.
                 pool.segments.records /= 2;
                 if !pool.key_is_stored {
-                    pool.pause_until_ms = now.steady.as_ms() + RETRY_MS;
-                    self.due
-                        .insert((now.steady.as_ms() + RETRY_MS, JobTimer::Pause(no)));
+                    pool.pause_until = now.steady.after(RETRY);
+                    self.due.insert((pool.pause_until, JobTimer::Pause(no)));
                 }
             }
         }

@@ -1,8 +1,9 @@
 //! Workers that register, and jobs that are dispatched to them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use encke_clock::{Now, SteadyTime};
+use encke_clock::Now;
 use encke_pool::Picked;
 
 use crate::error::JobError;
@@ -31,7 +32,7 @@ impl JobMachine {
         let Some(pool) = self.pools.get(&no) else {
             return Err(JobError::UnknownPool(registration.pool));
         };
-        let replaced = pool.workers.replaced_by(&registration, now.steady.as_ms());
+        let replaced = pool.workers.replaced_by(&registration, now.steady);
         if let Some(before) = replaced {
             self.worker_disconnected(now, before);
             self.respond(before, DispatchResponse::Replaced);
@@ -42,23 +43,22 @@ impl JobMachine {
         let link = match registration.poll_ms {
             None => WorkerLink::Stream(from),
             Some(ms) => {
-                WorkerLink::Poll(from, now.steady.as_ms() + ms.min(self.limits.wait_ms_max))
+                let wait = Duration::from_millis(ms.min(self.limits.wait_ms_max));
+                WorkerLink::Poll(from, now.steady.after(wait))
             }
         };
         let was_away = pool.workers.is_away(&registration.worker);
-        let slot = pool
-            .workers
-            .register(&registration, link, now.steady.as_ms())?;
+        let slot = pool.workers.register(&registration, link, now.steady)?;
         if replaced.is_some() {
-            pool.workers.has_replaced(slot, now.steady.as_ms());
+            pool.workers.has_replaced(slot, now.steady);
         }
         if !was_away {
             pool.worker_event("joined", slot, now);
         }
         self.worker_connections.insert(from, (no, slot));
         match link {
-            WorkerLink::Poll(_, until_ms) => {
-                self.due.insert((until_ms, JobTimer::Poll(no, slot, from)));
+            WorkerLink::Poll(_, until) => {
+                self.due.insert((until, JobTimer::Poll(no, slot, from)));
             }
             _ => self.respond(from, DispatchResponse::Registered { slot }),
         }
@@ -72,7 +72,7 @@ impl JobMachine {
         };
         // What a worker gets must be acceptable after a crash, too.
         let may_dispatch = pool.phase == PoolPhase::Open && pool.key_is_stored;
-        if self.stopping || !may_dispatch || now.steady.as_ms() < pool.pause_until_ms {
+        if self.stopping || !may_dispatch || now.steady < pool.pause_until {
             return;
         }
         for assignment in assign(pool) {
@@ -92,28 +92,28 @@ impl JobMachine {
         };
         let slot = *place;
         job.attempts += 1;
-        let deadline_ms = now.steady.as_ms() + pool.settings.ack_ms;
+        let ack = Duration::from_millis(pool.settings.ack_ms);
+        let deadline = now.steady.after(ack);
         let worker = pool.workers.name(slot).unwrap_or_else(|| "".into());
         pool.draft.decisions.push(Decision {
             entry: JournalEntry::Leased {
                 id: job.id,
                 attempt: job.attempts,
                 worker: (*worker).into(),
-                deadline_ms: now.wall_at(SteadyTime::from_ms(deadline_ms)).as_ms(),
+                deadline: now.wall_at(deadline),
             },
-            until_ms: None,
+            until: None,
             client: None,
             result: None,
             message: None,
         });
         let connection = match link {
             WorkerLink::Stream(client) => Some(client),
-            WorkerLink::Poll(client, until_ms) => {
-                self.due
-                    .remove(&(until_ms, JobTimer::Poll(no, slot, client)));
+            WorkerLink::Poll(client, until) => {
+                self.due.remove(&(until, JobTimer::Poll(no, slot, client)));
                 if pool.workers.watch(slot) {
                     self.due
-                        .insert((now.steady.as_ms() + AWAY_MS, JobTimer::Away(no, slot)));
+                        .insert((now.steady.after(AWAY), JobTimer::Away(no, slot)));
                 }
                 Some(client)
             }
@@ -127,7 +127,7 @@ impl JobMachine {
             worker,
             place: Some(place),
             connection,
-            deadline_ms,
+            deadline,
             stage: AttemptStage::Leasing,
             payload,
         };
@@ -146,7 +146,7 @@ impl JobMachine {
             return;
         };
         self.due
-            .insert((running.deadline_ms, JobTimer::Attempt(no, id)));
+            .insert((running.deadline, JobTimer::Attempt(no, id)));
         running.stage = AttemptStage::Loading;
         let worker = Arc::clone(&running.worker);
         let more = [
@@ -186,9 +186,7 @@ impl JobMachine {
             id,
             attempt: running.job.attempts,
             token: pool.key.of_attempt(id, running.job.attempts),
-            deadline_ms: now
-                .wall_at(SteadyTime::from_ms(running.deadline_ms))
-                .as_ms(),
+            deadline: now.wall_at(running.deadline),
             payload,
         };
         self.respond(connection, DispatchResponse::Dispatched(handed));
@@ -238,8 +236,7 @@ impl JobMachine {
         };
         self.touched.insert(no);
         if pool.workers.link(slot).is_with(client) {
-            pool.workers
-                .set_link(slot, WorkerLink::None, now.steady.as_ms());
+            pool.workers.set_link(slot, WorkerLink::None, now.steady);
             pool.worker_event("left", slot, now);
         }
         let had = pool.running.iter_mut();
@@ -268,11 +265,10 @@ impl JobMachine {
             return;
         };
         if pool.workers.link(slot).is_with(client) {
-            pool.workers
-                .set_link(slot, WorkerLink::Away, now.steady.as_ms());
+            pool.workers.set_link(slot, WorkerLink::Away, now.steady);
             if pool.workers.watch(slot) {
                 self.due
-                    .insert((now.steady.as_ms() + AWAY_MS, JobTimer::Away(no, slot)));
+                    .insert((now.steady.after(AWAY), JobTimer::Away(no, slot)));
             }
             self.worker_connections.remove(&client);
             self.touched.insert(no);
@@ -289,17 +285,13 @@ impl JobMachine {
             pool.workers.unwatch(slot);
             return;
         }
-        let until_ms = pool
-            .workers
-            .idle_since_ms(slot)
-            .unwrap_or(now.steady.as_ms())
-            + AWAY_MS;
-        if until_ms > now.steady.as_ms() {
-            self.due.insert((until_ms, JobTimer::Away(no, slot)));
+        let idle_since = pool.workers.idle_since(slot).unwrap_or(now.steady);
+        let until = idle_since.after(AWAY);
+        if until > now.steady {
+            self.due.insert((until, JobTimer::Away(no, slot)));
         } else {
             pool.workers.unwatch(slot);
-            pool.workers
-                .set_link(slot, WorkerLink::None, now.steady.as_ms());
+            pool.workers.set_link(slot, WorkerLink::None, now.steady);
             pool.worker_event("left", slot, now);
             self.touched.insert(no);
         }
@@ -385,8 +377,8 @@ fn assign(pool: &mut PoolState) -> Vec<Assignment> {
     assigned
 }
 
-/// How long a worker may stay away between two polls before it counts as disconnected, in milliseconds.
-const AWAY_MS: u64 = 10_000;
+/// How long a worker may stay away between two polls before it counts as disconnected.
+const AWAY: Duration = Duration::from_secs(10);
 
 /// The maximum number of jobs at the head of a queue that are passed over because only the worker that failed at them has room.
 const SKIPPED_MAX: usize = 16;

@@ -356,10 +356,8 @@ impl Dispatcher {
         if !self.unread.is_empty() {
             return Some(UNREAD_WAIT);
         }
-        let due_ms = self.machine.next_due_ms()?;
-        Some(Duration::from_millis(
-            due_ms.saturating_sub(now.steady.as_ms()).max(1),
-        ))
+        let wait = self.machine.next_due()?.since(now.steady);
+        Some(wait.max(Duration::from_millis(1)))
     }
 
     /// Carries out the effects of the machine.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use encke_clock::Now;
+use encke_clock::{Now, SteadyTime};
 use encke_stream::Command;
 
 use crate::cache::PayloadCache;
@@ -45,10 +45,10 @@ pub struct JobMachine {
     /// The pool and slot of each worker's connection.
     pub(crate) worker_connections: HashMap<DispatchClient, (PoolNo, u32)>,
     /// Clients that wait for the end of a job, and until when.
-    pub(crate) waits: HashMap<DispatchClient, (PoolNo, JobId, u64)>,
+    pub(crate) waits: HashMap<DispatchClient, (PoolNo, JobId, SteadyTime)>,
     /// By the steady clock, as all times in memory are: waits, polls and attempts have durations. The journal, the events and
     /// what clients see have the time of day.
-    pub(crate) due: BTreeSet<(u64, JobTimer)>,
+    pub(crate) due: BTreeSet<(SteadyTime, JobTimer)>,
     /// Pools that changed since the last flush.
     pub(crate) touched: BTreeSet<PoolNo>,
     /// The content of unfinished jobs.
@@ -311,8 +311,8 @@ impl JobMachine {
 
     /// Handles all that is due.
     pub fn tick(&mut self, now: Now) {
-        while let Some((at_ms, due)) = self.due.first().copied()
-            && at_ms <= now.steady.as_ms()
+        while let Some((at, due)) = self.due.first().copied()
+            && at <= now.steady
         {
             self.due.pop_first();
             match due {
@@ -334,9 +334,9 @@ impl JobMachine {
         }
     }
 
-    /// When [`JobMachine::tick`] has work next, by the steady clock.
-    pub fn next_due_ms(&self) -> Option<u64> {
-        self.due.first().map(|(at_ms, _)| *at_ms)
+    /// When [`JobMachine::tick`] has work next.
+    pub fn next_due(&self) -> Option<SteadyTime> {
+        self.due.first().map(|(at, _)| *at)
     }
 
     /// Dispatches jobs and writes the decisions since the last flush.
@@ -345,9 +345,9 @@ impl JobMachine {
             self.dispatch(now, no);
             self.write_batch(no);
             self.rotate_segments(now, no);
-            let at_ms = now.steady.as_ms() / SHOW_MS * SHOW_MS + SHOW_MS;
+            let at = SteadyTime::from_ms(now.steady.as_ms() / SHOW_MS * SHOW_MS + SHOW_MS);
             if self.pools.contains_key(&no) {
-                self.due.insert((at_ms, JobTimer::Show(no)));
+                self.due.insert((at, JobTimer::Show(no)));
             }
         }
         self.published.cached(self.cache.bytes());
@@ -409,8 +409,8 @@ impl JobMachine {
 
     /// Removes a client from the waiters of its job. Returns the job.
     fn remove_waiter(&mut self, client: DispatchClient) -> Option<(PoolNo, JobId)> {
-        let (no, id, until_ms) = self.waits.remove(&client)?;
-        self.due.remove(&(until_ms, JobTimer::Wait(client)));
+        let (no, id, until) = self.waits.remove(&client)?;
+        self.due.remove(&(until, JobTimer::Wait(client)));
         if let Some(pool) = self.pools.get_mut(&no)
             && let Some(waiters) = pool.waiters.get_mut(&id)
         {
@@ -425,8 +425,8 @@ impl JobMachine {
     /// Answers the clients that wait for this job.
     pub(crate) fn respond_to_waiters(&mut self, waiters: Vec<DispatchClient>, job: &JobInfo) {
         for client in waiters {
-            if let Some((_, _, until_ms)) = self.waits.remove(&client) {
-                self.due.remove(&(until_ms, JobTimer::Wait(client)));
+            if let Some((_, _, until)) = self.waits.remove(&client) {
+                self.due.remove(&(until, JobTimer::Wait(client)));
                 self.respond(client, DispatchResponse::Job(job.clone()));
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use encke_clock::SteadySeconds;
 use encke_stream::{Append, Command, Create, Data, Lifetime, Target};
 
 use crate::error::JobError;
@@ -77,7 +78,7 @@ pub(crate) struct StreamCreation {
 pub(crate) struct PendingPost {
     pub(crate) from: DispatchClient,
     pub(crate) selector: u32,
-    pub(crate) posted_s: u32,
+    pub(crate) posted: SteadySeconds,
     pub(crate) wait_ms: Option<u64>,
     pub(crate) payload: Payload,
 }

@@ -49,7 +49,7 @@ pub(crate) struct PoolState {
     /// Requests that came while the pool may not change.
     pub(crate) held_requests: Vec<(DispatchClient, DispatchRequest)>,
     /// No job is dispatched before this time, because the log refused.
-    pub(crate) pause_until_ms: u64,
+    pub(crate) pause_until: SteadyTime,
     pub(crate) published: Arc<PublishedPool>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct RunningJob {
     pub(crate) connection: Option<DispatchClient>,
     /// The job's place at its worker, as long as the job occupies it.
     pub(crate) place: Option<Picked<u32>>,
-    pub(crate) deadline_ms: u64,
+    pub(crate) deadline: SteadyTime,
     pub(crate) stage: AttemptStage,
     /// The content, until it is sent.
     pub(crate) payload: Option<Payload>,
@@ -109,8 +109,8 @@ pub(crate) struct BatchDraft {
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) entry: JournalEntry,
-    /// The time in the entry, by the steady clock: when an extended attempt times out, or a delay is over.
-    pub(crate) until_ms: Option<u64>,
+    /// The time in the entry by the steady clock: when an extended attempt times out, or a delay is over.
+    pub(crate) until: Option<SteadyTime>,
     /// The client that gets a response.
     pub(crate) client: Option<DispatchClient>,
     /// The result of the job.
@@ -324,7 +324,7 @@ impl PoolState {
             pending_posts: 0,
             phase: PoolPhase::Open,
             held_requests: Vec::new(),
-            pause_until_ms: 0,
+            pause_until: SteadyTime::default(),
             published,
             settings,
         }
@@ -356,21 +356,16 @@ impl PoolState {
 
     /// The whole state but the content of jobs. No record may be on its way to the log.
     pub(crate) fn snapshot(&self, now: Now) -> PoolSnapshot {
-        // The journal has times of day.
-        let stored =
-            |job: WaitingJob| job.posted_at(|ms| now.wall_at(SteadyTime::from_ms(ms)).as_ms());
-        let waiting = self.waiting().copied();
-        let mut waiting: Vec<WaitingJob> = waiting.map(stored).collect();
+        let waiting = self.waiting();
+        let mut waiting: Vec<_> = waiting.map(|job| job.stored(now)).collect();
         waiting.sort_unstable_by_key(|job| job.id);
         let mut running: Vec<LeasedJob> = self
             .running
             .values()
             .map(|running| LeasedJob {
-                job: stored(running.job),
+                job: running.job.stored(now),
                 worker: (*running.worker).into(),
-                deadline_ms: now
-                    .wall_at(SteadyTime::from_ms(running.deadline_ms))
-                    .as_ms(),
+                deadline: now.wall_at(running.deadline),
             })
             .collect();
         running.sort_unstable_by_key(|held| held.job.id);
@@ -393,17 +388,13 @@ impl PoolState {
             // Before the lease is in the log the job counts as waiting.
             let (state, attempts) = match running.stage {
                 AttemptStage::Leasing => (
-                    JobState::Waiting {
-                        not_before_ms: None,
-                    },
+                    JobState::Waiting { not_before: None },
                     running.job.attempts - 1,
                 ),
                 _ => (
                     JobState::Running {
                         worker: Arc::clone(&running.worker),
-                        deadline_ms: now
-                            .wall_at(SteadyTime::from_ms(running.deadline_ms))
-                            .as_ms(),
+                        deadline: now.wall_at(running.deadline),
                     },
                     running.job.attempts,
                 ),
@@ -424,32 +415,30 @@ impl PoolState {
             });
         }
         let delayed = self.delayed.find(id);
-        let not_before_ms = delayed.map(|(_, until_ms)| now.wall_at(SteadyTime::from_ms(until_ms)));
+        let not_before = delayed.map(|(_, until)| now.wall_at(until));
         let waiting = delayed
             .map(|(job, _)| job)
             .or_else(|| self.queues.find(id))?;
         Some(JobInfo {
             id,
-            state: JobState::Waiting {
-                not_before_ms: not_before_ms.map(WallTime::as_ms),
-            },
+            state: JobState::Waiting { not_before },
             attempts: waiting.attempts,
             token,
         })
     }
 
     pub(crate) fn stats(&self) -> PoolStats {
-        let running = self.running.values().map(|running| running.job.posted_s);
-        let delayed = self.delayed.jobs().map(|job| job.posted_s);
-        let unfinished = self.queues.oldest_s().into_iter().chain(running);
-        let oldest_s = unfinished.chain(delayed).min();
+        let running = self.running.values().map(|running| running.job.posted);
+        let delayed = self.delayed.jobs().map(|job| job.posted);
+        let unfinished = self.queues.oldest().into_iter().chain(running);
+        let oldest = unfinished.chain(delayed).min();
         PoolStats {
             waiting: self.waiting_len() as u64,
             running: self.running.len() as u64,
             done: self.counts.done,
             retried: self.counts.retried,
             dead: self.counts.dead,
-            oldest_posted_s: oldest_s.map_or(0, u64::from),
+            oldest_posted: oldest.unwrap_or_default(),
             connected: self.workers.connected() as u64,
         }
     }
@@ -460,7 +449,7 @@ impl PoolState {
             name: Arc::clone(&self.name),
             settings: self.settings.clone(),
             stats,
-            oldest_age_s: stats.oldest_age_s(now.steady.as_ms()),
+            oldest_age_s: stats.oldest_age_s(now.steady),
             workers: self.workers.status(),
         })
     }
@@ -474,7 +463,7 @@ impl PoolState {
     pub(crate) fn job_event(&mut self, what: &str, id: JobId, more: &[EventField<'_>], now: Now) {
         if self.settings.events {
             let mut message = format!("{{\"event\":\"{what}\",\"job\":{id}").into_bytes();
-            members(more, now.wall.as_ms(), &mut message);
+            members(more, now.wall, &mut message);
             self.draft.events.push(&message);
         }
     }
@@ -486,7 +475,7 @@ impl PoolState {
         {
             let mut message = format!("{{\"event\":\"{what}\",\"slot\":{slot}").into_bytes();
             let worker = [EventField::Text("worker", &name)];
-            members(&worker, now.wall.as_ms(), &mut message);
+            members(&worker, now.wall, &mut message);
             self.draft.events.push(&message);
         }
     }
@@ -498,7 +487,7 @@ pub(crate) enum EventField<'a> {
     Number(&'static str, u64),
 }
 
-fn members(members: &[EventField<'_>], time_ms: u64, out: &mut Vec<u8>) {
+fn members(members: &[EventField<'_>], time: WallTime, out: &mut Vec<u8>) {
     for member in members {
         let (EventField::Text(name, _) | EventField::Number(name, _)) = member;
         out.push(b',');
@@ -509,5 +498,5 @@ fn members(members: &[EventField<'_>], time_ms: u64, out: &mut Vec<u8>) {
             EventField::Number(_, number) => out.extend_from_slice(number.to_string().as_bytes()),
         }
     }
-    out.extend_from_slice(format!(",\"time_ms\":{time_ms}}}").as_bytes());
+    out.extend_from_slice(format!(",\"time_ms\":{}}}", time.as_ms()).as_bytes());
 }

@@ -1,5 +1,7 @@
 //! New jobs.
 
+use std::time::Duration;
+
 use encke_clock::Now;
 use encke_pool::PoolError;
 
@@ -41,11 +43,10 @@ impl JobMachine {
         if post.if_connected && !pool.workers.is_connected_for(selector) {
             return Err(PoolError::NoWorkerConnected.into());
         }
-        let posted_s = |ms| u32::try_from(ms / 1_000).unwrap_or(u32::MAX);
         let name = segment_name(&pool.name, no, pool.segments.last());
         let record = bytes(JournalRecord::post(
             selector,
-            posted_s(now.wall.as_ms()),
+            now.wall.in_seconds(),
             &post.payload,
         ));
         pool.pending_records += 1;
@@ -53,7 +54,7 @@ impl JobMachine {
         let posted = PendingPost {
             from,
             selector,
-            posted_s: posted_s(now.steady.as_ms()),
+            posted: now.steady.in_seconds(),
             wait_ms: post.wait_ms.map(|ms| ms.min(self.limits.wait_ms_max)),
             payload: post.payload,
         };
@@ -86,7 +87,7 @@ impl JobMachine {
         pool.queues.push(WaitingJob {
             id,
             selector: posted.selector,
-            posted_s: posted.posted_s,
+            posted: posted.posted,
             bytes: posted.payload.body.len() as u32,
             attempts: 0,
         });
@@ -101,9 +102,9 @@ impl JobMachine {
             }
             Some(wait_ms) => {
                 pool.waiters.entry(id).or_default().push(posted.from);
-                let until_ms = now.steady.as_ms() + wait_ms;
-                self.waits.insert(posted.from, (no, id, until_ms));
-                self.due.insert((until_ms, JobTimer::Wait(posted.from)));
+                let until = now.steady.after(Duration::from_millis(wait_ms));
+                self.waits.insert(posted.from, (no, id, until));
+                self.due.insert((until, JobTimer::Wait(posted.from)));
             }
         }
         self.cache.add(id, posted.payload, self.limits.cache_bytes);

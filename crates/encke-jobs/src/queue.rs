@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::record::WaitingJob;
+use encke_clock::SteadySeconds;
 use encke_pool::Strategy;
 
 /// One queue of jobs. A job that returns from a failed attempt gets its former place.
@@ -153,9 +154,9 @@ impl JobQueues {
         }
     }
 
-    /// When the oldest job was posted, in seconds of the steady clock.
-    pub(crate) fn oldest_s(&self) -> Option<u32> {
-        let first = |line: &JobQueue| line.first().map(|job| job.posted_s);
+    /// When the oldest job was posted.
+    pub(crate) fn oldest(&self) -> Option<SteadySeconds> {
+        let first = |line: &JobQueue| line.first().map(|job| job.posted);
         match self {
             JobQueues::One(line) => first(line),
             JobQueues::BySlot(lines) => lines.values().filter_map(first).min(),
@@ -225,7 +226,7 @@ mod tests {
         WaitingJob {
             id,
             selector: id as u32 % 3,
-            posted_s: id as u32,
+            posted: SteadySeconds::from_s(id as u32),
             bytes: 0,
             attempts: 0,
         }

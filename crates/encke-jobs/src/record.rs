@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use encke_clock::{Now, SteadySeconds, WallSeconds, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::request::{JobId, Payload};
@@ -38,7 +39,7 @@ pub(crate) enum JournalRecord<'a> {
     /// A job. Its content follows.
     Post {
         selector: u32,
-        posted_s: u32,
+        posted: WallSeconds,
         #[serde(borrow)]
         key: Option<&'a str>,
         content_type: &'a str,
@@ -56,7 +57,7 @@ pub(crate) enum JournalRecord<'a> {
 /// Jobs that earlier segments leave, or a part of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CarriedJobs {
-    pub(crate) waiting: Vec<WaitingJob>,
+    pub(crate) waiting: Vec<WaitingJob<WallSeconds>>,
     pub(crate) running: Vec<LeasedJob>,
     /// Finished jobs: their attempts, and whether they are dead.
     pub(crate) finished: Vec<(JobId, u16, bool)>,
@@ -70,13 +71,13 @@ pub(crate) enum JournalEntry {
         id: JobId,
         attempt: u16,
         worker: Box<str>,
-        deadline_ms: u64,
+        deadline: WallTime,
     },
     /// The worker gets more time.
     Extended {
         id: JobId,
         attempt: u16,
-        deadline_ms: u64,
+        deadline: WallTime,
     },
     /// The attempt failed; the job waits again.
     Back { id: JobId, attempt: u16 },
@@ -88,7 +89,7 @@ pub(crate) enum JournalEntry {
     Delayed {
         id: JobId,
         attempt: u16,
-        until_ms: u64,
+        until: WallTime,
     },
 }
 
@@ -110,14 +111,14 @@ pub(crate) struct JobCounts {
     pub(crate) dead: u64,
 }
 
-/// A waiting job, as it is in memory.
+/// A waiting job: in memory with the time of the steady clock, in the journal with the time of day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WaitingJob {
+pub(crate) struct WaitingJob<Posted = SteadySeconds> {
     pub(crate) id: JobId,
     /// The slot, or the checksum of the key.
     pub(crate) selector: u32,
-    /// When it was posted, in seconds: of the steady clock in memory, since 1970 in the journal.
-    pub(crate) posted_s: u32,
+    /// When it was posted.
+    pub(crate) posted: Posted,
     pub(crate) bytes: u32,
     pub(crate) attempts: u16,
 }
@@ -125,12 +126,27 @@ pub(crate) struct WaitingJob {
 const _: () = assert!(size_of::<WaitingJob>() <= 24);
 
 impl WaitingJob {
-    /// The job with the time at which it was posted by the other clock.
-    pub(crate) fn posted_at(self, other_ms: impl Fn(u64) -> u64) -> Self {
-        let posted_s = other_ms(u64::from(self.posted_s) * 1_000) / 1_000;
+    /// The job as it is in the journal.
+    pub(crate) fn stored(&self, now: Now) -> WaitingJob<WallSeconds> {
+        self.posted_at(now.wall_at(self.posted.start()).in_seconds())
+    }
+}
+
+impl WaitingJob<WallSeconds> {
+    /// The job as it is in memory.
+    pub(crate) fn restored(&self, now: Now) -> WaitingJob {
+        self.posted_at(now.steady_at(self.posted.start()).in_seconds())
+    }
+}
+
+impl<Posted> WaitingJob<Posted> {
+    fn posted_at<Other>(&self, posted: Other) -> WaitingJob<Other> {
         WaitingJob {
-            posted_s: u32::try_from(posted_s).unwrap_or(u32::MAX),
-            ..self
+            id: self.id,
+            selector: self.selector,
+            posted,
+            bytes: self.bytes,
+            attempts: self.attempts,
         }
     }
 }
@@ -138,10 +154,9 @@ impl WaitingJob {
 /// A job that a worker has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeasedJob {
-    pub(crate) job: WaitingJob,
+    pub(crate) job: WaitingJob<WallSeconds>,
     pub(crate) worker: Box<str>,
-    /// In milliseconds since 1970.
-    pub(crate) deadline_ms: u64,
+    pub(crate) deadline: WallTime,
 }
 
 /// A record that this version does not write.
@@ -223,10 +238,10 @@ impl<'a> JournalRecord<'a> {
     }
 
     /// Encodes a job's record.
-    pub(crate) fn post(selector: u32, posted_s: u32, payload: &Payload) -> Vec<u8> {
+    pub(crate) fn post(selector: u32, posted: WallSeconds, payload: &Payload) -> Vec<u8> {
         let mut bytes = encode(&JournalRecord::Post {
             selector,
-            posted_s,
+            posted,
             key: payload.key.as_deref(),
             content_type: &payload.content_type,
         });
@@ -269,14 +284,14 @@ mod tests {
         let job = WaitingJob {
             id: u64::MAX,
             selector: u32::MAX,
-            posted_s: u32::MAX,
+            posted: WallSeconds::from_s(u32::MAX),
             bytes: u32::MAX,
             attempts: u16::MAX,
         };
         let held = LeasedJob {
             job,
             worker: "w".repeat(200).into(),
-            deadline_ms: u64::MAX,
+            deadline: WallTime::from_ms(u64::MAX),
         };
         let jobs = CarriedJobs {
             waiting: vec![job; 10_000],
@@ -293,7 +308,7 @@ mod tests {
         let delay = JournalEntry::Delayed {
             id: u64::MAX,
             attempt: u16::MAX,
-            until_ms: u64::MAX,
+            until: WallTime::from_ms(u64::MAX),
         };
         let delays = vec![delay; 1_000];
         let mut found_delays = Vec::new();
@@ -326,7 +341,7 @@ mod tests {
                 key: key.map(Into::into),
                 body: body.into(),
             };
-            let record = JournalRecord::post(selector, 7, &payload);
+            let record = JournalRecord::post(selector, WallSeconds::from_s(7), &payload);
             prop_assert_eq!(super::payload(&record), Ok(payload));
         }
 

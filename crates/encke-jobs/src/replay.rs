@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use encke_clock::{Now, SteadyTime, WallTime};
+use encke_clock::{Now, WallSeconds, WallTime};
 use encke_stream::{Fetch, Offset, Piece, Stream};
 
 use crate::machine::{JobMachine, JobTimer};
@@ -135,34 +136,31 @@ impl JobMachine {
         pool.counts = replay.counts;
         pool.finished = replay.finished;
         pool.segments.records = replay.records;
-        let grace_ms = now.steady.as_ms() + GRACE_MS.min(pool.settings.ack_ms);
-        // The journal has times of day.
+        let ack = Duration::from_millis(pool.settings.ack_ms);
+        let grace = now.steady.after(GRACE.min(ack));
         for (id, (job, held)) in replay.jobs {
-            let job = job.posted_at(|ms| now.steady_at(WallTime::from_ms(ms)).as_ms());
+            let job = job.restored(now);
             pool.segments.add(id);
-            let Some((worker, deadline_ms)) = held else {
+            let Some((worker, deadline)) = held else {
                 match replay.delays.get(&id) {
-                    Some(until_ms) if *until_ms > now.wall.as_ms() => {
-                        let until_ms = now.steady_at(WallTime::from_ms(*until_ms));
-                        pool.delayed.add(job, until_ms.as_ms());
-                        self.due.insert((until_ms.as_ms(), JobTimer::Retry(no, id)));
+                    Some(until) if *until > now.wall => {
+                        let until = now.steady_at(*until);
+                        pool.delayed.add(job, until);
+                        self.due.insert((until, JobTimer::Retry(no, id)));
                     }
                     _ => pool.queues.push(job),
                 }
                 continue;
             };
             // Workers could not acknowledge while the server was down.
-            let deadline_ms = now
-                .steady_at(WallTime::from_ms(deadline_ms))
-                .max(SteadyTime::from_ms(grace_ms));
-            self.due
-                .insert((deadline_ms.as_ms(), JobTimer::Attempt(no, id)));
+            let deadline = now.steady_at(deadline).max(grace);
+            self.due.insert((deadline, JobTimer::Attempt(no, id)));
             let running = RunningJob {
                 job,
                 worker,
                 connection: None,
                 place: None,
-                deadline_ms: deadline_ms.as_ms(),
+                deadline,
                 stage: AttemptStage::Running,
                 payload: None,
             };
@@ -287,7 +285,7 @@ fn seek(find: FindStream<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, Re
     }
 }
 
-type Lease = (Arc<str>, u64);
+type Lease = (Arc<str>, WallTime);
 
 /// The state of a pool while its records are replayed.
 struct Replay {
@@ -298,11 +296,11 @@ struct Replay {
     counts: JobCounts,
     segments: Vec<(u32, u64)>,
     finished: FinishedJobs,
-    /// Unfinished jobs, and their workers and deadlines in milliseconds since 1970.
-    jobs: BTreeMap<JobId, (WaitingJob, Option<Lease>)>,
+    /// Unfinished jobs, and their workers and deadlines.
+    jobs: BTreeMap<JobId, (WaitingJob<WallSeconds>, Option<Lease>)>,
     records: u64,
-    /// Waiting jobs that may not be dispatched before this time, in milliseconds since 1970.
-    delays: BTreeMap<JobId, u64>,
+    /// Waiting jobs that may not be dispatched before this time.
+    delays: BTreeMap<JobId, WallTime>,
 }
 
 impl Replay {
@@ -335,12 +333,12 @@ impl Replay {
                 self.add(jobs);
             }
             JournalRecord::Post {
-                selector, posted_s, ..
+                selector, posted, ..
             } => {
                 let job = WaitingJob {
                     id: sequence,
                     selector,
-                    posted_s,
+                    posted,
                     bytes: content.len() as u32,
                     attempts: 0,
                 };
@@ -374,7 +372,7 @@ impl Replay {
             self.jobs.insert(job.id, (job, None));
         }
         for held in jobs.running {
-            let lease = (held.worker.into(), held.deadline_ms);
+            let lease = (held.worker.into(), held.deadline);
             self.jobs.insert(held.job.id, (held.job, Some(lease)));
         }
         for (id, attempt, dead) in jobs.finished {
@@ -388,19 +386,17 @@ impl Replay {
                 id,
                 attempt,
                 worker,
-                deadline_ms,
+                deadline,
             } => {
                 self.delays.remove(&id);
                 if let Some((job, held)) = self.jobs.get_mut(&id) {
                     job.attempts = attempt;
-                    *held = Some((worker.into(), deadline_ms));
+                    *held = Some((worker.into(), deadline));
                 }
             }
-            JournalEntry::Extended {
-                id, deadline_ms, ..
-            } => {
-                if let Some((_, Some((_, until_ms)))) = self.jobs.get_mut(&id) {
-                    *until_ms = deadline_ms;
+            JournalEntry::Extended { id, deadline, .. } => {
+                if let Some((_, Some((_, until)))) = self.jobs.get_mut(&id) {
+                    *until = deadline;
                 }
             }
             JournalEntry::Back { id, .. } => {
@@ -409,11 +405,11 @@ impl Replay {
                     self.counts.retried += 1;
                 }
             }
-            JournalEntry::Delayed { id, until_ms, .. } => {
+            JournalEntry::Delayed { id, until, .. } => {
                 if let Some((_, held)) = self.jobs.get_mut(&id) {
                     // In a snapshot, the job waits already.
                     self.counts.retried += u64::from(held.take().is_some());
-                    self.delays.insert(id, until_ms);
+                    self.delays.insert(id, until);
                 }
             }
             JournalEntry::Done { id, attempt } => self.over(id, attempt, false),
@@ -472,5 +468,5 @@ const SEGMENTS_NEAR: u32 = 8;
 /// Bytes read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The minimum time that workers have after a start to acknowledge their jobs, in milliseconds.
-const GRACE_MS: u64 = 5_000;
+/// The minimum time that workers have after a start to acknowledge their jobs.
+const GRACE: Duration = Duration::from_secs(5);

@@ -1,8 +1,10 @@
 //! The ends of attempts: acknowledged, refused, timed out, or without their worker.
 
+use std::time::Duration;
+
 use encke_clock::{Now, SteadyTime};
 
-use crate::delayed::retry_delay_ms;
+use crate::delayed::retry_delay;
 use crate::error::JobError;
 use crate::json;
 use crate::machine::{JobMachine, JobTimer};
@@ -50,7 +52,7 @@ impl JobMachine {
                 }
                 // The response to the first acknowledgement may have been lost.
                 if ended.attempt == attempt && matches!(action, AttemptAction::Ack { .. }) {
-                    self.respond(from, DispatchResponse::Reported { deadline_ms: None });
+                    self.respond(from, DispatchResponse::Reported { deadline: None });
                     return Ok(());
                 }
                 return Err(over("the job is done"));
@@ -85,7 +87,7 @@ impl JobMachine {
                 line.push(b'}');
                 pool.draft.decisions.push(Decision {
                     entry: JournalEntry::Done { id, attempt },
-                    until_ms: None,
+                    until: None,
                     client: Some(from),
                     result: Some(result),
                     message: Some((PublicStream::Results, line)),
@@ -102,13 +104,14 @@ impl JobMachine {
             }
             AttemptAction::Extend { ms } => {
                 let ms = ms.unwrap_or(pool.settings.ack_ms).min(EXTENSION_MS_MAX);
+                let time = Duration::from_millis(ms);
                 pool.draft.decisions.push(Decision {
                     entry: JournalEntry::Extended {
                         id,
                         attempt,
-                        deadline_ms: now.wall.as_ms() + ms,
+                        deadline: now.wall.after(time),
                     },
-                    until_ms: Some(now.steady.as_ms() + ms),
+                    until: Some(now.steady.after(time)),
                     client: Some(from),
                     result: None,
                     message: None,
@@ -148,7 +151,7 @@ impl JobMachine {
         let worker = std::sync::Arc::clone(&running.worker);
         running.stage = AttemptStage::Ending;
         self.due
-            .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
+            .remove(&(running.deadline, JobTimer::Attempt(no, id)));
         if let Some(slot) = pool.release(id, false) {
             pool.avoid.insert(id, slot);
         }
@@ -161,26 +164,27 @@ impl JobMachine {
         pool.job_event("failed", id, &more, now);
         let last = attempt >= pool.settings.attempts;
         if !last {
-            let backoff_ms = || retry_delay_ms(&pool.settings, id, attempt);
-            let delay_ms = match delay {
-                RetryDelay::None => 0,
-                RetryDelay::AsAsked(asked_ms) => asked_ms.unwrap_or_else(backoff_ms),
+            let backoff = || retry_delay(&pool.settings, id, attempt);
+            let delay = match delay {
+                RetryDelay::None => Duration::ZERO,
+                RetryDelay::AsAsked(asked_ms) => {
+                    asked_ms.map_or_else(backoff, Duration::from_millis)
+                }
             };
-            let (entry, until_ms) = match delay_ms.min(DELAY_MS_MAX) {
-                0 => (JournalEntry::Back { id, attempt }, None),
-                delay_ms => {
-                    let until_ms = now.wall.as_ms() + delay_ms;
+            let (entry, until) = match delay.min(Duration::from_millis(DELAY_MS_MAX)) {
+                Duration::ZERO => (JournalEntry::Back { id, attempt }, None),
+                delay => {
                     let entry = JournalEntry::Delayed {
                         id,
                         attempt,
-                        until_ms,
+                        until: now.wall.after(delay),
                     };
-                    (entry, Some(now.steady.as_ms() + delay_ms))
+                    (entry, Some(now.steady.after(delay)))
                 }
             };
             pool.draft.decisions.push(Decision {
                 entry,
-                until_ms,
+                until,
                 client,
                 result: None,
                 message: None,
@@ -264,7 +268,7 @@ impl JobMachine {
         };
         pool.draft.decisions.push(Decision {
             entry: JournalEntry::Dead { id, attempt },
-            until_ms: None,
+            until: None,
             client,
             result: Some(why),
             message: Some((PublicStream::Dead, letter)),
@@ -318,8 +322,8 @@ impl JobMachine {
         self.respond_to_waiters(waiters, &job);
     }
 
-    /// The return of a job is in the log: to its queue, or to the delayed jobs until this time of the steady clock.
-    pub(crate) fn returned(&mut self, now: Now, no: PoolNo, id: JobId, until_ms: Option<u64>) {
+    /// The return of a job is in the log: to its queue, or to the delayed jobs until this time.
+    pub(crate) fn returned(&mut self, now: Now, no: PoolNo, id: JobId, until: Option<SteadyTime>) {
         let Some(running) = self.take_running(no, id) else {
             return;
         };
@@ -328,18 +332,15 @@ impl JobMachine {
         };
         pool.counts.retried += 1;
         let attempt = EventField::Number("attempt", running.job.attempts.into());
-        match until_ms {
+        match until {
             None => {
                 pool.queues.put_back(running.job);
                 pool.job_event("waits", id, &[attempt], now);
             }
-            Some(until_ms) => {
-                pool.delayed.add(running.job, until_ms);
-                self.due.insert((until_ms, JobTimer::Retry(no, id)));
-                let until = EventField::Number(
-                    "until_ms",
-                    now.wall_at(SteadyTime::from_ms(until_ms)).as_ms(),
-                );
+            Some(until) => {
+                pool.delayed.add(running.job, until);
+                self.due.insert((until, JobTimer::Retry(no, id)));
+                let until = EventField::Number("until_ms", now.wall_at(until).as_ms());
                 pool.job_event("waits", id, &[attempt, until], now);
             }
         }
@@ -351,7 +352,7 @@ impl JobMachine {
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
-        if let Some(job) = pool.delayed.take(id, now.steady.as_ms()) {
+        if let Some(job) = pool.delayed.take(id, now.steady) {
             pool.queues.put_back(job);
             self.touched.insert(no);
         }
@@ -361,7 +362,7 @@ impl JobMachine {
     fn take_running(&mut self, no: PoolNo, id: JobId) -> Option<RunningJob> {
         let running = self.pools.get_mut(&no)?.running.remove(&id)?;
         self.due
-            .remove(&(running.deadline_ms, JobTimer::Attempt(no, id)));
+            .remove(&(running.deadline, JobTimer::Attempt(no, id)));
         Some(running)
     }
 

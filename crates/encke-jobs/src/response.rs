@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::{SteadySeconds, SteadyTime, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::JobError;
@@ -45,8 +46,8 @@ pub enum DispatchResponse {
     NoJob,
     /// The report on the attempt is committed.
     Reported {
-        /// The new deadline of an extended attempt, in milliseconds since 1970.
-        deadline_ms: Option<u64>,
+        /// The new deadline of an extended attempt.
+        deadline: Option<WallTime>,
     },
     /// The same caller has registered the worker by another connection: no more jobs follow.
     Replaced,
@@ -106,8 +107,8 @@ pub struct DispatchedJob {
     pub attempt: u16,
     /// The token with which the worker reports on it.
     pub token: JobToken,
-    /// When the attempt times out, in milliseconds since 1970.
-    pub deadline_ms: u64,
+    /// When the attempt times out.
+    pub deadline: WallTime,
     /// The content.
     pub payload: Payload,
 }
@@ -130,15 +131,15 @@ pub struct JobInfo {
 pub enum JobState {
     /// It waits for a worker.
     Waiting {
-        /// It is not dispatched before this time, in milliseconds since 1970, because an attempt failed.
-        not_before_ms: Option<u64>,
+        /// It is not dispatched before this time, because an attempt failed.
+        not_before: Option<WallTime>,
     },
     /// A worker has it.
     Running {
         /// The worker's name.
         worker: Arc<str>,
-        /// When the attempt times out, in milliseconds since 1970.
-        deadline_ms: u64,
+        /// When the attempt times out.
+        deadline: WallTime,
     },
     /// It is done.
     Done {
@@ -180,8 +181,8 @@ pub struct PoolStats {
     pub retried: u64,
     /// Jobs that went to the dead letters since the pool was created.
     pub dead: u64,
-    /// When the oldest unfinished job was posted, in seconds of the steady clock of the node that dispatches; 0 if there is none.
-    pub oldest_posted_s: u64,
+    /// When the oldest unfinished job was posted, by the steady clock of the node that dispatches; 1970 if there is none.
+    pub oldest_posted: SteadySeconds,
     /// Connected workers.
     pub connected: u64,
 }
@@ -204,12 +205,12 @@ pub struct WorkerStatus {
 }
 
 impl PoolStats {
-    /// The age of the oldest unfinished job, in seconds; 0 if there is none. `steady_ms` is the time of the steady clock.
-    pub fn oldest_age_s(&self, steady_ms: u64) -> u64 {
-        match self.oldest_posted_s {
-            0 => 0,
-            posted_s => (steady_ms / 1_000).saturating_sub(posted_s),
+    /// The age of the oldest unfinished job, in seconds; 0 if there is none.
+    pub fn oldest_age_s(&self, now: SteadyTime) -> u64 {
+        if self.oldest_posted == SteadySeconds::default() {
+            return 0;
         }
+        now.since(self.oldest_posted.start()).as_secs()
     }
 }
 
@@ -224,7 +225,7 @@ mod tests {
             id: 1,
             attempt: 1,
             token: PoolKey::new(&KeySeed::of([1; 32]), 1).of_attempt(1, 1),
-            deadline_ms: 0,
+            deadline: WallTime::default(),
             payload: Payload {
                 content_type: "text/plain".into(),
                 key: None,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use encke_clock::SteadyTime;
 use encke_pool::{Connected, Picked, Pool, PoolError, Strategy};
 
 use crate::request::{DispatchClient, Registration, WorkerCaller};
@@ -29,14 +31,14 @@ struct WorkerState {
     name: Arc<str>,
     /// Who registered it.
     caller: WorkerCaller,
-    /// When it took the place of its own earlier connection, by the steady clock.
-    replaced_ms: Option<u64>,
+    /// When it took the place of its own earlier connection.
+    replaced_at: Option<SteadyTime>,
     link: WorkerLink,
     /// Its membership in the pool that picks.
     connected: Option<Connected<u32>>,
     paused: bool,
-    /// When it was last connected, by the steady clock.
-    seen_ms: u64,
+    /// When it was last connected.
+    seen_at: SteadyTime,
     /// A timer will check whether it is still away.
     watched: bool,
     running: u32,
@@ -51,8 +53,8 @@ pub(crate) enum WorkerLink {
     None,
     /// It receives all jobs as events.
     Stream(DispatchClient),
-    /// It waits for one job until this time of the steady clock.
-    Poll(DispatchClient, u64),
+    /// It waits for one job until this time.
+    Poll(DispatchClient, SteadyTime),
     /// Its poll is over, and it is expected to poll again.
     Away,
 }
@@ -73,14 +75,18 @@ impl Workers {
     /// The connection of a worker that this registration replaces. Of a worker that vanished the connection may still
     /// seem to be there; its successor does not wait until that is found out. Another caller replaces nothing, and no
     /// caller replaces a connection that has just replaced another: two that run under one name would take turns for ever, and their jobs fail with each.
-    pub(crate) fn replaced_by(&self, work: &Registration, now_ms: u64) -> Option<DispatchClient> {
+    pub(crate) fn replaced_by(
+        &self,
+        work: &Registration,
+        now: SteadyTime,
+    ) -> Option<DispatchClient> {
         let slot = *self.names.get(&*work.worker)?;
         let worker = self.workers.get(&slot)?;
         let has_slot = work.slot.is_none_or(|wanted| wanted == slot);
         let client = worker.link.client()?;
-        let rests = |at_ms: u64| now_ms < at_ms + REPLACED_REST_MS;
+        let rests = |at: SteadyTime| now < at.after(REPLACED_REST);
         let may = has_slot && work.caller.is_same(&worker.caller);
-        (may && !worker.replaced_ms.is_some_and(rests)).then_some(client)
+        (may && !worker.replaced_at.is_some_and(rests)).then_some(client)
     }
 
     /// Registers a worker under a name that no connected worker has. Returns its slot.
@@ -88,7 +94,7 @@ impl Workers {
         &mut self,
         work: &Registration,
         link: WorkerLink,
-        now_ms: u64,
+        now: SteadyTime,
     ) -> Result<u32, PoolError> {
         let name = &*work.worker;
         let slot = match self.names.get(name) {
@@ -99,7 +105,7 @@ impl Workers {
                     slot: has as usize,
                 });
             }
-            None => self.add(name, work.slot, now_ms)?,
+            None => self.add(name, work.slot, now)?,
         };
         if self.link(slot).client().is_some() {
             let name = name.into();
@@ -107,13 +113,13 @@ impl Workers {
         }
         if let Some(worker) = self.workers.get_mut(&slot) {
             worker.caller.clone_from(&work.caller);
-            worker.replaced_ms = None;
+            worker.replaced_at = None;
         }
-        self.set_link(slot, link, now_ms);
+        self.set_link(slot, link, now);
         Ok(slot)
     }
 
-    fn add(&mut self, name: &str, slot: Option<u32>, now_ms: u64) -> Result<u32, PoolError> {
+    fn add(&mut self, name: &str, slot: Option<u32>, now: SteadyTime) -> Result<u32, PoolError> {
         let slot = match slot {
             Some(slot) => {
                 self.pool.add_at(name, slot as usize)?;
@@ -134,11 +140,11 @@ impl Workers {
         let worker = WorkerState {
             name,
             caller: WorkerCaller::Unknown,
-            replaced_ms: None,
+            replaced_at: None,
             link: WorkerLink::None,
             connected: None,
             paused: false,
-            seen_ms: now_ms,
+            seen_at: now,
             watched: false,
             running: 0,
             given: 0,
@@ -152,7 +158,7 @@ impl Workers {
     fn remove_oldest(&mut self) -> bool {
         let gone = self.workers.values();
         let gone = gone.filter(|worker| worker.link == WorkerLink::None && worker.running == 0);
-        let oldest = gone.min_by_key(|worker| worker.seen_ms);
+        let oldest = gone.min_by_key(|worker| worker.seen_at);
         let Some(name) = oldest.map(|worker| Arc::clone(&worker.name)) else {
             return false;
         };
@@ -160,9 +166,9 @@ impl Workers {
     }
 
     /// Notes that a worker has taken the place of its own earlier connection.
-    pub(crate) fn has_replaced(&mut self, slot: u32, now_ms: u64) {
+    pub(crate) fn has_replaced(&mut self, slot: u32, now: SteadyTime) {
         if let Some(worker) = self.workers.get_mut(&slot) {
-            worker.replaced_ms = Some(now_ms);
+            worker.replaced_at = Some(now);
         }
     }
 
@@ -186,12 +192,12 @@ impl Workers {
     }
 
     /// Changes how jobs reach a worker.
-    pub(crate) fn set_link(&mut self, slot: u32, link: WorkerLink, now_ms: u64) {
+    pub(crate) fn set_link(&mut self, slot: u32, link: WorkerLink, now: SteadyTime) {
         if let Some(worker) = self.workers.get_mut(&slot) {
             self.connected -= usize::from(worker.link != WorkerLink::None);
             self.connected += usize::from(link != WorkerLink::None);
             worker.link = link;
-            worker.seen_ms = now_ms;
+            worker.seen_at = now;
         }
         self.update(slot);
     }
@@ -297,9 +303,9 @@ impl Workers {
     }
 
     /// When a worker was last connected. None: it has jobs.
-    pub(crate) fn idle_since_ms(&self, slot: u32) -> Option<u64> {
+    pub(crate) fn idle_since(&self, slot: u32) -> Option<SteadyTime> {
         let worker = self.workers.get(&slot)?;
-        (worker.running == 0).then_some(worker.seen_ms)
+        (worker.running == 0).then_some(worker.seen_at)
     }
 
     /// Counts the end of a job, behind the release of its place.
@@ -345,8 +351,8 @@ impl WorkerLink {
     }
 }
 
-/// How long a worker that has replaced its earlier connection cannot be replaced itself, in milliseconds.
-const REPLACED_REST_MS: u64 = 10_000;
+/// How long a worker that has replaced its earlier connection cannot be replaced itself.
+const REPLACED_REST: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -382,22 +388,50 @@ mod tests {
     fn a_name_is_one_workers_and_a_slot_too() {
         let mut workers = workers(r#"{"type":"direct","size":2}"#);
         assert_eq!(
-            workers.register(&named("a", Some(1)), WorkerLink::Stream(client(1)), 0),
+            workers.register(
+                &named("a", Some(1)),
+                WorkerLink::Stream(client(1)),
+                SteadyTime::from_ms(0)
+            ),
             Ok(1)
         );
-        let taken = workers.register(&named("a", None), WorkerLink::Stream(client(2)), 0);
+        let taken = workers.register(
+            &named("a", None),
+            WorkerLink::Stream(client(2)),
+            SteadyTime::from_ms(0),
+        );
         assert!(matches!(taken, Err(PoolError::WorkerConnected { .. })));
-        let taken = workers.register(&named("a", Some(0)), WorkerLink::Stream(client(2)), 0);
+        let taken = workers.register(
+            &named("a", Some(0)),
+            WorkerLink::Stream(client(2)),
+            SteadyTime::from_ms(0),
+        );
         assert!(matches!(taken, Err(PoolError::NameTaken { slot: 1, .. })));
-        let taken = workers.register(&named("b", Some(1)), WorkerLink::Stream(client(2)), 0);
+        let taken = workers.register(
+            &named("b", Some(1)),
+            WorkerLink::Stream(client(2)),
+            SteadyTime::from_ms(0),
+        );
         assert!(matches!(taken, Err(PoolError::SlotTaken { slot: 1, .. })));
-        let beyond = workers.register(&named("b", Some(2)), WorkerLink::Stream(client(2)), 0);
+        let beyond = workers.register(
+            &named("b", Some(2)),
+            WorkerLink::Stream(client(2)),
+            SteadyTime::from_ms(0),
+        );
         assert!(matches!(beyond, Err(PoolError::OutOfRange { .. })));
         assert_eq!(
-            workers.register(&named("b", None), WorkerLink::Stream(client(2)), 0),
+            workers.register(
+                &named("b", None),
+                WorkerLink::Stream(client(2)),
+                SteadyTime::from_ms(0)
+            ),
             Ok(0)
         );
-        let full = workers.register(&named("c", None), WorkerLink::Stream(client(3)), 0);
+        let full = workers.register(
+            &named("c", None),
+            WorkerLink::Stream(client(3)),
+            SteadyTime::from_ms(0),
+        );
         assert!(matches!(full, Err(PoolError::Full { size: 2 })));
     }
 
@@ -405,20 +439,36 @@ mod tests {
     fn a_disconnected_worker_makes_room_in_a_growing_pool() {
         let mut workers = workers(r#"{"type":"claim","size_max":2}"#);
         workers
-            .register(&named("a", None), WorkerLink::Stream(client(1)), 1)
+            .register(
+                &named("a", None),
+                WorkerLink::Stream(client(1)),
+                SteadyTime::from_ms(1),
+            )
             .unwrap();
         workers
-            .register(&named("b", None), WorkerLink::Stream(client(2)), 2)
+            .register(
+                &named("b", None),
+                WorkerLink::Stream(client(2)),
+                SteadyTime::from_ms(2),
+            )
             .unwrap();
         assert!(
             workers
-                .register(&named("c", None), WorkerLink::Stream(client(3)), 3)
+                .register(
+                    &named("c", None),
+                    WorkerLink::Stream(client(3)),
+                    SteadyTime::from_ms(3)
+                )
                 .is_err()
         );
-        workers.set_link(1, WorkerLink::None, 4);
-        workers.set_link(0, WorkerLink::None, 5);
+        workers.set_link(1, WorkerLink::None, SteadyTime::from_ms(4));
+        workers.set_link(0, WorkerLink::None, SteadyTime::from_ms(5));
         assert_eq!(
-            workers.register(&named("c", None), WorkerLink::Stream(client(3)), 6),
+            workers.register(
+                &named("c", None),
+                WorkerLink::Stream(client(3)),
+                SteadyTime::from_ms(6)
+            ),
             Ok(1)
         );
         assert_eq!(workers.name(0).as_deref(), Some("a"));
@@ -428,7 +478,9 @@ mod tests {
     fn room_ends_with_the_number_and_with_the_bytes() {
         let mut workers = workers(r#"{"type":"round_robin","in_flight":2}"#);
         let link = WorkerLink::Stream(client(1));
-        workers.register(&named("a", None), link, 0).unwrap();
+        workers
+            .register(&named("a", None), link, SteadyTime::from_ms(0))
+            .unwrap();
         assert!(workers.pick(1_000, None).is_some());
         let first = workers.pick(90, None).unwrap();
         workers.give(*first);
@@ -449,8 +501,10 @@ mod tests {
                 "hash" => workers.pick_at(workers.slot_for(7)?, 1),
                 _ => workers.pick(1, None),
             };
-            let poll = |token| WorkerLink::Poll(client(token), 9);
-            workers.register(&named("a", None), poll(1), 0).unwrap();
+            let poll = |token| WorkerLink::Poll(client(token), SteadyTime::from_ms(9));
+            workers
+                .register(&named("a", None), poll(1), SteadyTime::from_ms(0))
+                .unwrap();
             let place = pick(&workers).unwrap();
             workers.give(*place);
             assert!(workers.is_away("a"));
@@ -459,7 +513,9 @@ mod tests {
             workers.take(0, true);
             assert!(pick(&workers).is_none(), "{kind}");
             assert_eq!(workers.slot_for(7).is_some(), kind == "hash");
-            workers.register(&named("a", None), poll(2), 0).unwrap();
+            workers
+                .register(&named("a", None), poll(2), SteadyTime::from_ms(0))
+                .unwrap();
             assert!(pick(&workers).is_some(), "{kind}");
         }
     }
@@ -467,22 +523,26 @@ mod tests {
     #[test]
     fn a_claimed_worker_that_connects_again_waits_for_its_job_to_end() {
         for link in [
-            WorkerLink::Poll(client(2), 9),
+            WorkerLink::Poll(client(2), SteadyTime::from_ms(9)),
             WorkerLink::Stream(client(2)),
         ] {
             let mut workers = workers(r#"{"type":"claim"}"#);
             let first = match link {
-                WorkerLink::Poll(..) => WorkerLink::Poll(client(1), 9),
+                WorkerLink::Poll(..) => WorkerLink::Poll(client(1), SteadyTime::from_ms(9)),
                 _ => WorkerLink::Stream(client(1)),
             };
-            workers.register(&named("a", None), first, 0).unwrap();
+            workers
+                .register(&named("a", None), first, SteadyTime::from_ms(0))
+                .unwrap();
             let place = workers.pick(1, None).unwrap();
             let slot = *place;
             assert_eq!(workers.give(slot), first);
             if let WorkerLink::Stream(_) = link {
-                workers.set_link(slot, WorkerLink::None, 1);
+                workers.set_link(slot, WorkerLink::None, SteadyTime::from_ms(1));
             }
-            workers.register(&named("a", None), link, 2).unwrap();
+            workers
+                .register(&named("a", None), link, SteadyTime::from_ms(2))
+                .unwrap();
             assert!(workers.pick(1, None).is_none(), "{link:?}");
             drop(place);
             workers.take(slot, true);
@@ -495,10 +555,14 @@ mod tests {
         for kind in ["claim", "round_robin", "random"] {
             let mut workers = workers(&format!(r#"{{"type":"{kind}"}}"#));
             let link = WorkerLink::Stream(client(1));
-            workers.register(&named("a", None), link, 0).unwrap();
+            workers
+                .register(&named("a", None), link, SteadyTime::from_ms(0))
+                .unwrap();
             assert!(workers.pick(1, Some(0)).is_some());
             let link = WorkerLink::Stream(client(2));
-            workers.register(&named("b", None), link, 0).unwrap();
+            workers
+                .register(&named("b", None), link, SteadyTime::from_ms(0))
+                .unwrap();
             for _ in 0..20 {
                 assert_eq!(*workers.pick(1, Some(0)).unwrap(), 1, "{kind}");
             }

@@ -1,5 +1,7 @@
 //! The requests of this node's clients: they are passed on, or wait for a dispatcher.
 
+use std::time::Instant;
+
 use super::relay::{Client, Relay, RelayEffect, Role, Stage};
 use super::wire::NodeMessage;
 use crate::error::JobError;
@@ -9,7 +11,7 @@ use crate::response::DispatchResponse;
 
 impl Relay {
     /// Handles a message of this node's shards, or outcomes of commands.
-    pub(super) fn message(&mut self, now_ms: u64, message: DispatcherMessage) {
+    pub(super) fn message(&mut self, now: Instant, message: DispatcherMessage) {
         match message {
             DispatcherMessage::Request(client, request) => {
                 let is_worker =
@@ -22,7 +24,7 @@ impl Relay {
                     ended: false,
                 };
                 self.clients.insert(client, new);
-                self.pass_on(now_ms, client);
+                self.pass_on(now, client);
             }
             DispatcherMessage::Disconnected(client) => {
                 let gone = self.clients.remove(&client);
@@ -38,7 +40,7 @@ impl Relay {
                 }
             }
             DispatcherMessage::CallerEnded(client) => self.caller_ended(client),
-            DispatcherMessage::Committed(replies) => self.committed(now_ms, replies),
+            DispatcherMessage::Committed(replies) => self.committed(now, replies),
             _ => {}
         }
     }
@@ -72,15 +74,15 @@ impl Relay {
     }
 
     /// Requests without a response wait for the next dispatcher.
-    pub(super) fn hold_unanswered(&mut self, now_ms: u64) {
+    pub(super) fn hold_unanswered(&mut self, now: Instant) {
         let unanswered = self.clients.iter().filter(|(_, client)| !client.held);
         let unanswered: Vec<_> = unanswered
             .map(|(client, state)| (*client, state.request.is_some()))
             .collect();
         for (client, has_request) in unanswered {
             match has_request {
-                true => self.hold(now_ms, client),
-                false => self.respond(now_ms, client, DispatchResponse::Stopping),
+                true => self.hold(now, client),
+                false => self.respond(now, client, DispatchResponse::Stopping),
             }
         }
     }
@@ -101,7 +103,7 @@ impl Relay {
     }
 
     /// Hands a client's request to the dispatcher, or lets it wait for one.
-    pub(super) fn pass_on(&mut self, now_ms: u64, client: DispatchClient) {
+    pub(super) fn pass_on(&mut self, now: Instant, client: DispatchClient) {
         let state = self.clients.get(&client);
         let Some(request) = state.and_then(|state| state.request.clone()) else {
             return;
@@ -111,7 +113,7 @@ impl Relay {
                 self.dispatch(DispatcherMessage::Request(client, request));
             }
             Role::Following { .. } => self.send(&NodeMessage::Request(client, request)),
-            _ => self.hold(now_ms, client),
+            _ => self.hold(now, client),
         }
     }
 
@@ -122,7 +124,7 @@ impl Relay {
         request.is_some_and(|request| !matches!(request, DispatchRequest::Post(_)))
     }
 
-    pub(super) fn hold(&mut self, now_ms: u64, client: DispatchClient) {
+    pub(super) fn hold(&mut self, now: Instant, client: DispatchClient) {
         if self.clients.get(&client).is_some_and(|state| state.ended) {
             return self.refuse_ended(client);
         }
@@ -136,23 +138,23 @@ impl Relay {
         };
         state.held = true;
         self.held_bytes += state.content_bytes();
-        self.held.push_back((now_ms + self.hold_ms, client));
+        self.held.push_back((now + self.hold_max, client));
     }
 
-    pub(super) fn pass_on_held(&mut self, now_ms: u64) {
+    pub(super) fn pass_on_held(&mut self, now: Instant) {
         self.held_bytes = 0;
         for (_, client) in std::mem::take(&mut self.held) {
             if let Some(state) = self.clients.get_mut(&client) {
                 state.held = false;
-                self.pass_on(now_ms, client);
+                self.pass_on(now, client);
             }
         }
     }
 
     /// Refuses requests that have waited for too long.
-    pub(super) fn expire(&mut self, now_ms: u64) {
-        while let Some((until_ms, client)) = self.held.front().copied()
-            && until_ms <= now_ms
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some((until, client)) = self.held.front().copied()
+            && until <= now
         {
             self.held.pop_front();
             if let Some(state) = self.clients.remove(&client) {
@@ -169,7 +171,7 @@ impl Relay {
     /// Sends a response to a shard.
     pub(super) fn respond(
         &mut self,
-        now_ms: u64,
+        now: Instant,
         client: DispatchClient,
         response: DispatchResponse,
     ) {
@@ -179,7 +181,7 @@ impl Relay {
             let registers = matches!(state.request, Some(DispatchRequest::Register(_)));
             // A node that stops has no workers.
             if again && state.request.is_some() && !(registers && self.stopping) {
-                return self.hold(now_ms, client);
+                return self.hold(now, client);
             }
             state.request = None;
             let goes_on = matches!(

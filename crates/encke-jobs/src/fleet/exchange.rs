@@ -1,10 +1,11 @@
 //! Messages between a node and the dispatcher: sessions begin, break off and end.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use encke_stream::{FleetCommand, Outcome};
 
-use super::relay::{CHECK_TOKEN, PacketTo, Relay, RelayEffect, Role, SESSION_MAX_MS, Stage};
+use super::relay::{CHECK_TOKEN, PacketTo, Relay, RelayEffect, Role, SESSION_MAX, Stage};
 use super::session::{Broken, Session};
 use super::wire::{DispatcherReply, NodeMessage, Packet, Part, decode, encode};
 use crate::error::JobError;
@@ -16,7 +17,7 @@ impl Relay {
     /// Handles a response of this node's dispatcher.
     pub(super) fn response(
         &mut self,
-        now_ms: u64,
+        now: Instant,
         client: DispatchClient,
         response: DispatchResponse,
     ) {
@@ -24,14 +25,14 @@ impl Relay {
             Role::Dispatching(own) if response.is_from_memory() => {
                 own.unconfirmed.add(client, response);
             }
-            _ => self.deliver(now_ms, client, response),
+            _ => self.deliver(now, client, response),
         }
     }
 
     /// Sends a response to its client.
-    fn deliver(&mut self, now_ms: u64, client: DispatchClient, response: DispatchResponse) {
+    fn deliver(&mut self, now: Instant, client: DispatchClient, response: DispatchResponse) {
         if client.node == 0 {
-            return self.respond(now_ms, client, response);
+            return self.respond(now, client, response);
         }
         let Role::Dispatching(own) = &mut self.role else {
             return;
@@ -48,7 +49,7 @@ impl Relay {
 
     /// Sends the responses from memory whose check has come back, and a check for the next ones. This node dispatches, as far as it knows
     /// from the order.
-    pub(super) fn confirm(&mut self, now_ms: u64) {
+    pub(super) fn confirm(&mut self, now: Instant) {
         let Role::Dispatching(own) = &mut self.role else {
             return;
         };
@@ -62,7 +63,7 @@ impl Relay {
             self.effects.push(RelayEffect::Submit(check, token));
         }
         for (client, response) in checked {
-            self.deliver(now_ms, client, response);
+            self.deliver(now, client, response);
         }
     }
 
@@ -74,16 +75,16 @@ impl Relay {
     }
 
     /// This node dispatches no longer: what it has refused from memory is for the next dispatcher.
-    pub(super) fn give_up_unconfirmed(&mut self, now_ms: u64) {
+    pub(super) fn give_up_unconfirmed(&mut self, now: Instant) {
         let Role::Dispatching(own) = &mut self.role else {
             return;
         };
         for (client, _) in own.unconfirmed.take_all() {
             if client.node != 0 {
                 let refused = DispatchResponse::Refused(JobError::NoDispatcher);
-                self.deliver(now_ms, client, refused);
+                self.deliver(now, client, refused);
             } else if self.is_unchanged(client) {
-                self.hold(now_ms, client);
+                self.hold(now, client);
             }
         }
     }
@@ -100,7 +101,7 @@ impl Relay {
 
     pub(super) fn take_request_part(
         &mut self,
-        now_ms: u64,
+        now: Instant,
         node: &str,
         term: u64,
         session: u64,
@@ -125,7 +126,7 @@ impl Relay {
                 if part.number != 0 {
                     return self.reset(node, term, session);
                 }
-                let Some(number) = self.begin_node(now_ms, node, session) else {
+                let Some(number) = self.begin_node(now, node, session) else {
                     return;
                 };
                 number
@@ -137,7 +138,7 @@ impl Relay {
         let Some((_, open)) = own.sessions.get_mut(&number) else {
             return;
         };
-        match open.take(now_ms, part) {
+        match open.take(now, part) {
             Ok(None) => {}
             Ok(Some(message)) => match decode::<NodeMessage>(&message) {
                 Some(NodeMessage::Request(client, request)) => {
@@ -169,7 +170,13 @@ impl Relay {
         }
     }
 
-    pub(super) fn take_reply_part(&mut self, now_ms: u64, term: u64, session: u64, part: Part<'_>) {
+    pub(super) fn take_reply_part(
+        &mut self,
+        now: Instant,
+        term: u64,
+        session: u64,
+        part: Part<'_>,
+    ) {
         let Role::Following {
             term: own,
             session: open,
@@ -181,25 +188,25 @@ impl Relay {
         if *own != term || open.number != session {
             return;
         }
-        match open.take(now_ms, part) {
+        match open.take(now, part) {
             Ok(None) => {}
             Ok(Some(message)) => match decode::<DispatcherReply>(&message) {
                 Some(DispatcherReply::Response(client, response)) => {
-                    self.respond(now_ms, client, response);
+                    self.respond(now, client, response);
                 }
                 Some(DispatcherReply::Alive) => {}
                 Some(DispatcherReply::Ended) => {
-                    self.hold_unanswered(now_ms);
-                    self.lose(now_ms, self.jitter_ms());
+                    self.hold_unanswered(now);
+                    self.lose(now, self.jitter());
                 }
-                None => self.begin_session(now_ms),
+                None => self.begin_session(now),
             },
-            Err(Broken) => self.begin_session(now_ms),
+            Err(Broken) => self.begin_session(now),
         }
     }
 
     /// A new node, with the number that its clients have at the dispatcher. None: too many nodes.
-    pub(super) fn begin_node(&mut self, now_ms: u64, node: &str, session: u64) -> Option<u16> {
+    pub(super) fn begin_node(&mut self, now: Instant, node: &str, session: u64) -> Option<u16> {
         let Role::Dispatching(own) = &mut self.role else {
             return None;
         };
@@ -212,7 +219,7 @@ impl Relay {
                 break;
             }
         }
-        let session = Session::new(session, now_ms);
+        let session = Session::new(session, now);
         own.sessions.insert(self.last_node, (node.into(), session));
         Some(self.last_node)
     }
@@ -238,12 +245,12 @@ impl Relay {
     }
 
     /// Begins another session with the dispatcher: what was sent in the last one may have been carried out or not.
-    pub(super) fn begin_session(&mut self, now_ms: u64) {
+    pub(super) fn begin_session(&mut self, now: Instant) {
         self.figures.broken.fetch_add(1, Ordering::Relaxed);
         self.last_session += 1;
         let number = self.last_session;
         if let Role::Following { session, .. } = &mut self.role {
-            *session = Session::new(number, now_ms);
+            *session = Session::new(number, now);
         }
         self.give_up_clients();
     }
@@ -274,11 +281,11 @@ impl Relay {
     }
 
     /// Tells the nodes with sessions that the dispatcher is there, and ends the sessions of nodes that were not heard of.
-    pub(super) fn keep_sessions(&mut self, now_ms: u64) {
+    pub(super) fn keep_sessions(&mut self, now: Instant) {
         let Role::Dispatching(own) = &mut self.role else {
             return;
         };
-        let over = |(_, session): &(Box<str>, Session)| now_ms >= session.heard_ms + SESSION_MAX_MS;
+        let over = |(_, session): &(Box<str>, Session)| now >= session.heard_at + SESSION_MAX;
         let (lost, open): (Vec<_>, Vec<_>) =
             own.sessions.iter_mut().partition(|(_, one)| over(one));
         for (_, (node, session)) in open {

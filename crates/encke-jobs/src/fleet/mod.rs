@@ -10,7 +10,7 @@
 //! ([`DispatcherTerm`](encke_stream::DispatcherTerm)), and from then on all nodes refuse what another node wants to write to the
 //! pools' journals. So two nodes that both believe to be the dispatcher do no harm. What the dispatcher refuses from its memory, which
 //! writes nothing, waits until the order has shown that the node still dispatches. The dispatcher sends a heartbeat to all nodes;
-//! a node that has not heard one for [`SILENCE_MAX_MS`] asks for the next term. When it has it, it has also applied everything
+//! a node that has not heard one for [`SILENCE_MAX`] asks for the next term. When it has it, it has also applied everything
 //! that the dispatcher before it has written, restores the pools from it, and goes on as a server does after a restart.
 //!
 //! # What a change of the dispatcher means for clients
@@ -33,5 +33,5 @@ mod thread;
 mod unconfirmed;
 mod wire;
 
-pub use relay::{PacketTo, RelayFigures, SILENCE_MAX_MS};
+pub use relay::{PacketTo, RelayFigures, SILENCE_MAX};
 pub use thread::{BuildDispatcher, RelayContext, RestorePools, SendPacket};

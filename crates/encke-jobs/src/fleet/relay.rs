@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply};
 
@@ -14,20 +15,20 @@ use crate::message::DispatcherMessage;
 use crate::request::{DispatchClient, DispatchRequest};
 use crate::response::DispatchResponse;
 
-/// Which node dispatches, and the requests of this node's clients. Times are in milliseconds of a clock that never goes back.
+/// Which node dispatches, and the requests of this node's clients.
 #[derive(Debug)]
 pub(super) struct Relay {
     pub(super) node: Box<str>,
     pub(super) logs: usize,
     /// How long a request waits for a dispatcher.
-    pub(super) hold_ms: u64,
+    pub(super) hold_max: Duration,
     pub(super) role: Role,
     /// The term that this node knows from the order.
     pub(super) known: Option<DispatcherTerm>,
     /// The clients that expect responses.
     pub(super) clients: HashMap<DispatchClient, Client>,
     /// Requests that wait for a dispatcher, with the time until which they do.
-    pub(super) held: VecDeque<(u64, DispatchClient)>,
+    pub(super) held: VecDeque<(Instant, DispatchClient)>,
     pub(super) held_bytes: usize,
     /// The number of the last term of this run.
     pub(super) last_number: u64,
@@ -39,7 +40,7 @@ pub(super) struct Relay {
     pub(super) last_check: u64,
     /// The number of the last node that began a session with this one.
     pub(super) last_node: u16,
-    pub(super) next_beat_ms: u64,
+    pub(super) next_beat_at: Instant,
     pub(super) stopping: bool,
     pub(super) effects: Vec<RelayEffect>,
     pub(super) figures: Arc<RelayFigures>,
@@ -90,14 +91,14 @@ pub struct RelayFigures {
 pub(super) enum Role {
     /// No dispatcher is known, since this time.
     Waiting {
-        since_ms: u64,
-        silence_ms: u64,
+        since: Instant,
+        silence_max: Duration,
     },
     /// The command for this log is on its way.
     Claiming {
         term: u64,
         log: usize,
-        begun_ms: u64,
+        begun_at: Instant,
     },
     Dispatching(Dispatching),
     /// Another node dispatches.
@@ -106,9 +107,9 @@ pub(super) enum Role {
         term: u64,
         session: Session,
         /// When its last heartbeat came.
-        heard_ms: u64,
+        heard_at: Instant,
         /// When it said that it has ended.
-        released_ms: Option<u64>,
+        released_at: Option<Instant>,
     },
 }
 
@@ -155,20 +156,20 @@ impl Client {
 impl Relay {
     /// `run` is higher than at the last start of the node.
     pub(super) fn new(
-        now_ms: u64,
+        now: Instant,
         node: &str,
         run: u64,
         logs: usize,
-        hold_ms: u64,
+        hold_max: Duration,
         figures: Arc<RelayFigures>,
     ) -> Relay {
         Relay {
             node: node.into(),
             logs,
-            hold_ms,
+            hold_max,
             role: Role::Waiting {
-                since_ms: now_ms,
-                silence_ms: SILENCE_MAX_MS,
+                since: now,
+                silence_max: SILENCE_MAX,
             },
             known: None,
             clients: HashMap::new(),
@@ -179,7 +180,7 @@ impl Relay {
             last_claim: 0,
             last_check: 0,
             last_node: 0,
-            next_beat_ms: 0,
+            next_beat_at: now,
             stopping: false,
             effects: Vec::new(),
             figures,
@@ -200,66 +201,63 @@ impl Relay {
         matches!(self.role, Role::Dispatching(_) | Role::Claiming { .. })
     }
 
-    /// Handles what time brings. `known`: the term that this node knows from the order, read after all replies before. `silence_ms`: how long no broker has
+    /// Handles what time brings. `known`: the term that this node knows from the order, read after all replies before. `silence`: how long no broker has
     /// answered; none if this node does not follow the order.
     pub(super) fn tick(
         &mut self,
-        now_ms: u64,
+        now: Instant,
         known: Option<DispatcherTerm>,
-        silence_ms: Option<u64>,
+        silence: Option<Duration>,
     ) {
-        let ready = silence_ms.is_some_and(|ms| ms < OFFICE_SILENCE_MAX_MS);
+        let ready = silence.is_some_and(|silence| silence < OFFICE_SILENCE_MAX);
         // A claim that waits for the brokers could unseat a dispatcher that this node does not hear.
-        let may_claim = silence_ms.is_some_and(|ms| ms < CLAIM_SILENCE_MAX_MS);
+        let may_claim = silence.is_some_and(|silence| silence < CLAIM_SILENCE_MAX);
         let known_term = known.as_ref().map_or(0, |known| known.term);
         self.known = known;
         match &self.role {
-            Role::Dispatching(own) if known_term > own.term => self.lose(now_ms, SILENCE_MAX_MS),
+            Role::Dispatching(own) if known_term > own.term => self.lose(now, SILENCE_MAX),
             Role::Dispatching(own) if !ready && own.stage != Stage::Stopping => {
-                self.lose(now_ms, SILENCE_MAX_MS);
+                self.lose(now, SILENCE_MAX);
             }
             Role::Following { term, .. } if known_term > *term => {
-                self.lose(now_ms, SILENCE_MAX_MS);
+                self.lose(now, SILENCE_MAX);
             }
-            Role::Following { heard_ms, .. } if now_ms >= heard_ms + SILENCE_MAX_MS => {
-                self.lose(now_ms, self.jitter_ms());
+            Role::Following { heard_at, .. } if now >= *heard_at + SILENCE_MAX => {
+                self.lose(now, self.jitter());
             }
             Role::Following {
-                released_ms: Some(released_ms),
+                released_at: Some(released_at),
                 ..
-            } if now_ms >= released_ms + ENDED_WAIT_MS => self.lose(now_ms, self.jitter_ms()),
-            Role::Claiming { begun_ms, .. } if now_ms >= begun_ms + CLAIM_MAX_MS => {
+            } if now >= *released_at + ENDED_WAIT => self.lose(now, self.jitter()),
+            Role::Claiming { begun_at, .. } if now >= *begun_at + CLAIM_MAX => {
                 self.role = Role::Waiting {
-                    since_ms: now_ms,
-                    silence_ms: SILENCE_MAX_MS,
+                    since: now,
+                    silence_max: SILENCE_MAX,
                 };
             }
-            Role::Following { session, .. } if now_ms >= session.heard_ms + SESSION_MAX_MS => {
-                self.begin_session(now_ms);
+            Role::Following { session, .. } if now >= session.heard_at + SESSION_MAX => {
+                self.begin_session(now);
             }
-            Role::Waiting {
-                since_ms,
-                silence_ms,
-            } if may_claim && !self.stopping => {
+            Role::Waiting { since, silence_max } if may_claim && !self.stopping => {
                 // No node dispatches: this one held the last term, before its restart.
                 let is_own = self.last_number == 0
                     && self.known.as_ref().is_some_and(|now| now.node == self.node);
-                let silence_max_ms = match is_own || self.known.is_none() {
-                    true => self.jitter_ms(),
-                    false => *silence_ms,
+                let patience = match is_own || self.known.is_none() {
+                    true => self.jitter(),
+                    false => *silence_max,
                 };
-                if now_ms >= since_ms + silence_max_ms {
-                    self.claim(now_ms, known_term + 1, 0);
+                if now >= *since + patience {
+                    self.claim(now, known_term + 1, 0);
                 }
             }
             _ => {}
         }
-        self.confirm(now_ms);
-        if now_ms >= self.next_beat_ms {
-            self.next_beat_ms = now_ms + BEAT_MS;
-            self.beat(now_ms);
+        self.confirm(now);
+        if now >= self.next_beat_at {
+            self.next_beat_at = now + BEAT;
+            self.beat(now);
         }
-        self.expire(now_ms);
+        self.expire(now);
         let held = self.held.len() as u64;
         self.figures.held.store(held, Ordering::Relaxed);
         let dispatching = self.is_dispatching();
@@ -275,7 +273,7 @@ impl Relay {
     }
 
     /// The pools are restored, for the term with this number. False: they are not needed any more.
-    pub(super) fn restored(&mut self, now_ms: u64, number: u64) -> bool {
+    pub(super) fn restored(&mut self, now: Instant, number: u64) -> bool {
         let Role::Dispatching(own) = &mut self.role else {
             return false;
         };
@@ -284,8 +282,8 @@ impl Relay {
         }
         own.stage = Stage::Running;
         self.figures.takeovers.fetch_add(1, Ordering::Relaxed);
-        self.beat(now_ms);
-        self.pass_on_held(now_ms);
+        self.beat(now);
+        self.pass_on_held(now);
         if self.stopping {
             self.stop_dispatcher();
         }
@@ -293,15 +291,15 @@ impl Relay {
     }
 
     /// The pools cannot be restored: another node may have more luck.
-    pub(super) fn not_restored(&mut self, now_ms: u64, number: u64) {
+    pub(super) fn not_restored(&mut self, now: Instant, number: u64) {
         if matches!(&self.role, Role::Dispatching(own) if own.number == number) {
             self.release(DispatcherState::Failed);
-            self.lose(now_ms, SILENCE_MAX_MS);
+            self.lose(now, SILENCE_MAX);
         }
     }
 
     /// The dispatcher for the term with this number has ended: after [`RelayEffect::StopDispatcher`], or by a panic.
-    pub(super) fn ended(&mut self, now_ms: u64, number: u64) {
+    pub(super) fn ended(&mut self, now: Instant, number: u64) {
         let stage = match &self.role {
             Role::Dispatching(own) if own.number == number => own.stage,
             _ => return,
@@ -309,22 +307,22 @@ impl Relay {
         if stage == Stage::Running {
             tracing::error!("the dispatcher has ended by itself");
             self.release(DispatcherState::Failed);
-            return self.lose(now_ms, SILENCE_MAX_MS);
+            return self.lose(now, SILENCE_MAX);
         }
         if stage == Stage::Stopping {
-            self.give_up_unconfirmed(now_ms);
+            self.give_up_unconfirmed(now);
             self.end_sessions();
             self.release(DispatcherState::Released);
-            self.hold_unanswered(now_ms);
+            self.hold_unanswered(now);
             self.role = Role::Waiting {
-                since_ms: now_ms,
-                silence_ms: SILENCE_MAX_MS,
+                since: now,
+                silence_max: SILENCE_MAX,
             };
         }
     }
 
     /// The server stops: this node dispatches no more, and its workers are told.
-    pub(super) fn stop(&mut self, now_ms: u64) {
+    pub(super) fn stop(&mut self, now: Instant) {
         self.stopping = true;
         if self.is_dispatching() {
             self.stop_dispatcher();
@@ -334,7 +332,7 @@ impl Relay {
         for client in workers {
             // The dispatcher of this node tells its own.
             if !self.is_dispatching() {
-                self.message(now_ms, DispatcherMessage::Disconnected(client));
+                self.message(now, DispatcherMessage::Disconnected(client));
                 self.effects
                     .push(RelayEffect::Respond(client, DispatchResponse::Stopping));
             }
@@ -342,34 +340,34 @@ impl Relay {
     }
 
     /// Handles a packet of another node.
-    pub(super) fn packet(&mut self, now_ms: u64, packet: &[u8]) {
+    pub(super) fn packet(&mut self, now: Instant, packet: &[u8]) {
         match decode::<Packet<'_>>(packet) {
             Some(Packet::Heartbeat { node, term, state }) => {
-                self.heartbeat(now_ms, &node, term, state);
+                self.heartbeat(now, &node, term, state);
             }
             Some(Packet::ToDispatcher {
                 node,
                 term,
                 session,
                 part,
-            }) => self.take_request_part(now_ms, &node, term, session, part),
+            }) => self.take_request_part(now, &node, term, session, part),
             Some(Packet::ToNode {
                 term,
                 session,
                 part,
-            }) => self.take_reply_part(now_ms, term, session, part),
+            }) => self.take_reply_part(now, term, session, part),
             Some(Packet::Reset { term, session }) => {
                 let is_own = matches!(&self.role, Role::Following { term: own, session: now, .. }
                     if *own == term && now.number == session);
                 if is_own {
-                    self.begin_session(now_ms);
+                    self.begin_session(now);
                 }
             }
             None => tracing::debug!("a packet that is no packet of the pools"),
         }
     }
 
-    fn heartbeat(&mut self, now_ms: u64, node: &str, term: u64, state: DispatcherState) {
+    fn heartbeat(&mut self, now: Instant, node: &str, term: u64, state: DispatcherState) {
         let known = self.known.as_ref().map_or(0, |known| known.term);
         if *node == *self.node || term < known {
             return;
@@ -377,17 +375,17 @@ impl Relay {
         match &mut self.role {
             Role::Following {
                 term: own,
-                heard_ms,
-                released_ms,
+                heard_at,
+                released_at,
                 ..
             } if *own == term => {
                 // The end of a dispatcher comes in the session, behind its last response.
                 match state {
-                    DispatcherState::Restoring | DispatcherState::Running => *heard_ms = now_ms,
+                    DispatcherState::Restoring | DispatcherState::Running => *heard_at = now,
                     DispatcherState::Released => {
-                        released_ms.get_or_insert(now_ms);
+                        released_at.get_or_insert(now);
                     }
-                    DispatcherState::Failed => self.lose(now_ms, self.jitter_ms()),
+                    DispatcherState::Failed => self.lose(now, self.jitter()),
                 }
             }
             Role::Dispatching(own) if own.term >= term => {}
@@ -395,11 +393,11 @@ impl Relay {
             // It may be that this node has the next term in a moment.
             Role::Claiming { .. } => {}
             _ => {
-                let silence_ms = match state {
-                    DispatcherState::Released | DispatcherState::Failed => self.jitter_ms(),
-                    DispatcherState::Restoring | DispatcherState::Running => SILENCE_MAX_MS,
+                let silence_max = match state {
+                    DispatcherState::Released | DispatcherState::Failed => self.jitter(),
+                    DispatcherState::Restoring | DispatcherState::Running => SILENCE_MAX,
                 };
-                self.lose(now_ms, silence_ms);
+                self.lose(now, silence_max);
                 if state != DispatcherState::Running {
                     return;
                 }
@@ -407,22 +405,22 @@ impl Relay {
                 self.role = Role::Following {
                     node: node.into(),
                     term,
-                    session: Session::new(self.last_session, now_ms),
-                    heard_ms: now_ms,
-                    released_ms: None,
+                    session: Session::new(self.last_session, now),
+                    heard_at: now,
+                    released_at: None,
                 };
                 self.send(&NodeMessage::Alive);
-                self.pass_on_held(now_ms);
+                self.pass_on_held(now);
             }
         }
     }
 
-    fn claim(&mut self, now_ms: u64, term: u64, log: usize) {
+    fn claim(&mut self, now: Instant, term: u64, log: usize) {
         self.last_claim += 1;
         self.role = Role::Claiming {
             term,
             log,
-            begun_ms: now_ms,
+            begun_at: now,
         };
         let next = DispatcherTerm {
             node: self.node.clone(),
@@ -433,13 +431,13 @@ impl Relay {
             .push(RelayEffect::Submit(command, CLAIM_TOKEN | self.last_claim));
     }
 
-    pub(super) fn committed(&mut self, now_ms: u64, replies: Vec<Reply>) {
+    pub(super) fn committed(&mut self, now: Instant, replies: Vec<Reply>) {
         let mut commands = Vec::new();
         for reply in replies {
             match reply.token & (CLAIM_TOKEN | CHECK_TOKEN) {
                 0 => commands.push(reply),
                 CHECK_TOKEN => self.checked(reply.token, &reply.outcome),
-                _ => self.claimed(now_ms, reply.token, &reply.outcome),
+                _ => self.claimed(now, reply.token, &reply.outcome),
             }
         }
         let Role::Dispatching(own) = &self.role else {
@@ -457,14 +455,14 @@ impl Relay {
         });
         if lost {
             self.release(DispatcherState::Failed);
-            self.lose(now_ms, SILENCE_MAX_MS);
+            self.lose(now, SILENCE_MAX);
         } else if !commands.is_empty() {
             self.dispatch(DispatcherMessage::Committed(commands));
         }
     }
 
     /// The outcome of a claim.
-    pub(super) fn claimed(&mut self, now_ms: u64, token: u64, outcome: &Outcome) {
+    pub(super) fn claimed(&mut self, now: Instant, token: u64, outcome: &Outcome) {
         let Role::Claiming { term, log, .. } = self.role else {
             return;
         };
@@ -474,13 +472,13 @@ impl Relay {
         if *outcome != Outcome::Done {
             tracing::debug!(?outcome, term, "another node dispatches");
             self.role = Role::Waiting {
-                since_ms: now_ms,
-                silence_ms: SILENCE_MAX_MS,
+                since: now,
+                silence_max: SILENCE_MAX,
             };
             return;
         }
         if log + 1 < self.logs {
-            return self.claim(now_ms, term, log + 1);
+            return self.claim(now, term, log + 1);
         }
         tracing::info!(term, "this node dispatches the jobs of the fleet");
         self.last_number += 1;
@@ -495,10 +493,10 @@ impl Relay {
         if self.stopping {
             // It was asked for before.
             self.release(DispatcherState::Released);
-            return self.lose(now_ms, SILENCE_MAX_MS);
+            return self.lose(now, SILENCE_MAX);
         }
         self.effects.push(RelayEffect::Restore(number));
-        self.beat(now_ms);
+        self.beat(now);
     }
 
     /// The first number of the commands of a term.
@@ -506,7 +504,7 @@ impl Relay {
         number << OP_BITS
     }
 
-    fn beat(&mut self, now_ms: u64) {
+    fn beat(&mut self, now: Instant) {
         match &mut self.role {
             Role::Dispatching(own) => {
                 let beat = Packet::Heartbeat {
@@ -520,7 +518,7 @@ impl Relay {
                 };
                 let beat = RelayEffect::Send(PacketTo::All, encode(&beat));
                 self.effects.push(beat);
-                self.keep_sessions(now_ms);
+                self.keep_sessions(now);
             }
             Role::Following { .. } => self.send(&NodeMessage::Alive),
             Role::Waiting { .. } | Role::Claiming { .. } => {}
@@ -549,8 +547,8 @@ impl Relay {
         }
     }
 
-    /// The dispatcher is gone or another one: asks for the next term after `silence_ms` without a heartbeat.
-    pub(super) fn lose(&mut self, now_ms: u64, silence_ms: u64) {
+    /// The dispatcher is gone or another one: asks for the next term after `silence_max` without a heartbeat.
+    pub(super) fn lose(&mut self, now: Instant, silence_max: Duration) {
         if let Role::Dispatching(own) = &self.role {
             tracing::info!(
                 term = own.term,
@@ -558,10 +556,10 @@ impl Relay {
             );
             self.effects.push(RelayEffect::AbandonDispatcher);
         }
-        self.give_up_unconfirmed(now_ms);
+        self.give_up_unconfirmed(now);
         self.role = Role::Waiting {
-            since_ms: now_ms,
-            silence_ms,
+            since: now,
+            silence_max,
         };
         self.give_up_clients();
     }
@@ -571,19 +569,19 @@ impl Relay {
     }
 
     /// Nodes ask for a term at different times, so that one request is enough.
-    pub(super) fn jitter_ms(&self) -> u64 {
+    pub(super) fn jitter(&self) -> Duration {
         let mut hasher = DefaultHasher::new();
         self.node.hash(&mut hasher);
         self.known
             .as_ref()
             .map(|known| known.term)
             .hash(&mut hasher);
-        hasher.finish() % JITTER_MS
+        Duration::from_millis(hasher.finish() % JITTER_MS)
     }
 }
 
-/// After this long without a heartbeat of the dispatcher, in milliseconds, a node asks for the next term.
-pub const SILENCE_MAX_MS: u64 = 2_500;
+/// After this long without a heartbeat of the dispatcher a node asks for the next term.
+pub const SILENCE_MAX: Duration = Duration::from_millis(2_500);
 
 /// The tokens of claims have this bit; those of the dispatcher's commands have not.
 const CLAIM_TOKEN: u64 = 1 << 63;
@@ -591,26 +589,26 @@ const CLAIM_TOKEN: u64 = 1 << 63;
 /// And those of checks whether this node still dispatches have this one.
 pub(super) const CHECK_TOKEN: u64 = 1 << 62;
 
-/// A node that has heard no broker for this long leaves its office, in milliseconds.
-const OFFICE_SILENCE_MAX_MS: u64 = 5_000;
+/// A node that has heard no broker for this long leaves its office.
+const OFFICE_SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// And asks for none.
-const CLAIM_SILENCE_MAX_MS: u64 = 1_500;
+const CLAIM_SILENCE_MAX: Duration = Duration::from_millis(1_500);
 
 /// A claim without an outcome is over after this long.
-const CLAIM_MAX_MS: u64 = 15_000;
+const CLAIM_MAX: Duration = Duration::from_secs(15);
 
 /// The last messages of a dispatcher that has ended may take this long.
-const ENDED_WAIT_MS: u64 = 300;
+const ENDED_WAIT: Duration = Duration::from_millis(300);
 
 /// The numbers of a term's commands begin with that of the term, above this many bits.
 const OP_BITS: u32 = 40;
 
 /// The time between two heartbeats.
-pub(super) const BEAT_MS: u64 = 500;
+pub(super) const BEAT: Duration = Duration::from_millis(500);
 
 /// After this long without a message of the other end a session is over.
-pub(super) const SESSION_MAX_MS: u64 = 2_500;
+pub(super) const SESSION_MAX: Duration = Duration::from_millis(2_500);
 
-/// Nodes wait for different times below this before they ask for a term.
+/// Nodes wait for different times below this before they ask for a term, in milliseconds.
 const JITTER_MS: u64 = 400;

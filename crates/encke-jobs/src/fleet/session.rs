@@ -1,5 +1,7 @@
 //! A session of two nodes: whole messages, in order, over packets that may be lost. A session with a loss is over.
 
+use std::time::Instant;
+
 use serde::Serialize;
 
 use super::wire::{Part, encode};
@@ -9,8 +11,8 @@ use super::wire::{Part, encode};
 pub(super) struct Session {
     /// Its number; a node begins each with another one.
     pub(super) number: u64,
-    /// When the other end was last heard of, in milliseconds.
-    pub(super) heard_ms: u64,
+    /// When the other end was last heard of.
+    pub(super) heard_at: Instant,
     sent: u32,
     received: u32,
     /// The first parts of a message.
@@ -22,10 +24,10 @@ pub(super) struct Session {
 pub(super) struct Broken;
 
 impl Session {
-    pub(super) fn new(number: u64, now_ms: u64) -> Session {
+    pub(super) fn new(number: u64, now: Instant) -> Session {
         Session {
             number,
-            heard_ms: now_ms,
+            heard_at: now,
             sent: 0,
             received: 0,
             begun: Vec::new(),
@@ -48,13 +50,13 @@ impl Session {
     }
 
     /// Takes a part. Returns the message that is complete with it.
-    pub(super) fn take(&mut self, now_ms: u64, part: Part<'_>) -> Result<Option<Vec<u8>>, Broken> {
+    pub(super) fn take(&mut self, now: Instant, part: Part<'_>) -> Result<Option<Vec<u8>>, Broken> {
         let is_next = part.number == self.received;
         if !is_next || self.begun.len() + part.bytes.len() > MESSAGE_BYTES_MAX {
             return Err(Broken);
         }
         self.received = self.received.wrapping_add(1);
-        self.heard_ms = now_ms;
+        self.heard_at = now;
         self.begun.extend_from_slice(part.bytes);
         Ok((!part.more).then(|| std::mem::take(&mut self.begun)))
     }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply};
 use proptest::prelude::*;
 
 use super::clients::HELD_MAX;
-use super::relay::{BEAT_MS, PacketTo, Relay, RelayEffect, RelayFigures, SILENCE_MAX_MS};
+use super::relay::{BEAT, PacketTo, Relay, RelayEffect, RelayFigures, SILENCE_MAX};
 use super::session::{Broken, MESSAGE_BYTES_MAX, PART_BYTES, Session};
 use super::wire::Part;
 use crate::error::JobError;
@@ -21,10 +22,11 @@ use crate::response::DispatchResponse;
 use crate::token::{KeySeed, PoolKey};
 
 /// How long requests wait for a dispatcher in these tests.
-const HOLD_MS: u64 = 5_000;
+const HOLD: Duration = Duration::from_secs(5);
 
 struct World {
-    now_ms: u64,
+    begin: Instant,
+    now: Instant,
     nodes: BTreeMap<Box<str>, Node>,
     term: Option<DispatcherTerm>,
     /// Packets on their way, with their receivers.
@@ -52,8 +54,10 @@ struct Node {
 
 impl World {
     fn new(names: &[&str]) -> World {
+        let begin = Instant::now();
         let mut world = World {
-            now_ms: 1_000,
+            begin,
+            now: begin + Duration::from_secs(1),
             nodes: BTreeMap::new(),
             term: None,
             packets: VecDeque::new(),
@@ -70,11 +74,11 @@ impl World {
         let figures = Arc::new(RelayFigures::default());
         let node = Node {
             relay: Relay::new(
-                self.now_ms,
+                self.now,
                 name,
-                self.now_ms,
+                self.now.duration_since(self.begin).as_millis() as u64,
                 1,
-                HOLD_MS,
+                HOLD,
                 Arc::clone(&figures),
             ),
             figures,
@@ -94,16 +98,16 @@ impl World {
     }
 
     /// Lets time pass in steps of the relay's thread.
-    fn pass(&mut self, ms: u64) {
-        for _ in 0..ms.div_ceil(STEP_MS) {
-            self.now_ms += STEP_MS;
+    fn pass(&mut self, time: Duration) {
+        for _ in 0..time.as_millis().div_ceil(STEP.as_millis()) {
+            self.now += STEP;
             let names: Vec<Box<str>> = self.nodes.keys().cloned().collect();
             for name in &names {
-                let (now_ms, term) = (self.now_ms, self.term.clone());
+                let (now, term) = (self.now, self.term.clone());
                 let node = self.node(name);
                 let ready = node.ready;
                 if !node.frozen {
-                    node.relay.tick(now_ms, term, ready.then_some(0));
+                    node.relay.tick(now, term, ready.then_some(Duration::ZERO));
                 }
             }
             self.settle();
@@ -133,12 +137,12 @@ impl World {
                     }
                     None => false,
                 };
-                let now_ms = self.now_ms;
+                let now = self.now;
                 if let Some(node) = self.nodes.get_mut(&to)
                     && !lost
                     && !node.frozen
                 {
-                    node.relay.packet(now_ms, &packet);
+                    node.relay.packet(now, &packet);
                 }
             }
             if quiet {
@@ -148,7 +152,7 @@ impl World {
     }
 
     fn carry_out(&mut self, name: &str, effect: RelayEffect) {
-        let now_ms = self.now_ms;
+        let now = self.now;
         match effect {
             RelayEffect::Respond(client, response) => {
                 self.node(name).responses.push((client, response));
@@ -162,12 +166,12 @@ impl World {
                     }
                     false => Outcome::Refused(Refusal::NotDispatcher),
                 };
-                self.node(name).relay.claimed(now_ms, token, &outcome);
+                self.node(name).relay.claimed(now, token, &outcome);
             }
             RelayEffect::Submit(FleetCommand::Barrier { log: 0 }, token) => {
                 let outcome = Outcome::Done;
                 let relay = &mut self.node(name).relay;
-                relay.committed(now_ms, vec![Reply { token, outcome }]);
+                relay.committed(now, vec![Reply { token, outcome }]);
             }
             RelayEffect::Submit(other, _) => panic!("neither a claim nor a check: {other:?}"),
             RelayEffect::Send(PacketTo::All, packet) => {
@@ -183,18 +187,17 @@ impl World {
                 node.known_jobs = jobs;
                 assert!(node.relay.expects(number));
                 node.number = number;
-                node.dispatches = node.relay.restored(now_ms, number);
+                node.dispatches = node.relay.restored(now, number);
             }
             RelayEffect::Dispatch(message) => self.dispatch(name, message),
             RelayEffect::StopDispatcher => {
                 let node = self.node(name);
                 node.dispatches = false;
                 for worker in std::mem::take(&mut node.workers) {
-                    node.relay
-                        .response(now_ms, worker, DispatchResponse::Stopping);
+                    node.relay.response(now, worker, DispatchResponse::Stopping);
                 }
                 let number = node.number;
-                node.relay.ended(now_ms, number);
+                node.relay.ended(now, number);
             }
             RelayEffect::AbandonDispatcher => {
                 let node = self.node(name);
@@ -206,7 +209,7 @@ impl World {
 
     /// What a dispatcher would do.
     fn dispatch(&mut self, name: &str, message: DispatcherMessage) {
-        let now_ms = self.now_ms;
+        let now = self.now;
         let own = self.term.clone();
         let jobs = &mut self.jobs;
         let node = self.nodes.get_mut(name).expect("the node is there");
@@ -217,21 +220,21 @@ impl World {
                     // The order refuses the record.
                     let token = Relay::first_op(node.number);
                     let outcome = Outcome::Refused(Refusal::NotDispatcher);
-                    return node.relay.committed(now_ms, vec![Reply { token, outcome }]);
+                    return node.relay.committed(now, vec![Reply { token, outcome }]);
                 }
                 *jobs += 1;
                 let id = *jobs;
                 node.known_jobs.insert(id);
                 let token = PoolKey::new(&KeySeed::of([1; 32]), 1).of_job(id);
                 node.relay
-                    .response(now_ms, client, DispatchResponse::Posted { id, token });
+                    .response(now, client, DispatchResponse::Posted { id, token });
             }
             DispatcherMessage::Request(client, DispatchRequest::Report(report)) => {
                 let response = match node.known_jobs.contains(&report.id) {
-                    true => DispatchResponse::Reported { deadline_ms: None },
+                    true => DispatchResponse::Reported { deadline: None },
                     false => DispatchResponse::Refused(JobError::UnknownJob(report.id)),
                 };
-                node.relay.response(now_ms, client, response);
+                node.relay.response(now, client, response);
             }
             // A poll gets no response until there is a job.
             DispatcherMessage::Request(client, DispatchRequest::Register(work))
@@ -243,14 +246,14 @@ impl World {
                 node.workers.push(client);
                 let slot = node.workers.len() as u32;
                 let registered = DispatchResponse::Registered { slot };
-                node.relay.response(now_ms, client, registered);
+                node.relay.response(now, client, registered);
             }
             DispatcherMessage::Disconnected(client) => {
                 node.workers.retain(|worker| *worker != client);
             }
             DispatcherMessage::CallerEnded(client) => {
                 node.workers.retain(|worker| *worker != client);
-                node.relay.response(now_ms, client, DispatchResponse::NoJob);
+                node.relay.response(now, client, DispatchResponse::NoJob);
             }
             DispatcherMessage::NodeGone(gone) => node.workers.retain(|one| one.node != gone),
             other => panic!("unexpected: {other:?}"),
@@ -258,9 +261,9 @@ impl World {
     }
 
     fn request(&mut self, node: &str, client: DispatchClient, request: DispatchRequest) {
-        let now_ms = self.now_ms;
+        let now = self.now;
         let message = DispatcherMessage::Request(client, request);
-        self.node(node).relay.message(now_ms, message);
+        self.node(node).relay.message(now, message);
         self.settle();
     }
 
@@ -356,7 +359,7 @@ fn one_node_dispatches_and_all_pass_requests_to_it() {
     let mut world = World::new(&["a", "b", "c"]);
     let early = world.post("a", 1);
     assert!(world.responses("a").is_empty(), "it waits for a dispatcher");
-    world.pass(1_000);
+    world.pass(Duration::from_secs(1));
     world.dispatcher();
     assert!(
         matches!(world.responses("a")[..], [(to, DispatchResponse::Posted { id: 1, .. })] if to == early)
@@ -373,13 +376,13 @@ fn one_node_dispatches_and_all_pass_requests_to_it() {
 #[test]
 fn another_node_takes_over_within_five_seconds_and_what_was_sent_is_an_error() {
     let mut world = World::new(&["a", "b", "c"]);
-    world.pass(1_000);
+    world.pass(Duration::from_secs(1));
     let (gone, others) = (world.dispatcher(), world.others());
     let worker = client(1);
     world.request(&others[0], worker, work());
     world.nodes.remove(&*gone);
     let sent = world.post(&others[1], 2);
-    world.pass(SILENCE_MAX_MS + 500);
+    world.pass(SILENCE_MAX + Duration::from_millis(500));
     let next = world.dispatcher();
     assert!(others.contains(&next));
     assert_eq!(world.term.as_ref().map(|term| term.term), Some(2));
@@ -403,10 +406,10 @@ fn another_node_takes_over_within_five_seconds_and_what_was_sent_is_an_error() {
 #[test]
 fn a_node_that_has_lost_its_turn_calls_no_job_unknown() {
     let mut world = World::new(&["a", "b", "c"]);
-    world.pass(1_000);
+    world.pass(Duration::from_secs(1));
     let (former, others) = (world.dispatcher(), world.others());
     world.node(&former).frozen = true;
-    world.pass(SILENCE_MAX_MS + 1_000);
+    world.pass(SILENCE_MAX + Duration::from_millis(1_000));
     let next = match world.node(&others[0]).dispatches {
         true => &others[0],
         false => &others[1],
@@ -419,7 +422,7 @@ fn a_node_that_has_lost_its_turn_calls_no_job_unknown() {
     world.request(&former, reporter, ack(1));
     let responses = world.responses(&former);
     assert!(responses.is_empty(), "{responses:?}");
-    world.pass(2 * BEAT_MS);
+    world.pass(2 * BEAT);
     let responses = world.responses(&former);
     assert!(
         matches!(responses[..], [(to, DispatchResponse::Reported { .. })] if to == reporter),
@@ -430,7 +433,7 @@ fn a_node_that_has_lost_its_turn_calls_no_job_unknown() {
 #[test]
 fn clients_of_other_nodes_get_no_refusal_from_the_memory_of_a_node_that_has_lost_its_turn() {
     let mut world = World::new(&["a", "b", "c"]);
-    world.pass(1_000);
+    world.pass(Duration::from_secs(1));
     let (former, others) = (world.dispatcher(), world.others());
     // The order has another term, which neither the node that dispatches nor the one with the client has followed yet.
     world.term = Some(DispatcherTerm {
@@ -441,8 +444,11 @@ fn clients_of_other_nodes_get_no_refusal_from_the_memory_of_a_node_that_has_lost
     world.request(&others[0], reporter, ack(1));
     let responses = world.responses(&others[0]);
     assert!(responses.is_empty(), "{responses:?}");
-    let (now_ms, term) = (world.now_ms, world.term.clone());
-    world.node(&former).relay.tick(now_ms, term, Some(0));
+    let (now, term) = (world.now, world.term.clone());
+    world
+        .node(&former)
+        .relay
+        .tick(now, term, Some(Duration::ZERO));
     world.settle();
     let responses = world.responses(&others[0]);
     assert!(
@@ -454,13 +460,13 @@ fn clients_of_other_nodes_get_no_refusal_from_the_memory_of_a_node_that_has_lost
 #[test]
 fn a_node_that_dispatches_refuses_when_the_order_has_shown_that_it_does() {
     let mut world = World::new(&["a", "b"]);
-    world.pass(1_000);
+    world.pass(Duration::from_secs(1));
     let nodes = [world.dispatcher(), world.others().remove(0)];
     for (number, node) in nodes.iter().enumerate() {
         let reporter = client(number as u32);
         world.request(node, reporter, ack(9));
         assert!(world.responses(node).is_empty(), "not before");
-        world.pass(2 * STEP_MS);
+        world.pass(2 * STEP);
         let responses = world.responses(node);
         assert!(
             matches!(responses[..], [(to, DispatchResponse::Refused(JobError::UnknownJob(9)))] if to == reporter),
@@ -472,17 +478,17 @@ fn a_node_that_dispatches_refuses_when_the_order_has_shown_that_it_does() {
 #[test]
 fn a_node_that_stops_hands_over_at_once_and_its_clients_do_not_notice() {
     let mut world = World::new(&["a", "b", "c"]);
-    world.pass(1_000);
+    world.pass(Duration::from_secs(1));
     let (stops, others) = (world.dispatcher(), world.others());
     let worker = client(1);
     world.request(&stops, worker, work());
-    let now_ms = world.now_ms;
-    world.node(&stops).relay.stop(now_ms);
+    let now = world.now;
+    world.node(&stops).relay.stop(now);
     world.settle();
     // Its shards still have requests, and so have those of the other nodes.
     world.post(&stops, 2);
     world.post(&others[0], 3);
-    world.pass(600);
+    world.pass(Duration::from_millis(600));
     let next = world.dispatcher();
     assert_ne!(next, stops);
     let responses = world.responses(&stops);
@@ -503,34 +509,34 @@ fn a_node_that_stops_hands_over_at_once_and_its_clients_do_not_notice() {
 #[test]
 fn a_node_that_hears_no_broker_asks_for_no_term_and_leaves_its_office() {
     let mut world = World::new(&["a"]);
-    let now_ms = world.now_ms + 10_000;
+    let now = world.now + Duration::from_secs(10);
     let relay = &mut world.node("a").relay;
-    relay.tick(now_ms, None, Some(2_000));
+    relay.tick(now, None, Some(Duration::from_millis(2_000)));
     assert!(!relay.is_in_office());
-    relay.tick(now_ms, None, Some(1_000));
+    relay.tick(now, None, Some(Duration::from_millis(1_000)));
     assert!(relay.is_in_office());
     world.settle();
     assert_eq!(world.dispatcher(), "a");
-    let (now_ms, term) = (world.now_ms, world.term.clone());
+    let (now, term) = (world.now, world.term.clone());
     let relay = &mut world.node("a").relay;
-    relay.tick(now_ms, term.clone(), Some(4_000));
+    relay.tick(now, term.clone(), Some(Duration::from_millis(4_000)));
     assert!(relay.is_in_office());
-    relay.tick(now_ms, term, Some(6_000));
+    relay.tick(now, term, Some(Duration::from_millis(6_000)));
     assert!(!relay.is_in_office());
 }
 
 #[test]
 fn a_dispatcher_that_ends_by_itself_is_replaced_and_late_pools_are_not_wanted() {
     let mut world = World::new(&["a"]);
-    world.pass(1_000);
-    let (now_ms, number) = (world.now_ms, world.node("a").number);
+    world.pass(Duration::from_secs(1));
+    let (now, number) = (world.now, world.node("a").number);
     let relay = &mut world.node("a").relay;
-    relay.ended(now_ms, number + 1);
+    relay.ended(now, number + 1);
     assert!(relay.is_in_office(), "another one has ended");
-    relay.ended(now_ms, number);
+    relay.ended(now, number);
     assert!(!relay.is_in_office());
     world.settle();
-    world.pass(SILENCE_MAX_MS + 500);
+    world.pass(SILENCE_MAX + Duration::from_millis(500));
     assert_eq!(world.dispatcher(), "a");
     let relay = &world.node("a").relay;
     assert!(!relay.expects(number) && !relay.expects(number + 1));
@@ -539,9 +545,9 @@ fn a_dispatcher_that_ends_by_itself_is_replaced_and_late_pools_are_not_wanted() 
 #[test]
 fn a_claim_without_an_outcome_ends_and_its_late_outcome_means_nothing() {
     let mut world = World::new(&["a"]);
-    let mut now_ms = world.now_ms + 1_000;
+    let mut now = world.now + Duration::from_secs(1);
     let relay = &mut world.node("a").relay;
-    relay.tick(now_ms, None, Some(0));
+    relay.tick(now, None, Some(Duration::ZERO));
     let claims = |relay: &mut Relay| -> Vec<u64> {
         let effects = relay.take_effects().into_iter();
         let tokens = effects.filter_map(|effect| match effect {
@@ -551,48 +557,48 @@ fn a_claim_without_an_outcome_ends_and_its_late_outcome_means_nothing() {
         tokens.collect()
     };
     let first = claims(relay);
-    now_ms += 20_000;
-    relay.tick(now_ms, None, Some(0));
+    now += Duration::from_secs(20);
+    relay.tick(now, None, Some(Duration::ZERO));
     assert!(!relay.is_in_office());
-    now_ms += SILENCE_MAX_MS;
-    relay.tick(now_ms, None, Some(0));
+    now += SILENCE_MAX;
+    relay.tick(now, None, Some(Duration::ZERO));
     let second = claims(relay);
     assert_eq!((first.len(), second.len()), (1, 1));
-    relay.claimed(now_ms, first[0], &Outcome::Done);
+    relay.claimed(now, first[0], &Outcome::Done);
     assert!(relay.take_effects().is_empty());
-    relay.claimed(now_ms, second[0], &Outcome::Done);
+    relay.claimed(now, second[0], &Outcome::Done);
     assert!(!relay.take_effects().is_empty());
 }
 
 #[test]
 fn a_node_that_stops_while_it_asks_for_a_term_gives_it_back() {
     let mut world = World::new(&["a", "b"]);
-    let now_ms = world.now_ms + 1_000;
+    let now = world.now + Duration::from_secs(1);
     let a = world.node("a");
-    a.relay.tick(now_ms, None, Some(0));
+    a.relay.tick(now, None, Some(Duration::ZERO));
     assert!(a.relay.is_in_office());
     // The outcome comes when the server stops already.
     let claim = a.relay.take_effects();
-    a.relay.stop(now_ms);
-    a.relay.stop(now_ms);
+    a.relay.stop(now);
+    a.relay.stop(now);
     for effect in claim {
         world.carry_out("a", effect);
     }
     world.settle();
     assert!(!world.node("a").relay.is_in_office());
-    world.pass(500);
+    world.pass(Duration::from_millis(500));
     assert_eq!(world.dispatcher(), "b");
 }
 
 #[test]
 fn a_dispatcher_that_loses_the_fleet_or_its_term_stops() {
     let mut world = World::new(&["a", "b"]);
-    world.pass(1_000);
+    world.pass(Duration::from_secs(1));
     let first = world.dispatcher();
     world.node(&first).ready = false;
-    world.pass(100);
+    world.pass(Duration::from_millis(100));
     assert!(world.dispatchers().is_empty());
-    world.pass(SILENCE_MAX_MS + 500);
+    world.pass(SILENCE_MAX + Duration::from_millis(500));
     let second = world.dispatcher();
     assert_ne!(first, second);
     world.node(&first).ready = true;
@@ -601,9 +607,9 @@ fn a_dispatcher_that_loses_the_fleet_or_its_term_stops() {
         node: "somebody else".into(),
         term: 7,
     });
-    world.pass(100);
+    world.pass(Duration::from_millis(100));
     assert!(world.dispatchers().is_empty());
-    world.pass(SILENCE_MAX_MS + 500);
+    world.pass(SILENCE_MAX + Duration::from_millis(500));
     world.dispatcher();
     assert_eq!(world.term.as_ref().map(|term| term.term), Some(8));
 }
@@ -611,8 +617,8 @@ fn a_dispatcher_that_loses_the_fleet_or_its_term_stops() {
 #[test]
 fn a_dispatcher_whose_writes_are_refused_begins_again() {
     let mut world = World::new(&["a"]);
-    world.pass(1_000);
-    let now_ms = world.now_ms;
+    world.pass(Duration::from_secs(1));
+    let now = world.now;
     let reply = |token, refusal| {
         let outcome = Outcome::Refused(refusal);
         DispatcherMessage::Committed(vec![Reply { token, outcome }])
@@ -621,9 +627,9 @@ fn a_dispatcher_whose_writes_are_refused_begins_again() {
     // Of an earlier term, or a refusal that says that nothing was stored.
     let node = world.node("a");
     node.relay
-        .message(now_ms, reply(first - 1, Refusal::NotDispatcher));
+        .message(now, reply(first - 1, Refusal::NotDispatcher));
     assert!(node.relay.take_effects().is_empty());
-    node.relay.message(now_ms, reply(first, Refusal::NoSpace));
+    node.relay.message(now, reply(first, Refusal::NoSpace));
     assert!(matches!(
         node.relay.take_effects()[..],
         [RelayEffect::Dispatch(DispatcherMessage::Committed(_))]
@@ -632,16 +638,16 @@ fn a_dispatcher_whose_writes_are_refused_begins_again() {
         (2, Refusal::NotDispatcher),
         (3, Refusal::Unknown("?".into())),
     ] {
-        let now_ms = world.now_ms;
+        let now = world.now;
         let node = world.node("a");
         node.relay
-            .message(now_ms, reply(Relay::first_op(term), refusal));
+            .message(now, reply(Relay::first_op(term), refusal));
         world.settle();
         assert!(world.dispatchers().is_empty());
         // Another node may have more luck, and there is none.
-        world.pass(1_000);
+        world.pass(Duration::from_secs(1));
         assert!(world.dispatchers().is_empty());
-        world.pass(SILENCE_MAX_MS);
+        world.pass(SILENCE_MAX);
         world.dispatcher();
         assert_eq!(world.term.as_ref().map(|now| now.term), Some(term));
     }
@@ -661,10 +667,10 @@ fn requests_wait_for_a_dispatcher_for_a_bounded_time_and_in_a_bounded_number() {
         responses[..],
         [(_, DispatchResponse::Refused(JobError::Overloaded))]
     ));
-    world.pass(HOLD_MS - 100);
+    world.pass(HOLD - Duration::from_millis(100));
     let held = world.node("a").figures.held.load(Ordering::Relaxed);
     assert_eq!((held, world.responses("a").len()), (HELD_MAX as u64, 0));
-    world.pass(200);
+    world.pass(Duration::from_millis(200));
     let responses = world.responses("a");
     assert_eq!(responses.len(), HELD_MAX);
     let refused = |(_, response): &(_, DispatchResponse)| {
@@ -676,18 +682,18 @@ fn requests_wait_for_a_dispatcher_for_a_bounded_time_and_in_a_bounded_number() {
 #[test]
 fn clients_of_a_node_that_is_gone_are_gone() {
     let mut world = World::new(&["a", "b", "c"]);
-    world.pass(1_000);
+    world.pass(Duration::from_secs(1));
     let (dispatcher, others) = (world.dispatcher(), world.others());
     for (number, node) in others.iter().enumerate() {
         world.request(node, client(number as u32), work());
     }
     assert_eq!(world.node(&dispatcher).workers.len(), 2);
     world.nodes.remove(&*others[0]);
-    world.pass(SILENCE_MAX_MS + BEAT_MS);
+    world.pass(SILENCE_MAX + BEAT);
     assert_eq!(world.node(&dispatcher).workers.len(), 1);
     // The node is there again, and its sessions are others.
     world.start(&others[0]);
-    world.pass(BEAT_MS);
+    world.pass(BEAT);
     world.request(&others[0], client(1), work());
     assert_eq!(world.node(&dispatcher).workers.len(), 2);
     assert_eq!(world.dispatcher(), dispatcher);
@@ -695,8 +701,9 @@ fn clients_of_a_node_that_is_gone_are_gone() {
 
 #[test]
 fn long_messages_travel_in_parts_and_a_loss_is_noticed() {
-    let mut sender = Session::new(1, 0);
-    let mut receiver = Session::new(1, 0);
+    let now = Instant::now();
+    let mut sender = Session::new(1, now);
+    let mut receiver = Session::new(1, now);
     let message = vec![7_u8; PART_BYTES * 3];
     let mut parts: Vec<(u32, bool, Vec<u8>)> = Vec::new();
     sender.send(&message, |part| {
@@ -709,15 +716,15 @@ fn long_messages_travel_in_parts_and_a_loss_is_noticed() {
         bytes: &parts[index].2,
     };
     for index in 0..3 {
-        assert_eq!(receiver.take(1, part(index)), Ok(None));
+        assert_eq!(receiver.take(now, part(index)), Ok(None));
     }
-    let whole = receiver.take(1, part(3)).ok().flatten();
+    let whole = receiver.take(now, part(3)).ok().flatten();
     assert_eq!(whole, Some(super::wire::encode(&message)));
-    let mut receiver = Session::new(1, 0);
-    assert_eq!(receiver.take(1, part(0)), Ok(None));
-    assert_eq!(receiver.take(1, part(2)), Err(Broken));
+    let mut receiver = Session::new(1, now);
+    assert_eq!(receiver.take(now, part(0)), Ok(None));
+    assert_eq!(receiver.take(now, part(2)), Err(Broken));
     // The same part again is no part of the session either.
-    assert_eq!(receiver.take(1, part(0)), Err(Broken));
+    assert_eq!(receiver.take(now, part(0)), Err(Broken));
     let endless = vec![0_u8; MESSAGE_BYTES_MAX / 4];
     let taken = (1..).map(|number| {
         let part = Part {
@@ -725,7 +732,7 @@ fn long_messages_travel_in_parts_and_a_loss_is_noticed() {
             more: true,
             bytes: &endless,
         };
-        receiver.take(1, part)
+        receiver.take(now, part)
     });
     let refused = taken.take(4).filter(|taken| *taken == Err(Broken)).count();
     assert_eq!(refused, 1, "a message has an end");
@@ -770,14 +777,14 @@ proptest! {
                     world.post(name, posts);
                 }
             }
-            world.pass(wait_ms);
+            world.pass(Duration::from_millis(wait_ms));
         }
         world.losses.clear();
         for name in names {
             let node = world.node(name);
             (node.ready, node.frozen) = (true, false);
         }
-        world.pass(HOLD_MS + 2 * SILENCE_MAX_MS + 1_000);
+        world.pass(HOLD + 2 * SILENCE_MAX + Duration::from_millis(1_000));
         for name in names {
             answered.extend(world.responses(name));
         }
@@ -803,23 +810,23 @@ proptest! {
     }
 }
 
-const STEP_MS: u64 = 50;
+const STEP: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_caller_that_ends_gets_an_answer_and_nothing_is_done_for_it_later() {
     let mut world = World::new(&["a", "b"]);
     let held = world.post("a", 1);
     let end = |world: &mut World, node: &str, client| {
-        let now_ms = world.now_ms;
+        let now = world.now;
         let message = DispatcherMessage::CallerEnded(client);
-        world.node(node).relay.message(now_ms, message);
+        world.node(node).relay.message(now, message);
         world.settle();
     };
     end(&mut world, "a", held);
     assert!(
         matches!(world.responses("a")[..], [(to, DispatchResponse::Refused(JobError::CallerEnded))] if to == held)
     );
-    world.pass(1_000);
+    world.pass(Duration::from_secs(1));
     let other = world.others().remove(0);
     assert_eq!(world.jobs, 0, "no dispatcher gets it");
     // A poll at another node: its end reaches the dispatcher, whose answer comes back.

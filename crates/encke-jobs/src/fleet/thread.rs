@@ -75,21 +75,19 @@ impl DispatcherReceiver {
     pub fn start_relay(self, context: RelayContext) -> std::io::Result<JoinHandle<()>> {
         let thread = std::thread::Builder::new().name("relay".into());
         thread.spawn(move || {
-            let hold_ms = context.hold.as_millis() as u64;
             let figures = Arc::clone(&context.figures);
             let relay = RelayThread {
                 relay: Relay::new(
-                    0,
+                    Instant::now(),
                     &context.node,
                     context.run,
                     context.logs,
-                    hold_ms,
+                    context.hold,
                     figures,
                 ),
                 context,
                 sender: self.sender,
                 dispatcher: None,
-                begun: Instant::now(),
             };
             relay.run(self.messages);
         })
@@ -101,7 +99,6 @@ struct RelayThread {
     context: RelayContext,
     sender: DispatcherSender,
     dispatcher: Option<LocalDispatcher>,
-    begun: Instant,
 }
 
 /// The dispatcher of this node.
@@ -132,23 +129,22 @@ impl RelayThread {
                 break;
             }
             let taken = batch.len();
-            let now_ms = self.now_ms();
+            let now = Instant::now();
             for message in batch.drain(..) {
                 match message {
-                    DispatcherMessage::Relay(message) => self.relay_message(now_ms, message),
-                    DispatcherMessage::Stop => self.relay.stop(now_ms),
+                    DispatcherMessage::Relay(message) => self.relay_message(now, message),
+                    DispatcherMessage::Stop => self.relay.stop(now),
                     DispatcherMessage::Quit => {
-                        self.relay.stop(now_ms);
+                        self.relay.stop(now);
                         quits = true;
                         quits_at.get_or_insert_with(Instant::now);
                     }
-                    message => self.relay.message(now_ms, message),
+                    message => self.relay.message(now, message),
                 }
                 self.work();
             }
             let silence = (self.context.silence)();
-            let silence_ms = silence.map(|silence| silence.as_millis() as u64);
-            self.relay.tick(now_ms, (self.context.known)(), silence_ms);
+            self.relay.tick(now, (self.context.known)(), silence);
             self.work();
             self.hand_over();
             messages.handled(taken);
@@ -160,23 +156,19 @@ impl RelayThread {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        self.begun.elapsed().as_millis() as u64
-    }
-
-    fn relay_message(&mut self, now_ms: u64, message: RelayMessage) {
+    fn relay_message(&mut self, now: Instant, message: RelayMessage) {
         match message {
-            RelayMessage::Packet(packet) => self.relay.packet(now_ms, &packet),
+            RelayMessage::Packet(packet) => self.relay.packet(now, &packet),
             RelayMessage::Response(client, response) => {
-                self.relay.response(now_ms, client, response);
+                self.relay.response(now, client, response);
             }
-            RelayMessage::Restored(number, restored) => self.restored(now_ms, number, restored),
+            RelayMessage::Restored(number, restored) => self.restored(now, number, restored),
             RelayMessage::Ended(number) => self.ended(number),
         }
     }
 
     /// Starts the dispatcher with the restored pools.
-    fn restored(&mut self, now_ms: u64, number: u64, restored: Result<Box<JobMachine>, String>) {
+    fn restored(&mut self, now: Instant, number: u64, restored: Result<Box<JobMachine>, String>) {
         if !self.relay.expects(number) {
             return;
         }
@@ -187,11 +179,11 @@ impl RelayThread {
         });
         match started {
             Ok(()) => {
-                self.relay.restored(now_ms, number);
+                self.relay.restored(now, number);
             }
             Err(error) => {
                 tracing::error!(error, "the pools cannot be restored");
-                self.relay.not_restored(now_ms, number);
+                self.relay.not_restored(now, number);
             }
         }
     }
@@ -209,11 +201,11 @@ impl RelayThread {
         let mut context = (self.context.dispatcher)(machine, respond);
         let may_submit = Arc::new(Mutex::new(true));
         let (open, submit) = (Arc::clone(&may_submit), context.submit);
-        context.submit = Box::new(move |commands, now_ms| {
+        context.submit = Box::new(move |commands, now| {
             // Locked, so that nothing is submitted behind the next claim of this node.
             let open = open.lock();
             if *open {
-                submit(commands, now_ms);
+                submit(commands, now);
             }
         });
         let threads = receiver.start(context)?;
@@ -262,9 +254,9 @@ impl RelayThread {
         };
         match message {
             DispatcherMessage::Request(client, _) if local.waiting.len() >= WAITING_MAX => {
-                let now_ms = self.now_ms();
+                let now = Instant::now();
                 self.relay
-                    .response(now_ms, client, DispatchResponse::overloaded());
+                    .response(now, client, DispatchResponse::overloaded());
             }
             message => {
                 let bytes = local.sender.weight_bytes(&message);
@@ -294,7 +286,7 @@ impl RelayThread {
         if !commands.is_empty() {
             let outcome = Outcome::Refused(Refusal::Stalled("there is no room".into()));
             let refused = vec![Reply { token, outcome }];
-            self.relay.committed(self.now_ms(), refused);
+            self.relay.committed(Instant::now(), refused);
         }
     }
 
@@ -314,7 +306,7 @@ impl RelayThread {
         });
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for the pools");
-            self.relay.not_restored(self.now_ms(), number);
+            self.relay.not_restored(Instant::now(), number);
         }
     }
 
@@ -326,7 +318,7 @@ impl RelayThread {
     }
 
     fn ended(&mut self, number: u64) {
-        self.relay.ended(self.now_ms(), number);
+        self.relay.ended(Instant::now(), number);
         if !self.relay.is_in_office() {
             self.abandon();
         }

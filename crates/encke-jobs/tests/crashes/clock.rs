@@ -1,5 +1,6 @@
 //! The time of day is set while jobs run and clients wait: durations go on, and what is shown is a time of day.
 
+use encke_clock::WallTime;
 use encke_jobs::{
     AttemptAction, DispatchRequest, DispatchResponse, DispatchedJob, JobState, NewJob, PoolLimits,
 };
@@ -26,14 +27,19 @@ fn world_with_attempt() -> (World, DispatchedJob) {
 }
 
 /// When an attempt times out, or a job may be dispatched.
-fn shown_ms(world: &mut World, id: u64) -> u64 {
+fn shown(world: &mut World, id: u64) -> WallTime {
     match world.find(id).unwrap().state {
-        JobState::Running { deadline_ms, .. } => deadline_ms,
+        JobState::Running { deadline, .. } => deadline,
         JobState::Waiting {
-            not_before_ms: Some(ms),
-        } => ms,
+            not_before: Some(at),
+        } => at,
         state => panic!("{state:?}"),
     }
+}
+
+fn left_ms(world: &mut World, id: u64) -> u128 {
+    let at = shown(world, id);
+    at.since(world.now().wall).as_millis()
 }
 
 fn pass(world: &mut World, ms: u64) {
@@ -45,20 +51,18 @@ fn pass(world: &mut World, ms: u64) {
 fn a_running_attempt_has_the_time_that_it_was_given() {
     for step in STEPS {
         let (mut world, handed) = world_with_attempt();
-        assert_eq!(handed.deadline_ms, world.now().wall.as_ms() + 3_000);
+        assert_eq!(handed.deadline.since(world.now().wall).as_millis(), 3_000);
         pass(&mut world, 1_000);
         world.wall_ahead_ms += step;
-        let left_ms = shown_ms(&mut world, handed.id) - world.now().wall.as_ms();
-        assert_eq!(left_ms, 2_000, "step {step}");
+        assert_eq!(left_ms(&mut world, handed.id), 2_000, "step {step}");
         // The lease is extended, and the clock is set before that is in the log.
         world.end(handed.id, 1, AttemptAction::Extend { ms: Some(5_000) });
         world.wall_ahead_ms += step;
         world.settle();
         pass(&mut world, 4_999);
-        let left_ms = shown_ms(&mut world, handed.id) - world.now().wall.as_ms();
-        assert_eq!(left_ms, 1, "step {step}");
+        assert_eq!(left_ms(&mut world, handed.id), 1, "step {step}");
         pass(&mut world, 1);
-        let waits_ms = shown_ms(&mut world, handed.id) - world.now().wall.as_ms();
+        let waits_ms = left_ms(&mut world, handed.id);
         assert!((1_000..=2_000).contains(&waits_ms), "{waits_ms}");
     }
 }
@@ -74,7 +78,7 @@ fn a_job_waits_for_its_next_attempt_as_long_as_its_worker_asks() {
         world.end(handed.id, 1, refuse);
         world.wall_ahead_ms += step;
         world.settle();
-        let waits_ms = shown_ms(&mut world, handed.id) - world.now().wall.as_ms();
+        let waits_ms = left_ms(&mut world, handed.id);
         assert_eq!(waits_ms, 4_000, "step {step}");
         pass(&mut world, 3_999);
         assert!(world.held.is_empty(), "step {step}");
@@ -133,9 +137,9 @@ fn a_restart_reads_what_is_stored_as_times_of_day() {
         world.wall_ahead_ms += step;
         world.end(handed.id, 1, AttemptAction::Extend { ms: Some(60_000) });
         world.settle();
-        let deadline_ms = shown_ms(&mut world, handed.id);
-        assert_eq!(deadline_ms, world.now().wall.as_ms() + 60_000);
+        let deadline = shown(&mut world, handed.id);
+        assert_eq!(deadline.since(world.now().wall).as_millis(), 60_000);
         let mut world = world.crash(0);
-        assert_eq!(shown_ms(&mut world, handed.id), deadline_ms, "step {step}");
+        assert_eq!(shown(&mut world, handed.id), deadline, "step {step}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use encke_clock::WallTime;
 use encke_jobs::{
     DispatchedJob, JobError, JobId, JobInfo, JobState, JobToken, Payload, PoolStatus, content,
     string,
@@ -169,9 +170,9 @@ fn respond(event: DispatchResponse) -> Response {
         DispatchResponse::Job(job) => state(200, "", &job),
         DispatchResponse::Dispatched(handed) => handed_raw(handed),
         DispatchResponse::Reported {
-            deadline_ms: Some(deadline_ms),
-        } => json_body(200, &json!({ "deadline_ms": deadline_ms })),
-        DispatchResponse::Reported { deadline_ms: None }
+            deadline: Some(deadline),
+        } => json_body(200, &json!({ "deadline_ms": deadline.as_ms() })),
+        DispatchResponse::Reported { deadline: None }
         | DispatchResponse::Registered { .. }
         | DispatchResponse::NoJob
         | DispatchResponse::Removed => plain(204),
@@ -220,9 +221,10 @@ fn object(handed: &DispatchedJob) -> Vec<u8> {
         id,
         attempt,
         token,
-        deadline_ms,
+        deadline,
         payload,
     } = handed;
+    let deadline_ms = deadline.as_ms();
     let mut out = Vec::with_capacity(payload.body.len() + 128);
     out.extend_from_slice(
         format!(
@@ -246,14 +248,14 @@ fn handed_raw(handed: DispatchedJob) -> Response {
         id,
         attempt,
         token,
-        deadline_ms,
+        deadline,
         payload,
     } = handed;
     raw(200, payload.clone())
         .field("Job-Id", id)
         .field("Job-Attempt", attempt)
         .field("Job-Token", token)
-        .field("Job-Deadline", deadline_ms)
+        .field("Job-Deadline", deadline.as_ms())
         .field_if("Job-Key", payload.key)
 }
 
@@ -291,19 +293,16 @@ fn awaited(pool: &str, job: JobInfo) -> Response {
 fn state(status: u16, pool: &str, job: &JobInfo) -> Response {
     let mut body = format!("{{\"job\":{},\"attempts\":{},", job.id, job.attempts).into_bytes();
     match &job.state {
-        JobState::Waiting { not_before_ms } => {
+        JobState::Waiting { not_before } => {
             body.extend_from_slice(b"\"state\":\"waiting\"");
-            if let Some(at_ms) = not_before_ms {
+            if let Some(at_ms) = not_before.map(WallTime::as_ms) {
                 body.extend_from_slice(format!(",\"not_before_ms\":{at_ms}").as_bytes());
             }
         }
-        JobState::Running {
-            worker,
-            deadline_ms,
-        } => {
+        JobState::Running { worker, deadline } => {
             body.extend_from_slice(b"\"state\":\"running\",\"worker\":");
             string(worker, &mut body);
-            body.extend_from_slice(format!(",\"deadline_ms\":{deadline_ms}").as_bytes());
+            body.extend_from_slice(format!(",\"deadline_ms\":{}", deadline.as_ms()).as_bytes());
         }
         JobState::Done { result } => {
             body.extend_from_slice(b"\"state\":\"done\"");

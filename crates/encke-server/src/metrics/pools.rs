@@ -172,7 +172,7 @@ impl PoolMetrics {
             };
             jobs("waiting", stats.waiting);
             jobs("running", stats.running);
-            let age_s = stats.oldest_age_s(now().steady.as_ms());
+            let age_s = stats.oldest_age_s(now().steady);
             self.oldest.with_label_values(&[pool]).set(age_s as i64);
             let connected = stats.connected as i64;
             self.workers.with_label_values(&[pool]).set(connected);
