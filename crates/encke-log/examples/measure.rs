@@ -14,6 +14,7 @@
 
 #![allow(clippy::unwrap_used)] // A measurement that can't be taken has nothing better to do than to stop.
 
+use encke_clock::WallTime;
 use encke_log::{Frame, Health, Log, Options, STALL, Sequence};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -60,7 +61,7 @@ fn append(log: &mut Log, stream: u64) {
 fn append_of(log: &mut Log, stream: u64, payload: &[u8]) {
     let frame = Frame {
         kind: 1,
-        time_ms: 1_700_000_000_000,
+        time: WallTime::from_ms(1_700_000_000_000),
         streams: &[stream],
         payload: &[payload],
     };

@@ -1,5 +1,7 @@
 //! The bodies of the fuzz targets. Tests run them over the saved corpus.
 
+use encke_clock::WallTime;
+
 use crate::disk::file_name;
 use crate::disk::simulated::SimulatedDisk;
 use crate::segments::segment::{self, HEAD_BYTES};
@@ -50,7 +52,7 @@ pub fn log_recovery(data: &[u8]) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     sequence: Sequence,
-    time_ms: u64,
+    time: WallTime,
     kind: u8,
     streams: Vec<u64>,
     payload: Vec<u8>,
@@ -60,7 +62,7 @@ impl Record {
     fn of(view: FrameView<'_>) -> Record {
         Record {
             sequence: view.sequence,
-            time_ms: view.time_ms,
+            time: view.time,
             kind: view.kind,
             streams: view.streams.iter().map(|(stream, _)| stream).collect(),
             payload: view.payload.to_vec(),
@@ -93,14 +95,14 @@ fn check_opened(
     }
     let added = Record {
         sequence: log.next_sequence(),
-        time_ms: 5,
+        time: WallTime::from_ms(5),
         kind: 6,
         streams: vec![3],
         payload: b"added".to_vec(),
     };
     let frame = Frame {
         kind: added.kind,
-        time_ms: added.time_ms,
+        time: added.time,
         streams: &added.streams,
         payload: &[&added.payload],
     };
@@ -213,7 +215,7 @@ fn sound_frames(file: &[u8]) -> Vec<Record> {
         };
         records.push(Record {
             sequence: u64_at(frame, 8),
-            time_ms: u64_at(frame, 16),
+            time: WallTime::from_ms(u64_at(frame, 16)),
             kind: frame[24],
             streams: streams.chunks(16).map(|stream| u64_at(stream, 0)).collect(),
             payload: payload.to_vec(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How long the records of a log are kept. Both limits apply; without limits, records are kept forever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRetention {
-    /// Records that are older are removed, by their own time ([`Frame::time_ms`](crate::Frame::time_ms)). Records are removed
+    /// Records that are older are removed, by their own time ([`Frame::time`](crate::Frame::time)). Records are removed
     /// together, so some stay for up to an eighth longer.
     pub age_max: Option<Duration>,
     /// When history has more bytes of records, the oldest records are removed, about an eighth of this size at a time.
@@ -22,11 +22,6 @@ impl LogRetention {
     /// Whether records are ever removed.
     pub fn is_limited(&self) -> bool {
         self.age_max.is_some() || self.bytes_max.is_some()
-    }
-
-    pub(crate) fn age_ms_max(&self) -> Option<u64> {
-        let ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        self.age_max.map(ms)
     }
 }
 

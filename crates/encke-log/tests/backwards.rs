@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_clock::WallTime;
 use encke_log::{BackwardBounds, Frame, FrameView, Log, Options, Reader, Sequence, StreamNo};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -53,7 +54,7 @@ fn append(log: &mut Log, streams: &[StreamNo], bytes: usize) {
     let payload = vec![log.next_sequence() as u8; bytes];
     log.append(&Frame {
         kind: 7,
-        time_ms: 42,
+        time: WallTime::from_ms(42),
         streams,
         payload: &[&payload],
     })

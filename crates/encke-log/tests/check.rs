@@ -5,6 +5,7 @@
 mod directories;
 
 use directories::{copy, files};
+use encke_clock::WallTime;
 use encke_log::simulated::Random;
 use encke_log::{
     CheckReport, DumpFilter, DumpReport, Frame, FrameView, Log, OpenError, Options, ReadError,
@@ -55,7 +56,7 @@ fn fill(directory: &Path, checkpoint: bool) {
     for i in 1..=500_u64 {
         let frame = Frame {
             kind: 1,
-            time_ms: i,
+            time: WallTime::from_ms(i),
             streams: &[i % 3 + 1],
             payload: &[&[i as u8; 120]],
         };
@@ -119,10 +120,14 @@ fn a_sound_log_has_no_problems_and_is_dumped_whole() {
     assert!(report.segments > 10 && report.history_records > 400 && !report.torn);
     let mut dumped = Vec::new();
     dump(directory.path(), DumpFilter::default(), &mut |view| {
-        dumped.push((view.sequence, view.time_ms));
+        dumped.push((view.sequence, view.time));
     })
     .unwrap();
-    assert!(dumped.into_iter().eq((1..=500).map(|i| (i, i))));
+    assert!(
+        dumped
+            .into_iter()
+            .eq((1..=500).map(|i| (i, WallTime::from_ms(i))))
+    );
     let report = repair(directory.path(), true).unwrap();
     assert!(report.losses.is_empty() && !report.done);
     assert_eq!(left(&open(directory.path())).len(), 500);
@@ -235,7 +240,7 @@ fn damage_to_what_is_in_history_and_still_to_be_replayed_leaves_history_as_it_is
         assert_eq!(log.next_sequence(), last + 1);
         log.append(&Frame {
             kind: 1,
-            time_ms: 0,
+            time: WallTime::from_ms(0),
             streams: &[1],
             payload: &[],
         })
@@ -272,7 +277,7 @@ fn history_that_lacks_a_record_is_found() {
     for i in 1..=500_u64 {
         log.append(&Frame {
             kind: 1,
-            time_ms: i,
+            time: WallTime::from_ms(i),
             streams: &[9],
             payload: &[&[0; 120]],
         })

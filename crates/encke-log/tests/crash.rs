@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_clock::WallTime;
 use encke_log::simulated::{Faults, Random, SimulatedDisk};
 use encke_log::{
     CommitError, Frame, FrameView, Log, OpenError, Options, Reader, Sequence, StreamNo,
@@ -14,7 +15,7 @@ use encke_log::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     sequence: Sequence,
-    time_ms: u64,
+    time: WallTime,
     kind: u8,
     streams: Vec<StreamNo>,
     payload: Vec<u8>,
@@ -24,7 +25,7 @@ impl Record {
     fn of(view: FrameView<'_>) -> Record {
         Record {
             sequence: view.sequence,
-            time_ms: view.time_ms,
+            time: view.time,
             kind: view.kind,
             streams: view.streams.iter().map(|(stream, _)| stream).collect(),
             payload: view.payload.to_vec(),
@@ -43,7 +44,7 @@ impl Record {
         };
         Record {
             sequence,
-            time_ms: random.next(),
+            time: WallTime::from_ms(random.next()),
             kind: random.next() as u8,
             streams,
             // Zeros look like unwritten bytes.
@@ -199,7 +200,7 @@ impl Round {
                 let record = Record::random(log.next_sequence(), &mut self.random);
                 let frame = Frame {
                     kind: record.kind,
-                    time_ms: record.time_ms,
+                    time: record.time,
                     streams: &record.streams,
                     payload: &[
                         &record.payload[..record.payload.len() / 2],
@@ -364,7 +365,7 @@ impl Round {
         );
         let frame = Frame {
             kind: 1,
-            time_ms: 1,
+            time: WallTime::from_ms(1),
             streams: &[1],
             payload: &[],
         };
@@ -532,7 +533,7 @@ fn a_read_that_fails_is_an_error_and_never_absence() {
             let payload = [&record.payload[..]];
             let frame = Frame {
                 kind: record.kind,
-                time_ms: record.time_ms,
+                time: record.time,
                 streams: &[3],
                 payload: &payload,
             };

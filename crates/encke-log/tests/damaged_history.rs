@@ -5,6 +5,7 @@
 mod directories;
 
 use directories::{copy, files};
+use encke_clock::WallTime;
 use encke_log::simulated::Random;
 use encke_log::{Frame, Log, OpenError, Options, Sequence};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ fn fill(directory: &Path, done_bytes_max: u64) {
     for i in 1..=RECORDS {
         let frame = Frame {
             kind: 1,
-            time_ms: 1,
+            time: WallTime::from_ms(1),
             streams: &[i % 5 + 1],
             payload: &[&[i as u8; 100]],
         };

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_clock::WallTime;
 use encke_log::{
     AppendError, CommitError, Frame, FrameView, Log, OpenError, Options, ReadError, Reader,
     Sequence, StreamNo,
@@ -25,7 +26,7 @@ fn open(directory: &Path) -> Log {
 fn append(log: &mut Log, stream: StreamNo, payload: &[u8]) -> Sequence {
     let frame = Frame {
         kind: 7,
-        time_ms: 1_700_000_000_000 + stream,
+        time: WallTime::from_ms(1_700_000_000_000 + stream),
         streams: &[stream],
         payload: &[payload],
     };
@@ -45,7 +46,7 @@ fn read(reader: &Reader, stream: StreamNo, bytes_max: usize) -> Vec<(Sequence, V
     loop {
         let mut each = |view: FrameView<'_>| {
             assert_eq!((view.kind, view.stream), (7, stream));
-            assert_eq!(view.time_ms, 1_700_000_000_000 + stream);
+            assert_eq!(view.time, WallTime::from_ms(1_700_000_000_000 + stream));
             records.push((view.sequence, view.payload.to_vec()));
         };
         let end = reader
@@ -190,7 +191,7 @@ fn a_record_may_belong_to_several_streams_or_none() {
     let mut log = open(directory.path());
     let frame = |streams, payload| Frame {
         kind: 1,
-        time_ms: 2,
+        time: WallTime::from_ms(2),
         streams,
         payload,
     };
@@ -262,7 +263,7 @@ fn a_frame_that_fits_no_segment_is_refused_and_changes_nothing() {
     let frame = |payload: &[u8], log: &mut Log| {
         log.append(&Frame {
             kind: 7,
-            time_ms: 0,
+            time: WallTime::from_ms(0),
             streams: &[1],
             payload: &[payload],
         })

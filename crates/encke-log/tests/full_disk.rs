@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_clock::WallTime;
 use encke_log::{CommitError, Frame, Log, Options, Sequence};
 use std::path::Path;
 use std::process::Command;
@@ -58,7 +59,7 @@ fn write(
                 .collect();
             let frame = Frame {
                 kind: 1,
-                time_ms: sequence,
+                time: WallTime::from_ms(sequence),
                 streams: &[sequence % 7 + 1],
                 payload: &[&payload],
             };

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_clock::WallTime;
 use encke_log::{Frame, FrameView, Log, OpenError, Options, ReadError, Reader, Sequence, StreamNo};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ fn open(directory: &Path) -> Log {
 fn append(log: &mut Log, streams: &[StreamNo], payload: &[u8]) -> Sequence {
     let frame = Frame {
         kind: 7,
-        time_ms: 42,
+        time: WallTime::from_ms(42),
         streams,
         payload: &[payload],
     };
@@ -39,7 +40,10 @@ fn read(reader: &Reader, stream: StreamNo, after: Sequence, bytes_max: usize) ->
     let (mut records, mut after) = (Vec::new(), after);
     loop {
         let mut each = |view: FrameView<'_>| {
-            assert_eq!((view.kind, view.time_ms, view.stream), (7, 42, stream));
+            assert_eq!(
+                (view.kind, view.time, view.stream),
+                (7, WallTime::from_ms(42), stream)
+            );
             assert!(view.streams.iter().any(|(s, _)| s == stream));
             records.push((view.sequence, view.payload.to_vec()));
         };

@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_clock::WallTime;
 use encke_log::{
     FORGOTTEN, Frame, FrameView, Log, LogRetention, Options, ReadError, Sequence, StreamNo,
 };
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-const HOUR_MS: u64 = 3_600_000;
+const HOUR: Duration = Duration::from_secs(3_600);
 
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap().as_millis() as u64
+fn now() -> WallTime {
+    SystemTime::now().into()
 }
 
 fn options(retention: LogRetention) -> Options {
@@ -35,11 +35,11 @@ fn aged(age_max: Duration) -> LogRetention {
 }
 
 /// Writes `count` records at that time, to each of the streams in turn.
-fn write(log: &mut Log, streams: &[StreamNo], count: u64, time_ms: u64) {
+fn write(log: &mut Log, streams: &[StreamNo], count: u64, time: WallTime) {
     for i in 0..count {
         let frame = Frame {
             kind: 1,
-            time_ms,
+            time,
             streams: &[streams[i as usize % streams.len()]],
             payload: &[&[7; 150]],
         };
@@ -79,7 +79,7 @@ fn read(log: &Log, stream: StreamNo) -> (Vec<Sequence>, Sequence) {
 fn a_floor_that_rises_during_a_read_is_the_floor_of_that_read() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path(), options(aged(Duration::from_secs(2))));
-    write(&mut log, &[5], 400, now_ms());
+    write(&mut log, &[5], 400, now());
     let reader = log.reader();
     // Whatever was removed before the read came to it may be missing.
     let mut each = |_: FrameView<'_>| wait_until(|| reader.retention_floor() > 0);
@@ -91,11 +91,11 @@ fn a_floor_that_rises_during_a_read_is_the_floor_of_that_read() {
 fn records_above_the_age_are_removed_and_the_rest_stays() {
     let directory = tempfile::tempdir().unwrap();
     let streams = [5, 6];
-    let retention = aged(Duration::from_millis(2 * HOUR_MS));
+    let retention = aged(2 * HOUR);
     let mut log = open(directory.path(), options(retention));
-    let now = now_ms();
+    let now = now();
     for hours_ago in (1..=6).rev() {
-        write(&mut log, &streams, 400, now - hours_ago * HOUR_MS);
+        write(&mut log, &streams, 400, now.before(hours_ago * HOUR));
     }
     log.retire();
     let kept = streams.map(|stream| read(&log, stream));
@@ -139,7 +139,7 @@ fn records_above_the_age_are_removed_from_an_idle_log() {
     options.done_age_max = Some(Duration::from_millis(800));
     let mut log = open(directory.path(), options);
     let streams = [1, 2];
-    write(&mut log, &streams, 400, now_ms());
+    write(&mut log, &streams, 400, now());
     // As the server does when a log becomes idle: from then on its end is known to be durable.
     log.mark_durable().unwrap();
     log.checkpoint(vec![]);
@@ -181,7 +181,7 @@ fn records_above_the_size_are_removed_oldest_first() {
         for stream in streams {
             let frame = Frame {
                 kind: 1,
-                time_ms: 1,
+                time: WallTime::from_ms(1),
                 streams: &[stream],
                 payload: &[&payload],
             };
@@ -210,7 +210,7 @@ fn records_above_the_size_are_removed_oldest_first() {
 fn reads_return_the_floor() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path(), options(LogRetention::default()));
-    write(&mut log, &[1, 2, 3], 300, 1);
+    write(&mut log, &[1, 2, 3], 300, WallTime::from_ms(1));
     log.set_floor(1, 100);
     log.forget(2);
     let (seen, floor) = read(&log, 1);
@@ -228,7 +228,7 @@ fn floors_of_forgotten_streams_without_records_are_dropped() {
     options.done_bytes_max = 0;
     let mut log = open(directory.path(), options.clone());
     let streams: Vec<_> = (1..=50).collect();
-    write(&mut log, &streams, 1000, 1);
+    write(&mut log, &streams, 1000, WallTime::from_ms(1));
     for stream in &streams[..40] {
         log.forget(*stream);
     }
@@ -239,7 +239,7 @@ fn floors_of_forgotten_streams_without_records_are_dropped() {
         report.floors
     };
     // Behind the last segment with any of these streams.
-    write(&mut log, &[99], 300, 1);
+    write(&mut log, &[99], 300, WallTime::from_ms(1));
     log.checkpoint(vec![]);
     log.close().unwrap();
     // Compaction may have removed all records of some streams already.
@@ -247,7 +247,7 @@ fn floors_of_forgotten_streams_without_records_are_dropped() {
     assert!((1..=41).contains(&kept), "{kept} floors");
     let mut log = open(directory.path(), options);
     log.reclaim().unwrap();
-    write(&mut log, &[99], 300, 1);
+    write(&mut log, &[99], 300, WallTime::from_ms(1));
     log.checkpoint(vec![]);
     log.retire();
     assert_eq!(read(&log, 7), (vec![], 0));

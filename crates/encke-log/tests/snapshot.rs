@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_clock::WallTime;
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{
     CopyError, Disk, Frame, FrameView, Log, LogCopy, LogSnapshot, Options, Reader, Sequence, check,
@@ -36,7 +37,7 @@ fn append<D: Disk>(log: &mut Log<D>, count: u64) {
         let sequence = log.next_sequence();
         let frame = Frame {
             kind: 1,
-            time_ms: sequence,
+            time: WallTime::from_ms(sequence),
             streams: &[sequence % STREAMS],
             payload: &[&payload(sequence)],
         };
@@ -85,7 +86,7 @@ fn has_records_upto(reader: &Reader, upto: Sequence) {
             next += STREAMS;
         }
         let mut each = |view: FrameView<'_>| {
-            assert_eq!((view.sequence, view.time_ms), (next, next));
+            assert_eq!((view.sequence, view.time), (next, WallTime::from_ms(next)));
             assert_eq!(view.payload, payload(next));
             next += STREAMS;
         };

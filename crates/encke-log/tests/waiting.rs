@@ -1,6 +1,7 @@
 //! A writer that waits for history does not delay the sync of written records.
 #![allow(clippy::unwrap_used)]
 
+use encke_clock::WallTime;
 use encke_log::{Disk, DiskFile, Files, Frame, Log, Options, STALL};
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
@@ -143,7 +144,7 @@ fn a_write_that_waits_for_history_syncs_what_was_written_before() {
         for number in 0..10 {
             let frame = Frame {
                 kind: 1,
-                time_ms: number,
+                time: WallTime::from_ms(number),
                 streams: &[1],
                 payload: &[&payload],
             };

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
+use encke_clock::WallTime;
 use encke_log::simulated::{Faults, SimulatedDisk};
 use encke_log::{DumpFilter, Frame, FrameView, Log, OpenError, Options};
 use std::ops::ControlFlow;
@@ -19,7 +20,7 @@ fn open(disk: &SimulatedDisk) -> Result<Log<SimulatedDisk>, OpenError> {
 fn append(log: &mut Log<SimulatedDisk>, payload: &[u8]) {
     let frame = Frame {
         kind: 1,
-        time_ms: 1,
+        time: WallTime::from_ms(1),
         streams: &[1],
         payload: &[payload],
     };

@@ -10,6 +10,7 @@ use anyhow::Context;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use clap::{Args, Subcommand};
+use encke_clock::WallTime;
 use encke_log::{CheckReport, DumpFilter, Files, FrameView, OpenError, Progress, RepairReport};
 use encke_stream::{Change, KIND_CHANGE, log_of};
 use serde::Serialize;
@@ -374,7 +375,7 @@ fn write_line(out: &mut impl Write, log: Option<&str>, view: FrameView<'_>) -> s
     let line = Line {
         log,
         sequence: view.sequence,
-        time: time(view.time_ms),
+        time: time(view.time),
         kind: view.kind,
         streams: view.streams.iter().map(|(stream, _)| stream).collect(),
         change,
@@ -399,11 +400,11 @@ fn named(change: &Change<'_>) -> (Option<String>, Option<Value>) {
 }
 
 /// A moment as people write it; in milliseconds since 1970 when it is none that people know.
-fn time(time_ms: u64) -> String {
-    let known = i64::try_from(time_ms)
+fn time(at: WallTime) -> String {
+    let known = i64::try_from(at.as_ms())
         .ok()
         .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    known.map_or_else(|| time_ms.to_string(), |time| time.to_string())
+    known.map_or_else(|| at.as_ms().to_string(), |time| time.to_string())
 }
 
 fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
@@ -495,4 +496,33 @@ fn print(text: &str) -> anyhow::Result<()> {
 
 fn print_json(report: &Value) -> anyhow::Result<()> {
     print(&format!("{report:#}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_stream::{AckLevel, Lifetime, Retention};
+
+    use super::*;
+
+    /// Scripts read the fields that a dump shows.
+    #[test]
+    fn a_dump_shows_the_end_of_a_stream_in_milliseconds() {
+        let create = Change::Create {
+            name: "a",
+            content_type: "text/plain",
+            lifetime: Lifetime::Until {
+                at: WallTime::from_ms(5),
+            },
+            ack: AckLevel::Synced,
+            retention: Retention::default(),
+            fork: None,
+            floor: 0,
+            closed: false,
+            units: 0,
+        };
+        let (change, fields) = named(&create);
+        assert_eq!(change.as_deref(), Some("create"));
+        assert_eq!(fields.unwrap()["lifetime"], json!({"Until": {"at_ms": 5}}));
+        assert_eq!(time(WallTime::from_ms(5)), "1970-01-01T00:00:00.005Z");
+    }
 }

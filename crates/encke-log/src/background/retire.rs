@@ -10,10 +10,11 @@ use crate::ids::{Sequence, StreamNo};
 use crate::options::Options;
 use crate::retention::LogRetention;
 use crate::shared::Shared;
+use encke_clock::WallTime;
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Removes what is no longer kept.
 #[derive(Debug)]
@@ -157,20 +158,17 @@ impl<D: Disk> Retirement<D> {
             let next = generations.get(i + 1);
             next.map_or(history_upto, |next| next.first - 1)
         };
-        if let Some(age_ms) = self.retention.age_ms_max() {
-            let now = self.disk.now().duration_since(SystemTime::UNIX_EPOCH);
-            let now_ms = now.map_or(0, |now| now.as_millis() as u64);
-            let oldest_ms = now_ms.saturating_sub(age_ms);
-            floor = self.shared.index.read().older_than(oldest_ms);
-            let is_old = |times: Option<(u64, u64)>| times.is_none_or(|(_, upto)| upto < oldest_ms);
+        if let Some(age) = self.retention.age_max {
+            let oldest = WallTime::from(self.disk.now()).before(age);
+            floor = self.shared.index.read().older_than(oldest);
+            let is_old =
+                |times: Option<(WallTime, WallTime)>| times.is_none_or(|(_, upto)| upto < oldest);
             let old = generations
                 .iter()
-                .take_while(|generation| is_old(generation.times_ms))
+                .take_while(|generation| is_old(generation.times))
                 .count();
             // The newest generation may be empty because it just began. That proves nothing.
-            let newest_is_empty = generations
-                .last()
-                .is_some_and(|last| last.times_ms.is_none());
+            let newest_is_empty = generations.last().is_some_and(|last| last.times.is_none());
             let old = old.min(generations.len() - usize::from(newest_is_empty));
             if let Some(last) = old.checked_sub(1) {
                 floor = floor.max(last_of(last));

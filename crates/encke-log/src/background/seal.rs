@@ -337,12 +337,10 @@ impl<D: Disk> Background<D> {
         end: Sequence,
     ) -> Result<(), HistoryError> {
         let mut sorted = Sorted::of(segment, end)?;
-        let times_ms = sorted.times_ms();
+        let times = sorted.times();
         // Records below the retention floor need not go to history: the floor is durable.
         if !sorted.is_empty() && self.shared.retention_floor.get() < end - 1 {
-            history.ingest_records(&self.retention, segment.first, times_ms, |put| {
-                sorted.put(put)
-            })?;
+            history.ingest_records(&self.retention, segment.first, times, |put| sorted.put(put))?;
             self.disk.between_steps()?;
         }
         drop(sorted);

@@ -6,6 +6,7 @@
 
 use crate::ids::Sequence;
 use crate::retention::LogRetention;
+use encke_clock::WallTime;
 use fjall::Keyspace;
 use std::collections::BTreeMap;
 
@@ -19,11 +20,11 @@ pub(crate) struct Generation {
     pub(crate) first: Sequence,
     pub(crate) keyspace: Keyspace,
     /// The times of the first and of the newest record in it; `None` while it is empty.
-    pub(crate) times_ms: Option<(u64, u64)>,
+    pub(crate) times: Option<(WallTime, WallTime)>,
 }
 
 /// Times of the first and the newest record of each generation with records, by the name of its keyspace.
-pub(crate) type Times = BTreeMap<String, (u64, u64)>;
+pub(crate) type Times = BTreeMap<String, (WallTime, WallTime)>;
 
 impl Generations {
     pub(crate) fn add(&mut self, generation: Generation) {
@@ -42,9 +43,9 @@ impl Generations {
     }
 
     /// Notes that the newest generation has records of these times.
-    pub(crate) fn note_times(&mut self, (from, upto): (u64, u64)) {
+    pub(crate) fn note_times(&mut self, (from, upto): (WallTime, WallTime)) {
         if let Some(newest) = self.0.last_mut() {
-            let known = newest.times_ms.get_or_insert((from, upto));
+            let known = newest.times.get_or_insert((from, upto));
             known.1 = known.1.max(upto);
         }
     }
@@ -85,13 +86,17 @@ impl Generations {
 
 impl Generation {
     /// Whether records of these times should begin a new generation behind this one.
-    pub(crate) fn is_full(&self, retention: &LogRetention, (from_ms, _): (u64, u64)) -> bool {
-        let Some((first_ms, _)) = self.times_ms else {
+    pub(crate) fn is_full(
+        &self,
+        retention: &LogRetention,
+        (from, _): (WallTime, WallTime),
+    ) -> bool {
+        let Some((first, _)) = self.times else {
             return false;
         };
         let old = retention
-            .age_ms_max()
-            .is_some_and(|age_ms| from_ms.saturating_sub(first_ms) >= age_ms / PARTS);
+            .age_max
+            .is_some_and(|age| from.since(first) >= age / PARTS as u32);
         let large = retention
             .bytes_max
             .is_some_and(|bytes| self.keyspace.disk_space() >= bytes / PARTS);

@@ -39,6 +39,7 @@ use crate::ids::{Sequence, StreamNo};
 use crate::retention::LogRetention;
 use crate::segments::frame::FrameView;
 use crate::superblock::statement::{StatedHistory, StatedKeyspace};
+use encke_clock::WallTime;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -160,25 +161,25 @@ impl History {
         &self,
         retention: &LogRetention,
         first: Sequence,
-        times_ms: (u64, u64),
+        times: (WallTime, WallTime),
         all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
     ) -> Result<(), HistoryError> {
         self.with(|open| {
             let newest = open.records.read().newest().cloned();
-            let fits = newest
-                .filter(|newest| newest.first >= first || !newest.is_full(retention, times_ms));
+            let fits =
+                newest.filter(|newest| newest.first >= first || !newest.is_full(retention, times));
             let keyspace = match fits {
                 Some(generation) => generation.keyspace,
                 None => open.begin_generation(first)?,
             };
             ingest_into(&keyspace, all)?;
             let mut records = open.records.write();
-            records.note_times(times_ms);
+            records.note_times(times);
             if let Some(newest) = records.newest()
-                && let Some(times_ms) = newest.times_ms
+                && let Some(times) = newest.times
             {
                 let name = newest.keyspace.name().to_string();
-                self.times.lock().insert(name, times_ms);
+                self.times.lock().insert(name, times);
             }
             Ok(())
         })
@@ -379,7 +380,7 @@ impl History {
             }
             stated.push(StatedKeyspace {
                 id,
-                times_ms: times.get(&name).copied(),
+                times: times.get(&name).copied(),
                 name,
                 ..StatedKeyspace::default()
             });

@@ -1,6 +1,9 @@
 //! The marks of the background work as 0.1.0 kept them: in history itself, because there were no superblocks.
 
 use crate::error::OpenError;
+
+use encke_clock::WallTime;
+
 use crate::history::History;
 use crate::history::error::HistoryError;
 use crate::history::floor::floor_of;
@@ -43,7 +46,8 @@ impl OldMarks {
                 let (key, value) = pair.into_inner()?;
                 let name = std::str::from_utf8(&key[TIMES.len()..]).ok();
                 if let (Some(name), 16) = (name, value.len()) {
-                    let times = (u64_at(&value, 0), u64_at(&value, 8));
+                    let time = |at| WallTime::from_ms(u64_at(&value, at));
+                    let times = (time(0), time(8));
                     old.times.insert(name.to_owned(), times);
                 }
             }

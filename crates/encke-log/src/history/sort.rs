@@ -3,6 +3,8 @@
 //! A segment may be large, so it is never in memory whole: only the position of each record is, and records in parts of
 //! bounded size.
 
+use encke_clock::WallTime;
+
 use crate::disk::DiskFile;
 use crate::history::error::HistoryError;
 use crate::history::ingest::Put;
@@ -18,7 +20,7 @@ use std::ops::Range;
 pub(crate) struct Sorted<'s, F> {
     segment: &'s Segment<F>,
     items: Vec<RecordPosition>,
-    times_ms: (u64, u64),
+    times: (WallTime, WallTime),
     /// The last read part of the file, and its position.
     window: Vec<u8>,
     window_from: u32,
@@ -37,13 +39,13 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
     /// The records of a segment before `end`, all of which must be sound.
     pub(crate) fn of(segment: &'s Segment<F>, end: Sequence) -> Result<Self, HistoryError> {
         let mut items = Vec::with_capacity(RESERVED_BYTES / size_of::<RecordPosition>());
-        let mut times_ms = (u64::MAX, 0);
+        let mut times = (WallTime::from_ms(u64::MAX), WallTime::default());
         let mut scan = Scan::new(segment, WINDOW_BYTES);
         while scan.due() < end {
             match scan.next()? {
                 Step::Record(position, frame) => {
-                    let time_ms = frame.time_ms;
-                    times_ms = (times_ms.0.min(time_ms), times_ms.1.max(time_ms));
+                    let time = frame.time;
+                    times = (times.0.min(time), times.1.max(time));
                     let item = |(stream, _)| RecordPosition {
                         stream,
                         sequence: frame.sequence,
@@ -63,7 +65,7 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
         Ok(Sorted {
             segment,
             items,
-            times_ms,
+            times,
             window: Vec::new(),
             window_from: 0,
         })
@@ -75,8 +77,8 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
     }
 
     /// The times of the oldest and the newest record.
-    pub(crate) fn times_ms(&self) -> (u64, u64) {
-        self.times_ms
+    pub(crate) fn times(&self) -> (WallTime, WallTime) {
+        self.times
     }
 
     /// Puts all records into history. It leaves none for a second call.

@@ -3,6 +3,8 @@
 //! A record's key is its stream and its sequence, both big-endian. Its value is its kind (1 byte), its number of
 //! streams (2), its time (8), its streams (8 each, unless there is only the one in the key) and its payload. All numbers but those in keys are little-endian.
 
+use encke_clock::WallTime;
+
 use crate::ids::{Sequence, StreamNo};
 use crate::segments::frame::{FrameView, Parsed, Streams, u64_at};
 
@@ -27,7 +29,7 @@ pub(crate) fn of_record_key(key: &[u8]) -> Option<(StreamNo, Sequence)> {
 pub(crate) fn record_value(frame: &Parsed<'_>, value: &mut Vec<u8>) {
     value.push(frame.kind);
     value.extend_from_slice(&(frame.streams.len() as u16).to_le_bytes());
-    value.extend_from_slice(&frame.time_ms.to_le_bytes());
+    value.extend_from_slice(&frame.time.as_ms().to_le_bytes());
     if frame.streams.len() != 1 {
         for (stream, _) in frame.streams.iter() {
             value.extend_from_slice(&stream.to_le_bytes());
@@ -49,7 +51,7 @@ pub(crate) fn view<'v>(stream: StreamNo, key: &[u8], value: &'v [u8]) -> Option<
     };
     Some(FrameView {
         sequence,
-        time_ms: u64_at(head, 3),
+        time: WallTime::from_ms(u64_at(head, 3)),
         kind: head[0],
         stream,
         streams,

@@ -131,7 +131,7 @@ impl Tree {
         self.records.write().add(Generation {
             first,
             keyspace: keyspace.clone(),
-            times_ms: times.get(&name).copied(),
+            times: times.get(&name).copied(),
         });
         Ok(keyspace)
     }

@@ -133,6 +133,8 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::time::{Duration, Instant};
 
+    use encke_clock::WallTime;
+
     #[test]
     fn a_read_that_fails_is_noted_until_it_works() {
         let directory = tempfile::tempdir().unwrap();
@@ -140,7 +142,7 @@ mod tests {
         for stream in [1, 2] {
             log.append(&Frame {
                 kind: 1,
-                time_ms: 1,
+                time: WallTime::from_ms(1),
                 streams: &[stream],
                 payload: &[&[b'x'; 10_000]],
             })

@@ -173,7 +173,7 @@ fn build_sparse_index<D: Disk>(
         {
             Step::Record(position, frame) => {
                 let delta = (frame.sequence - segment.first) as u32;
-                places.note(Entry { delta, position }, frame.time_ms);
+                places.note(Entry { delta, position }, frame.time);
             }
             Step::Watermark(_) => {}
             Step::End(position, flaw) => {

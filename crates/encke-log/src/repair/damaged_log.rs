@@ -41,9 +41,9 @@ impl<D: Disk> DamagedLog<'_, D> {
             checkpoint_upto: marks.checkpoint_upto,
             retention_floor: self.diagnosis.retention_floor,
             keyspaces: (self.diagnosis.old_times.iter())
-                .map(|(name, times_ms)| StatedKeyspace {
+                .map(|(name, times)| StatedKeyspace {
                     name: name.clone(),
-                    times_ms: Some(*times_ms),
+                    times: Some(*times),
                     ..StatedKeyspace::default()
                 })
                 .collect(),

@@ -4,6 +4,8 @@
 //! new statement is written. Only then the old segments are set aside and the new ones renamed. An interrupted repair
 //! continues there.
 
+use encke_clock::WallTime;
+
 use crate::diagnosis::ranges::Range;
 use crate::diagnosis::survey::Surveyed;
 use crate::disk::file_name::{self, REWRITTEN, REWRITTEN_MARK, aside, is_rewritten};
@@ -151,7 +153,7 @@ impl<'d, D: Disk> Writer<'d, D> {
         let streams: Vec<StreamNo> = view.streams.iter().map(|(stream, _)| stream).collect();
         self.push_frame(&Frame {
             kind: view.kind,
-            time_ms: view.time_ms,
+            time: view.time,
             streams: &streams,
             payload: &[view.payload],
         })
@@ -160,7 +162,7 @@ impl<'d, D: Disk> Writer<'d, D> {
     fn push_filler(&mut self) -> Result<(), OpenError> {
         self.push_frame(&Frame {
             kind: 0,
-            time_ms: 0,
+            time: WallTime::from_ms(0),
             streams: &[],
             payload: &[FILLER],
         })

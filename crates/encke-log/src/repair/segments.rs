@@ -122,9 +122,9 @@ fn ingest_upto<D: Disk>(
         };
         let mut sorted = Sorted::of(segment, end).map_err(failed)?;
         if !sorted.is_empty() {
-            let (retention, times_ms) = (LogRetention::default(), sorted.times_ms());
+            let (retention, times) = (LogRetention::default(), sorted.times());
             let ingested =
-                history.ingest_records(&retention, segment.first, times_ms, |put| sorted.put(put));
+                history.ingest_records(&retention, segment.first, times, |put| sorted.put(put));
             ingested.map_err(failed)?;
         }
     }

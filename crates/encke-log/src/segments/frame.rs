@@ -18,6 +18,8 @@
 //! A watermark is a frame that is no record: it has the sequence of the next record, no streams and no payload. It only
 //! states `durable_upto`.
 
+use encke_clock::WallTime;
+
 use crate::ids::{Sequence, StreamNo};
 
 /// A record to append.
@@ -25,8 +27,8 @@ use crate::ids::{Sequence, StreamNo};
 pub struct Frame<'a> {
     /// The kind of the record, for the caller; the log stores it unchanged.
     pub kind: u8,
-    /// Time in milliseconds since 1970, for the caller and for retention by age.
-    pub time_ms: u64,
+    /// Its time, for the caller and for retention by age.
+    pub time: WallTime,
     /// The streams of the record: at most 65,535, each named once, none of them 0.
     pub streams: &'a [StreamNo],
     /// The payload, in pieces that are stored in order.
@@ -38,8 +40,8 @@ pub struct Frame<'a> {
 pub struct FrameView<'a> {
     /// Its position in the global order.
     pub sequence: Sequence,
-    /// Time in milliseconds since 1970.
-    pub time_ms: u64,
+    /// Its time.
+    pub time: WallTime,
     /// The kind that the caller gave.
     pub kind: u8,
     /// The stream that was read; without one, the first stream of the record, or 0 when it has none.
@@ -144,7 +146,7 @@ pub(crate) fn encode(frame: &Frame<'_>, sequence: Sequence, durable_upto: bool, 
     head(
         bytes as u32,
         sequence,
-        frame.time_ms,
+        frame.time,
         [frame.kind, flags],
         frame.streams.len() as u16,
         out,
@@ -167,7 +169,7 @@ pub(crate) fn watermark(next: Sequence, durable_upto: Sequence, seed: u32) -> Ve
     head(
         WATERMARK_BYTES as u32,
         next,
-        0,
+        WallTime::from_ms(0),
         [0, FLAG_DURABLE | FLAG_WATERMARK],
         0,
         &mut out,
@@ -180,7 +182,7 @@ pub(crate) fn watermark(next: Sequence, durable_upto: Sequence, seed: u32) -> Ve
 fn head(
     bytes: u32,
     sequence: Sequence,
-    time_ms: u64,
+    time: WallTime,
     [kind, flags]: [u8; 2],
     streams: u16,
     out: &mut Vec<u8>,
@@ -188,7 +190,7 @@ fn head(
     out.extend_from_slice(&bytes.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&sequence.to_le_bytes());
-    out.extend_from_slice(&time_ms.to_le_bytes());
+    out.extend_from_slice(&time.as_ms().to_le_bytes());
     out.extend_from_slice(&[kind, flags]);
     out.extend_from_slice(&streams.to_le_bytes());
 }
@@ -218,8 +220,8 @@ pub(crate) fn seal(
 }
 
 /// The time of a frame made by [`encode`], with which `frame` begins.
-pub(crate) fn time_ms(frame: &[u8]) -> u64 {
-    u64_at(frame, TIME_AT)
+pub(crate) fn time(frame: &[u8]) -> WallTime {
+    WallTime::from_ms(u64_at(frame, TIME_AT))
 }
 
 /// A frame whose checksum matches and whose parts fit its length.
@@ -227,7 +229,7 @@ pub(crate) fn time_ms(frame: &[u8]) -> u64 {
 pub(crate) struct Parsed<'a> {
     pub(crate) bytes: u32,
     pub(crate) sequence: Sequence,
-    pub(crate) time_ms: u64,
+    pub(crate) time: WallTime,
     pub(crate) kind: u8,
     pub(crate) durable_upto: Option<Sequence>,
     pub(crate) watermark: bool,
@@ -241,7 +243,7 @@ impl<'a> Parsed<'a> {
         let first = || self.streams.iter().next().map_or(0, |(stream, _)| stream);
         FrameView {
             sequence: self.sequence,
-            time_ms: self.time_ms,
+            time: self.time,
             kind: self.kind,
             stream: stream.unwrap_or_else(first),
             streams: self.streams,
@@ -311,7 +313,7 @@ pub(crate) fn parse(frame: &[u8], seed: u32) -> Result<Parsed<'_>, Flaw> {
     Ok(Parsed {
         bytes: frame.len() as u32,
         sequence: u64_at(frame, SEQUENCE_AT),
-        time_ms: u64_at(frame, TIME_AT),
+        time: WallTime::from_ms(u64_at(frame, TIME_AT)),
         kind: frame[KIND_AT],
         durable_upto,
         watermark,

@@ -10,6 +10,7 @@
 use crate::ids::{Sequence, StreamNo};
 use crate::segments::frame::Position;
 use crate::segments::segment::Segment;
+use encke_clock::WallTime;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -74,11 +75,11 @@ impl<F> Index<F> {
     pub(crate) fn insert(
         &mut self,
         streams: impl Iterator<Item = StreamNo>,
-        (sequence, time_ms): (Sequence, u64),
+        (sequence, time): (Sequence, WallTime),
         position: u32,
     ) {
         if let Some(segment) = self.segments.back_mut() {
-            segment.insert(streams, (sequence, time_ms), position);
+            segment.insert(streams, (sequence, time), position);
         }
     }
 
@@ -89,16 +90,16 @@ impl<F> Index<F> {
         done.or(waiting).unwrap_or(self.published + 1)
     }
 
-    /// The last record such that it and all before it in its segment are older than `time_ms`, as far as the sparse
+    /// The last record such that it and all before it in its segment are older than `time`, as far as the sparse
     /// indexes show; 0 without one.
-    pub(crate) fn older_than(&self, time_ms: u64) -> Sequence {
+    pub(crate) fn older_than(&self, time: WallTime) -> Sequence {
         let done = self.done.iter().filter_map(|done| {
             let places = done.places.as_ref()?;
-            places.older_than(time_ms, done.segment.first, done.end)
+            places.older_than(time, done.segment.first, done.end)
         });
         let waiting = self.segments.iter().filter_map(|segment| {
             let first = segment.segment.first;
-            segment.places.older_than(time_ms, first, segment.end)
+            segment.places.older_than(time, first, segment.end)
         });
         done.chain(waiting).max().unwrap_or(0)
     }
@@ -201,7 +202,7 @@ impl<F> SegmentIndex<F> {
     pub(crate) fn insert(
         &mut self,
         streams: impl Iterator<Item = StreamNo>,
-        (sequence, time_ms): (Sequence, u64),
+        (sequence, time): (Sequence, WallTime),
         position: u32,
     ) {
         let entry = Entry {
@@ -241,7 +242,7 @@ impl<F> SegmentIndex<F> {
                 });
             }
         }
-        self.places.note(entry, time_ms);
+        self.places.note(entry, time);
         self.end = sequence + 1;
     }
 
@@ -335,18 +336,18 @@ fn links_before(links: &[Link], at: u32, delta: u64) -> impl Iterator<Item = &Li
 #[derive(Debug, Default)]
 pub(crate) struct SparseIndex {
     /// Each with the newest time of the records up to it.
-    places: Vec<(Entry, u64)>,
+    places: Vec<(Entry, WallTime)>,
     /// The newest time of all records.
-    time_ms_max: u64,
+    time_max: WallTime,
 }
 
 impl SparseIndex {
     /// Adds the next record, if it is far enough from the last entry.
-    pub(crate) fn note(&mut self, entry: Entry, time_ms: u64) {
-        self.time_ms_max = self.time_ms_max.max(time_ms);
+    pub(crate) fn note(&mut self, entry: Entry, time: WallTime) {
+        self.time_max = self.time_max.max(time);
         let last = self.places.last();
         if last.is_none_or(|(last, _)| entry.position - last.position >= PLACE_BYTES) {
-            self.places.push((entry, self.time_ms_max));
+            self.places.push((entry, self.time_max));
         }
     }
 
@@ -360,13 +361,13 @@ impl SparseIndex {
         place.map(|(entry, _)| *entry)
     }
 
-    /// The last record such that all records up to it are older than `time_ms`, as far as the entries show; `None`
+    /// The last record such that all records up to it are older than `time`, as far as the entries show; `None`
     /// without one.
-    fn older_than(&self, time_ms: u64, first: Sequence, end: Sequence) -> Option<Sequence> {
-        if self.time_ms_max < time_ms && end > first {
+    fn older_than(&self, time: WallTime, first: Sequence, end: Sequence) -> Option<Sequence> {
+        if self.time_max < time && end > first {
             return Some(end - 1);
         }
-        let younger = self.places.partition_point(|(_, time)| *time < time_ms);
+        let younger = self.places.partition_point(|(_, newest)| *newest < time);
         let (older, _) = self.places.get(younger.checked_sub(1)?)?;
         Some(first + u64::from(older.delta))
     }
@@ -401,7 +402,11 @@ mod tests {
         // The lower a stream's number, the more records it has: some one, some a few, some many.
         let streams = |i: u32| (1..=200_u64).filter(move |stream| u64::from(i) % stream == 0);
         for i in 0..1000 {
-            index.insert(streams(i), (100 + u64::from(i), 0), i * 10);
+            index.insert(
+                streams(i),
+                (100 + u64::from(i), WallTime::from_ms(0)),
+                i * 10,
+            );
         }
         for stream in [1, 2, 3, 10, 14, 15, 16, 17, 100, 200] {
             let all: Vec<_> = (0..1000)

@@ -320,8 +320,8 @@ fn read_sealed<D: Disk>(
         match scan.next().map_err(|e| unreadable(disk, segment, e))? {
             Step::Record(at, frame) => {
                 let streams = frame.streams.iter().map(|(stream, _)| stream);
-                let (of, time_ms) = (frame.sequence, frame.time_ms);
-                index.insert(streams.filter(|_| streams_wanted), (of, time_ms), at);
+                let (of, time) = (frame.sequence, frame.time);
+                index.insert(streams.filter(|_| streams_wanted), (of, time), at);
                 replay(frame.view(None));
             }
             Step::Watermark(_) => {}
@@ -376,7 +376,7 @@ fn read_last<D: Disk>(
             Step::Record(at, frame) => {
                 index.insert(
                     frame.streams.iter().map(|(stream, _)| stream),
-                    (frame.sequence, frame.time_ms),
+                    (frame.sequence, frame.time),
                     at,
                 );
                 ends.push_back((frame.sequence, u64::from(at) + u64::from(frame.bytes)));

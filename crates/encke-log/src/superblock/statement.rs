@@ -20,6 +20,8 @@
 //! | 4 | number of keyspaces; each is described at [`StatedKeyspace`] |
 //! | 4 | CRC32C of all before |
 
+use encke_clock::WallTime;
+
 use crate::history::generations::Times;
 use crate::ids::Sequence;
 use crate::segments::frame::{u32_at, u64_at};
@@ -93,14 +95,14 @@ pub(crate) struct StatedKeyspace {
     /// Checksum of the list with this version.
     pub(crate) checksum: u128,
     /// Times of the first and the newest record of a generation that has any.
-    pub(crate) times_ms: Option<(u64, u64)>,
+    pub(crate) times: Option<(WallTime, WallTime)>,
 }
 
 impl StatedHistory {
     /// The times of generations.
     pub(crate) fn times(&self) -> Times {
         let keyspaces = self.keyspaces.iter();
-        let times = keyspaces.filter_map(|one| Some((one.name.clone(), one.times_ms?)));
+        let times = keyspaces.filter_map(|one| Some((one.name.clone(), one.times?)));
         times.collect()
     }
 
@@ -153,13 +155,13 @@ impl Statement {
         }
         out.extend((history.keyspaces.len() as u32).to_le_bytes());
         for keyspace in &history.keyspaces {
-            let (from, upto) = keyspace.times_ms.unwrap_or_default();
+            let (from, upto) = keyspace.times.unwrap_or_default();
             out.extend(keyspace.id.to_le_bytes());
             out.extend(keyspace.version.to_le_bytes());
             out.extend(keyspace.checksum.to_le_bytes());
-            out.push(u8::from(keyspace.times_ms.is_some()));
-            out.extend(from.to_le_bytes());
-            out.extend(upto.to_le_bytes());
+            out.push(u8::from(keyspace.times.is_some()));
+            out.extend(from.as_ms().to_le_bytes());
+            out.extend(upto.as_ms().to_le_bytes());
             out.extend((keyspace.name.len() as u16).to_le_bytes());
             out.extend(keyspace.name.as_bytes());
         }
@@ -242,7 +244,10 @@ impl Fields<'_> {
         let (id, version) = (self.u64()?, self.u64()?);
         let checksum = u128::from_le_bytes(*self.take()?);
         let [has_times] = *self.take()?;
-        let times_ms = (self.u64()?, self.u64()?);
+        let times = (
+            WallTime::from_ms(self.u64()?),
+            WallTime::from_ms(self.u64()?),
+        );
         let name_bytes = usize::from(u16::from_le_bytes(*self.take()?));
         let (name, rest) = self.0.split_at_checked(name_bytes)?;
         self.0 = rest;
@@ -251,7 +256,7 @@ impl Fields<'_> {
             name: std::str::from_utf8(name).ok()?.to_owned(),
             version,
             checksum,
-            times_ms: (has_times != 0).then_some(times_ms),
+            times: (has_times != 0).then_some(times),
         })
     }
 
@@ -277,14 +282,15 @@ mod tests {
     use proptest::prelude::*;
 
     fn keyspace() -> impl Strategy<Value = StatedKeyspace> {
-        let times = prop::option::of(any::<(u64, u64)>());
+        let time = any::<u64>().prop_map(WallTime::from_ms);
+        let times = prop::option::of((time.clone(), time));
         (any::<(u64, u64, u128)>(), "[a-z0-9-]{0,40}", times).prop_map(
-            |((id, version, checksum), name, times_ms)| StatedKeyspace {
+            |((id, version, checksum), name, times)| StatedKeyspace {
                 id,
                 name,
                 version,
                 checksum,
-                times_ms,
+                times,
             },
         )
     }

@@ -4,6 +4,7 @@ use crate::error::AppendError;
 use crate::ids::{Sequence, StreamNo};
 use crate::segments::frame::{self, Frame, Position};
 use crate::segments::segment::{self, HEAD_BYTES, Segment};
+use encke_clock::WallTime;
 use hashbrown::HashMap;
 use std::fs::File;
 
@@ -147,7 +148,7 @@ impl FrameBatch {
             unpublished.records.push(UnpublishedRecord {
                 sequence,
                 position,
-                time_ms: frame::time_ms(&self.bytes[from..to]),
+                time: frame::time(&self.bytes[from..to]),
                 streams_from: unpublished.streams.len(),
             });
             let bytes = frame::seal(&mut self.bytes[from..to], seed, durable_upto, |stream| {
@@ -177,7 +178,7 @@ pub(crate) struct UnpublishedRecords {
 pub(crate) struct UnpublishedRecord {
     pub(crate) sequence: Sequence,
     pub(crate) position: u32,
-    pub(crate) time_ms: u64,
+    pub(crate) time: WallTime,
     /// Where its streams begin in [`UnpublishedRecords::streams`]; they end where the next record's begin.
     pub(crate) streams_from: usize,
 }

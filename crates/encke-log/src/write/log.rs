@@ -323,7 +323,7 @@ impl<D: Disk> Log<D> {
                 let begun = SegmentIndex::new(segment, streams);
                 index.segments.push_back(begun);
             }
-            let at = (record.sequence, record.time_ms);
+            let at = (record.sequence, record.time);
             index.insert(streams.iter().copied(), at, record.position);
         }
         index.published = self.active.written_upto();

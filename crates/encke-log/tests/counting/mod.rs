@@ -1,6 +1,7 @@
 //! A user of the log that acts as a server does: it keeps a state for each stream, checkpoints changes, raises floors
 //! by records, and restores its state after a crash from the store and the replay.
 
+use encke_clock::WallTime;
 use encke_log::{
     CommitError, Disk, FORGOTTEN, Frame, FrameView, Log, OpenError, Options, ReadError, Reader,
     Sequence, StreamNo,
@@ -132,7 +133,7 @@ impl<D: Disk> User<D> {
         let frame = Frame {
             kind,
             // The clock advances by one with each record.
-            time_ms: self.log.next_sequence(),
+            time: WallTime::from_ms(self.log.next_sequence()),
             streams: &streams,
             payload: &[&payload],
         };

@@ -42,7 +42,7 @@ impl<D: Disk> LogJournal<'_, D> {
         let header = change.encode();
         let frame = Frame {
             kind: KIND_CHANGE,
-            time_ms: self.now.as_ms(),
+            time: self.now,
             streams: &[stream.no],
             payload: &[&header, data],
         };

@@ -340,7 +340,7 @@ pub(crate) fn append_mark<D: Disk>(
     let payload = mark.encode();
     let frame = Frame {
         kind: KIND_MARK,
-        time_ms: time.as_ms(),
+        time,
         streams: &[],
         payload: &[&payload],
     };

@@ -84,12 +84,7 @@ impl Restore {
         }
         let applied = match frame.kind {
             KIND_CHANGE => match &mut self.replica {
-                None => self.apply(
-                    frame.stream,
-                    sequence,
-                    WallTime::from_ms(frame.time_ms),
-                    frame.payload,
-                ),
+                None => self.apply(frame.stream, sequence, frame.time, frame.payload),
                 Some(replica) => {
                     replica.hold(frame);
                     return;

@@ -34,7 +34,7 @@ impl UnmarkedRecord {
         };
         UnmarkedRecord {
             record,
-            time: WallTime::from_ms(frame.time_ms),
+            time: frame.time,
         }
     }
 }
@@ -49,7 +49,7 @@ impl ReplicaRestore {
     pub(super) fn mark(&mut self, frame: &FrameView<'_>) -> Result<Vec<UnmarkedRecord>, BadRecord> {
         let mark = BatchMark::decode(frame.payload)?;
         self.marked = true;
-        self.chain.follow(mark, WallTime::from_ms(frame.time_ms));
+        self.chain.follow(mark, frame.time);
         Ok(std::mem::take(&mut self.unmarked))
     }
 

@@ -114,6 +114,7 @@ pub enum Lifetime {
     /// At a fixed time.
     Until {
         /// The time of day.
+        #[serde(rename = "at_ms")]
         at: WallTime,
     },
 }

@@ -7,6 +7,8 @@ use crate::load::{Latencies, Percentiles};
 use encke_log::{Frame, Log, Options};
 use serde::Serialize;
 
+use encke_clock::WallTime;
+
 use crate::BenchError;
 use crate::experiment::lab::Lab;
 use crate::machine::BareFile;
@@ -114,7 +116,7 @@ fn open(folder: &Path) -> Result<Log, BenchError> {
 fn append(log: &mut Log, payload: &[u8]) -> Result<(), BenchError> {
     let frame = Frame {
         kind: KIND,
-        time_ms: 0,
+        time: WallTime::default(),
         streams: &[1],
         payload: &[payload],
     };

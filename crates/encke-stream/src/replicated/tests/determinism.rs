@@ -122,7 +122,7 @@ proptest! {
                     let begin = records.first().map_or(u64::MAX, |record| record.0);
                     let other = expected_records.first().map_or(u64::MAX, |record| record.0);
                     let begin = begin.max(other);
-                    let behind = |records: &[(u64, u64, u8, u64, Vec<u8>)]| -> Vec<_> {
+                    let behind = |records: &[(u64, u64, u8, WallTime, Vec<u8>)]| -> Vec<_> {
                         records.iter().filter(|record| record.0 >= begin).cloned().collect()
                     };
                     prop_assert_eq!(behind(&records), behind(expected_records));

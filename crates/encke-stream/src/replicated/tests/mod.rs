@@ -272,7 +272,7 @@ impl Node {
     }
 
     /// The records of the log, without those that only a checkpoint has.
-    fn records(&mut self) -> Vec<(u64, u64, u8, u64, Vec<u8>)> {
+    fn records(&mut self) -> Vec<(u64, u64, u8, WallTime, Vec<u8>)> {
         self.running = None;
         let mut records = Vec::new();
         let log = Log::open_on(self.disk.clone(), self.options(), &mut |frame| {
@@ -280,7 +280,7 @@ impl Node {
                 frame.sequence,
                 frame.stream,
                 frame.kind,
-                frame.time_ms,
+                frame.time,
                 frame.payload.to_vec(),
             ));
         });
