@@ -8,7 +8,7 @@ mod rig;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use jsonwebtoken::{Algorithm, EncodingKey};
-use rig::{ED, NOW_MS, P256, P384, RSA, SECRET, access, bearer, claims, jwks, token};
+use rig::{ED, NOW, P256, P384, RSA, SECRET, access, bearer, claims, jwks, token};
 use serde_json::json;
 
 fn resolve(criterion: &mut Criterion) {
@@ -43,7 +43,7 @@ fn resolve(criterion: &mut Criterion) {
         .sign_url("u", "GET", "/v1/stream/a?offset=-1", &[], rig::NOW_S + 60)
         .unwrap();
     criterion.bench_function("signed URL", |bench| {
-        bench.iter(|| rig::resolve(&urls, "GET", &url, &[], NOW_MS).unwrap());
+        bench.iter(|| rig::resolve(&urls, "GET", &url, &[], NOW).unwrap());
     });
 }
 

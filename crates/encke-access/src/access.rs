@@ -5,7 +5,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use encke_clock::{Now, WallTime};
 use parking_lot::RwLock;
 
 use crate::authorities::Authorities;
@@ -167,7 +169,7 @@ impl Access {
             certificates,
             authorities: Authorities::default(),
             tokens: TokenCache::new(config.token_cache),
-            revocations: Revocations::new(config.leeway.as_secs()),
+            revocations: Revocations::new(Duration::from_secs(config.leeway.as_secs())),
             key_listener: RwLock::new(None),
             denials: DenialCounts::default(),
             fetches: Default::default(),
@@ -180,24 +182,20 @@ impl Access {
     /// # Errors
     /// Why there is no caller. After [`AccessDenied::KeysUnknown`] the request can be resolved again when
     /// [`Self::when_keys_arrive`] has named the issuer.
-    pub fn resolve(
-        &self,
-        request: &Credentials<'_>,
-        now_ms: u64,
-    ) -> Result<Resolved, AccessDenied> {
-        self.resolve_uncounted(request, now_ms)
+    pub fn resolve(&self, request: &Credentials<'_>, now: Now) -> Result<Resolved, AccessDenied> {
+        self.resolve_uncounted(request, now)
             .inspect_err(|denied| self.denials.count(denied))
     }
 
     fn resolve_uncounted(
         &self,
         request: &Credentials<'_>,
-        now_ms: u64,
+        now: Now,
     ) -> Result<Resolved, AccessDenied> {
         // The connection was made with it, whatever else the request presents.
         if request
             .client_certificate
-            .is_some_and(|certificate| certificate.has_ended(now_ms))
+            .is_some_and(|certificate| certificate.has_ended(now.wall))
         {
             return Err(AccessDenied::Expired("client certificate"));
         }
@@ -206,11 +204,11 @@ impl Access {
         let mut signed_url = None;
         let caller = match presented {
             Presented::Nothing => self.without_credentials(request.client_certificate)?,
-            Presented::Bearer(token) | Presented::Cookie(token) => self.bearer(token, now_ms)?,
+            Presented::Bearer(token) | Presented::Cookie(token) => self.bearer(token, now)?,
             Presented::Url(query) => {
                 let key = self.signing_keys.iter().find(|key| *key.kid == *query.kid);
                 let key = key.ok_or(AccessDenied::UnknownKey)?;
-                let caller = key.resolve(request, &query, now_ms)?;
+                let caller = key.resolve(request, &query, now.wall)?;
                 signed_url = Some(query.fields);
                 caller
             }
@@ -234,19 +232,19 @@ impl Access {
             let mut known = self.certificates.iter();
             let known = known.find(|(name, _)| certificate.names.contains(name));
             if let Some((_, caller)) = known {
-                return Ok(Arc::new(caller.ending_at(certificate.ends_at_s)));
+                return Ok(Arc::new(caller.ending_at(certificate.ends_at)));
             }
         }
         self.anonymous.clone().ok_or(AccessDenied::NoCredentials)
     }
 
-    fn bearer(&self, token: &str, now_ms: u64) -> Result<Arc<Caller>, AccessDenied> {
+    fn bearer(&self, token: &str, now: Now) -> Result<Arc<Caller>, AccessDenied> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(AccessDenied::TooLong { bytes: token.len() });
         }
         let digest = Digest::of(token);
         match token.contains('.') {
-            true => self.token(token, digest, now_ms),
+            true => self.token(token, digest, now),
             false => self.api_key(&digest),
         }
     }
@@ -262,9 +260,9 @@ impl Access {
         found.cloned().ok_or(AccessDenied::UnknownApiKey)
     }
 
-    fn token(&self, token: &str, digest: Digest, now_ms: u64) -> Result<Arc<Caller>, AccessDenied> {
+    fn token(&self, token: &str, digest: Digest, now: Now) -> Result<Arc<Caller>, AccessDenied> {
         if let Some(caller) = self.tokens.get(&digest) {
-            if caller.ends_at_ms().is_some_and(|ends| now_ms >= ends) {
+            if caller.ends_at().is_some_and(|ends| now.wall >= ends) {
                 self.tokens.remove(&digest);
                 return Err(AccessDenied::Expired("token"));
             }
@@ -280,9 +278,8 @@ impl Access {
         let issuer = &self.issuers[at];
         let used = issuer
             .verify(&token, &header)
-            .map_err(|denied| self.with_fetch(at, &header, denied, now_ms))?;
-        let times = (now_ms / 1_000, self.leeway_s);
-        let caller = issuer.caller(&claims, &used, &self.authorities, times)?;
+            .map_err(|denied| self.with_fetch(at, &header, denied, now))?;
+        let caller = issuer.caller(&claims, &used, &self.authorities, now.wall, self.leeway_s)?;
         let caller = Arc::new(caller);
         self.tokens
             .insert(digest, &caller, || issuer.has_keys(&used.keys));
@@ -295,7 +292,7 @@ impl Access {
         issuer: usize,
         header: &Header,
         denied: AccessDenied,
-        now_ms: u64,
+        now: Now,
     ) -> AccessDenied {
         let is_missing = matches!(
             denied,
@@ -306,7 +303,7 @@ impl Access {
             return denied;
         };
         let kid = header.kid.as_deref().unwrap_or_default();
-        match self.key_requests.ask(source, kid, now_ms) {
+        match self.key_requests.ask(source, kid, now.steady) {
             Asked::Pending => AccessDenied::KeysUnknown {
                 issuer: Arc::clone(&self.issuers[issuer].name),
             },
@@ -380,26 +377,26 @@ impl Access {
     pub fn revoke(
         &self,
         revoke: RevocationTarget,
-        now_ms: u64,
+        now: WallTime,
     ) -> Result<Revocation, TooManyRevocations> {
         let lifetimes = self.issuers.iter().map(|issuer| issuer.lifetime_s_max);
         // Tokens whose lifetime is bounded have all ended by then.
         let longest = lifetimes
             .max_by_key(|most| most.unwrap_or(u64::MAX))
             .flatten();
-        let until_ms = match (&revoke, longest) {
+        let until = match (&revoke, longest) {
             (RevocationTarget::Token(_) | RevocationTarget::Subject(_), Some(most)) => {
                 let period_s = most.saturating_add(self.leeway_s.saturating_mul(2));
-                Some(now_ms.saturating_add(period_s.saturating_mul(1_000)))
+                Some(now.after(Duration::from_secs(period_s)))
             }
             _ => None,
         };
         let revocation = Revocation {
             revoke,
-            at_ms: now_ms,
-            until_ms,
+            at: now,
+            until,
         };
-        self.restore(revocation.clone(), now_ms)?;
+        self.restore(revocation.clone(), now)?;
         Ok(revocation)
     }
 
@@ -407,13 +404,13 @@ impl Access {
     ///
     /// # Errors
     /// There are [`crate::REVOCATIONS_MAX`] of them.
-    pub fn restore(&self, revocation: Revocation, now_ms: u64) -> Result<(), TooManyRevocations> {
-        self.revocations.add(revocation, now_ms)
+    pub fn restore(&self, revocation: Revocation, now: WallTime) -> Result<(), TooManyRevocations> {
+        self.revocations.add(revocation, now)
     }
 
     /// Drops the revocations that can't matter any more.
-    pub fn remove_ended_revocations(&self, now_ms: u64) {
-        self.revocations.remove_ended(now_ms);
+    pub fn remove_ended_revocations(&self, now: WallTime) {
+        self.revocations.remove_ended(now);
     }
 
     /// All revocations that matter.

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use encke_clock::{WallSeconds, WallTime};
+
 use crate::digest::Digest;
 use crate::grants::Grants;
 use crate::keys::KeyFingerprint;
@@ -20,10 +22,10 @@ pub struct Caller {
     pub(crate) claims: Option<Box<Vec<Option<Box<str>>>>>,
     /// A digest of the claim `jti`, if there is one.
     pub(crate) token_id: Option<std::num::NonZeroU64>,
-    /// Seconds since 1970 at which the credential ends, the leeway included. `NEVER`: it does not.
-    pub(crate) ends_at_s: u32,
-    /// The claim `iat`, in seconds since 1970. 0: unknown.
-    pub(crate) issued_at_s: u32,
+    /// When the credential ends, the leeway included. `NEVER`: it does not.
+    pub(crate) ends_at: WallSeconds,
+    /// The claim `iat`. 1970: unknown.
+    pub(crate) issued_at: WallSeconds,
 }
 
 /// What the callers of one key with the same grants share.
@@ -78,21 +80,21 @@ impl Caller {
         allows(&self.authority.grants) && self.authority.bound.as_deref().is_none_or(allows)
     }
 
-    /// When its credential ends, in milliseconds since 1970; the leeway for clocks is included, so that a client that comes
+    /// When its credential ends; the leeway for clocks is included, so that a client that comes
     /// back before then is admitted with the same credential. `None`: it does not end.
-    pub fn ends_at_ms(&self) -> Option<u64> {
-        (self.ends_at_s != NEVER).then(|| u64::from(self.ends_at_s) * 1_000)
+    pub fn ends_at(&self) -> Option<WallTime> {
+        (self.ends_at != NEVER).then(|| self.ends_at.start())
     }
 
     /// The same caller without a token, by a credential that ends.
-    pub(crate) fn ending_at(&self, ends_at_s: u64) -> Caller {
+    pub(crate) fn ending_at(&self, ends_at: WallTime) -> Caller {
         Caller {
             authority: Arc::clone(&self.authority),
             subject: None,
             claims: None,
             token_id: None,
-            ends_at_s: u32::try_from(ends_at_s).unwrap_or(NEVER),
-            issued_at_s: self.issued_at_s,
+            ends_at: ends_at.in_seconds(),
+            issued_at: self.issued_at,
         }
     }
 
@@ -138,8 +140,8 @@ impl Caller {
                 .as_deref()
                 .map(|subject| Digest::of(subject).short()),
             token_id: self.token_id,
-            ends_at_s: self.ends_at_s,
-            issued_at_s: self.issued_at_s,
+            ends_at: self.ends_at,
+            issued_at: self.issued_at,
         }
     }
 
@@ -244,8 +246,8 @@ impl Authority {
             subject: None,
             claims: None,
             token_id: None,
-            ends_at_s: NEVER,
-            issued_at_s: 0,
+            ends_at: NEVER,
+            issued_at: WallSeconds::default(),
         })
     }
 }
@@ -256,8 +258,8 @@ pub struct CallerTag {
     pub(crate) authority: Arc<Authority>,
     pub(crate) subject: Option<std::num::NonZeroU64>,
     pub(crate) token_id: Option<std::num::NonZeroU64>,
-    pub(crate) ends_at_s: u32,
-    pub(crate) issued_at_s: u32,
+    pub(crate) ends_at: WallSeconds,
+    pub(crate) issued_at: WallSeconds,
 }
 
 impl CallerTag {
@@ -269,9 +271,9 @@ impl CallerTag {
         })
     }
 
-    /// As [`Caller::ends_at_ms`].
-    pub fn ends_at_ms(&self) -> Option<u64> {
-        (self.ends_at_s != NEVER).then(|| u64::from(self.ends_at_s) * 1_000)
+    /// As [`Caller::ends_at`].
+    pub fn ends_at(&self) -> Option<WallTime> {
+        (self.ends_at != NEVER).then(|| self.ends_at.start())
     }
 }
 
@@ -297,4 +299,4 @@ pub(crate) const ANONYMOUS: &str = "anonymous";
 pub(crate) const SUBJECT: &str = "sub";
 
 /// No end.
-pub(crate) const NEVER: u32 = u32::MAX;
+pub(crate) const NEVER: WallSeconds = WallSeconds::from_s(u32::MAX);

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use encke_clock::WallTime;
+
 use crate::denied::AccessDenied;
 use crate::path::{CanonicalPath, percent_decode};
 use crate::signed_fields::SignedFields;
@@ -26,19 +28,14 @@ pub struct Credentials<'a> {
 pub struct ClientCertificate {
     /// Its common name and its alternative names.
     pub names: Vec<String>,
-    /// The first second since 1970 at which it is not valid any more, or one of those that vouch for it.
-    pub ends_at_s: u64,
+    /// When it is not valid any more, or one of those that vouch for it is not.
+    pub ends_at: WallTime,
 }
 
 impl ClientCertificate {
-    /// When it ends, in milliseconds since 1970.
-    pub fn ends_at_ms(&self) -> u64 {
-        self.ends_at_s.saturating_mul(1_000)
-    }
-
     /// Whether it has ended. A connection outlives its handshake, and a resumed session the one in which the certificate was verified.
-    pub fn has_ended(&self, now_ms: u64) -> bool {
-        now_ms >= self.ends_at_ms()
+    pub fn has_ended(&self, now: WallTime) -> bool {
+        now >= self.ends_at
     }
 }
 

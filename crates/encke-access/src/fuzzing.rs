@@ -1,5 +1,7 @@
 //! The body of the fuzz target `credentials`. A test runs it over the saved corpus.
 
+use encke_clock::{Now, WallTime};
+
 use crate::{
     Access, AccessConfig, CanonicalPath, ClientCertificate, Credentials, Operation, PathPattern,
 };
@@ -32,7 +34,7 @@ pub fn credentials(data: &[u8]) {
     let access = access();
     let certificate = ClientCertificate {
         names: vec![method.to_owned()],
-        ends_at_s: u64::MAX,
+        ends_at: WallTime::from_ms(u64::MAX),
     };
     let request = Credentials {
         method,
@@ -41,8 +43,8 @@ pub fn credentials(data: &[u8]) {
         headers: &headers,
         client_certificate: Some(&certificate),
     };
-    for now_ms in [0, NOW_MS] {
-        match access.resolve(&request, now_ms) {
+    for now in [Now::default(), Now::from_ms(NOW_MS)] {
+        match access.resolve(&request, now) {
             Ok(resolved) => {
                 let name = resolved.caller.name();
                 assert!(matches!(name, "anonymous" | "PUT"), "{name}");

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
+use encke_clock::{WallSeconds, WallTime};
 use jsonwebtoken::Algorithm;
 use parking_lot::RwLock;
 
@@ -183,8 +184,10 @@ impl Issuer {
         claims: &Claims<'_>,
         used: &UsedKey,
         authorities: &Authorities,
-        (now_s, leeway_s): (u64, u64),
+        now: WallTime,
+        leeway_s: u64,
     ) -> Result<Caller, AccessDenied> {
+        let now_s = now.as_ms() / 1_000;
         let expires = claims
             .time("exp")?
             .ok_or_else(|| wrong("exp", "is missing"))?;
@@ -218,8 +221,8 @@ impl Issuer {
             subject: claims.text(SUBJECT)?.map(Into::into),
             claims: (!values.is_empty()).then(|| Box::new(values)),
             token_id: claims.text("jti")?.map(|id| Digest::of(id).short()),
-            ends_at_s: u32::try_from(ends_at).unwrap_or(NEVER).min(NEVER - 1),
-            issued_at_s: u32::try_from(issued.unwrap_or(0)).unwrap_or(NEVER),
+            ends_at: seconds(ends_at).min(LATEST),
+            issued_at: seconds(issued.unwrap_or(0)),
             authority,
         })
     }
@@ -348,6 +351,14 @@ fn check_url(url: &str) -> Result<(), String> {
         false => Err(allowed.into()),
     }
 }
+
+/// A time in a claim. A later one than there is in four bytes is the last one.
+fn seconds(since_1970: u64) -> WallSeconds {
+    WallSeconds::from_s(u32::try_from(since_1970).unwrap_or(u32::MAX))
+}
+
+/// The last end that a token can have.
+const LATEST: WallSeconds = WallSeconds::from_s(NEVER.as_s() - 1);
 
 /// The claim that holds grants.
 const GRANTS_CLAIM: &str = "encke";

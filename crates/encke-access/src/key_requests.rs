@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use encke_clock::SteadyTime;
 use parking_lot::{Condvar, Mutex};
 
 use crate::unknown_keys::{Unknown, UnknownKeys};
@@ -90,14 +91,14 @@ impl KeyRequests {
     }
 
     /// Asks for a fetch because of an unknown key. A token without the name of a key has an empty one.
-    pub(crate) fn ask(&self, source: usize, kid: &str, now_ms: u64) -> Asked {
+    pub(crate) fn ask(&self, source: usize, kid: &str, now: SteadyTime) -> Asked {
         let mut state = self.state.lock();
         let source = &mut state.sources[source];
         let is_due = source.asked || source.running;
-        match source.unknown.ask(kid, is_due, now_ms) {
+        match source.unknown.ask(kid, is_due, now) {
             Unknown::Missing => Asked::Missing,
-            Unknown::Wait { ms } => Asked::Later {
-                retry_s: ms.div_ceil(1_000),
+            Unknown::Wait { time } => Asked::Later {
+                retry_s: time.as_millis().div_ceil(1_000) as u64,
             },
             Unknown::Fetch => {
                 if !is_due {
@@ -128,57 +129,54 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::unknown_keys::{FETCH_INTERVAL_MS, FETCHES_AT_ONCE};
+    use crate::unknown_keys::{FETCH_INTERVAL, FETCHES_AT_ONCE};
 
     #[test]
     fn each_source_fetches_for_its_own_unknown_keys() {
         let requests = KeyRequests::new(2);
         let fetches = |source| requests.wait(source, Duration::ZERO);
         // The first fetch is asked for from the beginning.
-        assert_eq!(requests.ask(1, "a", 1_000), Asked::Pending);
+        assert_eq!(
+            requests.ask(1, "a", SteadyTime::from_ms(1_000)),
+            Asked::Pending
+        );
         for source in 0..2 {
             assert_eq!(fetches(source), KeyFetch::Now);
-            assert_eq!(requests.ask(source, "b", 2_000), Asked::Pending);
+            assert_eq!(
+                requests.ask(source, "b", SteadyTime::from_ms(2_000)),
+                Asked::Pending
+            );
             requests.ended(source, true);
         }
-        assert_eq!(requests.ask(1, "a", 3_000), Asked::Missing);
+        assert_eq!(
+            requests.ask(1, "a", SteadyTime::from_ms(3_000)),
+            Asked::Missing
+        );
         for number in 0..FETCHES_AT_ONCE {
-            assert_eq!(requests.ask(1, &number.to_string(), 3_000), Asked::Pending);
+            assert_eq!(
+                requests.ask(1, &number.to_string(), SteadyTime::from_ms(3_000)),
+                Asked::Pending
+            );
             assert_eq!(fetches(1), KeyFetch::Now);
             requests.ended(1, true);
         }
-        let retry_s = FETCH_INTERVAL_MS / 1_000;
-        assert_eq!(requests.ask(1, "c", 3_000), Asked::Later { retry_s });
-        assert_eq!(requests.ask(1, "c", 3_001), Asked::Later { retry_s });
+        let retry_s = FETCH_INTERVAL.as_secs();
+        assert_eq!(
+            requests.ask(1, "c", SteadyTime::from_ms(3_000)),
+            Asked::Later { retry_s }
+        );
+        assert_eq!(
+            requests.ask(1, "c", SteadyTime::from_ms(3_001)),
+            Asked::Later { retry_s }
+        );
         assert!(!requests.state.lock().sources[1].asked);
         // The other issuer is not delayed by it.
-        assert_eq!(requests.ask(0, "c", 3_000), Asked::Pending);
+        assert_eq!(
+            requests.ask(0, "c", SteadyTime::from_ms(3_000)),
+            Asked::Pending
+        );
         // `c` is remembered for the one that fetches.
         assert_eq!(requests.unknown_len(), 7);
-    }
-
-    #[test]
-    fn a_step_of_the_time_of_day_stops_no_fetches() {
-        let requests = KeyRequests::new(1);
-        let fetch = || {
-            requests.wait(0, Duration::ZERO);
-            requests.ended(0, true);
-        };
-        let asked = |now_ms| requests.ask(0, "a", now_ms);
-        fetch();
-        assert_eq!(asked(10_000_000), Asked::Pending);
-        fetch();
-        assert_eq!(asked(10_000_000), Asked::Missing);
-        // Back by an hour: the next fetch is an interval away at most, and so is the one behind it.
-        let retry_s = FETCH_INTERVAL_MS / 1_000;
-        assert_eq!(asked(6_400_000), Asked::Later { retry_s });
-        let mut now_ms = 6_400_000;
-        for _ in 0..2 {
-            now_ms += FETCH_INTERVAL_MS;
-            assert_eq!(asked(now_ms), Asked::Pending);
-            fetch();
-            assert_eq!(asked(now_ms), Asked::Missing);
-        }
     }
 
     #[test]
@@ -192,7 +190,7 @@ mod tests {
         std::thread::scope(|threads| {
             let first = threads.spawn(|| requests.wait(0, LONG));
             let second = threads.spawn(|| requests.wait(1, LONG));
-            requests.ask(1, "a", 1_000);
+            requests.ask(1, "a", SteadyTime::from_ms(1_000));
             assert_eq!(second.join().unwrap(), KeyFetch::Now);
             requests.stop();
             assert_eq!(first.join().unwrap(), KeyFetch::Stop);
@@ -206,7 +204,10 @@ mod tests {
         requests.wait(0, Duration::ZERO);
         requests.ended(0, true);
         assert_eq!(requests.wait(0, Duration::from_millis(1)), KeyFetch::Now);
-        assert_eq!(requests.ask(0, "a", 1_000), Asked::Pending);
+        assert_eq!(
+            requests.ask(0, "a", SteadyTime::from_ms(1_000)),
+            Asked::Pending
+        );
     }
 
     /// Longer than the test.

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use encke_clock::{WallSeconds, WallTime};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
@@ -16,11 +18,12 @@ use crate::digest::Digest;
 pub struct Revocation {
     /// What is revoked.
     pub revoke: RevocationTarget,
-    /// When it was revoked, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// When no credential is left that it could concern, in milliseconds since 1970. `None`: never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until_ms: Option<u64>,
+    /// When it was revoked.
+    #[serde(rename = "at_ms")]
+    pub at: WallTime,
+    /// When no credential is left that it could concern. `None`: never.
+    #[serde(rename = "until_ms", default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<WallTime>,
 }
 
 /// What a revocation names.
@@ -51,7 +54,7 @@ pub struct TooManyRevocations;
 pub(crate) struct Revocations {
     /// By how much the clock of an issuer may be fast: a token that was issued before a revocation can say that it was issued so much
     /// later.
-    leeway_ms: u64,
+    leeway: Duration,
     table: RwLock<Revoked>,
     len: AtomicUsize,
     version: AtomicU64,
@@ -65,9 +68,9 @@ struct Revoked {
 }
 
 impl Revocations {
-    pub(crate) fn new(leeway_s: u64) -> Self {
+    pub(crate) fn new(leeway: Duration) -> Self {
         Revocations {
-            leeway_ms: leeway_s.saturating_mul(1_000),
+            leeway,
             table: RwLock::default(),
             len: AtomicUsize::default(),
             version: AtomicU64::default(),
@@ -78,14 +81,14 @@ impl Revocations {
     pub(crate) fn add(
         &self,
         revocation: Revocation,
-        now_ms: u64,
+        now: WallTime,
     ) -> Result<(), TooManyRevocations> {
-        if revocation.has_ended(now_ms) {
+        if revocation.has_ended(now) {
             return Ok(());
         }
         let mut table = self.table.write();
         if table.len() >= REVOCATIONS_MAX && !table.contains(&revocation.revoke) {
-            table.remove_ended(now_ms);
+            table.remove_ended(now);
             self.len.store(table.len(), Ordering::Release);
             if table.len() >= REVOCATIONS_MAX {
                 return Err(TooManyRevocations);
@@ -112,9 +115,9 @@ impl Revocations {
     }
 
     /// Removes what can't matter any more.
-    pub(crate) fn remove_ended(&self, now_ms: u64) {
+    pub(crate) fn remove_ended(&self, now: WallTime) {
         let mut table = self.table.write();
-        table.remove_ended(now_ms);
+        table.remove_ended(now);
         self.len.store(table.len(), Ordering::Release);
     }
 
@@ -129,7 +132,7 @@ impl Revocations {
                         .map(|subject| Digest::of(subject).short())
                 },
                 caller.token_id,
-                self.issued_at_ms(caller.issued_at_s),
+                self.issued_at(caller.issued_at),
             )
     }
 
@@ -139,13 +142,13 @@ impl Revocations {
                 &tag.authority,
                 || tag.subject,
                 tag.token_id,
-                self.issued_at_ms(tag.issued_at_s),
+                self.issued_at(tag.issued_at),
             )
     }
 
-    /// The earliest time at which a token can have been issued. One that does not say when has 0 there.
-    fn issued_at_ms(&self, issued_at_s: u32) -> u64 {
-        (u64::from(issued_at_s) * 1_000).saturating_sub(self.leeway_ms)
+    /// The earliest time at which a token can have been issued. One that does not say when has 1970 there.
+    fn issued_at(&self, claim: WallSeconds) -> WallTime {
+        claim.start().before(self.leeway)
     }
 
     pub(crate) fn all(&self) -> Vec<Revocation> {
@@ -172,16 +175,13 @@ impl Revocations {
 /// Keeps the revocation that concerns more.
 fn later<K>(place: std::collections::hash_map::Entry<'_, K, Revocation>, new: Revocation) {
     let old = place.or_insert_with(|| new.clone());
-    old.at_ms = old.at_ms.max(new.at_ms);
-    old.until_ms = old
-        .until_ms
-        .zip(new.until_ms)
-        .map(|(old, new)| old.max(new));
+    old.at = old.at.max(new.at);
+    old.until = old.until.zip(new.until).map(|(old, new)| old.max(new));
 }
 
 impl Revocation {
-    fn has_ended(&self, now_ms: u64) -> bool {
-        self.until_ms.is_some_and(|until| until <= now_ms)
+    fn has_ended(&self, now: WallTime) -> bool {
+        self.until.is_some_and(|until| until <= now)
     }
 }
 
@@ -200,10 +200,10 @@ impl Revoked {
         }
     }
 
-    fn remove_ended(&mut self, now_ms: u64) {
-        self.tokens.retain(|_, one| !one.has_ended(now_ms));
-        self.subjects.retain(|_, one| !one.has_ended(now_ms));
-        self.keys.retain(|_, one| !one.has_ended(now_ms));
+    fn remove_ended(&mut self, now: WallTime) {
+        self.tokens.retain(|_, one| !one.has_ended(now));
+        self.subjects.retain(|_, one| !one.has_ended(now));
+        self.keys.retain(|_, one| !one.has_ended(now));
     }
 
     fn concerns(
@@ -211,7 +211,7 @@ impl Revoked {
         authority: &Authority,
         subject: impl Fn() -> Option<NonZeroU64>,
         token_id: Option<NonZeroU64>,
-        issued_at_ms: u64,
+        issued_at: WallTime,
     ) -> bool {
         if token_id.is_some_and(|id| self.tokens.contains_key(&id)) {
             return true;
@@ -225,7 +225,7 @@ impl Revoked {
             return false;
         }
         let of_subject = subject().and_then(|subject| self.subjects.get(&subject));
-        of_subject.is_some_and(|one| issued_at_ms <= one.at_ms)
+        of_subject.is_some_and(|one| issued_at <= one.at)
     }
 }
 
@@ -249,19 +249,19 @@ mod tests {
             subject: Some(subject.into()),
             claims: None,
             token_id: Some(Digest::of(id).short()),
-            ends_at_s: NEVER,
-            issued_at_s,
+            ends_at: NEVER,
+            issued_at: WallSeconds::from_s(issued_at_s),
         }
     }
 
     fn revoked(target: RevocationTarget, caller: &Caller) -> bool {
-        let revocations = Revocations::new(LEEWAY_S);
+        let revocations = Revocations::new(Duration::from_secs(LEEWAY_S));
         let revocation = Revocation {
             revoke: target,
-            at_ms: 10_000,
-            until_ms: None,
+            at: WallTime::from_ms(10_000),
+            until: None,
         };
-        revocations.add(revocation, 0).unwrap();
+        revocations.add(revocation, WallTime::from_ms(0)).unwrap();
         let concerned = revocations.concerns(caller);
         assert_eq!(revocations.concerns_tag(&caller.tag()), concerned);
         concerned
@@ -293,58 +293,69 @@ mod tests {
 
     #[test]
     fn a_revocation_is_kept_until_it_cannot_matter() {
-        let revocations = Revocations::new(LEEWAY_S);
+        let revocations = Revocations::new(Duration::from_secs(LEEWAY_S));
         let alice = caller("alice", "1", 5);
         let version = revocations.version();
         let revocation = Revocation {
             revoke: RevocationTarget::Token("1".into()),
-            at_ms: 1_000,
-            until_ms: Some(2_000),
+            at: WallTime::from_ms(1_000),
+            until: Some(WallTime::from_ms(2_000)),
         };
-        revocations.add(revocation.clone(), 1_000).unwrap();
+        revocations
+            .add(revocation.clone(), WallTime::from_ms(1_000))
+            .unwrap();
         assert_ne!(revocations.version(), version);
-        revocations.remove_ended(1_999);
+        revocations.remove_ended(WallTime::from_ms(1_999));
         assert!(revocations.concerns(&alice));
         assert_eq!(revocations.all(), std::slice::from_ref(&revocation));
-        revocations.remove_ended(2_000);
+        revocations.remove_ended(WallTime::from_ms(2_000));
         assert!(!revocations.concerns(&alice));
-        revocations.add(revocation, 2_000).unwrap();
+        revocations
+            .add(revocation, WallTime::from_ms(2_000))
+            .unwrap();
         assert_eq!(revocations.len(), 0);
     }
 
     #[test]
     fn a_shorter_revocation_does_not_weaken_a_longer_one() {
-        let revocations = Revocations::new(LEEWAY_S);
+        let revocations = Revocations::new(Duration::from_secs(LEEWAY_S));
         for (at_ms, until_ms) in [(9_000, None), (5_000, Some(6_000))] {
             let revocation = Revocation {
                 revoke: RevocationTarget::Subject("alice".into()),
-                at_ms,
-                until_ms,
+                at: WallTime::from_ms(at_ms),
+                until: until_ms.map(WallTime::from_ms),
             };
-            revocations.add(revocation, 0).unwrap();
+            revocations.add(revocation, WallTime::from_ms(0)).unwrap();
         }
-        assert_eq!(revocations.all()[0].at_ms, 9_000);
-        assert_eq!(revocations.all()[0].until_ms, None);
+        assert_eq!(revocations.all()[0].at, WallTime::from_ms(9_000));
+        assert_eq!(revocations.all()[0].until, None);
     }
 
     #[test]
     fn the_number_of_revocations_is_bounded_and_ended_ones_give_way() {
-        let revocations = Revocations::new(LEEWAY_S);
-        let one = |number: usize, until_ms| Revocation {
+        let revocations = Revocations::new(Duration::from_secs(LEEWAY_S));
+        let one = |number: usize, until_ms: Option<u64>| Revocation {
             revoke: RevocationTarget::Token(number.to_string()),
-            at_ms: 0,
-            until_ms,
+            at: WallTime::default(),
+            until: until_ms.map(WallTime::from_ms),
         };
         for number in 0..REVOCATIONS_MAX - 1 {
-            revocations.add(one(number, None), 0).unwrap();
+            revocations
+                .add(one(number, None), WallTime::from_ms(0))
+                .unwrap();
         }
-        revocations.add(one(REVOCATIONS_MAX, Some(10)), 0).unwrap();
+        revocations
+            .add(one(REVOCATIONS_MAX, Some(10)), WallTime::from_ms(0))
+            .unwrap();
         let next = one(REVOCATIONS_MAX + 1, None);
-        assert_eq!(revocations.add(next.clone(), 9), Err(TooManyRevocations));
+        assert_eq!(
+            revocations.add(next.clone(), WallTime::from_ms(9)),
+            Err(TooManyRevocations)
+        );
         // One that is there already takes no room.
-        assert_eq!(revocations.add(one(0, None), 9), Ok(()));
+        assert_eq!(revocations.add(one(0, None), WallTime::from_ms(9)), Ok(()));
         assert_eq!(revocations.len(), REVOCATIONS_MAX);
-        assert_eq!(revocations.add(next, 10), Ok(()));
+        assert_eq!(revocations.add(next, WallTime::from_ms(10)), Ok(()));
         assert_eq!(revocations.len(), REVOCATIONS_MAX);
     }
 

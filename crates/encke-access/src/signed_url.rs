@@ -11,6 +11,7 @@ use std::sync::Arc;
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use encke_clock::{WallSeconds, WallTime};
 
 use crate::caller::{Authority, Caller, NEVER};
 use crate::credentials::{
@@ -104,7 +105,7 @@ impl SigningKey {
         &self,
         request: &Credentials<'_>,
         query: &SignedQuery<'_>,
-        now_ms: u64,
+        now: WallTime,
     ) -> Result<Arc<Caller>, AccessDenied> {
         let mut text = signed_text(request.method, request.path, &query.signed);
         query.fields.write_values(request.headers, &mut text)?;
@@ -118,11 +119,12 @@ impl SigningKey {
         let expires = Some(&*query.expires)
             .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|text| text.parse::<u32>().ok())
+            .map(WallSeconds::from_s)
             .filter(|expires| *expires < NEVER);
-        let ends_at_s = expires.ok_or(AccessDenied::Malformed(
+        let ends_at = expires.ok_or(AccessDenied::Malformed(
             "the parameter expires must be a time in seconds since 1970",
         ))?;
-        if now_ms >= u64::from(ends_at_s) * 1_000 {
+        if now >= ends_at.start() {
             return Err(AccessDenied::Expired("signed URL"));
         }
         Ok(Arc::new(Caller {
@@ -130,8 +132,8 @@ impl SigningKey {
             subject: None,
             claims: None,
             token_id: None,
-            ends_at_s,
-            issued_at_s: 0,
+            ends_at,
+            issued_at: WallSeconds::default(),
         }))
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use encke_clock::{Now, SteadyTime, WallTime};
 
 use crate::steady;
-pub use crate::time_of_day::now_ms;
+pub use crate::time_of_day::wall_time;
 
 /// A moment by the clock that never steps, in milliseconds since the shard started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,8 +48,8 @@ pub(crate) struct ShardClock {
     now: Instant,
     /// Time in which the shard was stopped.
     stopped: Duration,
-    steady_ms: u64,
-    now_ms: u64,
+    steady: SteadyTime,
+    wall: WallTime,
     date_s: u64,
     date: String,
     /// The time passes only where a test says so.
@@ -65,8 +65,8 @@ impl ShardClock {
             start: now,
             now,
             stopped: Duration::ZERO,
-            steady_ms: 0,
-            now_ms: 0,
+            steady: SteadyTime::default(),
+            wall: WallTime::default(),
             date_s: 0,
             date: String::new(),
             #[cfg(any(test, feature = "fuzzing"))]
@@ -83,13 +83,13 @@ impl ShardClock {
             return;
         }
         self.pass_to(Instant::now(), wait_max);
-        self.steady_ms = steady::ms(self.now);
-        self.set_time_of_day(now_ms());
+        self.steady = steady::at(self.now);
+        self.set_time_of_day(wall_time());
     }
 
-    fn set_time_of_day(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
-        let now_s = self.now_ms / 1000;
+    fn set_time_of_day(&mut self, wall: WallTime) {
+        self.wall = wall;
+        let now_s = wall.as_ms() / 1_000;
         if self.date_s != now_s || self.date.is_empty() {
             self.date_s = now_s;
             self.date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(self.date_s));
@@ -126,16 +126,16 @@ impl ShardClock {
         Monotonic::from_ms(self.elapsed().as_millis() as u64)
     }
 
-    /// Milliseconds since 1970: the time of day, which may step. For what a user has named as an instant, and for what is shown.
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.now_ms
+    /// The time of day, which may step. For what a user has named as an instant, and for what is shown.
+    pub(crate) fn wall(&self) -> WallTime {
+        self.wall
     }
 
     /// The moment of the turn's beginning as streams know it: by the steady clock of the process, and the time of day.
     pub(crate) fn time(&self) -> Now {
         Now {
-            steady: SteadyTime::from_ms(self.steady_ms),
-            wall: WallTime::from_ms(self.now_ms),
+            steady: self.steady,
+            wall: self.wall,
         }
     }
 
@@ -165,22 +165,23 @@ impl ShardClock {
         // No real time that is read beside it is later.
         clock.start += SIMULATION_AHEAD;
         clock.now = clock.start;
-        clock.steady_ms = now_ms;
-        clock.set_time_of_day(now_ms);
+        let now = Now::from_ms(now_ms);
+        clock.steady = now.steady;
+        clock.set_time_of_day(now.wall);
         clock
     }
 
     /// So much time passes, by both clocks.
     pub(crate) fn pass(&mut self, time: Duration) {
-        let ms = time.as_millis() as u64;
         self.now += time;
-        self.steady_ms += ms;
-        self.set_time_of_day(self.now_ms + ms);
+        self.steady = self.steady.after(time);
+        self.set_time_of_day(self.wall.after(time));
     }
 
     /// The time of day steps.
     pub(crate) fn step(&mut self, ms: i64) {
-        self.set_time_of_day(self.now_ms.saturating_add_signed(ms));
+        let stepped = self.wall.as_ms().saturating_add_signed(ms);
+        self.set_time_of_day(WallTime::from_ms(stepped));
     }
 }
 
@@ -191,8 +192,8 @@ const SIMULATION_AHEAD: Duration = Duration::from_secs(1 << 20);
 /// The time, by the steady clock of the process and by the time of day.
 pub fn now() -> Now {
     Now {
-        steady: SteadyTime::from_ms(steady::ms(Instant::now())),
-        wall: WallTime::from_ms(now_ms()),
+        steady: steady::at(Instant::now()),
+        wall: wall_time(),
     }
 }
 
@@ -238,7 +239,7 @@ mod tests {
         clock.step(-1_000);
         assert_eq!(clock.monotonic().since(begin), Duration::from_secs(2));
         assert_eq!(
-            (clock.time().steady.as_ms(), clock.now_ms()),
+            (clock.time().steady.as_ms(), clock.wall().as_ms()),
             (7_000, 6_000)
         );
         assert_eq!(clock.date(), "Thu, 01 Jan 1970 00:00:06 GMT");

@@ -77,7 +77,7 @@ pub mod fuzzing {
 
 pub use access_log::AccessLogFormat;
 pub use clients::forwarded::ForwardedBy;
-pub use clock::{now, now_ms};
+pub use clock::{now, wall_time};
 pub use errors::{ReactorError, ThreadPanicked};
 pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;

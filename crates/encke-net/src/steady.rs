@@ -1,6 +1,6 @@
 //! The steady clock of the process: it never steps, and leaves out time in which the process stood still, stopped or with its machine.
 //!
-//! It begins with the time of day at which it was first read, in milliseconds since 1970. While a server runs, a thread reads it several
+//! It begins with the time of day at which it was first read. While a server runs, a thread reads it several
 //! times a second, so that a longer time between two reads can only be a stop. What clients had sent before or during a stop is still
 //! to be read then: no lifetime ends and no attempt times out before.
 
@@ -10,15 +10,16 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use encke_clock::{Now, SteadyTime, WallTime};
 use parking_lot::Mutex;
 
-use crate::time_of_day::now_ms;
+use crate::time_of_day::wall_time;
 
 /// The time of the process at a moment.
-pub(crate) fn ms(at: Instant) -> u64 {
+pub(crate) fn at(at: Instant) -> SteadyTime {
     static CLOCK: OnceLock<SteadyClock> = OnceLock::new();
-    let clock = CLOCK.get_or_init(|| SteadyClock::begin(at, now_ms()));
-    clock.ms(at, TICKERS.load(Ordering::Relaxed) > 0)
+    let clock = CLOCK.get_or_init(|| SteadyClock::begin(at, wall_time()));
+    clock.read(at, TICKERS.load(Ordering::Relaxed) > 0)
 }
 
 /// How many tickers run. While there is none, a long time between two reads means nothing.
@@ -42,10 +43,10 @@ impl Ticker {
         let thread = std::thread::Builder::new().name("clock".to_owned());
         let thread = thread.spawn(move || {
             // The time since the last ticker ended, which no thread has read, is not part of any wait.
-            ms(Instant::now());
+            at(Instant::now());
             TICKERS.fetch_add(1, Ordering::Relaxed);
             while quits.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                ms(Instant::now());
+                at(Instant::now());
             }
             TICKERS.fetch_sub(1, Ordering::Relaxed);
         })?;
@@ -68,7 +69,8 @@ impl Drop for Ticker {
 #[derive(Debug)]
 struct SteadyClock {
     begin: Instant,
-    begin_ms: u64,
+    /// What it read then.
+    first: SteadyTime,
     stops: Mutex<Stops>,
 }
 
@@ -83,10 +85,10 @@ struct Stops {
 }
 
 impl SteadyClock {
-    fn begin(begin: Instant, begin_ms: u64) -> Self {
+    fn begin(begin: Instant, wall: WallTime) -> Self {
         SteadyClock {
             begin,
-            begin_ms,
+            first: Now::at(wall).steady,
             stops: Mutex::new(Stops {
                 read: begin,
                 total: Duration::ZERO,
@@ -95,10 +97,10 @@ impl SteadyClock {
         }
     }
 
-    fn ms(&self, at: Instant, ticks: bool) -> u64 {
+    fn read(&self, at: Instant, ticks: bool) -> SteadyTime {
         let passed = at.saturating_duration_since(self.begin);
         let running = passed.saturating_sub(self.stops.lock().until(at, ticks, self.begin));
-        self.begin_ms + running.as_millis() as u64
+        self.first.after(running)
     }
 }
 
@@ -143,9 +145,9 @@ mod tests {
     #[test]
     fn the_time_of_a_stop_is_left_out_and_the_clock_never_goes_back() {
         let begin = Instant::now();
-        let clock = SteadyClock::begin(begin, 5_000);
+        let clock = SteadyClock::begin(begin, WallTime::from_ms(5_000));
         let at = |ms: u64| begin + Duration::from_millis(ms);
-        let read = |ms: u64| clock.ms(at(ms), true);
+        let read = |ms: u64| clock.read(at(ms), true).as_ms();
         for ms in [0, 200, 450, 1_400] {
             assert_eq!(read(ms), 5_000 + ms);
         }
@@ -166,7 +168,8 @@ mod tests {
     #[test]
     fn without_a_ticker_nothing_is_left_out() {
         let begin = Instant::now();
-        let clock = SteadyClock::begin(begin, 0);
-        assert_eq!(clock.ms(begin + Duration::from_secs(60), false), 60_000);
+        let clock = SteadyClock::begin(begin, WallTime::default());
+        let later = clock.read(begin + Duration::from_secs(60), false);
+        assert_eq!(later, SteadyTime::from_ms(60_000));
     }
 }

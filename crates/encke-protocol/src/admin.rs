@@ -139,7 +139,7 @@ impl AdminApi {
         let stream = self.streams.find(REVOCATIONS, request.now)?;
         // In force before it is durable: what is refused must not go on because a disk is slow.
         let revocation = control
-            .revoke(target, request.now.wall.as_ms())
+            .revoke(target, request.now.wall)
             .map_err(|why| error(507, "revocations_max", why.to_string()))?;
         let record = serde_json::to_vec(&revocation);
         let record = record.map_err(|why| error(500, "internal", why.to_string()))?;

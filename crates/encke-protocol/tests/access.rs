@@ -9,6 +9,7 @@ mod server;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use encke_access::{Access, CanonicalPath, Credentials, Operation, api_key};
+use encke_clock::Now;
 use encke_protocol::{Headers, ProtocolSettings};
 use serde_json::json;
 use server::{NOW_MS, Reply, Said, Server};
@@ -353,7 +354,7 @@ fn a_token_of_an_unknown_key_may_come_again_when_keys_can_be_fetched() {
         fetch();
         assert_eq!(ask(kid), (401, "unknown_key".to_owned(), None));
     }
-    let interval = (encke_access::FETCH_INTERVAL_MS / 1_000).to_string();
+    let interval = encke_access::FETCH_INTERVAL.as_secs().to_string();
     assert_eq!(
         ask(100),
         (503, "keys_unavailable".to_owned(), Some(interval))
@@ -544,7 +545,10 @@ fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
                 headers: &fields,
                 client_certificate: None,
             };
-            let caller = access.resolve(&credentials, NOW_MS).unwrap().caller;
+            let caller = access
+                .resolve(&credentials, Now::from_ms(NOW_MS))
+                .unwrap()
+                .caller;
             let settings = ProtocolSettings::default();
             let needed = settings.requirements(method, &path, query, Headers(&fields));
             let needed = needed.unwrap();

@@ -9,7 +9,7 @@ use encke_jobs::{
     JobMachine, KeySeed, PoolLimits, PublishedStats, RelayMessage, ReplayError, SendResponse,
 };
 use encke_mailbox::Gauge;
-use encke_net::{Metrics, ShardSender, now, now_ms};
+use encke_net::{Metrics, ShardSender, now, wall_time};
 use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
 
 use crate::archive::Archive;
@@ -186,7 +186,7 @@ impl PoolService {
         let commands = sequencers.clone();
         let context = RelayContext {
             node: fleet.node.into(),
-            run: now_ms(),
+            run: wall_time().as_ms(),
             logs: views.logs(),
             hold: fleet.retry,
             known: Box::new(move || views.log(0).dispatcher()),

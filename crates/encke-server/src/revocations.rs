@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_access::{Access, Revocation};
-use encke_net::{now, now_ms};
+use encke_net::{now, wall_time};
 use encke_protocol::REVOCATIONS;
 use encke_stream::{
     AckLevel, Command, Create, Fetch, Lookup, Offset, Sequencers, Submission, Submitter,
@@ -40,7 +40,7 @@ fn read(archive: &Archive, access: &Access, mut from: Offset) -> Result<Offset, 
             let revocation: Revocation = serde_json::from_slice(item.data)
                 .map_err(|error| format!("record {}: {error}", item.end.sequence))?;
             access
-                .restore(revocation, now_ms())
+                .restore(revocation, wall_time())
                 .map_err(|error| error.to_string())?;
         }
         from = piece.end;

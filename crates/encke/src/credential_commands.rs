@@ -183,7 +183,7 @@ fn new_token(args: &NewTokenArgs) -> anyhow::Result<String> {
     let mint = Mint::new(issuer, &format!("access.issuers[{at}]"), &|path| {
         table.file(path)
     })?;
-    let now_s = encke_net::now_ms() / 1_000;
+    let now_s = encke_net::wall_time().as_ms() / 1_000;
     let grants = args.allow.iter().flat_map(|(operations, pattern)| {
         operations
             .iter()
@@ -250,7 +250,8 @@ fn signed(args: &SignArgs) -> anyhow::Result<String> {
         None => Some(0),
     };
     let (base, target) = url.split_at(begin.context("the URL has no path")?);
-    let expires_s = (encke_net::now_ms() / 1_000).saturating_add(args.expires.as_secs());
+    let now_s = encke_net::wall_time().as_ms() / 1_000;
+    let expires_s = now_s.saturating_add(args.expires.as_secs());
     let target = access.sign_url(kid, &args.method, target, &args.field, expires_s)?;
     Ok(format!("{base}{target}"))
 }
@@ -296,8 +297,8 @@ fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
         Err(denied) => return Ok((format!("refused: {denied}\n"), false)),
     };
     let mut text = caller.describe();
-    if let Some(ends) = caller.ends_at_ms() {
-        let left = Duration::from_millis(ends.saturating_sub(encke_net::now_ms()));
+    if let Some(ends_at) = caller.ends_at() {
+        let left = ends_at.since(encke_net::wall_time());
         text += &format!("ends in: {left:.0?}, the leeway included\n");
     }
     let fields = args.field.iter();
@@ -368,7 +369,7 @@ fn resolve(
         headers: &[("authorization", value.as_bytes())],
         client_certificate: None,
     };
-    access.resolve(&request, encke_net::now_ms())
+    access.resolve(&request, encke_net::now())
 }
 
 /// Reads `read,append=/v1/stream/chat/**`.

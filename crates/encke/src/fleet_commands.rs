@@ -109,7 +109,11 @@ pub(crate) fn fleet(args: &FleetArgs) -> Result<ExitCode, Failed> {
 fn join(args: &JoinArgs) -> Result<ExitCode, Failed> {
     let access = args.brokers.access()?;
     // Processes in containers have the same numbers.
-    let name = format!("join-{}-{}", std::process::id(), encke_net::now_ms());
+    let name = format!(
+        "join-{}-{}",
+        std::process::id(),
+        encke_net::wall_time().as_ms()
+    );
     let copier = LogCopier::connect(&access, &args.brokers.fleet_name, &name, CONNECT_WITHIN);
     let copier = copier.map_err(failed)?;
     let logs = copier.logs(&access).map_err(failed)?;

@@ -102,7 +102,7 @@ impl Node {
     fn follow(&self) -> Follow {
         let fleet = Arc::clone(&self.fleet);
         let status = self.status.clone();
-        let run = encke_net::now_ms();
+        let run = encke_net::wall_time().as_ms();
         Box::new(move |log, machine, mailbox| {
             let mut fleet = fleet.lock();
             let following = fleet.follow(log, machine, mailbox, run)?;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_access::{
-    Access, AccessDenied, FETCH_INTERVAL_MS, FETCHES_AT_ONCE, JWKS_BYTES_MAX, JWKS_KEYS_MAX,
+    Access, AccessDenied, FETCH_INTERVAL, FETCHES_AT_ONCE, JWKS_BYTES_MAX, JWKS_KEYS_MAX,
     JwksError, KeyFetch, KeyLocation, UNKNOWN_KEYS_MAX,
 };
+use encke_clock::{Now, WallTime};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -75,18 +76,21 @@ fn invented_kids_cause_a_bounded_number_of_fetches() {
     let minute = 60_000;
     for ms in (0..minute).step_by(500) {
         let token = good(&format!("invented-{ms}"), &P256);
-        let denied = bearer_at(&access, &token, NOW_MS + ms).unwrap_err();
+        let denied = bearer_at(&access, &token, after(Duration::from_millis(ms))).unwrap_err();
         if denied == pending("i") {
             fetch(&access, Some(&known));
             fetches += 1;
-            let again = bearer_at(&access, &token, NOW_MS + ms).unwrap_err();
+            let again = bearer_at(&access, &token, after(Duration::from_millis(ms))).unwrap_err();
             assert_eq!(again, AccessDenied::UnknownKey);
         } else {
             assert!(matches!(denied, AccessDenied::KeysUnavailable { .. }));
             assert_eq!(denied.status(), 503);
         }
     }
-    assert_eq!(fetches, FETCHES_AT_ONCE + (minute - 1) / FETCH_INTERVAL_MS);
+    assert_eq!(
+        fetches,
+        FETCHES_AT_ONCE + (minute - 1) / FETCH_INTERVAL.as_millis() as u64
+    );
     assert!(access.counts().unknown_keys <= UNKNOWN_KEYS_MAX);
 }
 
@@ -112,14 +116,43 @@ fn an_invented_kid_keeps_no_rotated_key_out() {
             fetch(&access, Some(&[("old", &P256)]));
         }
     }
-    let retry_s = FETCH_INTERVAL_MS / 1_000;
+    let retry_s = FETCH_INTERVAL.as_secs();
     let later = AccessDenied::KeysUnavailable { retry_s };
     assert_eq!(bearer(&access, &rotated).unwrap_err(), later);
-    let then_ms = NOW_MS + FETCH_INTERVAL_MS;
-    let invented = bearer_at(&access, &invented(100), then_ms);
+    let then = after(FETCH_INTERVAL);
+    let invented = bearer_at(&access, &invented(100), then);
     assert_eq!(invented.unwrap_err(), pending("i"));
     fetch(&access, Some(&both));
-    assert!(bearer_at(&access, &rotated, then_ms).is_ok());
+    assert!(bearer_at(&access, &rotated, then).is_ok());
+}
+
+/// The spacing of fetches and the refusal of a key that the issuer lacks have durations. A step of the time of day once let any name
+/// cause [`FETCHES_AT_ONCE`] fetches again.
+#[test]
+fn a_step_of_the_time_of_day_causes_no_fetch_and_delays_none() {
+    for stepped in [(NOW_S + 3_600) * 1_000, 0] {
+        let access = fetching();
+        fetch(&access, Some(&[("old", &P256)]));
+        let invented = |number: u64| good(&format!("invented-{number}"), &P256);
+        for number in 0..FETCHES_AT_ONCE {
+            assert_eq!(
+                bearer(&access, &invented(number)).unwrap_err(),
+                pending("i")
+            );
+            fetch(&access, Some(&[("old", &P256)]));
+        }
+        let at = |time: Duration| Now {
+            wall: WallTime::from_ms(stepped),
+            ..after(time)
+        };
+        let denied = |number, time| bearer_at(&access, &invented(number), at(time)).unwrap_err();
+        let retry_s = FETCH_INTERVAL.as_secs();
+        let later = AccessDenied::KeysUnavailable { retry_s };
+        assert_eq!(denied(100, Duration::ZERO), later);
+        let missing = denied(0, Duration::ZERO);
+        assert_eq!(missing, AccessDenied::UnknownKey);
+        assert_eq!(denied(100, FETCH_INTERVAL), pending("i"));
+    }
 }
 
 #[test]
@@ -131,13 +164,13 @@ fn a_failed_fetch_is_no_evidence_against_a_key() {
     fetch(&access, None);
     let denied = bearer(&access, &rotated).unwrap_err();
     assert!(matches!(denied, AccessDenied::KeysUnavailable { .. }));
-    let then_ms = NOW_MS + FETCH_INTERVAL_MS;
+    let then = after(FETCH_INTERVAL);
     assert_eq!(
-        bearer_at(&access, &rotated, then_ms).unwrap_err(),
+        bearer_at(&access, &rotated, then).unwrap_err(),
         pending("i")
     );
     fetch(&access, Some(&[("new", &OTHER_P256)]));
-    assert!(bearer_at(&access, &rotated, then_ms).is_ok());
+    assert!(bearer_at(&access, &rotated, then).is_ok());
 }
 
 #[test]

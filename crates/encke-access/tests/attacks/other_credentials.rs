@@ -4,7 +4,9 @@ use encke_access::{
     Access, AccessDenied, CallerKind, CanonicalPath, ClientCertificate, Credentials, Operation,
     RevocationTarget, SIGNED_FIELDS_MAX, api_key,
 };
+use encke_clock::Now;
 use serde_json::json;
+use std::time::Duration;
 
 use crate::rig::*;
 
@@ -33,7 +35,7 @@ fn signed(access: &Access, method: &str, target: &str) -> String {
 }
 
 fn get(access: &Access, target: &str) -> Result<encke_access::Resolved, AccessDenied> {
-    resolve(access, "GET", target, &[], NOW_MS)
+    resolve(access, "GET", target, &[], NOW)
 }
 
 #[test]
@@ -41,10 +43,13 @@ fn a_signed_url_is_good_for_what_was_signed() {
     let access = everything();
     let url = signed(&access, "GET", "/v1/stream/a%20b?offset=-1&live=sse");
     for method in ["GET", "HEAD"] {
-        let resolved = resolve(&access, method, &url, &[], NOW_MS).unwrap();
+        let resolved = resolve(&access, method, &url, &[], NOW).unwrap();
         assert!(resolved.signed_url.is_some() && !resolved.by_cookie);
         assert_eq!(resolved.caller.key_name(), "u");
-        assert_eq!(resolved.caller.ends_at_ms(), Some((NOW_S + 60) * 1_000));
+        assert_eq!(
+            resolved.caller.ends_at(),
+            Some(after(Duration::from_secs(60)).wall)
+        );
         assert!(resolved.caller.may(Operation::Read, "/v1/stream/a b"));
         assert!(!resolved.caller.may(Operation::Admin, "/v1/admin/revoke"));
     }
@@ -82,14 +87,23 @@ fn a_signed_url_is_good_for_nothing_else() {
         );
     }
     for method in ["POST", "PUT", "DELETE", "get"] {
-        let denied = resolve(&access, method, &url, &[], NOW_MS).unwrap_err();
+        let denied = resolve(&access, method, &url, &[], NOW).unwrap_err();
         assert_eq!(denied, AccessDenied::Signature, "{method}");
     }
     let other = url.replace("kid=u", "kid=x");
     assert_eq!(get(&access, &other).unwrap_err(), AccessDenied::UnknownKey);
-    let expired = resolve(&access, "GET", &url, &[], (NOW_S + 60) * 1_000).unwrap_err();
+    let expired = resolve(&access, "GET", &url, &[], after(Duration::from_secs(60))).unwrap_err();
     assert_eq!(expired, AccessDenied::Expired("signed URL"));
-    assert!(resolve(&access, "GET", &url, &[], (NOW_S + 60) * 1_000 - 1).is_ok());
+    assert!(
+        resolve(
+            &access,
+            "GET",
+            &url,
+            &[],
+            after(Duration::from_millis(59_999))
+        )
+        .is_ok()
+    );
 }
 
 #[test]
@@ -172,8 +186,7 @@ fn a_signed_url_is_good_with_the_fields_that_it_signs() {
             "/v1/stream/a?x=1&expires=1800000000&kid=u&signed-fields=stream-closed,last-event-id*&signature={signature}"
         )
     );
-    let post =
-        |url: &str, headers: &[(&str, &[u8])]| resolve(&access, "POST", url, headers, NOW_MS);
+    let post = |url: &str, headers: &[(&str, &[u8])]| resolve(&access, "POST", url, headers, NOW);
     let closed = ("stream-closed", &b" true "[..]);
     let id = ("Last-Event-ID", &b"anything"[..]);
     for headers in [&[closed][..], &[id, ("x", b"y"), closed]] {
@@ -261,12 +274,12 @@ fn wrong_credentials_do_not_make_a_request_anonymous() {
     ] {
         let headers = [("authorization", field.as_bytes())];
         assert!(
-            resolve(&access, "GET", "/v1/stream/public/a", &headers, NOW_MS).is_err(),
+            resolve(&access, "GET", "/v1/stream/public/a", &headers, NOW).is_err(),
             "{field:?}"
         );
     }
     let headers = [("cookie", &b"encke_token=x"[..])];
-    assert!(resolve(&access, "GET", "/v1/stream/public/a", &headers, NOW_MS).is_err());
+    assert!(resolve(&access, "GET", "/v1/stream/public/a", &headers, NOW).is_err());
 }
 
 #[test]
@@ -282,7 +295,7 @@ fn credentials_in_two_places_are_refused_unless_they_are_the_same() {
             .iter()
             .map(|(name, value)| (*name, value.as_bytes()))
             .collect();
-        resolve(&access, "GET", target, &headers, NOW_MS)
+        resolve(&access, "GET", target, &headers, NOW)
     };
     let plain = "/v1/stream/a";
     for (target, headers) in [
@@ -343,7 +356,7 @@ fn a_certificate_is_a_caller_by_its_names() {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let certificate = ClientCertificate {
             names,
-            ends_at_s: NOW_S + 60,
+            ends_at: NOW.wall.after(Duration::from_secs(60)),
         };
         let request = Credentials {
             method: "GET",
@@ -352,7 +365,7 @@ fn a_certificate_is_a_caller_by_its_names() {
             headers: &[],
             client_certificate: Some(&certificate),
         };
-        access.resolve(&request, NOW_MS).unwrap().caller
+        access.resolve(&request, NOW).unwrap().caller
     };
     assert_eq!(of(&["x", "worker.example"]).name(), "worker.example");
     assert!(of(&["worker.example"]).may(Operation::Work, path.as_str()));
@@ -373,7 +386,7 @@ fn a_certificate_is_good_up_to_its_end_whatever_else_a_request_presents() {
     let path = CanonicalPath::parse("/v1/pool/p/work").unwrap();
     let certificate = |name: &str| ClientCertificate {
         names: vec![name.to_owned()],
-        ends_at_s: NOW_S + 60,
+        ends_at: NOW.wall.after(Duration::from_secs(60)),
     };
     let bearer = format!("Bearer {}", api_key(KEY).0);
     let token = [("Authorization", bearer.as_bytes())];
@@ -390,14 +403,15 @@ fn a_certificate_is_good_up_to_its_end_whatever_else_a_request_presents() {
             headers,
             client_certificate: Some(&certificate),
         };
-        let ends_at_ms = (NOW_S + 60) * 1_000;
-        let resolved = access.resolve(&request, ends_at_ms - 1).unwrap();
+        let ends_at = certificate.ends_at;
+        let before = Now::at(ends_at.before(Duration::from_millis(1)));
+        let resolved = access.resolve(&request, before).unwrap();
         if resolved.caller.kind() == CallerKind::Certificate {
-            assert_eq!(resolved.caller.ends_at_ms(), Some(ends_at_ms));
-            assert_eq!(resolved.caller.tag().ends_at_ms(), Some(ends_at_ms));
+            assert_eq!(resolved.caller.ends_at(), Some(ends_at));
+            assert_eq!(resolved.caller.tag().ends_at(), Some(ends_at));
             assert_eq!(resolved.caller.name(), "worker.example");
         }
-        let denied = access.resolve(&request, ends_at_ms).unwrap_err();
+        let denied = access.resolve(&request, Now::at(ends_at)).unwrap_err();
         assert_eq!(denied, AccessDenied::Expired("client certificate"));
     }
 }
@@ -449,18 +463,18 @@ fn revoked_credentials_are_refused_also_from_the_cache() {
     let tag = held.tag();
     assert!(!access.is_revoked(&held) && !access.is_tag_revoked(&tag));
     access
-        .revoke(RevocationTarget::Token("1".into()), NOW_MS)
+        .revoke(RevocationTarget::Token("1".into()), NOW.wall)
         .unwrap();
     assert!(access.is_revoked(&held) && access.is_tag_revoked(&tag));
     assert_eq!(bearer(&access, &one).unwrap_err(), AccessDenied::Revoked);
     assert!(bearer(&access, &two).is_ok());
     access
-        .revoke(RevocationTarget::Subject("2".into()), NOW_MS)
+        .revoke(RevocationTarget::Subject("2".into()), NOW.wall)
         .unwrap();
     assert_eq!(bearer(&access, &two).unwrap_err(), AccessDenied::Revoked);
     assert!(bearer(&access, &three).is_ok());
     let record = access
-        .revoke(RevocationTarget::Key("i/k".into()), NOW_MS)
+        .revoke(RevocationTarget::Key("i/k".into()), NOW.wall)
         .unwrap();
     assert_eq!(bearer(&access, &three).unwrap_err(), AccessDenied::Revoked);
     // After a restart.
@@ -468,12 +482,12 @@ fn revoked_credentials_are_refused_also_from_the_cache() {
     assert!(bearer(&again, &three).is_ok());
     let stored = serde_json::to_string(&record).unwrap();
     again
-        .restore(serde_json::from_str(&stored).unwrap(), NOW_MS)
+        .restore(serde_json::from_str(&stored).unwrap(), NOW.wall)
         .unwrap();
     assert_eq!(bearer(&again, &three).unwrap_err(), AccessDenied::Revoked);
     for (key, credential) in [("backend", api_key(KEY).0), ("u", String::new())] {
         again
-            .revoke(RevocationTarget::Key(key.into()), NOW_MS)
+            .revoke(RevocationTarget::Key(key.into()), NOW.wall)
             .unwrap();
         let denied = match credential.is_empty() {
             true => get(&again, &signed(&again, "GET", "/v1/stream/a")),
@@ -499,7 +513,7 @@ fn a_revoked_subject_keeps_no_token_of_a_fast_clock() {
         .map(|ahead_s| bearer(&access, &issued(ahead_s)).unwrap().caller)
         .collect();
     access
-        .revoke(RevocationTarget::Subject("alice".into()), NOW_MS)
+        .revoke(RevocationTarget::Subject("alice".into()), NOW.wall)
         .unwrap();
     for (caller, ahead_s) in held.iter().zip([0, 1, 30]) {
         assert!(access.is_revoked(caller), "{ahead_s}");
@@ -507,7 +521,7 @@ fn a_revoked_subject_keeps_no_token_of_a_fast_clock() {
         assert_eq!(denied, AccessDenied::Revoked, "{ahead_s}");
     }
     // A token that was issued so much later is a new one, whatever the clocks say.
-    assert!(bearer_at(&access, &issued(31), NOW_MS + 1_000).is_ok());
+    assert!(bearer_at(&access, &issued(31), after(Duration::from_secs(1))).is_ok());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Issuers with keys of every kind, and tokens of any shape.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rand::SystemRandom;
@@ -12,6 +13,7 @@ use aws_lc_rs::signature::{
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use encke_access::{Access, AccessConfig, AccessDenied, CanonicalPath, Credentials, Resolved};
+use encke_clock::Now;
 use jsonwebtoken::crypto::sign;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ use serde_json::{Value, json};
 /// The time of all tests, in seconds since 1970.
 pub(crate) const NOW_S: u64 = 1_790_000_000;
 
-pub(crate) const NOW_MS: u64 = NOW_S * 1_000;
+pub(crate) const NOW: Now = Now::from_ms(NOW_S * 1_000);
 
 pub(crate) const SECRET: &str =
     "an-hmac-secret-of-more-than-sixty-four-bytes-for-all-three-algorithms";
@@ -159,22 +161,26 @@ pub(crate) fn hs256(secret: &[u8], header: &Value, claims: &Value) -> String {
     )
 }
 
-pub(crate) fn bearer(access: &Access, token: &str) -> Result<Resolved, AccessDenied> {
-    bearer_at(access, token, NOW_MS)
+/// The moment so much later.
+pub(crate) fn after(time: Duration) -> Now {
+    Now {
+        steady: NOW.steady.after(time),
+        wall: NOW.wall.after(time),
+    }
 }
 
-pub(crate) fn bearer_at(
-    access: &Access,
-    token: &str,
-    now_ms: u64,
-) -> Result<Resolved, AccessDenied> {
+pub(crate) fn bearer(access: &Access, token: &str) -> Result<Resolved, AccessDenied> {
+    bearer_at(access, token, NOW)
+}
+
+pub(crate) fn bearer_at(access: &Access, token: &str, now: Now) -> Result<Resolved, AccessDenied> {
     let value = format!("Bearer {token}");
     resolve(
         access,
         "GET",
         "/v1/stream/a",
         &[("Authorization", value.as_bytes())],
-        now_ms,
+        now,
     )
 }
 
@@ -183,7 +189,7 @@ pub(crate) fn resolve(
     method: &str,
     target: &str,
     headers: &[(&str, &[u8])],
-    now_ms: u64,
+    now: Now,
 ) -> Result<Resolved, AccessDenied> {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -197,5 +203,5 @@ pub(crate) fn resolve(
         headers,
         client_certificate: None,
     };
-    access.resolve(&request, now_ms)
+    access.resolve(&request, now)
 }

@@ -1,8 +1,10 @@
 //! Forged tokens.
 
 use encke_access::{AccessDenied, Operation, TOKEN_BYTES_MAX};
+use encke_clock::Now;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 use crate::rig::*;
 
@@ -245,11 +247,12 @@ fn a_token_in_the_cache_expires() {
     let access = es_access();
     let token = es256("k", &claims("i", json!({"exp": NOW_S + 1})), &P256);
     let resolved = bearer(&access, &token).unwrap();
-    let ends_at_ms = resolved.caller.ends_at_ms().unwrap();
-    assert_eq!(ends_at_ms, (NOW_S + 31) * 1_000);
-    assert!(bearer_at(&access, &token, ends_at_ms - 1).is_ok());
+    let ends_at = resolved.caller.ends_at().unwrap();
+    assert_eq!(ends_at, after(Duration::from_secs(31)).wall);
+    let before = Now::at(ends_at.before(Duration::from_millis(1)));
+    assert!(bearer_at(&access, &token, before).is_ok());
     assert_eq!(access.counts().tokens.hits, 1);
-    let denied = bearer_at(&access, &token, ends_at_ms).unwrap_err();
+    let denied = bearer_at(&access, &token, Now::at(ends_at)).unwrap_err();
     assert_eq!(denied, AccessDenied::Expired("token"));
     assert_eq!(access.counts().tokens.entries, 0);
 }

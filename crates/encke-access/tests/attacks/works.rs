@@ -3,6 +3,7 @@
 use encke_access::{AccessDenied, Mint, NewToken, Operation};
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 use crate::rig::*;
 
@@ -135,8 +136,11 @@ fn a_lifetime_is_bounded_if_it_is_configured() {
     ));
     // So a revocation ends, too.
     let revoke = encke_access::RevocationTarget::Token("x".into());
-    let revocation = access.revoke(revoke, NOW_MS).unwrap();
-    assert_eq!(revocation.until_ms, Some(NOW_MS + (3_600 + 60) * 1_000));
+    let revocation = access.revoke(revoke, NOW.wall).unwrap();
+    assert_eq!(
+        revocation.until,
+        Some(NOW.wall.after(Duration::from_secs(3_600 + 60)))
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use encke_access::{CallerIdentity, CallerTag};
+use encke_clock::{WallSeconds, WallTime};
 
 use crate::chunked_vec::ChunkedVec;
 use crate::clock::Monotonic;
@@ -13,9 +14,9 @@ use crate::connection::exchange_id::ExchangeId;
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCallers {
     callers: ChunkedVec<Option<CallerTag>>,
-    /// When their credentials end, in whole seconds since 1970, rounded up; [`NEVER`] for those that do not. Apart from the
-    /// callers, because the sweep reads little else.
-    ends_s: ChunkedVec<u32>,
+    /// When their credentials end, rounded up; [`NEVER`] for those that do not. Apart from the callers, because the sweep reads
+    /// little else.
+    ends_at: ChunkedVec<WallSeconds>,
     sweep: Sweep,
 }
 
@@ -27,7 +28,7 @@ struct Sweep {
     /// The slot that is looked at next; `None` between two passes.
     next: Option<u32>,
     /// The time of this pass.
-    now_s: u32,
+    now: WallSeconds,
     /// The revocations that this pass knows, and whether connections are compared with them.
     revocations: u64,
     compares: bool,
@@ -43,17 +44,16 @@ pub(crate) enum CallerEnd {
 }
 
 impl ConnectionCallers {
-    /// Sets the caller of a connection's request. `until_ms` is when the connection's own credential ends, if it has one: the
+    /// Sets the caller of a connection's request. `until` is when the connection's own credential ends, if it has one: the
     /// certificate of its client, which lets in those too that present other credentials, or none.
     pub(crate) fn set(
         &mut self,
         exchange: ExchangeId,
         caller: Option<CallerTag>,
-        until_ms: Option<u64>,
+        until: Option<WallTime>,
     ) {
-        let ends_at_ms = caller.as_ref().and_then(CallerTag::ends_at_ms);
-        let first_ms = ends_at_ms.into_iter().chain(until_ms).min();
-        self.put(exchange, caller, first_ms);
+        let ends_at = caller.as_ref().and_then(CallerTag::ends_at);
+        self.put(exchange, caller, ends_at.into_iter().chain(until).min());
     }
 
     /// The caller of a connection's request, if it has credentials.
@@ -61,25 +61,26 @@ impl ConnectionCallers {
         self.callers.get(exchange.slot())?.as_ref()?.identity()
     }
 
-    fn put(&mut self, exchange: ExchangeId, caller: Option<CallerTag>, ends_at_ms: Option<u64>) {
+    fn put(&mut self, exchange: ExchangeId, caller: Option<CallerTag>, ends_at: Option<WallTime>) {
         let index = exchange.slot();
         let is_new = self.callers.len() <= index as usize;
-        if is_new && caller.is_none() && ends_at_ms.is_none() {
+        if is_new && caller.is_none() && ends_at.is_none() {
             return;
         }
         while self.callers.len() <= index as usize {
             self.callers.push(None);
-            self.ends_s.push(NEVER);
+            self.ends_at.push(NEVER);
         }
-        self.ends_s[index] = ends_at_ms.map_or(NEVER, |ms| {
-            u32::try_from(ms.div_ceil(1000)).unwrap_or(NEVER)
+        self.ends_at[index] = ends_at.map_or(NEVER, |at| {
+            let rounded_up = at.after(Duration::from_millis(999));
+            rounded_up.in_seconds()
         });
         self.callers[index] = caller;
     }
 
-    /// Begins a pass over all connections, if it is time to. Credentials end at a time of day, which is `now_ms`;
+    /// Begins a pass over all connections, if it is time to. Credentials end at a time of day, which is `wall`;
     /// `revocations` is the version of the list of revocations.
-    pub(crate) fn begin_sweep(&mut self, now: Monotonic, now_ms: u64, revocations: u64) {
+    pub(crate) fn begin_sweep(&mut self, now: Monotonic, wall: WallTime, revocations: u64) {
         if self.callers.len() == 0
             || self.sweep.next.is_some()
             || (self.sweep.begun).is_some_and(|begun| now.since(begun) < SWEEP_EVERY)
@@ -89,7 +90,7 @@ impl ConnectionCallers {
         self.sweep = Sweep {
             begun: Some(now),
             next: Some(0),
-            now_s: u32::try_from(now_ms / 1000).unwrap_or(NEVER - 1),
+            now: wall.in_seconds().min(LATEST),
             compares: revocations != self.sweep.revocations,
             revocations,
         };
@@ -107,9 +108,9 @@ impl ConnectionCallers {
         };
         let end = (index as usize + SLOTS_AT_ONCE).min(self.callers.len()) as u32;
         while index < end && over.is_none() {
-            if self.ends_s[index] <= self.sweep.now_s {
+            if self.ends_at[index] <= self.sweep.now {
                 // It is told once.
-                self.ends_s[index] = NEVER;
+                self.ends_at[index] = NEVER;
                 *over = Some((ExchangeId::new(index), CallerEnd::Expired));
             } else if self.sweep.compares
                 && let Some(caller) = &self.callers[index]
@@ -130,7 +131,10 @@ impl ConnectionCallers {
 }
 
 /// Credentials that do not end.
-const NEVER: u32 = u32::MAX;
+const NEVER: WallSeconds = WallSeconds::from_s(u32::MAX);
+
+/// The last time of a pass, which finds none that does not end.
+const LATEST: WallSeconds = WallSeconds::from_s(u32::MAX - 1);
 
 /// How often all connections are looked at: a connection outlives its caller's credentials by at most about this, and the second
 /// to which their end is rounded.
@@ -144,6 +148,10 @@ mod tests {
     use encke_access::{Access, AccessConfig, AnonymousConfig, Grants};
 
     use super::*;
+
+    fn wall(ms: u64) -> WallTime {
+        WallTime::from_ms(ms)
+    }
 
     fn all_over(callers: &mut ConnectionCallers, revoked: bool) -> Vec<(ExchangeId, CallerEnd)> {
         let mut found = Vec::new();
@@ -170,11 +178,11 @@ mod tests {
         let mut callers = ConnectionCallers::default();
         callers.set(ExchangeId::new(3), None, None);
         assert_eq!(callers.callers.len(), 0, "nothing to keep");
-        callers.set(ExchangeId::new(3), None, Some(10_000));
-        callers.set(ExchangeId::new(4), caller(), Some(10_000));
-        callers.begin_sweep(Monotonic::from_ms(9_999), 9_999, 0);
+        callers.set(ExchangeId::new(3), None, Some(wall(10_000)));
+        callers.set(ExchangeId::new(4), caller(), Some(wall(10_000)));
+        callers.begin_sweep(Monotonic::from_ms(9_999), wall(9_999), 0);
         assert_eq!(all_over(&mut callers, false), []);
-        callers.begin_sweep(Monotonic::from_ms(10_500), 10_500, 0);
+        callers.begin_sweep(Monotonic::from_ms(10_500), wall(10_500), 0);
         let ended = [3, 4].map(|slot| (ExchangeId::new(slot), CallerEnd::Expired));
         assert_eq!(all_over(&mut callers, false), ended);
     }
@@ -182,35 +190,35 @@ mod tests {
     #[test]
     fn callers_end_with_their_time_or_by_revocation() {
         let mut callers = ConnectionCallers::default();
-        callers.put(ExchangeId::new(2_000), caller(), Some(10_000));
-        callers.put(ExchangeId::new(7), caller(), Some(20_000));
-        callers.begin_sweep(Monotonic::from_ms(9_999), 9_999, 0);
+        callers.put(ExchangeId::new(2_000), caller(), Some(wall(10_000)));
+        callers.put(ExchangeId::new(7), caller(), Some(wall(20_000)));
+        callers.begin_sweep(Monotonic::from_ms(9_999), wall(9_999), 0);
         assert_eq!(all_over(&mut callers, true), [], "no revocation is new");
-        callers.begin_sweep(Monotonic::from_ms(10_000), 10_000, 0);
+        callers.begin_sweep(Monotonic::from_ms(10_000), wall(10_000), 0);
         assert_eq!(
             all_over(&mut callers, true),
             [],
             "the last pass was just now"
         );
-        callers.begin_sweep(Monotonic::from_ms(10_500), 10_500, 0);
+        callers.begin_sweep(Monotonic::from_ms(10_500), wall(10_500), 0);
         assert_eq!(
             all_over(&mut callers, true),
             [(ExchangeId::new(2_000), CallerEnd::Expired)]
         );
         callers.put(ExchangeId::new(2_000), None, None);
         callers.put(ExchangeId::new(8), caller(), None);
-        callers.begin_sweep(Monotonic::from_ms(11_000), 11_000, 1);
+        callers.begin_sweep(Monotonic::from_ms(11_000), wall(11_000), 1);
         let revoked = [
             (ExchangeId::new(7), CallerEnd::Revoked),
             (ExchangeId::new(8), CallerEnd::Revoked),
         ];
         assert_eq!(all_over(&mut callers, true), revoked);
-        callers.begin_sweep(Monotonic::from_ms(20_000), 20_000, 1);
+        callers.begin_sweep(Monotonic::from_ms(20_000), wall(20_000), 1);
         assert_eq!(
             all_over(&mut callers, true),
             [(ExchangeId::new(7), CallerEnd::Expired)]
         );
-        callers.begin_sweep(Monotonic::from_ms(30_000), 30_000, 1);
+        callers.begin_sweep(Monotonic::from_ms(30_000), wall(30_000), 1);
         assert_eq!(all_over(&mut callers, true), [], "each is found once");
         assert!(!callers.is_sweeping());
     }
@@ -220,7 +228,7 @@ mod tests {
         let mut callers = ConnectionCallers::default();
         callers.set(ExchangeId::new(5_000), None, None);
         assert_eq!(callers.callers.len(), 0);
-        callers.begin_sweep(Monotonic::from_ms(10_000), 10_000, 1);
+        callers.begin_sweep(Monotonic::from_ms(10_000), wall(10_000), 1);
         assert!(!callers.is_sweeping());
     }
 }

@@ -166,8 +166,8 @@ impl Clients {
         certificate: Option<&ClientCertificate>,
     ) {
         let tag = caller.map(|caller| caller.tag());
-        let until_ms = certificate.map(ClientCertificate::ends_at_ms);
-        self.callers.set(exchange, tag, until_ms);
+        let until = certificate.map(|certificate| certificate.ends_at);
+        self.callers.set(exchange, tag, until);
     }
 
     /// The client for which an exchange holds memory.

@@ -192,7 +192,7 @@ impl Feeds {
         let at = topic.stream.as_ref().map(|stream| stream.position(at));
         let farewell = Farewell { why, at, resumable };
         let encoder = self.encoders.encoder(encoder);
-        encoder.farewell(variant, &farewell, cx.clock.now_ms(), &mut event);
+        encoder.farewell(variant, &farewell, cx.clock.wall().as_ms(), &mut event);
         event
     }
 

@@ -182,7 +182,7 @@ impl Shard {
             }
             DueDelivery::EndPoll(end) => {
                 if let Some(then) = self.connections.take_poll(ExchangeId::new(index)) {
-                    let response = end_of_poll(then, end, self.connections.clock.now_ms());
+                    let response = end_of_poll(then, end, self.connections.clock.wall().as_ms());
                     self.on_exchange(index, ExchangeEvent::Answered(response));
                 }
             }
@@ -318,7 +318,7 @@ impl Shard {
         };
         let response = match gathered.deleted && items.is_empty() {
             true => then.ended(),
-            false => then.arrived(gathered.run(&items), self.connections.clock.now_ms()),
+            false => then.arrived(gathered.run(&items), self.connections.clock.wall().as_ms()),
         };
         self.connections.counts.deliveries += items.len() as u64;
         self.connections.counts.sends += 1;

@@ -232,8 +232,7 @@ impl Conversation {
             let response = tag.reply("authenticated", |_| ());
             return Ok(plain(Action::Respond(response)));
         };
-        let now_ms = message.now.wall.as_ms();
-        let rights = match resolve_token(&access, token, message.certificate, now_ms) {
+        let rights = match resolve_token(&access, token, message.certificate, message.now) {
             Ok(rights) => rights,
             Err(denied) => {
                 let response = self.denied(&denied);
@@ -261,10 +260,10 @@ impl Conversation {
             (one.key, tag.error(refused))
         });
         let caller = self.rights.caller().cloned();
-        let until_ms = caller.as_deref().and_then(Caller::ends_at_ms);
+        let until = caller.as_deref().and_then(Caller::ends_at);
         let response = tag.reply("authenticated", |message| {
-            if let Some(until_ms) = until_ms {
-                message.literal("until", until_ms);
+            if let Some(until) = until {
+                message.literal("until", until.as_ms());
             }
         });
         Ok(ChannelAction {
@@ -302,7 +301,7 @@ impl Conversation {
     /// Refuses everything once the certificate of the connection has ended.
     fn check_certificate(&self, message: &ChannelMessage<'_>) -> Result<(), Response> {
         let certificate = message.certificate;
-        match certificate.is_some_and(|one| one.has_ended(message.now.wall.as_ms())) {
+        match certificate.is_some_and(|one| one.has_ended(message.now.wall)) {
             false => Ok(()),
             true => Err(self.denied(&AccessDenied::Expired("client certificate"))),
         }
@@ -313,8 +312,8 @@ impl Conversation {
         let (Some(access), Some(caller)) = (&self.context.access, self.rights.caller()) else {
             return Ok(());
         };
-        let has_ended = |ends_ms| message.now.wall.as_ms() >= ends_ms;
-        if caller.ends_at_ms().is_some_and(has_ended) {
+        let has_ended = |end| message.now.wall >= end;
+        if caller.ends_at().is_some_and(has_ended) {
             return Err(self.denied(&AccessDenied::Expired("token")));
         }
         match access.is_revoked(caller) {

@@ -178,7 +178,7 @@ impl Gate {
             return Ok(Passed::With(Rights::Operator));
         }
         let certificate = request.caller.certificate;
-        let has_ended = certificate.is_some_and(|one| one.has_ended(request.now.wall.as_ms()));
+        let has_ended = certificate.is_some_and(|one| one.has_ended(request.now.wall));
         let access = match &self.access {
             // It was let in by a certificate.
             Policy::Local | Policy::Open if has_ended => {
@@ -215,7 +215,7 @@ impl Gate {
             headers,
             client_certificate: request.caller.certificate,
         };
-        let resolved = match access.resolve(&credentials, request.now.wall.as_ms()) {
+        let resolved = match access.resolve(&credentials, request.now) {
             Ok(resolved) => resolved,
             Err(AccessDenied::NoCredentials) => match without {
                 // What balances load has no credentials.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::{Access, AccessDenied, CanonicalPath, ClientCertificate, Credentials};
+use encke_clock::Now;
 
 use super::rights::Rights;
 use crate::problem::error;
@@ -15,7 +16,7 @@ pub(crate) fn resolve_token(
     access: &Access,
     token: &str,
     certificate: Option<&ClientCertificate>,
-    now_ms: u64,
+    now: Now,
 ) -> Result<Rights, AccessDenied> {
     let no_path = || AccessDenied::Malformed("there is no path");
     let path = CanonicalPath::parse("/").map_err(|_| no_path())?;
@@ -27,7 +28,7 @@ pub(crate) fn resolve_token(
         headers: &[("Authorization", bearer.as_bytes())],
         client_certificate: certificate,
     };
-    let resolved = access.resolve(&credentials, now_ms);
+    let resolved = access.resolve(&credentials, now);
     let resolved = resolved.map_err(|denied| match denied {
         AccessDenied::Malformed(_) => AccessDenied::Malformed("the member \"token\" is no token"),
         denied => denied,

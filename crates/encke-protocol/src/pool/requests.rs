@@ -346,9 +346,9 @@ pub(super) fn once(pool: &str, request: DispatchRequest) -> Action {
 /// A time to wait that ends with the credentials of the request.
 fn within_credentials(wait_ms: u64, request: &Request<'_>, admitted: &Admitted<'_>) -> u64 {
     let caller = admitted.rights.caller();
-    let ends_at_ms = caller.and_then(|caller| caller.ends_at_ms());
-    let left_ms = ends_at_ms.map(|ends_at_ms| ends_at_ms.saturating_sub(request.now.wall.as_ms()));
-    left_ms.map_or(wait_ms, |left_ms| left_ms.min(wait_ms))
+    let ends_at = caller.and_then(|caller| caller.ends_at());
+    let left = ends_at.map(|ends_at| ends_at.since(request.now.wall));
+    left.map_or(wait_ms, |left| wait_ms.min(left.as_millis() as u64))
 }
 
 /// The token of a job or of an attempt that the request has.

@@ -159,7 +159,7 @@ impl Server {
         let names = vec![name.to_owned()];
         let certificate = Box::leak(Box::new(ClientCertificate {
             names,
-            ends_at_s: u64::MAX,
+            ends_at: WallTime::from_ms(u64::MAX),
         }));
         self.caller.certificate = Some(certificate);
     }

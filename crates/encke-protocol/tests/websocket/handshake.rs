@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use encke_access::ClientCertificate;
+use encke_clock::WallTime;
 use encke_protocol::{CallerInfo, Gate, Origins, Policy, ProtocolSettings};
 
 use super::*;
@@ -69,7 +70,7 @@ fn pages_of_other_origins_open_no_channel() {
     let bearer = bearer(1);
     let machine: &'static ClientCertificate = Box::leak(Box::new(ClientCertificate {
         names: vec!["machine".to_owned()],
-        ends_at_s: u64::MAX,
+        ends_at: WallTime::from_ms(u64::MAX),
     }));
     let credentials = [
         (("Cookie", &*cookie), None),

@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use encke_clock::WallTime;
 
 use super::server::NOW_MS;
 use super::*;
@@ -203,7 +204,7 @@ fn a_revoked_caller_may_do_nothing_more() {
     let mut channel = server.open("/v1/events", &[("Authorization", &bearer(3))]);
     let access = server.router.access().unwrap().clone();
     let revoke = encke_access::RevocationTarget::Key("writer".into());
-    access.revoke(revoke, NOW_MS).unwrap();
+    access.revoke(revoke, WallTime::from_ms(NOW_MS)).unwrap();
     let append = r#"{"type":"append","stream":"a/1","data":1}"#;
     assert_eq!(
         refused(&mut server, &mut channel, append),

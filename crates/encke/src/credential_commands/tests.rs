@@ -189,10 +189,10 @@ fn a_url_is_signed_behind_its_host() {
         headers: &[],
         client_certificate: None,
     };
-    let resolved = access.resolve(&request, encke_net::now_ms()).unwrap();
+    let resolved = access.resolve(&request, encke_net::now()).unwrap();
     assert_eq!(resolved.caller.name(), "urls");
     request.method = "POST";
-    assert!(access.resolve(&request, encke_net::now_ms()).is_err());
+    assert!(access.resolve(&request, encke_net::now()).is_err());
     let closed = "Stream-Closed: true";
     let field = [
         "sign", "--config", config, "--field", closed, "--field", "X",

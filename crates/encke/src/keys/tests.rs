@@ -2,6 +2,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc;
 
+use encke_clock::Now;
+
 use super::*;
 
 /// A key set that works for ES256.
@@ -137,7 +139,7 @@ fn the_thread_fetches_at_once_and_survives_failures() {
         client_certificate: None,
     };
     for (now_ms, reason) in [(1_000, "keys_unavailable"), (20_000, "keys_unknown")] {
-        let denied = access.resolve(&request, now_ms).unwrap_err();
+        let denied = access.resolve(&request, Now::from_ms(now_ms)).unwrap_err();
         assert_eq!(denied.reason(), reason);
     }
     assert_eq!(ended.recv().unwrap(), ("i".to_owned(), true));

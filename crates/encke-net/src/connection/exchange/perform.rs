@@ -84,7 +84,7 @@ impl Exchange {
     ) {
         match std::mem::take(&mut self.task) {
             Task::AwaitingRead(then) => {
-                let now_ms = cx.clock.now_ms();
+                let now_ms = cx.clock.wall().as_ms();
                 let action = match &piece {
                     Ok(piece) => {
                         let items: Vec<Item<'_>> = piece.items().collect();

@@ -208,7 +208,7 @@ impl Node {
     }
 
     pub(super) fn now_ms(&self) -> u64 {
-        self.shard.connections.clock.now_ms()
+        self.shard.connections.clock.wall().as_ms()
     }
 
     /// A turn of the shard.

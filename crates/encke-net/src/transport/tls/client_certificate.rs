@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use encke_access::ClientCertificate;
+use encke_clock::WallTime;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{CertificateError, Error};
@@ -42,7 +43,7 @@ pub(super) fn of_client(
     }
     Ok(ClientCertificate {
         names: names(&certificate),
-        ends_at_s,
+        ends_at: WallTime::from_ms(ends_at_s.saturating_mul(1_000)),
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
+use encke_clock::WallTime;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -87,7 +88,7 @@ fn a_chain_is_good_up_to_its_first_end() {
     let ends_in = |chain: &[&Named]| {
         let chain: Vec<_> = chain.iter().map(|one| one.der.clone()).collect();
         let found = of_client(&chain, &*verifier, true, at(now_s)).unwrap();
-        found.ends_at_s - now_s
+        found.ends_at.as_ms() / 1_000 - now_s
     };
     assert_eq!(ends_in(&[&direct]), 101);
     // What a configured authority says of its own end does not matter, and neither does what no one needs.
@@ -137,7 +138,7 @@ fn a_session_is_not_resumed_behind_the_end_of_its_clients_certificate() {
             let established = handshake.establish().unwrap();
             let found = established.certificate.unwrap();
             assert_eq!(found.names.first().unwrap(), "worker-7");
-            assert_eq!(found.ends_at_s, begin_s + 61);
+            assert_eq!(found.ends_at, WallTime::from_ms((begin_s + 61) * 1_000));
             resumed.push(established.resumed);
         }
         assert_eq!(resumed, [false, true, true], "{version:?}");
