@@ -158,14 +158,13 @@ impl ShardClock {
 /// A clock whose time passes only where a test says so.
 #[cfg(any(test, feature = "fuzzing"))]
 impl ShardClock {
-    /// A clock that begins at a time of day, in milliseconds since 1970.
-    pub(crate) fn simulated(now_ms: u64) -> Self {
+    /// A clock that begins at a moment.
+    pub(crate) fn simulated(now: Now) -> Self {
         let mut clock = ShardClock::start();
         clock.is_simulated = true;
         // No real time that is read beside it is later.
         clock.start += SIMULATION_AHEAD;
         clock.now = clock.start;
-        let now = Now::from_ms(now_ms);
         clock.steady = now.steady;
         clock.set_time_of_day(now.wall);
         clock
@@ -231,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_simulated_clock_goes_on_only_where_a_test_says_so() {
-        let mut clock = ShardClock::simulated(5_000);
+        let mut clock = ShardClock::simulated(Now::from_ms(5_000));
         let begin = clock.monotonic();
         clock.tick(Duration::ZERO);
         assert_eq!(clock.time(), Now::from_ms(5_000));

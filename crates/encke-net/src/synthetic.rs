@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use encke_clock::Now;
+use encke_clock::{Now, WallTime};
 use encke_log::Sequence;
 use encke_protocol::{
     Action, Admin, CallerInfo, EncodedRun, EncoderId, Feed, Gate, Headers, Probes,
@@ -153,7 +153,7 @@ impl SyntheticShard {
         self.encoded.bytes.clear();
         self.encoded.marks.clear();
         let encoder = self.router.encoders().encoder(self.encoder);
-        encoder.encode(variant, &run, 0, &mut self.encoded);
+        encoder.encode(variant, &run, WallTime::from_ms(0), &mut self.encoded);
         self.slots[slot].cursor = end;
         !self.encoded.bytes.is_empty()
     }

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use encke_access::{Caller, ClientCertificate};
-use encke_clock::Now;
+use encke_clock::{Now, WallTime};
 use encke_stream::{Command, Fetch, Offset, Outcome, Pattern, Sequence, Stream, log_of};
 
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
@@ -118,7 +118,7 @@ pub trait OnCommit: Debug + Send {
 /// Waits for a part of a stream.
 pub trait OnRead: Debug + Send {
     /// What follows from the records that were read.
-    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now_ms: u64) -> Action;
+    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now: WallTime) -> Action;
 }
 
 /// Waits for a part of a long body.
@@ -130,9 +130,9 @@ pub trait OnPart: Debug + Send {
 /// Waits for a record of a stream. It becomes an [`OnRead`] when the record must be read from the log.
 pub trait OnRecord: OnRead {
     /// The response when records have arrived, or when the stream is closed.
-    fn arrived(self: Box<Self>, run: Run<'_>, now_ms: u64) -> Response;
+    fn arrived(self: Box<Self>, run: Run<'_>, now: WallTime) -> Response;
     /// The response when no record arrives in time.
-    fn timed_out(self: Box<Self>, now_ms: u64) -> Response;
+    fn timed_out(self: Box<Self>, now: WallTime) -> Response;
     /// The response when the stream is deleted.
     fn ended(self: Box<Self>) -> Response;
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use encke_clock::WallTime;
 use encke_stream::{Item, MediaKind, Offset, Sequence};
 
 use crate::run::Run;
@@ -10,9 +11,9 @@ use crate::text::CutCharacter;
 /// Encodes the records of one stream. Subscribers with the same encoder, variant and position share one encoding.
 pub trait Encoder: Send + Sync {
     /// Appends a run to `out`, and marks where a subscriber may be left.
-    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun);
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now: WallTime, out: &mut EncodedRun);
     /// Appends the last bytes to a subscriber whose connection the server closes although more records would follow.
-    fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>);
+    fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, now: WallTime, out: &mut Vec<u8>);
     /// Appends that the stream was deleted, behind its last record. Nothing where the end of the response says it.
     fn deleted(&self, _variant: Variant<'_>, _out: &mut Vec<u8>) {}
     /// The bytes that keep a quiet connection alive.

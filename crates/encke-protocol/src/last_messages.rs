@@ -6,6 +6,7 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_stream::{Facts, LastMessages, LastMessagesBounds, Life, Offset, Refusal, Stream};
 
 use crate::action::{Action, Failure, OnRead};
@@ -47,7 +48,7 @@ impl fmt::Display for BadLast {
 /// Waits for the position at which a stream's last messages begin.
 pub(crate) trait OnLastFound: Debug + Send {
     /// What follows from the position, or from the refusal.
-    fn found(self: Box<Self>, from: Result<Offset, Response>, now_ms: u64) -> Action;
+    fn found(self: Box<Self>, from: Result<Offset, Response>, now: WallTime) -> Action;
 }
 
 /// Finds where the last `count` messages of a stream begin, before the tail in `facts`, then resumes.
@@ -56,7 +57,7 @@ pub(crate) fn find_last(
     (stream, facts): (Arc<Stream>, Facts),
     count: usize,
     then: Box<dyn OnLastFound>,
-    now_ms: u64,
+    now: WallTime,
 ) -> Action {
     let bounds = LastMessagesBounds {
         bytes_max: LAST_BYTES_MAX,
@@ -68,7 +69,7 @@ pub(crate) fn find_last(
         stream,
         then,
     };
-    Box::new(finding).go_on(now_ms)
+    Box::new(finding).go_on(now)
 }
 
 /// A search, and what waits for its result. It holds the stream, so that it stays in memory.
@@ -81,7 +82,7 @@ struct FindLast {
 }
 
 impl FindLast {
-    fn go_on(self: Box<Self>, now_ms: u64) -> Action {
+    fn go_on(self: Box<Self>, now: WallTime) -> Action {
         let Some(from) = self.search.found() else {
             return Action::Read(self.search.fetch(), self);
         };
@@ -90,20 +91,20 @@ impl FindLast {
             Ok(()) => from,
             Err(_) => Offset::START,
         };
-        self.then.found(Ok(from), now_ms)
+        self.then.found(Ok(from), now)
     }
 }
 
 impl OnRead for FindLast {
-    fn read(mut self: Box<Self>, run: Result<Run<'_>, Failure>, now_ms: u64) -> Action {
+    fn read(mut self: Box<Self>, run: Result<Run<'_>, Failure>, now: WallTime) -> Action {
         let run = match (run, self.stream.facts().life) {
-            (_, Life::Ended) => return self.then.found(Err(refused(&Refusal::NotFound)), now_ms),
-            (_, Life::Kept) => return self.then.found(Err(refused(&Refusal::Gone)), now_ms),
-            (Err(failure), Life::Live) => return self.then.found(Err(failed(failure)), now_ms),
+            (_, Life::Ended) => return self.then.found(Err(refused(&Refusal::NotFound)), now),
+            (_, Life::Kept) => return self.then.found(Err(refused(&Refusal::Gone)), now),
+            (Err(failure), Life::Live) => return self.then.found(Err(failed(failure)), now),
             (Ok(run), Life::Live) => run,
         };
         self.search.take(run.items, run.end, !run.at_tail);
-        self.go_on(now_ms)
+        self.go_on(now)
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use encke_clock::WallTime;
 use encke_protocol::{EncodedRun, Encoder, Feed, Mark, Router, Run, Variant};
 use encke_stream::{Item, MediaKind, Offset};
 use proptest::collection::vec;
@@ -163,7 +164,7 @@ fn there_and_back<'a>(
         kind,
         option: 0,
     };
-    encoder().encode(variant, &run, NOW_MS, &mut out);
+    encoder().encode(variant, &run, WallTime::from_ms(NOW_MS), &mut out);
     let bytes = &out.bytes[before.len()..];
     let marks: Vec<Mark> = out
         .marks
@@ -380,7 +381,7 @@ fn up_to_date_is_sent_only_at_the_tail() {
                 kind,
                 option: 0,
             };
-            encoder().encode(variant, &run, NOW_MS, &mut out);
+            encoder().encode(variant, &run, WallTime::from_ms(NOW_MS), &mut out);
             let (told, whole) = parse(&out.bytes);
             assert!(whole);
             assert_eq!((told.len(), out.marks.len()), (events, events));

@@ -7,6 +7,7 @@ mod server;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use encke_clock::WallTime;
 use encke_protocol::{
     AheadStream, CutCharacter, Farewell, Feed, MergedPosition, MergedRecord, StreamEnd,
     StreamGeneration, Subscription, Variant,
@@ -240,7 +241,7 @@ fn heartbeats_and_farewells_are_lines() {
             resumable,
         };
         let mut out = Vec::new();
-        encoder.farewell(variant, &farewell, NOW_MS, &mut out);
+        encoder.farewell(variant, &farewell, WallTime::from_ms(NOW_MS), &mut out);
         String::from_utf8(out).unwrap()
     };
     let at = Offset::behind(7);

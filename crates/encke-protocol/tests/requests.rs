@@ -7,6 +7,7 @@ mod server;
 
 use std::collections::BTreeSet;
 
+use encke_clock::WallTime;
 use encke_stream::Offset;
 use proptest::collection::vec;
 use proptest::option::weighted;
@@ -355,7 +356,7 @@ fn send(all: Vec<Sent>) -> BTreeSet<String> {
                 met.insert("a poll".to_owned());
                 let now_ms = server.now_ms;
                 assert!(poll.wait_ms > 0);
-                server::said(poll.then.timed_out(now_ms))
+                server::said(poll.then.timed_out(WallTime::from_ms(now_ms)))
             }
         };
         check(&sent, &said);

@@ -125,7 +125,7 @@ impl AuditThread {
 }
 
 fn line(entry: &AuditEntry, repeated: u64, out: &mut Vec<u8>) {
-    let at = i64::try_from(entry.at_ms).ok();
+    let at = i64::try_from(entry.at.as_ms()).ok();
     let at = at.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     // Writing to a vector does not fail.
     let _ = write!(
@@ -176,6 +176,7 @@ const JOIN_PAUSE: Duration = Duration::from_millis(1);
 mod tests {
     use std::sync::Arc;
 
+    use encke_clock::WallTime;
     use parking_lot::Mutex;
 
     use super::*;
@@ -196,7 +197,7 @@ mod tests {
 
     pub(super) fn entry(path: &str) -> AuditEntry {
         AuditEntry {
-            at_ms: 1_700_000_000_042,
+            at: WallTime::from_ms(1_700_000_000_042),
             client: "192.0.2.1".into(),
             status: 403,
             note: Box::new(AuditNote {

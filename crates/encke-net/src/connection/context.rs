@@ -150,7 +150,7 @@ impl Context<'_> {
         let request = self.requests.get_mut(place.exchange);
         let named = request.and_then(|request| request.client);
         self.audit.send(AuditEntry {
-            at_ms: self.clock.wall().as_ms(),
+            at: self.clock.wall(),
             client: match named {
                 Some(client) => client.to_string().into(),
                 None => self.client_name(place).into(),

@@ -6,6 +6,8 @@
 //! and never beyond a limit. A publisher that waits for acknowledgements is slowed to the subscribers' pace, and publishers of
 //! other streams are not affected.
 
+use std::time::Duration;
+
 use encke_log::StreamNo;
 use encke_stream::{Command, Reply, Target};
 use hashbrown::HashMap;
@@ -13,6 +15,7 @@ use hashbrown::hash_map::Entry;
 
 use super::congested_streams::CongestedStreams;
 use super::slot::Token;
+use crate::clock::Monotonic;
 
 /// The congested streams of a shard, and the acknowledgements that it delays.
 #[derive(Debug, Default)]
@@ -25,7 +28,7 @@ pub(crate) struct Backpressure {
     appends: HashMap<Token, StreamNo>,
     /// Delayed acknowledgements, the oldest first.
     held: Vec<HeldBack>,
-    looked_ms: u64,
+    looked: Option<Monotonic>,
 }
 
 /// The subscribers of a stream, how many of them are behind, and the sum of what these lack, by
@@ -45,7 +48,7 @@ struct Congestion {
     found: Found,
     /// What the lagging subscribers got in this interval.
     gained: u64,
-    gained_since_ms: u64,
+    gained_since: Monotonic,
     /// Catching up would take too long: publishers do not wait for it.
     given_up: bool,
 }
@@ -54,7 +57,7 @@ struct Congestion {
 struct HeldBack {
     reply: Reply,
     stream: StreamNo,
-    until_ms: u64,
+    until: Monotonic,
 }
 
 impl Congestion {
@@ -64,13 +67,13 @@ impl Congestion {
     }
 
     /// At the end of an interval, decides whether to wait for the lagging subscribers. Whether that has changed.
-    fn look(&mut self, now_ms: u64) -> bool {
-        if now_ms < self.gained_since_ms + INTERVAL_MS {
+    fn look(&mut self, now: Monotonic) -> bool {
+        if now < self.gained_since.after(INTERVAL) {
             return false;
         }
         let before = self.given_up;
         self.given_up = self.gained.saturating_mul(INTERVALS_MAX) < self.found.backlog;
-        (self.gained, self.gained_since_ms) = (0, now_ms);
+        (self.gained, self.gained_since) = (0, now);
         self.given_up != before
     }
 
@@ -111,7 +114,7 @@ impl Backpressure {
         &mut self,
         topic: u32,
         stream: StreamNo,
-        now_ms: u64,
+        now: Monotonic,
         all: &CongestedStreams,
     ) {
         self.forget_another(topic, stream, all);
@@ -119,7 +122,7 @@ impl Backpressure {
             congestion.found = self.found;
             self.end_if_over(topic, all);
         }
-        self.begin_if_most(topic, stream, now_ms, all);
+        self.begin_if_most(topic, stream, now, all);
     }
 
     /// A stream becomes congested if most subscribers so far are behind, even before the round is over.
@@ -127,7 +130,7 @@ impl Backpressure {
         &mut self,
         topic: u32,
         stream: StreamNo,
-        now_ms: u64,
+        now: Monotonic,
         all: &CongestedStreams,
     ) {
         let found = self.found;
@@ -137,7 +140,7 @@ impl Backpressure {
                 stream,
                 found,
                 gained: 0,
-                gained_since_ms: now_ms,
+                gained_since: now,
                 given_up: false,
             });
             all.begin(stream);
@@ -197,22 +200,22 @@ impl Backpressure {
     }
 
     /// Delays an acknowledgement.
-    pub(crate) fn hold(&mut self, reply: Reply, stream: StreamNo, until_ms: u64) {
+    pub(crate) fn hold(&mut self, reply: Reply, stream: StreamNo, until: Monotonic) {
         self.held.push(HeldBack {
             reply,
             stream,
-            until_ms,
+            until,
         });
     }
 
     /// The acknowledgements that are due, once a millisecond.
-    pub(crate) fn take_due(&mut self, now_ms: u64, all: &CongestedStreams) -> Vec<Reply> {
-        if self.congested.is_empty() && self.held.is_empty() || now_ms == self.looked_ms {
+    pub(crate) fn take_due(&mut self, now: Monotonic, all: &CongestedStreams) -> Vec<Reply> {
+        if self.congested.is_empty() && self.held.is_empty() || self.looked == Some(now) {
             return Vec::new();
         }
-        self.looked_ms = now_ms;
-        self.look(now_ms, all);
-        let is_due = |held: &mut HeldBack| now_ms >= held.until_ms || !all.has(held.stream);
+        self.looked = Some(now);
+        self.look(now, all);
+        let is_due = |held: &mut HeldBack| now >= held.until || !all.has(held.stream);
         let due = self.held.extract_if(.., is_due);
         due.map(|held| held.reply).collect()
     }
@@ -224,9 +227,9 @@ impl Backpressure {
     }
 
     /// Gives up congestions that would last too long, and takes them up again when they would not.
-    fn look(&mut self, now_ms: u64, all: &CongestedStreams) {
+    fn look(&mut self, now: Monotonic, all: &CongestedStreams) {
         for congestion in self.congested.values_mut() {
-            match congestion.look(now_ms) {
+            match congestion.look(now) {
                 true if congestion.given_up => all.end(congestion.stream),
                 true => all.begin(congestion.stream),
                 false => {}
@@ -239,7 +242,7 @@ impl Backpressure {
 const BEHIND_MIN: usize = 64;
 
 /// The interval of decisions. Publishers wait if the subscribers would have everything within that many intervals, a minute.
-const INTERVAL_MS: u64 = 500;
+const INTERVAL: Duration = Duration::from_millis(500);
 const INTERVALS_MAX: u64 = 120;
 
 /// How often a shard looks for acknowledgements that are due.
@@ -251,19 +254,25 @@ mod tests {
 
     use super::*;
 
+    const INTERVAL_MS: u64 = INTERVAL.as_millis() as u64;
+
+    fn at(ms: u64) -> Monotonic {
+        Monotonic::from_ms(ms)
+    }
+
     /// A round over `seen` subscribers, of which `behind` lack 100 each.
     fn round(
         watch: &mut Backpressure,
         seen: usize,
         behind: usize,
-        now_ms: u64,
+        now: Monotonic,
         all: &CongestedStreams,
     ) {
         watch.begin_round();
         for one in 0..seen {
             watch.see((one < behind).then_some(100));
         }
-        watch.end_round(1, 7, now_ms, all);
+        watch.end_round(1, 7, now, all);
     }
 
     #[test]
@@ -275,7 +284,7 @@ mod tests {
             (2 * BEHIND_MIN - 1, BEHIND_MIN, true),
         ] {
             let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
-            round(&mut watch, seen, behind, 0, &all);
+            round(&mut watch, seen, behind, at(0), &all);
             assert_eq!(all.has(7), congested, "{behind} of {seen}");
         }
     }
@@ -283,9 +292,9 @@ mod tests {
     #[test]
     fn congestion_ends_when_nearly_all_have_everything() {
         let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
-        round(&mut watch, 80, 80, 0, &all);
+        round(&mut watch, 80, 80, at(0), &all);
         // Others join, and some lagging ones are gone.
-        round(&mut watch, 88, 71, 10, &all);
+        round(&mut watch, 88, 71, at(10), &all);
         for left in 1..=60 {
             assert!(all.has(7), "after {left}");
             watch.leaves(1, &all);
@@ -297,38 +306,38 @@ mod tests {
         // A round that is not over says only that there is one, and one that is may say that there is none.
         watch.begin_round();
         (0..BEHIND_MIN).for_each(|_| watch.see(Some(100)));
-        watch.begin_if_most(1, 7, 30, &all);
+        watch.begin_if_most(1, 7, at(30), &all);
         assert!(all.has(7));
         (0..10 * BEHIND_MIN).for_each(|_| watch.see(None));
-        watch.begin_if_most(1, 7, 30, &all);
+        watch.begin_if_most(1, 7, at(30), &all);
         assert!(all.has(7));
-        watch.end_round(1, 7, 30, &all);
+        watch.end_round(1, 7, at(30), &all);
         assert!(!all.has(7));
-        round(&mut watch, 80, 80, 40, &all);
-        round(&mut watch, 80, 10, 50, &all);
+        round(&mut watch, 80, 80, at(40), &all);
+        round(&mut watch, 80, 10, at(50), &all);
         assert!(!all.has(7));
     }
 
     #[test]
     fn congestion_that_would_last_is_given_up_until_it_would_not() {
         let (mut watch, all) = (Backpressure::default(), CongestedStreams::default());
-        round(&mut watch, 80, 80, 0, &all);
+        round(&mut watch, 80, 80, at(0), &all);
         // Of what is left of 8,000 the subscribers must get a 120th in an interval.
         watch.gains(1, 67);
-        watch.look(INTERVAL_MS - 1, &all);
-        watch.look(INTERVAL_MS, &all);
+        watch.look(at(INTERVAL_MS - 1), &all);
+        watch.look(at(INTERVAL_MS), &all);
         assert!(all.has(7));
         watch.gains(1, 65);
-        watch.look(2 * INTERVAL_MS - 1, &all);
+        watch.look(at(2 * INTERVAL_MS - 1), &all);
         assert!(all.has(7));
-        watch.look(2 * INTERVAL_MS, &all);
+        watch.look(at(2 * INTERVAL_MS), &all);
         assert!(!all.has(7));
-        round(&mut watch, 80, 79, 2 * INTERVAL_MS + 1, &all);
+        round(&mut watch, 80, 79, at(2 * INTERVAL_MS + 1), &all);
         assert!(!all.has(7), "it is not waited for again");
         watch.gains(1, 500);
-        watch.look(3 * INTERVAL_MS, &all);
+        watch.look(at(3 * INTERVAL_MS), &all);
         assert!(all.has(7));
-        watch.look(4 * INTERVAL_MS, &all);
+        watch.look(at(4 * INTERVAL_MS), &all);
         (0..80).for_each(|_| watch.leaves(1, &all));
         assert!(watch.congested.is_empty() && all.count() == 0);
     }
@@ -343,24 +352,24 @@ mod tests {
         let tokens = |replies: Vec<Reply>| -> Vec<u64> {
             replies.into_iter().map(|reply| reply.token).collect()
         };
-        round(&mut watch, 80, 80, 1000, &all);
+        round(&mut watch, 80, 80, at(1000), &all);
         // Another shard's.
         all.begin(8);
-        watch.hold(reply(1), 7, 9000);
-        watch.hold(reply(2), 8, 9000);
-        watch.hold(reply(3), 8, 1020);
-        assert!(watch.take_due(1019, &all).is_empty());
-        assert_eq!(tokens(watch.take_due(1020, &all)), [3]);
+        watch.hold(reply(1), 7, at(9000));
+        watch.hold(reply(2), 8, at(9000));
+        watch.hold(reply(3), 8, at(1020));
+        assert!(watch.take_due(at(1019), &all).is_empty());
+        assert_eq!(tokens(watch.take_due(at(1020), &all)), [3]);
         // Its own does not get on.
-        assert_eq!(tokens(watch.take_due(1000 + INTERVAL_MS, &all)), [1]);
-        watch.hold(reply(4), 8, 9000);
+        assert_eq!(tokens(watch.take_due(at(1000 + INTERVAL_MS), &all)), [1]);
+        watch.hold(reply(4), 8, at(9000));
         all.end(8);
-        assert_eq!(tokens(watch.take_due(1200, &all)), [2, 4]);
+        assert_eq!(tokens(watch.take_due(at(1200), &all)), [2, 4]);
         assert!(!watch.holds());
         // A later topic with the same number is another one.
-        round(&mut watch, 80, 80, 2000, &all);
+        round(&mut watch, 80, 80, at(2000), &all);
         watch.begin_round();
-        watch.end_round(1, 9, 2000, &all);
+        watch.end_round(1, 9, at(2000), &all);
         assert!(watch.congested.is_empty() && all.count() == 0);
     }
 }

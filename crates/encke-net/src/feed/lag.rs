@@ -13,6 +13,7 @@ use super::feeds::{FeedContext, Feeds};
 use super::slot::{SlotFeed, Slots};
 use super::state::{Behind, FeedKind};
 use super::weight::{WEIGHT_BYTES, lacks};
+use crate::clock::Monotonic;
 use crate::connection::close::CloseReason;
 
 /// A subscriber's lag.
@@ -121,16 +122,16 @@ impl Feeds {
     }
 
     /// A topic's round is over, or goes on in the next turn.
-    pub(crate) fn note_round(&mut self, topic: u32, is_over: bool, now_ms: u64) {
+    pub(crate) fn note_round(&mut self, topic: u32, is_over: bool, now: Monotonic) {
         if self.fan_out.backpressure.is_idle() {
             return;
         }
         let stream = self.fan_out.topics.no(topic);
         let (backpressure, all) = (&mut self.fan_out.backpressure, &self.congested);
         if is_over {
-            backpressure.end_round(topic, stream, now_ms, all);
+            backpressure.end_round(topic, stream, now, all);
         } else {
-            backpressure.begin_if_most(topic, stream, now_ms, all);
+            backpressure.begin_if_most(topic, stream, now, all);
         }
     }
 
@@ -192,7 +193,7 @@ impl Feeds {
         let at = topic.stream.as_ref().map(|stream| stream.position(at));
         let farewell = Farewell { why, at, resumable };
         let encoder = self.encoders.encoder(encoder);
-        encoder.farewell(variant, &farewell, cx.clock.wall().as_ms(), &mut event);
+        encoder.farewell(variant, &farewell, cx.clock.wall(), &mut event);
         event
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_clock::WallTime;
 use encke_protocol::{Encoders, Variant};
 use encke_stream::{Batch, Item, Offset, Sequence, Views};
 
@@ -171,7 +172,7 @@ impl FanOut {
         key: EncodingKey,
         at: u64,
         encoders: &Encoders,
-        now_ms: u64,
+        now: WallTime,
     ) {
         if self.encodings.select(key) {
             return;
@@ -188,7 +189,7 @@ impl FanOut {
         let encoder = encoders.encoder(key.encoder);
         // A deletion without data before it closes the connection without an event, unless its encoder has one.
         if !items.is_empty() || gathered.closed {
-            encoder.encode(variant, &gathered.run(&items), now_ms, &mut encoding.run);
+            encoder.encode(variant, &gathered.run(&items), now, &mut encoding.run);
         }
         if gathered.deleted {
             encoding.add_deletion(encoder, variant, Offset::behind(gathered.last));

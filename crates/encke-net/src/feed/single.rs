@@ -64,8 +64,8 @@ impl Feeds {
             option,
             framing: framing(index, cx.slots),
         };
-        let now_ms = cx.clock.wall().as_ms();
-        self.fan_out.encode_recent(key, at, &self.encoders, now_ms);
+        let now = cx.clock.wall();
+        self.fan_out.encode_recent(key, at, &self.encoders, now);
         DueDelivery::Send(Purpose::Recent(last))
     }
 
@@ -160,7 +160,7 @@ impl Feeds {
             let encoder = self.encoders.encoder(encoder);
             let variant = Variant { name, ..variant };
             match is_closed {
-                true => encoder.encode(variant, &run, cx.clock.wall().as_ms(), &mut encoding.run),
+                true => encoder.encode(variant, &run, cx.clock.wall(), &mut encoding.run),
                 false => encoding.add_deletion(encoder, variant, end),
             }
         }
@@ -203,7 +203,7 @@ impl Feeds {
                 name: &stream.name,
                 ..variant
             };
-            encoder.encode(variant, &run, cx.clock.wall().as_ms(), &mut encoding.run);
+            encoder.encode(variant, &run, cx.clock.wall(), &mut encoding.run);
         }
         encoding.count(&items);
         encoding.end = piece.end.sequence;

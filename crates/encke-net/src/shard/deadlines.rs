@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use super::state::Shard;
-use encke_clock::WallTime;
-
 use crate::connection::Event;
 use crate::connection::close::CloseReason;
 use crate::connection::exchange::ExchangeEvent;
@@ -28,15 +26,13 @@ impl Shard {
         }
         let slots = self.connections.slots.len();
         if self.timers.begin_sweep(slots, now) {
-            let (now, now_ms) = (now, self.connections.clock.wall().as_ms());
+            let wall = self.connections.clock.wall();
             let clients = &mut self.connections.clients;
             clients.tidy(self.connections.clock.now());
             // Without access control there may be certificates.
             let access = self.context.router.access();
             let revocations = access.map_or(0, |access| access.revocations_version());
-            clients
-                .callers
-                .begin_sweep(now, WallTime::from_ms(now_ms), revocations);
+            clients.callers.begin_sweep(now, wall, revocations);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use encke_clock::WallTime;
 use encke_log::ReadError;
 use encke_protocol::{OnRecord, Response, Run};
 use encke_stream::{LoadError, Offset, Piece, Stream};
@@ -23,7 +24,7 @@ impl Shard {
     pub(super) fn deliver(&mut self) {
         self.deliver_due();
         let now_us = self.connections.clock.now_us();
-        let now_ms = self.connections.clock.monotonic().as_ms();
+        let now = self.connections.clock.monotonic();
         self.feeds.fan_out.wake(now_us);
         while let Some(topic) = self.feeds.fan_out.round(now_us) {
             loop {
@@ -37,7 +38,7 @@ impl Shard {
                 self.feeds.see_in_round(index, &self.connections.slots);
             }
             let is_over = self.feeds.fan_out.is_over(topic);
-            self.feeds.note_round(topic, is_over, now_ms);
+            self.feeds.note_round(topic, is_over, now);
             if !is_over {
                 break;
             }
@@ -182,7 +183,7 @@ impl Shard {
             }
             DueDelivery::EndPoll(end) => {
                 if let Some(then) = self.connections.take_poll(ExchangeId::new(index)) {
-                    let response = end_of_poll(then, end, self.connections.clock.wall().as_ms());
+                    let response = end_of_poll(then, end, self.connections.clock.wall());
                     self.on_exchange(index, ExchangeEvent::Answered(response));
                 }
             }
@@ -318,7 +319,7 @@ impl Shard {
         };
         let response = match gathered.deleted && items.is_empty() {
             true => then.ended(),
-            false => then.arrived(gathered.run(&items), self.connections.clock.wall().as_ms()),
+            false => then.arrived(gathered.run(&items), self.connections.clock.wall()),
         };
         self.connections.counts.deliveries += items.len() as u64;
         self.connections.counts.sends += 1;
@@ -328,9 +329,9 @@ impl Shard {
 }
 
 /// The response to a long poll of a stream that has ended. With `Some` it was closed there.
-fn end_of_poll(then: Box<dyn OnRecord>, end: Option<Offset>, now_ms: u64) -> Response {
+fn end_of_poll(then: Box<dyn OnRecord>, end: Option<Offset>, now: WallTime) -> Response {
     let Some(end) = end else {
         return then.ended();
     };
-    then.arrived(Run::closed_at(end), now_ms)
+    then.arrived(Run::closed_at(end), now)
 }

@@ -34,21 +34,21 @@ impl Shard {
             && self.context.congested.has(stream)
             && self.connections.stopping.is_none()
         {
-            let wait_ms = self.context.settings.admission_wait.as_millis() as u64;
-            let until_ms = self.connections.clock.monotonic().as_ms() + wait_ms;
+            let wait = self.context.settings.admission_wait;
+            let until = self.connections.clock.monotonic().after(wait);
             self.connections.counts.held_back += 1;
-            return backpressure.hold(reply, stream, until_ms);
+            return backpressure.hold(reply, stream, until);
         }
         self.on_token(reply.token, ExchangeEvent::Committed(reply.outcome));
     }
 
     /// Sends the acknowledgements that need not be held back any longer.
     pub(super) fn release_acknowledgements(&mut self) {
-        let now_ms = self.connections.clock.monotonic().as_ms();
+        let now = self.connections.clock.monotonic();
         let backpressure = &mut self.feeds.fan_out.backpressure;
         let replies = match self.connections.stopping {
             Some(_) => backpressure.take_all(),
-            None => backpressure.take_due(now_ms, &self.context.congested),
+            None => backpressure.take_due(now, &self.context.congested),
         };
         for reply in replies {
             self.on_token(reply.token, ExchangeEvent::Committed(reply.outcome));

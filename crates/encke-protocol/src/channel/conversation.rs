@@ -129,8 +129,8 @@ impl Conversation {
         let action = match start {
             ReadStart::Behind(start) => follow.begin(streams.begin(&stream, facts, start)?),
             ReadStart::Last(count) => {
-                let now_ms = message.now.wall.as_ms();
-                find_last(streams, (stream, facts), count, Box::new(follow), now_ms)
+                let now = message.now.wall;
+                find_last(streams, (stream, facts), count, Box::new(follow), now)
             }
         };
         Ok(self.subscribe(subject, action))

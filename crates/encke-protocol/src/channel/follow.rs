@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_stream::{Offset, Stream};
 
 use super::reply::{MessageTag, write_ended, write_start};
@@ -45,7 +46,7 @@ impl ChannelFollow {
 }
 
 impl OnLastFound for ChannelFollow {
-    fn found(self: Box<Self>, from: Result<Offset, Response>, _now_ms: u64) -> Action {
+    fn found(self: Box<Self>, from: Result<Offset, Response>, _now: WallTime) -> Action {
         match from {
             Ok(from) => self.begin(from),
             Err(refused) => Action::Respond(self.tag.error(refused)),

@@ -1,5 +1,6 @@
 //! The records of one stream as messages, shared by all channels that are at the same position.
 
+use encke_clock::WallTime;
 use encke_stream::{MediaKind, Offset};
 
 use super::object::MessageWriter;
@@ -16,7 +17,7 @@ use crate::text;
 pub(super) struct ChannelRecords;
 
 impl Encoder for ChannelRecords {
-    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, _now_ms: u64, out: &mut EncodedRun) {
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, _now: WallTime, out: &mut EncodedRun) {
         let marks_before = out.marks.len();
         match variant.kind {
             MediaKind::Text => encode_text(variant.name, run, out),
@@ -41,7 +42,13 @@ impl Encoder for ChannelRecords {
         }
     }
 
-    fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, _now_ms: u64, out: &mut Vec<u8>) {
+    fn farewell(
+        &self,
+        variant: Variant<'_>,
+        farewell: &Farewell,
+        _now: WallTime,
+        out: &mut Vec<u8>,
+    ) {
         let mut message = MessageWriter::new("disconnected", out);
         message.text("stream", variant.name);
         message.text("reason", farewell.why);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
 
 use super::response_fields::{cacheable, etag, has_already, known_tags, position};
@@ -117,7 +118,7 @@ pub(super) fn tail(stream: &Stream, facts: Facts) -> Action {
 
 impl OnRead for CatchUp {
     /// The response, or its beginning.
-    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, _now_ms: u64) -> Action {
+    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, _now: WallTime) -> Action {
         let run = match run {
             Ok(run) => run,
             Err(failure) => return Action::Respond(failed(failure)),

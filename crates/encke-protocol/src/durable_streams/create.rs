@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::Operation;
-use encke_clock::Now;
+use encke_clock::{Now, WallTime};
 use encke_stream::{
     Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome, Refusal,
     Stream,
@@ -181,7 +181,7 @@ impl ForkInside {
 
 impl OnRead for ForkInside {
     /// Commits the fork, now that the record is known.
-    fn read(mut self: Box<Self>, run: Result<Run<'_>, Failure>, _now_ms: u64) -> Action {
+    fn read(mut self: Box<Self>, run: Result<Run<'_>, Failure>, _now: WallTime) -> Action {
         let run = match run {
             Ok(run) => run,
             Err(failure) => return Action::Respond(failed(failure)),

@@ -1,13 +1,15 @@
 //! Cursors that keep caches from answering the same poll for ever (section 10.1).
 
+use encke_clock::WallTime;
+
 /// A cursor that a client sent, if the server may have given it.
 pub(super) fn parse(cursor: &str) -> Option<u64> {
     cursor.parse().ok().filter(|cursor| *cursor <= CURSOR_MAX)
 }
 
 /// The cursor for one response: the number of the present interval, or more than the client's cursor.
-pub(super) fn next(now_ms: u64, client_cursor: u64) -> u64 {
-    let interval = interval(now_ms);
+pub(super) fn next(now: WallTime, client_cursor: u64) -> u64 {
+    let interval = interval(now);
     if client_cursor < interval {
         interval
     } else {
@@ -17,8 +19,8 @@ pub(super) fn next(now_ms: u64, client_cursor: u64) -> u64 {
 
 /// The floor of a subscription that was opened with a cursor: 0 for all whose cursor makes no difference, so that they can
 /// share their encoding.
-pub(super) fn floor(now_ms: u64, client_cursor: u64) -> u64 {
-    if client_cursor < interval(now_ms) {
+pub(super) fn floor(now: WallTime, client_cursor: u64) -> u64 {
+    if client_cursor < interval(now) {
         0
     } else {
         client_cursor
@@ -26,8 +28,8 @@ pub(super) fn floor(now_ms: u64, client_cursor: u64) -> u64 {
 }
 
 /// The cursor within a subscription: never less than an earlier one.
-pub(super) fn above(now_ms: u64, floor: u64) -> u64 {
-    let interval = interval(now_ms);
+pub(super) fn above(now: WallTime, floor: u64) -> u64 {
+    let interval = interval(now);
     if floor == 0 {
         interval
     } else {
@@ -35,8 +37,8 @@ pub(super) fn above(now_ms: u64, floor: u64) -> u64 {
     }
 }
 
-fn interval(now_ms: u64) -> u64 {
-    (now_ms / 1000).saturating_sub(EPOCH_S) / INTERVAL_S
+fn interval(now: WallTime) -> u64 {
+    (now.as_ms() / 1_000).saturating_sub(EPOCH_S) / INTERVAL_S
 }
 
 /// Between 1 and 3,600 s further. The distance depends on the cursor alone, so that clients that poll with the same cursor get
@@ -56,14 +58,16 @@ const CURSOR_MAX: u64 = (1 << 53) - 1;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use proptest::prelude::*;
 
     #[test]
     fn counts_intervals_of_20_s() {
-        assert_eq!(next((EPOCH_S + 41) * 1000, 0), 2);
+        assert_eq!(next(WallTime::from_ms((EPOCH_S + 41) * 1000), 0), 2);
         assert_eq!(
-            next(0, 0),
+            next(WallTime::default(), 0),
             1,
             "before the epoch every cursor is of the future"
         );
@@ -79,10 +83,11 @@ mod tests {
             now_ms in 0..1_u64 << 45,
             client_cursor in prop_oneof![0..1_u64 << 53, 0..200_000_000_u64],
         ) {
-            let cursor = next(now_ms, client_cursor);
+            let now = WallTime::from_ms(now_ms);
+            let cursor = next(now, client_cursor);
             prop_assert!(cursor > client_cursor);
-            if client_cursor < interval(now_ms) {
-                prop_assert_eq!(cursor, interval(now_ms));
+            if client_cursor < interval(now) {
+                prop_assert_eq!(cursor, interval(now));
             } else {
                 prop_assert!(cursor <= client_cursor + 180);
             }
@@ -94,14 +99,15 @@ mod tests {
             ahead in -3..300_i64,
             waits in proptest::collection::vec(0..2_000_000_u64, 0..20),
         ) {
-            let client_cursor = (interval(opened_ms) as i64 + ahead).max(0) as u64;
-            let floor = floor(opened_ms, client_cursor);
-            let (mut now_ms, mut last) = (opened_ms, client_cursor);
+            let opened = WallTime::from_ms(opened_ms);
+            let client_cursor = (interval(opened) as i64 + ahead).max(0) as u64;
+            let floor = floor(opened, client_cursor);
+            let (mut now, mut last) = (opened, client_cursor);
             for (turn, wait_ms) in waits.into_iter().enumerate() {
-                let cursor = above(now_ms, floor);
+                let cursor = above(now, floor);
                 prop_assert!(cursor > last || turn > 0 && cursor == last);
                 last = cursor;
-                now_ms += wait_ms;
+                now = now.after(Duration::from_millis(wait_ms));
             }
         }
     }

@@ -10,6 +10,7 @@ use std::io::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use encke_clock::WallTime;
 use encke_stream::MediaKind;
 
 use super::cursor;
@@ -25,17 +26,23 @@ use crate::text;
 pub(crate) struct EventEncoder;
 
 impl Encoder for EventEncoder {
-    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now: WallTime, out: &mut EncodedRun) {
         match variant.kind {
-            MediaKind::Text => encode_text(variant.option, run, now_ms, out),
+            MediaKind::Text => encode_text(variant.option, run, now, out),
             MediaKind::Json | MediaKind::Binary => {
-                encode(variant, run, now_ms, &mut out.bytes, &mut out.marks);
+                encode(variant, run, now, &mut out.bytes, &mut out.marks);
             }
         }
     }
 
     /// A comment for human readers, and the event that says where to continue.
-    fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
+    fn farewell(
+        &self,
+        variant: Variant<'_>,
+        farewell: &Farewell,
+        now: WallTime,
+        out: &mut Vec<u8>,
+    ) {
         // Writing to a vector does not fail.
         let _ = write!(out, ": closed by the server: {}; ", farewell.why);
         let _ = match (farewell.resumable, farewell.at) {
@@ -46,7 +53,7 @@ impl Encoder for EventEncoder {
         let Some(at) = farewell.at else {
             return;
         };
-        position(variant.option, &Run::position(at), now_ms, out);
+        position(variant.option, &Run::position(at), now, out);
     }
 
     fn heartbeat(&self) -> &'static [u8] {
@@ -57,7 +64,7 @@ impl Encoder for EventEncoder {
 fn encode(
     variant: Variant<'_>,
     run: &Run<'_>,
-    now_ms: u64,
+    now: WallTime,
     out: &mut Vec<u8>,
     marks: &mut Vec<Mark>,
 ) {
@@ -69,17 +76,17 @@ fn encode(
     let mut items = run.items;
     let mut payload = Vec::new();
     while !items.is_empty() {
-        let (now, later) = items.split_at(together(items));
+        let (first, later) = items.split_at(together(items));
         items = later;
         payload.clear();
-        join(kind, now, &mut payload);
+        join(kind, first, &mut payload);
         let last = items.is_empty();
         let reached = Run {
             items: &[],
             end: if last {
                 run.end
             } else {
-                now.last().map_or(run.end, |item| item.end)
+                first.last().map_or(run.end, |item| item.end)
             },
             at_tail: last && run.at_tail,
             closed: last && run.closed,
@@ -92,7 +99,7 @@ fn encode(
             lines(&payload, out);
         }
         out.push(b'\n');
-        control(cursor_floor, &reached, now_ms, out);
+        control(cursor_floor, &reached, now, out);
         marks.push(Mark {
             end: out.len(),
             at: reached.end,
@@ -100,7 +107,7 @@ fn encode(
     }
     // A subscriber that is at the tail with nothing to read learns that.
     if run.items.is_empty() && (run.at_tail || run.closed) {
-        position(cursor_floor, run, now_ms, out);
+        position(cursor_floor, run, now, out);
         marks.push(Mark {
             end: out.len(),
             at: run.end,
@@ -109,7 +116,7 @@ fn encode(
 }
 
 /// Encodes records of text. Where a cut character is withheld, the last position is before it.
-fn encode_text(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
+fn encode_text(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut EncodedRun) {
     let (parts, withheld_at) = text::split(run, EVENT_BYTES);
     out.withheld_at = withheld_at;
     let count = parts.len();
@@ -129,7 +136,7 @@ fn encode_text(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut EncodedR
             false => base64(&part.bytes, &mut out.bytes),
         }
         out.bytes.push(b'\n');
-        control(cursor_floor, &reached, now_ms, &mut out.bytes);
+        control(cursor_floor, &reached, now, &mut out.bytes);
         out.mark(part.end);
     }
     // A subscriber that is at the tail with nothing to read learns that.
@@ -138,7 +145,7 @@ fn encode_text(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut EncodedR
             end: withheld_at.unwrap_or(run.end),
             ..*run
         };
-        position(cursor_floor, &here, now_ms, &mut out.bytes);
+        position(cursor_floor, &here, now, &mut out.bytes);
         out.mark(here.end);
     }
 }
@@ -154,28 +161,28 @@ fn base64(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends the event that states the client's position, with an id.
-pub(super) fn position(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
+pub(super) fn position(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
     let _ = writeln!(out, "id: {}", run.end);
-    control(cursor_floor, run, now_ms, out);
+    control(cursor_floor, run, now, out);
 }
 
 /// Appends the event that states the client's position.
-fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
+fn control(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {
     out.extend_from_slice(b"event: control\ndata:");
-    control_object(cursor_floor, run, now_ms, out);
+    control_object(cursor_floor, run, now, out);
     out.extend_from_slice(b"\n\n");
 }
 
 /// Appends the client's position as JSON (section 5.8).
-pub(super) fn control_object(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
+pub(super) fn control_object(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
     let _ = write!(out, "{{\"streamNextOffset\":\"{}\"", run.end);
     if !run.closed {
         let _ = write!(
             out,
             ",\"streamCursor\":\"{}\"",
-            cursor::above(now_ms, cursor_floor)
+            cursor::above(now, cursor_floor)
         );
     }
     if run.at_tail || run.closed {

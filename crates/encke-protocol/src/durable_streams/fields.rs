@@ -121,10 +121,8 @@ pub(super) fn lifetime(headers: Headers<'_>) -> Result<Option<Lifetime>, Respons
                  not {ttl:?}"
             ))),
         },
-        (None, Some(until)) => match timestamp_ms(until) {
-            Some(at_ms) => Ok(Some(Lifetime::Until {
-                at: WallTime::from_ms(at_ms),
-            })),
+        (None, Some(until)) => match timestamp(until) {
+            Some(at) => Ok(Some(Lifetime::Until { at })),
             None => Err(bad_field(format!(
                 "Stream-Expires-At is a time such as 2026-01-31T12:00:00Z (RFC 3339), from 1970 on, \
                  not {until:?}"
@@ -259,14 +257,15 @@ pub(super) fn decimal(digits: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| plain && canonical)
 }
 
-/// A time as RFC 3339 has it, in milliseconds since 1970; nothing if it is before that.
-fn timestamp_ms(text: &str) -> Option<u64> {
+/// A time as RFC 3339 has it; nothing if it is before 1970.
+fn timestamp(text: &str) -> Option<WallTime> {
     if !is_rfc3339(text) {
         return None;
     }
     // What jiff reads beyond RFC 3339 was refused above; it knows months and leap years.
     let at: jiff::Timestamp = text.parse().ok()?;
-    u64::try_from(at.as_millisecond()).ok()
+    let since_1970 = u64::try_from(at.as_millisecond()).ok();
+    since_1970.map(WallTime::from_ms)
 }
 
 /// The form alone: `2026-01-31T12:00:00`, a fraction if there is one, and `Z` or `+01:00`. (Of a
@@ -319,7 +318,7 @@ mod tests {
             ("2024-02-29T00:00:00-00:00", 1_709_164_800_000),
             ("9999-12-30T00:00:00Z", 253_402_128_000_000),
         ] {
-            assert_eq!(timestamp_ms(text), Some(ms), "{text}");
+            assert_eq!(timestamp(text), Some(WallTime::from_ms(ms)), "{text}");
         }
         for text in [
             "",
@@ -348,7 +347,7 @@ mod tests {
             "Sat, 31 Jan 2026 12:00:00 GMT",
             "2026-01-31T12:00:0äZ",
         ] {
-            assert_eq!(timestamp_ms(text), None, "{text}");
+            assert_eq!(timestamp(text), None, "{text}");
         }
     }
 
@@ -380,14 +379,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_time_panics(text in "\\PC{0,40}", near in "[0-9:TZ+.-]{15,35}") {
-            let _ = timestamp_ms(&text);
-            let _ = timestamp_ms(&near);
+            let _ = timestamp(&text);
+            let _ = timestamp(&near);
         }
 
         #[test]
         fn what_we_say_is_what_we_read(ms in 0..253_402_128_000_000_u64) {
-            let said = super::super::response_fields::timestamp(ms);
-            prop_assert_eq!(timestamp_ms(&said), Some(ms));
+            let said = super::super::response_fields::timestamp(WallTime::from_ms(ms));
+            prop_assert_eq!(timestamp(&said), Some(WallTime::from_ms(ms)));
         }
     }
 }

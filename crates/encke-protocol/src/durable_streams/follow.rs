@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_stream::{Facts, MediaKind, Offset, Stream};
 
 use super::state::ReadContext;
@@ -33,14 +34,14 @@ impl LiveRead {
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
-        now_ms: u64,
+        now: WallTime,
     ) -> Action {
         let at_tail = from == facts.tail;
         if at_tail && facts.closed && self.resumes {
             // With this status an EventSource connects no more.
             return Action::Respond(Response::shared(204));
         }
-        let floor = cursor::floor(now_ms, self.client_cursor);
+        let floor = cursor::floor(now, self.client_cursor);
         let mut first = Vec::new();
         if at_tail {
             let end = Run {
@@ -50,8 +51,8 @@ impl LiveRead {
                 closed: facts.closed,
             };
             match self.format {
-                LiveFormat::Events => encode::position(floor, &end, now_ms, &mut first),
-                LiveFormat::Lines => lines::control(floor, &end, now_ms, &mut first),
+                LiveFormat::Events => encode::position(floor, &end, now, &mut first),
+                LiveFormat::Lines => lines::control(floor, &end, now, &mut first),
             }
         }
         let (encoder, is_base64) = match self.format {

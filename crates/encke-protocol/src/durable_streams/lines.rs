@@ -6,6 +6,7 @@
 
 use std::io::Write;
 
+use encke_clock::WallTime;
 use encke_stream::{Item, MediaKind, Offset};
 
 use super::encode::control_object;
@@ -20,7 +21,7 @@ use crate::text;
 pub(super) struct LineEncoder;
 
 impl Encoder for LineEncoder {
-    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now_ms: u64, out: &mut EncodedRun) {
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now: WallTime, out: &mut EncodedRun) {
         let marks_before = out.marks.len();
         let mut reached = run.end;
         match variant.kind {
@@ -63,7 +64,7 @@ impl Encoder for LineEncoder {
             end: reached,
             ..*run
         };
-        control(variant.option, &here, now_ms, &mut out.bytes);
+        control(variant.option, &here, now, &mut out.bytes);
         // A client that is left behind the last record has this line too.
         if out.marks.len() > marks_before {
             out.marks.pop();
@@ -71,12 +72,18 @@ impl Encoder for LineEncoder {
         out.mark(reached);
     }
 
-    fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, now_ms: u64, out: &mut Vec<u8>) {
+    fn farewell(
+        &self,
+        variant: Variant<'_>,
+        farewell: &Farewell,
+        now: WallTime,
+        out: &mut Vec<u8>,
+    ) {
         ndjson::disconnect(farewell.why, farewell.resumable, out);
         let Some(at) = farewell.at else {
             return;
         };
-        control(variant.option, &Run::position(at), now_ms, out);
+        control(variant.option, &Run::position(at), now, out);
     }
 
     fn heartbeat(&self) -> &'static [u8] {
@@ -85,9 +92,9 @@ impl Encoder for LineEncoder {
 }
 
 /// Appends the line that states the client's position.
-pub(super) fn control(cursor_floor: u64, run: &Run<'_>, now_ms: u64, out: &mut Vec<u8>) {
+pub(super) fn control(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"control\":");
-    control_object(cursor_floor, run, now_ms, out);
+    control_object(cursor_floor, run, now, out);
     out.extend_from_slice(b"}\n");
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
 
 use super::cursor;
@@ -38,7 +39,7 @@ impl PollRead {
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
-        now_ms: u64,
+        now: WallTime,
     ) -> Action {
         let fetch = Fetch::new(&stream, from, facts.tail, cx.page_bytes);
         let poll = LongPoll {
@@ -50,7 +51,7 @@ impl PollRead {
             return Action::Read(fetch, Box::new(poll));
         }
         if facts.closed {
-            return Action::Respond(poll.nothing(facts.tail, true, now_ms));
+            return Action::Respond(poll.nothing(facts.tail, true, now));
         }
         Action::Wait(Wait {
             stream,
@@ -62,16 +63,16 @@ impl PollRead {
 }
 
 impl OnRead for LongPoll {
-    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now_ms: u64) -> Action {
+    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now: WallTime) -> Action {
         Action::Respond(match run {
-            Ok(run) => self.arrived(run, now_ms),
+            Ok(run) => self.arrived(run, now),
             Err(failure) => failed(failure),
         })
     }
 }
 
 impl OnRecord for LongPoll {
-    fn arrived(self: Box<Self>, run: Run<'_>, now_ms: u64) -> Response {
+    fn arrived(self: Box<Self>, run: Run<'_>, now: WallTime) -> Response {
         if self.stream.has_ended() {
             return self.ended();
         }
@@ -80,13 +81,13 @@ impl OnRecord for LongPoll {
         let over = run.closed || at_tail && facts.closed;
         let end = self.stream.position(run.end);
         if run.items.is_empty() {
-            return self.nothing(self.from.max(end), over, now_ms);
+            return self.nothing(self.from.max(end), over, now);
         }
         let response = Response::shared(200)
             .field("ETag", etag(&self.stream, self.from, end, over))
             .field_if(
                 "Stream-Cursor",
-                (!over).then(|| cursor::next(now_ms, self.read.client_cursor)),
+                (!over).then(|| cursor::next(now, self.read.client_cursor)),
             );
         position(
             cacheable(response, over, self.read.public),
@@ -98,8 +99,8 @@ impl OnRecord for LongPoll {
         .body(data(self.stream.media.kind, run.items))
     }
 
-    fn timed_out(self: Box<Self>, now_ms: u64) -> Response {
-        self.nothing(self.from, false, now_ms)
+    fn timed_out(self: Box<Self>, now: WallTime) -> Response {
+        self.nothing(self.from, false, now)
     }
 
     fn ended(self: Box<Self>) -> Response {
@@ -113,7 +114,7 @@ impl OnRecord for LongPoll {
 }
 
 impl LongPoll {
-    fn nothing(&self, tail: Offset, over: bool, now_ms: u64) -> Response {
+    fn nothing(&self, tail: Offset, over: bool, now: WallTime) -> Response {
         let response = Response::shared(204)
             .field("Stream-Next-Offset", tail)
             .field("Stream-Up-To-Date", "true")
@@ -121,9 +122,6 @@ impl LongPoll {
         if over {
             return closed(response, true);
         }
-        response.field(
-            "Stream-Cursor",
-            cursor::next(now_ms, self.read.client_cursor),
-        )
+        response.field("Stream-Cursor", cursor::next(now, self.read.client_cursor))
     }
 }

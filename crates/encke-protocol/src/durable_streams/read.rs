@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::LAST_EVENT_ID;
+use encke_clock::WallTime;
 use encke_stream::{BadOffset, Facts, Lifetime, Offset, Pattern, Stream};
 
 use super::catch_up::{CatchUpRead, tail};
@@ -39,7 +40,7 @@ impl DurableStreams {
         let response = match stream.lifetime {
             Lifetime::Unbounded => response,
             Lifetime::Sliding { ttl_s } => response.field("Stream-TTL", ttl_s),
-            Lifetime::Until { at } => response.field("Stream-Expires-At", timestamp(at.as_ms())),
+            Lifetime::Until { at } => response.field("Stream-Expires-At", timestamp(at)),
         };
         Ok(Action::Respond(closed(response, facts.closed)))
     }
@@ -96,12 +97,12 @@ impl DurableStreams {
             (None, None) if start == ReadStart::Behind(StartPosition::Now) => PlannedRead::Tail,
             (None, None) => PlannedRead::CatchUp(CatchUpRead::of(request.headers, public)?),
         };
-        let now_ms = request.now.wall.as_ms();
+        let now = request.now.wall;
         Ok(match start {
             ReadStart::Behind(start) => {
                 let from = self.streams.begin(&stream, facts, start)?;
                 self.streams.touch(&stream, request.now);
-                read.begin(&self.reads, stream, facts, from, now_ms)
+                read.begin(&self.reads, stream, facts, from, now)
             }
             ReadStart::Last(count) => {
                 self.streams.touch(&stream, request.now);
@@ -110,7 +111,7 @@ impl DurableStreams {
                     stream: Arc::clone(&stream),
                     read,
                 });
-                find_last(&self.streams, (stream, facts), count, then, now_ms)
+                find_last(&self.streams, (stream, facts), count, then, now)
             }
         })
     }
@@ -133,13 +134,13 @@ impl PlannedRead {
         stream: Arc<Stream>,
         facts: Facts,
         from: Offset,
-        now_ms: u64,
+        now: WallTime,
     ) -> Action {
         match self {
             PlannedRead::Tail => tail(&stream, facts),
             PlannedRead::CatchUp(read) => read.begin(reads, stream, facts, from),
-            PlannedRead::LongPoll(read) => read.begin(reads, stream, facts, from, now_ms),
-            PlannedRead::Live(read) => read.begin(reads, stream, facts, from, now_ms),
+            PlannedRead::LongPoll(read) => read.begin(reads, stream, facts, from, now),
+            PlannedRead::Live(read) => read.begin(reads, stream, facts, from, now),
         }
     }
 }
@@ -153,12 +154,10 @@ struct LastRead {
 }
 
 impl OnLastFound for LastRead {
-    fn found(self: Box<Self>, from: Result<Offset, Response>, now_ms: u64) -> Action {
+    fn found(self: Box<Self>, from: Result<Offset, Response>, now: WallTime) -> Action {
         let facts = self.stream.facts();
         match from {
-            Ok(from) => self
-                .read
-                .begin(&self.reads, self.stream, facts, from, now_ms),
+            Ok(from) => self.read.begin(&self.reads, self.stream, facts, from, now),
             Err(refused) => Action::Respond(refused),
         }
     }

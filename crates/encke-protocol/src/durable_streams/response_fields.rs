@@ -1,5 +1,6 @@
 //! The fields of responses to GET and HEAD: where a response ends, what a cache may do with it.
 
+use encke_clock::WallTime;
 use encke_stream::{Facts, Offset, Retention, Stream};
 
 use crate::request::Headers;
@@ -78,10 +79,10 @@ pub(super) fn has_already(known_tags: &[u8], etag: &str) -> Option<String> {
 }
 
 /// A time in the format of RFC 3339.
-pub(super) fn timestamp(at_ms: u64) -> String {
-    i64::try_from(at_ms)
+pub(super) fn timestamp(at: WallTime) -> String {
+    i64::try_from(at.as_ms())
         .ok()
-        .and_then(|at_ms| jiff::Timestamp::from_millisecond(at_ms).ok())
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
         .map(|at| at.to_string())
         .unwrap_or_default()
 }

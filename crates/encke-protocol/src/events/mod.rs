@@ -13,6 +13,7 @@ mod plan;
 mod refusals;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::action::{Action, Feed, Subscription};
 use crate::channel::{self, Channels};
@@ -27,7 +28,7 @@ use crate::request::Request;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::{Body, Response};
 
-use encke_clock::Now;
+use encke_clock::{Now, SteadyTime};
 pub(crate) use id::position_text;
 pub(crate) use parameters::{Named, Parameters};
 pub(crate) use plan::{MergePlanner, MergeStep};
@@ -72,7 +73,7 @@ pub(crate) struct Events {
 }
 
 /// How long after one of them no other old form of a pattern is logged.
-const OLD_FORMS_LOGGED_MS: u64 = 60_000;
+const OLD_FORMS_LOGGED: Duration = Duration::from_secs(60);
 
 impl Events {
     pub(crate) fn new(planner: MergePlanner, channels: Channels, encoders: &mut Encoders) -> Self {
@@ -113,10 +114,10 @@ impl Events {
     /// Says that a pattern is written as earlier versions wrote it: to the client with the text that is returned, and in the log now
     /// and then.
     fn warn_of_old_form(&self, name: &str, now: Now) -> String {
-        let due_ms = self.warns_again_ms.load(Ordering::Relaxed);
-        if now.steady.as_ms() >= due_ms {
-            let again_ms = now.steady.as_ms() + OLD_FORMS_LOGGED_MS;
-            self.warns_again_ms.store(again_ms, Ordering::Relaxed);
+        let due = SteadyTime::from_ms(self.warns_again_ms.load(Ordering::Relaxed));
+        if now.steady >= due {
+            let again = now.steady.after(OLD_FORMS_LOGGED);
+            self.warns_again_ms.store(again.as_ms(), Ordering::Relaxed);
             tracing::warn!(
                 pattern = name,
                 "a subscription names a pattern in its old form, which the next version will take for one segment: write /** for all below"

@@ -1,5 +1,6 @@
 //! How streams end: lifetimes, expiry, deletion (sections 4.2, 5.1 and 5.4).
 
+use encke_clock::WallTime;
 use encke_protocol::{Action, CallerInfo, Headers, Request, Run};
 
 use crate::server::Server;
@@ -242,7 +243,7 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
         };
         assert_eq!(server.send("DELETE /v1/stream/a", &[], b"").status, 204);
         let now_ms = server.now_ms;
-        let answer = then.read(Ok(gone(fetch.upto)), now_ms);
+        let answer = then.read(Ok(gone(fetch.upto)), WallTime::from_ms(now_ms));
         assert!(matches!(answer, Action::Respond(response) if response.status == 404));
     }
     // A long answer that has begun is cut off.
@@ -256,7 +257,7 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
         ..gone(fetch.from)
     };
     let now_ms = server.now_ms;
-    let Action::Stream(_, part) = then.read(Ok(part), now_ms) else {
+    let Action::Stream(_, part) = then.read(Ok(part), WallTime::from_ms(now_ms)) else {
         panic!("it goes on")
     };
     server.send("DELETE /v1/stream/a", &[], b"");

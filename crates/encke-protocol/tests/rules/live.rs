@@ -1,5 +1,6 @@
 //! Live reads: long poll and server-sent events (sections 5.7, 5.8 and 10).
 
+use encke_clock::WallTime;
 use encke_protocol::{Failure, Feed};
 
 use crate::server::{NOW_CURSOR, NOW_MS, Reply, Server, said};
@@ -44,7 +45,7 @@ fn a_long_poll_waits_for_data_an_end_or_its_time() {
     let waiting = poll(&mut server, "a?offset=now&live=long-poll");
     assert_eq!(waiting.wait_ms, 20_000);
     assert_eq!(waiting.from.to_string(), tail);
-    let over = said(waiting.then.timed_out(NOW_MS + 20_000));
+    let over = said(waiting.then.timed_out(WallTime::from_ms(NOW_MS + 20_000)));
     assert_eq!((over.status, over.token()), (204, tail.clone()));
     assert_eq!(over.field("Stream-Up-To-Date"), Some("true"));
     assert_eq!(over.field("Stream-Closed"), None);

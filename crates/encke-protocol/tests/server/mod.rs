@@ -420,7 +420,7 @@ impl Server {
     /// What follows from a piece that was read.
     pub fn resume(&self, piece: &Piece, then: Box<dyn OnRead>) -> Action {
         let items: Vec<_> = piece.items().collect();
-        then.read(Ok(run(piece, &items)), self.now().wall.as_ms())
+        then.read(Ok(run(piece, &items)), self.now().wall)
     }
 
     /// What a subscriber is sent up to the tail.
@@ -455,7 +455,7 @@ impl Server {
                 kind: stream.media.kind,
                 option: *option,
             };
-            encoder.encode(variant, &run, self.now().wall.as_ms(), &mut out);
+            encoder.encode(variant, &run, self.now().wall, &mut out);
             let reached = out.withheld_at.take().unwrap_or(piece.end);
             if reached == from {
                 if !piece.more {
@@ -478,7 +478,7 @@ impl Server {
             closed: facts.closed,
             ..run(&piece, &items)
         };
-        said(wait.then.arrived(run, self.now().wall.as_ms()))
+        said(wait.then.arrived(run, self.now().wall))
     }
 
     pub fn read(&self, fetch: &Fetch) -> Piece {

@@ -1,5 +1,6 @@
 //! The messages of subscriptions in exact bytes.
 
+use encke_clock::WallTime;
 use encke_protocol::{
     Farewell, Feed, MergeEncoder, MergedPosition, MergedRecord, StreamEnd, Variant,
 };
@@ -37,9 +38,19 @@ fn encoders_write_whole_messages() {
         at,
         resumable,
     };
-    encoder.farewell(variant, &farewell(Some(at), true), NOW_MS, &mut out);
+    encoder.farewell(
+        variant,
+        &farewell(Some(at), true),
+        WallTime::from_ms(NOW_MS),
+        &mut out,
+    );
     out.push(b'\n');
-    encoder.farewell(variant, &farewell(None, false), NOW_MS, &mut out);
+    encoder.farewell(
+        variant,
+        &farewell(None, false),
+        WallTime::from_ms(NOW_MS),
+        &mut out,
+    );
     out.push(b'\n');
     encoder.deleted(variant, &mut out);
     assert_eq!(

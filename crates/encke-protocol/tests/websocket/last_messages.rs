@@ -276,8 +276,7 @@ fn a_search_that_fails_ends_the_subscription_that_was_to_begin() {
     let again = json!({"type": "subscribe", "stream": "a"}).to_string();
     let named = refused(&mut server, &mut channel, &again);
     assert_eq!(named, (409, "already_subscribed".into()));
-    let Action::Respond(response) = then.read(Err(Failure::Overloaded), server.now().wall.as_ms())
-    else {
+    let Action::Respond(response) = then.read(Err(Failure::Overloaded), server.now().wall) else {
         panic!("it is refused");
     };
     let error = parsed(std::str::from_utf8(response.body.as_ref()).unwrap());

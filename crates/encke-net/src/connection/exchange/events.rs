@@ -53,7 +53,7 @@ impl Exchange {
             ExchangeEvent::TimedOut => {
                 if let Some(then) = self.take_poll() {
                     cx.push(ConnectionEffect::Unsubscribe(self.place.exchange));
-                    self.respond(&then.timed_out(cx.clock.wall().as_ms()), out, cx);
+                    self.respond(&then.timed_out(cx.clock.wall()), out, cx);
                 }
             }
             ExchangeEvent::CallerEnded(end) => self.caller_ended(end, out, cx),
@@ -73,7 +73,7 @@ impl Exchange {
         out.read_arrived();
         match std::mem::take(&mut self.task) {
             Task::AwaitingRead(then) => {
-                let action = then.read(Err(Failure::Overloaded), cx.clock.wall().as_ms());
+                let action = then.read(Err(Failure::Overloaded), cx.clock.wall());
                 self.perform(action, out, cx);
             }
             Task::AwaitingLoad(_) => {

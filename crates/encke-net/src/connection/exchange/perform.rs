@@ -84,7 +84,7 @@ impl Exchange {
     ) {
         match std::mem::take(&mut self.task) {
             Task::AwaitingRead(then) => {
-                let now_ms = cx.clock.wall().as_ms();
+                let now = cx.clock.wall();
                 let action = match &piece {
                     Ok(piece) => {
                         let items: Vec<Item<'_>> = piece.items().collect();
@@ -94,12 +94,10 @@ impl Exchange {
                             at_tail: !piece.more,
                             closed: false,
                         };
-                        then.read(Ok(run), now_ms)
+                        then.read(Ok(run), now)
                     }
-                    Err(ReadError::BelowFloor { .. }) => {
-                        then.read(Err(Failure::NoLongerKept), now_ms)
-                    }
-                    Err(_) => then.read(Err(Failure::Unreadable), now_ms),
+                    Err(ReadError::BelowFloor { .. }) => then.read(Err(Failure::NoLongerKept), now),
+                    Err(_) => then.read(Err(Failure::Unreadable), now),
                 };
                 self.perform(action, out, cx);
             }

@@ -1,7 +1,6 @@
 //! Asks the router for the action of a request, and keeps what the exchange needs of the answer: the caller, whose credentials
 //! bound what it does, and the origin that the response names. A request that must wait first is parked, and asked about again.
 
-use encke_clock::WallTime;
 use encke_protocol::{
     Action, CallerInfo, Failure, HeadAdmission, Headers, OriginReader, Request, Response, problem,
 };
@@ -271,7 +270,7 @@ impl Exchange {
         cx: &mut Context<'_>,
     ) -> Action {
         let certificate = cx.certificate.clone();
-        let now_ms = request.now.wall.as_ms();
+        let now = request.now.wall;
         let request = Request {
             caller: CallerInfo {
                 certificate: certificate.as_deref(),
@@ -282,7 +281,7 @@ impl Exchange {
         let routed = cx.router.request(request);
         cx.clients
             .keep_caller(self.place.exchange, routed.caller, certificate.as_deref());
-        if certificate.is_some_and(|certificate| certificate.has_ended(WallTime::from_ms(now_ms))) {
+        if certificate.is_some_and(|certificate| certificate.has_ended(now)) {
             // The client connects again.
             self.facts.keep_alive = false;
             out.leave(cx);

@@ -1,6 +1,5 @@
 //! An exchange, and what it waits for.
 
-use encke_clock::WallTime;
 use encke_log::ReadError;
 use encke_protocol::{CallerInfo, DispatchResponse, OnRecord, OriginReader, Response};
 use encke_stream::{Fetch, LoadError, Lookup, Outcome, Piece};
@@ -188,8 +187,7 @@ impl Exchange {
 /// Why a connection whose caller's time is over is closed.
 pub(crate) fn end_of_caller(end: CallerEnd, cx: &Context<'_>) -> CloseReason {
     let certificate = cx.certificate.as_ref();
-    let certificate_ended =
-        certificate.is_some_and(|one| one.has_ended(WallTime::from_ms(cx.clock.wall().as_ms())));
+    let certificate_ended = certificate.is_some_and(|one| one.has_ended(cx.clock.wall()));
     match end {
         CallerEnd::Expired if certificate_ended => CloseReason::CertificateExpired,
         CallerEnd::Expired => CloseReason::Expired,

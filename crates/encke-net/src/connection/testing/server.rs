@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use encke_access::ClientCertificate;
-use encke_clock::SteadyTime;
+use encke_clock::Now;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, Reader};
 use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, Router};
@@ -62,7 +62,7 @@ pub(crate) struct NumberedExchanges {
 }
 
 /// 2025-01-01, 00:00 UTC: when every server begins.
-pub(crate) const NOW_MS: u64 = 1_735_689_600_000;
+pub(crate) const NOW: Now = Now::from_ms(1_735_689_600_000);
 
 impl TestServer {
     pub(crate) fn new(settings: NetSettings) -> Self {
@@ -76,19 +76,9 @@ impl TestServer {
             ..Options::default()
         };
         let limits = Limits::default();
-        let (machine, view, log) = restore_on(
-            SimulatedDisk::new(1),
-            options,
-            limits,
-            SteadyTime::from_ms(NOW_MS),
-        )
-        .unwrap();
-        let loader = Loader::new(
-            Arc::clone(&view),
-            log.reader(),
-            limits,
-            Some(SteadyTime::from_ms(NOW_MS)),
-        );
+        let (machine, view, log) =
+            restore_on(SimulatedDisk::new(1), options, limits, NOW.steady).unwrap();
+        let loader = Loader::new(Arc::clone(&view), log.reader(), limits, Some(NOW.steady));
         let settings = Arc::new(settings);
         let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let (audit, audit_queue) = audit_log(metrics.audit_dropped.with_label_values(&["test"]));
@@ -96,7 +86,7 @@ impl TestServer {
         let addresses = Arc::new(Addresses::new(&settings));
         TestServer {
             router: router(view, gate),
-            clock: ShardClock::simulated(NOW_MS),
+            clock: ShardClock::simulated(NOW),
             counts: ShardCounts::default(),
             clients: Clients::new(Arc::clone(&settings), addresses),
             requests: OpenRequests::new(RequestIds::new(1, 0, 1), None),

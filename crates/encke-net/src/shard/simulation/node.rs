@@ -6,8 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_clock::Now;
-use encke_clock::SteadyTime;
+use encke_clock::{Now, WallTime};
 use encke_jobs::{
     DispatchClient, DispatchResponse, DispatcherContext, JobMachine, KeySeed, PoolLimits,
     SimulatedDispatcher,
@@ -75,7 +74,7 @@ impl Node {
         disk: &SimulatedDisk,
         settings: &NetSettings,
         commands_max: usize,
-        now_ms: u64,
+        now: Now,
     ) -> Self {
         let options = Options {
             segment_bytes: SEGMENT_BYTES_MIN,
@@ -84,15 +83,9 @@ impl Node {
         };
         let limits = Limits::default();
         let settings = Arc::new(settings.clone());
-        let (machine, view, log) =
-            restore_on(disk.clone(), options, limits, SteadyTime::from_ms(now_ms)).unwrap();
+        let (machine, view, log) = restore_on(disk.clone(), options, limits, now.steady).unwrap();
         let reader = log.reader();
-        let loader = Loader::new(
-            Arc::clone(&view),
-            reader.clone(),
-            limits,
-            Some(SteadyTime::from_ms(now_ms)),
-        );
+        let loader = Loader::new(Arc::clone(&view), reader.clone(), limits, Some(now.steady));
         let views = Views::one(view);
         let (sender, receiver) = shard_channel(&settings).unwrap();
         let sender = Arc::new(sender);
@@ -125,7 +118,7 @@ impl Node {
         );
         let sequencers = Sequencers::new(Arc::clone(&views), vec![(submissions, None)]);
         let responses = Responses::default();
-        let pools = restore_pools(&loader, &reader, now_ms);
+        let pools = restore_pools(&loader, &reader, now);
         let dispatching = dispatching.simulate(DispatcherContext {
             machine: pools,
             look_up: {
@@ -175,7 +168,7 @@ impl Node {
         // Clients are handed over: nothing arrives at the listener.
         let listener = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let mut shard = Shard::new(context, hand_over, admission, listener, None).unwrap();
-        shard.connections.clock = ShardClock::simulated(now_ms);
+        shard.connections.clock = ShardClock::simulated(now);
         Node {
             shard,
             buffers: TurnBuffers::new(),
@@ -207,8 +200,8 @@ impl Node {
         self.shard.connections.clock.step(ms);
     }
 
-    pub(super) fn now_ms(&self) -> u64 {
-        self.shard.connections.clock.wall().as_ms()
+    pub(super) fn wall(&self) -> WallTime {
+        self.shard.connections.clock.wall()
     }
 
     /// A turn of the shard.
@@ -334,7 +327,7 @@ impl Remains {
 fn restore_pools(
     loader: &Loader<Reader<SimulatedDisk>>,
     reader: &Reader<SimulatedDisk>,
-    now_ms: u64,
+    now: Now,
 ) -> JobMachine {
     let find = |name: &str| match loader.load(name) {
         Ok(Lookup::Stream(stream)) => Ok(Some(stream)),
@@ -349,7 +342,6 @@ fn restore_pools(
         ..PoolLimits::default()
     };
     let seed = KeySeed::of([7; 32]);
-    let now = Now::from_ms(now_ms);
     JobMachine::replay(limits, Arc::default(), seed, &find, &read, now).unwrap()
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use encke_clock::Now;
 use encke_log::simulated::{Random, SimulatedDisk};
 use serde_json::Value;
 
@@ -98,7 +99,7 @@ impl Met {
 const STREAMS: [&str; 3] = ["s/a", "s/b", "s/c"];
 
 /// 2025-01-01, 00:00 UTC.
-const NOW_MS: u64 = 1_735_689_600_000;
+const NOW: Now = Now::from_ms(1_735_689_600_000);
 
 impl World {
     pub(super) fn new(seed: u64) -> Self {
@@ -119,7 +120,7 @@ impl World {
         let disk = SimulatedDisk::new(random.next());
         // So few that some are refused, or more than a channel may have.
         let commands_max = [4, 4, 1000][random.below(3) as usize];
-        let node = Node::start(&disk, &settings, commands_max, NOW_MS);
+        let node = Node::start(&disk, &settings, commands_max, NOW);
         World {
             random,
             disk,
@@ -304,21 +305,22 @@ impl World {
 
     /// The power is cut: what was not synced may be lost. The server starts again.
     fn crash(&mut self) {
-        let now_ms = self.node.now_ms();
+        // The clocks of a new process begin with the time of day.
+        let now = Now::at(self.node.wall());
         self.crashes += 1;
         // The clients get what was sent before.
-        self.replace_node(now_ms);
+        self.replace_node(now);
         for client in &mut self.clients {
             while client.is_open() && client.receive(1 << 16) {}
         }
     }
 
-    fn replace_node(&mut self, now_ms: u64) {
+    fn replace_node(&mut self, now: Now) {
         // No log may be open when the power is cut.
-        let spare = Node::start(&SimulatedDisk::new(0), &self.settings, 4, now_ms);
+        let spare = Node::start(&SimulatedDisk::new(0), &self.settings, 4, now);
         drop(std::mem::replace(&mut self.node, spare));
         self.disk.cut_power();
-        self.node = Node::start(&self.disk, &self.settings, self.commands_max, now_ms);
+        self.node = Node::start(&self.disk, &self.settings, self.commands_max, now);
     }
 
     /// Clients exchange everything with the server.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use encke_clock::SteadyTime;
 use encke_mailbox::{Bounds, GaugeReader, Lane, Receiver, Sender, mailbox_with_waker};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -202,8 +203,8 @@ struct HandshakeThread {
     /// Handshakes under way, by their numbers in epoll.
     open: Vec<Option<OpenHandshake>>,
     free: Vec<usize>,
-    /// When each began by the steady clock, the longest ago first. Those that are over are skipped.
-    deadlines: VecDeque<(u64, u64, usize)>,
+    /// When each began, the longest ago first. Those that are over are skipped.
+    deadlines: VecDeque<(SteadyTime, u64, usize)>,
     next_id: u64,
     /// When deadlines were last looked at.
     expired_at: Instant,
@@ -276,7 +277,7 @@ impl HandshakeThread {
         }
         let key = task.client.map_or(UNKNOWN_ADDRESS, addresses::key);
         self.places.waiting.fetch_add(1, Ordering::Relaxed);
-        if let Some(displaced) = self.shares.enter(key, task, now().steady.as_ms()) {
+        if let Some(displaced) = self.shares.enter(key, task, now().steady) {
             self.places.waiting.fetch_sub(1, Ordering::Relaxed);
             self.refuse(displaced, FailureReason::Displaced);
         }
@@ -321,7 +322,7 @@ impl HandshakeThread {
         open.handshake.receive(&task.received);
         // What has arrived already is reported at once.
         let added = self.poller.add(&open.socket, number as u64, false);
-        self.deadlines.push_back((now().steady.as_ms(), id, number));
+        self.deadlines.push_back((now().steady, id, number));
         self.open[number] = Some(open);
         match added {
             // The header of a proxy may have had the whole first message behind it.
@@ -425,11 +426,11 @@ impl HandshakeThread {
     /// same address wait. The first is decided once for all of them: the first one to end would let the others stay.
     fn expire(&mut self) {
         self.expired_at = Instant::now();
-        let now_ms = now().steady.as_ms();
+        let now = now().steady;
         let full = self.places.are_taken() || self.shares.is_full();
         let mut kept = Vec::new();
-        while let Some(&(began_ms, id, number)) = self.deadlines.front() {
-            let elapsed = Duration::from_millis(now_ms.saturating_sub(began_ms));
+        while let Some(&(began_at, id, number)) = self.deadlines.front() {
+            let elapsed = now.since(began_at);
             if elapsed < self.timeout / CROWDED_PART {
                 break;
             }
@@ -445,14 +446,14 @@ impl HandshakeThread {
             } else if self.shares.is_exceeded(key) {
                 self.end(number, FailureReason::AddressCrowded);
             } else {
-                kept.push((began_ms, id, number));
+                kept.push((began_at, id, number));
             }
         }
         for deadline in kept.into_iter().rev() {
             self.deadlines.push_front(deadline);
         }
-        let then_ms = now_ms.saturating_sub(self.timeout.as_millis() as u64);
-        for task in self.shares.take_waiting_since(then_ms) {
+        let then = now.before(self.timeout);
+        for task in self.shares.take_waiting_since(then) {
             self.places.waiting.fetch_sub(1, Ordering::Relaxed);
             self.refuse(task, FailureReason::Timeout);
         }

@@ -11,6 +11,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use encke_clock::SteadyTime;
+
 use crate::clients::addresses::Key;
 
 /// The handshakes of one thread, by address. It knows of each handshake under way only that it is there.
@@ -38,8 +40,8 @@ pub(super) struct ShareBounds {
 #[derive(Debug)]
 struct Address<T> {
     under_way: usize,
-    /// Those that wait, each since this time of the steady clock.
-    waiting: VecDeque<(u64, T)>,
+    /// Those that wait, each since this time.
+    waiting: VecDeque<(SteadyTime, T)>,
     /// It is in the list of turns.
     has_turn: bool,
 }
@@ -56,13 +58,13 @@ impl<T> HandshakeShares<T> {
     }
 
     /// Adds a connection to those that wait. Returns the one of the same address that has waited longest, if too many do.
-    pub(super) fn enter(&mut self, key: Key, connection: T, now_ms: u64) -> Option<T> {
+    pub(super) fn enter(&mut self, key: Key, connection: T, now: SteadyTime) -> Option<T> {
         let address = self.addresses.entry(key).or_insert_with(|| Address {
             under_way: 0,
             waiting: VecDeque::new(),
             has_turn: false,
         });
-        address.waiting.push_back((now_ms, connection));
+        address.waiting.push_back((now, connection));
         self.waiting += 1;
         let mut displaced = None;
         if address.waiting.len() > self.bounds.waiting_max {
@@ -105,14 +107,10 @@ impl<T> HandshakeShares<T> {
     }
 
     /// Takes out the connections that have waited since before then.
-    pub(super) fn take_waiting_since(&mut self, then_ms: u64) -> Vec<T> {
+    pub(super) fn take_waiting_since(&mut self, then: SteadyTime) -> Vec<T> {
         let mut over = Vec::new();
         self.addresses.retain(|_, address| {
-            while address
-                .waiting
-                .front()
-                .is_some_and(|(at_ms, _)| *at_ms < then_ms)
-            {
+            while address.waiting.front().is_some_and(|(at, _)| *at < then) {
                 over.extend(address.waiting.pop_front().map(|(_, oldest)| oldest));
             }
             // One that has a turn goes when that comes, so that the list names each address once.
@@ -177,7 +175,7 @@ mod tests {
     #[test]
     fn an_address_takes_its_share_and_is_in_the_way_of_itself_only() {
         let mut shares = HandshakeShares::new(BOUNDS);
-        let now = 7;
+        let now = SteadyTime::from_ms(7);
         for number in 0..8 {
             assert_eq!(shares.enter(1, number, now), None);
             begun(&mut shares);
@@ -199,7 +197,7 @@ mod tests {
     #[test]
     fn while_all_places_are_taken_addresses_take_turns() {
         let mut shares = HandshakeShares::new(BOUNDS);
-        let now = 7;
+        let now = SteadyTime::from_ms(7);
         for key in 1..=3 {
             for number in 0..5 {
                 shares.enter(key, number, now);
@@ -220,8 +218,8 @@ mod tests {
     #[test]
     fn those_that_wait_for_too_long_are_found() {
         let mut shares = HandshakeShares::new(BOUNDS);
-        let then = 7;
-        let later = then + 1;
+        let then = SteadyTime::from_ms(7);
+        let later = SteadyTime::from_ms(8);
         for number in 0..5 {
             shares.enter(1, number, then);
         }
