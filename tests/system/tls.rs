@@ -437,7 +437,7 @@ fn the_load_tools_measure_https() {
             subscribers: 20,
             storms: 2,
             away: Duration::from_millis(20),
-            patience: PATIENCE,
+            serve_timeout: PATIENCE,
             prefix: "s".into(),
             no_create: false,
             server_pid: None,

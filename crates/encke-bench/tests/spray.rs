@@ -228,7 +228,7 @@ fn a_server_that_is_gone_ends_the_spray_with_its_report() {
     let report = run(&SprayArgs {
         url: "http://127.0.0.1:1/v1/stream".into(),
         no_create: true,
-        patience: Duration::from_millis(100),
+        reconnect_timeout: Duration::from_millis(100),
         ..args(&server, &dir.path().join("acks"))
     });
     assert_eq!(

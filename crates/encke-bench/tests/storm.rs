@@ -18,7 +18,7 @@ fn args(url: &str) -> StormArgs {
         subscribers: 12,
         storms: 2,
         away: Duration::from_millis(20),
-        patience: Duration::from_secs(10),
+        serve_timeout: Duration::from_secs(10),
         prefix: "s".into(),
         no_create: false,
         server_pid: Some(std::process::id()),

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use crate::error::FleetError;
 use crate::settings::{BrokerAccess, BrokerLogin};
 
-/// Connects to one of the brokers under a name that their tools show. Waits for one, at most for `patience`.
+/// Connects to one of the brokers under a name that their tools show. Waits for one, at most for `timeout`.
 pub(crate) async fn connect(
     access: &BrokerAccess,
     name: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Client, FleetError> {
     let mut options = ConnectOptions::new()
         .name(name)
@@ -45,7 +45,7 @@ pub(crate) async fn connect(
     if let Some(ca) = &access.ca {
         options = options.add_root_certificates(ca.clone());
     }
-    let until = tokio::time::Instant::now() + patience;
+    let until = tokio::time::Instant::now() + timeout;
     let mut warns_at = tokio::time::Instant::now();
     loop {
         let connected = options.clone().connect(access.brokers.0.clone()).await;

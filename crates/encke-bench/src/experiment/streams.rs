@@ -24,7 +24,7 @@ use crate::{BenchError, Goal, Section, Table};
 
 /// The results of the experiment.
 #[derive(Debug, Serialize)]
-struct Found {
+struct StreamsFindings {
     streams: u64,
     /// Records that are appended in each round.
     records: u64,
@@ -62,7 +62,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
     let rounds = (rounds.iter().zip(0..))
         .map(|(name, number)| Round::make(lab, data.path(), (name, number), streams, records))
         .collect::<Result<_, _>>()?;
-    let found = Found {
+    let found = StreamsFindings {
         streams,
         records,
         rounds,
@@ -196,7 +196,7 @@ fn evict(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-impl Found {
+impl StreamsFindings {
     fn section(&self) -> Section {
         Section {
             name: "streams",

@@ -187,7 +187,7 @@ pub struct StormArgs {
 
     /// Time after which a subscriber counts as not served; none tries twice
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
-    pub patience: Duration,
+    pub serve_timeout: Duration,
 
     /// Prefix of the streams' names
     #[arg(long, value_name = "PREFIX", default_value = DEFAULT_PREFIX)]
@@ -272,7 +272,7 @@ pub struct SprayArgs {
 
     /// Time for which a producer tries to reconnect
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
-    pub patience: Duration,
+    pub reconnect_timeout: Duration,
 
     /// Time between lines of progress [default: 1s on a terminal, else 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]

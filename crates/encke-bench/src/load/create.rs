@@ -45,7 +45,7 @@ pub(crate) fn create(
         rate: None,
         duration_ns: u64::MAX,
         mode: Mode::KeepAlive {
-            patience_ns: 3 * SECOND_NS,
+            reconnect_timeout_ns: 3 * SECOND_NS,
         },
         grace_ns: SECOND_NS,
     };

@@ -57,7 +57,7 @@ pub use report::flood::{
 };
 pub use report::hostile::{Deeds, Hostile};
 pub use report::spray::{NotAcknowledged, SprayReport};
-pub use report::verify::{Finding, Findings, Found, VerifyReport};
+pub use report::verify::{Finding, Findings, FindingsOfKind, VerifyReport};
 pub use sequence::{Example, Fault, OrderFaults};
 pub use spray::spray;
 pub(crate) use spray::spray_counting;

@@ -84,7 +84,7 @@ pub(crate) fn spray_counting(
         rate: args.rate,
         duration_ns: args.duration.map_or(u64::MAX, duration_ns),
         mode: Mode::KeepAlive {
-            patience_ns: duration_ns(args.patience),
+            reconnect_timeout_ns: duration_ns(args.reconnect_timeout),
         },
         grace_ns: GRACE_NS,
     };

@@ -42,7 +42,7 @@ pub fn storm(args: &StormArgs, stop: &AtomicBool) -> Result<StormReport, BenchEr
         lines: args.subscribers as usize,
         depth: 1,
         rate: None,
-        duration_ns: duration_ns(args.patience),
+        duration_ns: duration_ns(args.serve_timeout),
         mode: Mode::OneRequest,
         grace_ns: 0,
     };
@@ -248,14 +248,14 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::Duration;
 
-    fn storm_at(listener: &TcpListener, subscribers: u32, patience: Duration) -> StormReport {
-        run(listener, subscribers, patience, false)
+    fn storm_at(listener: &TcpListener, subscribers: u32, serve_timeout: Duration) -> StormReport {
+        run(listener, subscribers, serve_timeout, false)
     }
 
     fn run(
         listener: &TcpListener,
         subscribers: u32,
-        patience: Duration,
+        serve_timeout: Duration,
         websocket: bool,
     ) -> StormReport {
         let args = StormArgs {
@@ -265,7 +265,7 @@ mod tests {
             subscribers,
             storms: 1,
             away: Duration::ZERO,
-            patience,
+            serve_timeout,
             prefix: "s".into(),
             no_create: true,
             server_pid: None,

@@ -23,7 +23,7 @@ const TRIES_MAX: u32 = 20;
 const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// How long a connection is tried for again when it breaks.
-const PATIENCE_NS: u64 = 5 * SECOND_NS;
+const RECONNECT_TIMEOUT_NS: u64 = 5 * SECOND_NS;
 
 /// Reads back everything that the log names. SIGINT ends it early, which counts as a failure.
 ///
@@ -64,7 +64,7 @@ pub fn verify(args: &VerifyArgs, stop: &AtomicBool) -> Result<VerifyReport, Benc
         rate: None,
         duration_ns: u64::MAX,
         mode: Mode::KeepAlive {
-            patience_ns: PATIENCE_NS,
+            reconnect_timeout_ns: RECONNECT_TIMEOUT_NS,
         },
         grace_ns: SECOND_NS,
     };

@@ -77,7 +77,7 @@ impl From<CopyError> for Failed {
 }
 
 impl LogCopier {
-    /// Connects to a broker. Waits for one, at most for `patience`.
+    /// Connects to a broker. Waits for one, at most for `timeout`.
     ///
     /// # Errors
     /// No broker answers.
@@ -85,7 +85,7 @@ impl LogCopier {
         access: &BrokerAccess,
         fleet: &FleetName,
         copier: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<LogCopier, FleetError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -93,7 +93,7 @@ impl LogCopier {
             .enable_all()
             .build()?;
         let name = format!("encke {copier} copies");
-        let client = runtime.block_on(connect::connect(access, &name, patience))?;
+        let client = runtime.block_on(connect::connect(access, &name, timeout))?;
         Ok(LogCopier {
             runtime,
             client,
@@ -222,7 +222,7 @@ impl LogCopier {
         let begun = source.request(&begin, BEGIN_WITHIN).await?;
         let begun: Begun = parse(&begun)?;
         let copied = source.copy(&begun, &place, (log, node), progress).await;
-        // Also after a failure: the source need not wait for the end of its patience. Without an answer it does.
+        // Also after a failure: the source need not wait for the end of its timeout. Without an answer it does.
         let end = Request::End { copy: begun.copy };
         let _ = source.request_once(&end, PIECE_WITHIN).await;
         copied?;

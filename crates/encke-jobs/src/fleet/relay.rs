@@ -242,11 +242,11 @@ impl Relay {
                 // No node dispatches: this one held the last term, before its restart.
                 let is_own = self.last_number == 0
                     && self.known.as_ref().is_some_and(|now| now.node == self.node);
-                let patience = match is_own || self.known.is_none() {
+                let wait_max = match is_own || self.known.is_none() {
                     true => self.jitter(),
                     false => *silence_max,
                 };
-                if now >= *since + patience {
+                if now >= *since + wait_max {
                     self.claim(now, known_term + 1, 0);
                 }
             }

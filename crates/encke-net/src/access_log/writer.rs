@@ -106,8 +106,8 @@ impl AccessLogQueue {
 impl AccessLogThread {
     /// Waits until everything is written, but no longer than this. False: the thread panicked. What a blocked output has not
     /// taken by then is lost with the process.
-    pub(crate) fn join(self, patience: Duration) -> bool {
-        if self.ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+    pub(crate) fn join(self, timeout: Duration) -> bool {
+        if self.ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::warn!("the access log's output is blocked; its last entries are lost");
             return true;
         }

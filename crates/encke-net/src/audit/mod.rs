@@ -111,10 +111,10 @@ impl AuditQueue {
 
 impl AuditThread {
     /// Waits until everything is written, but no longer than this. False: the thread panicked.
-    pub(crate) fn join(self, patience: Duration) -> bool {
+    pub(crate) fn join(self, timeout: Duration) -> bool {
         let began = std::time::Instant::now();
         while !self.0.is_finished() {
-            if began.elapsed() > patience {
+            if began.elapsed() > timeout {
                 tracing::warn!("the audit log's output is blocked; its last entries are lost");
                 return true;
             }

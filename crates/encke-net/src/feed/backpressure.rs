@@ -23,7 +23,7 @@ pub(crate) struct Backpressure {
     /// By the numbers of their topics.
     congested: HashMap<u32, Congestion>,
     /// What the present round has found so far.
-    found: Found,
+    found: AudienceBacklog,
     /// Connections that append to a congested stream and have no reply yet.
     appends: HashMap<Token, StreamNo>,
     /// Delayed acknowledgements, the oldest first.
@@ -34,7 +34,7 @@ pub(crate) struct Backpressure {
 /// The subscribers of a stream, how many of them are behind, and the sum of what these lack, by
 /// [`weight`](super::weight::weight).
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct AudienceBacklog {
     seen: usize,
     behind: usize,
     backlog: u64,
@@ -45,7 +45,7 @@ struct Found {
 struct Congestion {
     stream: StreamNo,
     /// As the last round has found it, less what has been sent since.
-    found: Found,
+    found: AudienceBacklog,
     /// What the lagging subscribers got in this interval.
     gained: u64,
     gained_since: Monotonic,
@@ -97,7 +97,7 @@ impl Backpressure {
 
     /// A round over a topic's subscribers begins.
     pub(crate) fn begin_round(&mut self) {
-        self.found = Found::default();
+        self.found = AudienceBacklog::default();
     }
 
     /// The round has come to a subscriber; `backlog` is what it lacks, if it is behind.

@@ -13,7 +13,7 @@ use crate::{BenchError, Goal, Section, Table};
 
 /// The results of the experiment.
 #[derive(Debug, Serialize)]
-struct Found {
+struct FanoutFindings {
     subscribers: u64,
     /// One run for each of [`RATES`].
     runs: Vec<FloodReport>,
@@ -43,10 +43,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
         let name = format!("fanout-{}", runs.len());
         runs.push(run_one(lab, &name, Level::Synced, flood)?);
     }
-    Ok(Found { subscribers, runs }.section())
+    Ok(FanoutFindings { subscribers, runs }.section())
 }
 
-impl Found {
+impl FanoutFindings {
     fn section(&self) -> Section {
         Section {
             name: "fanout",

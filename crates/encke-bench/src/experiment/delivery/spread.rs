@@ -12,7 +12,7 @@ use crate::{BenchError, Goal, Section, Table};
 
 /// The results of the experiment.
 #[derive(Debug, Serialize)]
-struct Found {
+struct SpreadFindings {
     runs: Vec<Spread>,
     /// Why there were fewer subscribers than planned.
     fewer: Option<String>,
@@ -60,10 +60,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
             });
         }
     }
-    Ok(Found { runs, fewer }.section())
+    Ok(SpreadFindings { runs, fewer }.section())
 }
 
-impl Found {
+impl SpreadFindings {
     fn section(&self) -> Section {
         Section {
             name: "spread",

@@ -24,7 +24,7 @@ use nodes::FleetNodes;
 
 /// The results of the experiment.
 #[derive(Debug, Serialize)]
-struct Found {
+struct FleetFindings {
     appends: Vec<AppendRound>,
     /// In each round: of a server by itself, and between two nodes.
     deliveries: Vec<[Percentiles; 2]>,
@@ -56,7 +56,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
         kills.push(kill::measure(lab, &mut fleet, round)?);
         fleet.restart(lab, 0)?;
     }
-    let found = Found {
+    let found = FleetFindings {
         appends,
         deliveries,
         kills,
@@ -64,7 +64,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
     Ok(found.section())
 }
 
-impl Found {
+impl FleetFindings {
     fn section(&self) -> Section {
         Section {
             name: "fleet",

@@ -17,7 +17,7 @@ use crate::{BenchError, Section};
 
 /// The results of the experiment.
 #[derive(Debug, Clone, Serialize)]
-struct Found {
+struct FloodFindings {
     /// The set-ups that were made.
     runs: Vec<Figures>,
     /// Why there were fewer connections or set-ups than the report had, if so.
@@ -41,7 +41,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
     let files = files_max();
     let room = connections_max().max(CONNECTIONS_MIN);
     let time = lab.duration(DURATION);
-    let mut found = Found {
+    let mut found = FloodFindings {
         runs: Vec::new(),
         fewer: Vec::new(),
     };

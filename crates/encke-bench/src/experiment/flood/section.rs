@@ -3,12 +3,12 @@
 use crate::load::{HangUps, chart};
 use crate::units::{bytes, count, micros, per_second};
 
-use super::{Figures, Found};
+use super::{Figures, FloodFindings};
 use crate::experiment::past::{NONE, NOW, REPORTS, TODAY};
 use crate::report::figures;
 use crate::{Goal, Section, Table};
 
-impl Found {
+impl FloodFindings {
     pub(super) fn section(&self) -> Section {
         let runs: Vec<_> = self.runs.iter().map(Figures::connections).collect();
         Section {

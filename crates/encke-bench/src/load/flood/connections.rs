@@ -206,7 +206,7 @@ impl Worker {
         let subscriber = &mut self.subscribers[index];
         if !subscriber.traits.ready {
             subscriber.stage = Stage::Over;
-            self.stillborn += 1;
+            self.never_ready += 1;
             return self.note_settled(now_ns);
         }
         subscriber.tries += 1;
@@ -236,7 +236,7 @@ impl Worker {
     }
 
     pub(super) fn pending(&self) -> u64 {
-        (self.subscribers.len() as u64).saturating_sub(self.tally.ready + self.stillborn)
+        (self.subscribers.len() as u64).saturating_sub(self.tally.ready + self.never_ready)
     }
 }
 

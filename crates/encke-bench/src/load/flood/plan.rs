@@ -15,7 +15,7 @@ use crate::load::wire::target::{Requests, ServerUrl, Streams};
 const CONTENT_TYPE: &str = "application/json";
 
 /// How long the run's own producers try to connect again.
-const PATIENCE_NS: u64 = 2 * SECOND_NS;
+const RECONNECT_TIMEOUT_NS: u64 = 2 * SECOND_NS;
 
 /// How long to wait for the last acknowledgements.
 const GRACE_NS: u64 = 5 * SECOND_NS;
@@ -121,7 +121,7 @@ impl Plan {
             rate: args.publish.filter(|rate| rate.is_finite()),
             duration_ns: args.duration.map_or(u64::MAX, duration_ns),
             mode: requests::Mode::KeepAlive {
-                patience_ns: PATIENCE_NS,
+                reconnect_timeout_ns: RECONNECT_TIMEOUT_NS,
             },
             grace_ns: GRACE_NS,
         }

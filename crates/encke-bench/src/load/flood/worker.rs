@@ -105,7 +105,7 @@ pub(super) struct Worker {
     churn: f64,
     pub(super) away_ns: u64,
     /// Subscribers that failed before they were ready.
-    pub(super) stillborn: u64,
+    pub(super) never_ready: u64,
     /// Subscribers that have made their first attempt.
     begun: usize,
     /// Subscribers that come back, with the time.
@@ -154,7 +154,7 @@ impl Worker {
             rate: args.rate,
             churn: args.churn,
             away_ns: duration_ns(args.away),
-            stillborn: 0,
+            never_ready: 0,
             begun: 0,
             returns: BinaryHeap::new(),
             leaving: Leaving::new(),

@@ -41,11 +41,11 @@ pub struct Findings {
     /// are of producers that the log doesn't name.
     pub unacknowledged: u64,
     /// Acknowledged messages that are not there.
-    pub missing: Found,
+    pub missing: FindingsOfKind,
     /// Messages that are there more than once.
-    pub duplicates: Found,
+    pub duplicates: FindingsOfKind,
     /// Messages that stand after a later one of the same producer.
-    pub reordered: Found,
+    pub reordered: FindingsOfKind,
     /// Values on the streams that are no messages of this program.
     pub strangers: u64,
     /// Streams that could not be read, by reason.
@@ -54,14 +54,14 @@ pub struct Findings {
 
 /// One kind of finding: how often, and the first few.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Found {
+pub struct FindingsOfKind {
     /// How many messages.
     pub count: u64,
     /// The first few.
     pub examples: Vec<Finding>,
 }
 
-impl Found {
+impl FindingsOfKind {
     pub(crate) fn add(&mut self, finding: Finding) {
         self.count += 1;
         if self.examples.len() < EXAMPLES_MAX {

@@ -63,9 +63,9 @@ impl<T: Traffic> Engine<'_, T> {
         let line = &mut self.lines[index];
         line.socket = None;
         match self.plan.mode {
-            Mode::KeepAlive { patience_ns }
-                if now_ns < line.down_since_ns.saturating_add(patience_ns) =>
-            {
+            Mode::KeepAlive {
+                reconnect_timeout_ns,
+            } if now_ns < line.down_since_ns.saturating_add(reconnect_timeout_ns) => {
                 line.state = State::Down;
                 self.down.push_back((now_ns + RECONNECT_NS, index));
             }

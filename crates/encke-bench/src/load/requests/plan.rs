@@ -63,8 +63,8 @@ pub(crate) struct RequestPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Any number of requests. The first one is sent when all lines have connected or failed to. A line
-    /// whose connection is lost or fails connects again, and is given up after `patience_ns` without one.
-    KeepAlive { patience_ns: u64 },
+    /// whose connection is lost or fails connects again, and is given up after `reconnect_timeout_ns` without one.
+    KeepAlive { reconnect_timeout_ns: u64 },
     /// One request, sent as soon as the line is connected, such as for an event stream: its body has no
     /// end, so the head is the answer, and may take until the plan's end. Lines do not connect again.
     OneRequest,

@@ -115,7 +115,7 @@ fn a_line_of_one_request_is_answered_by_a_head_and_stays_connected() {
 #[test]
 fn a_line_that_keeps_alive_connects_again_after_a_loss() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let patience_ns = 3_600 * SECOND_NS;
+    let reconnect_timeout_ns = 3_600 * SECOND_NS;
     let (outcome, seen) = std::thread::scope(|scope| {
         scope.spawn(|| {
             drop(accept(&listener));
@@ -125,7 +125,14 @@ fn a_line_that_keeps_alive_connects_again_after_a_loss() {
                 .unwrap();
             client.read(&mut [0]).unwrap_err()
         });
-        run_until(&listener, 1, Mode::KeepAlive { patience_ns }, 1)
+        run_until(
+            &listener,
+            1,
+            Mode::KeepAlive {
+                reconnect_timeout_ns,
+            },
+            1,
+        )
     });
     assert_eq!(seen, [Seen::Lost, Seen::Done(200)]);
     assert_eq!((outcome.lost, outcome.given_up), (1, 0));

@@ -235,7 +235,7 @@ impl HandshakeThread {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         let mut tasks = Vec::new();
         loop {
-            if let Err(error) = self.poller.wait(&mut events, self.patience()) {
+            if let Err(error) = self.poller.wait(&mut events, self.wait_max()) {
                 tracing::error!(%error, "epoll failed; handshakes stop");
                 return;
             }
@@ -262,7 +262,7 @@ impl HandshakeThread {
         }
     }
 
-    fn patience(&self) -> Duration {
+    fn wait_max(&self) -> Duration {
         match self.deadlines.is_empty() && self.shares.waiting() == 0 {
             true => IDLE_WAIT,
             false => EXPIRY_STEP,
