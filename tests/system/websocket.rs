@@ -225,6 +225,52 @@ fn one_stream_has_a_channel_of_its_own() {
 }
 
 #[test]
+fn a_subscriber_learns_that_its_stream_was_deleted() {
+    // A stream may rest at a sweep; at the second one the client must have answered a ping.
+    let soon = "streams-idle=100ms";
+    let encke = Encke::start(&[
+        "--tuning",
+        soon,
+        "--tuning",
+        "heartbeat=4s",
+        "--ring",
+        "1MiB",
+    ]);
+    let large = format!("[\"{}\"]", "x".repeat(1 << 20));
+    for stream in ["rest", "behind", "kept"] {
+        encke.create(stream);
+    }
+    let mut resting = WebSocketClient::open(encke.address, EVENTS, &[]);
+    for stream in ["rest", "kept"] {
+        resting.send(&subscribe(stream, "now"));
+        assert_eq!(resting.message().expect("answered")["type"], "subscribed");
+    }
+    // This one is deleted while its subscriber has no more than a part of what was there.
+    for _ in 0..40 {
+        encke.ask("POST", &path("behind"), &[JSON], large.as_bytes());
+    }
+    let mut behind = WebSocketClient::open(encke.address, EVENTS, &[]);
+    encke.wait_for_metric("encke_streams_in_memory", 0.0);
+    behind.send(&subscribe("behind", "-1"));
+    assert_eq!(behind.message().expect("answered")["type"], "subscribed");
+    for stream in ["rest", "behind"] {
+        assert_eq!(encke.ask("DELETE", &path(stream), &[], b"").status, 204);
+    }
+    let ended = json!({"type": "ended", "stream": "rest", "reason": "deleted"});
+    assert_eq!(resting.message(), Some(ended));
+    encke.ask("POST", &path("kept"), &[JSON], b"7");
+    assert_eq!(numbers_until(&mut resting, "kept", 7).0, [7]);
+    let last = loop {
+        let message = behind.message().expect("the channel is open");
+        if !["subscribed", "records"].contains(&message["type"].as_str().unwrap()) {
+            break message;
+        }
+    };
+    let ended = json!({"type": "ended", "stream": "behind", "reason": "deleted"});
+    assert_eq!(last, ended);
+}
+
+#[test]
 fn the_cases_of_the_standard() {
     let encke = Encke::start(&["--body-max", "64KiB"]);
     let big = vec![b'x'; 70 << 10];

@@ -64,8 +64,8 @@ pub trait Channel: Debug + Send {
     /// says; an empty body sends nothing. For [`Action::Load`], [`Action::AwaitKeys`] and [`Action::AwaitOrder`] the reactor asks again
     /// with the same text.
     fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction;
-    /// The feed with that key has ended, after its last bytes.
-    fn ended(&mut self, key: u32);
+    /// The feed with that key has ended. Returns what the client is told of it, if its last bytes have not.
+    fn ended(&mut self, key: u32, end: FeedEnd) -> Vec<u8>;
     /// What the reactor itself responds to a message that waits to be asked about again, such as that the server is overloaded, as a
     /// message. `text` is the message.
     fn refuse(&self, text: &str, refused: Response) -> Response;
@@ -125,6 +125,17 @@ pub trait OnRead: Debug + Send {
 pub trait OnPart: Debug + Send {
     /// The next part of the body. `None`: the stream has ended, and the reactor cuts the response off.
     fn part(self: Box<Self>, run: &Run<'_>) -> Option<BodyPart>;
+}
+
+/// How a feed of a channel ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedEnd {
+    /// Its last bytes have told the client, or it has never begun.
+    Told,
+    /// Its stream was deleted, and no encoder knows the stream's name any more.
+    Deleted,
+    /// It can't go on. The client may subscribe again. The words say why.
+    Failed(&'static str),
 }
 
 /// Waits for a record of a stream. It becomes an [`OnRead`] when the record must be read from the log.

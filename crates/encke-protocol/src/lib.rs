@@ -59,8 +59,8 @@ mod unknown_path;
 
 pub use action::{
     Action, BodyPart, Channel, ChannelAction, ChannelMessage, ChannelOpening, DispatchRequest,
-    DispatchResponse, Dispatched, Failure, Feed, LoadName, MergeSource, NextPart, OnCommit,
-    OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind, Subscription, Wait,
+    DispatchResponse, Dispatched, Failure, Feed, FeedEnd, LoadName, MergeSource, NextPart,
+    OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind, Subscription, Wait,
     WorkerOutput,
 };
 pub use admin::{Admin, Probes, REVOCATIONS};

@@ -15,6 +15,8 @@ pub(crate) enum CloseReason {
     RequestsPerConnection,
     /// All streams of the subscription have ended.
     Ended,
+    /// The stream of a channel's feed was deleted before the client could be told.
+    Deleted,
     /// The server stops.
     Stopping,
     /// No request for too long.
@@ -80,6 +82,7 @@ impl CloseReason {
             CloseReason::Done => "done",
             CloseReason::RequestsPerConnection => "requests_per_connection",
             CloseReason::Ended => "ended",
+            CloseReason::Deleted => "deleted",
             CloseReason::Stopping => "stopping",
             CloseReason::Idle => "idle",
             CloseReason::Stalled => "stalled",

@@ -8,6 +8,7 @@ use super::encoding::{EncodingKey, RUN_BYTES};
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
 use super::state::FeedKind;
 use super::topics::Next;
+use crate::connection::close::CloseReason;
 
 impl Feeds {
     /// What is due to a subscriber of one stream whose position is between two records.
@@ -151,13 +152,17 @@ impl Feeds {
         }
         let form = self.form(index, cx.slots);
         let name = self.fan_out.topics.name(cx.slots[index].topic);
+        let encoder = form.map(|(encoder, _)| self.encoders.encoder(encoder));
+        if name.is_empty() && encoder.is_some_and(|encoder| encoder.names_streams()) {
+            // Its channel knows the name.
+            return DueDelivery::Close(CloseReason::Deleted);
+        }
         let encoding = self.fan_out.encodings.replace();
         encoding.begin();
         encoding.ended = true;
         encoding.end = end.sequence;
-        if is_closed && let Some((encoder, variant)) = form {
+        if let (Some(encoder), Some((_, variant))) = (encoder, form) {
             let run = Run::closed_at(end);
-            let encoder = self.encoders.encoder(encoder);
             let variant = Variant { name, ..variant };
             match is_closed {
                 true => encoder.encode(variant, &run, cx.clock.wall(), &mut encoding.run),

@@ -8,11 +8,13 @@ use encke_stream::home;
 use super::append::ChannelAppend;
 use super::context::ChannelContext;
 use super::follow::{ChannelFollow, opening};
+use super::merged::reason;
 use super::message::{AppendMessage, ClientMessage, MessageLimits, MessageRequest};
 use super::reply::{MessageTag, Subject, write_ended};
 use super::subscriptions::Subscriptions;
-use crate::action::{Action, Channel, ChannelAction, ChannelMessage, Feed, Subscription};
+use crate::action::{Action, Channel, ChannelAction, ChannelMessage, Feed, FeedEnd, Subscription};
 use crate::append::awaits_order;
+use crate::encoder::StreamEnd;
 use crate::events::{MergeStep, Named, Parameters, position_text};
 use crate::gate::{Admitted, Rights, denial, resolve_token};
 use crate::last_messages::{ReadStart, find_last};
@@ -370,8 +372,19 @@ impl Channel for Conversation {
             .unwrap_or_else(|refused| plain(Action::Respond(tag.error(refused))))
     }
 
-    fn ended(&mut self, key: u32) {
-        self.subscriptions.remove_key(key);
+    fn ended(&mut self, key: u32, end: FeedEnd) -> Vec<u8> {
+        let subject = self.subscriptions.remove_key(key);
+        let tag = MessageTag { id: None, subject };
+        let message = match end {
+            FeedEnd::Told => return Vec::new(),
+            FeedEnd::Deleted => tag.reply("ended", |message| {
+                message.plain("reason", reason(StreamEnd::Deleted));
+            }),
+            FeedEnd::Failed(why) => tag.reply("disconnected", |message| {
+                message.text("reason", why).literal("resumable", true);
+            }),
+        };
+        message.body.as_ref().to_vec()
     }
 
     fn refuse(&self, text: &str, refused: Response) -> Response {

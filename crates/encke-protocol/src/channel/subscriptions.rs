@@ -52,9 +52,12 @@ impl Subscriptions {
         })
     }
 
-    /// Removes a subscription by the key of its feed.
-    pub(super) fn remove_key(&mut self, key: u32) {
-        self.with(|held| held.retain(|one| one.key != key));
+    /// Removes a subscription by the key of its feed, and returns what it delivered.
+    pub(super) fn remove_key(&mut self, key: u32) -> Option<Subject> {
+        self.with(|held| {
+            let at = held.iter().position(|one| one.key == key)?;
+            Some(held.remove(at).subject)
+        })
     }
 
     /// Removes those that `refusal` refuses, and returns each with the refusal.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use encke_protocol::{
-    Action, Channel, ChannelMessage, ChannelOpening, Feed, Response, Subscription,
+    Action, Channel, ChannelMessage, ChannelOpening, Feed, FeedEnd, Response, Subscription,
 };
 
 use super::{Reply, Server, fields_of};
@@ -85,7 +85,7 @@ impl Server {
             assert_ne!(done.key, 0);
             action = self.resume(&self.read(&fetch), then);
             if !matches!(action, Action::Read(..) | Action::Subscribe(_)) {
-                to.channel.ended(done.key);
+                assert!(to.channel.ended(done.key, FeedEnd::Told).is_empty());
             }
         }
         match action {
@@ -135,7 +135,7 @@ impl Server {
             }
             let last = delivered.last();
             match last.is_some_and(|last| last.contains("\"closed\"")) {
-                true => to.channel.ended(key),
+                true => assert!(to.channel.ended(key, FeedEnd::Told).is_empty()),
                 false => drop(to.feeds.insert(key, subscription)),
             }
         }

@@ -1,6 +1,6 @@
 //! Subscriptions that begin with the last messages of their stream.
 
-use encke_protocol::{Action, ChannelMessage, Failure};
+use encke_protocol::{Action, ChannelMessage, Failure, FeedEnd};
 use encke_stream::Offset;
 
 use super::*;
@@ -284,7 +284,7 @@ fn a_search_that_fails_ends_the_subscription_that_was_to_begin() {
         (&error["id"], &error["stream"], &error["code"]),
         (&json!(7), &json!("a"), &json!("overloaded"))
     );
-    channel.channel.ended(key);
+    channel.channel.ended(key, FeedEnd::Told);
     let said = server.say(&mut channel, &again);
     assert_eq!(parsed(&said[0])["type"], "subscribed");
 }

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_protocol::{Feed, ProtocolSettings};
+use encke_protocol::{Feed, FeedEnd, ProtocolSettings};
 use encke_stream::Offset;
 use serde_json::{Value, json};
 
@@ -219,7 +219,7 @@ fn streams_that_have_ended_are_named_when_a_client_resumes() {
         .unwrap()
         .to_owned();
     channel.feeds.clear();
-    channel.channel.ended(1);
+    channel.channel.ended(1, FeedEnd::Told);
     server.send("DELETE /v1/stream/a", &[], b"");
     let resume = json!({"type":"subscribe","streams":["a","b"],"position":position});
     let said = ask(&mut server, &mut channel, &resume);

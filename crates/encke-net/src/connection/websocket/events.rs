@@ -1,5 +1,7 @@
 //! What happens to a channel.
 
+use encke_protocol::FeedEnd;
+
 use super::messages::{ChannelWriter, write_message};
 use super::state::{OpenedChannel, WebSocket};
 use super::work::{RestUntil, Work};
@@ -109,7 +111,13 @@ impl WebSocket {
     ) {
         if let Some(place) = self.feeds.iter().position(|feed| feed.id == id) {
             let feed = self.feeds.swap_remove(place);
-            self.channel.ended(feed.key);
+            let end = match reason {
+                CloseReason::Deleted => FeedEnd::Deleted,
+                CloseReason::Ended => FeedEnd::Told,
+                reason if reason.is_dismissal() => FeedEnd::Told,
+                reason => FeedEnd::Failed(reason.why()),
+            };
+            write_message(&self.channel.ended(feed.key, end), cx);
             cx.push(ConnectionEffect::Ended(id, reason));
         } else if let Some(place) = self.exchange(id) {
             self.work().exchanges.swap_remove(place);

@@ -1,6 +1,6 @@
 //! The messages of a client: each is an exchange, whose response is a message.
 
-use encke_protocol::{Action, ChannelMessage, Failure, Response, problem};
+use encke_protocol::{Action, ChannelMessage, Failure, FeedEnd, Response, problem};
 use encke_stream::{Command, FleetCommand, Outcome};
 
 use super::state::{ChannelFeed, WebSocket};
@@ -149,7 +149,7 @@ impl WebSocket {
             Task::AwaitingCommit(_) | Task::AwaitingRead(_) => self.work().exchanges.push(pending),
             _ => {
                 if key != 0 {
-                    self.channel.ended(key);
+                    self.channel.ended(key, FeedEnd::Told);
                 }
                 cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
             }
