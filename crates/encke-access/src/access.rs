@@ -23,8 +23,7 @@ use crate::issuer::Issuer;
 use crate::key_requests::{Asked, KeyRequests};
 use crate::keys::JwksError;
 use crate::revocation::{Revocation, RevocationTarget, Revocations, TooManyRevocations};
-use crate::signed_fields::{SignedField, SignedFields};
-use crate::signed_url::{SignError, SigningKey};
+use crate::signed_url::{SignError, SignedUrl, SigningKey, UrlToSign};
 use crate::token::{DecodedToken, Header};
 
 /// Who may do what, as configured. All methods take `&self` and may be called by many threads.
@@ -60,9 +59,9 @@ pub struct Resolved {
     pub caller: Arc<Caller>,
     /// It was resolved from a cookie, which browsers send by themselves: writes must check `Origin`.
     pub by_cookie: bool,
-    /// The fields that the request may have, beside those that change nothing, if it was resolved from a signed URL: that is good for
-    /// the request that was signed, and for nothing else that the caller may do.
-    pub signed_url: Option<SignedFields>,
+    /// What is signed, if it was resolved from a signed URL: that is good for the request that was signed, and for nothing else that the
+    /// caller may do.
+    pub signed_url: Option<SignedUrl>,
 }
 
 /// Where the keys of an issuer are fetched.
@@ -208,8 +207,8 @@ impl Access {
             Presented::Url(query) => {
                 let key = self.signing_keys.iter().find(|key| *key.kid == *query.kid);
                 let key = key.ok_or(AccessDenied::UnknownKey)?;
-                let caller = key.resolve(request, &query, now.wall)?;
-                signed_url = Some(query.fields);
+                let (caller, url) = key.resolve(request, query, now.wall)?;
+                signed_url = Some(url);
                 caller
             }
         };
@@ -445,21 +444,14 @@ impl Access {
         self.revocations.version().wrapping_add(key_changes)
     }
 
-    /// Signs the path and query of a URL, and the header fields with which it may be used.
+    /// Signs a URL: returns its path and query with the parameters that sign it.
     ///
     /// # Errors
     /// There is no such key, or the URL can't be signed.
-    pub fn sign_url(
-        &self,
-        kid: &str,
-        method: &str,
-        target: &str,
-        fields: &[SignedField],
-        expires_s: u64,
-    ) -> Result<String, SignError> {
+    pub fn sign_url(&self, kid: &str, url: &UrlToSign<'_>) -> Result<String, SignError> {
         let key = self.signing_keys.iter().find(|key| *key.kid == *kid);
         let key = key.ok_or_else(|| SignError::UnknownKey(kid.to_owned()))?;
-        key.sign(method, target, fields, expires_s)
+        key.sign(url)
     }
 
     /// Counters and sizes, for metrics.

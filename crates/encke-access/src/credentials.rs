@@ -21,6 +21,8 @@ pub struct Credentials<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
     /// The verified certificate of the client, if its connection has one.
     pub client_certificate: Option<&'a ClientCertificate>,
+    /// The parameters that a signed URL leaves to whoever has it, unless it signs one of them.
+    pub free_parameters: &'a [&'a str],
 }
 
 /// A client certificate that TLS has verified.

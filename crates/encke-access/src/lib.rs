@@ -56,5 +56,5 @@ pub use path::{CanonicalPath, PathError};
 pub use pattern::{PathPattern, PatternError};
 pub use revocation::{REVOCATIONS_MAX, Revocation, RevocationTarget, TooManyRevocations};
 pub use signed_fields::{NotAField, SIGNED_FIELDS_MAX, SignedField, SignedFields};
-pub use signed_url::SignError;
+pub use signed_url::{SignError, SignedUrl, UrlToSign};
 pub use unknown_keys::{FETCH_INTERVAL, FETCHES_AT_ONCE, UNKNOWN_KEYS_MAX};

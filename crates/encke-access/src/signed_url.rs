@@ -4,6 +4,9 @@
 //! parameter is `name=value` with every byte outside of `A-Z a-z 0-9 - . _ ~` percent-encoded in upper case; these texts are sorted
 //! and joined with `&`. A line `name:value` follows for each header field whose value is signed, in the order of the parameter
 //! `signed-fields` ([`crate::signed_fields`]). The lines are joined with a line feed. A URL for `GET` is also good for `HEAD`.
+//!
+//! Some parameters only say how a request reads what the URL is good for ([`Credentials::free_parameters`]). A URL that signs none of them
+//! leaves all of them to whoever has it; one that signs some is good with these and no others.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use crate::credentials::{
 };
 use crate::denied::AccessDenied;
 use crate::digest;
-use crate::path::{CanonicalPath, PathError, percent_decode};
+use crate::path::{CanonicalPath, percent_decode};
 use crate::signed_fields::{SIGNED_FIELDS_MAX, SignedField, SignedFields, write_values};
 
 /// A key that signs URLs.
@@ -30,15 +33,36 @@ pub(crate) struct SigningKey {
     authority: Arc<Authority>,
 }
 
+/// What a URL is to be good for.
+#[derive(Clone, Copy, Debug)]
+pub struct UrlToSign<'a> {
+    /// The method; `GET` includes `HEAD`.
+    pub method: &'a str,
+    /// Its path and query, which the signed URL begins with.
+    pub target: &'a str,
+    /// The path that the server authorises for it.
+    pub path: &'a CanonicalPath<'a>,
+    /// The header fields that requests must have.
+    pub fields: &'a [SignedField],
+    /// When it ends, in seconds since 1970.
+    pub expires_s: u64,
+}
+
+/// What a signed URL covers of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedUrl {
+    /// The header fields that the request may have, beside those that change nothing.
+    pub fields: SignedFields,
+    /// It signs none of [`Credentials::free_parameters`].
+    pub leaves_parameters: bool,
+}
+
 /// Why a URL can't be signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
     /// No key has that name.
     #[error("there is no signing key {0:?}")]
     UnknownKey(String),
-    /// The path is refused.
-    #[error(transparent)]
-    Path(#[from] PathError),
     /// The query is not percent-encoded.
     #[error("the query is not percent-encoded UTF-8; % itself is written as %25")]
     Query,
@@ -60,19 +84,13 @@ impl SigningKey {
     }
 
     /// The path and query of a URL with the parameters that sign it.
-    pub(crate) fn sign(
-        &self,
-        method: &str,
-        target: &str,
-        fields: &[SignedField],
-        expires_s: u64,
-    ) -> Result<String, SignError> {
+    pub(crate) fn sign(&self, url: &UrlToSign<'_>) -> Result<String, SignError> {
+        let UrlToSign { target, fields, .. } = *url;
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, query),
             None => (target, ""),
         };
-        let canonical = CanonicalPath::parse(path)?;
-        let expires = expires_s.to_string();
+        let expires = url.expires_s.to_string();
         let list = SignedFields::of(fields).map_err(|_| SignError::Fields)?;
         let list = list.to_string();
         let mut parameters = vec![
@@ -94,7 +112,7 @@ impl SigningKey {
             }
             parameters.push((name, percent_decode(value).ok_or(SignError::Query)?));
         }
-        let mut text = signed_text(method, &canonical, &parameters);
+        let mut text = signed_text(url.method, url.path, &parameters);
         write_values(fields, &mut text);
         let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.key, &text));
         let join = if query.is_empty() { "" } else { "&" };
@@ -104,16 +122,27 @@ impl SigningKey {
     pub(crate) fn resolve(
         &self,
         request: &Credentials<'_>,
-        query: &SignedQuery<'_>,
+        query: SignedQuery<'_>,
         now: WallTime,
-    ) -> Result<Arc<Caller>, AccessDenied> {
-        let mut text = signed_text(request.method, request.path, &query.signed);
-        query.fields.write_values(request.headers, &mut text)?;
-        let expected = hmac::sign(&self.key, &text);
+    ) -> Result<(Arc<Caller>, SignedUrl), AccessDenied> {
         let signature = URL_SAFE_NO_PAD
             .decode(&*query.signature)
             .unwrap_or_default();
-        if !digest::same(&signature, expected.as_ref()) {
+        let is_of = |parameters: &[(Cow<'_, str>, Cow<'_, str>)]| {
+            let mut text = signed_text(request.method, request.path, parameters);
+            query.fields.write_values(request.headers, &mut text)?;
+            let expected = hmac::sign(&self.key, &text);
+            Ok(digest::same(&signature, expected.as_ref()))
+        };
+        let is_free = |name: &str| request.free_parameters.contains(&name);
+        let (free, signed): (Vec<_>, Vec<_>) = query
+            .signed
+            .iter()
+            .cloned()
+            .partition(|(name, _)| is_free(name));
+        // Without any of them, what is signed is the same either way.
+        let leaves_parameters = is_of(&signed)?;
+        if !leaves_parameters && (free.is_empty() || !is_of(&query.signed)?) {
             return Err(AccessDenied::Signature);
         }
         let expires = Some(&*query.expires)
@@ -127,14 +156,19 @@ impl SigningKey {
         if now >= ends_at.start() {
             return Err(AccessDenied::Expired("signed URL"));
         }
-        Ok(Arc::new(Caller {
+        let caller = Arc::new(Caller {
             authority: Arc::clone(&self.authority),
             subject: None,
             claims: None,
             token_id: None,
             ends_at,
             issued_at: WallSeconds::default(),
-        }))
+        });
+        let url = SignedUrl {
+            fields: query.fields,
+            leaves_parameters,
+        };
+        Ok((caller, url))
     }
 }
 

@@ -39,7 +39,6 @@ impl Mount {
 
     /// The same, with another pattern that stands for its own: `/streams/**` for `/v1/stream/**`.
     #[must_use]
-    #[cfg_attr(not(test), expect(dead_code, reason = "no alias is public yet"))]
     pub(crate) fn alias(mut self, pattern: &str) -> Self {
         let alias = MountPattern::parse(pattern);
         assert_eq!(

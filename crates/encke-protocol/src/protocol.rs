@@ -49,6 +49,12 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync {
         is_unsafe(method)
     }
 
+    /// The parameters of a GET that a signed URL which signs none of them leaves to whoever has it: they say how the request reads, and
+    /// nothing of what it may read. `below` as above.
+    fn free_parameters(&self, _below: &str) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether a GET, if it is served, opens a stream of server-sent events.
     fn opens_events(&self, _below: &str, _query: Option<&str>) -> bool {
         false

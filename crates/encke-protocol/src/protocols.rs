@@ -70,6 +70,14 @@ pub(crate) struct Destination<'p> {
 }
 
 impl ProtocolSettings {
+    /// The path that is authorised for a request's path: the same, unless it is an alias.
+    ///
+    /// # Errors
+    /// The path that the alias stands for is refused.
+    pub fn resolve<'a>(&self, path: CanonicalPath<'a>) -> Result<CanonicalPath<'a>, PathError> {
+        Protocols::without_streams(self).resolve(path)
+    }
+
     /// All rights that a request needs at a server with these settings. None: it needs no grant.
     ///
     /// # Errors
@@ -249,6 +257,14 @@ impl<'p> Destination<'p> {
     /// The protocol that serves the path. `None`: there is nothing.
     pub(crate) fn protocol(&self) -> Option<&'p dyn Protocol> {
         self.served_by.map(|(protocol, _)| protocol)
+    }
+
+    /// The parameters of a request that a signed URL leaves to whoever has it, see [`Protocol::free_parameters`].
+    pub(crate) fn free_parameters(&self, method: &str, path: &str) -> &'static [&'static str] {
+        match self.served_by {
+            Some((protocol, _)) if !is_unsafe(method) => protocol.free_parameters(self.below(path)),
+            _ => &[],
+        }
     }
 
     /// Whether requests need no credentials.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{Access, Caller, CanonicalPath, SignedFields};
+use encke_access::{Access, Caller, CanonicalPath, SignedUrl};
 use encke_stream::Views;
 
 use crate::action::Action;
@@ -11,8 +11,8 @@ use crate::content;
 use crate::cross_origin::CrossOriginFields;
 use crate::encoder::Encoders;
 use crate::gate::{
-    Gate, OriginReader, Origins, Passed, Rights, SignedRequest, Stop, WithoutCredentials,
-    covered_fields, refused, unsigned_field,
+    Gate, GatedRoute, OriginReader, Origins, Passed, Rights, SignedRequest, Stop,
+    WithoutCredentials, covered_fields, refused, unsigned_field,
 };
 use crate::misspelled;
 use crate::problem::error;
@@ -201,7 +201,11 @@ impl Router {
             false if opens_channel => WithoutCredentials::OpensChannel,
             false => WithoutCredentials::Refused,
         };
-        let passed = self.gate.resolve(request, &path, without)?;
+        let route = GatedRoute {
+            without,
+            free_parameters: destination.free_parameters(request.method, path.as_str()),
+        };
+        let passed = self.gate.resolve(request, &path, route)?;
         let (covered, rights) = self
             .rights(request, (path.as_str(), destination), passed)
             .map_err(Stop::Refused)?;
@@ -254,9 +258,9 @@ impl Router {
             Passed::SignedUrl {
                 caller,
                 conceals,
-                fields,
+                url,
             } => {
-                let (covered, signed) = signed_request(request, (path, destination), fields)?;
+                let (covered, signed) = signed_request(request, (path, destination), url)?;
                 let rights = Rights::Caller {
                     caller,
                     conceals,
@@ -272,15 +276,15 @@ impl Router {
 fn signed_request<'a>(
     request: &Request<'a>,
     (path, destination): (&str, Destination<'_>),
-    fields: SignedFields,
+    url: SignedUrl,
 ) -> Result<(CoveredFields<'a>, SignedRequest), Response> {
     let known = destination.request_fields();
-    let covered =
-        covered_fields(request, known, &fields).map_err(|name| unsigned_field(request, name))?;
+    let covered = covered_fields(request, known, &url.fields)
+        .map_err(|name| unsigned_field(request, name))?;
     let head = destination.head(request.method, path, request.query, Headers(&covered));
     let needs = destination.requirements(&head)?;
     let needs = needs.into_iter().map(Requirement::into_owned).collect();
-    Ok((covered, SignedRequest { fields, needs }))
+    Ok((covered, SignedRequest { url, needs }))
 }
 
 /// Whether a request is one for a channel, where there is one.

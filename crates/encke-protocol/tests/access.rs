@@ -8,7 +8,7 @@ mod server;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use encke_access::{Access, CanonicalPath, Credentials, Operation, api_key};
+use encke_access::{Access, CanonicalPath, Credentials, Operation, UrlToSign, api_key};
 use encke_clock::Now;
 use encke_protocol::{Headers, ProtocolSettings};
 use serde_json::json;
@@ -47,8 +47,15 @@ fn send(server: &mut Server, line: &str, headers: &[(&str, &str)], body: &[u8]) 
 fn signed_by(access: &Access, kid: &str, line: &str, fields: &[&str]) -> String {
     let (method, target) = line.split_once(' ').unwrap();
     let fields: Vec<_> = fields.iter().map(|field| field.parse().unwrap()).collect();
-    let url = access.sign_url(kid, method, target, &fields, NOW_MS / 1_000 + 60);
-    format!("{method} {}", url.unwrap())
+    let path = CanonicalPath::parse(target.split('?').next().unwrap()).unwrap();
+    let url = UrlToSign {
+        method,
+        target,
+        path: &ProtocolSettings::default().resolve(path).unwrap(),
+        fields: &fields,
+        expires_s: NOW_MS / 1_000 + 60,
+    };
+    format!("{method} {}", access.sign_url(kid, &url).unwrap())
 }
 
 fn signed(access: &Access, line: &str, fields: &[&str]) -> String {
@@ -217,6 +224,49 @@ fn urls_that_sign_no_fields_stay_good_for_plain_requests() {
     // `admin` is nothing that a signing key allows by itself.
     let reply = server.reply(&signed(&access, "GET /metrics", &[]), &[], b"");
     assert_eq!(answer(reply), (404, "not_found".to_owned()));
+}
+
+#[test]
+fn a_signed_url_of_a_stream_leaves_open_how_it_is_read() {
+    let (mut server, access) = signing();
+    let first = send(&mut server, "PUT /v1/stream/a", &[TEXT], b"1").token();
+    send(&mut server, "POST /v1/stream/a", &[TEXT], b"2");
+    let refused_as = |reply| answer(reply).0;
+    for path in ["/v1/stream/a", "/streams/a"] {
+        let url = signed(&access, &format!("GET {path}"), &[]);
+        for more in [
+            "",
+            "&offset=-1",
+            "&offset=now&live=sse",
+            "&last=1&live=true",
+            &format!("&offset={first}&live=long-poll&cursor=7"),
+        ] {
+            assert_eq!(
+                answer(server.reply(&format!("{url}{more}"), &[], b"")).0,
+                200,
+                "{more}"
+            );
+        }
+        // The client's own position is no limit.
+        let id = [("Last-Event-ID", &*first)];
+        let reply = server.reply(&format!("{url}&offset=now&live=sse"), &id, b"");
+        assert_eq!(answer(reply).0, 200);
+        let other = url
+            .replace("stream/a", "stream/b")
+            .replace("streams/a", "streams/b");
+        assert_eq!(refused_as(server.reply(&other, &[], b"")), 401);
+    }
+    // Other methods, and other paths, have no such parameters.
+    for line in [
+        "POST /v1/stream/a",
+        "GET /v1/events?stream=a",
+        "GET /v1/pool/p",
+    ] {
+        let url = signed(&access, line, &[]);
+        let join = if url.contains('?') { '&' } else { '?' };
+        let reply = server.reply(&format!("{url}{join}offset=-1"), &[TEXT], b"3");
+        assert_eq!(refused_as(reply), 401, "{line}");
+    }
 }
 
 #[test]
@@ -544,6 +594,7 @@ fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
                 query,
                 headers: &fields,
                 client_certificate: None,
+                free_parameters: &[],
             };
             let caller = access
                 .resolve(&credentials, Now::from_ms(NOW_MS))

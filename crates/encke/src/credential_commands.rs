@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use encke_access::{
     Access, AccessDenied, CanonicalPath, Credentials, Mint, NewToken, Operation, PathPattern,
-    SignedField, api_key,
+    SignedField, UrlToSign, api_key,
 };
 use encke_protocol::{Headers, ProtocolSettings};
 
@@ -252,8 +252,18 @@ fn signed(args: &SignArgs) -> anyhow::Result<String> {
     let (base, target) = url.split_at(begin.context("the URL has no path")?);
     let now_s = encke_net::wall_time().as_ms() / 1_000;
     let expires_s = now_s.saturating_add(args.expires.as_secs());
-    let target = access.sign_url(kid, &args.method, target, &args.field, expires_s)?;
-    Ok(format!("{base}{target}"))
+    let path = CanonicalPath::parse(target.split('?').next().unwrap_or_default())?;
+    let signed = access.sign_url(
+        kid,
+        &UrlToSign {
+            method: &args.method,
+            target,
+            path: &ProtocolSettings::default().resolve(path)?,
+            fields: &args.field,
+            expires_s,
+        },
+    )?;
+    Ok(format!("{base}{signed}"))
 }
 
 fn explain(args: &ExplainArgs) -> Result<ExitCode, Failed> {
@@ -368,6 +378,7 @@ fn resolve(
         query: None,
         headers: &[("authorization", value.as_bytes())],
         client_certificate: None,
+        free_parameters: &[],
     };
     access.resolve(&request, encke_net::now())
 }

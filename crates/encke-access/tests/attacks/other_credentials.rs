@@ -29,9 +29,7 @@ fn everything() -> Access {
 }
 
 fn signed(access: &Access, method: &str, target: &str) -> String {
-    access
-        .sign_url("u", method, target, &[], NOW_S + 60)
-        .unwrap()
+    sign_url(access, method, target, &[], NOW_S + 60).unwrap()
 }
 
 fn get(access: &Access, target: &str) -> Result<encke_access::Resolved, AccessDenied> {
@@ -139,9 +137,39 @@ fn parameters_of_a_signature_come_once_and_whole() {
         "/a?signed-fields=b",
     ] {
         assert!(
-            access.sign_url("u", "GET", target, &[], NOW_S).is_err(),
+            sign_url(&access, "GET", target, &[], NOW_S).is_err(),
             "{target}"
         );
+    }
+}
+
+#[test]
+fn a_url_leaves_the_parameters_of_its_reading_to_whoever_has_it() {
+    let access = everything();
+    let url = signed(&access, "GET", "/v1/stream/a?x=1");
+    for more in ["", "&offset=-1", "&offset=5&live=sse", "&live=sse&live=sse"] {
+        let resolved = get(&access, &format!("{url}{more}")).unwrap();
+        assert!(resolved.signed_url.unwrap().leaves_parameters, "{more}");
+    }
+    let (path, query) = url.split_once('?').unwrap();
+    assert!(get(&access, &format!("{path}?offset=%2D1&{query}")).is_ok());
+    for more in ["&y=1", "&x=1", "&offset=1&y=1", "&Offset=1"] {
+        let refused = get(&access, &format!("{url}{more}")).unwrap_err();
+        assert_eq!(refused, AccessDenied::Signature, "{more}");
+    }
+    // One that is signed is good as it is, and nothing can be added to it or taken from it.
+    let url = signed(&access, "GET", "/v1/stream/a?offset=7");
+    let resolved = get(&access, &url).unwrap();
+    assert!(!resolved.signed_url.unwrap().leaves_parameters);
+    for changed in [
+        url.replace("offset=7", "offset=6"),
+        url.replace("offset=7&", ""),
+        format!("{url}&live=sse"),
+        format!("{url}&offset=7"),
+        format!("{url}&offset=6"),
+    ] {
+        let refused = get(&access, &changed).unwrap_err();
+        assert_eq!(refused, AccessDenied::Signature, "{changed}");
     }
 }
 
@@ -149,15 +177,14 @@ fn parameters_of_a_signature_come_once_and_whole() {
 fn what_is_signed_is_stable() {
     let access = everything();
     assert_eq!(
-        access
-            .sign_url(
-                "u",
-                "GET",
-                "/v1/stream/a%20b?x=%C3%A4&offset=-1",
-                &[],
-                1_800_000_000
-            )
-            .unwrap(),
+        sign_url(
+            &access,
+            "GET",
+            "/v1/stream/a%20b?x=%C3%A4&offset=-1",
+            &[],
+            1_800_000_000
+        )
+        .unwrap(),
         "/v1/stream/a%20b?x=%C3%A4&offset=-1&expires=1800000000&kid=u&signature=SIGNATURE".replace(
             "SIGNATURE",
             &{
@@ -174,9 +201,7 @@ fn what_is_signed_is_stable() {
 fn a_signed_url_is_good_with_the_fields_that_it_signs() {
     let access = everything();
     let fields = ["Stream-Closed: true", "Last-Event-ID"].map(|field| field.parse().unwrap());
-    let url = access
-        .sign_url("u", "POST", "/v1/stream/a?x=1", &fields, 1_800_000_000)
-        .unwrap();
+    let url = sign_url(&access, "POST", "/v1/stream/a?x=1", &fields, 1_800_000_000).unwrap();
     let text = "POST\n/v1/stream/a\nexpires=1800000000&kid=u&signed-fields=stream-closed%2Clast-event-id%2A&x=1\nstream-closed:true";
     let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, SECRET.as_bytes());
     let signature = encode(aws_lc_rs::hmac::sign(&key, text.as_bytes()));
@@ -190,7 +215,7 @@ fn a_signed_url_is_good_with_the_fields_that_it_signs() {
     let closed = ("stream-closed", &b" true "[..]);
     let id = ("Last-Event-ID", &b"anything"[..]);
     for headers in [&[closed][..], &[id, ("x", b"y"), closed]] {
-        let signed = post(&url, headers).unwrap().signed_url.unwrap();
+        let signed = post(&url, headers).unwrap().signed_url.unwrap().fields;
         assert!(signed.covers("Stream-Closed") && signed.covers("Last-Event-ID"));
         assert!(!signed.covers("Encke-Truncate"));
     }
@@ -223,7 +248,7 @@ fn a_signed_url_is_good_with_the_fields_that_it_signs() {
     let many: Vec<_> = (0..=SIGNED_FIELDS_MAX)
         .map(|number| format!("f{number}").parse().unwrap())
         .collect();
-    assert!(access.sign_url("u", "GET", "/a", &many, 1).is_err());
+    assert!(sign_url(&access, "GET", "/a", &many, 1).is_err());
 }
 
 #[test]
@@ -364,6 +389,7 @@ fn a_certificate_is_a_caller_by_its_names() {
             query: None,
             headers: &[],
             client_certificate: Some(&certificate),
+            free_parameters: &[],
         };
         access.resolve(&request, NOW).unwrap().caller
     };
@@ -402,6 +428,7 @@ fn a_certificate_is_good_up_to_its_end_whatever_else_a_request_presents() {
             query: None,
             headers,
             client_certificate: Some(&certificate),
+            free_parameters: &[],
         };
         let ends_at = certificate.ends_at;
         let before = Now::at(ends_at.before(Duration::from_millis(1)));

@@ -12,7 +12,10 @@ use aws_lc_rs::signature::{
 };
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use encke_access::{Access, AccessConfig, AccessDenied, CanonicalPath, Credentials, Resolved};
+use encke_access::{
+    Access, AccessConfig, AccessDenied, CanonicalPath, Credentials, Resolved, SignError,
+    SignedField, UrlToSign,
+};
 use encke_clock::Now;
 use jsonwebtoken::crypto::sign;
 use jsonwebtoken::{Algorithm, EncodingKey};
@@ -202,6 +205,29 @@ pub(crate) fn resolve(
         query,
         headers,
         client_certificate: None,
+        free_parameters: FREE_PARAMETERS,
     };
     access.resolve(&request, now)
+}
+
+/// Parameters that the path of a request leaves to whoever has a signed URL.
+pub(crate) const FREE_PARAMETERS: &[&str] = &["offset", "live"];
+
+/// Signs a URL with the key `u`.
+pub(crate) fn sign_url(
+    access: &Access,
+    method: &str,
+    target: &str,
+    fields: &[SignedField],
+    expires_s: u64,
+) -> Result<String, SignError> {
+    let path = CanonicalPath::parse(target.split('?').next().unwrap()).unwrap();
+    let url = UrlToSign {
+        method,
+        target,
+        path: &path,
+        fields,
+        expires_s,
+    };
+    access.sign_url("u", &url)
 }

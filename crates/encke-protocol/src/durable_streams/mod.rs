@@ -96,6 +96,10 @@ impl Protocol for DurableStreams {
             .map_or(Ok(()), |needed| admitted.meet(needed))
     }
 
+    fn free_parameters(&self, _below: &str) -> &'static [&'static str] {
+        read::FREE_PARAMETERS
+    }
+
     fn opens_events(&self, _below: &str, query: Option<&str>) -> bool {
         let mut pairs = query.unwrap_or_default().split('&');
         pairs.any(|pair| matches!(pair, "live=sse" | "live=true"))

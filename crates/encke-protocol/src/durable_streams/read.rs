@@ -190,6 +190,9 @@ fn last_event_id(
 /// The parameters of a read. Unknown ones are ignored, but for those that are nearly one of these.
 const PARAMETERS: &[&str] = &["offset", "last", "live", "cursor", LAST_EVENT_ID];
 
+/// Those that clients add to the URL of a stream that they were given.
+pub(super) const FREE_PARAMETERS: &[&str] = &["offset", "last", "live", "cursor"];
+
 /// The parameters of a read.
 #[derive(Debug, Default)]
 struct Parameters {
@@ -279,7 +282,7 @@ impl Parameters {
             // It is another position each time.
             Some(ReadStart::Behind(StartPosition::Now) | ReadStart::Last(_)) | None => false,
         };
-        if !is_behind && !admitted.may_go_on_anywhere() {
+        if !is_behind && !admitted.leaves_parameters() && !admitted.may_go_on_anywhere() {
             return Err(admitted.goes_on_elsewhere());
         }
         // The client sends the URL of its first request again; what it has since is newer.

@@ -67,7 +67,7 @@ impl DurableStreams {
         encoders: &mut Encoders,
     ) -> Self {
         DurableStreams {
-            mounts: [Mount::below(&settings.root)],
+            mounts: [Mount::below(&settings.root).alias(ALIAS)],
             streams: streams.clone(),
             channels,
             reads: ReadContext {
@@ -81,3 +81,6 @@ impl DurableStreams {
         }
     }
 }
+
+/// Where the production adapter of TanStack AI (`@tanstack/ai-durable-stream` 0.1) looks for streams below the URL of a server.
+const ALIAS: &str = "/streams/**";

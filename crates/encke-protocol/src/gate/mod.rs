@@ -12,7 +12,7 @@ mod token;
 
 use std::sync::Arc;
 
-use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, SignedFields};
+use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, SignedUrl};
 
 use self::origins::RequestOrigin;
 use self::rights::UNSIGNED_FIELD;
@@ -61,8 +61,17 @@ pub(crate) enum Passed {
     SignedUrl {
         caller: Arc<Caller>,
         conceals: bool,
-        fields: SignedFields,
+        url: SignedUrl,
     },
+}
+
+/// What the gate knows of the place that a request is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatedRoute {
+    /// Whether a request needs credentials.
+    pub(crate) without: WithoutCredentials,
+    /// See [`Protocol::free_parameters`](crate::protocol::Protocol::free_parameters).
+    pub(crate) free_parameters: &'static [&'static str],
 }
 
 /// What becomes of a request without credentials, with access control.
@@ -172,7 +181,7 @@ impl Gate {
         &self,
         request: &Request<'_>,
         path: &CanonicalPath<'_>,
-        without: WithoutCredentials,
+        route: GatedRoute,
     ) -> Result<Passed, Stop> {
         if request.caller.operator {
             return Ok(Passed::With(Rights::Operator));
@@ -214,10 +223,11 @@ impl Gate {
             query: request.query,
             headers,
             client_certificate: request.caller.certificate,
+            free_parameters: route.free_parameters,
         };
         let resolved = match access.resolve(&credentials, request.now) {
             Ok(resolved) => resolved,
-            Err(AccessDenied::NoCredentials) => match without {
+            Err(AccessDenied::NoCredentials) => match route.without {
                 // What balances load has no credentials.
                 WithoutCredentials::Passes => return Ok(Passed::With(Rights::Nobody)),
                 WithoutCredentials::OpensChannel if token::offers_channels(request.headers) => {
@@ -238,10 +248,10 @@ impl Gate {
                 conceals,
                 signed: None,
             }),
-            Some(fields) => Passed::SignedUrl {
+            Some(url) => Passed::SignedUrl {
                 caller,
                 conceals,
-                fields,
+                url,
             },
         })
     }

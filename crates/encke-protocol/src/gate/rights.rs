@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{Caller, CallerKind, Operation, SignedFields};
+use encke_access::{Caller, CallerKind, Operation, SignedUrl};
 
 use crate::problem::error;
 use crate::requirement::{Paths, Requirement};
@@ -34,8 +34,8 @@ pub(crate) enum Rights {
 /// The request that a signed URL is good for.
 #[derive(Clone, Debug)]
 pub(crate) struct SignedRequest {
-    /// The fields that it may have, beside those that change nothing.
-    pub(crate) fields: SignedFields,
+    /// What the URL covers of it.
+    pub(crate) url: SignedUrl,
     /// What it needs: its caller has these rights and no others, whatever the signing key may grant.
     pub(crate) needs: Vec<Requirement<'static>>,
 }
@@ -88,7 +88,18 @@ impl Admitted<'_> {
             Rights::Caller {
                 signed: Some(signed),
                 ..
-            } => signed.fields.covers("Last-Event-ID"),
+            } => signed.url.fields.covers("Last-Event-ID"),
+            _ => true,
+        }
+    }
+
+    /// Whether the parameters that say how something is read are those of the client, and not of a signed URL.
+    pub(crate) fn leaves_parameters(&self) -> bool {
+        match &self.rights {
+            Rights::Caller {
+                signed: Some(signed),
+                ..
+            } => signed.url.leaves_parameters,
             _ => true,
         }
     }

@@ -27,6 +27,7 @@ pub(crate) fn resolve_token(
         query: None,
         headers: &[("Authorization", bearer.as_bytes())],
         client_certificate: certificate,
+        free_parameters: &[],
     };
     let resolved = access.resolve(&credentials, now);
     let resolved = resolved.map_err(|denied| match denied {

@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use encke_access::{CanonicalPath, UrlToSign};
 use encke_clock::WallTime;
 
 use super::server::NOW_MS;
@@ -223,10 +224,14 @@ fn a_signed_url_is_good_for_its_own_subscription() {
     let mut server = guarded();
     create_as_all(&mut server, &["a/1", "b"]);
     let sign = |target: &str| {
-        let none: &[encke_access::SignedField] = &[];
-        access()
-            .sign_url("u", "GET", target, none, NOW_MS / 1_000 + 60)
-            .unwrap()
+        let url = UrlToSign {
+            method: "GET",
+            target,
+            path: &CanonicalPath::parse(target.split('?').next().unwrap()).unwrap(),
+            fields: &[],
+            expires_s: NOW_MS / 1_000 + 60,
+        };
+        access().sign_url("u", &url).unwrap()
     };
     let at = tail(&server, "a/1");
     for target in [

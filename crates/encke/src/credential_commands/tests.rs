@@ -188,9 +188,14 @@ fn a_url_is_signed_behind_its_host() {
         query,
         headers: &[],
         client_certificate: None,
+        free_parameters: &[],
     };
     let resolved = access.resolve(&request, encke_net::now()).unwrap();
     assert_eq!(resolved.caller.name(), "urls");
+    let alias = sign("/streams/a").unwrap();
+    assert!(alias.starts_with("/streams/a?expires="), "{alias}");
+    request.query = alias.split_once('?').map(|(_, query)| query);
+    assert!(access.resolve(&request, encke_net::now()).is_ok());
     request.method = "POST";
     assert!(access.resolve(&request, encke_net::now()).is_err());
     let closed = "Stream-Closed: true";
