@@ -7,6 +7,7 @@
 
 mod access;
 mod access_log;
+mod answers;
 mod at_rest;
 mod backpressure;
 mod bad_http;

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 
 use crate::authorities::Authorities;
 use crate::cache::{TokenCache, TokenCacheCounts};
-use crate::caller::{ANONYMOUS, Authority, Caller, CallerKind, CallerTag};
+use crate::caller::{ANONYMOUS, Authority, Caller, CallerKind, CallerTag, identity};
 use crate::config::{AccessConfig, AccessConfigError};
 use crate::credentials::{ClientCertificate, Credentials, Presented};
 use crate::denied::{AccessDenied, DenialCounts, TOKEN_BYTES_MAX};
@@ -51,6 +51,13 @@ pub struct Access {
 
 /// What runs when a fetch of keys has ended: the name of the issuer, and whether its keys are good now.
 type KeyListener = Box<dyn Fn(&str, bool) + Send + Sync>;
+
+/// A subject is known by its issuer, and that is not one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownIssuer {
+    /// The names of the issuers.
+    pub names: Vec<String>,
+}
 
 /// A request's caller.
 #[derive(Clone, Debug)]
@@ -442,6 +449,36 @@ impl Access {
     pub fn revocations_version(&self) -> u64 {
         let key_changes = self.key_changes.load(Ordering::Acquire);
         self.revocations.version().wrapping_add(key_changes)
+    }
+
+    /// The names of the keys that sign URLs.
+    pub fn signing_kids(&self) -> impl Iterator<Item = &str> {
+        self.signing_keys.iter().map(|key| &*key.kid)
+    }
+
+    /// The identity ([`Caller::identity`]) of the subject of tokens. `issuer` names one of several.
+    ///
+    /// # Errors
+    /// There is no such issuer, or several and none is named.
+    pub fn subject_identity(
+        &self,
+        subject: &str,
+        issuer: Option<&str>,
+    ) -> Result<String, UnknownIssuer> {
+        let mut named = self
+            .issuers
+            .iter()
+            .filter(|one| issuer.is_none_or(|name| *one.name == *name));
+        match (named.next(), named.next()) {
+            (Some(one), None) => Ok(identity(CallerKind::Token, &one.name, subject)),
+            _ => Err(UnknownIssuer {
+                names: self
+                    .issuers
+                    .iter()
+                    .map(|one| one.name.to_string())
+                    .collect(),
+            }),
+        }
     }
 
     /// Signs a URL: returns its path and query with the parameters that sign it.

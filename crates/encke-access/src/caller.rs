@@ -60,6 +60,19 @@ pub enum CallerKind {
     Certificate,
 }
 
+/// Who a caller is, see [`Caller::identity`]. It is stored with what belongs to callers, so its form must not change.
+pub(crate) fn identity(kind: CallerKind, issuer: &str, subject: &str) -> String {
+    format!("{kind:?}\0{issuer}\0{subject}")
+}
+
+/// The name of the caller with an identity, for people: the subject of a token, or the name of a key or certificate.
+pub fn name_of_identity(identity: &str) -> &str {
+    let mut parts = identity.splitn(3, '\0').skip(1);
+    let (issuer, subject) = (parts.next(), parts.next());
+    let subject = subject.filter(|subject| !subject.is_empty());
+    subject.or(issuer).unwrap_or(identity)
+}
+
 impl Caller {
     /// Whether it may do this to a canonical path.
     pub fn may(&self, operation: Operation, path: &str) -> bool {
@@ -122,7 +135,7 @@ impl Caller {
             CallerKind::Token => subject?,
             CallerKind::ApiKey | CallerKind::Certificate => "",
         };
-        Some(format!("{:?}\0{}\0{subject}", self.kind(), self.issuer()))
+        Some(identity(self.kind(), self.issuer(), subject))
     }
 
     /// The key by which a revocation names it: the name of an API key, a signing key or a certificate; of a token the name of its

@@ -36,10 +36,10 @@ mod signed_url;
 mod token;
 mod unknown_keys;
 
-pub use access::{API_KEYS_MAX, Access, AccessCounts, KeyLocation, Resolved};
+pub use access::{API_KEYS_MAX, Access, AccessCounts, KeyLocation, Resolved, UnknownIssuer};
 pub use authorities::SHARED_GRANTS_MAX;
 pub use cache::TokenCacheCounts;
-pub use caller::{Caller, CallerIdentity, CallerKind, CallerTag};
+pub use caller::{Caller, CallerIdentity, CallerKind, CallerTag, name_of_identity};
 pub use config::{
     AccessConfig, AccessConfigError, AnonymousConfig, ApiKeyConfig, CertificateConfig,
     IssuerConfig, Secret, SigningKeyConfig,

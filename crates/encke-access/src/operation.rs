@@ -25,11 +25,15 @@ pub enum Operation {
     Post,
     /// Operates the server: metrics, revocations.
     Admin,
+    /// Asks the producer of a stream to stop, and stops it.
+    Stop,
+    /// Does what the caller may do also to streams that belong to others, and creates streams for them.
+    Own,
 }
 
 impl Operation {
     /// All operations.
-    pub const ALL: [Operation; 8] = [
+    pub const ALL: [Operation; 10] = [
         Operation::Read,
         Operation::Append,
         Operation::Create,
@@ -38,6 +42,8 @@ impl Operation {
         Operation::Work,
         Operation::Post,
         Operation::Admin,
+        Operation::Stop,
+        Operation::Own,
     ];
 
     /// Its name in configuration, tokens, logs and metrics.
@@ -51,11 +57,13 @@ impl Operation {
             Operation::Work => "work",
             Operation::Post => "post",
             Operation::Admin => "admin",
+            Operation::Stop => "stop",
+            Operation::Own => "own",
         }
     }
 
-    fn bit(self) -> u8 {
-        1 << self as u8
+    fn bit(self) -> u16 {
+        1 << self as u16
     }
 }
 
@@ -68,7 +76,7 @@ impl fmt::Display for Operation {
 /// The text names no operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown action {0:?}; the actions are read, append, create, delete, list, work, post and admin"
+    "unknown action {0:?}; the actions are read, append, create, delete, list, work, post, admin, stop and own"
 )]
 pub struct UnknownOperation(pub String);
 
@@ -83,13 +91,13 @@ impl FromStr for Operation {
     }
 }
 
-/// A set of operations, in one byte.
+/// A set of operations, in two bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OperationSet(u8);
+pub struct OperationSet(u16);
 
 impl OperationSet {
     /// Every operation except `admin`.
-    pub const ALL_BUT_ADMIN: OperationSet = OperationSet(!(1 << Operation::Admin as u8));
+    pub const ALL_BUT_ADMIN: OperationSet = OperationSet(!(1 << Operation::Admin as u16));
 
     /// The set with one more operation.
     #[must_use]
@@ -163,6 +171,6 @@ mod tests {
             assert_eq!(set.contains(operation), added, "{operation}");
         }
         assert!(!OperationSet::ALL_BUT_ADMIN.contains(Operation::Admin));
-        assert_eq!(OperationSet::ALL_BUT_ADMIN.iter().count(), 7);
+        assert_eq!(OperationSet::ALL_BUT_ADMIN.iter().count(), 9);
     }
 }

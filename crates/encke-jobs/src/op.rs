@@ -101,13 +101,8 @@ pub(crate) fn append(name: &str, data: Data) -> Command {
 /// An append as a part of a series.
 pub(crate) fn append_to(name: &str, data: Data) -> Append {
     Append {
-        target: Target::Named(name.into()),
-        content_type: None,
-        producer: None,
-        writer_seq: None,
-        closes: false,
-        ack: None,
         data,
+        ..Append::to(Target::Named(name.into()))
     }
 }
 

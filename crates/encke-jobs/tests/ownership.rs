@@ -86,13 +86,8 @@ fn make_stream(world: &mut World, name: &str, content_type: &str) {
 
 fn close_stream(world: &mut World, name: &str) {
     let closed = world.store(Command::Append(Append {
-        target: Target::Named(name.into()),
-        content_type: None,
-        producer: None,
-        writer_seq: None,
         closes: true,
-        ack: None,
-        data: Data::default(),
+        ..Append::to(Target::Named(name.into()))
     }));
     assert!(matches!(closed, Outcome::Appended { .. }), "{closed:?}");
 }
@@ -480,13 +475,8 @@ fn a_request_that_was_held_is_not_carried_out_for_a_caller_that_has_ended() {
 fn append_old(world: &mut World, stream: &str, bytes: Vec<u8>) -> u64 {
     let units = bytes.len() as u32;
     let appended = world.store(Command::Append(Append {
-        target: Target::Named(stream.into()),
-        content_type: None,
-        producer: None,
-        writer_seq: None,
-        closes: false,
-        ack: None,
         data: Data { bytes, units },
+        ..Append::to(Target::Named(stream.into()))
     }));
     match appended {
         Outcome::Appended { tail, .. } => tail.sequence,

@@ -107,6 +107,8 @@ impl SyntheticShard {
             tail: Offset::behind(sequence),
             units: 1,
             closes: false,
+            end: None,
+            asks_stop: false,
             deletes: false,
         };
         let batch = Arc::new(Batch::new(vec![record]));
@@ -141,9 +143,8 @@ impl SyntheticShard {
         let items: Vec<Item<'_>> = items.collect();
         let run = Run {
             items: &items,
-            end: Offset::behind(end),
             at_tail: true,
-            closed: false,
+            ..Run::position(Offset::behind(end))
         };
         let variant = Variant {
             name: "",

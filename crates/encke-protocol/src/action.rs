@@ -252,10 +252,38 @@ pub enum SourceKind {
     /// The streams of a log that match a pattern, those that are created later included.
     Pattern {
         /// The names.
-        pattern: Arc<Pattern>,
+        pattern: Arc<ViewedPattern>,
         /// The index of the log.
         log: u8,
     },
+}
+
+/// The names that a client has asked for, and whose streams it gets of those.
+#[derive(Debug)]
+pub struct ViewedPattern {
+    /// The names.
+    pub names: Arc<Pattern>,
+    /// Whose streams.
+    pub viewer: Viewer,
+}
+
+/// Whose streams a client gets of those that a pattern matches. Streams that belong to nobody are for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Viewer {
+    /// Those of all owners.
+    All,
+    /// Those of this caller, or of nobody.
+    Of(Option<Arc<str>>),
+}
+
+impl Viewer {
+    /// Whether the client gets the streams of an owner.
+    pub fn sees(&self, owner: Option<&str>) -> bool {
+        match (self, owner) {
+            (Viewer::All, _) | (_, None) => true,
+            (Viewer::Of(own), Some(owner)) => own.as_deref() == Some(owner),
+        }
+    }
 }
 
 impl SourceKind {

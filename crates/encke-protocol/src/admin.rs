@@ -144,16 +144,12 @@ impl AdminApi {
         let record = serde_json::to_vec(&revocation);
         let record = record.map_err(|why| error(500, "internal", why.to_string()))?;
         let command = Command::Append(Append {
-            target: Target::Known(stream),
-            content_type: None,
-            producer: None,
-            writer_seq: None,
-            closes: false,
             ack: Some(AckLevel::Synced),
             data: Data {
                 bytes: record,
                 units: 1,
             },
+            ..Append::to(Target::Known(stream))
         });
         let revoked = Revoked {
             note: admitted.note("admin", "revoke"),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use encke_clock::Now;
-use encke_stream::{AckLevel, Append, Command, Data, MediaKind, ProducerId, Stream, Target};
+use encke_stream::{
+    AckLevel, Append, AppendExtras, Command, Data, EndReason, MediaKind, ProducerId, Stream, Target,
+};
 
 use crate::json;
 use crate::problem::error;
@@ -25,17 +27,20 @@ pub(crate) struct AppendRequest<'a> {
     pub(crate) ack: Option<AckLevel>,
     /// The data as the client sent it.
     pub(crate) body: Vec<u8>,
+    /// What few appends have.
+    pub(crate) extras: AppendExtras,
 }
 
 impl AppendRequest<'_> {
     /// Refuses a request that does nothing.
     pub(crate) fn check_not_empty(&self) -> Result<(), Response> {
-        match self.body.is_empty() && !self.closes {
+        let changes = self.closes || self.extras.asks_stop || self.extras.metadata.is_some();
+        match self.body.is_empty() && !changes {
             false => Ok(()),
             true => Err(error(
                 400,
                 "empty_body",
-                "an append needs a body, unless it closes the stream",
+                "an append needs a body, unless it closes the stream, asks to stop or sets metadata",
             )),
         }
     }
@@ -60,13 +65,14 @@ impl AppendRequest<'_> {
         };
         let has_data = data.units > 0;
         let command = Command::Append(Append {
-            target: Target::Known(stream),
             content_type: differs.map(Box::from),
             producer: self.producer,
             writer_seq: self.writer_seq.map(Box::from),
             closes: self.closes,
             ack: self.ack,
             data,
+            extras: self.extras,
+            ..Append::to(Target::Known(stream))
         });
         Ok((command, has_data))
     }
@@ -125,6 +131,20 @@ pub(crate) fn is_content_type(value: &str) -> bool {
 
 /// The largest number of a producer: what JavaScript can count up to (Durable Streams, section 5.2.1).
 pub(crate) const PRODUCER_NUMBER_MAX: u64 = (1 << 53) - 1;
+
+/// The reason for an end that a client gives. That a stream is abandoned the server says.
+pub(crate) fn client_end_reason(name: &str) -> Option<EndReason> {
+    let known = [EndReason::Done, EndReason::Stopped, EndReason::Failed];
+    known.into_iter().find(|reason| reason.name() == name)
+}
+
+/// The command that asks the producer of a stream to stop.
+pub(crate) fn stop(stream: Arc<Stream>, ack: Option<AckLevel>) -> Command {
+    let mut append = Append::to(Target::Known(stream));
+    append.ack = ack;
+    append.extras.asks_stop = true;
+    Command::Append(append)
+}
 
 /// Whether a text can be the value of a header field (RFC 9110, section 5.5), so that writers over HTTP can name it too.
 pub(crate) fn fits_field(text: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use encke_clock::WallTime;
-use encke_stream::{Item, MediaKind, Offset, Sequence};
+use encke_stream::{EndReason, Item, MediaKind, Offset, Sequence};
 
 use crate::run::Run;
 use crate::text::CutCharacter;
@@ -38,6 +38,8 @@ pub trait MergeEncoder: Send + Sync {
         at: Option<MergedPosition<'_>>,
         out: &mut Vec<u8>,
     );
+    /// Appends that a reader of the stream of this name asks its producer to stop.
+    fn stop_asked(&self, label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
     /// Appends that the stream of this name lacks records that are removed.
     fn gap(&self, label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
     /// Appends the subscriber's position.
@@ -167,8 +169,8 @@ impl AheadStream {
 /// Why a stream has no further records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// It was closed; its records can still be read.
-    Closed,
+    /// It was closed, for that reason if one was said; its records can still be read.
+    Closed(Option<EndReason>),
     /// It was deleted, or its lifetime is over.
     Deleted,
 }

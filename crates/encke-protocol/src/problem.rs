@@ -50,6 +50,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::NameKept => (409, "name_kept"),
         Refusal::Differs { .. } => (409, "config_differs"),
         Refusal::Closed { .. } => (409, "closed"),
+        Refusal::TailDiffers { .. } => (412, "tail_differs"),
         Refusal::TypeDiffers { .. } => (409, "type_differs"),
         Refusal::WriterSeq { .. } => (409, "stream_seq"),
         Refusal::StaleEpoch { .. } => (403, "stale_epoch"),
@@ -73,9 +74,11 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
     };
     let response = error(status, code, refusal.to_string());
     match refusal {
-        Refusal::Closed { tail } => response
+        Refusal::Closed { tail, end } => response
             .field("Stream-Closed", "true")
-            .field("Stream-Next-Offset", tail),
+            .field("Stream-Next-Offset", tail)
+            .field_if("Encke-End-Reason", *end),
+        Refusal::TailDiffers { tail, .. } => response.field("Stream-Next-Offset", tail),
         Refusal::StaleEpoch { current } => response.field("Producer-Epoch", current),
         Refusal::SeqGap { expected, received } => response
             .field("Producer-Expected-Seq", expected)

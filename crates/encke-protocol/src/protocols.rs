@@ -118,6 +118,7 @@ fn registered(
             streams.clone(),
             &settings.durable_streams,
             channels.clone(),
+            access.clone(),
             encoders,
         )),
         Box::new(Events::new(planner, channels, encoders)),
@@ -140,6 +141,7 @@ impl Protocols {
             name_bytes_max: settings.durable_streams.name_bytes_max,
             in_fleet: settings.in_fleet,
             rights: StreamRights::new(&settings.pool.root),
+            root: settings.durable_streams.root.as_str().into(),
         };
         Protocols::of(registered(settings, &streams, (admin, access), encoders))
     }
@@ -423,14 +425,25 @@ mod tests {
     #[test]
     fn lists_of_fields_are_those_of_protocols() {
         let protocols = Protocols::without_streams(&ProtocolSettings::default());
-        let own = ["Encke-Ack", "Encke-Retention", "Encke-Truncate"];
+        let own = [
+            "Encke-Ack",
+            "Encke-Retention",
+            "Encke-Truncate",
+            "Encke-Owner",
+            "Encke-Metadata",
+            "Encke-Producer-Timeout",
+            "Encke-End-Reason",
+            "Encke-Stop",
+            "Encke-Read-URL",
+        ];
         assert_eq!(protocols.own_fields(), own);
         let response = protocols.allowed().preflight(Headers(&[]));
         let fields = String::from_utf8(response.fields).expect("fields are text");
         let allowed = "\r\nAccess-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS, PATCH\r\n\
             Access-Control-Allow-Headers: Content-Type, Authorization, If-None-Match, Last-Event-ID, Stream-Seq, Stream-TTL, \
             Stream-Expires-At, Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, \
-            Producer-Epoch, Producer-Seq, Encke-Ack, Encke-Retention, Encke-Truncate, Job-Token, X-Request-Id, Traceparent, \
+            Producer-Epoch, Producer-Seq, Encke-Ack, Encke-Retention, Encke-Truncate, If-Match, Encke-Owner, Encke-Metadata, \
+            Encke-Producer-Timeout, Encke-End-Reason, Encke-Stop, Encke-Read-URL, Job-Token, X-Request-Id, Traceparent, \
             Tracestate\r\n";
         assert!(fields.contains(allowed), "{fields}");
     }

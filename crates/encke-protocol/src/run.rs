@@ -1,6 +1,6 @@
 //! Consecutive records of one stream.
 
-use encke_stream::{Item, Offset};
+use encke_stream::{EndReason, Facts, Item, Offset};
 
 /// Consecutive records of one stream.
 #[derive(Clone, Copy, Debug)]
@@ -13,9 +13,13 @@ pub struct Run<'a> {
     pub at_tail: bool,
     /// No record will ever follow it.
     pub closed: bool,
+    /// Why the stream was closed, if it was and that was said.
+    pub end_reason: Option<EndReason>,
+    /// A reader asks the producer to stop.
+    pub stop_asked: bool,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// A position, behind which records may follow.
     pub fn position(end: Offset) -> Self {
         Run {
@@ -23,6 +27,8 @@ impl Run<'_> {
             end,
             at_tail: false,
             closed: false,
+            end_reason: None,
+            stop_asked: false,
         }
     }
 
@@ -33,5 +39,21 @@ impl Run<'_> {
             closed: true,
             ..Run::position(end)
         }
+    }
+
+    /// The end of a stream, open or closed, as its facts say.
+    pub fn at_tail(end: Offset, facts: Facts) -> Self {
+        Run {
+            at_tail: true,
+            closed: facts.closed,
+            end_reason: facts.end,
+            stop_asked: facts.stop_asked && !facts.closed,
+            ..Run::position(end)
+        }
+    }
+
+    /// The same with records before it.
+    pub fn with(self, items: &'a [Item<'a>]) -> Self {
+        Run { items, ..self }
     }
 }

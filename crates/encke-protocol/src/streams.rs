@@ -8,6 +8,7 @@ use encke_clock::Now;
 use encke_stream::{BadOffset, Facts, Life, Lookup, Offset, Refusal, Sequence, Stream, Views};
 
 use crate::action::{Action, LoadName};
+use crate::gate::Rights;
 use crate::problem::{error, refused};
 use crate::response::Response;
 use crate::stream_rights::StreamRights;
@@ -21,6 +22,8 @@ pub(crate) struct StreamAccess {
     pub(crate) in_fleet: bool,
     /// Which right a stream needs.
     pub(crate) rights: StreamRights,
+    /// The path above the streams.
+    pub(crate) root: Arc<str>,
 }
 
 /// A position in a stream, as clients name it.
@@ -88,7 +91,30 @@ impl StreamAccess {
         self.views.look(name)
     }
 
-    /// The stream of that name, if clients may use it.
+    /// The stream of that name, if the caller with these rights may use it, as far as its owner says: one that belongs to somebody else
+    /// is missing.
+    pub(crate) fn find_for(
+        &self,
+        name: &str,
+        now: Now,
+        rights: &Rights,
+    ) -> Result<Arc<Stream>, Response> {
+        let stream = self.find(name, now)?;
+        match self.admits(&stream, rights) {
+            true => Ok(stream),
+            false => Err(refused(&Refusal::NotFound)),
+        }
+    }
+
+    /// Whether a stream belongs to nobody, to the caller with these rights, or to somebody else whose streams the caller may use.
+    pub(crate) fn admits(&self, stream: &Stream, rights: &Rights) -> bool {
+        let Some(owner) = stream.owner() else {
+            return true;
+        };
+        rights.is_owner(owner) || rights.may_own(&format!("{}{}", self.root, stream.name))
+    }
+
+    /// The stream of that name, whoever asks.
     pub(crate) fn find(&self, name: &str, now: Now) -> Result<Arc<Stream>, Response> {
         let Some(stream) = self.views.find(name) else {
             return Err(refused(&Refusal::NotFound));

@@ -183,6 +183,8 @@ mod tests {
             end: items.last().map_or(Offset::START, |item| item.end),
             at_tail: true,
             closed,
+            end_reason: None,
+            stop_asked: false,
         }
     }
 

@@ -95,6 +95,13 @@ fn fields_that_change_the_operation_of_a_signed_url_are_refused_unless_they_are_
         ("POST", "Producer-Id", "p"),
         ("POST", "Producer-Epoch", "9007199254740991"),
         ("POST", "Producer-Seq", "0"),
+        ("PUT", "Encke-Owner", "self"),
+        ("PUT", "Encke-Producer-Timeout", "5"),
+        ("PUT", "Encke-Metadata", "{}"),
+        ("PUT", "Encke-Read-URL", "5"),
+        ("POST", "Encke-Metadata", "{}"),
+        ("POST", "Encke-End-Reason", "done"),
+        ("POST", "Encke-Stop", "true"),
     ] {
         let (mut server, access) = signing();
         for path in ["secret", "there"] {

@@ -154,6 +154,8 @@ fn there_and_back<'a>(
         end: items.last().map_or(Offset::behind(7), |item| item.end),
         at_tail: end.at_tail,
         closed: end.closed,
+        end_reason: None,
+        stop_asked: false,
     };
     let mut out = EncodedRun {
         bytes: before.to_vec(),
@@ -373,6 +375,8 @@ fn up_to_date_is_sent_only_at_the_tail() {
             end: Offset::behind(3),
             at_tail,
             closed,
+            end_reason: None,
+            stop_asked: false,
         };
         for kind in [MediaKind::Text, MediaKind::Json, MediaKind::Binary] {
             let mut out = EncodedRun::default();

@@ -458,7 +458,7 @@ fn lines_of_several_streams_have_the_position() {
         format!("{head}\"base64\":\"YWI=\"}}\n")
     );
     let others = merged(|encoder, out| {
-        encoder.ended("", "a", StreamEnd::Closed, None, out);
+        encoder.ended("", "a", StreamEnd::Closed(None), None, out);
         encoder.ended("", "a", StreamEnd::Deleted, Some(position()), out);
         encoder.gap("", "a", position(), out);
         encoder.position("", position(), out);

@@ -49,7 +49,8 @@ pub use at_rest::loaders::Loaders;
 pub use commit::Committed;
 pub use commit::batch::{Batch, Handover, Outlet, PatternMatch, Record, Reply};
 pub use machine::command::{
-    Append, Command, Create, Data, FleetCommand, ForkOf, NamedStream, Target,
+    Append, AppendExtras, Command, Create, CreateExtras, Data, FleetCommand, ForkOf, NamedStream,
+    Target,
 };
 pub use machine::create::DEFAULT_TYPE;
 pub use machine::journal::{Journal, LogJournal};
@@ -73,7 +74,9 @@ pub use stream::ack::{AckLevel, BadLevel};
 pub use stream::label::StreamLabel;
 pub use stream::number::{LOGS_MAX, born, home, is_pattern, log_of};
 pub use stream::offset::{BadOffset, Offset};
-pub use stream::record::{BadRecord, Change, Fork, KIND_CHANGE, Lifetime, Producer};
+pub use stream::record::{
+    BadRecord, Change, EndReason, Extras, Fork, KIND_CHANGE, Lifetime, Producer,
+};
 pub use stream::retention::{BadRetention, Retention};
 pub use view::lookup::{FreeName, Lookup};
 pub use view::pattern::{NotAPattern, Pattern};

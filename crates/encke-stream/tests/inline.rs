@@ -173,16 +173,11 @@ impl Rig {
 
 fn append(view: &View, name: &str, data: &str) -> Command {
     Command::Append(Append {
-        target: Target::Known(view.find(name).unwrap()),
-        content_type: None,
         data: Data {
             bytes: data.as_bytes().to_vec(),
             units: data.len() as u32,
         },
-        closes: false,
-        ack: None,
-        writer_seq: None,
-        producer: None,
+        ..Append::to(Target::Known(view.find(name).unwrap()))
     })
 }
 

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
 use encke_clock::WallTime;
-use encke_stream::{AckLevel, BadRecord, Change, Fork, Lifetime, Offset, Producer, Retention};
+use encke_stream::{
+    AckLevel, BadRecord, Change, EndReason, Extras, Fork, Lifetime, Offset, Producer, Retention,
+};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -31,6 +33,7 @@ proptest! {
         floor: u64,
         units: u32,
         data in vec(any::<u8>(), 0..100),
+        extras in (of("\\PC{0,9}"), of(any::<u32>()), of("\\PC{0,9}")),
     ) {
         let fork = fork.map(|(source, sequence, units)| Fork {
             source,
@@ -46,6 +49,13 @@ proptest! {
             floor,
             closed,
             units,
+            extras: Extras {
+                owner: extras.0.as_deref(),
+                producer_timeout_s: extras.1,
+                metadata: extras.2.as_deref(),
+                end: None,
+                asks_stop: false,
+            },
         };
         let payload = [change.encode(), data.clone()].concat();
         prop_assert_eq!(Change::decode(&payload), Ok((change.clone(), &data[..])));
@@ -60,6 +70,7 @@ proptest! {
         counted: bool,
         units: u32,
         data in vec(any::<u8>(), 0..100),
+        extras in (of("\\PC{0,9}"), of(0..4_usize), any::<bool>()),
     ) {
         let producer = producer.as_ref().map(|(id, epoch, seq)| Producer {
             id,
@@ -72,6 +83,12 @@ proptest! {
             closes,
             counted,
             units,
+            extras: Extras {
+                metadata: extras.0.as_deref(),
+                end: extras.1.map(|which| EndReason::ALL[which]),
+                asks_stop: extras.2,
+                ..Extras::default()
+            },
         };
         let payload = [change.encode(), data.clone()].concat();
         prop_assert_eq!(Change::decode(&payload), Ok((change.clone(), &data[..])));
@@ -105,6 +122,7 @@ proptest! {
             floor: 1 << 20,
             closed: false,
             units: 7,
+            extras: Extras { owner: Some("o"), ..Extras::default() },
         }
         .encode();
         let at = at.index(payload.len());
@@ -150,6 +168,7 @@ fn the_form_on_disk_stays_as_it_is() {
         floor: 8,
         closed: true,
         units: 4,
+        extras: Extras::default(),
     };
     let bytes = [
         0, 1, b'a', 1, b'b', 1, 0xac, 2, 2, 1, 6, 0, 1, 7, 1, 1, 2, 3, 8, 1, 4,
@@ -165,9 +184,31 @@ fn the_form_on_disk_stays_as_it_is() {
         closes: false,
         counted: true,
         units: 5,
+        extras: Extras::default(),
     };
     let bytes = [1, 1, 1, b'p', 1, 0xc8, 1, 1, 1, b'w', 0, 1, 5];
     assert_eq!(append.encode(), bytes);
+    let stop = Change::Append {
+        producer: None,
+        writer_seq: None,
+        closes: true,
+        counted: false,
+        units: 0,
+        extras: Extras {
+            owner: None,
+            producer_timeout_s: None,
+            metadata: Some("{}"),
+            end: Some(EndReason::Stopped),
+            asks_stop: true,
+        },
+    };
+    let bytes = [
+        0x7f, 0, 0, 1, 2, b'{', b'}', 1, 1, 1, // the extras
+        1, 0, 0, 1, 0, 0,
+    ];
+    assert_eq!(stop.encode(), bytes);
+    // Only changes that have some may follow extras.
+    assert_eq!(Change::decode(&[0x7f, 0, 0, 0, 0, 0, 2]), Err(BadRecord));
     assert_eq!(Change::Delete.encode(), [2]);
     assert_eq!(Change::Truncate { floor: 300 }.encode(), [3, 0xac, 2]);
     let until = Change::Create {
@@ -182,6 +223,7 @@ fn the_form_on_disk_stays_as_it_is() {
         floor: 0,
         closed: false,
         units: 0,
+        extras: Extras::default(),
     };
     assert_eq!(until.encode(), [0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
 }

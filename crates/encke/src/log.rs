@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use clap::{Args, Subcommand};
 use encke_clock::WallTime;
 use encke_log::{CheckReport, DumpFilter, Files, FrameView, OpenError, Progress, RepairReport};
-use encke_stream::{Change, KIND_CHANGE, log_of};
+use encke_stream::{Change, Extras, KIND_CHANGE, log_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -392,7 +392,13 @@ fn named(change: &Change<'_>) -> (Option<String>, Option<Value>) {
     match serde_json::to_value(change) {
         Ok(Value::String(name)) => (Some(name.to_lowercase()), None),
         Ok(Value::Object(map)) => {
-            let (name, fields) = map.into_iter().next().unzip();
+            let (name, mut fields) = map.into_iter().next().unzip();
+            if let Some(Value::Object(fields)) = &mut fields
+                && let Some(extras) = change.extras()
+                && *extras != Extras::default()
+            {
+                fields.insert("extras".into(), json!(extras));
+            }
             (name.map(|name: String| name.to_lowercase()), fields)
         }
         _ => (None, None),
@@ -519,10 +525,16 @@ mod tests {
             floor: 0,
             closed: false,
             units: 0,
+            extras: Extras {
+                metadata: Some("{}"),
+                ..Extras::default()
+            },
         };
         let (change, fields) = named(&create);
         assert_eq!(change.as_deref(), Some("create"));
-        assert_eq!(fields.unwrap()["lifetime"], json!({"Until": {"at_ms": 5}}));
+        let fields = fields.unwrap();
+        assert_eq!(fields["lifetime"], json!({"Until": {"at_ms": 5}}));
+        assert_eq!(fields["extras"]["metadata"], "{}");
         assert_eq!(time(WallTime::from_ms(5)), "1970-01-01T00:00:00.005Z");
     }
 }

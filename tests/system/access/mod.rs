@@ -153,5 +153,5 @@ secret = "another secret of more than thirty-two bytes"
 name = "backend"
 # The digest of `API_KEY`.
 sha256 = "SHA"
-grants = [{ actions = ["read", "append", "create", "delete", "admin", "post", "work", "list"], paths = ["/**"] }]
+grants = [{ actions = ["read", "append", "create", "delete", "admin", "post", "work", "list", "stop", "own"], paths = ["/**"] }]
 "#;

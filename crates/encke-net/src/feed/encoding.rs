@@ -4,7 +4,7 @@
 
 use encke_log::Sequence;
 use encke_protocol::{EncodedRun, Encoder, EncoderId, Mark, Run, Variant};
-use encke_stream::{Item, Offset};
+use encke_stream::{EndReason, Item, Offset};
 
 use super::weight::weight;
 use crate::http::framing::ResponseFraming;
@@ -212,6 +212,8 @@ pub(crate) struct Gathered {
     pub(crate) last: Sequence,
     pub(crate) at_tail: bool,
     pub(crate) closed: bool,
+    pub(crate) end_reason: Option<EndReason>,
+    pub(crate) stop_asked: bool,
     pub(crate) deleted: bool,
 }
 
@@ -222,6 +224,8 @@ impl Gathered {
             end: self.end,
             at_tail: self.at_tail,
             closed: self.closed,
+            end_reason: self.end_reason,
+            stop_asked: self.stop_asked && !self.closed,
         }
     }
 }

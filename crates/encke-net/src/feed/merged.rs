@@ -142,7 +142,7 @@ impl Feeds {
                     } else if facts.life != Life::Live {
                         due.ended.push((number, StreamEnd::Deleted));
                     } else if facts.closed {
-                        due.ended.push((number, StreamEnd::Closed));
+                        due.ended.push((number, StreamEnd::Closed(facts.end)));
                     } else {
                         // No data lies in between, or the tail would be behind it.
                         let from = topics.complete_from(topic).max(position.sequence);
@@ -176,13 +176,13 @@ impl Feeds {
             let label = merged.label.clone();
             let member = merged.members.remove(*number);
             let released = merged.release(member.place, cursor);
-            if *why == StreamEnd::Closed {
+            if matches!(why, StreamEnd::Closed(_)) {
                 merged.note_end(&member, cursor);
             }
             let encoder = self.encoders.merge_encoder(encoder);
             if let Some(stream) = member.stream() {
                 // Its rest never comes.
-                if let Some(withheld) = released.filter(|_| *why == StreamEnd::Closed)
+                if let Some(withheld) = released.filter(|_| matches!(why, StreamEnd::Closed(_)))
                     && let Some(merged) = self.merged(index)
                 {
                     let after = merged.all_after(cursor);
@@ -252,6 +252,12 @@ impl Feeds {
             let (name, kind) = match member.stream() {
                 Some(stream) => (&*stream.name, stream.media.kind),
                 None => match topics.label(topic, at) {
+                    Some(label) if !member.sees(label.owner.as_deref()) => {
+                        if next != 0 {
+                            heads.push(Reverse((next, number)));
+                        }
+                        continue;
+                    }
                     Some(label) => (&*label.name, label.kind),
                     // All records of a pattern's topic have labels.
                     None => break,
@@ -259,12 +265,12 @@ impl Feeds {
             };
             let end = match (record.deletes, record.closes) {
                 (true, _) => Some(StreamEnd::Deleted),
-                (_, true) => Some(StreamEnd::Closed),
+                (_, true) => Some(StreamEnd::Closed(record.end)),
                 _ => None,
             };
             // Only this stream of a pattern ends; the feed continues.
             let end_within = end.filter(|_| member.stream().is_none());
-            if record.units > 0 || end_within.is_some() {
+            if record.units > 0 || end_within.is_some() || record.asks_stop {
                 bytes += record.data.len();
                 let item = Item {
                     data: &record.data,
@@ -290,6 +296,10 @@ impl Feeds {
                     };
                     if record.units > 0 && !text.is_withheld {
                         encoder.record(&merged.label, &merged_record, out);
+                        framing.separate(out);
+                    }
+                    if record.asks_stop {
+                        encoder.stop_asked(&merged.label, name, at.merged(), out);
                         framing.separate(out);
                     }
                     if let Some(end) = end_within {

@@ -84,6 +84,15 @@ const _: () = assert!(size_of::<FeedMember>() <= 56);
 const _: () = assert!(size_of::<MergedFeed>() <= 88);
 
 impl FeedMember {
+    /// Whether the client gets the streams of an owner that it matches.
+    pub(crate) fn sees(&self, owner: Option<&str>) -> bool {
+        match &self.kind {
+            // Its owner was looked at when the client subscribed.
+            SourceKind::Stream(_) => true,
+            SourceKind::Pattern { pattern, .. } => pattern.viewer.sees(owner),
+        }
+    }
+
     pub(crate) fn new(slot: u32, source: MergeSource) -> Self {
         FeedMember {
             slot,
@@ -331,6 +340,12 @@ impl FeedPosition<'_> {
 }
 
 impl OlderRecord {
+    /// Whether the client may have it.
+    pub(crate) fn is_for(&self, member: &FeedMember) -> bool {
+        let label = self.ordered.as_ref().map(|ordered| &ordered.stream);
+        label.is_none_or(|label| member.sees(label.owner.as_deref()))
+    }
+
     /// The name and kind of its stream.
     pub(crate) fn label<'a>(&'a self, members: &'a [FeedMember]) -> Option<(&'a str, MediaKind)> {
         if let Some(ordered) = &self.ordered {

@@ -101,15 +101,17 @@ impl Feeds {
         cx: &mut FeedContext<'_>,
     ) -> DueDelivery {
         let after = cx.slots[index].cursor;
-        part.records.retain(|read| read.sequence <= part.upto);
-        part.records
-            .sort_by_key(|read| (read.sequence, read.member));
         let framing = framing(index, cx.slots);
         let encoding = self.fan_out.encodings.replace();
         encoding.begin();
         let Some(FeedKind::Merged(merged)) = self.states.get_mut(index).map(|s| &mut s.kind) else {
             return DueDelivery::Nothing;
         };
+        let members = &merged.members;
+        part.records
+            .retain(|read| read.sequence <= part.upto && read.is_for(&members[read.member]));
+        part.records
+            .sort_by_key(|read| (read.sequence, read.member));
         let mut changes = Vec::new();
         let before = after;
         let encoder = self.encoders.merge_encoder(merged.encoder);
@@ -161,7 +163,7 @@ impl Feeds {
                         framing.separate(out);
                     }
                     let end = match event {
-                        Some(OrderEvent::Closed) => StreamEnd::Closed,
+                        Some(OrderEvent::Closed(end)) => StreamEnd::Closed(end),
                         Some(OrderEvent::Deleted) => StreamEnd::Deleted,
                         Some(OrderEvent::Removed) => {
                             encoder.gap(&merged.label, name, at, out);
@@ -217,7 +219,7 @@ impl Feeds {
             };
             let facts = stream.facts();
             let why = match facts.life {
-                Life::Live if facts.closed => StreamEnd::Closed,
+                Life::Live if facts.closed => StreamEnd::Closed(facts.end),
                 Life::Live => continue,
                 Life::Kept | Life::Ended => StreamEnd::Deleted,
             };
@@ -249,7 +251,7 @@ fn order_fetch(
         if let SourceKind::Pattern { pattern, .. } = &member.kind
             && member.log() == log
         {
-            fetch.patterns.push(Arc::clone(pattern));
+            fetch.patterns.push(Arc::clone(&pattern.names));
             fetch.after = fetch.after.min(member.position(after).sequence);
             read.push(number);
         }

@@ -188,7 +188,7 @@ impl FanOut {
         };
         let encoder = encoders.encoder(key.encoder);
         // A deletion without data before it closes the connection without an event, unless its encoder has one.
-        if !items.is_empty() || gathered.closed {
+        if !items.is_empty() || gathered.closed || gathered.stop_asked {
             encoder.encode(variant, &gathered.run(&items), now, &mut encoding.run);
         }
         if gathered.deleted {
@@ -216,6 +216,8 @@ pub(crate) fn gather<'a>(
         gathered.last = record.sequence;
         gathered.deleted |= record.deletes;
         gathered.closed |= record.closes && !record.deletes;
+        gathered.end_reason = gathered.end_reason.or(record.end);
+        gathered.stop_asked |= record.asks_stop;
         gathered.end = record.tail;
         let skip = match record.sequence == from.sequence + 1 {
             true => from.units,
@@ -276,6 +278,8 @@ mod tests {
             tail: Offset::behind(sequence),
             units: 1,
             closes: false,
+            end: None,
+            asks_stop: false,
             deletes: false,
         });
         let batch = Batch::new(records.collect());

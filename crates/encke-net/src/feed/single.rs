@@ -111,7 +111,8 @@ impl Feeds {
         }
         if facts.closed || facts.life != Life::Live {
             let is_closed = facts.closed && facts.life == Life::Live;
-            return self.end(index, stream.position(from), is_closed, cx);
+            let end = Run::at_tail(stream.position(from), facts);
+            return self.end(index, end, is_closed, cx);
         }
         self.set_position(index, None, cx.slots);
         // No data lies between the cursor and the recent records, or the tail would be behind it.
@@ -142,10 +143,11 @@ impl Feeds {
     pub(crate) fn end(
         &mut self,
         index: u32,
-        end: Offset,
+        run: Run<'_>,
         is_closed: bool,
         cx: &mut FeedContext<'_>,
     ) -> DueDelivery {
+        let end = run.end;
         let state = self.state(index, cx.slots);
         if state.is_some_and(|state| matches!(state.kind, FeedKind::Poll(_))) {
             return DueDelivery::EndPoll(is_closed.then_some(end));
@@ -162,7 +164,6 @@ impl Feeds {
         encoding.ended = true;
         encoding.end = end.sequence;
         if let (Some(encoder), Some((_, variant))) = (encoder, form) {
-            let run = Run::closed_at(end);
             let variant = Variant { name, ..variant };
             match is_closed {
                 true => encoder.encode(variant, &run, cx.clock.wall(), &mut encoding.run),
@@ -189,16 +190,19 @@ impl Feeds {
         if facts.life == Life::Ended {
             // Some of what was read may have been gone.
             let end = self.position(index, cx.slots);
-            return self.end(index, end, false, cx);
+            return self.end(index, Run::position(end), false, cx);
         }
         let at_tail = !piece.more && piece.end >= facts.tail;
         let items: Vec<Item<'_>> = piece.items().collect();
-        let run = Run {
-            items: &items,
-            end: stream.position(piece.end),
-            at_tail,
-            closed: at_tail && facts.closed && facts.life == Life::Live,
+        let end = stream.position(piece.end);
+        let run = match at_tail && facts.life == Life::Live {
+            true => Run::at_tail(end, facts),
+            false => Run {
+                at_tail,
+                ..Run::position(end)
+            },
         };
+        let run = run.with(&items);
         let form = self.form(index, cx.slots);
         let encoding = self.fan_out.encodings.replace();
         encoding.begin();

@@ -108,7 +108,7 @@ impl Feeds {
             let topic = match &source.kind {
                 SourceKind::Stream(stream) => topics.intern(stream),
                 SourceKind::Pattern { pattern, log } => {
-                    topics.intern_pattern(pattern, usize::from(*log))
+                    topics.intern_pattern(&pattern.names, usize::from(*log))
                 }
             };
             let slot = slots.add_member(index);

@@ -135,7 +135,7 @@ impl Shard {
             Ok(None) => {
                 let end = self.feeds.position(index, slots);
                 let (feeds, mut cx) = self.feeds();
-                let due = feeds.end(index, end, false, &mut cx);
+                let due = feeds.end(index, Run::position(end), false, &mut cx);
                 self.give(index, due);
             }
             Err(LoadError::Contended) => self
@@ -309,7 +309,8 @@ impl Shard {
         let mut items = Vec::new();
         let topics = &self.feeds.fan_out.topics;
         let gathered = gather(topics, topic, from, at, &mut items);
-        if items.is_empty() && !gathered.deleted && !gathered.closed {
+        let says_something = gathered.deleted || gathered.closed || gathered.stop_asked;
+        if items.is_empty() && !says_something {
             // A record without data, such as the renewal of a lifetime, answers nothing.
             self.connections.slots[index].cursor = gathered.last;
             return false;

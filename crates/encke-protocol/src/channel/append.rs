@@ -19,13 +19,14 @@ impl OnCommit for ChannelAppend {
     }
 
     fn committed(self: Box<Self>, outcome: Outcome) -> Response {
-        let (tail, closed, producer, duplicate) = match outcome {
+        let (tail, closed, stop_asked, producer, duplicate) = match outcome {
             Outcome::Appended {
                 tail,
                 closed,
+                stop_asked,
                 producer,
                 duplicate,
-            } => (tail, closed, producer, duplicate),
+            } => (tail, closed, stop_asked, producer, duplicate),
             Outcome::Refused(refusal) => return self.tag.refusal(&refusal),
             other => return self.tag.error(unexpected(&other)),
         };
@@ -33,6 +34,8 @@ impl OnCommit for ChannelAppend {
             message.plain("offset", tail);
             if closed {
                 message.literal("closed", true);
+            } else if stop_asked {
+                message.literal("stopRequested", true);
             }
             if let Some((epoch, seq)) = producer {
                 message.literal("epoch", epoch).literal("seq", seq);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::{AccessDenied, Caller, Operation};
-use encke_stream::home;
+use encke_stream::{Lookup, Pattern, home};
 
 use super::append::ChannelAppend;
 use super::context::ChannelContext;
@@ -13,7 +13,7 @@ use super::message::{AppendMessage, ClientMessage, MessageLimits, MessageRequest
 use super::reply::{MessageTag, Subject, write_ended};
 use super::subscriptions::Subscriptions;
 use crate::action::{Action, Channel, ChannelAction, ChannelMessage, Feed, FeedEnd, Subscription};
-use crate::append::awaits_order;
+use crate::append::{awaits_order, stop};
 use crate::encoder::StreamEnd;
 use crate::events::{MergeStep, Named, Parameters, position_text};
 use crate::gate::{Admitted, Rights, denial, resolve_token};
@@ -93,6 +93,7 @@ impl Conversation {
                 Ok(plain(Action::Unsubscribe(key, response)))
             }
             MessageRequest::Append { name, append } => self.append(tag, &name, append, message),
+            MessageRequest::Stop { name } => self.stop(tag, &name, message),
         }
     }
 
@@ -120,7 +121,7 @@ impl Conversation {
         let Some(_known) = streams.known(&name) else {
             return Ok(plain(load(&name, Vec::new())));
         };
-        let stream = streams.find(&name, message.now)?;
+        let stream = streams.find_for(&name, message.now, &self.rights)?;
         let facts = stream.facts();
         streams.touch(&stream, message.now);
         let follow = ChannelFollow {
@@ -214,8 +215,33 @@ impl Conversation {
         let Some(_known) = streams.known(name) else {
             return Ok(plain(load(name, Vec::new())));
         };
-        let stream = streams.find(name, message.now)?;
+        let stream = streams.find_for(name, message.now, &self.rights)?;
         let (command, _) = append.request().command(stream)?;
+        Ok(plain(Action::Commit(
+            command,
+            Box::new(ChannelAppend { tag }),
+        )))
+    }
+
+    /// Asks the producer of a stream to stop.
+    fn stop(
+        &mut self,
+        tag: MessageTag,
+        name: &str,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Response> {
+        let streams = self.context.streams();
+        streams.check_name(name)?;
+        let path = self.context.path(name);
+        let needed = streams.rights.of_stream(Operation::Stop, name, &*path);
+        self.admitted("POST", &path).meet(&needed)?;
+        streams.rights.check_writer(Operation::Stop, name)?;
+        // Held until the action is decided, so that the stream stays in memory.
+        let Some(_known) = streams.known(name) else {
+            return Ok(plain(load(name, Vec::new())));
+        };
+        let stream = streams.find_for(name, message.now, &self.rights)?;
+        let command = stop(stream, None);
         Ok(plain(Action::Commit(
             command,
             Box::new(ChannelAppend { tag }),
@@ -247,12 +273,20 @@ impl Conversation {
                 };
             }
         };
+        let identity = |rights: &Rights| rights.caller().and_then(|caller| caller.identity());
+        let is_other = identity(&rights) != identity(&self.rights);
         self.rights = rights;
         if let Some(origin) = &mut self.origin {
             origin.first = None;
         }
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let refused = subscriptions.remove_refused(|subject| self.check_readable(subject));
+        let refused = subscriptions.remove_refused(|subject| {
+            self.check_readable(subject)?;
+            match is_other {
+                true => self.check_owners(subject),
+                false => Ok(()),
+            }
+        });
         self.subscriptions = subscriptions;
         let ended = refused.into_iter().map(|(one, refused)| {
             let tag = MessageTag {
@@ -273,6 +307,31 @@ impl Conversation {
             ended: ended.collect(),
             ..plain(Action::Respond(response))
         })
+    }
+
+    /// Refuses, for another caller than before, what belongs or may belong to the one before.
+    fn check_owners(&self, subject: &Subject) -> Result<(), Response> {
+        let streams = self.context.streams();
+        let is_open = |name: &str| match streams.known(name) {
+            Some(Lookup::Stream(stream)) => streams.admits(&stream, &self.rights),
+            Some(Lookup::Free(_)) => true,
+            // Only the stream knows its owner, or the pattern what it matches.
+            None => self.rights.may_own(&self.context.path(name)),
+        };
+        let names = subject.names();
+        let is_pattern = |name: &str| name.parse::<Pattern>().is_ok();
+        let all_are_open = names.iter().all(|name| match is_pattern(name) {
+            true => self.rights.may_own(&self.context.path(name)),
+            false => is_open(name),
+        });
+        match all_are_open {
+            true => Ok(()),
+            false => Err(error(
+                403,
+                "other_caller",
+                "the token is of another caller than before: subscribe again to what belongs to callers, or may",
+            )),
+        }
     }
 
     /// Refuses what the caller may not read.

@@ -27,7 +27,8 @@ impl ChannelFollow {
         let is_over = is_at_tail && facts.closed;
         let response = self.tag.reply("subscribed", |message| {
             write_start(message, from, is_at_tail);
-            let ended = is_over.then_some((&*self.stream.name, StreamEnd::Closed));
+            let end = StreamEnd::Closed(self.stream.facts().end);
+            let ended = is_over.then_some((&*self.stream.name, end));
             write_ended(message, ended.into_iter());
         });
         match is_over {

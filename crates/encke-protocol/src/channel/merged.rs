@@ -41,7 +41,15 @@ impl MergeEncoder for MergedMessages {
     ) {
         let mut message = begin("ended", label, at, out);
         message.text("stream", name).plain("reason", reason(end));
+        if let StreamEnd::Closed(Some(end)) = end {
+            message.plain("endReason", end);
+        }
         message.end();
+    }
+
+    fn stop_asked(&self, label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+        let mut message = begin("stop", label, Some(at), out);
+        message.text("stream", name).end();
     }
 
     fn gap(&self, label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
@@ -71,7 +79,7 @@ impl MergeEncoder for MergedMessages {
 /// Why a stream has no further records, in one word.
 pub(super) fn reason(end: StreamEnd) -> &'static str {
     match end {
-        StreamEnd::Closed => "closed",
+        StreamEnd::Closed(_) => "closed",
         StreamEnd::Deleted => "deleted",
     }
 }

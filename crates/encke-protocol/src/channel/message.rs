@@ -5,7 +5,7 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_stream::ProducerId;
+use encke_stream::{AppendExtras, EndReason, ProducerId};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ use super::object::MessageWriter;
 use super::reply::{MessageTag, Subject};
 use crate::append::{
     AppendRequest, CONTENT_TYPE_BYTES_MAX, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX,
-    STREAM_SEQ_BYTES_MAX, fits_field, is_content_type,
+    STREAM_SEQ_BYTES_MAX, client_end_reason, fits_field, is_content_type,
 };
 use crate::events::{Named, Parameters};
 use crate::last_messages::{BadLast, ReadStart};
@@ -48,6 +48,10 @@ pub(super) enum MessageRequest {
         name: Box<str>,
         append: AppendMessage,
     },
+    /// Ask the producer of a stream to stop.
+    Stop {
+        name: Box<str>,
+    },
     Authenticate {
         token: String,
     },
@@ -80,6 +84,7 @@ impl AppendMessage {
             writer_seq: self.seq.as_deref(),
             ack: self.request.ack,
             body: std::mem::take(&mut self.request.body),
+            extras: std::mem::take(&mut self.request.extras),
         }
     }
 }
@@ -207,6 +212,11 @@ impl<'a> Members<'a> {
                 self.id()?;
                 self.append()
             }
+            "stop" => {
+                self.check(&["type", "id", "stream"])?;
+                self.id()?;
+                self.stop()
+            }
             "authenticate" => {
                 self.check(&["type", "id", "token"])?;
                 self.id()?;
@@ -259,6 +269,32 @@ impl<'a> Members<'a> {
         })
     }
 
+    /// Why an append closes its stream.
+    fn end_reason(&self, closes: bool) -> Result<Option<EndReason>, Response> {
+        let Some(name) = self.text("endReason")? else {
+            return Ok(None);
+        };
+        if !closes {
+            return Err(bad(
+                "\"endReason\" says why a stream is closed: it needs \"close\": true",
+            ));
+        }
+        let reason = client_end_reason(&name).ok_or_else(|| {
+            bad(format!(
+                "\"endReason\" is done, stopped or failed, not {}",
+                shown(&name)
+            ))
+        })?;
+        Ok(Some(reason))
+    }
+
+    /// Asks the producer of a stream to stop.
+    fn stop(&self) -> Result<MessageRequest, Response> {
+        let name = self.text("stream")?;
+        let name = name.ok_or_else(|| bad("the member \"stream\" is missing"))?;
+        Ok(MessageRequest::Stop { name: name.into() })
+    }
+
     fn append(&self) -> Result<MessageRequest, Response> {
         let name = self.text("stream")?;
         let name = name.ok_or_else(|| bad("the member \"stream\" is missing"))?;
@@ -306,13 +342,18 @@ impl<'a> Members<'a> {
                 ))
             })
         });
+        let closes = self.value("close", "true or false")?.unwrap_or(false);
         let request = AppendRequest {
             content_type: None,
-            closes: self.value("close", "true or false")?.unwrap_or(false),
+            closes,
             producer: self.find("producer").map(producer).transpose()?,
             writer_seq: None,
             ack: ack.transpose()?,
             body,
+            extras: AppendExtras {
+                end: self.end_reason(closes)?,
+                ..AppendExtras::default()
+            },
         };
         request.check_not_empty()?;
         Ok(MessageRequest::Append {
@@ -504,7 +545,7 @@ fn bad(why: impl AsRef<str>) -> Response {
 }
 
 /// The types of messages.
-const TYPES: &[&str] = &["subscribe", "unsubscribe", "append", "authenticate"];
+const TYPES: &[&str] = &["subscribe", "unsubscribe", "append", "stop", "authenticate"];
 
 const SUBSCRIBE_MEMBERS: &[&str] = &[
     "type", "id", "stream", "streams", "offset", "last", "position",
@@ -522,6 +563,7 @@ const APPEND_MEMBERS: &[&str] = &[
     "producer",
     "seq",
     "close",
+    "endReason",
 ];
 
 /// The largest number of a message: up to it JavaScript counts every one.

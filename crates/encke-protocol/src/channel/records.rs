@@ -24,18 +24,22 @@ impl Encoder for ChannelRecords {
             MediaKind::Json | MediaKind::Binary => encode_items(variant, run, out),
         }
         // A subscriber that is at the tail with nothing to read learns that.
-        if out.marks.len() == marks_before && (run.at_tail || run.closed) {
+        if out.marks.len() == marks_before && (run.at_tail || run.closed || run.stop_asked) {
             let at = out.withheld_at.unwrap_or(run.end);
             match run.closed {
                 true => {
                     let mut message = MessageWriter::new("ended", &mut out.bytes);
                     message.text("stream", variant.name);
-                    message.plain("reason", "closed").plain("offset", at).end();
+                    message.plain("reason", "closed").plain("offset", at);
+                    write_end_reason(&mut message, run);
+                    message.end();
                 }
                 false => {
                     let mut message = MessageWriter::new("position", &mut out.bytes);
                     message.text("stream", variant.name).plain("offset", at);
-                    message.literal("upToDate", true).end();
+                    message.literal("upToDate", run.at_tail);
+                    write_stop(&mut message, run);
+                    message.end();
                 }
             }
             out.mark(at);
@@ -132,6 +136,24 @@ fn finish(mut message: MessageWriter<'_>, run: &Run<'_>, is_last: bool) {
     }
     if is_last && run.closed {
         message.plain("ended", "closed");
+        write_end_reason(&mut message, run);
+    }
+    if is_last {
+        write_stop(&mut message, run);
     }
     message.end();
+}
+
+/// Adds why the stream was closed, if that was said.
+fn write_end_reason(message: &mut MessageWriter<'_>, run: &Run<'_>) {
+    if let Some(reason) = run.end_reason {
+        message.plain("endReason", reason);
+    }
+}
+
+/// Adds that a reader asks the producer to stop, if one does.
+fn write_stop(message: &mut MessageWriter<'_>, run: &Run<'_>) {
+    if run.stop_asked {
+        message.literal("stopRequested", true);
+    }
 }

@@ -72,7 +72,13 @@ impl MessageTag {
     /// The response to an append that is refused.
     pub(super) fn refusal(&self, refusal: &Refusal) -> Response {
         self.error_with(problem::refused(refusal), |message| match refusal {
-            Refusal::Closed { tail } => {
+            Refusal::Closed { tail, end } => {
+                message.plain("offset", tail);
+                if let Some(end) = end {
+                    message.plain("endReason", end);
+                }
+            }
+            Refusal::TailDiffers { tail, .. } => {
                 message.plain("offset", tail);
             }
             Refusal::StaleEpoch { current } => {

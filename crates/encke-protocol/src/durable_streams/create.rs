@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use encke_access::Operation;
+use std::time::Duration;
+
+use encke_access::{CanonicalPath, Operation, UrlToSign};
 use encke_clock::{Now, WallTime};
 use encke_stream::{
-    Command, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome, Refusal,
-    Stream,
+    Command, CreateExtras, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome,
+    Refusal, Stream,
 };
 
+use super::fields::NamedOwner;
 use super::{DurableStreams, fields};
 use crate::action::{Action, Failure, OnCommit, OnRead};
 use crate::append::{bytes, messages};
-use crate::gate::Admitted;
+use crate::gate::{Admitted, Rights};
 use crate::problem::{error, failed, refused, unexpected};
 use crate::request::Request;
 use crate::response::Response;
@@ -25,6 +28,8 @@ struct Creation {
     location: String,
     /// The caller may read the stream, and so may learn how far one is that exists already.
     may_read: bool,
+    /// A signed URL to read it, if the creator asks for one.
+    read_url: Option<String>,
 }
 
 /// Waits for the record inside which a fork begins: its position must be known before the fork can be committed.
@@ -51,6 +56,19 @@ impl DurableStreams {
         let lifetime = fields::lifetime(headers)?;
         let ack = fields::ack(headers)?;
         let retention = fields::retention(headers)?;
+        fields::refuse(headers, &ONLY_AT_APPEND, "POST")?;
+        let extras = CreateExtras {
+            owner: self.owner(request, admitted)?,
+            producer_timeout_s: fields::producer_timeout_s(headers)?,
+            metadata: fields::metadata(headers)?,
+        };
+        let read_url = self.read_url(request, admitted)?;
+        if let Lookup::Stream(stream) = &known
+            && !self.streams.admits(stream, &admitted.rights)
+        {
+            let why = "the stream belongs to another caller";
+            return Err(error(403, "not_owner", why));
+        }
         let [streams] = &self.mounts;
         let forking = fields::forking(headers, streams)?;
         let mut known = vec![known];
@@ -67,7 +85,9 @@ impl DurableStreams {
             }
         }
         let source = match &forking {
-            Some(forking) => Some(self.source(&forking.source, name, request.now)?),
+            Some(forking) => {
+                Some(self.source(&forking.source, name, request.now, &admitted.rights)?)
+            }
             None => None,
         };
         let media = Media::new(match (&source, content_type) {
@@ -84,6 +104,7 @@ impl DurableStreams {
         let creation = Creation {
             location: request.base() + request.path,
             may_read: admitted.may_at(Operation::Read, admitted.path),
+            read_url,
         };
         let create = encke_stream::Create {
             name: name.into(),
@@ -97,6 +118,7 @@ impl DurableStreams {
             data,
             ack,
             retention,
+            extras,
             known,
         };
         if let (Some(forking), Some(source)) = (forking, source)
@@ -119,15 +141,94 @@ impl DurableStreams {
         Ok(Action::Commit(Command::Create(create), Box::new(creation)))
     }
 
+    /// Whose the new stream is, as its creator says.
+    fn owner(
+        &self,
+        request: &Request<'_>,
+        admitted: &Admitted<'_>,
+    ) -> Result<Option<Box<str>>, Response> {
+        let Some(named) = fields::owner(request.headers)? else {
+            return Ok(None);
+        };
+        let bad = |why: String| error(400, "bad_field", why);
+        let (Some(access), Some(caller)) = (&self.access, admitted.rights.caller()) else {
+            return Err(bad(
+                "Encke-Owner needs access control, which knows the callers".into(),
+            ));
+        };
+        let own = caller.identity();
+        let owner = match named {
+            NamedOwner::Caller => own.clone().ok_or_else(|| {
+                bad("Encke-Owner: self needs a token with a subject, an API key or a client certificate".into())
+            })?,
+            NamedOwner::Subject { subject, issuer } => {
+                let found = access.subject_identity(subject, issuer);
+                found.map_err(|unknown| {
+                    bad(format!(
+                        "Encke-Owner names the subject of an issuer: SUBJECT; issuer=NAME, where NAME is one of {:?}",
+                        unknown.names
+                    ))
+                })?
+            }
+        };
+        if own.as_deref() != Some(&*owner) {
+            // It makes streams for others.
+            admitted.require(Operation::Own)?;
+        }
+        Ok(Some(owner.into()))
+    }
+
+    /// The signed URL to read the new stream that its creator asks for.
+    fn read_url(
+        &self,
+        request: &Request<'_>,
+        admitted: &Admitted<'_>,
+    ) -> Result<Option<String>, Response> {
+        let Some(seconds) = fields::read_url_s(request.headers)? else {
+            return Ok(None);
+        };
+        admitted.require(Operation::Read)?;
+        let bad = |why: String| error(400, "bad_field", why);
+        let access = self.access.as_ref();
+        let kid = access.and_then(|access| access.signing_kids().next());
+        let (Some(access), Some(kid)) = (access, kid) else {
+            return Err(bad(
+                "Encke-Read-URL needs a key in access.signing-keys, of which the first one signs"
+                    .into(),
+            ));
+        };
+        let path = CanonicalPath::from_decoded(admitted.path.to_owned());
+        let path = path.map_err(|why| bad(why.to_string()))?;
+        let expires = request.now.wall.after(Duration::from_secs(seconds.into()));
+        let signed = access.sign_url(
+            kid,
+            &UrlToSign {
+                method: "GET",
+                target: request.path,
+                path: &path,
+                fields: &[],
+                expires_s: expires.as_ms() / 1_000,
+            },
+        );
+        let signed = signed.map_err(|why| bad(why.to_string()))?;
+        Ok(Some(request.base() + &signed))
+    }
+
     /// The source of a fork. A fork that is there already keeps the source that it was made of, so
     /// that its creation can be repeated even when the source is deleted.
-    fn source(&self, name: &str, fork: &str, now: Now) -> Result<Arc<Stream>, Response> {
-        let refusal = match self.streams.find(name, now) {
+    fn source(
+        &self,
+        name: &str,
+        fork: &str,
+        now: Now,
+        rights: &Rights,
+    ) -> Result<Arc<Stream>, Response> {
+        let refusal = match self.streams.find_for(name, now, rights) {
             Ok(stream) => return Ok(stream),
             Err(response) if response.status == 410 => Refusal::SourceGone,
             Err(_) => Refusal::SourceNotFound,
         };
-        let made = self.streams.find(fork, now).ok();
+        let made = self.streams.find_for(fork, now, rights).ok();
         let source = made.and_then(|fork| Some(Arc::clone(&fork.source.as_ref()?.stream)));
         source
             .filter(|source| *source.name == *name)
@@ -156,7 +257,8 @@ impl OnCommit for Creation {
                         "Encke-Retention",
                         retention.is_limited().then_some(retention),
                     )
-                    .field_if("Stream-Closed", (closed && shows_state).then_some("true"));
+                    .field_if("Stream-Closed", (closed && shows_state).then_some("true"))
+                    .field_if("Encke-Read-URL", self.read_url);
                 if existed {
                     response
                 } else {
@@ -223,3 +325,6 @@ fn overshoot(units: u32, asked: u32) -> Response {
         format!("Stream-Fork-Sub-Offset is {asked}, but the record there has {units} units left"),
     )
 }
+
+/// Fields that only an append can have.
+const ONLY_AT_APPEND: [&str; 3] = ["Encke-End-Reason", "Encke-Stop", "If-Match"];

@@ -88,8 +88,7 @@ fn encode(
             } else {
                 first.last().map_or(run.end, |item| item.end)
             },
-            at_tail: last && run.at_tail,
-            closed: last && run.closed,
+            ..state_behind(run, last)
         };
         // Writing to a vector does not fail.
         let _ = write!(out, "id: {}\nevent: data\n", reached.end);
@@ -106,7 +105,7 @@ fn encode(
         });
     }
     // A subscriber that is at the tail with nothing to read learns that.
-    if run.items.is_empty() && (run.at_tail || run.closed) {
+    if run.items.is_empty() && says_state(run) {
         position(cursor_floor, run, now, out);
         marks.push(Mark {
             end: out.len(),
@@ -125,8 +124,7 @@ fn encode_text(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Encode
         let reached = Run {
             items: &[],
             end: part.end,
-            at_tail: last && run.at_tail,
-            closed: last && run.closed,
+            ..state_behind(run, last)
         };
         let name = if part.is_text { "data" } else { "base64" };
         // Writing to a vector does not fail.
@@ -140,7 +138,7 @@ fn encode_text(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Encode
         out.mark(part.end);
     }
     // A subscriber that is at the tail with nothing to read learns that.
-    if parts.is_empty() && (run.at_tail || run.closed) {
+    if parts.is_empty() && says_state(run) {
         let here = Run {
             end: withheld_at.unwrap_or(run.end),
             ..*run
@@ -191,5 +189,24 @@ pub(super) fn control_object(cursor_floor: u64, run: &Run<'_>, now: WallTime, ou
     if run.closed {
         out.extend_from_slice(b",\"streamClosed\":true");
     }
+    if let Some(reason) = run.end_reason.filter(|_| run.closed) {
+        let _ = write!(out, ",\"endReason\":\"{reason}\"");
+    }
+    if run.stop_asked {
+        out.extend_from_slice(b",\"stopRequested\":true");
+    }
     out.push(b'}');
+}
+
+/// What is known of the stream behind a part of a run: the last part is followed by what follows the run.
+pub(super) fn state_behind<'a>(run: &Run<'_>, is_last: bool) -> Run<'a> {
+    match is_last {
+        true => Run { items: &[], ..*run },
+        false => Run::position(run.end),
+    }
+}
+
+/// Whether a run without records says something of its stream.
+pub(super) fn says_state(run: &Run<'_>) -> bool {
+    run.at_tail || run.closed || run.stop_asked
 }

@@ -2,11 +2,11 @@
 
 use encke_access::{CanonicalPath, Operation};
 use encke_clock::WallTime;
-use encke_stream::{AckLevel, Lifetime, Offset, ProducerId, Retention};
+use encke_stream::{AckLevel, EndReason, Lifetime, Offset, ProducerId, Retention};
 
 use crate::append::{
     CONTENT_TYPE_BYTES_MAX, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX, STREAM_SEQ_BYTES_MAX,
-    is_content_type,
+    client_end_reason, is_content_type,
 };
 use crate::mount::Mount;
 use crate::problem::error;
@@ -143,6 +143,182 @@ pub(super) fn ack(headers: Headers<'_>) -> Result<Option<AckLevel>, Response> {
         ))),
     }
 }
+
+/// Why a request closes its stream.
+pub(super) fn end_reason(headers: Headers<'_>) -> Result<Option<EndReason>, Response> {
+    let Some(name) = text(headers, "Encke-End-Reason")? else {
+        return Ok(None);
+    };
+    match client_end_reason(name) {
+        Some(reason) => Ok(Some(reason)),
+        None => Err(bad_field(format!(
+            "Encke-End-Reason is done, stopped or failed, not {name:?}"
+        ))),
+    }
+}
+
+/// Whether the request asks the producer to stop.
+pub(super) fn asks_stop(headers: Headers<'_>) -> Result<bool, Response> {
+    match text(headers, "Encke-Stop")? {
+        None => Ok(false),
+        Some("true") => Ok(true),
+        Some(value) => Err(bad_field(format!("Encke-Stop is true, not {value:?}"))),
+    }
+}
+
+/// Whether the request is one of a reader that stops a stream, so that it needs no right to append: it asks the producer to, or it closes
+/// the stream as stopped.
+pub(super) fn stops(headers: Headers<'_>) -> StopRequest {
+    let is_stopped =
+        headers.first("Encke-End-Reason") == Some(EndReason::Stopped.name().as_bytes());
+    match headers.first("Encke-Stop") {
+        Some(_) => StopRequest::Asks,
+        None if is_stopped && says_closed(headers) => StopRequest::Closes,
+        None => StopRequest::None,
+    }
+}
+
+/// What a request does to stop a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopRequest {
+    None,
+    /// It asks the producer.
+    Asks,
+    /// It closes the stream, and may append before.
+    Closes,
+}
+
+/// Where the stream must end for the append to be made: a tag of RFC 9110, section 13.1.1, whose text is the offset, or that alone.
+pub(super) fn if_match(headers: Headers<'_>) -> Result<Option<Offset>, Response> {
+    let Some(value) = text(headers, "If-Match")? else {
+        return Ok(None);
+    };
+    let quoted = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    match quoted.unwrap_or(value).parse() {
+        Ok(offset) => Ok(Some(offset)),
+        Err(why) => Err(bad_field(format!(
+            "If-Match of an append is the offset at which the stream must end, in quotes or without: {why}; this is {value:?}"
+        ))),
+    }
+}
+
+/// The metadata of a stream: an object of JSON, in characters that any field can have.
+pub(super) fn metadata(headers: Headers<'_>) -> Result<Option<Box<str>>, Response> {
+    let Some(value) = text(headers, "Encke-Metadata")? else {
+        return Ok(None);
+    };
+    if value.len() > METADATA_BYTES_MAX {
+        return Err(bad_field(format!(
+            "Encke-Metadata has {} bytes, at most {METADATA_BYTES_MAX} are allowed",
+            value.len()
+        )));
+    }
+    let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_str(value);
+    if let Err(why) = object {
+        return Err(bad_field(format!(
+            "Encke-Metadata is an object of JSON, such as {{\"title\":\"…\"}}: {why}"
+        )));
+    }
+    let mut ascii = String::with_capacity(value.len());
+    for character in value.chars() {
+        match character {
+            ' '..='~' => ascii.push(character),
+            // White space between tokens.
+            '\t' => ascii.push(' '),
+            other => {
+                let mut units = [0; 2];
+                for unit in other.encode_utf16(&mut units) {
+                    ascii.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+        }
+    }
+    Ok(Some(ascii.into()))
+}
+
+/// The time in which a producer must append something.
+pub(super) fn producer_timeout_s(headers: Headers<'_>) -> Result<Option<u32>, Response> {
+    let Some(value) = text(headers, "Encke-Producer-Timeout")? else {
+        return Ok(None);
+    };
+    seconds("Encke-Producer-Timeout", value, PRODUCER_TIMEOUT_S_MAX).map(Some)
+}
+
+/// For how long a signed URL to read the new stream is good that the response has.
+pub(super) fn read_url_s(headers: Headers<'_>) -> Result<Option<u32>, Response> {
+    let Some(value) = text(headers, "Encke-Read-URL")? else {
+        return Ok(None);
+    };
+    seconds("Encke-Read-URL", value, READ_URL_S_MAX).map(Some)
+}
+
+/// Whose a new stream is: the caller's own, or that of a subject of an issuer.
+pub(super) fn owner(headers: Headers<'_>) -> Result<Option<NamedOwner<'_>>, Response> {
+    let Some(value) = text(headers, "Encke-Owner")? else {
+        return Ok(None);
+    };
+    let (subject, issuer) = match value.split_once("; issuer=") {
+        Some((subject, issuer)) => (subject, Some(issuer.trim_matches('"'))),
+        None => (value, None),
+    };
+    if subject.is_empty() || value.len() > OWNER_BYTES_MAX {
+        return Err(bad_field(format!(
+            "Encke-Owner is self, or the subject of a token, of at most {OWNER_BYTES_MAX} bytes; with several issuers SUBJECT; issuer=NAME"
+        )));
+    }
+    Ok(Some(match (subject, issuer) {
+        ("self", None) => NamedOwner::Caller,
+        (subject, issuer) => NamedOwner::Subject { subject, issuer },
+    }))
+}
+
+/// Whom a creation names as the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NamedOwner<'a> {
+    Caller,
+    Subject {
+        subject: &'a str,
+        issuer: Option<&'a str>,
+    },
+}
+
+/// Refuses fields that only another method has, so that none is ignored that changes something.
+pub(super) fn refuse(
+    headers: Headers<'_>,
+    names: &[&'static str],
+    method: &str,
+) -> Result<(), Response> {
+    match names.iter().find(|name| headers.first(name).is_some()) {
+        None => Ok(()),
+        Some(name) => Err(bad_field(format!("{name} is a field of {method} only"))),
+    }
+}
+
+/// A time in seconds, from 1 up to a bound.
+fn seconds(name: &str, value: &str, max: u32) -> Result<u32, Response> {
+    let number = decimal(value).and_then(|seconds| u32::try_from(seconds).ok());
+    number
+        .filter(|seconds| (1..=max).contains(seconds))
+        .ok_or_else(|| {
+            bad_field(format!(
+                "{name} is a whole number of seconds from 1 to {max}, not {value:?}"
+            ))
+        })
+}
+
+/// Bytes of a stream's metadata, which is stored with the stream and sent with each HEAD.
+const METADATA_BYTES_MAX: usize = 2048;
+
+/// The longest time that a producer may be silent: a week.
+const PRODUCER_TIMEOUT_S_MAX: u32 = 7 * 24 * 3600;
+
+/// The longest time that a URL to read a new stream is good for: a day.
+const READ_URL_S_MAX: u32 = 24 * 3600;
+
+/// Bytes of an owner's name.
+const OWNER_BYTES_MAX: usize = 512;
 
 /// The retention of a stream, at its creation.
 pub(super) fn retention(headers: Headers<'_>) -> Result<Option<Retention>, Response> {

@@ -44,12 +44,7 @@ impl LiveRead {
         let floor = cursor::floor(now, self.client_cursor);
         let mut first = Vec::new();
         if at_tail {
-            let end = Run {
-                items: &[],
-                end: from,
-                at_tail: true,
-                closed: facts.closed,
-            };
+            let end = Run::at_tail(from, facts);
             match self.format {
                 LiveFormat::Events => encode::position(floor, &end, now, &mut first),
                 LiveFormat::Lines => lines::control(floor, &end, now, &mut first),

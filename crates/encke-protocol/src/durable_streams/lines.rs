@@ -9,7 +9,7 @@ use std::io::Write;
 use encke_clock::WallTime;
 use encke_stream::{Item, MediaKind, Offset};
 
-use super::encode::control_object;
+use super::encode::{control_object, says_state};
 use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
 use crate::json;
 use crate::ndjson;
@@ -56,7 +56,7 @@ impl Encoder for LineEncoder {
                 }
             }
         }
-        if !run.at_tail && !run.closed {
+        if !says_state(run) {
             return;
         }
         let here = Run {

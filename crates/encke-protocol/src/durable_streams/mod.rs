@@ -40,9 +40,18 @@ impl DurableStreams {
     fn check_rights(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
         let name = admitted.below;
         let rights = &self.streams.rights;
-        let needed = requirements::operation(request.method, request.headers)?;
-        admitted.meet(&rights.of_stream(needed, name, admitted.path))?;
-        rights.check_writer(needed, name)
+        let head = RequestHead {
+            method: request.method,
+            path: admitted.path,
+            below: name,
+            query: request.query,
+            headers: request.headers,
+        };
+        admitted.meet(&requirements::at_its_path(&head, rights)?)?;
+        rights.check_writer(
+            requirements::operation(request.method, request.headers)?,
+            name,
+        )
     }
 
     /// Whether the request must wait for the order of its log before it is answered.
@@ -142,10 +151,10 @@ impl Protocol for DurableStreams {
         };
         let action = match request.method {
             "GET" => self.get(&request, name, admitted),
-            "HEAD" => self.head(&request, name),
+            "HEAD" => self.head(&request, name, admitted),
             "POST" => self.post(&mut request, name, admitted),
             "PUT" => self.put(&mut request, name, known, admitted),
-            _ => self.delete(&request, name),
+            _ => self.delete(&request, name, admitted),
         };
         action.unwrap_or_else(Action::Respond)
     }

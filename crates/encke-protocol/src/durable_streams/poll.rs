@@ -6,7 +6,7 @@ use encke_clock::WallTime;
 use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
 
 use super::cursor;
-use super::response_fields::{cacheable, closed, etag, position};
+use super::response_fields::{cacheable, ended, etag, position};
 use super::state::ReadContext;
 use crate::action::{Action, Failure, OnRead, OnRecord, Wait};
 use crate::payload::data;
@@ -119,8 +119,9 @@ impl LongPoll {
             .field("Stream-Next-Offset", tail)
             .field("Stream-Up-To-Date", "true")
             .field("Cache-Control", "no-store");
+        let response = ended(response, over, self.stream.facts());
         if over {
-            return closed(response, true);
+            return response;
         }
         response.field("Stream-Cursor", cursor::next(now, self.read.client_cursor))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::LAST_EVENT_ID;
+use encke_access::{LAST_EVENT_ID, name_of_identity};
 use encke_clock::WallTime;
 use encke_stream::{BadOffset, Facts, Lifetime, Offset, Pattern, Stream};
 
@@ -10,7 +10,7 @@ use super::catch_up::{CatchUpRead, tail};
 use super::fields::decimal;
 use super::follow::LiveRead;
 use super::poll::PollRead;
-use super::response_fields::{closed, floor, retention, timestamp};
+use super::response_fields::{ended, floor, retention, timestamp};
 use super::state::ReadContext;
 use super::{DurableStreams, cursor};
 use crate::action::Action;
@@ -27,8 +27,13 @@ use crate::resume;
 use crate::streams::StartPosition;
 
 impl DurableStreams {
-    pub(crate) fn head(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
-        let stream = self.streams.find(name, request.now)?;
+    pub(crate) fn head(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
+        let stream = self.streams.find_for(name, request.now, &admitted.rights)?;
         let facts = stream.facts();
         let response = Response::shared(200)
             .field("Content-Type", &stream.media.name)
@@ -36,13 +41,16 @@ impl DurableStreams {
             .field("Encke-Ack", stream.ack)
             .field_if("Encke-Retention", retention(&stream))
             .field_if("Encke-Floor", floor(facts))
+            .field_if("Encke-Owner", stream.owner().map(name_of_identity))
+            .field_if("Encke-Producer-Timeout", stream.producer_timeout_s())
+            .field_if("Encke-Metadata", stream.metadata())
             .field("Cache-Control", "no-store");
         let response = match stream.lifetime {
             Lifetime::Unbounded => response,
             Lifetime::Sliding { ttl_s } => response.field("Stream-TTL", ttl_s),
             Lifetime::Until { at } => response.field("Stream-Expires-At", timestamp(at)),
         };
-        Ok(Action::Respond(closed(response, facts.closed)))
+        Ok(Action::Respond(ended(response, facts.closed, facts)))
     }
 
     /// Opens a channel that follows the stream first.
@@ -79,7 +87,7 @@ impl DurableStreams {
             Some(_) => parameters.resume(request.headers, admitted)?,
             None => None,
         };
-        let stream = self.streams.find(name, request.now)?;
+        let stream = self.streams.find_for(name, request.now, &admitted.rights)?;
         let facts = stream.facts();
         let start = parameters.start();
         let public = admitted.is_public();

@@ -2,7 +2,7 @@
 
 use encke_access::Operation;
 
-use super::fields;
+use super::fields::{self, StopRequest};
 use crate::known_field::{KnownField, KnownFields};
 use crate::mount::Mount;
 use crate::problem::not_allowed;
@@ -18,14 +18,27 @@ pub(super) fn requirements<'a>(
     streams: &Mount,
     rights: &StreamRights,
 ) -> Result<Vec<Requirement<'a>>, Response> {
-    let operation = operation(request.method, request.headers)?;
-    let mut needed = vec![rights.of_stream(operation, request.below, request.path)];
+    let mut needed = vec![at_its_path(request, rights)?];
     if request.method == "PUT"
         && let Some(forking) = fields::forking(request.headers, streams)?
     {
         needed.push(forking.requirement(streams, rights));
     }
     Ok(needed)
+}
+
+/// What a request needs at its own path.
+pub(super) fn at_its_path<'a>(
+    request: &RequestHead<'a>,
+    rights: &StreamRights,
+) -> Result<Requirement<'a>, Response> {
+    let operation = operation(request.method, request.headers)?;
+    let needed = rights.of_stream(operation, request.below, request.path);
+    let stops = request.method == "POST" && fields::stops(request.headers) == StopRequest::Closes;
+    Ok(match stops {
+        true if operation == Operation::Append => needed.or(Operation::Stop),
+        _ => needed,
+    })
 }
 
 /// What a request does to the stream of its path.
@@ -36,6 +49,7 @@ pub(super) fn operation(method: &str, headers: Headers<'_>) -> Result<Operation,
     Ok(match method {
         "GET" | "HEAD" => Operation::Read,
         "POST" if fields::truncates(headers) => Operation::Delete,
+        "POST" if fields::stops(headers) == StopRequest::Asks => Operation::Stop,
         "POST" => Operation::Append,
         "PUT" => Operation::Create,
         "DELETE" => Operation::Delete,
@@ -79,6 +93,16 @@ pub(super) const FIELDS: KnownFields = KnownFields {
         KnownField::changing("Encke-Retention"),
         // It removes records.
         KnownField::changing("Encke-Truncate"),
+        // It only keeps the append from being made.
+        KnownField::harmless("If-Match"),
+        // They outlast the URL: whose the stream is, what all readers are told of it, and when it is closed.
+        KnownField::changing("Encke-Owner"),
+        KnownField::changing("Encke-Metadata"),
+        KnownField::changing("Encke-Producer-Timeout"),
+        KnownField::changing("Encke-End-Reason"),
+        KnownField::changing("Encke-Stop"),
+        // It asks for another URL.
+        KnownField::changing("Encke-Read-URL"),
     ],
     response: &[
         "Stream-Next-Offset",
@@ -98,5 +122,11 @@ pub(super) const FIELDS: KnownFields = KnownFields {
         "Encke-Ack",
         "Encke-Retention",
         "Encke-Floor",
+        "Encke-Owner",
+        "Encke-Metadata",
+        "Encke-Producer-Timeout",
+        "Encke-End-Reason",
+        "Encke-Stop-Requested",
+        "Encke-Read-URL",
     ],
 };

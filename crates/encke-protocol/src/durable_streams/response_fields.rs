@@ -29,21 +29,26 @@ pub(super) fn position(
         .field("Stream-Next-Offset", end)
         .field_if("Encke-Retention", retention(stream))
         .field_if("Stream-Up-To-Date", at_tail.then_some("true"));
-    closed(response, over)
+    ended(response, over, stream.facts())
 }
 
-/// A tag that changes when data arrives or the stream is closed (section 10.1).
+/// A tag that changes when data arrives, the stream is closed (section 10.1), or its producer is asked to stop.
 pub(super) fn etag(stream: &Stream, from: Offset, end: Offset, over: bool) -> String {
-    format!(
-        "\"{:x}:{from}:{end}{}\"",
-        stream.no,
-        if over { ":c" } else { "" }
-    )
+    let state = match over {
+        true => ":c",
+        false if stream.facts().stop_asked => ":s",
+        false => "",
+    };
+    format!("\"{:x}:{from}:{end}{state}\"", stream.no)
 }
 
-/// Says that a stream is closed, if it is.
-pub(super) fn closed(response: Response, closed: bool) -> Response {
-    response.field_if("Stream-Closed", closed.then_some("true"))
+/// Says that a stream is closed, if it is, and why; and otherwise whether its producer is asked to stop.
+pub(super) fn ended(response: Response, closed: bool, facts: Facts) -> Response {
+    let asks_stop = facts.stop_asked && !closed;
+    response
+        .field_if("Stream-Closed", closed.then_some("true"))
+        .field_if("Encke-End-Reason", facts.end.filter(|_| closed))
+        .field_if("Encke-Stop-Requested", asks_stop.then_some("true"))
 }
 
 /// Lets caches keep a response: only the client's own, unless it is `public`. A complete stream never changes; any other may.

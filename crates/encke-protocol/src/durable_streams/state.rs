@@ -1,5 +1,9 @@
 //! What the protocol works with: the streams, its settings, and the encoders for live subscribers.
 
+use std::sync::Arc;
+
+use encke_access::Access;
+
 use super::{encode, lines};
 use crate::channel::Channels;
 use crate::encoder::{EncoderId, Encoders};
@@ -13,6 +17,8 @@ pub(crate) struct DurableStreams {
     pub(super) streams: StreamAccess,
     pub(super) channels: Channels,
     pub(super) reads: ReadContext,
+    /// The access control, if there is one: it knows callers and signs URLs.
+    pub(super) access: Option<Arc<Access>>,
 }
 
 /// What all reads share.
@@ -64,6 +70,7 @@ impl DurableStreams {
         streams: StreamAccess,
         settings: &DurableStreamsSettings,
         channels: Channels,
+        access: Option<Arc<Access>>,
         encoders: &mut Encoders,
     ) -> Self {
         DurableStreams {
@@ -78,6 +85,7 @@ impl DurableStreams {
                 event_encoder: encoders.add(encode::EventEncoder),
                 line_encoder: encoders.add(lines::LineEncoder),
             },
+            access,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! POST and DELETE: append, close, truncate, delete (sections 5.2 to 5.4).
 
 use encke_access::Operation;
-use encke_stream::{Command, Outcome, Target};
+use encke_stream::{AppendExtras, Command, EndReason, Outcome, Target};
 
 use super::{DurableStreams, fields};
 use crate::action::{Action, OnCommit};
@@ -30,17 +30,29 @@ impl DurableStreams {
         let producer = fields::producer(headers)?;
         let writer_seq = fields::writer_seq(headers)?;
         let ack = fields::ack(headers)?;
+        fields::refuse(headers, &ONLY_AT_CREATION, "PUT")?;
+        let extras = AppendExtras {
+            end: fields::end_reason(headers)?,
+            asks_stop: fields::asks_stop(headers)?,
+            metadata: fields::metadata(headers)?,
+            if_tail: fields::if_match(headers)?,
+        };
         let body = std::mem::take(&mut request.body);
         if let Some(before) = fields::truncation(headers)? {
-            if !body.is_empty() || closes || producer.is_some() || writer_seq.is_some() {
+            let does_more = !body.is_empty() || closes || extras != AppendExtras::default();
+            if does_more || producer.is_some() || writer_seq.is_some() {
                 return Err(error(
                     400,
                     "bad_field",
-                    "a request with Encke-Truncate does nothing else: no body, no Stream-Closed, no producer, no Stream-Seq",
+                    "a request with Encke-Truncate does nothing else: no body, no Stream-Closed, no producer, no Stream-Seq, no If-Match",
                 ));
             }
             let command = Command::Truncate {
-                target: Target::Known(self.streams.find(name, request.now)?),
+                target: Target::Known(self.streams.find_for(
+                    name,
+                    request.now,
+                    &admitted.rights,
+                )?),
                 before,
                 ack,
             };
@@ -58,8 +70,10 @@ impl DurableStreams {
             writer_seq,
             ack,
             body,
+            extras,
         };
         append.check_not_empty()?;
+        self.check_stop(&append, name, admitted)?;
         // Without a body the type means nothing, whatever it is (section 5.2).
         if !append.body.is_empty() {
             let sent = fields::content_type(headers)?.ok_or_else(|| {
@@ -71,13 +85,54 @@ impl DurableStreams {
             })?;
             append.content_type = Some(sent);
         }
-        let stream = self.streams.find(name, request.now)?;
+        let stream = self.streams.find_for(name, request.now, &admitted.rights)?;
         let (command, data) = append.command(stream)?;
         Ok(Action::Commit(command, Box::new(AppendOutcome { data })))
     }
 
-    pub(crate) fn delete(&self, request: &Request<'_>, name: &str) -> Result<Action, Response> {
-        let stream = self.streams.find(name, request.now)?;
+    /// Refuses what a request does beside stopping, unless its caller may append.
+    fn check_stop(
+        &self,
+        append: &AppendRequest<'_>,
+        name: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<(), Response> {
+        let AppendExtras { end, asks_stop, .. } = &append.extras;
+        let bad = |why: &str| Err(error(400, "bad_field", why));
+        if end.is_some() && !append.closes {
+            return bad(
+                "Encke-End-Reason says why a stream is closed: it needs Stream-Closed: true",
+            );
+        }
+        if *asks_stop && append.closes {
+            return bad(
+                "Encke-Stop asks the producer to close the stream: it needs no Stream-Closed",
+            );
+        }
+        let is_append = !append.body.is_empty()
+            || append.producer.is_some()
+            || append.writer_seq.is_some()
+            || append.extras.metadata.is_some();
+        if *asks_stop && is_append {
+            return bad(
+                "a request with Encke-Stop does nothing else: no body, no producer, no Stream-Seq, no Encke-Metadata",
+            );
+        }
+        if *end != Some(EndReason::Stopped) || !is_append {
+            return Ok(());
+        }
+        // A reader who may stop closes the stream, and does nothing else.
+        let rights = &self.streams.rights;
+        admitted.meet(&rights.of_stream(Operation::Append, name, admitted.path))
+    }
+
+    pub(crate) fn delete(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
+        let stream = self.streams.find_for(name, request.now, &admitted.rights)?;
         let command = Command::Delete {
             target: Target::Known(stream),
             ack: fields::ack(request.headers)?,
@@ -92,6 +147,7 @@ impl OnCommit for AppendOutcome {
             Outcome::Appended {
                 tail,
                 closed,
+                stop_asked,
                 producer,
                 duplicate,
             } => {
@@ -103,6 +159,10 @@ impl OnCommit for AppendOutcome {
                 Response::shared(status)
                     .field("Stream-Next-Offset", tail)
                     .field_if("Stream-Closed", closed.then_some("true"))
+                    .field_if(
+                        "Encke-Stop-Requested",
+                        (stop_asked && !closed).then_some("true"),
+                    )
                     .field_if("Producer-Epoch", producer.map(|(epoch, _)| epoch))
                     .field_if("Producer-Seq", producer.map(|(_, seq)| seq))
             }
@@ -141,3 +201,6 @@ impl OnCommit for Deletion {
         }
     }
 }
+
+/// Fields that only a creation can have.
+const ONLY_AT_CREATION: [&str; 3] = ["Encke-Owner", "Encke-Producer-Timeout", "Encke-Read-URL"];

@@ -35,6 +35,12 @@ impl MergeEncoder for MergedEvents {
         let _ = write!(out, "event:end\ndata:{}\n\n", end_object(name, end));
     }
 
+    fn stop_asked(&self, _label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+        id::write(&at, out);
+        // Writing to a vector does not fail.
+        let _ = write!(out, "event:stop\ndata:{}\n\n", stop_object(name));
+    }
+
     fn gap(&self, _label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
         id::write(&at, out);
         // Writing to a vector does not fail.
@@ -62,12 +68,20 @@ impl MergeEncoder for MergedEvents {
 
 /// That a stream has no further records, as an object.
 pub(super) fn end_object(name: &str, end: StreamEnd) -> String {
-    let why = match end {
-        StreamEnd::Closed => "closed",
-        StreamEnd::Deleted => "deleted",
-    };
     let name = serde_json::Value::from(name);
-    format!("{{\"stream\":{name},\"why\":\"{why}\"}}")
+    match end {
+        StreamEnd::Closed(None) => format!("{{\"stream\":{name},\"why\":\"closed\"}}"),
+        StreamEnd::Closed(Some(reason)) => {
+            format!("{{\"stream\":{name},\"why\":\"closed\",\"endReason\":\"{reason}\"}}")
+        }
+        StreamEnd::Deleted => format!("{{\"stream\":{name},\"why\":\"deleted\"}}"),
+    }
+}
+
+/// That the producer of a stream is asked to stop, as an object.
+pub(super) fn stop_object(name: &str) -> String {
+    let name = serde_json::Value::from(name);
+    format!("{{\"stream\":{name}}}")
 }
 
 /// That a stream lacks records that are removed, as an object.

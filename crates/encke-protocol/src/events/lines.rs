@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::encode::{end_object, gap_object, members};
+use super::encode::{end_object, gap_object, members, stop_object};
 use super::id;
 use crate::encoder::{MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::ndjson;
@@ -31,6 +31,12 @@ impl MergeEncoder for MergedLines {
         let comma = if at.is_some() { "," } else { "" };
         // Writing to a vector does not fail.
         let _ = writeln!(out, "{comma}\"end\":{}}}", end_object(name, end));
+    }
+
+    fn stop_asked(&self, _label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
+        begin(Some(at), out);
+        // Writing to a vector does not fail.
+        let _ = writeln!(out, ",\"stop\":{}}}", stop_object(name));
     }
 
     fn gap(&self, _label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {

@@ -8,7 +8,7 @@ use encke_stream::{Life, Offset, Sequence, log_of};
 use super::id::{self, Id};
 use super::parameters::{Named, Parameters};
 use super::refusals::{check_count, check_id, earlier, missing};
-use crate::action::{Action, MergeSource, SourceKind};
+use crate::action::{Action, MergeSource, SourceKind, ViewedPattern};
 use crate::encoder::{AheadStream, MergedPosition, StreamEnd, StreamGeneration};
 use crate::gate::Admitted;
 use crate::problem::error;
@@ -92,11 +92,16 @@ impl MergePlanner {
         let mut held = Vec::with_capacity(allowed.len());
         for (place, named) in allowed {
             if let Some(pattern) = &named.pattern {
+                let prefix = format!("{}{}", self.root, pattern.prefix());
+                let pattern = Arc::new(ViewedPattern {
+                    names: Arc::clone(pattern),
+                    viewer: admitted.rights.viewer(&prefix),
+                });
                 for (log, committed) in (0..).zip(&committed) {
                     let from = self.pattern_start(named, log, place, resumed, *committed)?;
                     sources.push(MergeSource {
                         kind: SourceKind::Pattern {
-                            pattern: Arc::clone(pattern),
+                            pattern: Arc::clone(&pattern),
                             log,
                         },
                         from,
@@ -110,7 +115,7 @@ impl MergePlanner {
                 return Ok(MergeStep::Before(load(&named.name, Vec::new())));
             };
             held.push(known);
-            let stream = match self.streams.find(&named.name, now) {
+            let stream = match self.streams.find_for(&named.name, now, &admitted.rights) {
                 Ok(stream) => stream,
                 // A client that resumes learns what has ended meanwhile, and continues with the rest.
                 Err(_) if resumed.is_some() => {
@@ -133,7 +138,7 @@ impl MergePlanner {
             let facts = stream.facts();
             self.streams.touch(&stream, now);
             if from >= facts.tail && (facts.closed || facts.life != Life::Live) {
-                over.push((named.name.clone(), StreamEnd::Closed));
+                over.push((named.name.clone(), StreamEnd::Closed(facts.end)));
                 had.push((log_of(stream.no), from, place as u8));
                 continue;
             }

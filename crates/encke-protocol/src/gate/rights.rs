@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use encke_access::{Caller, CallerKind, Operation, SignedUrl};
 
+use crate::action::Viewer;
 use crate::problem::error;
 use crate::requirement::{Paths, Requirement};
 use crate::response::{AuditNote, REFUSED, Response};
@@ -168,6 +169,33 @@ impl Rights {
                     .is_none_or(|signed| signed.allows(operation, paths))
                     && paths.allow(caller, operation)
             }
+        }
+    }
+
+    /// Whether a stream with this owner belongs to the caller.
+    pub(crate) fn is_owner(&self, owner: &str) -> bool {
+        let identity = self.caller().and_then(|caller| caller.identity());
+        identity.is_some_and(|identity| identity == owner)
+    }
+
+    /// Whose streams below a prefix the caller may use.
+    pub(crate) fn viewer(&self, prefix: &str) -> Viewer {
+        match self {
+            Rights::Everything | Rights::EverythingButAdmin => Viewer::All,
+            Rights::Caller { caller, .. } if caller.may_below(Operation::Own, prefix) => {
+                Viewer::All
+            }
+            Rights::Caller { caller, .. } => Viewer::Of(caller.identity().map(Into::into)),
+            Rights::Operator | Rights::Nobody | Rights::Unidentified => Viewer::Of(None),
+        }
+    }
+
+    /// Whether the caller may use streams of others at a path. A signed URL is good for the stream that it was signed for, if its key may.
+    pub(crate) fn may_own(&self, path: &str) -> bool {
+        match self {
+            Rights::Everything | Rights::EverythingButAdmin => true,
+            Rights::Operator | Rights::Nobody | Rights::Unidentified => false,
+            Rights::Caller { caller, .. } => caller.may(Operation::Own, path),
         }
     }
 

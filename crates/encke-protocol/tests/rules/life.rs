@@ -234,6 +234,8 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
         end,
         at_tail: true,
         closed: false,
+        end_reason: None,
+        stop_asked: false,
     };
     for query in ["offset=-1", "offset=-1&live=long-poll"] {
         let mut server = Server::default();

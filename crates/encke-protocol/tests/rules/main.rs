@@ -5,6 +5,7 @@
 
 mod append;
 mod create;
+mod ending;
 mod fork;
 mod http;
 mod json;

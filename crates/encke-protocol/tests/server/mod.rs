@@ -443,9 +443,9 @@ impl Server {
             let fetch = Fetch::new(stream, from, facts.tail, fetch_bytes);
             let piece = self.read(&fetch);
             let items: Vec<_> = piece.items().collect();
-            let run = Run {
-                closed: !piece.more && facts.closed,
-                ..run(&piece, &items)
+            let run = match piece.more {
+                true => run(&piece, &items),
+                false => Run::at_tail(piece.end, facts).with(&items),
             };
             let variant = Variant {
                 name: match encoder.names_streams() {
@@ -474,9 +474,9 @@ impl Server {
         let facts = wait.stream.facts();
         let piece = self.read(&Fetch::new(&wait.stream, wait.from, facts.tail, 1 << 20));
         let items: Vec<_> = piece.items().collect();
-        let run = Run {
-            closed: facts.closed,
-            ..run(&piece, &items)
+        let run = match piece.more {
+            true => run(&piece, &items),
+            false => Run::at_tail(piece.end, facts).with(&items),
         };
         said(wait.then.arrived(run, self.now().wall))
     }
@@ -499,10 +499,8 @@ impl Server {
 /// A piece as the shards hand it over.
 fn run<'a>(piece: &Piece, items: &'a [Item<'a>]) -> Run<'a> {
     Run {
-        items,
-        end: piece.end,
         at_tail: !piece.more,
-        closed: false,
+        ..Run::position(piece.end).with(items)
     }
 }
 

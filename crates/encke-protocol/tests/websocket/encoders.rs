@@ -98,7 +98,7 @@ fn encoders_write_whole_messages() {
     write(&|encoder, out| encoder.record("a/**", &record(MediaKind::Text, b"x"), out));
     write(&|encoder, out| encoder.record("a/**", &record(MediaKind::Binary, b"\0"), out));
     write(&|encoder, out| encoder.ended("a/**", "a/b", StreamEnd::Deleted, Some(position), out));
-    write(&|encoder, out| encoder.ended("a,b", "a", StreamEnd::Closed, None, out));
+    write(&|encoder, out| encoder.ended("a,b", "a", StreamEnd::Closed(None), None, out));
     write(&|encoder, out| encoder.gap("a/**", "a/b", position, out));
     write(&|encoder, out| encoder.position("a/**", position, out));
     write(&|encoder, out| encoder.farewell("a/**", "it is too slow", true, out));

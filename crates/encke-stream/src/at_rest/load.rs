@@ -11,7 +11,7 @@ use crate::at_rest::stored::{self, StoredStream};
 use crate::stream::label::StreamLabel;
 use crate::stream::media::Media;
 use crate::stream::record::BadRecord;
-use crate::stream::{Facts, Life, Source, Stream};
+use crate::stream::{Facts, Life, Metadata, Source, Stream, StreamSettings};
 use crate::view::View;
 use crate::view::lookup::Lookup;
 use crate::{Lifetime, Limits, Machine};
@@ -140,6 +140,7 @@ impl<S: Store> Loader<S> {
         Ok(Some(StreamLabel {
             name: stored.name.into(),
             kind: Media::new(stored.content_type).kind,
+            owner: stored.extras.owner.map(Into::into),
         }))
     }
 
@@ -308,24 +309,32 @@ impl<S: Store> Loader<S> {
             forks: stored.forks,
             floor: stored.floor,
             closed: stored.closed,
+            end: stored.extras.end,
+            stop_asked: stored.extras.stop_asked,
             life: match stored.deleted {
                 true => Life::Kept,
                 false => Life::Live,
             },
         };
-        let stream = Stream::new(
-            no,
-            stored.name.into(),
-            self.view.media(stored.content_type),
-            stored.lifetime,
-            stored.ack,
-            stored.retention,
-            source,
-            facts,
-            touched,
+        let settings = StreamSettings {
+            media: self.view.media(stored.content_type),
+            lifetime: stored.lifetime,
+            ack: stored.ack,
+            retention: stored.retention,
+            owner: stored.extras.owner.map(Into::into),
+            producer_timeout_s: stored.extras.producer_timeout_s,
+        };
+        let appended = stored.extras.last_append;
+        let stream = Stream::new(no, stored.name.into(), settings, source, facts, touched);
+        stream.set_last_append(
+            self.started
+                .map_or(appended, |started| appended.max(started)),
         );
         let mut state = stream.state();
         state.stored = Some(touched);
+        if let Some(metadata) = stored.extras.metadata {
+            state.metadata = Some(Box::new(Metadata::restored(metadata)));
+        }
         if stream.keeps_part() {
             state.buckets = Some(Box::new(stored.buckets.clone()));
         }

@@ -1,12 +1,14 @@
 //! Streams in the state store of the log.
 
+use std::time::Duration;
+
 use encke_clock::{SteadyTime, WallTime};
 use encke_log::{Sequence, StateEntry, StreamNo};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::deadlines::DueTimes;
 use crate::replicated::Chain;
-use crate::stream::record::{BadRecord, Fork, Lifetime};
+use crate::stream::record::{BadRecord, EndReason, Fork, Lifetime};
 use crate::stream::retention::Buckets;
 use crate::stream::writers::{ProducerState, Writers};
 use crate::stream::{Life, Stream};
@@ -28,6 +30,8 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
     }
     let touched = stream.touched();
     state.stored = Some(touched);
+    let metadata = state.metadata.as_ref();
+    let metadata = metadata.and_then(|metadata| metadata.committed.clone());
     let empty = Writers::default();
     let writers = state.writers.as_deref().unwrap_or(&empty);
     let stored = StoredStream {
@@ -54,15 +58,23 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
             .collect(),
         writer_seq: writers.seq.as_deref(),
         closer: writers.closer.as_ref().map(|(id, state)| (&**id, *state)),
+        extras: StoredExtras {
+            owner: stream.owner(),
+            producer_timeout_s: stream.producer_timeout_s(),
+            last_append: stream.last_append(),
+            metadata: metadata.as_deref(),
+            end: facts.end,
+            stop_asked: facts.stop_asked,
+        },
     };
-    entries.push((key(stream.no), Some(encode(&stored))));
+    entries.push((key(stream.no), Some(stored.encode())));
     if new {
         entries.push((name_key(&stream.name), Some(stream.no.to_be_bytes().into())));
     }
     if stream.is_timed() {
         let ends = StreamEnds::of(stream, &stored);
         let ends = ends.filter(|_| facts.life == Life::Live);
-        entries.push((ends_key(stream.no), ends.map(|ends| encode(&ends))));
+        entries.push((ends_key(stream.no), ends.map(StreamEnds::encode)));
     }
 }
 
@@ -110,6 +122,17 @@ pub(crate) struct StreamEnds {
     ttl_s: Option<u64>,
     /// When its oldest records are too old.
     trims: Option<WallTime>,
+    /// When it is closed, because nothing was appended for too long. It follows the others if there is one.
+    #[serde(skip)]
+    silence: Option<ProducerSilence>,
+}
+
+/// When the producer of a stream has been silent for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ProducerSilence {
+    /// When something was appended last. A start counts as an append.
+    appended: SteadyTime,
+    timeout_s: u32,
 }
 
 impl StreamEnds {
@@ -125,24 +148,53 @@ impl StreamEnds {
                 Lifetime::Unbounded | Lifetime::Until { .. } => None,
             },
             trims: stored.buckets.next_due(&stream.retention()),
+            silence: match (stored.extras.producer_timeout_s, stored.closed) {
+                (Some(timeout_s), false) => Some(ProducerSilence {
+                    appended: stored.extras.last_append,
+                    timeout_s,
+                }),
+                _ => None,
+            },
         };
-        (ends.ends_ms.is_some() || ends.trims.is_some()).then_some(ends)
+        let is_due = ends.ends_ms.is_some() || ends.trims.is_some() || ends.silence.is_some();
+        is_due.then_some(ends)
+    }
+
+    fn encode(self) -> Vec<u8> {
+        let value = encode(&self);
+        match &self.silence {
+            None => value,
+            Some(silence) => postcard::to_extend(silence, value).expect(GROWING),
+        }
     }
 
     /// When something is due. The start of the process at `started` counts as a read.
     pub(crate) fn due(self, started: Option<SteadyTime>) -> DueTimes {
+        let abandoned_at = self.silence.map(|silence| {
+            let timeout = Duration::from_secs(silence.timeout_s.into());
+            started
+                .map_or(silence.appended, |started| started.max(silence.appended))
+                .after(timeout)
+        });
         let Some(ttl_s) = self.ttl_s else {
             let ends = self.ends_ms.map(WallTime::from_ms);
-            return DueTimes::new(None, ends.into_iter().chain(self.trims).min());
+            return DueTimes::new(abandoned_at, ends.into_iter().chain(self.trims).min());
         };
         let lifetime = Lifetime::Sliding { ttl_s };
         let slides_until = started.and_then(|started| lifetime.slides_until(started));
         let ends = self.ends_ms.map(SteadyTime::from_ms);
-        DueTimes::new(ends.max(slides_until), self.trims)
+        let steady = ends.max(slides_until).into_iter().chain(abandoned_at).min();
+        DueTimes::new(steady, self.trims)
     }
 
     pub(crate) fn decode(value: &[u8]) -> Result<Self, BadRecord> {
-        whole(value)
+        let (ends, rest): (StreamEnds, _) =
+            postcard::take_from_bytes(value).map_err(|_| BadRecord)?;
+        let silence = match rest {
+            [] => None,
+            rest => Some(whole(rest)?),
+        };
+        Ok(StreamEnds { silence, ..ends })
     }
 }
 
@@ -155,7 +207,7 @@ pub(crate) fn named(value: &[u8]) -> Result<StreamNo, BadRecord> {
 }
 
 fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_allocvec(value).expect("growing a vector is all that writes here")
+    postcard::to_allocvec(value).expect(GROWING)
 }
 
 fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
@@ -165,9 +217,14 @@ fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
     }
 }
 
+const GROWING: &str = "growing a vector is all that writes here";
+
 /// The version of the entries. The first version has no [`StoreMeta`], no names and no forks, the second no durability
-/// levels, the third no retention.
-pub(crate) const FORMAT: u32 = 4;
+/// levels, the third no retention, the fourth no [`StoredExtras`].
+pub(crate) const FORMAT: u32 = 5;
+
+/// The earliest version that can be read: its entries are also those of the present one.
+pub(crate) const EARLIEST_FORMAT: u32 = 4;
 
 /// The key of [`StoreMeta`].
 pub(crate) const KEY_META: &[u8] = b"m";
@@ -241,11 +298,39 @@ pub(crate) struct StoredStream<'a> {
     pub(crate) writer_seq: Option<&'a str>,
     #[serde(borrow)]
     pub(crate) closer: Option<(&'a str, ProducerState)>,
+    /// What few streams have. It follows the others if there is something.
+    #[serde(skip)]
+    pub(crate) extras: StoredExtras<'a>,
+}
+
+/// What few streams have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredExtras<'a> {
+    pub(crate) owner: Option<&'a str>,
+    pub(crate) producer_timeout_s: Option<u32>,
+    /// When something was appended last. Only kept with a timeout.
+    pub(crate) last_append: SteadyTime,
+    pub(crate) metadata: Option<&'a str>,
+    pub(crate) end: Option<EndReason>,
+    pub(crate) stop_asked: bool,
 }
 
 impl<'a> StoredStream<'a> {
     pub(crate) fn decode(value: &'a [u8]) -> Result<Self, BadRecord> {
-        whole(value)
+        let (stored, rest) = postcard::take_from_bytes(value).map_err(|_| BadRecord)?;
+        let extras = match rest {
+            [] => StoredExtras::default(),
+            rest => whole(rest)?,
+        };
+        Ok(StoredStream { extras, ..stored })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let value = encode(self);
+        match self.extras == StoredExtras::default() {
+            true => value,
+            false => postcard::to_extend(&self.extras, value).expect(GROWING),
+        }
     }
 
     pub(crate) fn writers(&self) -> Option<Box<Writers>> {
@@ -290,6 +375,7 @@ mod tests {
             writer_seq in of("\\PC{0,9}"),
             closer in of(producer()),
             sequences in vec(any::<u64>(), 0..4),
+            extras in (of("\\PC{0,9}"), of(any::<u32>()), of("\\PC{0,9}"), any::<bool>()),
         ) {
             let mut buckets = Buckets::default();
             for sequence in sequences {
@@ -315,8 +401,16 @@ mod tests {
                 producers: producers.iter().map(|(id, state)| (&**id, *state)).collect(),
                 writer_seq: writer_seq.as_deref(),
                 closer: closer.as_ref().map(|(id, state)| (&**id, *state)),
+                extras: StoredExtras {
+                    owner: extras.0.as_deref(),
+                    producer_timeout_s: extras.1,
+                    last_append: SteadyTime::from_ms(u64::from(extras.1.unwrap_or_default())),
+                    metadata: extras.2.as_deref(),
+                    end: extras.3.then_some(EndReason::Stopped),
+                    stop_asked: extras.3,
+                },
             };
-            let value = postcard::to_allocvec(&stored).unwrap();
+            let value = stored.encode();
             prop_assert_eq!(StoredStream::decode(&value), Ok(stored));
             // An entry with more or fewer bytes is invalid.
             prop_assert!(StoredStream::decode(&value[..value.len() - 1]).is_err());

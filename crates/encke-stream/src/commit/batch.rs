@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use encke_log::{Sequence, StreamNo};
 
 use crate::stream::label::StreamLabel;
-use crate::{Offset, Outcome};
+use crate::{EndReason, Offset, Outcome};
 
 /// The records of one commit, shared by all shards.
 #[derive(Debug)]
@@ -69,6 +69,10 @@ pub struct Record {
     pub units: u32,
     /// No more data follows.
     pub closes: bool,
+    /// Why it closes the stream, if that was said.
+    pub end: Option<EndReason>,
+    /// A reader asks the producer to stop.
+    pub asks_stop: bool,
     /// The stream is deleted. Its readers must be closed.
     pub deletes: bool,
 }

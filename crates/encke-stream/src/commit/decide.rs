@@ -203,6 +203,7 @@ impl<D: Disk> Journal for Draft<'_, D> {
         if !again {
             self.streams.push(Arc::clone(stream));
         }
+        let extras = change.extras();
         self.records.push(Record {
             sequence,
             stream: stream.no,
@@ -213,6 +214,8 @@ impl<D: Disk> Journal for Draft<'_, D> {
             },
             units: change.units(),
             closes: change.closes(),
+            end: extras.and_then(|extras| extras.end),
+            asks_stop: extras.is_some_and(|extras| extras.asks_stop),
             deletes: matches!(change, Change::Delete),
         });
         Ok(sequence)

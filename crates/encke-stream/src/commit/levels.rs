@@ -65,7 +65,7 @@ fn level_of(command: &Command, machine: &Machine) -> AckLevel {
 fn level_at(target: &Target, machine: &Machine) -> AckLevel {
     match target {
         Target::Known(stream) => stream.ack,
-        Target::Named(name) | Target::Read { name, .. } => {
+        Target::Named(name) | Target::Read { name, .. } | Target::Owned { name, .. } => {
             let stream = machine.view.find(name);
             stream.map_or(machine.level, |stream| stream.ack)
         }

@@ -11,9 +11,9 @@ use crate::machine::command::{Append, Data, Target};
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, Undo};
-use crate::stream::record::{Change, Producer};
+use crate::stream::record::{Change, EndReason, Extras, Producer};
 use crate::stream::writers::{ProducerState, Writers};
-use crate::stream::{Facts, Stream};
+use crate::stream::{Facts, Life, Stream};
 
 impl Machine {
     pub(crate) fn append(
@@ -29,6 +29,7 @@ impl Machine {
                 Ok(Outcome::Appended {
                     tail: facts.tail,
                     closed: facts.closed,
+                    stop_asked: facts.stop_asked,
                     producer: known.map(|known| (known.epoch, known.seq)),
                     duplicate: true,
                 })
@@ -64,8 +65,10 @@ impl Machine {
             writer_seq,
             closes,
             data: Data { bytes, units },
+            extras,
             ..
         } = append;
+        let asks_stop = extras.asks_stop && !stream.state().next.stop_asked;
         let change = Change::Append {
             producer: producer.as_ref().map(|producer| Producer {
                 id: &producer.id,
@@ -76,6 +79,12 @@ impl Machine {
             closes,
             counted: stream.keeps_part(),
             units,
+            extras: Extras {
+                metadata: extras.metadata.as_deref(),
+                end: extras.end.filter(|_| closes),
+                asks_stop,
+                ..Extras::default()
+            },
         };
         let weight = bytes.len();
         let sequence = journal.record(stream, &change, bytes)?;
@@ -94,17 +103,58 @@ impl Machine {
             };
             self.remember(stream, producer.id, state, closes);
         }
-        let facts = self.change(stream, |facts| facts.append(sequence, units, closes));
+        if let Some(metadata) = extras.metadata {
+            let before = stream.state().metadata_mut().next.replace(metadata.into());
+            self.undo.push(Undo::Metadata(Arc::clone(stream), before));
+        }
+        let facts = self.change(stream, |facts| {
+            facts.append(sequence, units, closes);
+            facts.end = facts.end.or(extras.end.filter(|_| closes));
+            facts.stop_asked |= asks_stop;
+        });
         if units > 0 {
             self.count(stream, sequence, weight, now, journal);
         }
         stream.touch(now);
+        if !asks_stop {
+            // It is the producer that must not fall silent, not its reader.
+            let before = stream.note_append(now.steady);
+            self.undo
+                .extend(before.map(|before| Undo::LastAppend(Arc::clone(stream), before)));
+        }
+        if closes && stream.producer_timeout_s().is_some() {
+            self.watch(stream);
+        }
         Ok(Outcome::Appended {
             tail: facts.tail,
             closed: facts.closed,
+            stop_asked: facts.stop_asked,
             producer: accepted,
             duplicate: false,
         })
+    }
+
+    /// Closes a stream whose producer has appended nothing for too long.
+    pub(crate) fn abandon_stream(
+        &mut self,
+        stream: &Arc<Stream>,
+        now: Now,
+        journal: &mut dyn Journal,
+    ) -> Result<(), Refusal> {
+        let facts = stream.state().next;
+        if facts.life != Life::Live || facts.closed || !stream.is_abandoned(now) {
+            return Ok(());
+        }
+        // What a reader has asked for has happened, although nobody has confirmed it.
+        let end = match facts.stop_asked {
+            true => EndReason::Stopped,
+            false => EndReason::Abandoned,
+        };
+        let mut close = Append::to(Target::Known(Arc::clone(stream)));
+        close.closes = true;
+        close.extras.end = Some(end);
+        self.add(stream, close, now, journal)?;
+        Ok(())
     }
 
     /// Updates what the stream knows of a producer, to judge its next request by.
@@ -152,7 +202,7 @@ fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
     let facts = state.next;
     let empty = append.data.bytes.is_empty();
     if let (Some(producer), Some(writers)) = (&append.producer, &state.writers)
-        && let Some(known) = writers.repeated(producer, facts.closed.then_some(facts.tail))?
+        && let Some(known) = writers.repeated(producer, facts.closed.then(|| closed(facts)))?
     {
         return Ok(Verdict::Repeated(facts, Some(known)));
     }
@@ -160,7 +210,18 @@ fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
         if append.closes && empty && append.producer.is_none() {
             return Ok(Verdict::Repeated(facts, None));
         }
-        return Err(Refusal::Closed { tail: facts.tail });
+        return Err(closed(facts));
+    }
+    if append.extras.asks_stop && facts.stop_asked && empty && !append.closes {
+        return Ok(Verdict::Repeated(facts, None));
+    }
+    if let Some(asked) = append.extras.if_tail
+        && asked != facts.tail
+    {
+        return Err(Refusal::TailDiffers {
+            asked,
+            tail: facts.tail,
+        });
     }
     if let Some(asked) = &append.content_type
         && !empty
@@ -171,12 +232,12 @@ fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
             asked: asked.clone(),
         });
     }
-    if let Target::Read { media, .. } = &append.target
+    if let Some(media) = append.target.media()
         && !stream.media.matches(media)
     {
         return Err(Refusal::TypeDiffers {
             has: stream.media.name.clone(),
-            asked: media.clone(),
+            asked: media.into(),
         });
     }
     if append.producer.is_some() || append.writer_seq.is_some() {
@@ -190,4 +251,12 @@ fn judge(stream: &Stream, append: &Append) -> Result<Verdict, Refusal> {
         }
     }
     Ok(Verdict::New)
+}
+
+/// The refusal of an append to a closed stream.
+fn closed(facts: Facts) -> Refusal {
+    Refusal::Closed {
+        tail: facts.tail,
+        end: facts.end,
+    }
 }

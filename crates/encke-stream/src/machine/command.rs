@@ -7,6 +7,7 @@ use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
 use crate::replicated::DispatcherTerm;
+use crate::stream::record::EndReason;
 use crate::stream::writers::ProducerId;
 use crate::{AckLevel, Lifetime, Lookup, Offset, Retention, Stream};
 
@@ -81,6 +82,12 @@ pub enum FleetCommand {
         /// The index of the log.
         log: usize,
     },
+    /// Closes a stream if its producer has appended nothing for too long.
+    // Behind the others: the numbers of variants that are encoded must not change.
+    Abandon {
+        /// The stream.
+        stream: NamedStream,
+    },
 }
 
 /// A stream as the nodes of a fleet name it to each other. If it has ended, nothing happens.
@@ -111,6 +118,9 @@ pub struct Create {
     pub ack: Option<AckLevel>,
     /// How much of it is retained; if None, as the source for a fork and everything otherwise.
     pub retention: Option<Retention>,
+    /// What few creations have.
+    #[serde(skip)]
+    pub extras: CreateExtras,
     /// The results of looking up its name and its source's name. They keep the streams in memory until the command is
     /// judged.
     #[serde(skip)]
@@ -129,9 +139,21 @@ impl Create {
             data: Data::default(),
             ack: None,
             retention: None,
+            extras: CreateExtras::default(),
             known: Vec::new(),
         }
     }
+}
+
+/// What few creations have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateExtras {
+    /// The name of the caller to whom the stream belongs; if None, as the source for a fork and nobody otherwise.
+    pub owner: Option<Box<str>>,
+    /// It is closed when nothing was appended for so many seconds.
+    pub producer_timeout_s: Option<u32>,
+    /// Its metadata, in JSON.
+    pub metadata: Option<Box<str>>,
 }
 
 /// The stream that a fork continues.
@@ -160,6 +182,31 @@ pub struct Append {
     pub ack: Option<AckLevel>,
     /// The data.
     pub data: Data,
+    /// What few appends have.
+    #[serde(skip)]
+    pub extras: AppendExtras,
+}
+
+/// What few appends have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppendExtras {
+    /// Why the append closes the stream.
+    pub end: Option<EndReason>,
+    /// Whether it asks the producer to stop. A repetition changes nothing.
+    pub asks_stop: bool,
+    /// The stream's metadata from here on, in JSON.
+    pub metadata: Option<Box<str>>,
+    /// Where the stream must end before the append.
+    pub if_tail: Option<Offset>,
+}
+
+/// What few commands have. Nodes of a fleet send it before the command, so that all others have the form that they have always had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CommandExtras {
+    /// Of a creation.
+    Create(CreateExtras),
+    /// Of an append.
+    Append(AppendExtras),
 }
 
 /// Data as the log stores it and readers see it: bytes, or for JSON the messages with commas between.
@@ -175,7 +222,7 @@ pub struct Data {
 /// The stream that a command is for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Target {
-    /// The stream that has this name when the command is judged.
+    /// The stream that has this name when the command is judged. It must belong to nobody.
     Named(Box<str>),
     /// The same, for data that was read in the form of a content type: the stream must have it.
     Read {
@@ -183,6 +230,15 @@ pub enum Target {
         name: Box<str>,
         /// The content type.
         media: Box<str>,
+    },
+    /// The stream that has this name when the command is judged. It must belong to this owner.
+    Owned {
+        /// The stream's name.
+        name: Box<str>,
+        /// The owner.
+        owner: Box<str>,
+        /// The content type that it must have, for data that was read in its form.
+        media: Option<Box<str>>,
     },
     /// A stream that a look-up found; the command was checked against it. If it has ended meanwhile, the command fails,
     /// even if another stream has its name.
@@ -196,29 +252,74 @@ impl Target {
     pub fn name(&self) -> &str {
         match self {
             Target::Known(stream) => &stream.name,
-            Target::Named(name) | Target::Read { name, .. } => name,
+            Target::Named(name) | Target::Read { name, .. } | Target::Owned { name, .. } => name,
         }
     }
 
-    /// Makes the target one that other nodes understand. The name decides: another node may know a newer stream of that name.
+    /// The target for other nodes. The name decides: another node may know a newer stream of that name. But what the sender may do was
+    /// judged by the owner of this one.
+    fn of(stream: &Stream, media: Option<Box<str>>) -> Target {
+        let name = stream.name.clone();
+        match (stream.owner(), media) {
+            (None, None) => Target::Named(name),
+            (None, Some(media)) => Target::Read { name, media },
+            (Some(owner), media) => Target::Owned {
+                name,
+                owner: owner.into(),
+                media,
+            },
+        }
+    }
+
+    /// Makes the target one that other nodes understand.
     fn detach(&mut self) {
         if let Target::Known(stream) = self {
-            *self = Target::Named(stream.name.clone());
+            *self = Target::of(stream, None);
+        }
+    }
+
+    /// The content type that the stream must have, for data that was read in its form.
+    pub(crate) fn media(&self) -> Option<&str> {
+        match self {
+            Target::Read { media, .. } => Some(media),
+            Target::Owned { media, .. } => media.as_deref(),
+            Target::Named(_) | Target::Known(_) => None,
+        }
+    }
+
+    /// Whether a stream of the name is the one that was meant, as far as its owner says.
+    pub(crate) fn admits(&self, stream: &Stream) -> bool {
+        match self {
+            Target::Known(_) => true,
+            Target::Named(_) | Target::Read { .. } => stream.owner().is_none(),
+            Target::Owned { owner, .. } => stream.owner() == Some(owner),
         }
     }
 }
 
 impl Append {
+    /// The append of nothing to a stream, by no producer.
+    pub fn to(target: Target) -> Append {
+        Append {
+            target,
+            content_type: None,
+            producer: None,
+            writer_seq: None,
+            closes: false,
+            ack: None,
+            data: Data::default(),
+            extras: AppendExtras::default(),
+        }
+    }
+
     /// Makes the append one that other nodes understand.
     fn detach(&mut self) {
         if let Target::Known(stream) = &self.target
             && self.data.units > 0
         {
             // The data has the form of this stream. Another stream of the name must have the same.
-            self.target = Target::Read {
-                name: stream.name.clone(),
-                media: stream.media.name.clone(),
-            };
+            let media = Some(stream.media.name.clone());
+            self.target = Target::of(stream, media);
         }
         self.target.detach();
     }
@@ -230,7 +331,8 @@ impl FleetCommand {
         match self {
             FleetCommand::End { stream }
             | FleetCommand::Trim { stream, .. }
-            | FleetCommand::Renew { stream } => Some(stream),
+            | FleetCommand::Renew { stream }
+            | FleetCommand::Abandon { stream } => Some(stream),
             FleetCommand::Barrier { .. }
             | FleetCommand::Dispatch { .. }
             | FleetCommand::Leave { .. } => None,
@@ -280,6 +382,29 @@ impl Command {
         }
     }
 
+    /// What few commands have; `None` if it is the default.
+    pub(crate) fn extras(&self) -> Option<CommandExtras> {
+        match self {
+            Command::Create(create) if create.extras != CreateExtras::default() => {
+                Some(CommandExtras::Create(create.extras.clone()))
+            }
+            Command::Append(append) if append.extras != AppendExtras::default() => {
+                Some(CommandExtras::Append(append.extras.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets what the command has. False: it can't have it.
+    pub(crate) fn set_extras(&mut self, extras: CommandExtras) -> bool {
+        match (self, extras) {
+            (Command::Create(create), CommandExtras::Create(extras)) => create.extras = extras,
+            (Command::Append(append), CommandExtras::Append(extras)) => append.extras = extras,
+            _ => return false,
+        }
+        true
+    }
+
     /// The durability level that the command names for its acknowledgement.
     pub fn ack(&self) -> Option<AckLevel> {
         match self {
@@ -293,8 +418,14 @@ impl Command {
     /// The weight of the command in a queue that is bounded by bytes.
     pub fn weight_bytes(&self) -> usize {
         let payload = match self {
-            Command::Create(create) => create.data.bytes.len() + create.name.len(),
-            Command::Append(append) => append.data.bytes.len(),
+            Command::Create(create) => {
+                let metadata = create.extras.metadata.as_ref();
+                create.data.bytes.len() + create.name.len() + metadata.map_or(0, |text| text.len())
+            }
+            Command::Append(append) => {
+                let metadata = append.extras.metadata.as_ref();
+                append.data.bytes.len() + metadata.map_or(0, |text| text.len())
+            }
             Command::Series(appends) => appends
                 .iter()
                 .map(|append| append.data.bytes.len() + size_of::<Append>())

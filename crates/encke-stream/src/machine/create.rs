@@ -5,13 +5,13 @@ use std::sync::Arc;
 use encke_clock::Now;
 use encke_log::StreamNo;
 
-use crate::machine::command::{Create, ForkOf};
+use crate::machine::command::{Create, CreateExtras, ForkOf};
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, NameHolder};
 use crate::stream::number::{BORN_MAX, born, number};
-use crate::stream::record::{Change, Fork, Lifetime};
-use crate::stream::{Facts, Life, Source, Stream};
+use crate::stream::record::{Change, Extras, Fork, Lifetime};
+use crate::stream::{Facts, Life, Source, Stream, StreamSettings};
 use crate::{Offset, Retention};
 
 impl Machine {
@@ -108,20 +108,32 @@ impl Machine {
             forks: 0,
             floor,
             closed: create.closed,
+            end: None,
+            stop_asked: false,
             life: Life::Live,
         };
+        let CreateExtras {
+            owner,
+            producer_timeout_s,
+            metadata,
+        } = create.extras;
+        // What belongs to somebody does not become everybody's by a fork.
+        let inherited = source.as_ref().and_then(|source| source.stream.owner());
+        let owner = owner.or_else(|| inherited.map(Into::into));
         let forked = source.as_ref().map(|source| Arc::clone(&source.stream));
-        let stream = Arc::new(Stream::new(
-            no,
-            create.name.clone(),
-            Arc::clone(&media),
+        let settings = StreamSettings {
+            media: Arc::clone(&media),
             lifetime,
             ack,
             retention,
-            source,
-            facts,
-            now.steady,
-        ));
+            owner: owner.clone(),
+            producer_timeout_s,
+        };
+        let name = create.name.clone();
+        let stream = Arc::new(Stream::new(no, name, settings, source, facts, now.steady));
+        if let Some(metadata) = &metadata {
+            stream.state().metadata_mut().next = Some((&**metadata).into());
+        }
         let change = Change::Create {
             name: &create.name,
             content_type: &media.name,
@@ -132,6 +144,12 @@ impl Machine {
             floor,
             closed: create.closed,
             units: create.data.units,
+            extras: Extras {
+                owner: owner.as_deref(),
+                producer_timeout_s,
+                metadata: metadata.as_deref(),
+                ..Extras::default()
+            },
         };
         let bytes = create.data.bytes.len();
         journal.record(&stream, &change, create.data.bytes)?;
@@ -273,6 +291,18 @@ fn confirm(stream: &Stream, create: &Create) -> Result<Outcome, Refusal> {
             "retention (Encke-Retention)",
             stream.retention().to_string(),
             asked.to_string(),
+        );
+    }
+    let owner = create.extras.owner.as_deref();
+    if owner.is_some() && owner != stream.owner() {
+        return differs("owner (Encke-Owner)", "another".into(), "this one".into());
+    }
+    let timeout = |timeout_s: Option<u32>| timeout_s.map_or("none".into(), |s| format!("{s} s"));
+    if create.extras.producer_timeout_s != stream.producer_timeout_s() {
+        return differs(
+            "producer timeout (Encke-Producer-Timeout)",
+            timeout(stream.producer_timeout_s()),
+            timeout(create.extras.producer_timeout_s),
         );
     }
     if create.closed != facts.closed {

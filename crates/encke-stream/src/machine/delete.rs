@@ -14,7 +14,7 @@ use crate::machine::outcome::{Outcome, Refusal};
 use crate::stream::Life;
 
 impl Machine {
-    /// Ends the streams whose lifetime is over, and removes records that are too old. Streams that are not in memory
+    /// Ends the streams whose lifetime is over, closes those whose producers are silent, and removes records that are too old. Streams that are not in memory
     /// end in a later call: `load` is called for some of them.
     ///
     /// # Errors
@@ -43,6 +43,7 @@ impl Machine {
                     // It has live readers, who read until now.
                     stream.touch(now);
                 }
+                self.abandon_stream(&stream, now, journal)?;
                 self.trim(&stream, now, journal)?;
                 self.watch(&stream);
             }

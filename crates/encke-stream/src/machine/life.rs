@@ -28,12 +28,14 @@ impl Machine {
                 return Err(Refusal::NameBusy);
             }
             Target::Known(stream) => self.check_life(Arc::clone(stream), now, journal)?,
-            Target::Named(name) | Target::Read { name, .. } => self.find(name, now, journal)?,
+            Target::Named(name) | Target::Read { name, .. } | Target::Owned { name, .. } => {
+                self.find(name, now, journal)?
+            }
         };
         match found {
-            NameHolder::Live(stream) => Ok(stream),
+            NameHolder::Live(stream) if target.admits(&stream) => Ok(stream),
             NameHolder::Kept => Err(Refusal::Gone),
-            NameHolder::Free => Err(Refusal::NotFound),
+            NameHolder::Live(_) | NameHolder::Free => Err(Refusal::NotFound),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
+use crate::stream::record::EndReason;
 use crate::{AckLevel, Offset, Retention};
 
 /// The outcome of a command.
@@ -34,6 +35,8 @@ pub enum Outcome {
         tail: Offset,
         /// Whether the stream is closed.
         closed: bool,
+        /// Whether a reader has asked the producer to stop.
+        stop_asked: bool,
         /// The producer's epoch and its highest accepted number.
         producer: Option<(u64, u64)>,
         /// The request is a repetition; the data was in the stream before.
@@ -93,6 +96,18 @@ pub enum Refusal {
     Closed {
         /// Its final position.
         tail: Offset,
+        /// Why it was closed, if that was said.
+        end: Option<EndReason>,
+    },
+    /// The stream does not end where the request has expected.
+    #[error(
+        "the stream ends at {tail}, not at {asked}; read what was appended since, then try again"
+    )]
+    TailDiffers {
+        /// Where it ends.
+        tail: Offset,
+        /// Where it was expected to end.
+        asked: Offset,
     },
     /// The content type of the data differs from the stream's.
     #[error(

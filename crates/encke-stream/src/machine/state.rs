@@ -102,8 +102,8 @@ impl Machine {
         for undo in self.undo.drain(..) {
             if let Undo::Facts(stream, _) = undo {
                 let mut state = stream.state();
-                let (before, facts) = (state.committed, state.next);
-                state.committed = facts;
+                let before = state.commit();
+                let facts = state.committed;
                 let dirty = std::mem::replace(&mut state.dirty, true);
                 drop(state);
                 // Records that forks share stay as long as the forks.
@@ -140,7 +140,8 @@ impl Machine {
             match undo {
                 Undo::Facts(stream, before) => {
                     let after = std::mem::replace(&mut stream.state().next, before);
-                    if before.life == Life::Live && after.life != Life::Live {
+                    let has_ended = before.life == Life::Live && after.life != Life::Live;
+                    if has_ended || after.closed && !before.closed {
                         // Its deadline was removed as met.
                         self.watch(&stream);
                     }
@@ -148,6 +149,8 @@ impl Machine {
                 Undo::Writers(stream, replaced) => {
                     stream.state().writers_mut().put_back(replaced);
                 }
+                Undo::LastAppend(stream, before) => stream.set_last_append(before),
+                Undo::Metadata(stream, before) => stream.state().metadata_mut().next = before,
                 Undo::Buckets(stream, undo) => {
                     stream.state().buckets_mut().undo(undo);
                     self.watch(&stream);
@@ -220,6 +223,8 @@ pub(crate) enum Undo {
     Facts(Arc<Stream>, Facts),
     Writers(Arc<Stream>, Replaced),
     Buckets(Arc<Stream>, BucketsUndo),
+    Metadata(Arc<Stream>, Option<Arc<str>>),
+    LastAppend(Arc<Stream>, SteadyTime),
 }
 
 /// How many changes fit the memory that is kept after a batch.

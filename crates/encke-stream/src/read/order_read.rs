@@ -130,7 +130,9 @@ impl Candidates {
             _ if removed && units == 0 => return,
             _ if removed => OrderEvent::Removed,
             Change::Delete => OrderEvent::Deleted,
-            change if change.closes() => OrderEvent::Closed,
+            change if change.closes() => {
+                OrderEvent::Closed(change.extras().and_then(|extras| extras.end))
+            }
             _ if units == 0 => return,
             _ => OrderEvent::Data,
         };
@@ -282,10 +284,14 @@ fn creation<D: Disk>(log: &Reader<D>, no: StreamNo) -> Result<Option<StreamLabel
 fn created(change: &Change<'_>) -> Option<StreamLabel> {
     match change {
         Change::Create {
-            name, content_type, ..
+            name,
+            content_type,
+            extras,
+            ..
         } => Some(StreamLabel {
             name: (*name).into(),
             kind: Media::new(content_type).kind,
+            owner: extras.owner.map(Into::into),
         }),
         _ => None,
     }

@@ -7,7 +7,7 @@ use encke_log::{BackwardBounds, Disk, FORGOTTEN, FrameView, ReadError, Reader, S
 use crate::stream::Span;
 use crate::stream::label::StreamLabel;
 use crate::stream::number::log_of;
-use crate::stream::record::Change;
+use crate::stream::record::{Change, EndReason};
 use crate::{Offset, Stream};
 
 /// A read: spans of the log, and how much to return at a time.
@@ -126,7 +126,7 @@ pub enum OrderEvent {
     /// It has data.
     Data,
     /// It has data, or none, and no data follows.
-    Closed,
+    Closed(Option<EndReason>),
     /// The stream is deleted.
     Deleted,
     /// The first record here of a stream that lacks records before it, or lacks this one.

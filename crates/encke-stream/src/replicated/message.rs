@@ -7,12 +7,13 @@
 //! | … | the header: [`Header`] in postcard |
 //! | … | the batch, or a part of it |
 //!
-//! A batch is a count and as many commands, in postcard.
+//! A batch is a count and as many commands, in postcard. Before a command with [`CommandExtras`] are a mark and these.
 
 use serde::{Deserialize, Serialize};
 
 use super::chain::{BatchId, Tip};
 use crate::Command;
+use crate::machine::command::CommandExtras;
 
 /// What precedes the content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +119,11 @@ pub(super) struct Content {
 
 impl Content {
     pub(super) fn push(&mut self, command: &Command) {
-        let commands = std::mem::take(&mut self.commands);
+        let mut commands = std::mem::take(&mut self.commands);
+        if let Some(extras) = command.extras() {
+            commands.push(EXTRAS_MARK);
+            commands = postcard::to_extend(&extras, commands).expect(GROWING);
+        }
         self.commands = postcard::to_extend(command, commands).expect(GROWING);
         self.count += 1;
     }
@@ -141,7 +146,18 @@ pub(super) fn commands(content: &[u8]) -> Result<Vec<Command>, BadMessage> {
     // A command takes at least a byte, so a wrong count reserves no more than the message has.
     let mut commands = Vec::with_capacity((count as usize).min(rest.len()));
     for _ in 0..count {
-        let (command, after) = postcard::take_from_bytes(rest).map_err(|_| BadMessage::Damaged)?;
+        let mut extras: Option<CommandExtras> = None;
+        if let Some(marked) = rest.strip_prefix(&[EXTRAS_MARK]) {
+            let (found, after) =
+                postcard::take_from_bytes(marked).map_err(|_| BadMessage::Damaged)?;
+            extras = Some(found);
+            rest = after;
+        }
+        let (mut command, after): (Command, _) =
+            postcard::take_from_bytes(rest).map_err(|_| BadMessage::Damaged)?;
+        if extras.is_some_and(|extras| !command.set_extras(extras)) {
+            return Err(BadMessage::Damaged);
+        }
         commands.push(command);
         rest = after;
     }
@@ -154,6 +170,9 @@ pub(super) fn commands(content: &[u8]) -> Result<Vec<Command>, BadMessage> {
 const MAGIC: &[u8] = b"EK";
 
 const VERSION: u8 = 1;
+
+/// What a command with [`CommandExtras`] begins with. No command has this number.
+const EXTRAS_MARK: u8 = 0x7f;
 
 /// Room for what precedes the content, and for what the shared log adds: the names of the node and the fleet have at most 64 bytes and
 /// come several times, numbers have at most 20.

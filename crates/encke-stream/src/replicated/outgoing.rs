@@ -149,7 +149,9 @@ impl Outstanding {
                 return;
             }
             let key = match &proposal {
-                FleetCommand::End { stream } | FleetCommand::Renew { stream } => {
+                FleetCommand::End { stream }
+                | FleetCommand::Renew { stream }
+                | FleetCommand::Abandon { stream } => {
                     Some((std::mem::discriminant(&proposal), stream.no))
                 }
                 // A later one removes more.

@@ -1,4 +1,5 @@
-//! What a node of a fleet proposes by itself: the end of lifetimes, their renewal by reads, and the removal of old records.
+//! What a node of a fleet proposes by itself: the end of lifetimes, their renewal by reads, the closing of streams whose producers are
+//! silent, and the removal of old records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,7 @@ impl Machine {
             | FleetCommand::Dispatch { .. }
             | FleetCommand::Leave { .. } => {}
             FleetCommand::Renew { .. } => self.renew(&stream, now, journal)?,
+            FleetCommand::Abandon { .. } => self.abandon_stream(&stream, now, journal)?,
             FleetCommand::Trim { floor, due, .. } => {
                 let facts = stream.state().next;
                 // The clock of the node that proposes it may be ahead.
@@ -111,6 +113,8 @@ impl Machine {
             let named = NamedStream::of(&stream);
             if stream.expired(now) && stream.state().next.life == Life::Live {
                 proposals.push(FleetCommand::End { stream: named });
+            } else if stream.is_abandoned(now) && !stream.state().next.closed {
+                proposals.push(FleetCommand::Abandon { stream: named });
             } else if let Some((floor, due)) = stream.trim_due(now.wall) {
                 let stream = named;
                 proposals.push(FleetCommand::Trim { stream, floor, due });

@@ -3,7 +3,7 @@
 use encke_log::{CommitError, OpenError, ReadError, Sequence};
 
 use crate::at_rest::load::LoadError;
-use crate::at_rest::stored::FORMAT;
+use crate::at_rest::stored::{EARLIEST_FORMAT, FORMAT};
 use crate::stream::record::BadRecord;
 
 /// The log cannot be opened, or holds something that this version cannot read.
@@ -30,8 +30,8 @@ pub enum RestoreError {
     Checkpoint(#[from] ReadError),
     /// The checkpoint has another version.
     #[error(
-        "the checkpoint of the streams has format {found}, this version of encke reads format \
-         {FORMAT} only"
+        "the checkpoint of the streams has format {found}, this version of encke reads the formats \
+         {EARLIEST_FORMAT} to {FORMAT}"
     )]
     Format {
         /// Its version.

@@ -9,8 +9,8 @@ use encke_log::{Disk, FrameView, Log, Sequence, StreamNo};
 
 use crate::at_rest::load::{Loader, Store};
 use crate::at_rest::stored::{
-    self, FORMAT, KEY_CHAIN, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM, StoreMeta, StoredStream,
-    StreamEnds,
+    self, EARLIEST_FORMAT, FORMAT, KEY_CHAIN, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM,
+    StoreMeta, StoredExtras, StoredStream, StreamEnds,
 };
 use crate::replicated::{BatchMark, KIND_MARK, Replica, append_mark};
 use crate::restore::RestoreError;
@@ -18,7 +18,7 @@ use crate::restore::replica::{ReplicaRestore, UnmarkedRecord};
 use crate::restore::restored_stream::{Origin, RareSettings, RestoredStream};
 use crate::stream::media::Media;
 use crate::stream::number::{LogPlace, born, log_of};
-use crate::stream::record::{BadRecord, Change, KIND_CHANGE};
+use crate::stream::record::{BadRecord, Change, Extras, KIND_CHANGE};
 use crate::stream::retention::Bucket;
 use crate::stream::writers::ProducerState;
 use crate::stream::{Facts, Stream};
@@ -158,12 +158,20 @@ impl Restore {
                 ack,
                 retention,
                 fork,
+                extras,
                 ..
             } => Some(Origin {
                 name: (*name).into(),
                 media: self.media(content_type),
                 ack: *ack,
-                special: RareSettings::boxed(*lifetime, *retention, *fork),
+                special: RareSettings {
+                    lifetime: *lifetime,
+                    retention: *retention,
+                    fork: *fork,
+                    owner: extras.owner.map(Into::into),
+                    producer_timeout_s: extras.producer_timeout_s,
+                }
+                .boxed(),
             }),
             _ => None,
         };
@@ -182,8 +190,13 @@ impl Restore {
                 fork,
                 floor,
                 retention,
+                extras,
                 ..
             } => {
+                if let Some(metadata) = extras.metadata {
+                    restored.extras().metadata = Some(metadata.into());
+                }
+                restored.appended = time;
                 if retention.is_limited() {
                     let at = fork.map_or(0, |fork| fork.at.sequence);
                     if at > floor {
@@ -208,7 +221,14 @@ impl Restore {
                 closes,
                 counted,
                 units,
+                extras,
             } => {
+                if extras != Extras::default() {
+                    restored.extras().apply(&extras);
+                }
+                if !extras.asks_stop {
+                    restored.appended = time;
+                }
                 if units > 0 {
                     restored.tail = Some(Offset::behind(sequence));
                     if counted {
@@ -277,8 +297,24 @@ impl Restore {
             name: stored.name.into(),
             media,
             ack: stored.ack,
-            special: RareSettings::boxed(stored.lifetime, stored.retention, stored.fork),
+            special: RareSettings {
+                lifetime: stored.lifetime,
+                retention: stored.retention,
+                fork: stored.fork,
+                owner: stored.extras.owner.map(Into::into),
+                producer_timeout_s: stored.extras.producer_timeout_s,
+            }
+            .boxed(),
         });
+        if stored.extras != StoredExtras::default() {
+            // What the log says is later.
+            let extras = restored.extras();
+            let metadata = extras.metadata.take();
+            extras.metadata = metadata.or_else(|| stored.extras.metadata.map(Into::into));
+            extras.end = extras.end.or(stored.extras.end);
+            extras.stop_asked |= stored.extras.stop_asked;
+            extras.appended = stored.extras.last_append;
+        }
         Ok(())
     }
 
@@ -509,7 +545,7 @@ fn meta<S: Store>(store: &S) -> Result<StoreMeta, RestoreError> {
             }
         }
     };
-    if meta.format != FORMAT {
+    if !(EARLIEST_FORMAT..=FORMAT).contains(&meta.format) {
         let found = meta.format;
         return Err(RestoreError::Format { found });
     }

@@ -7,10 +7,10 @@ use encke_log::{Sequence, StreamNo};
 
 use crate::at_rest::load::LoadError;
 use crate::stream::media::Media;
-use crate::stream::record::{Fork, Lifetime};
+use crate::stream::record::{EndReason, Extras, Fork, Lifetime};
 use crate::stream::retention::{Buckets, Replayed};
 use crate::stream::writers::Writers;
-use crate::stream::{Facts, Life, Source, Stream};
+use crate::stream::{Facts, Life, Metadata, Source, Stream, StreamSettings};
 use crate::{AckLevel, Limits, Offset, Retention};
 
 /// The state of one stream. After a crash there may be hundreds of thousands, so what few streams have is boxed.
@@ -30,9 +30,33 @@ pub(super) struct RestoredStream {
     pub(super) writers: Option<Box<Writers>>,
     pub(super) floor: Sequence,
     pub(super) touched: SteadyTime,
+    /// The newest append in the log.
+    pub(super) appended: WallTime,
     /// The newest record that begins a sliding lifetime again.
     pub(super) replayed: WallTime,
-    retained: Option<Box<RetainedRecords>>,
+    extras: Option<Box<RestoredExtras>>,
+}
+
+/// What few streams have, and can change.
+#[derive(Debug, Default)]
+pub(super) struct RestoredExtras {
+    retained: RetainedRecords,
+    pub(super) metadata: Option<Box<str>>,
+    pub(super) end: Option<EndReason>,
+    pub(super) stop_asked: bool,
+    /// When something was appended last, as the checkpoint has it.
+    pub(super) appended: SteadyTime,
+}
+
+impl RestoredExtras {
+    /// Applies those of an append.
+    pub(super) fn apply(&mut self, extras: &Extras<'_>) {
+        if let Some(metadata) = extras.metadata {
+            self.metadata = Some(metadata.into());
+        }
+        self.end = self.end.or(extras.end);
+        self.stop_asked |= extras.asks_stop;
+    }
 }
 
 const _: () = assert!(size_of::<RestoredStream>() <= 128);
@@ -53,42 +77,34 @@ pub(super) struct Origin {
 }
 
 /// Settings that most streams do not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RareSettings {
-    lifetime: Lifetime,
-    retention: Retention,
-    fork: Option<Fork>,
+    pub(super) lifetime: Lifetime,
+    pub(super) retention: Retention,
+    pub(super) fork: Option<Fork>,
+    pub(super) owner: Option<Box<str>>,
+    pub(super) producer_timeout_s: Option<u32>,
 }
 
 impl RareSettings {
     /// None if all settings are the default.
-    pub(super) fn boxed(
-        lifetime: Lifetime,
-        retention: Retention,
-        fork: Option<Fork>,
-    ) -> Option<Box<Self>> {
-        let special = RareSettings {
-            lifetime,
-            retention,
-            fork,
-        };
-        (special != RareSettings::default()).then(|| Box::new(special))
+    pub(super) fn boxed(self) -> Option<Box<Self>> {
+        (self != RareSettings::default()).then(|| Box::new(self))
     }
 }
 
 impl Origin {
-    fn special(&self) -> RareSettings {
-        self.special.as_deref().copied().unwrap_or_default()
-    }
-
     pub(super) fn fork(&self) -> Option<Fork> {
-        self.special().fork
+        self.special.as_ref()?.fork
     }
 
     /// Like [`Stream::is_timed`].
     pub(super) fn is_timed(&self) -> bool {
-        let special = self.special();
-        special.lifetime != Lifetime::Unbounded || special.retention.age_s.is_some()
+        self.special.as_ref().is_some_and(|special| {
+            special.lifetime != Lifetime::Unbounded
+                || special.retention.age_s.is_some()
+                || special.producer_timeout_s.is_some()
+        })
     }
 }
 
@@ -99,7 +115,11 @@ impl RestoredStream {
     }
 
     pub(super) fn retained(&mut self) -> &mut RetainedRecords {
-        self.retained.get_or_insert_default()
+        &mut self.extras().retained
+    }
+
+    pub(super) fn extras(&mut self) -> &mut RestoredExtras {
+        self.extras.get_or_insert_default()
     }
 
     /// The restored stream. `find` returns its source. The start of the process at `started` counts as a read.
@@ -112,14 +132,22 @@ impl RestoredStream {
         let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
             return Ok(None);
         };
+        let Origin {
+            name,
+            media,
+            ack,
+            special,
+        } = origin;
         let RareSettings {
             lifetime,
             retention,
             fork,
-        } = origin.special();
-        let Origin {
-            name, media, ack, ..
-        } = origin;
+            owner,
+            producer_timeout_s,
+        } = special.map_or_else(RareSettings::default, |special| *special);
+        let extras = self
+            .extras
+            .map_or_else(RestoredExtras::default, |extras| *extras);
         let source = match fork {
             None => None,
             Some(fork) => match find(fork.source)? {
@@ -139,6 +167,8 @@ impl RestoredStream {
             forks: self.forks,
             floor: self.floor,
             closed: self.closed,
+            end: extras.end,
+            stop_asked: extras.stop_asked,
             life: if self.deleted { Life::Kept } else { Life::Live },
         };
         let touched = match started {
@@ -146,15 +176,29 @@ impl RestoredStream {
             None => self.touched.max(Now::at(self.replayed).steady),
             Some(started) => started,
         };
-        let stream = Stream::new(
-            self.no, name, media, lifetime, ack, retention, source, facts, touched,
-        );
+        let appended = match started {
+            None => extras.appended.max(Now::at(self.appended).steady),
+            Some(started) => started,
+        };
+        let settings = StreamSettings {
+            media,
+            lifetime,
+            ack,
+            retention,
+            owner,
+            producer_timeout_s,
+        };
+        let stream = Stream::new(self.no, name, settings, source, facts, touched);
+        stream.set_last_append(appended);
         let mut state = stream.state();
+        if let Some(metadata) = &extras.metadata {
+            state.metadata = Some(Box::new(Metadata::restored(metadata)));
+        }
         if retention.is_limited() {
             let RetainedRecords {
                 mut buckets,
                 replayed,
-            } = *self.retained.unwrap_or_default();
+            } = extras.retained;
             replayed.add_to(&mut buckets, &retention);
             buckets.cut(facts.floor);
             state.buckets = Some(Box::new(buckets));

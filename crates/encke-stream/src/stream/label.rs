@@ -10,6 +10,8 @@ pub struct StreamLabel {
     pub name: Box<str>,
     /// The kind of its data.
     pub kind: MediaKind,
+    /// The name of the caller to whom it belongs.
+    pub owner: Option<Box<str>>,
 }
 
 impl StreamLabel {
@@ -18,6 +20,7 @@ impl StreamLabel {
         StreamLabel {
             name: stream.name.clone(),
             kind: stream.media.kind,
+            owner: stream.owner().map(Into::into),
         }
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod writers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use encke_clock::{Now, SteadyTime};
 use encke_log::{Sequence, StreamNo};
@@ -24,6 +25,7 @@ use parking_lot::Mutex;
 use crate::machine::deadlines::DueTimes;
 use crate::stream::media::Media;
 use crate::stream::number::born;
+use crate::stream::record::EndReason;
 use crate::stream::retention::Buckets;
 use crate::stream::writers::Writers;
 use crate::{AckLevel, Lifetime, Offset, Retention};
@@ -45,8 +47,8 @@ pub struct Stream {
     pub lifetime: Lifetime,
     /// Its durability level: when readers see a record, and when an append that names no level is acknowledged.
     pub ack: AckLevel,
-    /// How much of it is retained. None: everything.
-    retention: Option<Box<Retention>>,
+    /// What few streams have.
+    rare: Option<Box<RareSettings>>,
     /// The stream that holds the data before its own.
     pub source: Option<Box<Source>>,
     /// The length of its chain of sources; 0 for a stream that is not a fork.
@@ -57,6 +59,29 @@ pub struct Stream {
     /// Shards may have subscribers; the view knows which.
     pub(crate) watched: AtomicBool,
     state: Mutex<State>,
+}
+
+/// What a stream has from its creation on.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamSettings {
+    pub(crate) media: Arc<Media>,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) ack: AckLevel,
+    pub(crate) retention: Retention,
+    /// The name of the caller to whom it belongs.
+    pub(crate) owner: Option<Box<str>>,
+    /// It is closed when nothing was appended for so many seconds.
+    pub(crate) producer_timeout_s: Option<u32>,
+}
+
+/// Settings that few streams have.
+#[derive(Debug)]
+struct RareSettings {
+    retention: Retention,
+    owner: Option<Box<str>>,
+    producer_timeout_s: Option<u32>,
+    /// When something was appended last, by the steady clock. Only kept with a timeout.
+    last_append_ms: AtomicU64,
 }
 
 /// The stream that a fork continues, and where.
@@ -79,9 +104,16 @@ pub struct Facts {
     pub floor: Sequence,
     /// No append follows.
     pub closed: bool,
+    /// Why it was closed, if that was said.
+    pub end: Option<EndReason>,
+    /// A reader has asked the producer to stop.
+    pub stop_asked: bool,
     /// Whether clients can use it.
     pub life: Life,
 }
+
+// Each stream in memory has it twice.
+const _: () = assert!(size_of::<Facts>() <= 32);
 
 /// Whether a stream exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,26 +127,40 @@ pub enum Life {
 }
 
 impl Stream {
-    #[expect(clippy::too_many_arguments, reason = "what a stream is, each once")]
+    /// A stream that was read or written last at `touched`, and appended to as well.
     pub(crate) fn new(
         no: StreamNo,
         name: Box<str>,
-        media: Arc<Media>,
-        lifetime: Lifetime,
-        ack: AckLevel,
-        retention: Retention,
+        settings: StreamSettings,
         source: Option<Box<Source>>,
         facts: Facts,
         touched: SteadyTime,
     ) -> Self {
         let depth = source.as_ref().map_or(0, |source| source.stream.depth + 1);
+        let StreamSettings {
+            media,
+            lifetime,
+            ack,
+            retention,
+            owner,
+            producer_timeout_s,
+        } = settings;
+        let is_rare = retention.is_limited() || owner.is_some() || producer_timeout_s.is_some();
+        let rare = is_rare.then(|| {
+            Box::new(RareSettings {
+                retention,
+                owner,
+                producer_timeout_s,
+                last_append_ms: AtomicU64::new(touched.as_ms()),
+            })
+        });
         Stream {
             no,
             name,
             media,
             lifetime,
             ack,
-            retention: retention.is_limited().then(|| Box::new(retention)),
+            rare,
             source,
             depth,
             touched_ms: AtomicU64::new(touched.as_ms()),
@@ -129,6 +175,7 @@ impl Stream {
                 watched: DueTimes::default(),
                 writers: None,
                 buckets: None,
+                metadata: None,
             }),
         }
     }
@@ -146,17 +193,35 @@ impl Stream {
 
     /// How much of it is retained.
     pub fn retention(&self) -> Retention {
-        self.retention.as_deref().copied().unwrap_or_default()
+        let rare = self.rare.as_ref();
+        rare.map_or_else(Retention::default, |rare| rare.retention)
+    }
+
+    /// The name of the caller to whom it belongs.
+    pub fn owner(&self) -> Option<&str> {
+        self.rare.as_ref()?.owner.as_deref()
+    }
+
+    /// It is closed when nothing was appended for so many seconds.
+    pub fn producer_timeout_s(&self) -> Option<u32> {
+        self.rare.as_ref()?.producer_timeout_s
+    }
+
+    /// Its committed metadata, in JSON.
+    pub fn metadata(&self) -> Option<Arc<str>> {
+        self.state.lock().metadata.as_ref()?.committed.clone()
     }
 
     /// Whether it has a limited retention.
     pub(crate) fn keeps_part(&self) -> bool {
-        self.retention.is_some()
+        self.retention().is_limited()
     }
 
-    /// Whether it has a deadline: the end of its lifetime, or the age of its records.
+    /// Whether it has a deadline: the end of its lifetime, the silence of its producer, or the age of its records.
     pub(crate) fn is_timed(&self) -> bool {
-        self.lifetime != Lifetime::Unbounded || self.retention().age_s.is_some()
+        self.lifetime != Lifetime::Unbounded
+            || self.retention().age_s.is_some()
+            || self.producer_timeout_s().is_some()
     }
 
     /// Whether its lifetime begins again with each read and write.
@@ -172,7 +237,45 @@ impl Stream {
         let buckets = state.buckets.as_ref();
         let trims = buckets.and_then(|buckets| buckets.next_due(&self.retention()));
         let wall = self.lifetime.until().into_iter().chain(trims).min();
-        DueTimes::new(self.lifetime.slides_until(self.touched()), wall)
+        let abandoned_at = self.abandoned_at().filter(|_| !state.next.closed);
+        let slides_until = self.lifetime.slides_until(self.touched());
+        DueTimes::new(slides_until.into_iter().chain(abandoned_at).min(), wall)
+    }
+
+    /// When its producer has appended nothing for too long, if it is open still.
+    pub(crate) fn abandoned_at(&self) -> Option<SteadyTime> {
+        let timeout_s = self.producer_timeout_s()?;
+        Some(
+            self.last_append()
+                .after(Duration::from_secs(timeout_s.into())),
+        )
+    }
+
+    /// Whether its producer has appended nothing for too long.
+    pub(crate) fn is_abandoned(&self, now: Now) -> bool {
+        self.abandoned_at().is_some_and(|at| at <= now.steady)
+    }
+
+    /// Notes an append to a stream with a timeout: the time of its producer begins again. Returns when it began before.
+    pub(crate) fn note_append(&self, at: SteadyTime) -> Option<SteadyTime> {
+        self.producer_timeout_s()?;
+        let before = self.last_append();
+        self.set_last_append(at);
+        Some(before)
+    }
+
+    /// Sets when something was appended last.
+    pub(crate) fn set_last_append(&self, at: SteadyTime) {
+        if let Some(rare) = &self.rare {
+            rare.last_append_ms.store(at.as_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// When something was appended last; 1970 for a stream without a timeout.
+    pub(crate) fn last_append(&self) -> SteadyTime {
+        let rare = self.rare.as_ref();
+        let rare = rare.filter(|rare| rare.producer_timeout_s.is_some());
+        SteadyTime::from_ms(rare.map_or(0, |rare| rare.last_append_ms.load(Ordering::Relaxed)))
     }
 
     /// Notes a read or a write: a sliding lifetime begins again. Readers call [`View::touch`](crate::View::touch).
@@ -330,6 +433,27 @@ pub(crate) struct State {
     pub(crate) writers: Option<Box<Writers>>,
     /// Its records, if it has a limited retention.
     pub(crate) buckets: Option<Box<Buckets>>,
+    /// Its metadata, if it has ever had some.
+    pub(crate) metadata: Option<Box<Metadata>>,
+}
+
+/// The metadata of a stream, in JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Metadata {
+    pub(crate) committed: Option<Arc<str>>,
+    /// After the batch that is being built.
+    pub(crate) next: Option<Arc<str>>,
+}
+
+impl Metadata {
+    /// Metadata that is committed.
+    pub(crate) fn restored(text: &str) -> Metadata {
+        let text: Arc<str> = text.into();
+        Metadata {
+            committed: Some(Arc::clone(&text)),
+            next: Some(text),
+        }
+    }
 }
 
 impl State {
@@ -340,36 +464,59 @@ impl State {
     pub(crate) fn buckets_mut(&mut self) -> &mut Buckets {
         self.buckets.get_or_insert_default()
     }
+
+    pub(crate) fn metadata_mut(&mut self) -> &mut Metadata {
+        self.metadata.get_or_insert_default()
+    }
+
+    /// Makes what a batch has changed visible, and returns the facts before.
+    pub(crate) fn commit(&mut self) -> Facts {
+        if let Some(metadata) = &mut self.metadata {
+            metadata.committed.clone_from(&metadata.next);
+        }
+        std::mem::replace(&mut self.committed, self.next)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn settings(media: &Arc<Media>) -> StreamSettings {
+        StreamSettings {
+            media: Arc::clone(media),
+            lifetime: Lifetime::Unbounded,
+            ack: AckLevel::Synced,
+            retention: Retention::default(),
+            owner: None,
+            producer_timeout_s: None,
+        }
+    }
+
+    fn open_until(last: Sequence) -> Facts {
+        Facts {
+            tail: Offset::behind(last),
+            forks: 0,
+            floor: 0,
+            closed: false,
+            end: None,
+            stop_asked: false,
+            life: Life::Live,
+        }
+    }
+
     /// A chain of `depth` forks.
     fn chain(depth: u64) -> Arc<Stream> {
         let media = Arc::new(Media::new("text/plain"));
         let mut source = None;
         for no in 1..=depth + 1 {
-            let facts = Facts {
-                tail: Offset::behind(no),
-                forks: 0,
-                floor: 0,
-                closed: false,
-                life: Life::Live,
-            };
             let at = Offset::behind(no);
-            let media = Arc::clone(&media);
-            let lifetime = Lifetime::Unbounded;
             let stream = Stream::new(
                 no,
                 "x".into(),
-                media,
-                lifetime,
-                AckLevel::Synced,
-                Retention::default(),
+                settings(&media),
                 source.take(),
-                facts,
+                open_until(no),
                 SteadyTime::from_ms(0),
             );
             let stream = Arc::new(stream);
@@ -401,22 +548,12 @@ mod tests {
     #[test]
     fn an_offset_of_an_earlier_stream_does_not_reach() {
         let media = Arc::new(Media::new("text/plain"));
-        let facts = Facts {
-            tail: Offset::behind(10),
-            forks: 0,
-            floor: 0,
-            closed: false,
-            life: Life::Live,
-        };
         let stream = Stream::new(
             10,
             "x".into(),
-            media,
-            Lifetime::Unbounded,
-            AckLevel::Synced,
-            Retention::default(),
+            settings(&media),
             None,
-            facts,
+            open_until(10),
             SteadyTime::from_ms(0),
         );
         assert!(stream.reaches_back_to(Offset::START));
@@ -434,25 +571,11 @@ mod tests {
         let stream = |no, source, tail| {
             let facts = Facts {
                 tail,
-                forks: 0,
-                floor: 0,
-                closed: false,
-                life: Life::Live,
+                ..open_until(0)
             };
             let media = Arc::new(Media::new("text/plain"));
-            let (lifetime, ack) = (Lifetime::Unbounded, AckLevel::Synced);
-            let retention = Retention::default();
-            Stream::new(
-                no,
-                "x".into(),
-                media,
-                lifetime,
-                ack,
-                retention,
-                source,
-                facts,
-                SteadyTime::from_ms(0),
-            )
+            let touched = SteadyTime::from_ms(0);
+            Stream::new(no, "x".into(), settings(&media), source, facts, touched)
         };
         let source = Arc::new(stream(2, None, Offset::behind(20)));
         stream(10, Some(Box::new(Source { stream: source, at })), tail)

@@ -1,7 +1,7 @@
 //! Records: the payload of a frame in the log.
 //!
 //! A record is a header with the change, followed by the data as readers see it. The header has the producer's state
-//! too, so that no crash separates it from the data.
+//! too, so that no crash separates it from the data. Before the header of a change with [`Extras`] are a mark and these.
 
 use std::time::Duration;
 
@@ -35,8 +35,11 @@ pub enum Change<'a> {
         closed: bool,
         /// How many units the data holds.
         units: u32,
+        /// What few creations have.
+        #[serde(skip)]
+        extras: Extras<'a>,
     },
-    /// Data was added, or the stream was closed, or both.
+    /// Data was added, or the stream was closed, or both. Or neither: then the extras say what has changed.
     Append {
         /// The idempotent producer.
         #[serde(borrow)]
@@ -49,6 +52,9 @@ pub enum Change<'a> {
         counted: bool,
         /// How many units the data holds.
         units: u32,
+        /// What few appends have.
+        #[serde(skip)]
+        extras: Extras<'a>,
     },
     /// The stream was deleted, or its lifetime ended.
     Delete,
@@ -65,12 +71,36 @@ pub enum Change<'a> {
 impl<'a> Change<'a> {
     /// Encodes the header. The data follows it in the frame.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_allocvec(self).expect("growing a vector is the only thing that writes here")
+        let header = match self.extras() {
+            Some(extras) if *extras != Extras::default() => {
+                let extras = postcard::to_extend(extras, vec![EXTRAS_MARK]);
+                extras.and_then(|header| postcard::to_extend(self, header))
+            }
+            _ => postcard::to_allocvec(self),
+        };
+        header.expect("growing a vector is the only thing that writes here")
     }
 
     /// Splits a frame's payload into the change and the data.
     pub fn decode(payload: &'a [u8]) -> Result<(Change<'a>, &'a [u8]), BadRecord> {
-        postcard::take_from_bytes(payload).map_err(|_| BadRecord)
+        let Some(marked) = payload.strip_prefix(&[EXTRAS_MARK]) else {
+            return postcard::take_from_bytes(payload).map_err(|_| BadRecord);
+        };
+        let (found, rest) = postcard::take_from_bytes(marked).map_err(|_| BadRecord)?;
+        let (mut change, data) = postcard::take_from_bytes(rest).map_err(|_| BadRecord)?;
+        match &mut change {
+            Change::Create { extras, .. } | Change::Append { extras, .. } => *extras = found,
+            Change::Delete | Change::Truncate { .. } | Change::Renew => return Err(BadRecord),
+        }
+        Ok((change, data))
+    }
+
+    /// What few changes have.
+    pub fn extras(&self) -> Option<&Extras<'a>> {
+        match self {
+            Change::Create { extras, .. } | Change::Append { extras, .. } => Some(extras),
+            Change::Delete | Change::Truncate { .. } | Change::Renew => None,
+        }
     }
 
     /// How many units of data came with the change.
@@ -91,6 +121,65 @@ impl<'a> Change<'a> {
         }
     }
 }
+
+/// What few changes have. In the record it is before the change, so that all others have the form that they have always had.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extras<'a> {
+    /// Of a creation: the name of the caller to whom the stream belongs.
+    #[serde(borrow)]
+    pub owner: Option<&'a str>,
+    /// Of a creation: the stream is closed when nothing was appended for so many seconds.
+    pub producer_timeout_s: Option<u32>,
+    /// The stream's metadata from here on, in JSON.
+    #[serde(borrow)]
+    pub metadata: Option<&'a str>,
+    /// Of an append that closes the stream: why.
+    pub end: Option<EndReason>,
+    /// A reader has asked the producer to stop.
+    pub asks_stop: bool,
+}
+
+/// Why a stream was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndReason {
+    /// The producer has finished.
+    Done,
+    /// A reader has stopped it.
+    Stopped,
+    /// The producer has failed.
+    Failed,
+    /// The producer has appended nothing for too long.
+    Abandoned,
+}
+
+impl EndReason {
+    /// All reasons.
+    pub const ALL: [EndReason; 4] = [
+        EndReason::Done,
+        EndReason::Stopped,
+        EndReason::Failed,
+        EndReason::Abandoned,
+    ];
+
+    /// Its name in header fields and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            EndReason::Done => "done",
+            EndReason::Stopped => "stopped",
+            EndReason::Failed => "failed",
+            EndReason::Abandoned => "abandoned",
+        }
+    }
+}
+
+impl std::fmt::Display for EndReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a record with [`Extras`] begins with. No change has this number.
+const EXTRAS_MARK: u8 = 0x7f;
 
 /// The kind of a frame that holds a [`Change`].
 pub const KIND_CHANGE: u8 = 1;

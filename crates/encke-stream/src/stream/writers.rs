@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
-use crate::Offset;
 use crate::machine::outcome::Refusal;
 
 /// An idempotent producer and the number of its request.
@@ -53,12 +52,12 @@ pub(crate) enum Replaced {
 }
 
 impl Writers {
-    /// The state of the producer if its request is a repetition; None if the request is new. `closed_at` is the tail of
-    /// a closed stream.
+    /// The state of the producer if its request is a repetition; None if the request is new. `closed` refuses new requests to a closed
+    /// stream.
     pub(crate) fn repeated(
         &self,
         producer: &ProducerId,
-        closed_at: Option<Offset>,
+        closed: Option<Refusal>,
     ) -> Result<Option<ProducerState>, Refusal> {
         let Some(known) = self.producers.get(&producer.id) else {
             return Ok(None);
@@ -72,10 +71,10 @@ impl Writers {
             return Ok(None);
         }
         // On a closed stream, only the request that closed it is a repetition.
-        if let Some(tail) = closed_at
+        if let Some(closed) = closed
             && !self.closed_by(producer)
         {
-            return Err(Refusal::Closed { tail });
+            return Err(closed);
         }
         Ok(Some(*known))
     }

@@ -117,7 +117,7 @@ impl Views {
         };
         match target {
             Target::Known(stream) => log_of(stream.no),
-            Target::Named(name) | Target::Read { name, .. } => {
+            Target::Named(name) | Target::Read { name, .. } | Target::Owned { name, .. } => {
                 let log = self.log_of_name(name);
                 log.unwrap_or_else(|| home(name, self.logs()))
             }

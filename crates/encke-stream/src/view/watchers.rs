@@ -100,7 +100,7 @@ mod tests {
     use encke_clock::SteadyTime;
 
     use super::*;
-    use crate::stream::{Facts, Life};
+    use crate::stream::{Facts, Life, StreamSettings};
     use crate::{AckLevel, Lifetime, Media, Offset, Retention};
 
     fn stream(no: StreamNo) -> Stream {
@@ -109,16 +109,22 @@ mod tests {
             forks: 0,
             floor: 0,
             closed: false,
+            end: None,
+            stop_asked: false,
             life: Life::Live,
         };
-        let media = Arc::new(Media::new("text/plain"));
+        let settings = StreamSettings {
+            media: Arc::new(Media::new("text/plain")),
+            lifetime: Lifetime::Unbounded,
+            ack: AckLevel::Synced,
+            retention: Retention::default(),
+            owner: None,
+            producer_timeout_s: None,
+        };
         Stream::new(
             no,
             "x".into(),
-            media,
-            Lifetime::Unbounded,
-            AckLevel::Synced,
-            Retention::default(),
+            settings,
             None,
             facts,
             SteadyTime::from_ms(0),

@@ -319,16 +319,11 @@ pub(crate) fn create(name: &str, source: Option<&str>) -> Command {
 
 pub(crate) fn append(name: &str, data: &[u8]) -> Command {
     Command::Append(Append {
-        target: Target::Named(name.into()),
-        content_type: None,
-        producer: None,
-        writer_seq: None,
-        closes: false,
-        ack: None,
         data: Data {
             bytes: data.into(),
             units: data.len() as u32,
         },
+        ..Append::to(Target::Named(name.into()))
     })
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use encke_clock::{Now, SteadyTime};
 use encke_stream::{
-    AckLevel, Append, Command, Create, Facts, Life, Lifetime, Limits, Offset, Outcome, ProducerId,
-    Refusal, Retention, Target,
+    AckLevel, Append, Command, Create, EndReason, Facts, Life, Lifetime, Limits, Offset, Outcome,
+    ProducerId, Refusal, Retention, Target,
 };
 
 /// All streams, by number, and the owners of names.
@@ -20,6 +20,8 @@ pub struct Naive {
     pub now: Now,
     /// How often a producer was forgotten.
     pub forgotten: u32,
+    /// How many producers have been silent for too long.
+    pub abandoned: u32,
     limits: Limits,
 }
 
@@ -39,6 +41,12 @@ pub struct Stream {
     /// The records up to this one are removed.
     pub floor: u64,
     pub closed: bool,
+    pub end: Option<EndReason>,
+    pub stop_asked: bool,
+    pub owner: Option<String>,
+    pub metadata: Option<String>,
+    pub producer_timeout_s: Option<u32>,
+    pub last_append: SteadyTime,
     pub life: Life,
     /// Forks that have not ended.
     pub forks: u32,
@@ -106,6 +114,7 @@ impl Naive {
             next: 1,
             now,
             forgotten: 0,
+            abandoned: 0,
             limits,
         }
     }
@@ -130,6 +139,8 @@ impl Naive {
             forks: stream.forks,
             floor: stream.floor,
             closed: stream.closed,
+            end: stream.end,
+            stop_asked: stream.stop_asked,
             life: stream.life,
         }
     }
@@ -145,11 +156,38 @@ impl Naive {
     pub fn expire(&mut self) {
         let due: Vec<u64> = self.streams.keys().copied().collect();
         for no in due {
-            if self.is_expired(no) && self.is_kept(no) {
+            let is_live = self.streams[&no].life == Life::Live;
+            if is_live && self.is_expired(no) && self.is_kept(no) {
                 self.touch(no);
             }
             self.check_expiry(no);
+            self.check_producer(no);
         }
+    }
+
+    /// Closes a stream whose producer has been silent for too long.
+    fn check_producer(&mut self, no: u64) {
+        let stream = &self.streams[&no];
+        let Some(timeout_s) = stream.producer_timeout_s else {
+            return;
+        };
+        let silent_until = stream
+            .last_append
+            .after(Duration::from_secs(timeout_s.into()));
+        if stream.life != Life::Live || stream.closed || silent_until > self.now.steady {
+            return;
+        }
+        self.record();
+        let now = self.now.steady;
+        let stream = self.streams.get_mut(&no).unwrap();
+        stream.closed = true;
+        stream.end = Some(match stream.stop_asked {
+            true => EndReason::Stopped,
+            false => EndReason::Abandoned,
+        });
+        stream.last_append = now;
+        stream.touched = now;
+        self.abandoned += 1;
     }
 
     pub fn is_expired(&self, no: u64) -> bool {
@@ -187,8 +225,14 @@ impl Naive {
 
     fn target(&mut self, target: &Target) -> Result<u64, Refusal> {
         let no = match target {
-            Target::Named(name) | Target::Read { name, .. } => {
-                self.find(name).ok_or(Refusal::NotFound)?
+            Target::Named(name) | Target::Read { name, .. } | Target::Owned { name, .. } => {
+                let no = self.find(name).ok_or(Refusal::NotFound)?;
+                let stream = &self.streams[&no];
+                // By its name alone only a stream is meant that belongs to nobody.
+                if stream.life == Life::Live && stream.owner.is_some() {
+                    return Err(Refusal::NotFound);
+                }
+                no
             }
             Target::Known(stream) => {
                 self.check_expiry(stream.no);
@@ -276,6 +320,12 @@ impl Naive {
             tail: Offset::behind(no),
             floor: 0,
             closed: create.closed,
+            end: None,
+            stop_asked: false,
+            owner: create.extras.owner.as_ref().map(ToString::to_string),
+            metadata: create.extras.metadata.as_ref().map(ToString::to_string),
+            producer_timeout_s: create.extras.producer_timeout_s,
+            last_append: self.now.steady,
             life: Life::Live,
             forks: 0,
             producers: Vec::new(),
@@ -286,6 +336,7 @@ impl Naive {
         if let Some((source, at)) = source {
             let source = self.streams.get_mut(&source).unwrap();
             source.forks += 1;
+            stream.owner = stream.owner.or_else(|| source.owner.clone());
             stream.depth = source.depth + 1;
             stream.floor = source.floor.min(at.sequence);
             let before = source.units.iter().filter(|unit| unit.is_before(at));
@@ -332,6 +383,12 @@ impl Naive {
             "fork offset"
         } else if asked_lifetime != stream.lifetime {
             "lifetime"
+        } else if create.extras.owner.is_some()
+            && create.extras.owner.as_deref() != stream.owner.as_deref()
+        {
+            "owner (Encke-Owner)"
+        } else if create.extras.producer_timeout_s != stream.producer_timeout_s {
+            "producer timeout (Encke-Producer-Timeout)"
         } else if create.closed != stream.closed {
             "state"
         } else {
@@ -358,7 +415,10 @@ impl Naive {
         let no = self.target(&append.target)?;
         let stream = &self.streams[&no];
         let tail = stream.tail;
-        let closed = Refusal::Closed { tail };
+        let closed = Refusal::Closed {
+            tail,
+            end: stream.end,
+        };
         let known = append
             .producer
             .as_ref()
@@ -374,11 +434,12 @@ impl Naive {
                 if stream.closed && stream.closer.as_ref() != Some(asked) {
                     return Err(closed);
                 }
-                let is_closed = stream.closed;
+                let (is_closed, stop_asked) = (stream.closed, stream.stop_asked);
                 self.touch(no);
                 return Ok(Outcome::Appended {
                     tail,
                     closed: is_closed,
+                    stop_asked,
                     producer: Some((known.epoch, known.seq)),
                     duplicate: true,
                 });
@@ -386,15 +447,34 @@ impl Naive {
         }
         if stream.closed {
             if append.closes && append.data.bytes.is_empty() && append.producer.is_none() {
+                let stop_asked = stream.stop_asked;
                 self.touch(no);
                 return Ok(Outcome::Appended {
                     tail,
                     closed: true,
+                    stop_asked,
                     producer: None,
                     duplicate: true,
                 });
             }
             return Err(closed);
+        }
+        let extras = &append.extras;
+        let is_empty = append.data.bytes.is_empty();
+        if extras.asks_stop && stream.stop_asked && is_empty && !append.closes {
+            self.touch(no);
+            return Ok(Outcome::Appended {
+                tail,
+                closed: false,
+                stop_asked: true,
+                producer: None,
+                duplicate: true,
+            });
+        }
+        if let Some(asked) = extras.if_tail
+            && asked != tail
+        {
+            return Err(Refusal::TailDiffers { asked, tail });
         }
         if let Some(asked) = &append.content_type
             && !append.data.bytes.is_empty()
@@ -432,6 +512,7 @@ impl Naive {
         }
         let record = self.record();
         let producers_max = self.limits.producers_max;
+        let now = self.now.steady;
         let stream = self.streams.get_mut(&no).unwrap();
         let json = is_json(&stream.content_type);
         let new = units(json, &append.data.bytes, record);
@@ -440,6 +521,15 @@ impl Naive {
         }
         stream.units.extend(new);
         stream.closed = append.closes;
+        stream.end = append.extras.end.filter(|_| append.closes);
+        if let Some(metadata) = &append.extras.metadata {
+            stream.metadata = Some(metadata.to_string());
+        }
+        // A reader that asks for the first time is no producer.
+        if !append.extras.asks_stop || stream.stop_asked {
+            stream.last_append = now;
+        }
+        stream.stop_asked |= append.extras.asks_stop;
         if let Some(seq) = &append.writer_seq {
             stream.writer_seq = Some(seq.to_string());
         }
@@ -457,6 +547,7 @@ impl Naive {
         let outcome = Outcome::Appended {
             tail: stream.tail,
             closed: stream.closed,
+            stop_asked: stream.stop_asked,
             producer: append
                 .producer
                 .as_ref()

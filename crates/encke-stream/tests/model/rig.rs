@@ -140,7 +140,9 @@ impl Rig {
             } => Some(load(name)),
             Command::Truncate { .. } => None,
             Command::Append(append) => match &append.target {
-                Target::Named(name) | Target::Read { name, .. } => Some(load(name)),
+                Target::Named(name) | Target::Read { name, .. } | Target::Owned { name, .. } => {
+                    Some(load(name))
+                }
                 Target::Known(_) => None,
             },
             Command::Delete {

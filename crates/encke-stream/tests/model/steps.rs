@@ -1,11 +1,13 @@
 //! Random steps: commands that are often valid, and everything that can happen between them.
 
+use encke_stream::EndReason;
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 pub const NAMES: [&str; 6] = ["a", "b", "c", "d/e", "ä", "f"];
+pub const OWNERS: [&str; 2] = ["ann", "bob"];
 pub const TYPES: [&str; 5] = [
     "application/json",
     "Application/JSON; charset=utf-8",
@@ -23,6 +25,8 @@ pub enum Step {
         closed: bool,
         fork: Option<(usize, Option<At>)>,
         size: Size,
+        /// An owner, a timeout in seconds, and metadata.
+        extras: (Option<usize>, Option<u32>, bool),
     },
     Append {
         target: To,
@@ -31,6 +35,7 @@ pub enum Step {
         writer_seq: Option<u8>,
         closes: bool,
         size: Size,
+        extras: AppendStep,
     },
     /// Before an offset, or all.
     Truncate(To, Option<At>),
@@ -51,6 +56,15 @@ pub enum Step {
     Store(usize),
     /// Idle streams leave memory, if the store has them.
     Evicted,
+}
+
+/// What few appends have.
+#[derive(Clone, Debug)]
+pub struct AppendStep {
+    pub end: Option<EndReason>,
+    pub asks_stop: bool,
+    pub metadata: bool,
+    pub if_tail: Option<At>,
 }
 
 /// Lifetimes that end soon, or never.
@@ -113,6 +127,11 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         name.clone().prop_map(To::Name),
         any::<Index>().prop_map(To::Found),
     ];
+    let extras = (
+        weighted(0.1, 0..OWNERS.len()),
+        weighted(0.15, 0..3_u32),
+        proptest::bool::weighted(0.1),
+    );
     let create = (
         name.clone(),
         content_type,
@@ -120,6 +139,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         proptest::bool::weighted(0.1),
         Just(None),
         size.clone(),
+        extras.clone(),
     );
     let fork = (
         name.clone(),
@@ -128,25 +148,38 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         proptest::bool::weighted(0.05),
         (name, weighted(0.4, at.clone())).prop_map(Some),
         size.clone(),
+        extras,
     );
     let create = prop_oneof![1 => create, 3 => fork];
-    let create =
-        create.prop_map(
-            |(name, content_type, lifetime, closed, fork, size)| Step::Create {
-                name,
-                content_type,
-                lifetime,
-                closed,
-                fork,
-                size,
-            },
-        );
+    let create = create.prop_map(
+        |(name, content_type, lifetime, closed, fork, size, extras)| Step::Create {
+            name,
+            content_type,
+            lifetime,
+            closed,
+            fork,
+            size,
+            extras,
+        },
+    );
     let turn = prop_oneof![
         5 => Just(Turn::Next),
         2 => Just(Turn::Repeated),
         1 => Just(Turn::NewEpoch),
         2 => (0..3_u64, 0..3_u64).prop_map(|(epoch, seq)| Turn::Anything(epoch, seq)),
     ];
+    let append_extras = (
+        weighted(0.2, 0..EndReason::ALL.len()),
+        proptest::bool::weighted(0.05),
+        proptest::bool::weighted(0.05),
+        weighted(0.05, at.clone()),
+    );
+    let append_extras = append_extras.prop_map(|(end, asks_stop, metadata, if_tail)| AppendStep {
+        end: end.map(|which| EndReason::ALL[which]),
+        asks_stop,
+        metadata,
+        if_tail,
+    });
     let append = (
         to.clone(),
         weighted(0.1, 0..TYPES.len()),
@@ -154,15 +187,17 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         weighted(0.1, 0..6_u8),
         proptest::bool::weighted(0.05),
         size,
+        append_extras,
     );
     let append = append.prop_map(
-        |(target, content_type, producer, writer_seq, closes, size)| Step::Append {
+        |(target, content_type, producer, writer_seq, closes, size, extras)| Step::Append {
             target,
             content_type,
             producer,
             writer_seq,
             closes,
             size,
+            extras,
         },
     );
     let step = prop_oneof![
@@ -171,7 +206,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (to.clone(), weighted(0.8, at.clone())).prop_map(|(to, at)| Step::Truncate(to, at)),
         6 => to.prop_map(Step::Delete),
         4 => any::<Index>().prop_map(Step::Read),
-        2 => any::<Index>().prop_map(Step::Watch),
+        3 => any::<Index>().prop_map(Step::Watch),
         2 => any::<Index>().prop_map(Step::Unwatch),
         6 => (0..1500_u64).prop_map(Step::Wait),
         1 => (-5000..5000_i64).prop_map(Step::SetClock),

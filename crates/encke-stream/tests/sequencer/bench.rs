@@ -170,7 +170,7 @@ impl<D: Disk> Bench<D> {
 
     fn hold(&self, command: &Command) -> Vec<Lookup> {
         let named = |target: &Target| match target {
-            Target::Named(name) | Target::Read { name, .. } => {
+            Target::Named(name) | Target::Read { name, .. } | Target::Owned { name, .. } => {
                 vec![self.loader.load(name).unwrap()]
             }
             Target::Known(_) => Vec::new(),
@@ -284,16 +284,11 @@ pub fn fork(name: &str, source: &str) -> Command {
 
 pub fn append(name: &str, bytes: &[u8]) -> Command {
     Command::Append(Append {
-        target: Target::Named(name.into()),
-        content_type: None,
-        producer: None,
-        writer_seq: None,
-        closes: false,
-        ack: None,
         data: Data {
             bytes: bytes.to_vec(),
             units: bytes.len() as u32,
         },
+        ..Append::to(Target::Named(name.into()))
     })
 }
 

@@ -101,13 +101,8 @@ fn shards_are_handed_the_records_of_what_they_watch() {
     bench.round(vec![create("a", TEXT), create("b", TEXT)]);
     bench.view.watch(&bench.stream("a"), 1);
     let close = Command::Append(encke_stream::Append {
-        target: encke_stream::Target::Named("a".into()),
-        content_type: None,
-        producer: None,
-        writer_seq: None,
         closes: true,
-        ack: None,
-        data: encke_stream::Data::default(),
+        ..encke_stream::Append::to(encke_stream::Target::Named("a".into()))
     });
     let (outcomes, deliveries) =
         bench.deliveries(vec![append("a", b"one"), append("b", b"two"), close]);

@@ -136,13 +136,8 @@ impl Maker {
         }
         let units = bytes.len() as u32;
         let command = Command::Append(Append {
-            target: Target::Known(Arc::clone(&self.stream)),
-            content_type: None,
-            producer: None,
-            writer_seq: None,
-            closes: false,
-            ack: None,
             data: Data { bytes, units },
+            ..Append::to(Target::Known(Arc::clone(&self.stream)))
         });
         let weight = command.weight_bytes();
         let from = Submitter {

@@ -432,6 +432,7 @@ impl Journal for NoJournal {
 const APPENDED: Outcome = Outcome::Appended {
     tail: Offset::START,
     closed: false,
+    stop_asked: false,
     producer: None,
     duplicate: false,
 };

@@ -115,9 +115,8 @@ impl Exchange {
         let items: Vec<Item<'_>> = piece.items().collect();
         let run = Run {
             items: &items,
-            end: piece.end,
             at_tail: !piece.more,
-            closed: false,
+            ..Run::position(piece.end)
         };
         let Some(part) = then.part(&run) else {
             return self.fail(CloseReason::Internal, cx);

@@ -90,9 +90,8 @@ impl Exchange {
                         let items: Vec<Item<'_>> = piece.items().collect();
                         let run = Run {
                             items: &items,
-                            end: piece.end,
                             at_tail: !piece.more,
-                            closed: false,
+                            ..Run::position(piece.end)
                         };
                         then.read(Ok(run), now)
                     }

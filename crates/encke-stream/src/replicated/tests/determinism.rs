@@ -79,11 +79,11 @@ proptest! {
         for (made, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Send(node, what, twice) => {
-                    let command = command_of(nodes[node].name, what, made);
+                    let command = with_extras(command_of(nodes[node].name, what, made), made);
                     nodes[node].send(command, now_ms, twice, &mut shared);
                 }
                 Step::GiveUp(node, what, sent) => {
-                    let command = command_of(nodes[node].name, what, made);
+                    let command = with_extras(command_of(nodes[node].name, what, made), made);
                     let mut messages = nodes[node].give_up(command, now_ms, &shared);
                     let held = messages.split_off(sent.min(messages.len()));
                     shared.extend(messages);

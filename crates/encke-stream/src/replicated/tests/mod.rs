@@ -14,9 +14,10 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::{
-    Append, Batch, Command, Committed, Create, Data, Eviction, Fetch, FleetCommand, ForkOf,
-    Lifetime, Limits, Loader, Logs, Lookup, Offset, OrderKind, Outcome, Outlet, Piece, ProducerId,
-    Refusal, Reply, Retention, Submitter, Target, restore_all_on,
+    Append, AppendExtras, Batch, Command, Committed, Create, CreateExtras, Data, EndReason,
+    Eviction, Fetch, FleetCommand, ForkOf, Lifetime, Limits, Loader, Logs, Lookup, Offset,
+    OrderKind, Outcome, Outlet, Piece, ProducerId, Refusal, Reply, Retention, Submitter, Target,
+    restore_all_on,
 };
 
 /// The order that the nodes share.
@@ -262,6 +263,7 @@ impl Node {
             let times = (
                 stream.lifetime,
                 stream.lifetime.slides_until(stream.touched()),
+                (stream.abandoned_at(), stream.owner(), stream.metadata()),
             );
             (
                 (*name).to_string(),
@@ -343,17 +345,14 @@ fn command_of(node: &str, what: Do, made: usize) -> Command {
             ..Create::new(NAMES[name])
         }),
         Do::Append(name, producer, closes, size) => Command::Append(Append {
-            target: target(name),
-            content_type: None,
             producer: producer.map(|(epoch, seq)| ProducerId {
                 id: format!("writer {}", made % 3).into(),
                 epoch,
                 seq,
             }),
-            writer_seq: None,
             closes,
-            ack: None,
             data: data(size.max(1)),
+            ..Append::to(target(name))
         }),
         Do::Series(first, last) => {
             let append = |name| match command_of(node, Do::Append(name, None, false, 3), made) {
@@ -383,4 +382,27 @@ fn command_of(node: &str, what: Do, made: usize) -> Command {
             },
         }),
     }
+}
+
+/// The same command with what few have, now and then.
+fn with_extras(mut command: Command, made: usize) -> Command {
+    match &mut command {
+        Command::Create(create) => {
+            create.extras = CreateExtras {
+                owner: made.is_multiple_of(11).then(|| "o".into()),
+                producer_timeout_s: made.is_multiple_of(3).then_some(made as u32 % 4),
+                metadata: made.is_multiple_of(7).then(|| made.to_string().into()),
+            };
+        }
+        Command::Append(append) => {
+            append.extras = AppendExtras {
+                end: made.is_multiple_of(2).then_some(EndReason::Failed),
+                asks_stop: made.is_multiple_of(9),
+                metadata: made.is_multiple_of(8).then(|| made.to_string().into()),
+                if_tail: None,
+            };
+        }
+        _ => {}
+    }
+    command
 }

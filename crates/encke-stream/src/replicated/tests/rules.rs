@@ -537,3 +537,40 @@ fn the_node_with_live_readers_renews_a_stream_before_another_ends_it() {
         }
     }
 }
+
+#[test]
+fn a_silent_producer_is_noticed_by_every_node_and_closes_its_stream_once() {
+    let mut shared = Shared::new();
+    let mut nodes = [Node::new(0, 0, false), Node::new(1, 0, false)];
+    let mut create = Create::new(NAMES[0]);
+    create.extras.producer_timeout_s = Some(5);
+    nodes[0].send(Command::Create(create), NOW_MS, false, &mut shared);
+    let append = command(Do::Append(0, None, false, 3), 1);
+    nodes[1].send(append, NOW_MS + 3_000, false, &mut shared);
+    for node in &mut nodes {
+        node.follow(&shared, usize::MAX, NOW_MS + 3_000);
+        assert!(proposals(node, NOW_MS + 7_999).is_empty());
+    }
+    // The node that was started again knows as well when something was appended.
+    nodes[1].restart();
+    for node in &mut nodes {
+        let proposed = proposal(node, NOW_MS + 8_000);
+        assert!(
+            matches!(proposed, FleetCommand::Abandon { .. }),
+            "{proposed:?}"
+        );
+        node.send(Command::Fleet(proposed), NOW_MS + 8_000, false, &mut shared);
+    }
+    let end = |node: &mut Node| node.run().views.find(NAMES[0]).unwrap().facts().end;
+    for node in &mut nodes {
+        node.follow(&shared, usize::MAX, NOW_MS + 8_000);
+        assert_eq!(end(node), Some(EndReason::Abandoned));
+        let mut more = proposals(node, NOW_MS + 60_000);
+        more.retain(|more| !matches!(more, FleetCommand::Barrier { .. }));
+        assert!(more.is_empty(), "{more:?}");
+    }
+    assert_eq!(nodes[0].records(), nodes[1].records());
+    // Its end is in the log.
+    nodes[0].restart();
+    assert_eq!(end(&mut nodes[0]), Some(EndReason::Abandoned));
+}

@@ -106,8 +106,6 @@ impl Living {
                 ..Create::new(name(a))
             })),
             5..12 => self.apply(Command::Append(Append {
-                target: Target::Named(name(a)),
-                content_type: None,
                 // Always a new session: it is always accepted.
                 producer: (b % 2 == 0).then(|| ProducerId {
                     id: format!("p{}", b % 5).into(),
@@ -116,8 +114,8 @@ impl Living {
                 }),
                 writer_seq: (b % 7 == 0).then(|| format!("{:06}", self.made).into()),
                 closes: c % 13 == 0,
-                ack: None,
                 data: data(c % 3),
+                ..Append::to(Target::Named(name(a)))
             })),
             12..15 => self.apply(Command::Delete {
                 target: Target::Named(name(a)),
