@@ -175,7 +175,7 @@ fn windows_that_stay_closed() {
         }
     });
     let reset = client.until(RST_STREAM);
-    assert_eq!((reset.stream, reset.code()), (1, CANCEL));
+    assert_eq!((reset.stream, reset.code()), (1, INTERNAL_ERROR));
     eventually("it is counted", || cut(&encke, "stalled") == 1.0);
     encke.wait_for_metric("encke_subscribers", 0.0);
     // The connection goes on.

@@ -178,8 +178,11 @@ fn a_browser_without_a_place_comes_back_by_itself() {
     assert_eq!(other.ask("GET", "/healthz", &[], b"").status, 200);
     let live = format!("{}?offset=-1&live=sse", path("s"));
     let accept = "Accept: text/event-stream";
+    // A client of the protocol, which says only this, would come back without a pause.
+    assert_eq!(encke.ask("GET", &live, &[accept], b"").status, 503);
+    let mode = "Cache-Control: no-cache";
     for target in [&*live, "/v1/events?stream=s", "/v1/pool/p/work?worker=w"] {
-        let answer = encke.ask("GET", target, &[accept], b"");
+        let answer = encke.ask("GET", target, &[accept, mode], b"");
         // At any other status an EventSource gives up for good.
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.field("Content-Type"), Some("text/event-stream"));
@@ -194,7 +197,7 @@ fn a_browser_without_a_place_comes_back_by_itself() {
     }
     // A page of another origin reads it as it would read the events.
     let origin = "Origin: http://localhost:5173";
-    let answer = encke.ask("GET", &live, &[accept, origin], b"");
+    let answer = encke.ask("GET", &live, &[accept, mode, origin], b"");
     let allowed = answer.field("Access-Control-Allow-Origin");
     assert_eq!(
         (answer.status, allowed),

@@ -14,7 +14,8 @@ use crate::poller::Poller;
 /// A listener and its schedule.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    listener: OwnedFd,
+    /// None once the server stops.
+    listener: Option<OwnedFd>,
     schedule: AcceptSchedule,
     listening: bool,
     /// When the listener is watched again after a pause.
@@ -50,7 +51,7 @@ impl Acceptor {
     /// only after a second.
     pub(crate) fn new(listener: OwnedFd, accepts_per_s: u64) -> Self {
         Acceptor {
-            listener,
+            listener: Some(listener),
             schedule: AcceptSchedule::new(RateLimit::new(accepts_per_s, accepts_per_s)),
             listening: false,
             listen_again: None,
@@ -62,7 +63,9 @@ impl Acceptor {
         if on == self.listening {
             return Ok(());
         }
-        poller.listen(&self.listener, on)?;
+        if let Some(listener) = &self.listener {
+            poller.listen(listener, on)?;
+        }
         self.listening = on;
         self.schedule.gather_at_us = None;
         Ok(())
@@ -99,6 +102,22 @@ impl Acceptor {
         self.schedule.left > 0
     }
 
+    /// Closes the listener: clients that connect are refused.
+    pub(crate) fn close(&mut self, poller: &Poller) {
+        self.stop();
+        if let Err(error) = self.listen(poller, false) {
+            tracing::warn!(%error, "the listener could not be removed from epoll");
+        }
+        self.listener = None;
+    }
+
+    fn heed(&self, poller: &Poller, on: bool) -> rustix::io::Result<()> {
+        match &self.listener {
+            Some(listener) => poller.heed(listener, on),
+            None => Ok(()),
+        }
+    }
+
     /// Stops accepting for this turn.
     pub(crate) fn stop(&mut self) {
         self.schedule.left = 0;
@@ -132,7 +151,10 @@ impl Acceptor {
             };
         }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        match acceptfrom_with(&self.listener, flags) {
+        let Some(listener) = &self.listener else {
+            return Accepted::NoneWaiting;
+        };
+        match acceptfrom_with(listener, flags) {
             Ok((socket, peer)) => Accepted::Connection(socket, peer),
             Err(Errno::AGAIN) => Accepted::NoneWaiting,
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
@@ -180,8 +202,8 @@ impl Acceptor {
             .end_turn(batch, connections, now_us, listening);
         let changed = match heed {
             Heed::Unchanged => Ok(()),
-            Heed::On => poller.heed(&self.listener, true),
-            Heed::Off => poller.heed(&self.listener, false),
+            Heed::On => self.heed(poller, true),
+            Heed::Off => self.heed(poller, false),
         };
         if changed.is_err() {
             self.schedule.gather_at_us = before;

@@ -44,10 +44,9 @@ pub trait MergeEncoder: Send + Sync {
     fn gap(&self, label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
     /// Appends the subscriber's position.
     fn position(&self, label: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
-    /// Appends the last bytes to a subscriber whose connection the server closes although more records would follow. `why` is
-    /// one line for the client; with `resumable` it may continue behind the last record, otherwise retention has removed
-    /// records that it lacks.
-    fn farewell(&self, label: &str, why: &str, resumable: bool, out: &mut Vec<u8>);
+    /// Appends the last bytes to a subscriber whose response ends although more records would follow. Its position is that of its last
+    /// event.
+    fn farewell(&self, label: &str, farewell: &Farewell, out: &mut Vec<u8>);
     /// The bytes that keep a quiet connection alive.
     fn heartbeat(&self) -> &'static [u8];
 }
@@ -101,6 +100,8 @@ pub struct Farewell {
     pub at: Option<Offset>,
     /// The client may continue from there; otherwise retention has removed records that it lacks.
     pub resumable: bool,
+    /// After which time an EventSource comes back, in milliseconds, if not after its usual one.
+    pub retry_ms: Option<u32>,
 }
 
 /// A record of a merged feed.

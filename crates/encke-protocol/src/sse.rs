@@ -1,5 +1,6 @@
 //! Server-sent events (HTML, section 9.2).
 
+use crate::encoder::Farewell;
 use crate::problem::retry_after_s;
 use crate::response::Response;
 
@@ -24,6 +25,20 @@ pub fn for_event_source(refusal: &Response) -> Option<Response> {
     let why = String::from_utf8_lossy(refusal.body.as_ref()).replace(['\r', '\n'], " ");
     let events = format!("retry: {retry_ms}\n: {} {why}\n\n", refusal.status);
     Some(head().body(events.into_bytes()))
+}
+
+/// Appends the field that says when an `EventSource` comes back, if there is one.
+pub(crate) fn retry(retry_ms: Option<u32>, out: &mut Vec<u8>) {
+    if let Some(retry_ms) = retry_ms {
+        out.extend_from_slice(format!("retry: {retry_ms}\n").as_bytes());
+    }
+}
+
+/// Appends why a response ends before its stream, as an object.
+pub(crate) fn disconnect(farewell: &Farewell, out: &mut Vec<u8>) {
+    let why = serde_json::Value::from(farewell.why);
+    let resumable = farewell.resumable;
+    out.extend_from_slice(format!("{{\"why\":{why},\"resumable\":{resumable}}}").as_bytes());
 }
 
 /// The media type.

@@ -239,6 +239,7 @@ fn heartbeats_and_farewells_are_lines() {
             why: "it is too slow",
             at,
             resumable,
+            retry_ms: None,
         };
         let mut out = Vec::new();
         encoder.farewell(variant, &farewell, WallTime::from_ms(NOW_MS), &mut out);
@@ -378,7 +379,7 @@ proptest! {
         let lines = merged(|encoder, out| {
             encoder.gap("", &name, position(), out);
             encoder.ended("", &name, StreamEnd::Deleted, Some(position()), out);
-            encoder.farewell("", &name, true, out);
+            encoder.farewell("", &TOO_SLOW, out);
         });
         prop_assert_eq!(parsed(&lines).len(), 3);
     }
@@ -462,7 +463,7 @@ fn lines_of_several_streams_have_the_position() {
         encoder.ended("", "a", StreamEnd::Deleted, Some(position()), out);
         encoder.gap("", "a", position(), out);
         encoder.position("", position(), out);
-        encoder.farewell("", "it is too slow", true, out);
+        encoder.farewell("", &TOO_SLOW, out);
         out.extend_from_slice(encoder.heartbeat());
     });
     assert_eq!(
@@ -522,3 +523,11 @@ fn several_streams_are_opened_and_resumed_in_lines() {
         serde_json::json!({"stream": "a", "why": "closed"})
     );
 }
+
+/// The last words to a subscriber that may continue.
+const TOO_SLOW: Farewell = Farewell {
+    why: "it is too slow",
+    at: None,
+    resumable: true,
+    retry_ms: None,
+};

@@ -131,6 +131,7 @@ impl CloseReason {
             CloseReason::Expired => "the token has expired",
             CloseReason::CertificateExpired => "the client certificate has expired",
             CloseReason::Revoked => "the token was revoked",
+            CloseReason::Stopping => "the server stops",
             CloseReason::OutOfFleet => {
                 "this node does not follow its fleet; connect to another one"
             }
@@ -148,6 +149,8 @@ impl CloseReason {
                 | CloseReason::Expired
                 | CloseReason::CertificateExpired
                 | CloseReason::Revoked
+                | CloseReason::Stopping
+                | CloseReason::OutOfFleet
         )
     }
 }

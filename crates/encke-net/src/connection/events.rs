@@ -273,10 +273,9 @@ impl Connection {
         http1.exchange.facts.keep_alive = false;
         match &http1.exchange.task {
             Task::AwaitingRecord(_) => self.on_exchange(self.id, ExchangeEvent::TimedOut, cx),
-            // Subscribers are always left between two events: the last one says where to continue.
-            Task::Receiving | Task::Subscribed => {
-                cx.push(ConnectionEffect::CloseBehind(CloseReason::Stopping));
-            }
+            Task::Receiving => cx.push(ConnectionEffect::CloseBehind(CloseReason::Stopping)),
+            // The last event says where to continue.
+            Task::Subscribed => cx.push(ConnectionEffect::Dismiss(self.id, CloseReason::Stopping)),
             // The dispatcher ends its own, and responses are completed.
             _ => {}
         }

@@ -13,6 +13,8 @@ pub(crate) struct Outbound {
     pub(crate) reached: Option<Offset>,
     /// Why it is closed behind them, if it is.
     pub(crate) close: Option<CloseReason>,
+    /// They end with the last words to a subscriber for which more would follow.
+    is_dismissal: bool,
 }
 
 impl Outbound {
@@ -38,6 +40,13 @@ impl Outbound {
         self.bytes.append(bytes);
     }
 
+    /// Adds the last words to a subscriber.
+    pub(crate) fn dismiss(&mut self, farewell: &[u8], reason: CloseReason) {
+        self.append(farewell);
+        self.close = Some(reason);
+        self.is_dismissal = true;
+    }
+
     /// What it takes in memory.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
@@ -45,13 +54,13 @@ impl Outbound {
 
     /// Why its connection is closed if it is not taken in time.
     pub(crate) fn time_out_reason(&self) -> CloseReason {
-        let dismissal = self.close.filter(|reason| reason.is_dismissal());
+        let dismissal = self.close.filter(|_| self.is_dismissal);
         dismissal.unwrap_or(CloseReason::Stalled)
     }
 
     /// Whether the client was sent a farewell, behind which nothing follows.
     pub(crate) fn is_dismissal(&self) -> bool {
-        self.close.is_some_and(CloseReason::is_dismissal)
+        self.is_dismissal
     }
 }
 
@@ -62,8 +71,10 @@ mod tests {
     #[test]
     fn only_a_farewell_is_a_dismissal() {
         let mut outbound = Outbound::new(b"abc".to_vec());
+        outbound.close = Some(CloseReason::Stopping);
         assert!(!outbound.is_dismissal());
-        outbound.close = Some(CloseReason::LagMax);
+        outbound.dismiss(b"d", CloseReason::LagMax);
         assert!(outbound.is_dismissal());
+        assert_eq!(outbound.rest(), b"abcd");
     }
 }

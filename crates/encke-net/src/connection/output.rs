@@ -109,7 +109,8 @@ impl Connection {
         }
     }
 
-    /// Sends the last bytes to a subscriber: they go behind what was not taken, and end the exchange. The body is cut: it has no end.
+    /// Sends the last bytes to a subscriber: they go behind what was not taken, and end the exchange and its body. That the stream has not
+    /// ended they say themselves.
     pub(crate) fn dismiss(
         &mut self,
         id: ExchangeId,
@@ -133,16 +134,13 @@ impl Connection {
             });
             return;
         }
-        let outbound = match &mut self.wire {
-            Wire::Http2(http2) if id != self.id => match http2.outbound_mut(id) {
-                Some(outbound) => outbound,
-                None => return,
-            },
-            _ => &mut self.outbound,
-        };
-        let outbound = outbound.get_or_insert_default();
-        outbound.append(farewell);
-        outbound.close = Some(reason);
+        match &mut self.wire {
+            Wire::Http2(http2) if id != self.id => http2.dismiss(id, farewell, reason),
+            _ => {
+                let outbound = self.outbound.get_or_insert_default();
+                outbound.dismiss(farewell, reason);
+            }
+        }
         cx.push(ConnectionEffect::Weigh(id));
         // The client has one stall timeout to read it.
         let deadline = cx.clock.monotonic().after(cx.settings.stall_timeout);

@@ -171,15 +171,19 @@ impl Feeds {
         pending: Option<Offset>,
         cx: &FeedContext<'_>,
     ) -> Vec<u8> {
-        let why = reason.why();
-        let resumable = reason != CloseReason::NoLongerKept;
+        let farewell = Farewell {
+            why: reason.why(),
+            at: None,
+            resumable: reason != CloseReason::NoLongerKept,
+            retry_ms: (reason == CloseReason::Stopping).then(|| retry_ms(index)),
+        };
         let mut event = Vec::new();
         let Some((encoder, variant)) = self.form(index, cx.slots) else {
             let state = self.state(index, cx.slots);
             // The client knows its position by the last event.
             if let Some(FeedKind::Merged(merged)) = state.map(|state| &state.kind) {
                 let encoder = self.encoders.merge_encoder(merged.encoder);
-                encoder.farewell(&merged.label, why, resumable, &mut event);
+                encoder.farewell(&merged.label, &farewell, &mut event);
             }
             return event;
         };
@@ -191,7 +195,7 @@ impl Feeds {
         let at = pending.unwrap_or_else(|| self.position(index, cx.slots));
         // The cursor is a position in the log, which is none that a client may name.
         let at = topic.stream.as_ref().map(|stream| stream.position(at));
-        let farewell = Farewell { why, at, resumable };
+        let farewell = Farewell { at, ..farewell };
         let encoder = self.encoders.encoder(encoder);
         encoder.farewell(variant, &farewell, cx.clock.wall(), &mut event);
         event
@@ -241,3 +245,13 @@ impl Feeds {
         self.fan_out.passed(log)
     }
 }
+/// After which time an EventSource comes back behind a stop: another one for each, so that they do not come all at once.
+fn retry_ms(index: u32) -> u32 {
+    // Multiplicative hashing, by the golden ratio.
+    let spread = index.wrapping_mul(0x9e37_79b9) >> 16;
+    RETRY_MS_MIN + spread % RETRY_MS_SPREAD
+}
+
+/// An EventSource of a stopped server comes back between this and three times this.
+const RETRY_MS_MIN: u32 = 1_000;
+const RETRY_MS_SPREAD: u32 = 2_000;

@@ -46,6 +46,8 @@ pub(crate) struct Http2Frames {
     pub(crate) first: usize,
     /// No more streams are accepted.
     pub(crate) leaving: bool,
+    /// The client was told so.
+    said_goaway: bool,
     /// Its last frame is written: what still arrives is discarded.
     pub(crate) finished: bool,
     /// Since when it has no streams, in seconds since the shard started.
@@ -102,6 +104,7 @@ impl Http2Frames {
             received: false,
             first: 0,
             leaving: false,
+            said_goaway: false,
             finished: false,
             idle_since_s: now_s,
         }
@@ -197,9 +200,16 @@ impl Http2Frames {
     /// Accepts no more streams: says so to the client, which may have sent some already.
     pub(crate) fn begin_leaving(&mut self) {
         self.leaving = true;
-        if let State::Open(connection) = &mut self.state {
+        if let State::Open(connection) = &mut self.state
+            && !std::mem::replace(&mut self.said_goaway, true)
+        {
             connection.graceful_shutdown();
         }
+    }
+
+    /// Accepts no more streams, and does not say so yet.
+    pub(crate) fn refuse_streams(&mut self) {
+        self.leaving = true;
     }
 
     /// Ends it at once. The next poll writes the reason.

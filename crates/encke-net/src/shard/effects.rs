@@ -89,10 +89,11 @@ impl Shard {
         let connection = self.connections.slots.connection_of(index);
         let carrier = self.connections.slots.carrier_of(index);
         let known = self.connections.get(connection);
-        if known.is_some_and(|known| known.is_dismissed(carrier)) {
+        let outbound = known.and_then(|known| known.outbound_of(carrier));
+        if outbound.is_some_and(|outbound| outbound.close.is_some()) {
+            // It was sent away before, or has its end.
             return;
         }
-        let outbound = known.and_then(|known| known.outbound_of(carrier));
         let is_blocked = outbound.is_some();
         let pending = outbound.and_then(|outbound| outbound.reached);
         let framing = framing(index, &self.connections.slots);
@@ -100,6 +101,7 @@ impl Shard {
         let event = feeds.farewell(index, reason, pending, &cx);
         let mut farewell = Vec::new();
         framing.part(&event, &mut farewell);
+        framing.end(&mut farewell);
         self.connections.handle(connection, |connection, cx| {
             connection.dismiss(id, &farewell, reason, cx);
         });

@@ -15,16 +15,13 @@ impl Shard {
             return;
         }
         self.connections.stopping = Some(Instant::now());
-        self.acceptor.stop();
-        if let Err(error) = self.acceptor.listen(&self.connections.poller, false) {
-            tracing::warn!(%error, "the listener could not be removed from epoll");
-        }
+        // A client that comes back meets a server that is gone, and not one that sends it away again.
+        self.acceptor.close(&self.connections.poller);
         for index in 0..self.connections.slots.len() as u32 {
             match self.connections.slots[index].state {
+                SlotState::Idle => self.close(index, CloseReason::Stopping),
                 // Subscribers are always left between two events: the last one says where to continue.
-                SlotState::Idle | SlotState::Subscribed => {
-                    self.close(index, CloseReason::Stopping);
-                }
+                SlotState::Subscribed => self.dismiss(index, CloseReason::Stopping),
                 SlotState::Active | SlotState::Channel => self.on(index, Event::Stopping),
                 SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => {}
             }

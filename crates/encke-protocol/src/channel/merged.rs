@@ -1,7 +1,7 @@
 //! The records of several streams as messages.
 
 use super::object::MessageWriter;
-use crate::encoder::{MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
+use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::events::position_text;
 use crate::payload::{RecordData, of_merged};
 
@@ -64,10 +64,10 @@ impl MergeEncoder for MergedMessages {
         begin("position", label, Some(at), out).end();
     }
 
-    fn farewell(&self, label: &str, why: &str, resumable: bool, out: &mut Vec<u8>) {
+    fn farewell(&self, label: &str, farewell: &Farewell, out: &mut Vec<u8>) {
         let mut message = begin("disconnected", label, None, out);
-        message.text("reason", why).literal("resumable", resumable);
-        message.end();
+        message.text("reason", farewell.why);
+        message.literal("resumable", farewell.resumable).end();
     }
 
     /// The wire pings.

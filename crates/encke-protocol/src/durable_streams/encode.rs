@@ -46,14 +46,22 @@ impl Encoder for EventEncoder {
         // Writing to a vector does not fail.
         let _ = write!(out, ": closed by the server: {}; ", farewell.why);
         let _ = match (farewell.resumable, farewell.at) {
-            (true, Some(at)) => write!(out, "continue at offset {at}\n\n"),
-            (true, None) => write!(out, "continue where the last event says\n\n"),
-            (false, _) => write!(out, "offset=-1 returns what is left\n\n"),
+            (true, Some(at)) => writeln!(out, "continue at offset {at}"),
+            (true, None) => writeln!(out, "continue where the last event says"),
+            (false, _) => writeln!(out, "offset=-1 returns what is left"),
         };
+        sse::retry(farewell.retry_ms, out);
+        out.push(b'\n');
         let Some(at) = farewell.at else {
             return;
         };
-        position(variant.option, &Run::position(at), now, out);
+        // Clients of the protocol continue there, and ignore the member for scripts of an EventSource, which see no comments.
+        let _ = write!(out, "id: {at}\nevent: control\ndata:");
+        control_object(variant.option, &Run::position(at), now, out);
+        out.pop();
+        out.extend_from_slice(b",\"disconnect\":");
+        sse::disconnect(farewell, out);
+        out.extend_from_slice(b"}\n\n");
     }
 
     fn heartbeat(&self) -> &'static [u8] {

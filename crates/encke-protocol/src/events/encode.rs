@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::id;
-use crate::encoder::{MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
+use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::ndjson;
 use crate::payload::{self, RecordData};
 use crate::sse::{self, lines};
@@ -52,13 +52,18 @@ impl MergeEncoder for MergedEvents {
         out.push(b'\n');
     }
 
-    fn farewell(&self, _label: &str, why: &str, resumable: bool, out: &mut Vec<u8>) {
-        let then = match resumable {
+    /// A comment for people, and an event for scripts, which see no comments. It moves no position.
+    fn farewell(&self, _label: &str, farewell: &Farewell, out: &mut Vec<u8>) {
+        let then = match farewell.resumable {
             true => "reconnect with the id of the last event",
             false => "reconnect without an id, a pattern with @-1, for what is left",
         };
         // Writing to a vector does not fail.
-        let _ = write!(out, ": closed by the server: {why}; {then}\n\n");
+        let _ = writeln!(out, ": closed by the server: {}; {then}", farewell.why);
+        sse::retry(farewell.retry_ms, out);
+        out.extend_from_slice(b"event:disconnect\ndata:");
+        sse::disconnect(farewell, out);
+        out.extend_from_slice(b"\n\n");
     }
 
     fn heartbeat(&self) -> &'static [u8] {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::encode::{end_object, gap_object, members, stop_object};
 use super::id;
-use crate::encoder::{MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
+use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::ndjson;
 
 /// Encodes each record as a line, with the members that an event's data has.
@@ -50,8 +50,8 @@ impl MergeEncoder for MergedLines {
         out.extend_from_slice(b"}\n");
     }
 
-    fn farewell(&self, _label: &str, why: &str, resumable: bool, out: &mut Vec<u8>) {
-        ndjson::disconnect(why, resumable, out);
+    fn farewell(&self, _label: &str, farewell: &Farewell, out: &mut Vec<u8>) {
+        ndjson::disconnect(farewell.why, farewell.resumable, out);
     }
 
     fn heartbeat(&self) -> &'static [u8] {

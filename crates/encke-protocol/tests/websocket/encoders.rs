@@ -37,6 +37,7 @@ fn encoders_write_whole_messages() {
         why: "it is too slow",
         at,
         resumable,
+        retry_ms: None,
     };
     encoder.farewell(
         variant,
@@ -101,7 +102,7 @@ fn encoders_write_whole_messages() {
     write(&|encoder, out| encoder.ended("a,b", "a", StreamEnd::Closed(None), None, out));
     write(&|encoder, out| encoder.gap("a/**", "a/b", position, out));
     write(&|encoder, out| encoder.position("a/**", position, out));
-    write(&|encoder, out| encoder.farewell("a/**", "it is too slow", true, out));
+    write(&|encoder, out| encoder.farewell("a/**", &TOO_SLOW, out));
     let head = |message_type| {
         format!(r#"{{"type":"{message_type}","subscription":"a/**","position":"0000000000000005""#)
     };
@@ -140,3 +141,11 @@ fn merge_encoder<'s>(server: &'s Server, channel: &TestChannel) -> &'s dyn Merge
     });
     server.router.encoders().merge_encoder(encoder.unwrap())
 }
+
+/// The last words to a subscriber that may continue.
+const TOO_SLOW: Farewell = Farewell {
+    why: "it is too slow",
+    at: None,
+    resumable: true,
+    retry_ms: None,
+};

@@ -120,7 +120,9 @@ pub enum Refusal {
         asked: Box<str>,
     },
     /// `Stream-Seq` did not increase.
-    #[error("Stream-Seq must increase: the last one was {last:?}, this one is {asked:?}")]
+    #[error(
+        "sequence conflict: Stream-Seq must increase: the last one was {last:?}, this one is {asked:?}"
+    )]
     WriterSeq {
         /// The last accepted one.
         last: Box<str>,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use encke_log::ReadError;
-use encke_protocol::{Action, Failure, OnRead, Run};
+use encke_protocol::{Action, Failure, OnRead, Run, problem};
 use encke_stream::{Fetch, Item, Piece};
 
 use super::state::Exchange;
@@ -46,6 +46,10 @@ impl Exchange {
                     self.stream(&response, step, PartCoding::Identity, out, cx);
                 }
             },
+            // A stream that would end at once has some clients come back at once, or give up after the third.
+            Action::Subscribe(_) if cx.stopping => {
+                self.respond(&problem::failed(Failure::Stopping), out, cx);
+            }
             Action::Subscribe(subscription) => {
                 self.task = Task::Subscribed;
                 self.open(&subscription.response, out, cx);

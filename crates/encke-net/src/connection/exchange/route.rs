@@ -338,10 +338,13 @@ pub(crate) fn load_failure(error: &LoadError) -> Failure {
     }
 }
 
-/// Whether a client takes server-sent events and nothing else, as an `EventSource` says (HTML, section 9.2.2).
+/// Whether a client is an `EventSource`: it takes server-sent events and nothing else (HTML, section 9.2.2), and its cache mode is
+/// `no-store`, which sends `Cache-Control: no-cache`. Clients of the protocol say only the first. A response that ends at once has some of
+/// them come back without a pause.
 fn takes_events(fields: &[(&str, &[u8])]) -> bool {
-    let accept = Headers(fields).first("Accept").unwrap_or_default();
-    accept
-        .trim_ascii()
-        .eq_ignore_ascii_case(b"text/event-stream")
+    let says = |name, value: &str| {
+        let said = Headers(fields).first(name).unwrap_or_default();
+        said.trim_ascii().eq_ignore_ascii_case(value.as_bytes())
+    };
+    says("Accept", "text/event-stream") && says("Cache-Control", "no-cache")
 }

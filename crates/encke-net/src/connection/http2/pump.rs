@@ -5,6 +5,7 @@ use std::time::Duration;
 use h2::Reason;
 
 use super::state::Http2;
+use super::stream::mark_dirty;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -41,15 +42,33 @@ impl Http2 {
             if self.leave_channel(id, is_blocked, cx) {
                 continue;
             }
-            if let Some(stream) = self.streams.get_mut(&id)
-                && stream.stops_at_once()
-            {
-                self.end_exchange(id, CloseReason::Stopping, cx);
-            } else {
-                self.on_stop(id, is_blocked, cx);
+            match self.streams.get(&id) {
+                Some(stream) if stream.is_receiving() => {
+                    self.end_exchange(id, CloseReason::Stopping, cx);
+                }
+                // The last event says where to continue.
+                Some(stream) if stream.is_subscribed() => {
+                    cx.push(ConnectionEffect::Dismiss(id, CloseReason::Stopping));
+                }
+                _ => self.on_stop(id, is_blocked, cx),
             }
         }
-        self.leave(cx);
+        // Some clients drop what comes behind a GOAWAY.
+        self.frames.refuse_streams();
+        mark_dirty(&mut self.frames, cx);
+    }
+
+    /// Says that no more streams are accepted, once the subscribers of a stopping server have their ends.
+    fn say_goodbye(&mut self, cx: &mut Context<'_>) {
+        let is_subscribed = |id| {
+            let stream = self.streams.get(id);
+            stream.is_some_and(|stream| stream.is_subscribed())
+        };
+        if cx.stopping && self.frames.leaving && !self.order.iter().any(is_subscribed) {
+            // `h2` writes a GOAWAY before data that waits.
+            self.poll(cx);
+            self.frames.begin_leaving();
+        }
     }
 
     /// Closes a connection without requests that is idle for too long, or one with a request whose head takes too long: until
@@ -85,6 +104,7 @@ impl Http2 {
                 return self.ended(end, cx);
             }
             self.visit_streams(is_blocked, cx);
+            self.say_goodbye(cx);
             if self.frames.leaving && self.order.is_empty() {
                 let reason = match cx.stopping {
                     true => CloseReason::Stopping,

@@ -151,10 +151,6 @@ impl Http2 {
         let task = stream.exchange.as_ref().map(|exchange| &exchange.task);
         if matches!(task, Some(Task::AwaitingRecord(_))) {
             self.on(id, ExchangeEvent::TimedOut, is_blocked, cx);
-        } else if stream.is_subscribed()
-            && let Some(outbound) = &mut stream.outbound
-        {
-            outbound.close.get_or_insert(CloseReason::Stopping);
         }
     }
 

@@ -233,8 +233,11 @@ impl Http2 {
         self.streams.get(&id)?.outbound.as_deref()
     }
 
-    pub(crate) fn outbound_mut(&mut self, id: ExchangeId) -> Option<&mut Option<Box<Outbound>>> {
-        Some(&mut self.streams.get_mut(&id)?.outbound)
+    /// Sends the last bytes to a subscriber, behind what was not taken.
+    pub(crate) fn dismiss(&mut self, id: ExchangeId, farewell: &[u8], reason: CloseReason) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.dismiss(farewell, reason);
+        }
     }
 
     /// Whether the request of an exchange is not complete.

@@ -138,11 +138,6 @@ impl Stream {
         self.is_written && self.outbound.is_none()
     }
 
-    /// Whether a stop of the server ends it at once.
-    pub(super) fn stops_at_once(&self) -> bool {
-        self.is_receiving() || self.is_subscribed() && self.outbound.is_none()
-    }
-
     pub(super) fn writer<'a>(
         &'a mut self,
         frames: &'a mut Http2Frames,
@@ -204,10 +199,17 @@ impl Stream {
             before.append(outbound.rest());
             return cx.push(ConnectionEffect::Weigh(self.id));
         }
-        // The response ends behind it, unless the client is sent away.
-        self.is_written = outbound.close.is_some() && !outbound.is_dismissal();
+        // The response ends behind it.
+        self.is_written = outbound.close.is_some();
         self.outbound = Some(Box::new(outbound));
         cx.push(ConnectionEffect::Weigh(self.id));
+    }
+
+    /// Adds the last words to a subscriber, and the end of the response.
+    pub(super) fn dismiss(&mut self, farewell: &[u8], reason: CloseReason) {
+        let outbound = self.outbound.get_or_insert_default();
+        outbound.dismiss(farewell, reason);
+        self.is_written = true;
     }
 
     /// Bounds the time that the client has for what was not taken.
@@ -378,8 +380,8 @@ impl Stream {
     fn reset_code(&self, reason: CloseReason) -> Reason {
         match reason {
             CloseReason::Stopping if self.is_receiving() => Reason::REFUSED_STREAM,
-            CloseReason::Internal | CloseReason::Unreadable => Reason::INTERNAL_ERROR,
-            _ => Reason::CANCEL,
+            // Node 26 takes CANCEL and NO_ERROR for the end of the body.
+            _ => Reason::INTERNAL_ERROR,
         }
     }
 }

@@ -328,6 +328,12 @@ impl Rig {
                 self.weigh(id);
                 self.noted.push(ConnectionEffect::Grow(id));
             }
+            ConnectionEffect::Dismiss(id, reason) => {
+                self.noted.push(ConnectionEffect::Dismiss(id, reason));
+                // What the feed would say.
+                self.give(|connection, cx| connection.dismiss(id, b"bye", reason, cx));
+                self.send_outbound();
+            }
             ConnectionEffect::Queue(id) => self.queued.push(id),
             ConnectionEffect::Flush => self.is_dirty = true,
             ConnectionEffect::Receive => self.read_socket(),

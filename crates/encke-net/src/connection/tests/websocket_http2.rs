@@ -540,7 +540,7 @@ fn a_channel_that_holds_the_most_memory_is_reset() {
     let id = channels.id(0);
     channels.pair.rig.on(Event::Shed(id));
     channels.pair.pump();
-    assert_eq!(channels.end_of(0), Some(Err(Some(Reason::CANCEL))));
+    assert_eq!(channels.end_of(0), Some(Err(Some(Reason::INTERNAL_ERROR))));
     assert_eq!(channels.pair.rig.held_bytes(), 0);
     channels.pair.rig.release();
     assert_eq!(channels.append(1, 2, 3)[0]["id"], 2);
