@@ -1,4 +1,4 @@
-// The fetch of Node: a response that is cut is an error, and one that has ended is none.
+// The fetch of Node: a response that is cut is an error, and one that has ended is none, whether its stream has or the server stops.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -30,7 +30,12 @@ async function open(path) {
   const first = await reader.read();
   assert.equal(first.done, false);
   const rest = async () => {
-    for (;;) if ((await reader.read()).done) return;
+    const text = new TextDecoder();
+    for (let all = ''; ; ) {
+      const { done, value } = await reader.read();
+      if (done) return all;
+      all += text.decode(value, { stream: true });
+    }
   };
   return rest;
 }
@@ -55,15 +60,22 @@ test('the end of a stream is an end', async () => {
   for (const rest of readers) await rest();
 });
 
-for (const [how, end] of [['a kill', () => encke.kill()], ['a stop', () => encke.stop()]]) {
-  test(`${how} of the server is an error`, async () => {
-    const name = how.replace(' ', '-');
-    await make(name);
-    const readers = await Promise.all(subscriptions(name).map(open));
-    const failures = readers.map((rest) => assert.rejects(rest(), TypeError));
-    const { listen } = encke;
-    await end();
-    await Promise.all(failures);
-    encke = await Encke.start({ data, listen });
-  });
-}
+test('a kill of the server is an error', async () => {
+  await make('kill');
+  const readers = await Promise.all(subscriptions('kill').map(open));
+  const failures = readers.map((rest) => assert.rejects(rest(), TypeError));
+  const { listen } = encke;
+  await encke.kill();
+  await Promise.all(failures);
+  encke = await Encke.start({ data, listen });
+});
+
+test('a stop of the server ends a response, and its last event says why', async () => {
+  await make('stop');
+  const readers = await Promise.all(subscriptions('stop').map(open));
+  const ends = readers.map((rest) => rest());
+  const { listen } = encke;
+  await encke.stop();
+  for (const end of await Promise.all(ends)) assert.match(end, /"why":"the server stops","resumable":true/);
+  encke = await Encke.start({ data, listen });
+});
