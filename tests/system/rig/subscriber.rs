@@ -181,6 +181,7 @@ fn parse(block: &str) -> Option<Event> {
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
             "" => {}
+            "retry" => assert!(value.parse::<u32>().is_ok(), "{block:?}"),
             "event" => assert_eq!(name.replace(value.to_owned()), None, "{block:?}"),
             "data" => data.push(value),
             "id" => assert_eq!(id.replace(value.to_owned()), None, "{block:?}"),
