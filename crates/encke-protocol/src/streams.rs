@@ -99,10 +99,10 @@ impl StreamAccess {
         now: Now,
         rights: &Rights,
     ) -> Result<Arc<Stream>, Response> {
-        let stream = self.find(name, now)?;
-        match self.admits(&stream, rights) {
-            true => Ok(stream),
-            false => Err(refused(&Refusal::NotFound)),
+        // Before anything is said of its life: one that forks still read is missing as well.
+        match self.views.find(name) {
+            Some(stream) if !self.admits(&stream, rights) => Err(refused(&Refusal::NotFound)),
+            _ => self.find(name, now),
         }
     }
 
