@@ -1,9 +1,9 @@
 // A load of appends and deliveries over WebSocket that is cut several times by kill -9, and what must be true at its end.
 
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Encke } from './encke.mjs';
 import { fixedAddress } from './ports.mjs';
+import { waitFor } from './wait.mjs';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const [A, B, C] = ['load/a', 'load/b', 'load/c'];
@@ -14,8 +14,6 @@ const ROUNDS = 4;
 const RECORDS_PER_ROUND = 100;
 /** Appends that are sent and not acknowledged, at any time. */
 const WINDOW = 20;
-/** How long a condition may take to come true, on a busy machine. */
-const WAIT_MS_MAX = 60_000;
 
 /** The clients of the load. `load/c` has appends without a producer, which are not repeated. */
 export const LOAD = {
@@ -27,15 +25,6 @@ export const LOAD = {
 };
 /** The names of the subscriptions, in their order. */
 const NAMES = [A, PATTERN, LIST.join(',')];
-
-/** Waits until a condition is true. */
-export async function waitFor(what, isSo) {
-  const deadline = performance.now() + WAIT_MS_MAX;
-  while (!(await isSo())) {
-    assert.ok(performance.now() < deadline, `still not so: ${what}`);
-    await sleep(20);
-  }
-}
 
 /** Creates streams of JSON. */
 export async function create(encke, ...streams) {

@@ -180,11 +180,9 @@ mod tests {
     fn run<'a>(items: &'a [Item<'a>], closed: bool) -> Run<'a> {
         Run {
             items,
-            end: items.last().map_or(Offset::START, |item| item.end),
             at_tail: true,
             closed,
-            end_reason: None,
-            stop_asked: false,
+            ..Run::position(items.last().map_or(Offset::START, |item| item.end))
         }
     }
 

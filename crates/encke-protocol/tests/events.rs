@@ -151,11 +151,9 @@ fn there_and_back<'a>(
 ) -> Vec<(String, &'a [Item<'a>])> {
     let run = Run {
         items,
-        end: items.last().map_or(Offset::behind(7), |item| item.end),
         at_tail: end.at_tail,
         closed: end.closed,
-        end_reason: None,
-        stop_asked: false,
+        ..Run::position(items.last().map_or(Offset::behind(7), |item| item.end))
     };
     let mut out = EncodedRun {
         bytes: before.to_vec(),
@@ -371,12 +369,9 @@ fn up_to_date_is_sent_only_at_the_tail() {
         (true, true, 1),
     ] {
         let run = Run {
-            items: &[],
-            end: Offset::behind(3),
             at_tail,
             closed,
-            end_reason: None,
-            stop_asked: false,
+            ..Run::position(Offset::behind(3))
         };
         for kind in [MediaKind::Text, MediaKind::Json, MediaKind::Binary] {
             let mut out = EncodedRun::default();

@@ -9,13 +9,11 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { BINARY, Encke } from '../encke.mjs';
+import { waitFor } from '../wait.mjs';
 import { launchChromium } from './chromium.mjs';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
-/** How long a condition may take to come true, on a busy machine. */
-const WAIT_MS_MAX = 60_000;
 const ACCESS = `
 [access]
 cookie = "encke"
@@ -51,14 +49,6 @@ async function servePages() {
   servers.push(server);
   await once(server.listen(0, '127.0.0.1'), 'listening');
   return `http://127.0.0.1:${server.address().port}`;
-}
-
-async function waitFor(what, isSo) {
-  const deadline = performance.now() + WAIT_MS_MAX;
-  while (!(await isSo())) {
-    assert.ok(performance.now() < deadline, `still not so: ${what}`);
-    await sleep(20);
-  }
 }
 
 /** A server that allows pages of one origin, with a JSON stream `visits`; `args` configure its access control, `token` allows all. */

@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { rolldown } from 'rolldown';
 import { selfSigned } from '../certificate.mjs';
 import { Encke } from '../encke.mjs';
+import { waitFor } from '../wait.mjs';
 import { launchChromium } from './chromium.mjs';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
@@ -18,8 +19,6 @@ const RECORDS = 30;
 const STOPS = 3;
 /** How long a connection lasts at least. */
 const CONNECTION_MS = 1200;
-/** How long a condition may take to come true, on a busy machine. */
-const WAIT_MS_MAX = 60_000;
 
 const folder = mkdtempSync(join(tmpdir(), 'encke-browser-client-'));
 const tls = selfSigned(folder);
@@ -38,14 +37,6 @@ after(async () => {
   await browser?.close();
   rmSync(folder, { recursive: true, force: true });
 });
-
-async function waitFor(what, isSo) {
-  const deadline = performance.now() + WAIT_MS_MAX;
-  while (!(await isSo())) {
-    assert.ok(performance.now() < deadline, `still not so: ${what}`);
-    await sleep(20);
-  }
-}
 
 /** Follows a stream in the page; what has come is in `window.seen`, and how it ended in `window.ended`. */
 function follow(url) {

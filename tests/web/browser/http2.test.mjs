@@ -5,17 +5,15 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { selfSigned } from '../certificate.mjs';
 import { Encke } from '../encke.mjs';
+import { waitFor } from '../wait.mjs';
 import { launchChromium } from './chromium.mjs';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const STREAMS = Array.from({ length: 50 }, (_, number) => `s${number}`);
 /** How many records each stream gets between two restarts. */
 const RECORDS = 10;
-/** How long a condition may take to come true: an EventSource waits for seconds before it connects again. */
-const WAIT_MS_MAX = 60_000;
 const CLOSED = 2;
 
 const folder = mkdtempSync(join(tmpdir(), 'encke-browser-http2-'));
@@ -34,14 +32,6 @@ after(async () => {
   await encke?.stop();
   rmSync(folder, { recursive: true, force: true });
 });
-
-async function waitFor(what, isSo) {
-  const deadline = performance.now() + WAIT_MS_MAX;
-  while (!(await isSo())) {
-    assert.ok(performance.now() < deadline, `still not so: ${what}`);
-    await sleep(20);
-  }
-}
 
 /** Sends a request to each stream, over HTTP/1.1, so that every HTTP/2 connection is the browser's. */
 async function toEach(method, options) {

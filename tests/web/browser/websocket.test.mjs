@@ -8,10 +8,11 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { selfSigned } from '../certificate.mjs';
-import { LOAD, append, create, everyRecordOnceOverCuts, read, waitFor } from '../cuts.mjs';
+import { LOAD, append, create, everyRecordOnceOverCuts, read } from '../cuts.mjs';
 import { blocks } from '../docs/blocks.mjs';
 import { Encke } from '../encke.mjs';
 import { fixedAddress } from '../ports.mjs';
+import { waitFor } from '../wait.mjs';
 import { launchChromium } from './chromium.mjs';
 
 const CLIENTS = fileURLToPath(new URL('../channel-client.mjs', import.meta.url));

@@ -198,11 +198,7 @@ impl Conversation {
         message: &ChannelMessage<'_>,
     ) -> Result<ChannelAction, Response> {
         let streams = self.context.streams();
-        streams.check_name(name)?;
-        let path = self.context.path(name);
-        let needed = streams.rights.of_stream(Operation::Append, name, &*path);
-        self.admitted("POST", &path).meet(&needed)?;
-        streams.rights.check_writer(Operation::Append, name)?;
+        self.check_write(Operation::Append, name)?;
         let content_type = append.content_type();
         if streams.in_fleet
             && message.barriers == 0
@@ -223,6 +219,16 @@ impl Conversation {
         )))
     }
 
+    /// Whether the client may change a stream of that name in this way, before the stream is looked for.
+    fn check_write(&self, operation: Operation, name: &str) -> Result<(), Response> {
+        let streams = self.context.streams();
+        streams.check_name(name)?;
+        let path = self.context.path(name);
+        let needed = streams.rights.of_stream(operation, name, &*path);
+        self.admitted("POST", &path).meet(&needed)?;
+        streams.rights.check_writer(operation, name)
+    }
+
     /// Asks the producer of a stream to stop.
     fn stop(
         &mut self,
@@ -231,11 +237,7 @@ impl Conversation {
         message: &ChannelMessage<'_>,
     ) -> Result<ChannelAction, Response> {
         let streams = self.context.streams();
-        streams.check_name(name)?;
-        let path = self.context.path(name);
-        let needed = streams.rights.of_stream(Operation::Stop, name, &*path);
-        self.admitted("POST", &path).meet(&needed)?;
-        streams.rights.check_writer(Operation::Stop, name)?;
+        self.check_write(Operation::Stop, name)?;
         // Held until the action is decided, so that the stream stays in memory.
         let Some(_known) = streams.known(name) else {
             return Ok(plain(load(name, Vec::new())));

@@ -57,8 +57,7 @@ impl Encoder for EventEncoder {
         };
         // Clients of the protocol continue there, and ignore the member for scripts of an EventSource, which see no comments.
         let _ = write!(out, "id: {at}\nevent: control\ndata:");
-        control_object(variant.option, &Run::position(at), now, out);
-        out.pop();
+        control_members(variant.option, &Run::position(at), now, out);
         out.extend_from_slice(b",\"disconnect\":");
         sse::disconnect(farewell, out);
         out.extend_from_slice(b"}\n\n");
@@ -90,7 +89,6 @@ fn encode(
         join(kind, first, &mut payload);
         let last = items.is_empty();
         let reached = Run {
-            items: &[],
             end: if last {
                 run.end
             } else {
@@ -182,6 +180,12 @@ fn control(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {
 
 /// Appends the client's position as JSON (section 5.8).
 pub(super) fn control_object(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {
+    control_members(cursor_floor, run, now, out);
+    out.push(b'}');
+}
+
+/// Appends the object without its closing brace, for members that follow.
+fn control_members(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
     let _ = write!(out, "{{\"streamNextOffset\":\"{}\"", run.end);
     if !run.closed {
@@ -203,7 +207,6 @@ pub(super) fn control_object(cursor_floor: u64, run: &Run<'_>, now: WallTime, ou
     if run.stop_asked {
         out.extend_from_slice(b",\"stopRequested\":true");
     }
-    out.push(b'}');
 }
 
 /// What is known of the stream behind a part of a run: the last part is followed by what follows the run.

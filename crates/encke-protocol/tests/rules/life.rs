@@ -230,12 +230,8 @@ fn a_read_under_which_its_stream_is_deleted_never_ends_short() {
     };
     // As a reader finds it when the records are gone: nothing, and nothing left.
     let gone = |end| Run {
-        items: &[],
-        end,
         at_tail: true,
-        closed: false,
-        end_reason: None,
-        stop_asked: false,
+        ..Run::position(end)
     };
     for query in ["offset=-1", "offset=-1&live=long-poll"] {
         let mut server = Server::default();
