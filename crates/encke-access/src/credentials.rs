@@ -21,7 +21,7 @@ pub struct Credentials<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
     /// The verified certificate of the client, if its connection has one.
     pub client_certificate: Option<&'a ClientCertificate>,
-    /// The parameters that a signed URL leaves to whoever has it, unless it signs one of them.
+    /// The parameters that a signed URL does not sign, unless it signs one of them.
     pub free_parameters: &'a [&'a str],
 }
 
@@ -59,6 +59,7 @@ pub(crate) struct SignedQuery<'a> {
     pub(crate) kid: Cow<'a, str>,
     pub(crate) signature: Cow<'a, str>,
     pub(crate) fields: SignedFields,
+    pub(crate) stream: Option<Cow<'a, str>>,
     /// All parameters but the signature, in the order sent.
     pub(crate) signed: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
@@ -161,7 +162,8 @@ fn signed_query(query: Option<&str>) -> Result<Option<SignedQuery<'_>>, AccessDe
     if !query.contains("signature") && !query.contains('%') {
         return Ok(None);
     }
-    let (mut expires, mut kid, mut signature, mut fields) = (None, None, None, None);
+    let (mut expires, mut kid, mut signature) = (None, None, None);
+    let (mut fields, mut stream) = (None, None);
     let mut signed = Vec::new();
     let mut malformed = false;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -177,6 +179,7 @@ fn signed_query(query: Option<&str>) -> Result<Option<SignedQuery<'_>>, AccessDe
             KID => Some(&mut kid),
             SIGNATURE => Some(&mut signature),
             FIELDS => Some(&mut fields),
+            STREAM => Some(&mut stream),
             _ => None,
         };
         let is_signature = name == SIGNATURE;
@@ -201,10 +204,11 @@ fn signed_query(query: Option<&str>) -> Result<Option<SignedQuery<'_>>, AccessDe
                 Some(list) => SignedFields::parse(&list)?,
                 None => SignedFields::default(),
             },
+            stream,
             signed,
         })),
         _ => Err(AccessDenied::Malformed(
-            "a signed URL has the parameters expires, kid and signature once each and signed-fields at most once, with their names as they are here, and all of its parameters are percent-encoded UTF-8",
+            "a signed URL has the parameters expires, kid and signature once each, and signed-fields and signed-stream at most once, with their names as they are here, and all of its parameters are percent-encoded UTF-8",
         )),
     }
 }
@@ -216,7 +220,8 @@ pub const LAST_EVENT_ID: &str = "lastEventId";
 pub(crate) const EXPIRES: &str = "expires";
 pub(crate) const KID: &str = "kid";
 pub(crate) const FIELDS: &str = "signed-fields";
+pub(crate) const STREAM: &str = "signed-stream";
 pub(crate) const SIGNATURE: &str = "signature";
 
 /// The parameters that signing adds to a URL. They mean nothing to protocols.
-pub const SIGNING_PARAMETERS: [&str; 4] = [EXPIRES, KID, FIELDS, SIGNATURE];
+pub const SIGNING_PARAMETERS: [&str; 5] = [EXPIRES, KID, FIELDS, STREAM, SIGNATURE];

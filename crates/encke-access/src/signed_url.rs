@@ -4,9 +4,10 @@
 //! parameter is `name=value` with every byte outside of `A-Z a-z 0-9 - . _ ~` percent-encoded in upper case; these texts are sorted
 //! and joined with `&`. A line `name:value` follows for each header field whose value is signed, in the order of the parameter
 //! `signed-fields` ([`crate::signed_fields`]). The lines are joined with a line feed. A URL for `GET` is also good for `HEAD`.
+//! With the parameter `signed-stream` a URL is good for one stream, and not for a later one of the same name.
 //!
 //! Some parameters only say how a request reads what the URL is good for ([`Credentials::free_parameters`]). A URL that signs none of them
-//! leaves all of them to whoever has it; one that signs some is good with these and no others.
+//! is good with any of them; one that signs some is good with these and no others.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use encke_clock::{WallSeconds, WallTime};
 
 use crate::caller::{Authority, Caller, NEVER};
 use crate::credentials::{
-    Credentials, EXPIRES, FIELDS, KID, LAST_EVENT_ID, SIGNING_PARAMETERS, SignedQuery,
+    Credentials, EXPIRES, FIELDS, KID, LAST_EVENT_ID, SIGNING_PARAMETERS, STREAM, SignedQuery,
 };
 use crate::denied::AccessDenied;
 use crate::digest;
@@ -44,6 +45,8 @@ pub struct UrlToSign<'a> {
     pub path: &'a CanonicalPath<'a>,
     /// The header fields that requests must have.
     pub fields: &'a [SignedField],
+    /// The number of the one stream that it is good for. Without, it is good for each that has the path's name.
+    pub stream: Option<u64>,
     /// When it ends, in seconds since 1970.
     pub expires_s: u64,
 }
@@ -55,6 +58,8 @@ pub struct SignedUrl {
     pub fields: SignedFields,
     /// It signs none of [`Credentials::free_parameters`].
     pub leaves_parameters: bool,
+    /// The number of the one stream that it is good for, if it names one.
+    pub stream: Option<u64>,
 }
 
 /// Why a URL can't be signed.
@@ -102,6 +107,11 @@ impl SigningKey {
         if !list.is_empty() {
             parameters.push((Cow::Borrowed(FIELDS), Cow::Borrowed(&*list)));
             own.push_str(&format!("&{FIELDS}={list}"));
+        }
+        if let Some(stream) = url.stream {
+            let stream = stream.to_string();
+            own.push_str(&format!("&{STREAM}={stream}"));
+            parameters.push((Cow::Borrowed(STREAM), Cow::Owned(stream)));
         }
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -156,6 +166,10 @@ impl SigningKey {
         if now >= ends_at.start() {
             return Err(AccessDenied::Expired("signed URL"));
         }
+        let stream = query.stream.as_deref().map(str::parse).transpose();
+        let stream = stream.map_err(|_| {
+            AccessDenied::Malformed("the parameter signed-stream must be the number of a stream")
+        })?;
         let caller = Arc::new(Caller {
             authority: Arc::clone(&self.authority),
             subject: None,
@@ -167,6 +181,7 @@ impl SigningKey {
         let url = SignedUrl {
             fields: query.fields,
             leaves_parameters,
+            stream,
         };
         Ok((caller, url))
     }

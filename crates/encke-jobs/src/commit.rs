@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use encke_clock::Now;
-use encke_stream::{Command, Outcome, Refusal, Target};
+use encke_stream::{Command, Outcome, Refusal, Target, born};
 
 use crate::error::JobError;
 use crate::machine::{Effect, JobMachine, JobTimer};
@@ -22,7 +22,7 @@ impl JobMachine {
             Outcome::Created { existed: true, .. } if matches!(op, Op::Segment(..)) => {
                 Err(JobError::PoolChanging)
             }
-            Outcome::Created { born, .. } if matches!(op, Op::PublicStream(..)) => Ok(born),
+            Outcome::Created { no, .. } if matches!(op, Op::PublicStream(..)) => Ok(born(no)),
             outcome => Ok(tail(&outcome)),
         };
         self.follow(now, op, outcome);

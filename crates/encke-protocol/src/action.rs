@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use encke_access::{Caller, ClientCertificate};
 use encke_clock::{Now, WallTime};
-use encke_stream::{Command, Fetch, Offset, Outcome, Pattern, Sequence, Stream, log_of};
+use encke_stream::{Command, Fetch, Offset, Outcome, Pattern, Sequence, Stream, Viewer, log_of};
 
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
 use crate::response::Response;
@@ -265,25 +265,6 @@ pub struct ViewedPattern {
     pub names: Arc<Pattern>,
     /// Whose streams.
     pub viewer: Viewer,
-}
-
-/// Whose streams a client gets of those that a pattern matches. Streams that belong to nobody are for all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Viewer {
-    /// Those of all owners.
-    All,
-    /// Those of this caller, or of nobody.
-    Of(Option<Arc<str>>),
-}
-
-impl Viewer {
-    /// Whether the client gets the streams of an owner.
-    pub fn sees(&self, owner: Option<&str>) -> bool {
-        match (self, owner) {
-            (Viewer::All, _) | (_, None) => true,
-            (Viewer::Of(own), Some(owner)) => own.as_deref() == Some(owner),
-        }
-    }
 }
 
 impl SourceKind {

@@ -61,7 +61,7 @@ pub use action::{
     Action, BodyPart, Channel, ChannelAction, ChannelMessage, ChannelOpening, DispatchRequest,
     DispatchResponse, Dispatched, Failure, Feed, FeedEnd, LoadName, MergeSource, NextPart,
     OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind, Subscription,
-    ViewedPattern, Viewer, Wait, WorkerOutput,
+    ViewedPattern, Wait, WorkerOutput,
 };
 pub use admin::{Admin, Probes, REVOCATIONS};
 pub use coding::{CodingOffer, ContentCoding};

@@ -48,6 +48,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::NotFound => (404, "not_found"),
         Refusal::Gone => (410, "gone"),
         Refusal::NameKept => (409, "name_kept"),
+        Refusal::NotOwner => (403, "not_owner"),
         Refusal::Differs { .. } => (409, "config_differs"),
         Refusal::Closed { .. } => (409, "closed"),
         Refusal::TailDiffers { .. } => (412, "tail_differs"),

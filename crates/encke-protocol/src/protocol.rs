@@ -49,7 +49,7 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync {
         is_unsafe(method)
     }
 
-    /// The parameters of a GET that a signed URL which signs none of them leaves to whoever has it: they say how the request reads, and
+    /// The parameters of a GET that a signed URL need not sign: they say how the request reads, and
     /// nothing of what it may read. `below` as above.
     fn free_parameters(&self, _below: &str) -> &'static [&'static str] {
         &[]

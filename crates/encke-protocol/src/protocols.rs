@@ -261,7 +261,7 @@ impl<'p> Destination<'p> {
         self.served_by.map(|(protocol, _)| protocol)
     }
 
-    /// The parameters of a request that a signed URL leaves to whoever has it, see [`Protocol::free_parameters`].
+    /// The parameters of a request that a signed URL does not sign, see [`Protocol::free_parameters`].
     pub(crate) fn free_parameters(&self, method: &str, path: &str) -> &'static [&'static str] {
         match self.served_by {
             Some((protocol, _)) if !is_unsafe(method) => protocol.free_parameters(self.below(path)),

@@ -5,11 +5,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use encke_clock::Now;
-use encke_stream::{BadOffset, Facts, Life, Lookup, Offset, Refusal, Sequence, Stream, Views};
+use encke_stream::{
+    BadOffset, Facts, Life, Lookup, Offset, Refusal, Sequence, Stream, Viewer, Views,
+};
 
 use crate::action::{Action, LoadName};
 use crate::gate::Rights;
 use crate::problem::{error, refused};
+use crate::requirement::Paths;
 use crate::response::Response;
 use crate::stream_rights::StreamRights;
 
@@ -106,12 +109,19 @@ impl StreamAccess {
         }
     }
 
-    /// Whether a stream belongs to nobody, to the caller with these rights, or to somebody else whose streams the caller may use.
+    /// Whether a stream belongs to nobody, to the caller with these rights, or to somebody else whose streams the caller may use. A signed
+    /// URL that names its stream is good for that one, and was given by somebody who may use it.
     pub(crate) fn admits(&self, stream: &Stream, rights: &Rights) -> bool {
-        let Some(owner) = stream.owner() else {
-            return true;
-        };
-        rights.is_owner(owner) || rights.may_own(&format!("{}{}", self.root, stream.name))
+        match (rights.only_stream(), stream.owner()) {
+            (Some(only), _) => stream.no == only,
+            (None, None) => true,
+            (None, owner) => self.viewer(&stream.name, rights).sees(owner),
+        }
+    }
+
+    /// Whose streams of a name the caller with these rights may use.
+    pub(crate) fn viewer(&self, name: &str, rights: &Rights) -> Viewer {
+        rights.viewer(&Paths::One(format!("{}{name}", self.root).into()))
     }
 
     /// The stream of that name, whoever asks.

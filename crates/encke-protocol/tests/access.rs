@@ -53,6 +53,7 @@ fn signed_by(access: &Access, kid: &str, line: &str, fields: &[&str]) -> String 
         target,
         path: &ProtocolSettings::default().resolve(path).unwrap(),
         fields: &fields,
+        stream: None,
         expires_s: NOW_MS / 1_000 + 60,
     };
     format!("{method} {}", access.sign_url(kid, &url).unwrap())

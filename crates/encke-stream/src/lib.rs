@@ -78,6 +78,7 @@ pub use stream::record::{
     BadRecord, Change, EndReason, Extras, Fork, KIND_CHANGE, Lifetime, Producer,
 };
 pub use stream::retention::{BadRetention, Retention};
+pub use stream::viewer::Viewer;
 pub use view::lookup::{FreeName, Lookup};
 pub use view::pattern::{NotAPattern, Pattern};
 
@@ -91,4 +92,4 @@ pub use view::counts::Counts;
 pub use view::views::{Totals, Views};
 
 // Part of positions, so users of streams need it too.
-pub use encke_log::Sequence;
+pub use encke_log::{Sequence, StreamNo};

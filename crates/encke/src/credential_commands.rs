@@ -260,6 +260,7 @@ fn signed(args: &SignArgs) -> anyhow::Result<String> {
             target,
             path: &ProtocolSettings::default().resolve(path)?,
             fields: &args.field,
+            stream: None,
             expires_s,
         },
     )?;

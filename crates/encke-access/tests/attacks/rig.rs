@@ -210,7 +210,7 @@ pub(crate) fn resolve(
     access.resolve(&request, now)
 }
 
-/// Parameters that the path of a request leaves to whoever has a signed URL.
+/// Parameters of a request that a signed URL does not sign.
 pub(crate) const FREE_PARAMETERS: &[&str] = &["offset", "live"];
 
 /// Signs a URL with the key `u`.
@@ -227,6 +227,7 @@ pub(crate) fn sign_url(
         target,
         path: &path,
         fields,
+        stream: None,
         expires_s,
     };
     access.sign_url("u", &url)

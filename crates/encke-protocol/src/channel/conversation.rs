@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::{AccessDenied, Caller, Operation};
-use encke_stream::{Lookup, Pattern, home};
+use encke_stream::{Lookup, Viewer, home};
 
 use super::append::ChannelAppend;
 use super::context::ChannelContext;
@@ -275,19 +275,14 @@ impl Conversation {
                 };
             }
         };
-        let identity = |rights: &Rights| rights.caller().and_then(|caller| caller.identity());
-        let is_other = identity(&rights) != identity(&self.rights);
-        self.rights = rights;
+        let before = std::mem::replace(&mut self.rights, rights);
         if let Some(origin) = &mut self.origin {
             origin.first = None;
         }
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
         let refused = subscriptions.remove_refused(|subject| {
             self.check_readable(subject)?;
-            match is_other {
-                true => self.check_owners(subject),
-                false => Ok(()),
-            }
+            self.check_owners(subject, &before)
         });
         self.subscriptions = subscriptions;
         let ended = refused.into_iter().map(|(one, refused)| {
@@ -311,28 +306,34 @@ impl Conversation {
         })
     }
 
-    /// Refuses, for another caller than before, what belongs or may belong to the one before.
-    fn check_owners(&self, subject: &Subject) -> Result<(), Response> {
-        let streams = self.context.streams();
-        let is_open = |name: &str| match streams.known(name) {
-            Some(Lookup::Stream(stream)) => streams.admits(&stream, &self.rights),
-            Some(Lookup::Free(_)) => true,
-            // Only the stream knows its owner, or the pattern what it matches.
-            None => self.rights.may_own(&self.context.path(name)),
-        };
-        let names = subject.names();
-        let is_pattern = |name: &str| name.parse::<Pattern>().is_ok();
-        let all_are_open = names.iter().all(|name| match is_pattern(name) {
-            true => self.rights.may_own(&self.context.path(name)),
-            false => is_open(name),
-        });
-        match all_are_open {
-            true => Ok(()),
-            false => Err(error(
+    /// Refuses what belongs or may belong to somebody else, if the caller before had more rights to it.
+    fn check_owners(&self, subject: &Subject, before: &Rights) -> Result<(), Response> {
+        let planner = &self.context.planner;
+        for name in subject.names() {
+            let named = Named::new(name.to_string(), StartPosition::Now);
+            let paths = named.paths(&planner.root);
+            let (viewer, viewer_before) = (self.rights.viewer(&paths), before.viewer(&paths));
+            let keeps = before.only_stream().is_none() && viewer.includes(&viewer_before);
+            if keeps || named.pattern.is_none() && self.is_open(name) {
+                continue;
+            }
+            return Err(error(
                 403,
                 "other_caller",
-                "the token is of another caller than before: subscribe again to what belongs to callers, or may",
-            )),
+                "the token may use the streams of fewer callers than the one before: subscribe again to what belongs to callers, or may",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the stream of a name belongs to the caller or to nobody, or whoever it belongs to, the caller may use it.
+    fn is_open(&self, name: &str) -> bool {
+        let streams = self.context.streams();
+        match streams.known(name) {
+            Some(Lookup::Stream(stream)) => streams.admits(&stream, &self.rights),
+            Some(Lookup::Free(_)) => true,
+            // Only the stream knows its owner.
+            None => streams.viewer(name, &self.rights) == Viewer::All,
         }
     }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use std::time::Duration;
 
-use encke_access::{CanonicalPath, Operation, UrlToSign};
+use encke_access::{Access, CanonicalPath, Operation, SignError, UrlToSign, name_of_identity};
 use encke_clock::{Now, WallTime};
 use encke_stream::{
     Command, CreateExtras, DEFAULT_TYPE, Fetch, ForkOf, Lookup, Media, MediaKind, Offset, Outcome,
-    Refusal, Stream,
+    Refusal, Stream, StreamNo, Viewer,
 };
 
 use super::fields::NamedOwner;
@@ -28,8 +28,22 @@ struct Creation {
     location: String,
     /// The caller may read the stream, and so may learn how far one is that exists already.
     may_read: bool,
-    /// A signed URL to read it, if the creator asks for one.
-    read_url: Option<String>,
+    /// The signed URL to read it that its creator asks for.
+    read_url: Option<ReadUrl>,
+}
+
+/// What a signed URL to read a stream needs, once the stream has a number.
+#[derive(Debug)]
+struct ReadUrl {
+    access: Arc<Access>,
+    /// The name of the key that signs.
+    kid: Box<str>,
+    /// The scheme and authority of the server, as the creator knows it.
+    base: String,
+    /// The path, as the creator has sent it.
+    target: Box<str>,
+    path: CanonicalPath<'static>,
+    expires_s: u64,
 }
 
 /// Waits for the record inside which a fork begins: its position must be known before the fork can be committed.
@@ -57,20 +71,18 @@ impl DurableStreams {
         let ack = fields::ack(headers)?;
         let retention = fields::retention(headers)?;
         fields::refuse(headers, &ONLY_AT_APPEND, "POST")?;
+        let [streams] = &self.mounts;
+        let forking = fields::forking(headers, streams)?;
         let extras = CreateExtras {
             owner: self.owner(request, admitted)?,
             producer_timeout_s: fields::producer_timeout_s(headers)?,
             metadata: fields::metadata(headers)?,
+            viewer: self.streams.viewer(name, &admitted.rights),
+            source_viewer: forking.as_ref().map_or(Viewer::All, |forking| {
+                self.streams.viewer(&forking.source, &admitted.rights)
+            }),
         };
         let read_url = self.read_url(request, admitted)?;
-        if let Lookup::Stream(stream) = &known
-            && !self.streams.admits(stream, &admitted.rights)
-        {
-            let why = "the stream belongs to another caller";
-            return Err(error(403, "not_owner", why));
-        }
-        let [streams] = &self.mounts;
-        let forking = fields::forking(headers, streams)?;
         let mut known = vec![known];
         if let Some(forking) = &forking {
             let readable = forking.requirement(streams, &self.streams.rights);
@@ -91,7 +103,7 @@ impl DurableStreams {
             None => None,
         };
         let media = Media::new(match (&source, content_type) {
-            (Some(source), _) => &source.media.name,
+            (Some((source, _)), _) => &source.media.name,
             (None, Some(asked)) => asked,
             (None, None) => DEFAULT_TYPE,
         });
@@ -121,14 +133,13 @@ impl DurableStreams {
             extras,
             known,
         };
-        if let (Some(forking), Some(source)) = (forking, source)
+        if let (Some(forking), Some((source, tail))) = (forking, source)
             && forking.sub_offset > 0
         {
             let asked = forking.at.unwrap_or(Offset::START);
             if !source.reaches_back_to(asked) {
                 return Err(refused(&Refusal::BeforeStart { asked }));
             }
-            let tail = source.facts().tail;
             let fork = Box::new(ForkInside {
                 create,
                 creation,
@@ -171,6 +182,7 @@ impl DurableStreams {
                 })?
             }
         };
+        fields::check_owner(name_of_identity(&owner))?;
         if own.as_deref() != Some(&*owner) {
             // It makes streams for others.
             admitted.require(Operation::Own)?;
@@ -178,12 +190,12 @@ impl DurableStreams {
         Ok(Some(owner.into()))
     }
 
-    /// The signed URL to read the new stream that its creator asks for.
+    /// The signed URL to read the stream that its creator asks for. It ends with the credentials of the creator, if these end before.
     fn read_url(
         &self,
         request: &Request<'_>,
         admitted: &Admitted<'_>,
-    ) -> Result<Option<String>, Response> {
+    ) -> Result<Option<ReadUrl>, Response> {
         let Some(seconds) = fields::read_url_s(request.headers)? else {
             return Ok(None);
         };
@@ -199,40 +211,61 @@ impl DurableStreams {
         };
         let path = CanonicalPath::from_decoded(admitted.path.to_owned());
         let path = path.map_err(|why| bad(why.to_string()))?;
-        let expires = request.now.wall.after(Duration::from_secs(seconds.into()));
-        let signed = access.sign_url(
-            kid,
-            &UrlToSign {
-                method: "GET",
-                target: request.path,
-                path: &path,
-                fields: &[],
-                expires_s: expires.as_ms() / 1_000,
-            },
-        );
-        let signed = signed.map_err(|why| bad(why.to_string()))?;
-        Ok(Some(request.base() + &signed))
+        let asked = request.now.wall.after(Duration::from_secs(seconds.into()));
+        let caller = admitted.rights.caller();
+        let ends_at = caller.and_then(|caller| caller.ends_at());
+        let expires = ends_at.map_or(asked, |ends_at| ends_at.min(asked));
+        Ok(Some(ReadUrl {
+            access: Arc::clone(access),
+            kid: kid.into(),
+            base: request.base(),
+            target: request.path.into(),
+            path,
+            expires_s: expires.as_ms() / 1_000,
+        }))
     }
 
-    /// The source of a fork. A fork that is there already keeps the source that it was made of, so
-    /// that its creation can be repeated even when the source is deleted.
+    /// The source of a fork, and its end as the creator may know it. A fork that is there already keeps the source that it was made of,
+    /// so that its creation can be repeated even when the source is deleted or belongs to somebody else; what the source has behind the
+    /// fork's beginning is not the fork's.
     fn source(
         &self,
         name: &str,
         fork: &str,
         now: Now,
         rights: &Rights,
-    ) -> Result<Arc<Stream>, Response> {
+    ) -> Result<(Arc<Stream>, Offset), Response> {
         let refusal = match self.streams.find_for(name, now, rights) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => {
+                let tail = stream.facts().tail;
+                return Ok((stream, tail));
+            }
             Err(response) if response.status == 410 => Refusal::SourceGone,
             Err(_) => Refusal::SourceNotFound,
         };
         let made = self.streams.find_for(fork, now, rights).ok();
-        let source = made.and_then(|fork| Some(Arc::clone(&fork.source.as_ref()?.stream)));
+        let source = made.as_ref().and_then(|fork| fork.source.as_ref());
         source
-            .filter(|source| *source.name == *name)
+            .filter(|source| *source.stream.name == *name)
+            .map(|source| (Arc::clone(&source.stream), source.at))
             .ok_or_else(|| refused(&refusal))
+    }
+}
+
+impl ReadUrl {
+    fn sign(&self, stream: StreamNo) -> Result<String, SignError> {
+        let signed = self.access.sign_url(
+            &self.kid,
+            &UrlToSign {
+                method: "GET",
+                target: &self.target,
+                path: &self.path,
+                fields: &[],
+                stream: Some(stream),
+                expires_s: self.expires_s,
+            },
+        )?;
+        Ok(format!("{}{signed}", self.base))
     }
 }
 
@@ -246,8 +279,14 @@ impl OnCommit for Creation {
                 ack,
                 retention,
                 existed,
-                ..
+                no,
             } => {
+                let signed = self.read_url.map(|url| url.sign(no)).transpose();
+                let read_url = match signed {
+                    Ok(read_url) => read_url,
+                    // The key was withdrawn meanwhile. The creation can be repeated.
+                    Err(why) => return error(503, "not_signed", why.to_string()),
+                };
                 let shows_state = self.may_read || !existed;
                 let response = Response::shared(if existed { 200 } else { 201 })
                     .field("Content-Type", content_type)
@@ -258,7 +297,7 @@ impl OnCommit for Creation {
                         retention.is_limited().then_some(retention),
                     )
                     .field_if("Stream-Closed", (closed && shows_state).then_some("true"))
-                    .field_if("Encke-Read-URL", self.read_url);
+                    .field_if("Encke-Read-URL", read_url);
                 if existed {
                     response
                 } else {

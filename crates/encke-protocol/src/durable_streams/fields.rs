@@ -274,6 +274,17 @@ pub(super) fn owner(headers: Headers<'_>) -> Result<Option<NamedOwner<'_>>, Resp
     }))
 }
 
+/// Refuses an owner whose name no field can have.
+pub(super) fn check_owner(name: &str) -> Result<(), Response> {
+    match name.len() > OWNER_BYTES_MAX || name.chars().any(char::is_control) {
+        false => Ok(()),
+        true => Err(bad_field(format!(
+            "the name of an owner has at most {OWNER_BYTES_MAX} bytes and no control characters; this one has {} bytes",
+            name.len()
+        ))),
+    }
+}
+
 /// Whom a creation names as the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NamedOwner<'a> {

@@ -10,7 +10,7 @@ use crate::misspelled;
 use crate::problem::error;
 use crate::query;
 use crate::request::Headers;
-use crate::requirement::Requirement;
+use crate::requirement::{Paths, Requirement};
 use crate::response::Response;
 use crate::resume;
 use crate::stream_rights::StreamRights;
@@ -113,6 +113,14 @@ impl Named {
     /// Whether it is a pattern that ends in `*` instead of `**`.
     pub(crate) fn has_old_form(&self) -> bool {
         self.pattern.is_some() && !self.name.ends_with("**")
+    }
+
+    /// The paths of the streams that it names. `root` is the path above the streams.
+    pub(crate) fn paths(&self, root: &str) -> Paths<'static> {
+        match &self.pattern {
+            Some(pattern) => Paths::Below(format!("{root}{}", pattern.prefix()).into()),
+            None => Paths::One(format!("{root}{}", self.name).into()),
+        }
     }
 
     /// The rights to read all that it names. `root` is the path above the streams.

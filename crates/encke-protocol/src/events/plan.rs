@@ -92,10 +92,9 @@ impl MergePlanner {
         let mut held = Vec::with_capacity(allowed.len());
         for (place, named) in allowed {
             if let Some(pattern) = &named.pattern {
-                let prefix = format!("{}{}", self.root, pattern.prefix());
                 let pattern = Arc::new(ViewedPattern {
                     names: Arc::clone(pattern),
-                    viewer: admitted.rights.viewer(&prefix),
+                    viewer: admitted.rights.viewer(&named.paths(&self.root)),
                 });
                 for (log, committed) in (0..).zip(&committed) {
                     let from = self.pattern_start(named, log, place, resumed, *committed)?;

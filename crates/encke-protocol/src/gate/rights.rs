@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use encke_access::{Caller, CallerKind, Operation, SignedUrl};
+use encke_stream::{StreamNo, Viewer};
 
-use crate::action::Viewer;
 use crate::problem::error;
 use crate::requirement::{Paths, Requirement};
 use crate::response::{AuditNote, REFUSED, Response};
@@ -172,30 +172,24 @@ impl Rights {
         }
     }
 
-    /// Whether a stream with this owner belongs to the caller.
-    pub(crate) fn is_owner(&self, owner: &str) -> bool {
-        let identity = self.caller().and_then(|caller| caller.identity());
-        identity.is_some_and(|identity| identity == owner)
-    }
-
-    /// Whose streams below a prefix the caller may use.
-    pub(crate) fn viewer(&self, prefix: &str) -> Viewer {
+    /// Whose streams at these paths the caller may use. A signed URL is good for those that its key may use.
+    pub(crate) fn viewer(&self, paths: &Paths<'_>) -> Viewer {
         match self {
             Rights::Everything | Rights::EverythingButAdmin => Viewer::All,
-            Rights::Caller { caller, .. } if caller.may_below(Operation::Own, prefix) => {
-                Viewer::All
-            }
+            Rights::Caller { caller, .. } if paths.allow(caller, Operation::Own) => Viewer::All,
             Rights::Caller { caller, .. } => Viewer::Of(caller.identity().map(Into::into)),
             Rights::Operator | Rights::Nobody | Rights::Unidentified => Viewer::Of(None),
         }
     }
 
-    /// Whether the caller may use streams of others at a path. A signed URL is good for the stream that it was signed for, if its key may.
-    pub(crate) fn may_own(&self, path: &str) -> bool {
+    /// The number of the only stream that the caller may use, if a signed URL names one.
+    pub(crate) fn only_stream(&self) -> Option<StreamNo> {
         match self {
-            Rights::Everything | Rights::EverythingButAdmin => true,
-            Rights::Operator | Rights::Nobody | Rights::Unidentified => false,
-            Rights::Caller { caller, .. } => caller.may(Operation::Own, path),
+            Rights::Caller {
+                signed: Some(signed),
+                ..
+            } => signed.url.stream,
+            _ => None,
         }
     }
 

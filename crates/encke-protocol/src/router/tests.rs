@@ -150,6 +150,7 @@ fn a_signed_url_is_good_by_every_alias_of_its_path() {
         target: "/v1/echo/a",
         path: &path,
         fields: &[],
+        stream: None,
         expires_s: 60,
     };
     let signed = access().sign_url("s", &url);

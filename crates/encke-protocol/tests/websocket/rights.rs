@@ -231,6 +231,7 @@ fn a_signed_url_is_good_for_its_own_subscription() {
             target,
             path: &CanonicalPath::parse(target.split('?').next().unwrap()).unwrap(),
             fields: &[],
+            stream: None,
             expires_s: NOW_MS / 1_000 + 60,
         };
         access().sign_url("u", &url).unwrap()

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::replicated::DispatcherTerm;
 use crate::stream::record::EndReason;
+use crate::stream::viewer::Viewer;
 use crate::stream::writers::ProducerId;
 use crate::{AckLevel, Lifetime, Lookup, Offset, Retention, Stream};
 
@@ -154,6 +155,10 @@ pub struct CreateExtras {
     pub producer_timeout_s: Option<u32>,
     /// Its metadata, in JSON.
     pub metadata: Option<Box<str>>,
+    /// Whose streams of its name the creator may use: one that exists is confirmed to nobody else.
+    pub viewer: Viewer,
+    /// Whose streams of the source's name the creator may use.
+    pub source_viewer: Viewer,
 }
 
 /// The stream that a fork continues.

@@ -11,6 +11,7 @@ use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, NameHolder};
 use crate::stream::number::{BORN_MAX, born, number};
 use crate::stream::record::{Change, Extras, Fork, Lifetime};
+use crate::stream::viewer::Viewer;
 use crate::stream::{Facts, Life, Source, Stream, StreamSettings};
 use crate::{Offset, Retention};
 
@@ -22,12 +23,17 @@ impl Machine {
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         match self.find(&create.name, now, journal)? {
+            NameHolder::Live(stream) | NameHolder::Kept(stream)
+                if !create.extras.viewer.sees(stream.owner()) =>
+            {
+                Err(Refusal::NotOwner)
+            }
             NameHolder::Live(stream) => {
                 let confirmed = confirm(&stream, &create)?;
                 self.renew(&stream, now, journal)?;
                 Ok(confirmed)
             }
-            NameHolder::Kept => Err(Refusal::NameKept),
+            NameHolder::Kept(_) => Err(Refusal::NameKept),
             NameHolder::Free => self.claim_and_create(create, now, journal),
         }
     }
@@ -64,7 +70,7 @@ impl Machine {
         journal: &mut dyn Journal,
     ) -> Result<Outcome, Refusal> {
         let source = match &create.fork {
-            Some(fork) => Some(self.source(fork, now, journal)?),
+            Some(fork) => Some(self.source(fork, &create.extras.source_viewer, now, journal)?),
             None => None,
         };
         let media = match (&create.content_type, &source) {
@@ -116,6 +122,7 @@ impl Machine {
             owner,
             producer_timeout_s,
             metadata,
+            ..
         } = create.extras;
         // What belongs to somebody does not become everybody's by a fork.
         let inherited = source.as_ref().and_then(|source| source.stream.owner());
@@ -171,7 +178,7 @@ impl Machine {
             ack,
             retention,
             existed: false,
-            born: born(no),
+            no,
         })
     }
 
@@ -189,12 +196,17 @@ impl Machine {
     fn source(
         &mut self,
         fork: &ForkOf,
+        viewer: &Viewer,
         now: Now,
         journal: &mut dyn Journal,
     ) -> Result<Box<Source>, Refusal> {
         let stream = match self.find(&fork.source, now, journal)? {
+            // It is missing to whoever may not use it.
+            NameHolder::Live(stream) | NameHolder::Kept(stream) if !viewer.sees(stream.owner()) => {
+                return Err(Refusal::SourceNotFound);
+            }
             NameHolder::Live(stream) => stream,
-            NameHolder::Kept => return Err(Refusal::SourceGone),
+            NameHolder::Kept(_) => return Err(Refusal::SourceGone),
             NameHolder::Free => {
                 // The source may have been created again in another log after the command was sent.
                 if let Some(siblings) = &self.siblings {
@@ -316,7 +328,7 @@ fn confirm(stream: &Stream, create: &Create) -> Result<Outcome, Refusal> {
         ack: stream.ack,
         retention: stream.retention(),
         existed: true,
-        born: born(stream.no),
+        no: stream.no,
     })
 }
 

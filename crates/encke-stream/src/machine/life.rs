@@ -34,8 +34,8 @@ impl Machine {
         };
         match found {
             NameHolder::Live(stream) if target.admits(&stream) => Ok(stream),
-            NameHolder::Kept => Err(Refusal::Gone),
-            NameHolder::Live(_) | NameHolder::Free => Err(Refusal::NotFound),
+            NameHolder::Kept(stream) if target.admits(&stream) => Err(Refusal::Gone),
+            NameHolder::Live(_) | NameHolder::Kept(_) | NameHolder::Free => Err(Refusal::NotFound),
         }
     }
 
@@ -74,7 +74,7 @@ impl Machine {
         let life = stream.state().next.life;
         Ok(match life {
             Life::Live => NameHolder::Live(stream),
-            Life::Kept => NameHolder::Kept,
+            Life::Kept => NameHolder::Kept(stream),
             Life::Ended => NameHolder::Free,
         })
     }
@@ -146,7 +146,7 @@ pub(crate) enum NameHolder {
     /// A stream that clients may use.
     Live(Arc<Stream>),
     /// A deleted stream that forks still read.
-    Kept,
+    Kept(Arc<Stream>),
     /// No stream.
     Free,
 }

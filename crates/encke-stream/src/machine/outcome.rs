@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use encke_log::Sequence;
+use encke_log::StreamNo;
 use serde::{Deserialize, Serialize};
 
 use crate::stream::record::EndReason;
@@ -26,8 +26,8 @@ pub enum Outcome {
         retention: Retention,
         /// The stream existed before, with the same settings.
         existed: bool,
-        /// The sequence of the record that created it, in its log.
-        born: Sequence,
+        /// Its number.
+        no: StreamNo,
     },
     /// The data is in the stream.
     Appended {
@@ -227,4 +227,7 @@ pub enum Refusal {
     /// The log has failed and takes nothing more.
     #[error("the log has failed and takes no more records: {0}")]
     LogFailed(Arc<str>),
+    /// A stream of this name belongs to another caller.
+    #[error("the stream belongs to another caller")]
+    NotOwner,
 }

@@ -1,8 +1,8 @@
 //! Streams in memory: what shards may read, and what the machine decides by.
 //!
 //! `record.rs` is the format of a record, `offset.rs` and `number.rs` name positions and streams. `writers.rs` has the producers of
-//! a stream, `retention.rs` how much of it stays, `renewal.rs` when a lifetime is renewed, `ack.rs` the durability levels, `media.rs` content types, and
-//! `label.rs` what encoders need.
+//! a stream, `retention.rs` how much of it stays, `renewal.rs` when a lifetime is renewed, `ack.rs` the durability levels, `media.rs` content types,
+//! `label.rs` what encoders need, and `viewer.rs` whose streams a caller may use.
 
 pub(crate) mod ack;
 pub(crate) mod label;
@@ -12,6 +12,7 @@ pub(crate) mod offset;
 pub(crate) mod record;
 mod renewal;
 pub(crate) mod retention;
+pub(crate) mod viewer;
 pub(crate) mod writers;
 
 use std::sync::Arc;

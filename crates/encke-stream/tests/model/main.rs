@@ -196,6 +196,7 @@ impl Pair {
                 fork,
                 size,
                 extras: (owner, producer_timeout_s, metadata),
+                viewers: (viewer, source_viewer),
             } => {
                 let content_type = content_type.map(|which| TYPES[which]);
                 let source = fork.as_ref().map(|(source, _)| NAMES[*source]);
@@ -224,6 +225,8 @@ impl Pair {
                         owner: owner.map(|which| OWNERS[which].into()),
                         producer_timeout_s,
                         metadata: metadata.then(|| self.made.to_string().into()),
+                        viewer,
+                        source_viewer,
                     },
                     ..Create::new(NAMES[name])
                 })
@@ -564,6 +567,7 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "NotFound",
         "Gone",
         "NameKept",
+        "NotOwner",
         "Differs",
         "Closed",
         "TypeDiffers",

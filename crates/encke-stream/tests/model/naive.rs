@@ -7,7 +7,7 @@ use std::time::Duration;
 use encke_clock::{Now, SteadyTime};
 use encke_stream::{
     AckLevel, Append, Command, Create, EndReason, Facts, Life, Lifetime, Limits, Offset, Outcome,
-    ProducerId, Refusal, Retention, Target,
+    ProducerId, Refusal, Retention, Target, Viewer,
 };
 
 /// All streams, by number, and the owners of names.
@@ -229,7 +229,7 @@ impl Naive {
                 let no = self.find(name).ok_or(Refusal::NotFound)?;
                 let stream = &self.streams[&no];
                 // By its name alone only a stream is meant that belongs to nobody.
-                if stream.life == Life::Live && stream.owner.is_some() {
+                if stream.owner.is_some() {
                     return Err(Refusal::NotFound);
                 }
                 no
@@ -247,7 +247,14 @@ impl Naive {
     }
 
     fn create(&mut self, create: &Create, frame_max: usize) -> Result<Outcome, Refusal> {
+        let hides = |stream: &Stream, viewer: &Viewer| match (viewer, &stream.owner) {
+            (Viewer::Of(own), Some(owner)) => own.as_deref() != Some(owner),
+            _ => false,
+        };
         if let Some(no) = self.find(&create.name) {
+            if hides(&self.streams[&no], &create.extras.viewer) {
+                return Err(Refusal::NotOwner);
+            }
             return match self.streams[&no].life {
                 Life::Live => self.confirm(no, create),
                 _ => Err(Refusal::NameKept),
@@ -258,6 +265,9 @@ impl Naive {
             Some(fork) => {
                 let no = self.find(&fork.source).ok_or(Refusal::SourceNotFound)?;
                 let source = &self.streams[&no];
+                if hides(source, &create.extras.source_viewer) {
+                    return Err(Refusal::SourceNotFound);
+                }
                 if source.life != Life::Live {
                     return Err(Refusal::SourceGone);
                 }
@@ -354,7 +364,7 @@ impl Naive {
             ack: AckLevel::Synced,
             retention: Retention::default(),
             existed: false,
-            born: no,
+            no,
         };
         self.names.insert(stream.name.clone(), no);
         self.streams.insert(no, stream);
@@ -399,7 +409,7 @@ impl Naive {
                 ack: AckLevel::Synced,
                 retention: Retention::default(),
                 existed: true,
-                born: no,
+                no,
             };
             self.touch(no);
             return Ok(outcome);

@@ -1,6 +1,6 @@
 //! Random steps: commands that are often valid, and everything that can happen between them.
 
-use encke_stream::EndReason;
+use encke_stream::{EndReason, Viewer};
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
 use proptest::prelude::*;
@@ -27,6 +27,8 @@ pub enum Step {
         size: Size,
         /// An owner, a timeout in seconds, and metadata.
         extras: (Option<usize>, Option<u32>, bool),
+        /// Whose streams of its name and of its source's name the creator may use.
+        viewers: (Viewer, Viewer),
     },
     Append {
         target: To,
@@ -140,6 +142,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(None),
         size.clone(),
         extras.clone(),
+        (viewer(), viewer()),
     );
     let fork = (
         name.clone(),
@@ -149,10 +152,11 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         (name, weighted(0.4, at.clone())).prop_map(Some),
         size.clone(),
         extras,
+        (viewer(), viewer()),
     );
     let create = prop_oneof![1 => create, 3 => fork];
     let create = create.prop_map(
-        |(name, content_type, lifetime, closed, fork, size, extras)| Step::Create {
+        |(name, content_type, lifetime, closed, fork, size, extras, viewers)| Step::Create {
             name,
             content_type,
             lifetime,
@@ -160,6 +164,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
             fork,
             size,
             extras,
+            viewers,
         },
     );
     let turn = prop_oneof![
@@ -218,4 +223,9 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => Just(Step::Evicted),
     ];
     vec(step, 1..140)
+}
+
+fn viewer() -> impl Strategy<Value = Viewer> + Clone {
+    let own = prop::option::of((0..OWNERS.len()).prop_map(|which| OWNERS[which].into()));
+    prop_oneof![6 => Just(Viewer::All), 1 => own.prop_map(Viewer::Of)]
 }

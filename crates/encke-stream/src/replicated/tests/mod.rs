@@ -17,7 +17,7 @@ use crate::{
     Append, AppendExtras, Batch, Command, Committed, Create, CreateExtras, Data, EndReason,
     Eviction, Fetch, FleetCommand, ForkOf, Lifetime, Limits, Loader, Logs, Lookup, Offset,
     OrderKind, Outcome, Outlet, Piece, ProducerId, Refusal, Reply, Retention, Submitter, Target,
-    restore_all_on,
+    Viewer, restore_all_on,
 };
 
 /// The order that the nodes share.
@@ -384,6 +384,14 @@ fn command_of(node: &str, what: Do, made: usize) -> Command {
     }
 }
 
+fn viewer(made: usize) -> Viewer {
+    match made % 4 {
+        0 => Viewer::Of(None),
+        1 => Viewer::Of(Some("o".into())),
+        _ => Viewer::All,
+    }
+}
+
 /// The same command with what few have, now and then.
 fn with_extras(mut command: Command, made: usize) -> Command {
     match &mut command {
@@ -392,6 +400,8 @@ fn with_extras(mut command: Command, made: usize) -> Command {
                 owner: made.is_multiple_of(11).then(|| "o".into()),
                 producer_timeout_s: made.is_multiple_of(3).then_some(made as u32 % 4),
                 metadata: made.is_multiple_of(7).then(|| made.to_string().into()),
+                viewer: viewer(made),
+                source_viewer: viewer(made / 4),
             };
         }
         Command::Append(append) => {
