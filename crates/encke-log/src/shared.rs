@@ -6,7 +6,7 @@ use crate::health::{Health, Vitals};
 use crate::history::History;
 use crate::history::error::HistoryError;
 use crate::history::floors::Floors;
-use crate::history::state::States;
+use crate::history::state::{StateRange, States};
 use crate::ids::{Sequence, StreamNo};
 use crate::retention::RetentionFloor;
 use crate::segments::index::Index;
@@ -14,6 +14,7 @@ use crate::superblock::Superblock;
 use crate::superblock::statement::StatedHistory;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -57,10 +58,10 @@ impl<D: Disk> Shared<D> {
 
     pub(crate) fn read_states(
         &self,
-        prefix: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
+        range: StateRange<'_>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
-        let read = self.states.each(prefix, self.history.as_ref(), each);
+        let read = self.states.each(range, self.history.as_ref(), each);
         read.map_err(|e| self.unreadable(e))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use encke_log::{ReadError, StreamNo};
 use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
-use encke_stream::{Fetch, LoadError, Lookup, OrderFetch, Piece, Stream};
+use encke_stream::{Fetch, ListFetch, LoadError, Lookup, OrderFetch, Piece, Stream, StreamPage};
 
 use crate::compression::{CompressedPiece, Compressor};
 use crate::feed::slot::Token;
@@ -26,6 +26,8 @@ pub enum ReadTask {
     ReadOrder(OrderFetch, ReadReply),
     /// Loads what is known of a name; the reply is [`ReadReply::name`].
     LoadName(Box<str>, ReadReply),
+    /// Reads a page of the list of streams; the reply is [`ReadReply::page`].
+    List(ListFetch, ReadReply),
     /// Loads a stream, for a subscriber; the reply is [`ReadReply::stream`].
     LoadStream(StreamNo, ReadReply),
     /// Loads a stream whose lifetime is over, so that it ends. There is no reply.
@@ -101,6 +103,12 @@ impl Readers {
         self.send(token, ReadTask::LoadName(name, reply)).is_ok()
     }
 
+    /// Reads a page of the list of streams. False: the queue is full.
+    pub(crate) fn list(&self, fetch: ListFetch, token: Token, sender: &Arc<ShardSender>) -> bool {
+        let reply = ReadReply::new(token, sender);
+        self.send(token, ReadTask::List(fetch, reply)).is_ok()
+    }
+
     /// Loads a stream. False: the queue is full.
     pub(crate) fn load_stream(
         &self,
@@ -144,6 +152,12 @@ impl ReadReply {
     pub fn name(self, known: Result<Lookup, LoadError>) {
         let token = self.token;
         self.sender.put(ShardEvent::NameLoaded { token, known });
+    }
+
+    /// Replies with a page of the list of streams.
+    pub fn page(self, page: Result<StreamPage, LoadError>) {
+        let token = self.token;
+        self.sender.put(ShardEvent::Listed { token, page });
     }
 
     /// Replies with a stream; `None` if it has ended.

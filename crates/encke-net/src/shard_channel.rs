@@ -9,7 +9,7 @@ use encke_jobs::DispatchClient;
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Receiver, SendErrorKind, Sender, mailbox_with_waker};
 use encke_protocol::DispatchResponse;
-use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream};
+use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream, StreamPage};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::compression::CompressedPiece;
@@ -40,6 +40,11 @@ pub(crate) enum ShardEvent {
     NameLoaded {
         token: Token,
         known: Result<Lookup, LoadError>,
+    },
+    /// A page of the list of streams for a connection's request.
+    Listed {
+        token: Token,
+        page: Result<StreamPage, LoadError>,
     },
     /// The stream of a subscriber; `None` if it has ended.
     StreamLoaded {
@@ -175,6 +180,9 @@ impl ShardSender {
                 (Lane::Data, piece.as_ref().map_or(0, Piece::bytes))
             }
             ShardEvent::NameLoaded { .. } | ShardEvent::StreamLoaded { .. } => (Lane::Data, 0),
+            ShardEvent::Listed { page, .. } => {
+                (Lane::Data, page.as_ref().map_or(0, StreamPage::bytes))
+            }
             // The number of compressors bounds them.
             ShardEvent::Compressed { .. } => (Lane::Data, 0),
             // The bound on handshakes bounds them.
@@ -235,6 +243,7 @@ impl Outlet for ShardSender {
                 ShardEvent::PieceRead { .. }
                 | ShardEvent::Compressed { .. }
                 | ShardEvent::NameLoaded { .. }
+                | ShardEvent::Listed { .. }
                 | ShardEvent::StreamLoaded { .. }
                 | ShardEvent::Dispatched { .. }
                 | ShardEvent::KeysFetched

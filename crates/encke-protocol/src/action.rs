@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use encke_access::{Caller, ClientCertificate};
 use encke_clock::{Now, WallTime};
-use encke_stream::{Command, Fetch, Offset, Outcome, Pattern, Sequence, Stream, Viewer, log_of};
+use encke_stream::{
+    Command, Fetch, ListFetch, Offset, Outcome, Pattern, Sequence, Stream, StreamPage, Viewer,
+    log_of,
+};
 
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
 use crate::response::Response;
@@ -33,6 +36,8 @@ pub enum Action {
     Commit(Command, Box<dyn OnCommit>),
     /// Read a part of a stream, then resume.
     Read(Fetch, Box<dyn OnRead>),
+    /// Read a page of the list of streams, then resume.
+    List(ListFetch, Box<dyn OnList>),
     /// Send this response, the beginning of a long body, then the parts that follow it.
     Stream(Response, NextPart),
     /// Send the head of a subscription, then every record that follows.
@@ -113,6 +118,12 @@ pub trait OnCommit: Debug + Send {
     fn not_submitted(self: Box<Self>, refused: Response) -> Response {
         refused
     }
+}
+
+/// Waits for a page of the list of streams.
+pub trait OnList: Debug + Send {
+    /// The response.
+    fn listed(self: Box<Self>, page: Result<StreamPage, Failure>) -> Response;
 }
 
 /// Waits for a part of a stream.

@@ -65,7 +65,7 @@ mod tests {
             *EXPOSED_FIELDS,
             "Access-Control-Expose-Headers: Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, \
              Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, \
-             ETag, Location, Retry-After, Encke-Ack, Encke-Retention, Encke-Floor, Encke-Owner, Encke-Metadata, \
+             ETag, Location, Retry-After, Encke-Ack, Encke-Retention, Encke-Floor, Encke-Messages, Encke-Owner, Encke-Metadata, \
              Encke-Producer-Timeout, Encke-End-Reason, Encke-Stop-Requested, Encke-Read-URL, Job-Id, Job-Attempt, Job-Deadline, Job-Key, \
              Job-Token, X-Request-Id\r\n"
         );

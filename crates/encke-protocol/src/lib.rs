@@ -36,6 +36,7 @@ mod live_format;
 mod misspelled;
 mod mount;
 mod ndjson;
+mod number;
 mod overview;
 mod payload;
 mod pool;
@@ -51,6 +52,7 @@ mod resume;
 mod router;
 mod run;
 mod sse;
+mod stream_list;
 mod stream_rights;
 mod streams;
 mod subprotocol;
@@ -60,8 +62,8 @@ mod unknown_path;
 pub use action::{
     Action, BodyPart, Channel, ChannelAction, ChannelMessage, ChannelOpening, DispatchRequest,
     DispatchResponse, Dispatched, Failure, Feed, FeedEnd, LoadName, MergeSource, NextPart,
-    OnCommit, OnDispatch, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind, Subscription,
-    ViewedPattern, Wait, WorkerOutput,
+    OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind,
+    Subscription, ViewedPattern, Wait, WorkerOutput,
 };
 pub use admin::{Admin, Probes, REVOCATIONS};
 pub use coding::{CodingOffer, ContentCoding};

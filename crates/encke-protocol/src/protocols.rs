@@ -21,6 +21,7 @@ use crate::protocol::{Protocol, is_unsafe};
 use crate::request::Headers;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
+use crate::stream_list::StreamList;
 use crate::stream_rights::StreamRights;
 use crate::streams::StreamAccess;
 
@@ -121,6 +122,7 @@ fn registered(
             access.clone(),
             encoders,
         )),
+        Box::new(StreamList::new(streams.clone())),
         Box::new(Events::new(planner, channels, encoders)),
         Box::new(PoolApi::new(settings.pool.clone())),
         Box::new(AdminApi::new(admin, access, streams.clone())),

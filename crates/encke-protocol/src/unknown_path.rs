@@ -31,7 +31,7 @@ pub(crate) fn bad_path(raw: &str, why: &PathError) -> Response {
 fn listing(path: &str) -> Option<&'static str> {
     match path {
         "/v1/stream" => Some(
-            "a stream is /v1/stream/NAME; there is no list of them, but GET /v1/events?stream=PREFIX/** has the records of all below a prefix",
+            "GET /v1/stream lists the streams, and GET /v1/events?stream=PREFIX/** has the records of all below a prefix",
         ),
         "/v1/pool" => Some("GET /v1/pool lists the pools"),
         _ => None,
@@ -52,8 +52,6 @@ mod tests {
         );
         assert!(bad("/v1/stream/").contains("GET /v1/events?stream=PREFIX/**"));
         assert!(bad("/v1/stream/news/").ends_with("two in a row"));
-        let here = message(&not_found("/v1/stream"));
-        assert!(here.contains("GET /v1/events?stream=PREFIX/**"), "{here}");
         let here = message(&not_found("/v1/streams"));
         assert!(here.ends_with("several streams are /v1/events"), "{here}");
     }

@@ -108,6 +108,13 @@ impl ReaderTools {
                 }
                 reply.name(known);
             }
+            ReadTask::List(fetch, reply) => {
+                let page = loaders.list(&fetch);
+                if let Err(error) = &page {
+                    tracing::error!(%error, "streams could not be listed");
+                }
+                reply.page(page);
+            }
             ReadTask::LoadStream(no, reply) => {
                 let stream = loaders.load_number(no);
                 if let Err(error) = &stream {

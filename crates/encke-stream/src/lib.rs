@@ -44,6 +44,7 @@ mod stream;
 mod view;
 
 pub use at_rest::eviction::Eviction;
+pub use at_rest::list::{ListFetch, ListedStream, StreamPage};
 pub use at_rest::load::{LoadError, Loader, Store};
 pub use at_rest::loaders::Loaders;
 pub use commit::Committed;
@@ -71,6 +72,7 @@ pub use restore::{OrderKind, RestoreError, restore, restore_on};
 pub use sequencer::Sequencer;
 pub use sequencer::inline::InlineCommit;
 pub use stream::ack::{AckLevel, BadLevel};
+pub use stream::count::MessageCount;
 pub use stream::label::StreamLabel;
 pub use stream::number::{LOGS_MAX, born, home, is_pattern, log_of};
 pub use stream::offset::{BadOffset, Offset};

@@ -4,7 +4,8 @@
 
 use encke_clock::WallTime;
 use encke_stream::{
-    AckLevel, BadRecord, Change, EndReason, Extras, Fork, Lifetime, Offset, Producer, Retention,
+    AckLevel, BadRecord, Change, EndReason, Extras, Fork, Lifetime, MediaKind, MessageCount,
+    Offset, Producer, Retention,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -34,6 +35,7 @@ proptest! {
         units: u32,
         data in vec(any::<u8>(), 0..100),
         extras in (of("\\PC{0,9}"), of(any::<u32>()), of("\\PC{0,9}")),
+        inherited: u32,
     ) {
         let fork = fork.map(|(source, sequence, units)| Fork {
             source,
@@ -55,6 +57,7 @@ proptest! {
                 metadata: extras.2.as_deref(),
                 end: None,
                 asks_stop: false,
+                inherited: MessageCount::default().with(inherited, MediaKind::Json),
             },
         };
         let payload = [change.encode(), data.clone()].concat();
@@ -200,15 +203,16 @@ fn the_form_on_disk_stays_as_it_is() {
             metadata: Some("{}"),
             end: Some(EndReason::Stopped),
             asks_stop: true,
+            inherited: MessageCount::default(),
         },
     };
     let bytes = [
-        0x7f, 0, 0, 1, 2, b'{', b'}', 1, 1, 1, // the extras
+        0x7f, 0, 0, 1, 2, b'{', b'}', 1, 1, 1, 0, // the extras
         1, 0, 0, 1, 0, 0,
     ];
     assert_eq!(stop.encode(), bytes);
     // Only changes that have some may follow extras.
-    assert_eq!(Change::decode(&[0x7f, 0, 0, 0, 0, 0, 2]), Err(BadRecord));
+    assert_eq!(Change::decode(&[0x7f, 0, 0, 0, 0, 0, 0, 2]), Err(BadRecord));
     assert_eq!(Change::Delete.encode(), [2]);
     assert_eq!(Change::Truncate { floor: 300 }.encode(), [3, 0xac, 2]);
     let until = Change::Create {

@@ -31,6 +31,7 @@ use crate::history::error::HistoryError;
 use crate::history::floor::floor_of;
 use crate::history::generations::{Generations, Times};
 use crate::history::ingest::{Put, ingest_into};
+use crate::history::state::StateRange;
 use crate::history::stored::{record_key, view};
 use crate::history::tree::{CompactionThreads, KeyspaceKind, Tree};
 use crate::history::verify::fingerprints::Fingerprints;
@@ -307,16 +308,18 @@ impl History {
         self.with(|open| Ok(open.states.get(key)?.map(|value| value.to_vec())))
     }
 
-    /// Gives `each` the states whose key begins with `prefix`, in the order of their keys.
+    /// Gives `each` the states of a range, in the order of their keys, until it breaks.
     pub(crate) fn states(
         &self,
-        prefix: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
+        range: StateRange<'_>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), HistoryError> {
         self.with(|open| {
-            for pair in open.states.prefix(prefix) {
+            for pair in open.states.range::<&[u8], _>(range.bounds()) {
                 let (key, value) = pair.into_inner()?;
-                each(&key, &value);
+                if !range.has(&key) || each(&key, &value).is_break() {
+                    break;
+                }
             }
             Ok(())
         })

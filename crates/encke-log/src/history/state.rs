@@ -7,10 +7,47 @@ use crate::history::History;
 use crate::history::error::HistoryError;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
 
 /// A key and its new value; `None` deletes it.
 pub type StateEntry = (Vec<u8>, Option<Vec<u8>>);
+
+/// What a reader of entries does with each, and whether it goes on.
+type EachState<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// A part of the state store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateRange<'a> {
+    /// What the keys begin with.
+    pub prefix: &'a [u8],
+    /// Only the keys behind this one.
+    pub behind: Option<&'a [u8]>,
+}
+
+impl<'a> StateRange<'a> {
+    /// All keys that begin with a prefix.
+    pub fn of(prefix: &'a [u8]) -> Self {
+        StateRange {
+            prefix,
+            behind: None,
+        }
+    }
+
+    /// Where it begins; it ends before the first key that it does not have.
+    pub(crate) fn bounds(&self) -> (Bound<&'a [u8]>, Bound<&'a [u8]>) {
+        let from = match self.behind {
+            Some(behind) if behind >= self.prefix => Bound::Excluded(behind),
+            _ => Bound::Included(self.prefix),
+        };
+        (from, Bound::Unbounded)
+    }
+
+    /// Whether it has a key.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        key.starts_with(self.prefix) && self.behind.is_none_or(|behind| key > behind)
+    }
+}
 
 /// The changes of checkpoints that history does not have yet.
 #[derive(Debug, Default)]
@@ -117,41 +154,42 @@ impl States {
 
     pub(crate) fn each(
         &self,
-        prefix: &[u8],
+        range: StateRange<'_>,
         history: Option<&History>,
-        each: &mut dyn FnMut(&[u8], &[u8]),
+        each: &mut EachState<'_>,
     ) -> Result<(), HistoryError> {
         let Some(history) = history else {
             let settled = self.settled.read();
-            let from = settled.range::<[u8], _>((
-                std::ops::Bound::Included(prefix),
-                std::ops::Bound::Unbounded,
-            ));
-            from.take_while(|(key, _)| key.starts_with(prefix))
-                .for_each(|(key, value)| each(key, value));
+            let mut from = settled.range::<[u8], _>(range.bounds());
+            let _ = from.try_for_each(|(key, value)| match range.has(key) {
+                true => each(key, value),
+                false => ControlFlow::Break(()),
+            });
             return Ok(());
         };
         let pending: Vec<_> = self.pending.read().iter().cloned().collect();
         let mut newer = BTreeMap::new();
         for pending in &pending {
-            newer.extend(
-                pending
-                    .in_order()
-                    .filter(|(key, _)| key.starts_with(prefix)),
-            );
+            newer.extend(pending.in_order().filter(|(key, _)| range.has(key)));
         }
         let mut newer = newer.into_iter().peekable();
-        history.states(prefix, &mut |key, value| {
-            while let Some((key, value)) = newer.next_if(|(newer, _)| *newer < key) {
-                value.into_iter().for_each(|value| each(key, value));
+        let each_newer = |(key, value): (&[u8], Option<&[u8]>), each: &mut EachState<'_>| {
+            value.map_or(ControlFlow::Continue(()), |value| each(key, value))
+        };
+        let mut ended = ControlFlow::Continue(());
+        history.states(range, &mut |key, value| {
+            while let Some(one) = newer.next_if(|(newer, _)| *newer < key) {
+                ended = each_newer(one, each);
+                ended?;
             }
-            match newer.next_if(|(newer, _)| *newer == key) {
-                Some((key, value)) => value.into_iter().for_each(|value| each(key, value)),
+            ended = match newer.next_if(|(newer, _)| *newer == key) {
+                Some(one) => each_newer(one, each),
                 None => each(key, value),
-            }
+            };
+            ended
         })?;
-        for (key, value) in newer {
-            value.into_iter().for_each(|value| each(key, value));
+        if ended.is_continue() {
+            let _ = newer.try_for_each(|one| each_newer(one, each));
         }
         Ok(())
     }

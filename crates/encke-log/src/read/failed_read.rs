@@ -7,10 +7,12 @@
 use crate::disk::Disk;
 use crate::error::ReadError;
 use crate::history::History;
+use crate::history::state::StateRange;
 use crate::ids::{Sequence, StreamNo};
 use crate::read;
 use crate::read::backwards::{BackwardBounds, stream_back};
 use crate::shared::Shared;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -99,7 +101,12 @@ fn works<D: Disk>(shared: &Shared<D>, wanted: &Wanted) -> bool {
             bytes_max,
         } => read::order(shared, after, upto, bytes_max, &mut |_, _| {}, &mut |_| {}).map(|_| ()),
         Wanted::State(ref key) => shared.read_state(key).map(|_| ()),
-        Wanted::States(ref prefix) => shared.read_states(prefix, &mut |_, _| {}),
+        Wanted::States(ref prefix) => {
+            shared.read_states(
+                StateRange::of(prefix),
+                &mut |_, _| ControlFlow::Continue(()),
+            )
+        }
         Wanted::Floor(stream) => shared.read_floor(stream).map(|_| ()),
     };
     !matches!(

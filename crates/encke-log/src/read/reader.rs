@@ -5,12 +5,14 @@ use crate::disk::Disk;
 use crate::disk::files::Files;
 use crate::error::ReadError;
 use crate::health::Health;
+use crate::history::state::StateRange;
 use crate::ids::{Sequence, StreamNo};
 use crate::read::backwards::{BackwardBounds, stream_back};
 use crate::read::failed_read::{Wanted, watch};
 use crate::read::{self, ReadEnd};
 use crate::segments::frame::FrameView;
 use crate::shared::Shared;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Reads published records. Cheap to clone; each thread may have its own.
@@ -151,8 +153,23 @@ impl<D: Disk> Reader<D> {
         prefix: &[u8],
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), ReadError> {
-        let read = self.shared.read_states(prefix, each);
-        watch(&self.shared, read, || Wanted::States(prefix.to_vec()))
+        self.states_in(StateRange::of(prefix), &mut |key, value| {
+            each(key, value);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Gives `each` the entries of the state store that are in a range, in the order of their keys, until it breaks.
+    ///
+    /// # Errors
+    /// The store could not be read, or is damaged.
+    pub fn states_in(
+        &self,
+        range: StateRange<'_>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let read = self.shared.read_states(range, each);
+        watch(&self.shared, read, || Wanted::States(range.prefix.to_vec()))
     }
 
     /// As [`Log::state`](crate::Log::state).

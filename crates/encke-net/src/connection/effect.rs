@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use encke_protocol::{DispatchRequest, Feed};
-use encke_stream::{Command, Fetch, Offset, Stream};
+use encke_stream::{Command, Fetch, ListFetch, Offset, Stream};
 
 use super::close::CloseReason;
 use super::exchange_id::ExchangeId;
@@ -21,6 +21,8 @@ pub(crate) enum ConnectionEffect {
     AwaitKeys(ExchangeId),
     /// Read a part of a stream.
     Read(ExchangeId, Fetch),
+    /// Read a page of the list of streams.
+    List(ExchangeId, ListFetch),
     /// Have a compressor with input compress it.
     Compress(ExchangeId, Box<Compressor>),
     /// Send the request with that number to the dispatcher.

@@ -39,7 +39,7 @@ impl Ending {
             (Task::AwaitingLoad(_) | Task::AwaitingKeys(_) | Task::AwaitingOrder(_), _) => {
                 Ending::Nothing
             }
-            (Task::AwaitingRead(_), _) => Ending::Later,
+            (Task::AwaitingRead(_) | Task::AwaitingList(_), _) => Ending::Later,
             // A command cannot be taken back, and a page is compressed in no time.
             (Task::AwaitingCommit(_) | Task::AwaitingCompression(_), _) => Ending::Nothing,
             // The next request has a caller of its own.

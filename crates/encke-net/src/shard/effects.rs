@@ -135,6 +135,10 @@ impl Shard {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.read(token, fetch));
             }
+            ConnectionEffect::List(id, fetch) => {
+                let token = self.connections.slots.token_of(id);
+                self.refused(id, self.hand_over.list(token, fetch));
+            }
             ConnectionEffect::Compress(id, compressor) => {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.compress(token, compressor));

@@ -8,7 +8,7 @@ use encke_clock::Now;
 use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
 use encke_log::StreamNo;
 use encke_protocol::DispatchRequest;
-use encke_stream::{Command, Fetch, OrderFetch, Sequencers, Submission, Submitter};
+use encke_stream::{Command, Fetch, ListFetch, OrderFetch, Sequencers, Submission, Submitter};
 
 use crate::compression::Compressor;
 use crate::connection::exchange::ExchangeEvent;
@@ -118,6 +118,12 @@ impl HandOver {
     /// Has what is known of a name loaded.
     pub(super) fn load_name(&self, token: Token, name: Box<str>) -> Option<ExchangeEvent> {
         let is_asked = self.readers.load_name(name, token, &self.sender);
+        (!is_asked).then_some(ExchangeEvent::NotRead)
+    }
+
+    /// Has a page of the list of streams read.
+    pub(super) fn list(&self, token: Token, fetch: ListFetch) -> Option<ExchangeEvent> {
+        let is_asked = self.readers.list(fetch, token, &self.sender);
         (!is_asked).then_some(ExchangeEvent::NotRead)
     }
 

@@ -136,6 +136,9 @@ impl Shard {
             ShardEvent::NameLoaded { token, known } => {
                 self.on_token(token, ExchangeEvent::NameLoaded(known));
             }
+            ShardEvent::Listed { token, page } => {
+                self.on_token(token, ExchangeEvent::Listed(page));
+            }
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
             ShardEvent::KeysFetched => {

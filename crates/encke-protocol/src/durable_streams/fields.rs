@@ -9,6 +9,7 @@ use crate::append::{
     client_end_reason, is_content_type,
 };
 use crate::mount::Mount;
+use crate::number::decimal;
 use crate::problem::error;
 use crate::request::Headers;
 use crate::requirement::Requirement;
@@ -435,13 +436,6 @@ fn text<'a>(headers: Headers<'a>, name: &'static str) -> Result<Option<&'a str>,
     headers
         .text(name)
         .map_err(|_| bad_field(format!("{name} is not UTF-8")))
-}
-
-/// A whole number in plain decimal notation: digits only, no leading zeros.
-pub(super) fn decimal(digits: &str) -> Option<u64> {
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-    let canonical = digits == "0" || !digits.starts_with('0');
-    digits.parse().ok().filter(|_| plain && canonical)
 }
 
 /// A time as RFC 3339 has it; nothing if it is before 1970.

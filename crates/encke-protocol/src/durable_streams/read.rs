@@ -7,7 +7,6 @@ use encke_clock::WallTime;
 use encke_stream::{BadOffset, Facts, Lifetime, Offset, Pattern, Stream};
 
 use super::catch_up::{CatchUpRead, tail};
-use super::fields::decimal;
 use super::follow::LiveRead;
 use super::poll::PollRead;
 use super::response_fields::{ended, floor, retention, timestamp};
@@ -19,6 +18,7 @@ use crate::gate::Admitted;
 use crate::last_messages::{BadLast, OnLastFound, ReadStart, find_last};
 use crate::live_format::LiveFormat;
 use crate::misspelled;
+use crate::number::decimal;
 use crate::problem::error;
 use crate::query;
 use crate::request::{Headers, Request};
@@ -38,6 +38,7 @@ impl DurableStreams {
         let response = Response::shared(200)
             .field("Content-Type", &stream.media.name)
             .field("Stream-Next-Offset", facts.tail)
+            .field_if("Encke-Messages", facts.messages())
             .field("Encke-Ack", stream.ack)
             .field_if("Encke-Retention", retention(&stream))
             .field_if("Encke-Floor", floor(facts))

@@ -122,6 +122,7 @@ pub(super) const FIELDS: KnownFields = KnownFields {
         "Encke-Ack",
         "Encke-Retention",
         "Encke-Floor",
+        "Encke-Messages",
         "Encke-Owner",
         "Encke-Metadata",
         "Encke-Producer-Timeout",

@@ -287,6 +287,10 @@ impl Server {
                     Action::Respond(then.committed(outcome))
                 }
                 Action::Read(fetch, then) => self.resume(&self.read(&fetch), then),
+                Action::List(fetch, then) => {
+                    let page = self.machine.loader(self.log.reader()).list(&fetch).unwrap();
+                    return Reply::Said(said(then.listed(Ok(page))));
+                }
                 Action::Dispatch(request, then) => return self.ask(request, then),
                 Action::Stream(response, next) => {
                     let mut said = said(response);

@@ -44,6 +44,9 @@ impl Machine {
             }
             // Only an ended stream's name can be free.
             let free = self.view.is_free_and_stored(&stream.name);
+            if !stream.is_stored() {
+                self.changed.new.push(Arc::clone(&stream));
+            }
             stored::entries(&stream, free, entries);
         }
         let done = self.changed.streams.is_empty();
@@ -74,6 +77,9 @@ impl Machine {
     /// Notes that the store has everything that was taken.
     pub fn stored(&mut self) {
         self.changed.taken = false;
+        for stream in self.changed.new.drain(..) {
+            self.view.note_stored(&stream);
+        }
     }
 
     /// Sweeps one of [`Machine::sweeps`] parts of the view. Evicts the streams that are not in use, that were not used

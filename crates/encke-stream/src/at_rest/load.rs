@@ -1,11 +1,12 @@
 //! Loads streams that are not in memory: a reader thread asks the state store.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use encke_clock::SteadyTime;
-use encke_log::{Disk, Log, ReadError, Reader, Sequence, StreamNo};
+use encke_log::{Disk, Log, ReadError, Reader, Sequence, StateRange, StreamNo};
 
 use crate::at_rest::stored::{self, StoredStream};
 use crate::stream::label::StreamLabel;
@@ -29,6 +30,16 @@ pub trait Store {
     /// # Errors
     /// Like [`Store::state`].
     fn states(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), ReadError>;
+
+    /// Calls `each` for the keys in a range, in their order, until it breaks.
+    ///
+    /// # Errors
+    /// Like [`Store::state`].
+    fn states_in(
+        &self,
+        range: StateRange<'_>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ReadError>;
 }
 
 impl<D: Disk> Store for Reader<D> {
@@ -39,6 +50,14 @@ impl<D: Disk> Store for Reader<D> {
     fn states(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), ReadError> {
         Reader::states(self, prefix, each)
     }
+
+    fn states_in(
+        &self,
+        range: StateRange<'_>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        Reader::states_in(self, range, each)
+    }
 }
 
 impl<D: Disk> Store for Log<D> {
@@ -48,6 +67,14 @@ impl<D: Disk> Store for Log<D> {
 
     fn states(&self, prefix: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), ReadError> {
         Log::states(self, prefix, each)
+    }
+
+    fn states_in(
+        &self,
+        range: StateRange<'_>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        self.reader().states_in(range, each)
     }
 }
 
@@ -288,7 +315,16 @@ impl<S: Store> Loader<S> {
         Ok(Attempt::Done(source))
     }
 
-    fn stream(
+    pub(super) fn view(&self) -> &View {
+        &self.view
+    }
+
+    pub(super) fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// A stream as the store has it. `source`: the stream that it continues, if it is a fork.
+    pub(super) fn stream(
         &self,
         no: StreamNo,
         stored: &StoredStream<'_>,
@@ -306,6 +342,7 @@ impl<S: Store> Loader<S> {
         };
         let facts = Facts {
             tail: stored.tail,
+            counted: stored.counted,
             forks: stored.forks,
             floor: stored.floor,
             closed: stored.closed,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use encke_log::StreamNo;
 
 use crate::Stream;
+use crate::at_rest::list::{ListFetch, StreamPage};
 use crate::at_rest::load::{LoadError, Loader, Store};
 use crate::stream::number::{home, log_of};
 use crate::view::lookup::Lookup;
@@ -44,6 +45,16 @@ impl<S: Store> Loaders<S> {
             }
         }
         Ok(known)
+    }
+
+    /// A page of the streams of all logs, by name.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn list(&self, fetch: &ListFetch) -> Result<StreamPage, LoadError> {
+        let pages = self.loaders.iter().map(|loader| loader.list(fetch));
+        let pages = pages.collect::<Result<Vec<_>, _>>()?;
+        Ok(StreamPage::joined(pages, fetch.count_max))
     }
 
     /// The loader of a log.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::deadlines::DueTimes;
 use crate::replicated::Chain;
+use crate::stream::count::MessageCount;
 use crate::stream::record::{BadRecord, EndReason, Fork, Lifetime};
 use crate::stream::retention::Buckets;
 use crate::stream::writers::{ProducerState, Writers};
@@ -66,6 +67,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
             end: facts.end,
             stop_asked: facts.stop_asked,
         },
+        counted: facts.counted,
     };
     entries.push((key(stream.no), Some(stored.encode())));
     if new {
@@ -220,8 +222,8 @@ fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
 const GROWING: &str = "growing a vector is all that writes here";
 
 /// The version of the entries. The first version has no [`StoreMeta`], no names and no forks, the second no durability
-/// levels, the third no retention, the fourth no [`StoredExtras`].
-pub(crate) const FORMAT: u32 = 5;
+/// levels, the third no retention, the fourth no [`StoredExtras`], the fifth no [`MessageCount`].
+pub(crate) const FORMAT: u32 = 6;
 
 /// The earliest version that can be read: its entries are also those of the present one.
 pub(crate) const EARLIEST_FORMAT: u32 = 4;
@@ -253,6 +255,12 @@ pub(crate) const KEY_ENDS: &[u8] = b"e";
 /// The key of a name.
 pub(crate) fn name_key(name: &str) -> Vec<u8> {
     [KEY_NAME, name.as_bytes()].concat()
+}
+
+/// The name in its key.
+pub(crate) fn name_of(key: &[u8]) -> Result<&str, BadRecord> {
+    let name = key.strip_prefix(KEY_NAME).ok_or(BadRecord)?;
+    std::str::from_utf8(name).map_err(|_| BadRecord)
 }
 
 fn ends_key(no: StreamNo) -> Vec<u8> {
@@ -298,9 +306,16 @@ pub(crate) struct StoredStream<'a> {
     pub(crate) writer_seq: Option<&'a str>,
     #[serde(borrow)]
     pub(crate) closer: Option<(&'a str, ProducerState)>,
-    /// What few streams have. It follows the others if there is something.
+    /// What few streams have. It follows the others; entries of earlier versions have none if it is the default.
     #[serde(skip)]
     pub(crate) extras: StoredExtras<'a>,
+    /// It follows what few have, which comes then whatever it is. Entries of earlier versions have none.
+    #[serde(skip, default = "unknown")]
+    pub(crate) counted: MessageCount,
+}
+
+fn unknown() -> MessageCount {
+    MessageCount::UNKNOWN
 }
 
 /// What few streams have.
@@ -317,20 +332,27 @@ pub(crate) struct StoredExtras<'a> {
 
 impl<'a> StoredStream<'a> {
     pub(crate) fn decode(value: &'a [u8]) -> Result<Self, BadRecord> {
-        let (stored, rest) = postcard::take_from_bytes(value).map_err(|_| BadRecord)?;
-        let extras = match rest {
-            [] => StoredExtras::default(),
+        let (stored, rest): (StoredStream<'_>, _) =
+            postcard::take_from_bytes(value).map_err(|_| BadRecord)?;
+        let (extras, rest) = match rest {
+            [] => return Ok(stored),
+            rest => postcard::take_from_bytes(rest).map_err(|_| BadRecord)?,
+        };
+        let counted = match rest {
+            [] => MessageCount::UNKNOWN,
             rest => whole(rest)?,
         };
-        Ok(StoredStream { extras, ..stored })
+        Ok(StoredStream {
+            extras,
+            counted,
+            ..stored
+        })
     }
 
     fn encode(&self) -> Vec<u8> {
         let value = encode(self);
-        match self.extras == StoredExtras::default() {
-            true => value,
-            false => postcard::to_extend(&self.extras, value).expect(GROWING),
-        }
+        let value = postcard::to_extend(&self.extras, value).expect(GROWING);
+        postcard::to_extend(&self.counted, value).expect(GROWING)
     }
 
     pub(crate) fn writers(&self) -> Option<Box<Writers>> {
@@ -356,6 +378,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::MediaKind;
     use crate::stream::retention::Bucket;
 
     fn producer() -> impl Strategy<Value = (String, ProducerState)> {
@@ -376,7 +399,11 @@ mod tests {
             closer in of(producer()),
             sequences in vec(any::<u64>(), 0..4),
             extras in (of("\\PC{0,9}"), of(any::<u32>()), of("\\PC{0,9}"), any::<bool>()),
+            messages in of(any::<u32>()),
         ) {
+            let counted = messages.map_or(MessageCount::UNKNOWN, |messages| {
+                MessageCount::default().with(messages, MediaKind::Json)
+            });
             let mut buckets = Buckets::default();
             for sequence in sequences {
                 buckets.add(Bucket::record(sequence, WallTime::from_ms(tail.0), 3), &Retention::default());
@@ -409,11 +436,14 @@ mod tests {
                     end: extras.3.then_some(EndReason::Stopped),
                     stop_asked: extras.3,
                 },
+                counted,
             };
             let value = stored.encode();
             prop_assert_eq!(StoredStream::decode(&value), Ok(stored));
-            // An entry with more or fewer bytes is invalid.
-            prop_assert!(StoredStream::decode(&value[..value.len() - 1]).is_err());
+            // An entry with more or fewer bytes is invalid, but for one without the count.
+            if let Ok(fewer) = StoredStream::decode(&value[..value.len() - 1]) {
+                prop_assert_eq!(fewer.counted, MessageCount::UNKNOWN);
+            }
             prop_assert!(StoredStream::decode(&[&value[..], &[0]].concat()).is_err());
         }
 

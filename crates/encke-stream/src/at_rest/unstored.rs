@@ -16,6 +16,8 @@ pub(crate) struct Unstored {
     pub(crate) ended: Vec<(StreamNo, bool, Box<str>)>,
     /// Ended streams among those that were taken. No reader can read their records any more.
     pub(crate) over: Vec<StreamNo>,
+    /// Streams among those that were taken that the store did not have before.
+    pub(crate) new: Vec<Arc<Stream>>,
     /// Some changes were taken, and the store does not have them yet.
     pub(crate) taken: bool,
 }

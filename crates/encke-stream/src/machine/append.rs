@@ -109,6 +109,7 @@ impl Machine {
         }
         let facts = self.change(stream, |facts| {
             facts.append(sequence, units, closes);
+            facts.counted = facts.counted.with(units, stream.media.kind);
             facts.end = facts.end.or(extras.end.filter(|_| closes));
             facts.stop_asked |= asks_stop;
         });

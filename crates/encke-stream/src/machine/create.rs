@@ -9,6 +9,7 @@ use crate::machine::command::{Create, CreateExtras, ForkOf};
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, NameHolder};
+use crate::stream::count::MessageCount;
 use crate::stream::number::{BORN_MAX, born, number};
 use crate::stream::record::{Change, Extras, Fork, Lifetime};
 use crate::stream::viewer::Viewer;
@@ -109,8 +110,10 @@ impl Machine {
             source: source.stream.no,
             at: source.at,
         });
+        let inherited = MessageCount::inherited(source.as_deref());
         let facts = Facts {
             tail: Facts::first_tail(no, fork, create.data.units),
+            counted: inherited.with(create.data.units, media.kind),
             forks: 0,
             floor,
             closed: create.closed,
@@ -125,8 +128,8 @@ impl Machine {
             ..
         } = create.extras;
         // What belongs to somebody does not become everybody's by a fork.
-        let inherited = source.as_ref().and_then(|source| source.stream.owner());
-        let owner = owner.or_else(|| inherited.map(Into::into));
+        let owner_before = source.as_ref().and_then(|source| source.stream.owner());
+        let owner = owner.or_else(|| owner_before.map(Into::into));
         let forked = source.as_ref().map(|source| Arc::clone(&source.stream));
         let settings = StreamSettings {
             media: Arc::clone(&media),
@@ -155,6 +158,7 @@ impl Machine {
                 owner: owner.as_deref(),
                 producer_timeout_s,
                 metadata: metadata.as_deref(),
+                inherited,
                 ..Extras::default()
             },
         };

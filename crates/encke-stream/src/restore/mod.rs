@@ -4,6 +4,7 @@
 //! a node of a fleet has beside. `logs.rs` restores several logs at once.
 
 mod error;
+mod found_counts;
 pub(crate) mod logs;
 mod replay;
 mod replica;

@@ -14,8 +14,12 @@ use crate::at_rest::stored::{
 };
 use crate::replicated::{BatchMark, KIND_MARK, Replica, append_mark};
 use crate::restore::RestoreError;
+use crate::restore::found_counts::FoundCounts;
 use crate::restore::replica::{ReplicaRestore, UnmarkedRecord};
-use crate::restore::restored_stream::{Origin, RareSettings, RestoredStream};
+use crate::restore::restored_stream::{
+    Origin, PossibleCounts, RareSettings, RestoredStream, counts_of,
+};
+use crate::stream::count::MessageCount;
 use crate::stream::media::Media;
 use crate::stream::number::{LogPlace, born, log_of};
 use crate::stream::record::{BadRecord, Change, Extras, KIND_CHANGE};
@@ -51,6 +55,7 @@ pub(super) struct Restore {
     media: HashMap<Box<str>, Arc<Media>>,
     /// Streams that ended before the end of the checkpoint. The log may not have forgotten them yet.
     over: Vec<StreamNo>,
+    counted: FoundCounts,
     failed: Option<RestoreError>,
 }
 
@@ -178,7 +183,16 @@ impl Restore {
         if let Some(origin) = &origin {
             self.strays |= self.place.is_stray(&origin.name);
         }
+        let found = match &change {
+            Change::Create { units, extras, .. } => counts_of(*units, extras.inherited),
+            Change::Append { units, .. } => counts_of(*units, MessageCount::default()),
+            _ => PossibleCounts::default(),
+        };
+        if found != PossibleCounts::default() {
+            self.counted.note(born(no), sequence, found);
+        }
         let restored = self.stream(no);
+        restored.count(found);
         if !matches!(change, Change::Truncate { .. } | Change::Delete) {
             restored.replayed = restored.replayed.max(time);
         }
@@ -280,6 +294,7 @@ impl Restore {
         restored.closed |= stored.closed;
         restored.deleted |= stored.deleted;
         restored.forks = stored.forks;
+        restored.count([stored.counted; 2]);
         restored.touched = stored.touched;
         restored.floor = restored.floor.max(stored.floor);
         if stored.retention.is_limited() {
@@ -359,6 +374,7 @@ impl Restore {
         // On a node of a fleet the times of reads are in the log, and are the same on all nodes.
         let started = replica.is_none().then_some(now);
         self.fill_in(store, meta)?;
+        self.count_once(meta.upto);
         if let Some(failed) = self.failed.take() {
             return Err(failed);
         }
@@ -434,6 +450,24 @@ impl Restore {
         }
         view.set_total(total, meta.total == 0);
         Ok((machine, view))
+    }
+
+    /// Counts messages no more that the checkpoint has as well, which goes up to `upto`.
+    fn count_once(&mut self, upto: Sequence) {
+        match std::mem::take(&mut self.counted).upto(upto) {
+            Some(twice) => {
+                for one in twice {
+                    if let Some(restored) = self.streams.get_mut(&one.born) {
+                        restored.uncount(one.found);
+                    }
+                }
+            }
+            None => {
+                for restored in self.streams.values_mut().filter(|one| one.stored) {
+                    restored.count([MessageCount::UNKNOWN; 2]);
+                }
+            }
+        }
     }
 
     /// Adds the checkpoint's state of the streams that have records after it, and drops the streams that ended before

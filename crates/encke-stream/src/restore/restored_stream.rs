@@ -6,7 +6,8 @@ use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::{Sequence, StreamNo};
 
 use crate::at_rest::load::LoadError;
-use crate::stream::media::Media;
+use crate::stream::count::MessageCount;
+use crate::stream::media::{Media, MediaKind};
 use crate::stream::record::{EndReason, Extras, Fork, Lifetime};
 use crate::stream::retention::{Buckets, Replayed};
 use crate::stream::writers::Writers;
@@ -25,6 +26,7 @@ pub(super) struct RestoredStream {
     pub(super) deleted: bool,
     /// The checkpoint has it.
     pub(super) stored: bool,
+    counts: PossibleCounts,
     /// Forks that have not ended.
     pub(super) forks: u32,
     pub(super) writers: Option<Box<Writers>>,
@@ -48,6 +50,17 @@ pub(super) struct RestoredExtras {
     pub(super) appended: SteadyTime,
 }
 
+/// A count of messages if the stream is one of JSON, and if it is not: its media may be known last.
+pub(super) type PossibleCounts = [MessageCount; 2];
+
+/// The messages of a record, behind those that a creation has from its source.
+pub(super) fn counts_of(units: u32, inherited: MessageCount) -> PossibleCounts {
+    [
+        inherited.with(units, MediaKind::Json),
+        inherited.with(units, MediaKind::Binary),
+    ]
+}
+
 impl RestoredExtras {
     /// Applies those of an append.
     pub(super) fn apply(&mut self, extras: &Extras<'_>) {
@@ -59,7 +72,7 @@ impl RestoredExtras {
     }
 }
 
-const _: () = assert!(size_of::<RestoredStream>() <= 128);
+const _: () = assert!(size_of::<RestoredStream>() <= 144);
 
 /// The records of a stream with a limited retention: those in the checkpoint, and those in the replay.
 #[derive(Debug, Default)]
@@ -114,6 +127,20 @@ impl RestoredStream {
         self.deleted && self.forks == 0
     }
 
+    /// Counts messages that were found.
+    pub(super) fn count(&mut self, found: PossibleCounts) {
+        for (count, found) in self.counts.iter_mut().zip(found) {
+            *count = count.and(found);
+        }
+    }
+
+    /// Counts messages no more that were counted twice.
+    pub(super) fn uncount(&mut self, twice: PossibleCounts) {
+        for (count, twice) in self.counts.iter_mut().zip(twice) {
+            *count = count.without(twice);
+        }
+    }
+
     pub(super) fn retained(&mut self) -> &mut RetainedRecords {
         &mut self.extras().retained
     }
@@ -164,6 +191,10 @@ impl RestoredStream {
         };
         let facts = Facts {
             tail,
+            counted: match media.kind {
+                MediaKind::Json => self.counts[0],
+                MediaKind::Text | MediaKind::Binary => self.counts[1],
+            },
             forks: self.forks,
             floor: self.floor,
             closed: self.closed,

@@ -5,6 +5,7 @@
 //! `label.rs` what encoders need, and `viewer.rs` whose streams a caller may use.
 
 pub(crate) mod ack;
+pub(crate) mod count;
 pub(crate) mod label;
 pub(crate) mod media;
 pub(crate) mod number;
@@ -24,6 +25,7 @@ use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
 use crate::machine::deadlines::DueTimes;
+use crate::stream::count::MessageCount;
 use crate::stream::media::Media;
 use crate::stream::number::born;
 use crate::stream::record::EndReason;
@@ -99,6 +101,8 @@ pub struct Source {
 pub struct Facts {
     /// The position after the last data.
     pub tail: Offset,
+    /// Messages that were appended, those of its source included, and those that were removed; see [`Facts::messages`].
+    pub counted: MessageCount,
     /// How many forks share its data.
     pub forks: u32,
     /// Readers must not see its records up to this one.
@@ -114,7 +118,7 @@ pub struct Facts {
 }
 
 // Each stream in memory has it twice.
-const _: () = assert!(size_of::<Facts>() <= 32);
+const _: () = assert!(size_of::<Facts>() <= 40);
 
 /// Whether a stream exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -501,6 +505,7 @@ mod tests {
             floor: 0,
             closed: false,
             end: None,
+            counted: MessageCount::default(),
             stop_asked: false,
             life: Life::Live,
         }

@@ -9,6 +9,7 @@ use encke_clock::{SteadyTime, WallTime};
 use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
+use crate::stream::count::MessageCount;
 use crate::{AckLevel, Offset, Retention};
 
 /// The change that a record makes to its stream.
@@ -137,6 +138,8 @@ pub struct Extras<'a> {
     pub end: Option<EndReason>,
     /// A reader has asked the producer to stop.
     pub asks_stop: bool,
+    /// Of the creation of a fork: how many messages it has from its source.
+    pub inherited: MessageCount,
 }
 
 /// Why a stream was closed.

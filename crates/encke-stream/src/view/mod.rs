@@ -1,7 +1,7 @@
 //! The view: the streams in memory by name. Shards look streams up here without a wait for the sequencer or for a file.
 //!
 //! `views.rs` joins the views of several logs, `lookup.rs` is the result of a look-up. `watchers.rs` and `pattern.rs` say which shards
-//! have subscribers.
+//! have subscribers, and `unstored_names.rs` which names the store lacks.
 
 pub(crate) mod counts;
 mod log_bounds;
@@ -10,6 +10,7 @@ pub(crate) mod pattern;
 mod replica;
 mod shared_media;
 mod timed;
+mod unstored_names;
 pub(crate) mod views;
 pub(crate) mod watchers;
 
@@ -35,6 +36,7 @@ use crate::view::pattern::{Pattern, PatternWatchers};
 use crate::view::replica::ReplicaView;
 use crate::view::shared_media::SharedMedia;
 use crate::view::timed::TimedStreams;
+use crate::view::unstored_names::UnstoredNames;
 use crate::view::watchers::Watchers;
 
 /// The state of names without a look into the store: the streams in memory, and names that are known to be free.
@@ -66,6 +68,7 @@ pub struct View {
     media: SharedMedia,
     /// The streams in memory that end by themselves.
     timed: TimedStreams,
+    unstored: UnstoredNames,
     watchers: Watchers,
     patterns: PatternWatchers,
     counts: Counts,
@@ -89,6 +92,7 @@ impl Default for View {
             evictions: AtomicU64::new(0),
             media: SharedMedia::default(),
             timed: TimedStreams::new(PARTS),
+            unstored: UnstoredNames::default(),
             watchers: Watchers::default(),
             patterns: PatternWatchers::default(),
             counts: Counts::default(),
@@ -360,6 +364,7 @@ impl View {
     /// True if no stream had the name.
     fn place(&self, stream: Arc<Stream>) -> bool {
         self.timed.insert(&stream);
+        self.unstored.add(&stream);
         let hash = self.hasher.hash_one(&*stream.name);
         let mut part = self.part(hash).write();
         let taken = self.take(&mut part, hash, &stream.name);
@@ -376,6 +381,7 @@ impl View {
 
     /// Frees the name of an ended stream. The name stays in memory, because the store may still have the stream.
     pub(crate) fn remove(&self, name: &str) {
+        self.unstored.remove(name);
         let hash = self.hasher.hash_one(name);
         let mut part = self.part(hash).write();
         if let Some(Lookup::Stream(ended)) = self.take(&mut part, hash, name) {
@@ -397,6 +403,21 @@ impl View {
             }
             _ => false,
         }
+    }
+
+    /// Notes that the store has a stream.
+    pub(crate) fn note_stored(&self, stream: &Stream) {
+        self.unstored.stored(stream);
+    }
+
+    /// Up to `count_max` names that begin with `prefix`, behind `behind`, of streams that the store does not have; in their order.
+    pub(crate) fn unstored_names(
+        &self,
+        prefix: &str,
+        behind: Option<&str>,
+        count_max: usize,
+    ) -> Vec<Box<str>> {
+        self.unstored.page(prefix, behind, count_max)
     }
 
     /// The count of evictions for [`View::admit`].

@@ -100,6 +100,7 @@ mod tests {
     use encke_clock::SteadyTime;
 
     use super::*;
+    use crate::MessageCount;
     use crate::stream::{Facts, Life, StreamSettings};
     use crate::{AckLevel, Lifetime, Media, Offset, Retention};
 
@@ -110,6 +111,7 @@ mod tests {
             floor: 0,
             closed: false,
             end: None,
+            counted: MessageCount::default(),
             stop_asked: false,
             life: Life::Live,
         };

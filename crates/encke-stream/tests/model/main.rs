@@ -14,7 +14,7 @@ use std::time::Duration;
 use encke_clock::{Now, SteadyTime, WallTime};
 use encke_stream::{
     Append, AppendExtras, Command, Create, CreateExtras, Data, ForkOf, LastMessagesBounds, Life,
-    Lifetime, Limits, Offset, Outcome, ProducerId, Refusal, Stream, Target,
+    Lifetime, Limits, Offset, Outcome, ProducerId, Refusal, Stream, Target, Viewer,
 };
 use naive::{Naive, Unit, is_json};
 use proptest::prelude::*;
@@ -366,10 +366,48 @@ impl Pair {
         }
     }
 
+    /// A list of all streams has the live ones in the order of their names, whatever the size of its pages and whose they are.
+    fn check_list(&self) {
+        let naive = &self.committed;
+        for (count_max, viewer) in [
+            (1, Viewer::All),
+            (2, Viewer::Of(Some(OWNERS[0].into()))),
+            (10, Viewer::All),
+        ] {
+            for prefix in ["", "d", "d/e", "x"] {
+                let expected = naive.names.iter().filter(|(name, no)| {
+                    let stream = &naive.streams[*no];
+                    let is_over = self.next.is_expired(**no) && !naive.is_kept(**no);
+                    let is_seen = viewer.sees(stream.owner.as_deref());
+                    name.starts_with(prefix) && stream.life == Life::Live && !is_over && is_seen
+                });
+                let expected: Vec<_> = expected
+                    .map(|(name, no)| (name.clone(), naive.facts(*no)))
+                    .collect();
+                let listed = self.rig.list(prefix, count_max, &viewer, self.next.now);
+                let names: Vec<_> = listed.iter().map(|one| one.name.to_string()).collect();
+                let wanted: Vec<_> = expected.iter().map(|(name, _)| name.clone()).collect();
+                assert_eq!(names, wanted, "{prefix} {count_max}");
+                for (one, (_, facts)) in listed.iter().zip(&expected) {
+                    let has = (one.tail, one.floor, one.closed, one.end, one.messages);
+                    let wanted = (
+                        facts.tail,
+                        facts.floor,
+                        facts.closed,
+                        facts.end,
+                        facts.messages(),
+                    );
+                    assert_eq!(has, wanted, "{}", one.name);
+                }
+            }
+        }
+    }
+
     /// Readers see what is committed, no more and no less.
     fn check(&mut self, bytes_max: usize) {
         let naive = &self.committed;
         assert_eq!(self.rig.view.total(), naive.names.len() as u64);
+        self.check_list();
         for name in NAMES {
             let found = self.rig.look(name).map(|stream| stream.no);
             assert_eq!(found, naive.names.get(name).copied(), "{name}");
@@ -397,6 +435,7 @@ impl Pair {
             let named = [
                 (stream.owner().is_some(), "a stream with an owner"),
                 (stream.metadata().is_some(), "metadata"),
+                (facts.messages().is_none(), "a stream of unknown length"),
                 (facts.stop_asked, "a stop"),
                 (facts.end.is_some(), "a reason for an end"),
             ];
@@ -593,6 +632,7 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "a stream with an owner",
         "metadata",
         "a stop",
+        "a stream of unknown length",
         "a reason for an end",
         "an abandoned stream",
         "last messages inside a record",

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use encke_clock::{Now, SteadyTime};
 use encke_stream::{
-    AckLevel, Append, Command, Create, EndReason, Facts, Life, Lifetime, Limits, Offset, Outcome,
-    ProducerId, Refusal, Retention, Target, Viewer,
+    AckLevel, Append, Command, Create, Data, EndReason, Facts, Life, Lifetime, Limits, MediaKind,
+    MessageCount, Offset, Outcome, ProducerId, Refusal, Retention, Target, Viewer,
 };
 
 /// All streams, by number, and the owners of names.
@@ -37,6 +37,8 @@ pub struct Stream {
     pub depth: u32,
     /// Everything a reader sees from the beginning, including a fork's inherited units.
     pub units: Vec<Unit>,
+    /// Messages that were ever in it, if that is known.
+    pub messages: MessageCount,
     pub tail: Offset,
     /// The records up to this one are removed.
     pub floor: u64,
@@ -54,6 +56,16 @@ pub struct Stream {
     producers: Vec<ProducerId>,
     writer_seq: Option<String>,
     closer: Option<ProducerId>,
+}
+
+impl Stream {
+    fn count(&mut self, data: &Data) {
+        let kind = match is_json(&self.content_type) {
+            true => MediaKind::Json,
+            false => MediaKind::Binary,
+        };
+        self.messages = self.messages.with(data.units, kind);
+    }
 }
 
 /// A byte, or a JSON message.
@@ -136,6 +148,7 @@ impl Naive {
         let stream = &self.streams[&no];
         Facts {
             tail: stream.tail,
+            counted: stream.messages,
             forks: stream.forks,
             floor: stream.floor,
             closed: stream.closed,
@@ -206,7 +219,7 @@ impl Naive {
     }
 
     /// Whether live readers keep a stream whose lifetime would be over.
-    fn is_kept(&self, no: u64) -> bool {
+    pub fn is_kept(&self, no: u64) -> bool {
         let stream = &self.streams[&no];
         stream.is_read && matches!(stream.lifetime, Lifetime::Sliding { .. })
     }
@@ -327,6 +340,7 @@ impl Naive {
             source,
             depth: 0,
             units: Vec::new(),
+            messages: MessageCount::default(),
             tail: Offset::behind(no),
             floor: 0,
             closed: create.closed,
@@ -351,12 +365,18 @@ impl Naive {
             stream.floor = source.floor.min(at.sequence);
             let before = source.units.iter().filter(|unit| unit.is_before(at));
             stream.units = before.cloned().collect();
+            stream.messages = match at {
+                Offset::START => MessageCount::default(),
+                at if at == source.tail => source.messages,
+                _ => MessageCount::UNKNOWN,
+            };
             if create.data.units == 0 {
                 stream.tail = at;
             }
         }
         let json = is_json(&stream.content_type);
         stream.units.extend(units(json, &create.data.bytes, no));
+        stream.count(&create.data);
         let outcome = Outcome::Created {
             tail: stream.tail,
             content_type: stream.content_type.clone().into(),
@@ -530,6 +550,7 @@ impl Naive {
             stream.tail = Offset::behind(record);
         }
         stream.units.extend(new);
+        stream.count(&append.data);
         stream.closed = append.closes;
         stream.end = append.extras.end.filter(|_| append.closes);
         if let Some(metadata) = &append.extras.metadata {

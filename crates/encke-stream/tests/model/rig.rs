@@ -8,8 +8,9 @@ use encke_clock::{Now, SteadyTime};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
-    Change, Command, Fetch, Journal, LastMessages, LastMessagesBounds, Limits, Loader, LogJournal,
-    Lookup, Machine, Offset, Outcome, Piece, Refusal, Stream, Target, View, restore_on,
+    Change, Command, Fetch, Journal, LastMessages, LastMessagesBounds, Limits, ListFetch,
+    ListedStream, Loader, LogJournal, Lookup, Machine, Offset, Outcome, Piece, Refusal, Stream,
+    Target, View, Viewer, restore_on,
 };
 
 use crate::naive::{Unit, is_json, units};
@@ -77,6 +78,33 @@ impl Rig {
     }
 
     /// The numbers of all streams that were seen.
+    /// All pages of a list.
+    pub fn list(
+        &self,
+        prefix: &str,
+        count_max: usize,
+        viewer: &Viewer,
+        now: Now,
+    ) -> Vec<ListedStream> {
+        let mut fetch = ListFetch {
+            prefix: prefix.into(),
+            behind: None,
+            count_max,
+            viewer: viewer.clone(),
+            now,
+        };
+        let mut all = Vec::new();
+        loop {
+            let page = self.loader.list(&fetch).unwrap();
+            assert!(page.streams.len() <= count_max);
+            all.extend(page.streams);
+            match page.next {
+                Some(next) => fetch.behind = Some(next),
+                None => return all,
+            }
+        }
+    }
+
     pub fn seen(&self) -> Vec<u64> {
         self.seen.borrow().keys().copied().collect()
     }

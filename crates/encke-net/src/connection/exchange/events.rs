@@ -3,6 +3,7 @@
 use encke_protocol::{Failure, problem};
 use encke_stream::Outcome;
 
+use super::route::load_failure;
 use super::state::{Exchange, ExchangeEvent, end_of_caller};
 use super::task::Task;
 use super::writer::ResponseWriter;
@@ -26,6 +27,13 @@ impl Exchange {
             ExchangeEvent::PieceRead(piece) => {
                 out.read_arrived();
                 self.piece_read(piece, out, cx);
+                self.end_later(out, cx);
+            }
+            ExchangeEvent::Listed(page) => {
+                if let Task::AwaitingList(then) = std::mem::take(&mut self.task) {
+                    let page = page.map_err(|error| load_failure(&error));
+                    self.respond(&then.listed(page), out, cx);
+                }
                 self.end_later(out, cx);
             }
             ExchangeEvent::NotRead => self.not_read(out, cx),
@@ -76,7 +84,7 @@ impl Exchange {
                 let action = then.read(Err(Failure::Overloaded), cx.clock.wall());
                 self.perform(action, out, cx);
             }
-            Task::AwaitingLoad(_) => {
+            Task::AwaitingLoad(_) | Task::AwaitingList(_) => {
                 self.respond(&problem::failed(Failure::Overloaded), out, cx);
             }
             other => self.task = other,

@@ -39,6 +39,10 @@ impl Exchange {
                 cx.push(ConnectionEffect::Submit(exchange, command));
             }
             Action::Read(fetch, then) => self.read(fetch, then, out, cx),
+            Action::List(fetch, then) => {
+                self.task = Task::AwaitingList(then);
+                cx.push(ConnectionEffect::List(exchange, fetch));
+            }
             Action::Stream(response, next) => match response.coding {
                 Some(offer) => self.stream_coded(response, next, offer, out, cx),
                 None => {

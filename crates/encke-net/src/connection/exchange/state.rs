@@ -2,7 +2,7 @@
 
 use encke_log::ReadError;
 use encke_protocol::{CallerInfo, DispatchResponse, OnRecord, OriginReader, Response};
-use encke_stream::{Fetch, LoadError, Lookup, Outcome, Piece};
+use encke_stream::{Fetch, LoadError, Lookup, Outcome, Piece, StreamPage};
 
 use super::task::Task;
 use crate::clients::callers::CallerEnd;
@@ -71,6 +71,8 @@ pub(crate) enum ExchangeEvent {
     NameLoaded(Result<Lookup, LoadError>),
     /// A part of a stream was read.
     PieceRead(Result<Piece, ReadError>),
+    /// A page of the list of streams was read.
+    Listed(Result<StreamPage, LoadError>),
     /// The reader threads have no room for what it wants read or loaded.
     NotRead,
     /// The attempt to fetch keys is over.

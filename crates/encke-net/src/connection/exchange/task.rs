@@ -1,8 +1,8 @@
 //! What an exchange is doing, with its data.
 
 use encke_protocol::{
-    CallerInfo, ChannelOpening, CodingOffer, NextPart, OnCommit, OnDispatch, OnRead, OnRecord,
-    OnWorkerEvent, Response,
+    CallerInfo, ChannelOpening, CodingOffer, NextPart, OnCommit, OnDispatch, OnList, OnRead,
+    OnRecord, OnWorkerEvent, Response,
 };
 use encke_stream::Lookup;
 
@@ -25,6 +25,8 @@ pub(crate) enum Task {
     AwaitingCommit(Box<dyn OnCommit>),
     /// A reader thread reads a part of a stream.
     AwaitingRead(Box<dyn OnRead>),
+    /// A reader thread reads a page of the list of streams.
+    AwaitingList(Box<dyn OnList>),
     /// A long poll: its feed waits for a record.
     AwaitingRecord(Box<dyn OnRecord>),
     /// The dispatcher has its request.

@@ -64,6 +64,7 @@ impl Http1 {
             | Task::AwaitingKeys(_)
             | Task::AwaitingOrder(_)
             | Task::AwaitingRead(_)
+            | Task::AwaitingList(_)
             | Task::AwaitingCompression(_)
             | Task::Streaming { .. }
             | Task::Responded

@@ -167,7 +167,9 @@ impl Rig {
         };
         match effect {
             ConnectionEffect::Submit(id, _) => self.on_exchange(id, ExchangeEvent::NotSubmitted),
-            ConnectionEffect::LoadName(id, _) | ConnectionEffect::Read(id, _) => {
+            ConnectionEffect::LoadName(id, _)
+            | ConnectionEffect::Read(id, _)
+            | ConnectionEffect::List(id, _) => {
                 self.on_exchange(id, ExchangeEvent::NotRead);
             }
             ConnectionEffect::AwaitKeys(id) => {
@@ -286,6 +288,7 @@ impl Rig {
             effect @ (ConnectionEffect::Submit(..)
             | ConnectionEffect::LoadName(..)
             | ConnectionEffect::Read(..)
+            | ConnectionEffect::List(..)
             | ConnectionEffect::Compress(..)) => match self.held {
                 true => self.waiting.push_back(effect),
                 false => self.execute_elsewhere(effect),

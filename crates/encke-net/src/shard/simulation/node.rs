@@ -247,6 +247,7 @@ impl Node {
                 reply.piece(Piece::read_order(&self.log, &self.loader, &fetch));
             }
             ReadTask::LoadName(name, reply) => reply.name(self.loader.load(&name)),
+            ReadTask::List(fetch, reply) => reply.page(self.loader.list(&fetch)),
             ReadTask::LoadStream(no, reply) => reply.stream(self.loader.load_number(no)),
             ReadTask::End(no) => drop(self.loader.load_number(no)),
             ReadTask::Compress(task) => task.run(),

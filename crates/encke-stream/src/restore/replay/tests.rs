@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use encke_clock::{Now, SteadyTime, WallTime};
-use encke_log::ReadError;
+use encke_log::{ReadError, StateRange};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -47,6 +48,20 @@ impl Store for MemoryStore {
         let store = self.0.borrow();
         let found = store.iter().filter(|(key, _)| key.starts_with(prefix));
         found.for_each(|(key, value)| each(key, value));
+        Ok(())
+    }
+
+    fn states_in(
+        &self,
+        range: StateRange<'_>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let store = self.0.borrow();
+        let is_behind = |key: &[u8]| range.behind.is_none_or(|behind| key > behind);
+        let mut found = store
+            .iter()
+            .filter(|(key, _)| key.starts_with(range.prefix) && is_behind(key));
+        let _ = found.try_for_each(|(key, value)| each(key, value));
         Ok(())
     }
 }
