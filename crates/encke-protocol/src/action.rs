@@ -235,6 +235,8 @@ pub enum Feed {
         after: Vec<Sequence>,
         /// The streams that the client's positions are of, those that have ended included.
         generations: Box<[StreamGeneration]>,
+        /// A digest of the names in the client's request, for its positions.
+        names: u32,
         /// The encoder of their records.
         encoder: MergeEncoderId,
         /// The name of the subscription, for encoders that state it; empty otherwise.

@@ -128,6 +128,8 @@ pub struct MergedPosition<'a> {
     pub ahead: &'a [AheadStream],
     /// The streams that it is a position of.
     pub generations: &'a [StreamGeneration],
+    /// A digest of the names in the client's request.
+    pub names: u32,
 }
 
 /// Which streams a client's position is of. A name alone does not say it: the stream can be deleted, and another one created.

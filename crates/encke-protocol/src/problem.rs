@@ -1,25 +1,26 @@
-//! Errors as responses: the one place that writes them as JSON.
+//! Errors as responses: the one place that writes them as JSON, by RFC 9457.
 
 use encke_stream::{Outcome, Refusal};
 
 use crate::action::Failure;
 use crate::response::Response;
+use crate::status::phrase;
 
 /// A response that says what was wrong, for browsers of all origins.
 pub(crate) fn error(status: u16, code: &'static str, message: impl AsRef<str>) -> Response {
     Response::shared(status)
-        .field("Content-Type", "application/json")
+        .field("Content-Type", MEDIA_TYPE)
         .field("Cache-Control", "no-store")
-        .body(body(code, message.as_ref()))
+        .body(body(status, code, message.as_ref()))
 }
 
 /// A response to a request that reaches no protocol, because of its transport or a limit. With `retry_s` above 0 the client
 /// may try again after that many seconds.
 pub fn rejected(status: u16, code: &'static str, message: &str, retry_s: u64) -> Response {
     Response::new(status)
-        .field("Content-Type", "application/json")
+        .field("Content-Type", MEDIA_TYPE)
         .field_if("Retry-After", (retry_s > 0).then_some(retry_s))
-        .body(body(code, message))
+        .body(body(status, code, message))
 }
 
 /// The response to a request whose continuation cannot be resumed.
@@ -152,8 +153,17 @@ pub(crate) fn retry_after_s(response: &Response) -> Option<u64> {
     seconds.and_then(|seconds| seconds.parse().ok())
 }
 
-fn body(code: &str, message: &str) -> String {
-    serde_json::json!({ "error": { "code": code, "message": message } }).to_string()
+/// The type of the problem is left out: it is `about:blank`, and says no more than the status. The code does.
+fn body(status: u16, code: &str, message: &str) -> String {
+    serde_json::json!({
+        "title": phrase(status),
+        "status": status,
+        "detail": message,
+        "error": { "code": code, "message": message },
+    })
+    .to_string()
 }
+
+const MEDIA_TYPE: &str = "application/problem+json";
 
 const RETRY_AFTER_S: u32 = 1;

@@ -373,6 +373,7 @@ mod tests {
         for (path, mount, below) in [
             ("/v1/stream/a/b", "/v1/stream/", "a/b"),
             ("/v1/events", "/v1/events", ""),
+            ("/v1/stream", "/v1/stream", ""),
             ("/v1/pool", "/v1/pool", ""),
             ("/v1/pool/p/work", "/v1/pool/", "p/work"),
             ("/metrics", "/metrics", ""),
@@ -384,7 +385,7 @@ mod tests {
             assert_eq!((pattern, found.below(path)), (Some(mount), below));
         }
         for path in [
-            "/v1/stream",
+            "/v1/streams",
             "/v1/events/a",
             "/v1/pools",
             "/v1",

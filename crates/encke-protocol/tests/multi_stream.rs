@@ -52,6 +52,15 @@ fn opened(reply: Reply) -> (String, Merged) {
     (String::from_utf8(said.body).unwrap(), merged)
 }
 
+/// The digest of names that ids hold: FNV-1a with 32 bits, over each name with a line feed behind it.
+fn digest(names: &[&str]) -> String {
+    let mut digest = 0x811c_9dc5_u32;
+    for byte in names.iter().flat_map(|name| name.bytes().chain([b'\n'])) {
+        digest = (digest ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    }
+    format!("{digest:08x}")
+}
+
 fn refused(reply: Reply) -> (u16, String) {
     let Reply::Said(said) = reply else {
         panic!("a refusal was due");
@@ -72,7 +81,10 @@ fn positions_are_what_was_asked_for_and_the_id_says_so() {
     let born = encke_stream::born(server.stream("b").no);
     assert_eq!(
         body,
-        format!("id:0000000000000000;{tail}:2;~{born:x}:3\n\n")
+        format!(
+            "id:0000000000000000;{tail}:2;~{born:x}:3;={}\n\n",
+            digest(&["a", "b"])
+        )
     );
     // Coming back with it is the same, whatever the parameters would say by now.
     let id = body.trim().strip_prefix("id:").unwrap();
@@ -85,7 +97,11 @@ fn positions_are_what_was_asked_for_and_the_id_says_so() {
     // From now on, everything before is had.
     let (body, subscribe) = opened(ask(&mut server, "stream=a&stream=b", None));
     assert_eq!(subscribe.after, [committed]);
-    assert_eq!(body, format!("id:{committed:016x};~{born:x}:3\n\n"));
+    let names = digest(&["a", "b"]);
+    assert_eq!(
+        body,
+        format!("id:{committed:016x};~{born:x}:3;={names}\n\n")
+    );
 }
 
 #[test]
@@ -192,22 +208,48 @@ fn a_position_is_one_of_the_stream_and_not_of_its_name() {
 }
 
 #[test]
-fn a_stream_may_be_named_behind_those_that_an_id_is_of() {
-    let mut server = server(&["a"]);
-    let (body, _) = opened(ask(&mut server, "stream=a", None));
-    create(&mut server, "b");
-    let both = "stream=a&stream=b";
-    let (body, subscribe) = opened(ask(&mut server, both, Some(&first_id(&body))));
-    let born = encke_stream::born(server.stream("b").no);
-    assert!(subscribe.members[1].from < Offset::behind(born));
-    // From then on it is one of those.
+fn a_client_that_resumes_names_the_same_streams() {
+    let mut server = server(&["a", "b", "chat/1"]);
+    let query = "stream=a&stream=chat/**";
+    let (body, _) = opened(ask(&mut server, query, None));
     let id = first_id(&body);
-    assert_eq!(id.matches(";~").count(), 2, "{id}");
-    for stream in ["a", "b"] {
-        delete(&mut server, stream);
-        create(&mut server, stream);
+    // Where they begin does not matter, and the old form of a pattern means the same.
+    for same in [
+        query,
+        "stream=a@-1&stream=chat/**@-1",
+        "stream=a&stream=chat%2F**",
+        "stream=a&stream=chat/*",
+    ] {
+        opened(ask(&mut server, same, Some(&id)));
     }
-    assert_eq!(refused(ask(&mut server, both, Some(&id))).0, 410);
+    for other in [
+        "stream=a",
+        "stream=b",
+        "stream=b&stream=chat/**",
+        "stream=a&stream=b",
+        "stream=chat/**&stream=a",
+        "stream=a&stream=chat/**&stream=b",
+        "stream=a&stream=chat/**&stream=b@-1",
+        "stream=a&stream=chat/1",
+        "stream=a&stream=cha/**",
+        "stream=a%0Achat/**",
+    ] {
+        for query in [other.to_owned(), format!("{other}&after={id}")] {
+            let field = (query == other).then_some(&*id);
+            let (status, body) = refused(ask(&mut server, &query, field));
+            assert_eq!(status, 400, "{query}");
+            assert!(
+                other.contains("%0A") || body.contains("other_streams"),
+                "{body}"
+            );
+        }
+    }
+    // Without the id, and with the offsets that it has, a client adds a stream.
+    let at = server.stream("a").facts().tail;
+    let query = format!("stream=a@{at}&stream=b@-1");
+    let (_, subscribe) = opened(ask(&mut server, &query, None));
+    assert_eq!(subscribe.members[0].from, at);
+    assert_eq!(subscribe.members[1].from, Offset::START);
 }
 
 #[test]

@@ -405,10 +405,11 @@ fn position() -> MergedPosition<'static> {
         after: &[0x10],
         ahead: &[AHEAD],
         generations: &[GENERATION],
+        names: 0,
     }
 }
 
-const ID: &str = "0000000000000010;000000000000001f_0000000000000000:2;~7:3";
+const ID: &str = "0000000000000010;000000000000001f_0000000000000000:2;~7:3;=00000000";
 
 /// What the encoder of several streams writes.
 fn merged(write: impl FnOnce(&dyn encke_protocol::MergeEncoder, &mut Vec<u8>)) -> String {

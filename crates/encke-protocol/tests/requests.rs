@@ -287,10 +287,13 @@ fn check(sent: &Sent, said: &Said) {
         assert_eq!(said.field(field), Some(value));
     }
     if said.status >= 400 {
-        assert_eq!(said.field("Content-Type"), Some("application/json"));
+        assert_eq!(said.field("Content-Type"), Some("application/problem+json"));
         assert_eq!(said.field("Cache-Control"), Some("no-store"));
         let body: serde_json::Value = serde_json::from_slice(&said.body).unwrap();
+        assert_eq!(body["status"], said.status);
+        assert!(!body["title"].as_str().unwrap().is_empty());
         let message = body["error"]["message"].as_str().unwrap();
+        assert_eq!(body["detail"], message);
         assert!(!message.is_empty() && !message.ends_with('.'), "{message}");
         assert!(!said.code().is_empty());
     } else if matches!(&*sent.method, "PUT" | "POST" | "GET" | "HEAD")

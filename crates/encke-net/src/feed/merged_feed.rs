@@ -23,6 +23,8 @@ pub(crate) struct MergedFeed {
     pub(crate) members: Vec<FeedMember>,
     /// The streams that the client's positions are of.
     generations: Box<[StreamGeneration]>,
+    /// A digest of the names in the client's request.
+    names: u32,
     /// `None` if there is one log.
     turns: Option<Box<LogTurns>>,
     /// Characters that are withheld until their rest comes, if ever one was.
@@ -126,7 +128,7 @@ impl MergedFeed {
         label: Box<str>,
         members: Vec<FeedMember>,
         after: Vec<Sequence>,
-        generations: Box<[StreamGeneration]>,
+        (generations, names): (Box<[StreamGeneration]>, u32),
         ended: Vec<AheadStream>,
     ) -> Self {
         let log = members.first().map_or(0, FeedMember::log);
@@ -135,6 +137,7 @@ impl MergedFeed {
             label,
             members,
             generations,
+            names,
             turns: (after.len() > 1).then(|| Box::new(LogTurns { log, after })),
             withheld: WithheldCharacters::of_ended(ended).map(Box::new),
             older: None,
@@ -209,6 +212,7 @@ impl MergedFeed {
             after,
             ahead,
             generations: &self.generations,
+            names: self.names,
         };
         if self.withheld.is_none() && changes.is_empty() {
             return position;
@@ -326,6 +330,7 @@ pub(crate) struct FeedPosition<'a> {
     after: Vec<Sequence>,
     ahead: Vec<AheadStream>,
     generations: &'a [StreamGeneration],
+    names: u32,
 }
 
 impl FeedPosition<'_> {
@@ -335,6 +340,7 @@ impl FeedPosition<'_> {
             after: &self.after,
             ahead: &self.ahead,
             generations: self.generations,
+            names: self.names,
         }
     }
 }

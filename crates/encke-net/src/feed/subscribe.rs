@@ -25,6 +25,7 @@ impl Feeds {
                 sources,
                 after,
                 generations,
+                names,
                 encoder,
                 label,
                 ended,
@@ -32,7 +33,8 @@ impl Feeds {
                 let log = sources.first().map_or(0, |source| source.kind.log());
                 cx.slots[index].cursor = after[log];
                 let members = self.link_members(index, sources, cx.slots);
-                let merged = MergedFeed::new(encoder, label, members, after, generations, ended);
+                let scope = (generations, names);
+                let merged = MergedFeed::new(encoder, label, members, after, scope, ended);
                 self.enter(index, FeedKind::Merged(Box::new(merged)), cx.slots);
             }
         }

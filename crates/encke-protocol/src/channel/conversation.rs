@@ -170,6 +170,7 @@ impl Conversation {
             sources: plan.sources,
             after: plan.after,
             generations: plan.generations.into(),
+            names: plan.names,
             encoder: context.merge_encoder,
             label: subject.label().into(),
             ended: plan.ended,

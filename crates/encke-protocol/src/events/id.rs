@@ -10,6 +10,8 @@
 //! Behind that, `;~BORN:PLACES`, with several logs `;~BORN:PLACES:LOG`, says of which streams these are positions: of those that were
 //! created by the record `BORN` or before it. A stream of the same name that is created later is another one, of which the client has
 //! nothing. Ids of version 0.1.0 do not say it.
+//!
+//! At the end `;=DIGEST` is a digest of the names in the request, which must be the same when the client resumes. Earlier ids have none.
 
 use std::io::Write;
 use std::str::FromStr;
@@ -27,6 +29,8 @@ pub(crate) struct Id {
     ahead: Vec<(usize, Offset, u128)>,
     /// The streams of which these are positions.
     pub(crate) generations: Vec<StreamGeneration>,
+    /// The digest of the names in the request.
+    pub(crate) names: Option<u32>,
 }
 
 impl Id {
@@ -104,6 +108,7 @@ pub(crate) fn write_value(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
         after,
         ahead,
         generations,
+        names,
     } = *position;
     // Writing to a vector does not fail.
     for (log, sequence) in after.iter().enumerate() {
@@ -128,6 +133,7 @@ pub(crate) fn write_value(position: &MergedPosition<'_>, out: &mut Vec<u8>) {
             let _ = write!(out, ":{log:x}");
         }
     }
+    let _ = write!(out, ";={names:08x}");
 }
 
 /// An id as text.
@@ -159,6 +165,15 @@ impl FromStr for Id {
             ..Id::default()
         };
         for part in parts {
+            if id.names.is_some() {
+                return Err(BadId);
+            }
+            if let Some(names) = part.strip_prefix('=') {
+                let is_whole = names.len() == NAMES_DIGITS;
+                let names = digits(names).ok().filter(|_| is_whole).ok_or(BadId)?;
+                id.names = Some(u32::from_str_radix(names, 16).map_err(|_| BadId)?);
+                continue;
+            }
             let generation = part.strip_prefix('~');
             let mut fields = generation.unwrap_or(part).split(':');
             let mut field = || fields.next().ok_or(BadId);
@@ -197,6 +212,7 @@ fn digits(text: &str) -> Result<&str, BadId> {
 }
 
 const SEQUENCE_DIGITS: usize = 16;
+const NAMES_DIGITS: usize = 8;
 
 /// The number of streams that an id can name.
 pub(crate) const PLACES_MAX: usize = u128::BITS as usize;
@@ -212,6 +228,7 @@ mod tests {
             after in prop::collection::vec(0_u64..1_000, 1..4),
             ahead in prop::collection::vec((0_usize..3, 0_u64..2_000, 0_u32..3, 0_u8..128), 0..20),
             generations in prop::collection::vec((0_usize..3, 0_u64..2_000, any::<u128>()), 0..4),
+            names: u32,
         ) {
             let ahead: Vec<AheadStream> = ahead
                 .into_iter()
@@ -230,12 +247,14 @@ mod tests {
                 after: &after,
                 ahead: &ahead,
                 generations: &generations,
+                names,
             };
             write(&position, &mut out);
             let text = String::from_utf8(out).unwrap();
             let id: Id = text.trim_end().strip_prefix("id:").unwrap().parse().unwrap();
             prop_assert_eq!(&id.after, &after);
             prop_assert_eq!(&id.generations, &generations);
+            prop_assert_eq!(id.names, Some(names));
             for (log, after) in after.iter().enumerate() {
                 for place in 0..128 {
                     let own = ahead.iter().filter(|one| (one.log, one.place) == (log, place));
@@ -246,7 +265,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_sent_is_no_panic(text in "[0-9a-f;:,_x~]{0,60}") {
+        fn whatever_is_sent_is_no_panic(text in "[0-9a-f;:,_x~=]{0,60}") {
             let _ = text.parse::<Id>();
         }
     }
@@ -280,6 +299,11 @@ mod tests {
             ",00000000000003e8",
             "00000000000003e8;00000000000003e9_0000000000000000:1:0",
             "00000000000003e8,00000000000003e8;00000000000003e9_0000000000000000:1",
+            "00000000000003e8;=",
+            "00000000000003e8;=1234567",
+            "00000000000003e8;=1234567G",
+            "00000000000003e8;=12345678;=12345678",
+            "00000000000003e8;=12345678;~1:1",
             "00000000000003e8;~",
             "00000000000003e8;~1",
             "00000000000003e8;~:1",

@@ -181,6 +181,7 @@ impl Events {
                 sources: plan.sources,
                 after: plan.after,
                 generations: plan.generations.into(),
+                names: plan.names,
                 encoder: encoder_id,
                 label: "".into(),
                 ended: plan.ended,

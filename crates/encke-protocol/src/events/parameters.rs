@@ -187,6 +187,19 @@ impl Named {
     }
 }
 
+/// A digest of what a request names, in its order: FNV-1a with 32 bits. Ids hold it, so it must not change.
+pub(super) fn digest(named: &[Named]) -> u32 {
+    let name = |one: &Named| match &one.pattern {
+        // Its old form means the same.
+        Some(pattern) => format!("{}**\n", pattern.prefix()),
+        None => format!("{}\n", one.name),
+    };
+    let names: String = named.iter().map(name).collect();
+    names.bytes().fold(0x811c_9dc5, |digest, byte| {
+        (digest ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
 fn parse_id(id: &str) -> Result<Id, Response> {
     id.parse().map_err(|_| {
         let why = format!(

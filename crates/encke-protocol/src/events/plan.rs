@@ -6,8 +6,8 @@ use encke_clock::Now;
 use encke_stream::{Life, Offset, Sequence, log_of};
 
 use super::id::{self, Id};
-use super::parameters::{Named, Parameters};
-use super::refusals::{check_count, check_id, earlier, missing};
+use super::parameters::{Named, Parameters, digest};
+use super::refusals::{check_count, check_id, check_names, earlier, missing};
 use crate::action::{Action, MergeSource, SourceKind, ViewedPattern};
 use crate::encoder::{AheadStream, MergedPosition, StreamEnd, StreamGeneration};
 use crate::gate::Admitted;
@@ -45,6 +45,8 @@ pub(crate) struct MergePlan {
     pub(crate) ahead: Vec<AheadStream>,
     /// The streams that its positions are of.
     pub(crate) generations: Vec<StreamGeneration>,
+    /// A digest of the names in the request.
+    pub(crate) names: u32,
     /// Those of `ahead` that have ended.
     pub(crate) ended: Vec<AheadStream>,
     /// Streams that have ended, and of which nothing follows.
@@ -58,6 +60,7 @@ impl MergePlan {
             after: &self.after,
             ahead: &self.ahead,
             generations: &self.generations,
+            names: self.names,
         }
     }
 }
@@ -73,6 +76,9 @@ impl MergePlanner {
     ) -> Result<MergeStep, Response> {
         self.check_count(&parameters.named)?;
         let resumed = parameters.after.as_ref();
+        if let Some(id) = resumed {
+            check_names(id, &parameters.named)?;
+        }
         let mut over = Vec::new();
         let allowed = self.allowed(parameters, admitted, &mut over)?;
         let logs = self.streams.views.logs();
@@ -171,6 +177,7 @@ impl MergePlanner {
             after,
             ahead,
             generations,
+            names: digest(&parameters.named),
             ended,
             over,
         }))

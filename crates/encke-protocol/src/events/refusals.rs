@@ -3,9 +3,24 @@
 use encke_stream::Sequence;
 
 use super::id::Id;
-use super::parameters::Named;
+use super::parameters::{Named, digest};
 use crate::problem::error;
 use crate::response::Response;
+
+/// Refuses an id of a request that names other streams: of one that was not named before, the client would get nothing of what it does
+/// not have.
+pub(super) fn check_names(id: &Id, named: &[Named]) -> Result<(), Response> {
+    match id.names.is_none_or(|names| names == digest(named)) {
+        true => Ok(()),
+        false => Err(error(
+            400,
+            "other_streams",
+            "the event id is of a request that names other streams, or the same ones in another order: with an id, name what the request named \
+             that the id is from; to add or leave out streams, connect without the id, and name each with the nextOffset of its last record, \
+             as in stream=news@OFFSET&stream=added@-1",
+        )),
+    }
+}
 
 /// Refuses an id that the server never gave, or whose records it has lost.
 pub(super) fn check_id(id: &Id, committed: &[Sequence]) -> Result<(), Response> {

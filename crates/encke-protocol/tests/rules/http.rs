@@ -172,7 +172,6 @@ fn operators_have_paths_of_their_own() {
         ("GET /healthz", 200),
         ("HEAD /readyz", 200),
         ("GET /metrics", 200),
-        ("GET /v1/stream", 404),
         ("GET /v1/streams/x", 404),
         ("PUT /x", 404),
         ("POST /healthz", 405),

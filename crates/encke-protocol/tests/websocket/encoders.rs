@@ -67,6 +67,7 @@ fn encoders_write_whole_messages() {
         after: &[5],
         ahead: &[],
         generations: &[],
+        names: 0,
     };
     let record = |kind, data| MergedRecord {
         name: "a/b",
@@ -104,7 +105,9 @@ fn encoders_write_whole_messages() {
     write(&|encoder, out| encoder.position("a/**", position, out));
     write(&|encoder, out| encoder.farewell("a/**", &TOO_SLOW, out));
     let head = |message_type| {
-        format!(r#"{{"type":"{message_type}","subscription":"a/**","position":"0000000000000005""#)
+        format!(
+            r#"{{"type":"{message_type}","subscription":"a/**","position":"0000000000000005;=00000000""#
+        )
     };
     let records = format!(r#"{},"stream":"a/b","offset":"{at}""#, head("records"));
     assert_eq!(
