@@ -93,7 +93,7 @@ pub use disk::{Disk, DiskFile};
 pub use error::{AppendError, CommitError, OpenError, ReadError};
 pub use health::{Health, STALL};
 pub use history::floor::FORGOTTEN;
-pub use history::state::{StateEntry, StateRange};
+pub use history::state::{EachState, StateEntry, StateRange};
 pub use ids::{Sequence, StreamNo};
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::ReadEnd;

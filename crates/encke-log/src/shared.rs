@@ -6,7 +6,7 @@ use crate::health::{Health, Vitals};
 use crate::history::History;
 use crate::history::error::HistoryError;
 use crate::history::floors::Floors;
-use crate::history::state::{StateRange, States};
+use crate::history::state::{EachState, StateRange, States};
 use crate::ids::{Sequence, StreamNo};
 use crate::retention::RetentionFloor;
 use crate::segments::index::Index;
@@ -14,7 +14,6 @@ use crate::superblock::Superblock;
 use crate::superblock::statement::StatedHistory;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -59,7 +58,7 @@ impl<D: Disk> Shared<D> {
     pub(crate) fn read_states(
         &self,
         range: StateRange<'_>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        each: &mut EachState<'_>,
     ) -> Result<(), ReadError> {
         let read = self.states.each(range, self.history.as_ref(), each);
         read.map_err(|e| self.unreadable(e))

@@ -31,7 +31,7 @@ use crate::history::error::HistoryError;
 use crate::history::floor::floor_of;
 use crate::history::generations::{Generations, Times};
 use crate::history::ingest::{Put, ingest_into};
-use crate::history::state::StateRange;
+use crate::history::state::{EachState, StateRange};
 use crate::history::stored::{record_key, view};
 use crate::history::tree::{CompactionThreads, KeyspaceKind, Tree};
 use crate::history::verify::fingerprints::Fingerprints;
@@ -312,7 +312,7 @@ impl History {
     pub(crate) fn states(
         &self,
         range: StateRange<'_>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        each: &mut EachState<'_>,
     ) -> Result<(), HistoryError> {
         self.with(|open| {
             for pair in open.states.range::<&[u8], _>(range.bounds()) {

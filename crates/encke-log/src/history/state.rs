@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 pub type StateEntry = (Vec<u8>, Option<Vec<u8>>);
 
 /// What a reader of entries does with each, and whether it goes on.
-type EachState<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+pub type EachState<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// A part of the state store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

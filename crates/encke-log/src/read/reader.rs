@@ -5,7 +5,7 @@ use crate::disk::Disk;
 use crate::disk::files::Files;
 use crate::error::ReadError;
 use crate::health::Health;
-use crate::history::state::StateRange;
+use crate::history::state::{EachState, StateRange};
 use crate::ids::{Sequence, StreamNo};
 use crate::read::backwards::{BackwardBounds, stream_back};
 use crate::read::failed_read::{Wanted, watch};
@@ -166,7 +166,7 @@ impl<D: Disk> Reader<D> {
     pub fn states_in(
         &self,
         range: StateRange<'_>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        each: &mut EachState<'_>,
     ) -> Result<(), ReadError> {
         let read = self.shared.read_states(range, each);
         watch(&self.shared, read, || Wanted::States(range.prefix.to_vec()))

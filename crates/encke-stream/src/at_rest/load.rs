@@ -1,12 +1,11 @@
 //! Loads streams that are not in memory: a reader thread asks the state store.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use encke_clock::SteadyTime;
-use encke_log::{Disk, Log, ReadError, Reader, Sequence, StateRange, StreamNo};
+use encke_log::{Disk, EachState, Log, ReadError, Reader, Sequence, StateRange, StreamNo};
 
 use crate::at_rest::stored::{self, StoredStream};
 use crate::stream::label::StreamLabel;
@@ -35,11 +34,7 @@ pub trait Store {
     ///
     /// # Errors
     /// Like [`Store::state`].
-    fn states_in(
-        &self,
-        range: StateRange<'_>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), ReadError>;
+    fn states_in(&self, range: StateRange<'_>, each: &mut EachState<'_>) -> Result<(), ReadError>;
 }
 
 impl<D: Disk> Store for Reader<D> {
@@ -51,11 +46,7 @@ impl<D: Disk> Store for Reader<D> {
         Reader::states(self, prefix, each)
     }
 
-    fn states_in(
-        &self,
-        range: StateRange<'_>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), ReadError> {
+    fn states_in(&self, range: StateRange<'_>, each: &mut EachState<'_>) -> Result<(), ReadError> {
         Reader::states_in(self, range, each)
     }
 }
@@ -69,11 +60,7 @@ impl<D: Disk> Store for Log<D> {
         Log::states(self, prefix, each)
     }
 
-    fn states_in(
-        &self,
-        range: StateRange<'_>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), ReadError> {
+    fn states_in(&self, range: StateRange<'_>, each: &mut EachState<'_>) -> Result<(), ReadError> {
         self.reader().states_in(range, each)
     }
 }

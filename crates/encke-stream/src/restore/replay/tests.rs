@@ -2,11 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use encke_clock::{Now, SteadyTime, WallTime};
-use encke_log::{ReadError, StateRange};
+use encke_log::{EachState, ReadError, StateRange};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -51,11 +50,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn states_in(
-        &self,
-        range: StateRange<'_>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), ReadError> {
+    fn states_in(&self, range: StateRange<'_>, each: &mut EachState<'_>) -> Result<(), ReadError> {
         let store = self.0.borrow();
         let is_behind = |key: &[u8]| range.behind.is_none_or(|behind| key > behind);
         let mut found = store
