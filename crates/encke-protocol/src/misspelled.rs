@@ -20,13 +20,20 @@ pub(crate) fn unknown_parameter(name: &str, known: &[&str]) -> Response {
     error(400, "bad_parameter", unknown("parameter", name, known))
 }
 
-/// Refuses fields that begin with `Encke-` and that are none of `known`, those of all protocols: only this server gives them a meaning.
+/// Refuses fields that begin with `Encke-` and that are none of `known`, or come twice: only this server gives them a meaning.
 pub(crate) fn check_fields(headers: Headers<'_>, known: &[&str]) -> Result<(), Response> {
-    for (name, _) in headers.0 {
-        if !is_own_field(name) || known.iter().any(|field| field.eq_ignore_ascii_case(name)) {
+    for (place, (name, _)) in headers.0.iter().enumerate() {
+        if !is_own_field(name) {
             continue;
         }
-        return Err(error(400, "bad_field", unknown("field", name, known)));
+        if !known.iter().any(|field| field.eq_ignore_ascii_case(name)) {
+            return Err(error(400, "bad_field", unknown("field", name, known)));
+        }
+        let mut before = headers.0[..place].iter();
+        if before.any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+            let why = format!("the field {name} comes once, or not at all");
+            return Err(error(400, "bad_field", why));
+        }
     }
     Ok(())
 }
@@ -128,5 +135,7 @@ mod tests {
         for name in ["ENCKE-ACK", "encke-truncate", "Enck", "X-Encke-Foo"] {
             assert!(check(name).is_ok(), "{name}");
         }
+        let twice = [("Encke-Ack", &b"1"[..]), ("encke-ack", b"1")];
+        assert!(check_fields(Headers(&twice), &known).is_err());
     }
 }

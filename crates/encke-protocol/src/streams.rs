@@ -102,10 +102,11 @@ impl StreamAccess {
         now: Now,
         rights: &Rights,
     ) -> Result<Arc<Stream>, Response> {
-        // Before anything is said of its life: one that forks still read is missing as well.
+        // Looked up once: what has the name a moment later may belong to somebody else.
         match self.views.find(name) {
-            Some(stream) if !self.admits(&stream, rights) => Err(refused(&Refusal::NotFound)),
-            _ => self.find(name, now),
+            // Before anything is said of its life: one that forks still read is missing as well.
+            Some(stream) if self.admits(&stream, rights) => self.alive(stream, now),
+            _ => Err(refused(&Refusal::NotFound)),
         }
     }
 
@@ -126,9 +127,13 @@ impl StreamAccess {
 
     /// The stream of that name, whoever asks.
     pub(crate) fn find(&self, name: &str, now: Now) -> Result<Arc<Stream>, Response> {
-        let Some(stream) = self.views.find(name) else {
-            return Err(refused(&Refusal::NotFound));
-        };
+        let stream = self.views.find(name);
+        let stream = stream.ok_or_else(|| refused(&Refusal::NotFound))?;
+        self.alive(stream, now)
+    }
+
+    /// A stream, unless its life is over.
+    fn alive(&self, stream: Arc<Stream>, now: Now) -> Result<Arc<Stream>, Response> {
         let facts = stream.facts();
         let view = self.views.of(stream.no);
         let is_over = view.has_expired(&stream, view.time(now));

@@ -507,3 +507,159 @@ fn a_token_takes_over_from_a_read_url_what_it_may_use() {
         assert_eq!(!ended, stays, "{subject:?}: {said:?}");
     }
 }
+
+/// A stream is looked up once: what has its name when its owner was looked at is what the caller gets.
+#[test]
+fn nobody_gets_a_stream_that_is_created_meanwhile() {
+    use encke_protocol::{Action, CallerInfo, Headers, Request};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    const STREAMS: u64 = 3_000;
+    let mut server = server();
+    server.call_as("bob");
+    let (bob, now, router) = (server.caller, server.now(), server.router.clone());
+    let next = &AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut asked = 0_u64;
+            loop {
+                let number = next.load(Ordering::Relaxed);
+                if number == STREAMS {
+                    break;
+                }
+                let path = format!("/v1/stream/r/{number}");
+                asked += 1;
+                let routed = router.request(Request {
+                    method: "DELETE",
+                    path: &path,
+                    query: None,
+                    headers: Headers(&[]),
+                    body: Vec::new(),
+                    caller: CallerInfo { ..bob },
+                    now,
+                    barriers: 0,
+                    upgrade: false,
+                });
+                let Action::Respond(refused) = routed.action else {
+                    panic!("bob got {path}, the {asked}th time");
+                };
+                assert_eq!(refused.status, 404);
+            }
+        });
+        for number in 0..STREAMS {
+            let line = format!("PUT /v1/stream/r/{number}");
+            let said = as_caller(&mut server, "ann", &line, &[TEXT, OWN], b"");
+            assert_eq!(said.status, 201);
+            next.store(number + 1, Ordering::Relaxed);
+        }
+    });
+}
+
+#[test]
+fn a_fork_is_made_for_others_by_whoever_may() {
+    let mut server = Server::guarded(&[
+        ("ann", ALL, "/v1/stream/**"),
+        ("eve", ALL, "/v1/stream/**"),
+        ("eve", "own", "/v1/stream/src/**"),
+    ]);
+    let line = "PUT /v1/stream/src/a";
+    as_caller(&mut server, "ann", line, &[TEXT, OWN], b"secret");
+    let fork = [("Stream-Forked-From", "/v1/stream/src/a")];
+    let said = as_caller(&mut server, "eve", "PUT /v1/stream/dst/b", &fork, b"");
+    assert_eq!((said.status, &*said.code()), (403, "not_owner"));
+    let said = as_caller(&mut server, "eve", "PUT /v1/stream/src/b", &fork, b"");
+    assert_eq!(said.status, 201);
+    let own = [fork[0], OWN];
+    let said = as_caller(&mut server, "eve", "PUT /v1/stream/dst/b", &own, b"");
+    assert_eq!(said.status, 201);
+}
+
+#[test]
+fn who_may_only_stop_learns_not_where_a_stream_ends() {
+    let mut server = Server::guarded(&[
+        ("ann", ALL, "/v1/stream/**"),
+        ("stopper", "stop", "/v1/stream/**"),
+        ("deleter", "delete", "/v1/stream/**"),
+    ]);
+    let line = "POST /v1/stream/s";
+    as_caller(&mut server, "ann", "PUT /v1/stream/s", &[TEXT], b"secret");
+    let tail = server.stream("s").facts().tail.to_string();
+    let beyond = [("Encke-Truncate", "00000000ffffffff_0000000000000000")];
+    let said = as_caller(&mut server, "deleter", line, &beyond, b"");
+    assert_eq!((said.status, &*said.code()), (400, "beyond_tail"));
+    assert!(!said.text().contains(&tail), "{}", said.text());
+    let stop = ("Encke-Stop", "true");
+    let closes = [("Stream-Closed", "true"), ("Encke-End-Reason", "stopped")];
+    let matching = [stop, ("If-Match", "0000000000000009_0000000000000000")];
+    let said = as_caller(&mut server, "stopper", line, &matching, b"");
+    assert_eq!((said.status, &*said.code()), (400, "bad_field"));
+    let matching = [closes[0], closes[1], matching[1]];
+    let said = as_caller(&mut server, "stopper", line, &matching, b"");
+    assert_eq!(said.status, 404);
+    for (fields, status) in [(&[stop][..], 204), (&closes, 204), (&[stop], 409)] {
+        let said = as_caller(&mut server, "stopper", line, fields, b"");
+        assert_eq!(said.status, status, "{fields:?}");
+        assert_eq!(said.field("Stream-Next-Offset"), None, "{fields:?}");
+        assert!(!said.text().contains(&tail), "{}", said.text());
+    }
+    let said = as_caller(&mut server, "ann", line, &[stop], b"");
+    assert_eq!(said.field("Stream-Next-Offset"), Some(&*tail));
+}
+
+#[test]
+fn a_field_of_ours_comes_once() {
+    let mut server = server();
+    let twice = [TEXT, OWN, ("encke-owner", "ann")];
+    let said = as_caller(&mut server, "ann", "PUT /v1/stream/new", &twice, b"");
+    assert_eq!((said.status, &*said.code()), (400, "bad_field"));
+}
+
+#[test]
+fn a_pattern_keeps_no_stream_that_belongs_to_somebody() {
+    let mut server = server();
+    for (name, fields) in [
+        ("a/owned", &[TEXT, OWN, ("Stream-TTL", "10")][..]),
+        ("a/open", &[TEXT, ("Stream-TTL", "10")]),
+    ] {
+        let line = format!("PUT /v1/stream/{name}");
+        let said = as_caller(&mut server, "ann", &line, fields, b"");
+        assert_eq!(said.status, 201);
+    }
+    let pattern = "a/**".parse().unwrap();
+    server.view.watch_pattern(&pattern, 0, 0);
+    server.now_ms += 20_000;
+    for (name, status) in [("a/owned", 404), ("a/open", 200)] {
+        let line = format!("GET /v1/stream/{name}");
+        let said = as_caller(&mut server, "ann", &line, &[], b"");
+        assert_eq!(said.status, status, "{name}");
+    }
+}
+
+#[test]
+fn a_read_url_is_given_for_a_stream_that_outlives_a_crash() {
+    use encke_protocol::{Action, Headers, Request};
+    use encke_stream::AckLevel;
+    let (server, mint) = issuing();
+    let bearer = format!("Bearer {}", token(&mint, Some("ann"), ACTIONS));
+    for (url, level) in [(None, AckLevel::Accepted), (Some("60"), AckLevel::Synced)] {
+        let mut headers = vec![
+            ("Authorization", bearer.as_bytes()),
+            ("Encke-Ack", b"accepted"),
+        ];
+        headers.extend(url.map(|seconds| ("Encke-Read-URL", seconds.as_bytes())));
+        let routed = server.router.request(Request {
+            method: "PUT",
+            path: "/v1/stream/s",
+            query: None,
+            headers: Headers(&headers),
+            body: Vec::new(),
+            caller: server.caller,
+            now: server.now(),
+            barriers: 0,
+            upgrade: false,
+        });
+        let Action::Commit(command, _) = routed.action else {
+            panic!("a creation was due");
+        };
+        assert_eq!(command.ack(), Some(level));
+    }
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::{AccessDenied, Caller, Operation};
-use encke_stream::{Lookup, Viewer, home};
+use encke_stream::{Lookup, home};
 
 use super::append::ChannelAppend;
 use super::context::ChannelContext;
@@ -315,7 +315,8 @@ impl Conversation {
             let paths = named.paths(&planner.root);
             let (viewer, viewer_before) = (self.rights.viewer(&paths), before.viewer(&paths));
             let keeps = before.only_stream().is_none() && viewer.includes(&viewer_before);
-            if keeps || named.pattern.is_none() && self.is_open(name) {
+            // One of several goes on with a stream that was deleted meanwhile, and only its feed knows which.
+            if keeps || matches!(subject, Subject::Stream(_)) && self.is_open(name) {
                 continue;
             }
             return Err(error(
@@ -327,14 +328,13 @@ impl Conversation {
         Ok(())
     }
 
-    /// Whether the stream of a name belongs to the caller or to nobody, or whoever it belongs to, the caller may use it.
+    /// Whether a stream is known to belong to the caller or to nobody, or whoever it belongs to, the caller may use it.
     fn is_open(&self, name: &str) -> bool {
         let streams = self.context.streams();
         match streams.known(name) {
             Some(Lookup::Stream(stream)) => streams.admits(&stream, &self.rights),
-            Some(Lookup::Free(_)) => true,
             // Only the stream knows its owner.
-            None => streams.viewer(name, &self.rights) == Viewer::All,
+            Some(Lookup::Free(_)) | None => false,
         }
     }
 

@@ -73,6 +73,7 @@ impl DurableStreams {
         fields::refuse(headers, &ONLY_AT_APPEND, "POST")?;
         let [streams] = &self.mounts;
         let forking = fields::forking(headers, streams)?;
+        let read_url = self.read_url(request, admitted)?;
         let extras = CreateExtras {
             owner: self.owner(request, admitted)?,
             producer_timeout_s: fields::producer_timeout_s(headers)?,
@@ -81,8 +82,9 @@ impl DurableStreams {
             source_viewer: forking.as_ref().map_or(Viewer::All, |forking| {
                 self.streams.viewer(&forking.source, &admitted.rights)
             }),
+            // A URL outlives a crash, which must not give the stream's number to another one.
+            acks_synced: read_url.is_some(),
         };
-        let read_url = self.read_url(request, admitted)?;
         let mut known = vec![known];
         if let Some(forking) = &forking {
             let readable = forking.requirement(streams, &self.streams.rights);
@@ -225,9 +227,9 @@ impl DurableStreams {
         }))
     }
 
-    /// The source of a fork, and its end as the creator may know it. A fork that is there already keeps the source that it was made of,
-    /// so that its creation can be repeated even when the source is deleted or belongs to somebody else; what the source has behind the
-    /// fork's beginning is not the fork's.
+    /// The source of a fork, and its end. A fork that is there already keeps the source that it was made of, so that its creation can be
+    /// repeated even when the source is deleted or belongs to somebody else. Then it stands for its source itself, up to where it begins:
+    /// it tells its owner nothing of what has become of the source.
     fn source(
         &self,
         name: &str,
@@ -244,11 +246,12 @@ impl DurableStreams {
             Err(_) => Refusal::SourceNotFound,
         };
         let made = self.streams.find_for(fork, now, rights).ok();
-        let source = made.as_ref().and_then(|fork| fork.source.as_ref());
-        source
-            .filter(|source| *source.stream.name == *name)
-            .map(|source| (Arc::clone(&source.stream), source.at))
-            .ok_or_else(|| refused(&refusal))
+        let made = made.and_then(|fork| {
+            let source = fork.source.as_ref()?;
+            let at = source.at;
+            (*source.stream.name == *name).then_some((fork, at))
+        });
+        made.ok_or_else(|| refused(&refusal))
     }
 }
 

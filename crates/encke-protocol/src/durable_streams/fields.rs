@@ -210,12 +210,6 @@ pub(super) fn metadata(headers: Headers<'_>) -> Result<Option<Box<str>>, Respons
     let Some(value) = text(headers, "Encke-Metadata")? else {
         return Ok(None);
     };
-    if value.len() > METADATA_BYTES_MAX {
-        return Err(bad_field(format!(
-            "Encke-Metadata has {} bytes, at most {METADATA_BYTES_MAX} are allowed",
-            value.len()
-        )));
-    }
     let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_str(value);
     if let Err(why) = object {
         return Err(bad_field(format!(
@@ -235,6 +229,12 @@ pub(super) fn metadata(headers: Headers<'_>) -> Result<Option<Box<str>>, Respons
                 }
             }
         }
+    }
+    if ascii.len() > METADATA_BYTES_MAX {
+        return Err(bad_field(format!(
+            "Encke-Metadata has {} bytes, at most {METADATA_BYTES_MAX} are allowed; a character outside of ASCII counts as its escape, such as \\u00e4",
+            ascii.len()
+        )));
     }
     Ok(Some(ascii.into()))
 }

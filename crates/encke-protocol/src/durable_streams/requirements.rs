@@ -2,7 +2,7 @@
 
 use encke_access::Operation;
 
-use super::fields::{self, StopRequest};
+use super::fields::{self, NamedOwner, StopRequest};
 use crate::known_field::{KnownField, KnownFields};
 use crate::mount::Mount;
 use crate::problem::not_allowed;
@@ -11,7 +11,7 @@ use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
 use crate::stream_rights::StreamRights;
 
-/// All that a request for a stream needs: at its own path, and at the source of a fork. `streams` is the mount of
+/// All that a request for a stream needs: at its own path, and at the source of a fork, and to make a stream for somebody else. `streams` is the mount of
 /// the streams.
 pub(super) fn requirements<'a>(
     request: &RequestHead<'a>,
@@ -23,6 +23,12 @@ pub(super) fn requirements<'a>(
         && let Some(forking) = fields::forking(request.headers, streams)?
     {
         needed.push(forking.requirement(streams, rights));
+    }
+    if request.method == "PUT"
+        && let Some(NamedOwner::Subject { .. }) = fields::owner(request.headers)?
+    {
+        // Unless that is the caller itself.
+        needed.push(rights.of_stream(Operation::Own, request.below, request.path));
     }
     Ok(needed)
 }

@@ -1,7 +1,7 @@
 //! POST and DELETE: append, close, truncate, delete (sections 5.2 to 5.4).
 
 use encke_access::Operation;
-use encke_stream::{AppendExtras, Command, EndReason, Outcome, Target};
+use encke_stream::{AppendExtras, Command, EndReason, Offset, Outcome, Refusal, Target};
 
 use super::{DurableStreams, fields};
 use crate::action::{Action, OnCommit};
@@ -16,6 +16,8 @@ use crate::response::Response;
 struct AppendOutcome {
     /// It has data, so that success and repetition get different statuses.
     data: bool,
+    /// The caller may append or read, and so may learn where the stream ends.
+    shows_tail: bool,
 }
 
 impl DurableStreams {
@@ -87,7 +89,14 @@ impl DurableStreams {
         }
         let stream = self.streams.find_for(name, request.now, &admitted.rights)?;
         let (command, data) = append.command(stream)?;
-        Ok(Action::Commit(command, Box::new(AppendOutcome { data })))
+        let rights = &self.streams.rights;
+        let may = |operation| {
+            let needed = rights.of_stream(operation, name, admitted.path);
+            admitted.meet(&needed).is_ok()
+        };
+        let shows_tail = may(Operation::Append) || may(Operation::Read);
+        let outcome = AppendOutcome { data, shows_tail };
+        Ok(Action::Commit(command, Box::new(outcome)))
     }
 
     /// Refuses what a request does beside stopping, unless its caller may append.
@@ -112,10 +121,11 @@ impl DurableStreams {
         let is_append = !append.body.is_empty()
             || append.producer.is_some()
             || append.writer_seq.is_some()
-            || append.extras.metadata.is_some();
+            || append.extras.metadata.is_some()
+            || append.extras.if_tail.is_some();
         if *asks_stop && is_append {
             return bad(
-                "a request with Encke-Stop does nothing else: no body, no producer, no Stream-Seq, no Encke-Metadata",
+                "a request with Encke-Stop does nothing else: no body, no producer, no Stream-Seq, no Encke-Metadata, no If-Match",
             );
         }
         if *end != Some(EndReason::Stopped) || !is_append {
@@ -157,7 +167,7 @@ impl OnCommit for AppendOutcome {
                     _ => 204,
                 };
                 Response::shared(status)
-                    .field("Stream-Next-Offset", tail)
+                    .field_if("Stream-Next-Offset", self.shows_tail.then_some(tail))
                     .field_if("Stream-Closed", closed.then_some("true"))
                     .field_if(
                         "Encke-Stop-Requested",
@@ -165,6 +175,15 @@ impl OnCommit for AppendOutcome {
                     )
                     .field_if("Producer-Epoch", producer.map(|(epoch, _)| epoch))
                     .field_if("Producer-Seq", producer.map(|(_, seq)| seq))
+            }
+            Outcome::Refused(Refusal::Closed { end, .. }) if !self.shows_tail => {
+                let why = Refusal::Closed {
+                    tail: Offset::START,
+                    end,
+                };
+                error(409, "closed", why.to_string())
+                    .field("Stream-Closed", "true")
+                    .field_if("Encke-End-Reason", end)
             }
             other => unexpected(&other),
         }
@@ -184,6 +203,10 @@ impl OnCommit for Truncation {
             Outcome::Truncated { floor, tail } => Response::shared(204)
                 .field_if("Encke-Floor", self.may_read.then_some(floor))
                 .field_if("Stream-Next-Offset", self.may_read.then_some(tail)),
+            Outcome::Refused(Refusal::TruncateBeyondTail { asked, .. }) if !self.may_read => {
+                let why = format!("the offset {asked} is beyond the stream's end");
+                error(400, "beyond_tail", why)
+            }
             other => unexpected(&other),
         }
     }

@@ -159,6 +159,8 @@ pub struct CreateExtras {
     pub viewer: Viewer,
     /// Whose streams of the source's name the creator may use.
     pub source_viewer: Viewer,
+    /// It is acknowledged as synced, whatever the level of the stream.
+    pub acks_synced: bool,
 }
 
 /// The stream that a fork continues.
@@ -413,6 +415,7 @@ impl Command {
     /// The durability level that the command names for its acknowledgement.
     pub fn ack(&self) -> Option<AckLevel> {
         match self {
+            Command::Create(create) if create.extras.acks_synced => Some(AckLevel::Synced),
             Command::Create(create) => create.ack,
             Command::Append(append) => append.ack,
             Command::Truncate { ack, .. } | Command::Delete { ack, .. } => *ack,

@@ -125,10 +125,15 @@ impl Machine {
             owner,
             producer_timeout_s,
             metadata,
+            viewer,
             ..
         } = create.extras;
         // What belongs to somebody does not become everybody's by a fork.
         let owner_before = source.as_ref().and_then(|source| source.stream.owner());
+        if owner.is_none() && !viewer.sees(owner_before) {
+            // It would make a stream for another caller.
+            return Err(Refusal::NotOwner);
+        }
         let owner = owner.or_else(|| owner_before.map(Into::into));
         let forked = source.as_ref().map(|source| Arc::clone(&source.stream));
         let settings = StreamSettings {
@@ -271,9 +276,14 @@ fn confirm(stream: &Stream, create: &Create) -> Result<Outcome, Refusal> {
         }
         (fork, source) => {
             let name = |source: Option<&str>| source.map_or("none".into(), quoted);
+            // What it is may be known to those only who may use it.
+            let shown = |source: &Source| match create.extras.viewer.sees(source.stream.owner()) {
+                true => quoted(&source.stream.name),
+                false => "another".into(),
+            };
             return differs(
                 "source",
-                name(source.as_ref().map(|source| &*source.stream.name)),
+                source.as_deref().map_or("none".into(), shown),
                 name(fork.as_ref().map(|fork| &*fork.source)),
             );
         }

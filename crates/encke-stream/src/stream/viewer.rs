@@ -23,6 +23,6 @@ impl Viewer {
 
     /// Whether the caller may use all that the caller with `before` may use.
     pub fn includes(&self, before: &Viewer) -> bool {
-        *self == Viewer::All || self == before
+        *self == Viewer::All || self == before || *before == Viewer::Of(None)
     }
 }

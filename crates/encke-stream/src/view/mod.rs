@@ -242,10 +242,10 @@ impl View {
         }
     }
 
-    /// Whether the stream has live readers: subscribers by its name or by a pattern, or long polls. Asked only about few streams at a
-    /// time, when their lifetimes end.
+    /// Whether the stream has live readers: subscribers by its name, or long polls; or by a pattern, if it belongs to nobody: patterns do
+    /// not know whose subscribers may use the streams of whom. Asked only about few streams at a time, when their lifetimes end.
     pub(crate) fn has_live_readers(&self, stream: &Stream) -> bool {
-        self.watchers.of(stream) != 0 || self.is_matched(&stream.name)
+        self.watchers.of(stream) != 0 || stream.owner().is_none() && self.is_matched(&stream.name)
     }
 
     /// Whether a pattern with subscribers matches a name.

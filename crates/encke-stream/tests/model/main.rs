@@ -227,6 +227,7 @@ impl Pair {
                         metadata: metadata.then(|| self.made.to_string().into()),
                         viewer,
                         source_viewer,
+                        acks_synced: false,
                     },
                     ..Create::new(NAMES[name])
                 })

@@ -321,6 +321,13 @@ impl Naive {
                 source.content_type.clone()
             }
         };
+        let owner = inherited
+            .as_ref()
+            .and_then(|(source, _)| source.owner.as_deref());
+        let hidden = |owner: &str| !create.extras.viewer.sees(Some(owner));
+        if create.extras.owner.is_none() && owner.is_some_and(hidden) {
+            return Err(Refusal::NotOwner);
+        }
         let lifetime = create
             .lifetime
             .or(inherited.as_ref().map(|(source, _)| source.lifetime))

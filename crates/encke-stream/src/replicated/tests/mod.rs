@@ -402,6 +402,7 @@ fn with_extras(mut command: Command, made: usize) -> Command {
                 metadata: made.is_multiple_of(7).then(|| made.to_string().into()),
                 viewer: viewer(made),
                 source_viewer: viewer(made / 4),
+                acks_synced: made.is_multiple_of(13),
             };
         }
         Command::Append(append) => {
