@@ -98,6 +98,7 @@ pub use ids::{Sequence, StreamNo};
 pub use options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use read::ReadEnd;
 pub use read::backwards::BackwardBounds;
+pub use read::large::{FileRange, Given, LargeRecord, StreamRead};
 pub use read::reader::Reader;
 pub use repair::check::{CheckReport, Progress, check, check_on};
 pub use repair::report::{Loss, RepairReport};

@@ -8,6 +8,7 @@ use crate::history::error::HistoryError;
 use crate::history::floors::Floors;
 use crate::history::state::{EachState, StateRange, States};
 use crate::ids::{Sequence, StreamNo};
+use crate::read::large::VerifiedRecords;
 use crate::retention::RetentionFloor;
 use crate::segments::index::Index;
 use crate::superblock::Superblock;
@@ -28,6 +29,7 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) states: States,
     pub(crate) floors: Floors,
     pub(crate) retention_floor: RetentionFloor,
+    pub(crate) verified: VerifiedRecords,
     pub(crate) history: Option<History>,
     pub(crate) superblock: Arc<Superblock<D::File>>,
     /// Held while the statement of history is made and changed.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use encke_access::{Caller, ClientCertificate};
 use encke_clock::{Now, WallTime};
 use encke_stream::{
-    Command, Fetch, ListFetch, Offset, Outcome, Pattern, Sequence, Stream, StreamPage, Viewer,
-    log_of,
+    Command, Fetch, FileRange, ListFetch, Offset, Outcome, Pattern, Sequence, Stream, StreamPage,
+    Viewer, log_of,
 };
 
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
@@ -314,6 +314,10 @@ pub struct Wait {
 /// A part of a long body.
 #[derive(Debug)]
 pub struct BodyPart {
+    /// What follows the bytes and lies in a file.
+    pub file: Option<FileRange>,
+    /// What follows the file.
+    pub behind: &'static [u8],
     /// Its bytes; possibly none.
     pub bytes: Vec<u8>,
     /// The part behind it; `None` after the last.

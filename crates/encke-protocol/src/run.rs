@@ -1,6 +1,6 @@
 //! Consecutive records of one stream.
 
-use encke_stream::{EndReason, Facts, Item, Offset};
+use encke_stream::{EndReason, Facts, Item, LargePart, Offset};
 
 /// Consecutive records of one stream.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,10 @@ pub struct Run<'a> {
     pub end_reason: Option<EndReason>,
     /// A reader asks the producer to stop.
     pub stop_asked: bool,
+    /// A part of a large record, instead of records.
+    pub large: Option<&'a LargePart>,
+    /// Bytes of the record behind the run that were read, if its last part is still to come.
+    pub cut: u64,
 }
 
 impl<'a> Run<'a> {
@@ -29,6 +33,8 @@ impl<'a> Run<'a> {
             closed: false,
             end_reason: None,
             stop_asked: false,
+            large: None,
+            cut: 0,
         }
     }
 

@@ -60,7 +60,9 @@ pub use order::submission::{Submission, Submitter};
 pub use read::data_at_rest::data_at_rest;
 pub use read::last_messages::{LastMessages, LastMessagesBounds};
 pub use read::order_read::OrderFetch;
-pub use read::piece::{Fetch, Item, OrderEvent, OrderedRecord, Piece};
+pub use read::piece::{
+    Fetch, Item, LargeData, LargePart, OrderEvent, OrderedRecord, PartRead, Piece,
+};
 pub use replicated::{
     Applied, BadMessage, BatchId, Chain, DispatcherTerm, FollowError, FollowStopped, Following,
     IncomingBatches, JOURNAL_PREFIX, KIND_MARK, NODE_NAME_BYTES_MAX, NODES_MAX, OrderHandle,
@@ -94,4 +96,4 @@ pub use view::counts::Counts;
 pub use view::views::{Totals, Views};
 
 // Part of positions, so users of streams need it too.
-pub use encke_log::{Sequence, StreamNo};
+pub use encke_log::{FileRange, Sequence, StreamNo};

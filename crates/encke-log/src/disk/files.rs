@@ -9,6 +9,7 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -228,6 +229,10 @@ impl DiskFile for File {
             }
         }
         Ok(filled)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
     }
 
     fn expect_reads(&self) {

@@ -12,6 +12,7 @@ pub mod simulated;
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -67,6 +68,11 @@ pub trait Disk: Clone + Debug + Send + Sync + 'static {
 pub trait DiskFile: Debug + Send + Sync + 'static {
     /// Reads from `offset` until `bytes` is full or the file ends; returns the number of bytes read.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// The file, for a system call that sends a part of it. `None`: it is no file of this system.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// A hint that the whole file is about to be read.
     fn expect_reads(&self) {}

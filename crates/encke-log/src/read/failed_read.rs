@@ -11,6 +11,7 @@ use crate::history::state::StateRange;
 use crate::ids::{Sequence, StreamNo};
 use crate::read;
 use crate::read::backwards::{BackwardBounds, stream_back};
+use crate::read::large::StreamRead;
 use crate::shared::Shared;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -19,12 +20,7 @@ use std::time::Duration;
 /// The arguments of a read, to repeat it.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
-    Stream {
-        stream: StreamNo,
-        after: Sequence,
-        upto: Sequence,
-        bytes_max: usize,
-    },
+    Stream(StreamRead),
     Back {
         stream: StreamNo,
         after: Sequence,
@@ -83,12 +79,7 @@ fn is_disk_failure<D: Disk>(shared: &Shared<D>, error: &ReadError) -> bool {
 /// Whether a read works now. A read of records that were removed meanwhile counts as working.
 fn works<D: Disk>(shared: &Shared<D>, wanted: &Wanted) -> bool {
     let read = match *wanted {
-        Wanted::Stream {
-            stream,
-            after,
-            upto,
-            bytes_max,
-        } => read::stream(shared, stream, after, upto, bytes_max, &mut |_| {}).map(|_| ()),
+        Wanted::Stream(ref wanted) => read::stream(shared, wanted, &mut |_| {}).map(|_| ()),
         Wanted::Back {
             stream,
             after,
@@ -184,11 +175,14 @@ mod tests {
             position: 0,
             source: std::io::ErrorKind::Other.into(),
         };
-        let wanted = || Wanted::Stream {
-            stream: 1,
-            after: 0,
-            upto: u64::MAX,
-            bytes_max: 100,
+        let wanted = || {
+            Wanted::Stream(StreamRead {
+                stream: 1,
+                after: 0,
+                upto: u64::MAX,
+                bytes_max: 100,
+                large_min: None,
+            })
         };
         let failed: Result<(), ReadError> = watch(reader.shared(), Err(unreadable), wanted);
         assert!(failed.is_err() && failing().is_some());

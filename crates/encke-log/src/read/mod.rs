@@ -1,10 +1,11 @@
 //! Reads of a stream and of the global order.
 //!
 //! `reader.rs` is the public interface, `backwards.rs` reads a stream from its end, `window.rs` joins reads of frames that lie close
-//! together, and `failed_read.rs` repeats a read that failed until it works.
+//! together, `large.rs` leaves large records in their files, and `failed_read.rs` repeats a read that failed until it works.
 
 pub(crate) mod backwards;
 pub(crate) mod failed_read;
+pub(crate) mod large;
 pub(crate) mod reader;
 pub(crate) mod window;
 
@@ -12,6 +13,7 @@ use crate::disk::Disk;
 use crate::error::ReadError;
 use crate::history::floors::FloorCache;
 use crate::ids::{Sequence, StreamNo};
+use crate::read::large::{Given, StreamRead};
 use crate::read::window::{GAP_BYTES, WALK_BYTES, Window, damaged, unreadable};
 use crate::segments::frame::{FrameView, HEAD_BYTES, STREAM_BYTES};
 use crate::segments::index::{Entry, Index, SparseIndex, Start};
@@ -37,15 +39,19 @@ pub struct ReadEnd {
 }
 
 /// Gives `each` the records of a stream with `after` < sequence <= `upto`, in order, until about `bytes_max` bytes were given,
-/// but at least one record.
+/// but at least one record. A large record of a segment is given first, or left for the next read.
 pub(crate) fn stream<D: Disk>(
     shared: &Shared<D>,
-    stream: StreamNo,
-    after: Sequence,
-    upto: Sequence,
-    bytes_max: usize,
-    each: &mut dyn FnMut(FrameView<'_>),
+    read: &StreamRead,
+    each: &mut dyn FnMut(Given<'_>),
 ) -> Result<ReadEnd, ReadError> {
+    let StreamRead {
+        stream,
+        after,
+        upto,
+        bytes_max,
+        large_min,
+    } = *read;
     let floor = shared.floor(stream).map_err(|e| shared.unreadable(e))?;
     let from = after.max(floor);
     let records_max = bytes_max / (HEAD_BYTES + STREAM_BYTES) + 1;
@@ -66,13 +72,18 @@ pub(crate) fn stream<D: Disk>(
     let mut more = false;
     if let Some(history) = &shared.history {
         let read = history.read(stream, from, history_upto, &mut |view| {
-            if left == 0 && last.is_some() {
+            let bytes = HEAD_BYTES + STREAM_BYTES + view.payload.len();
+            let is_large = large_min.is_some_and(|min| bytes >= min as usize);
+            if (left == 0 || is_large) && last.is_some() {
                 more = true;
                 return ControlFlow::Break(());
             }
             last = Some(view.sequence);
-            left = left.saturating_sub(HEAD_BYTES + STREAM_BYTES + view.payload.len());
-            each(view);
+            left = match is_large {
+                true => 0,
+                false => left.saturating_sub(bytes),
+            };
+            each(Given::Whole(view));
             ControlFlow::Continue(())
         });
         read.map_err(|e| shared.unreadable(e))?;
@@ -92,11 +103,31 @@ pub(crate) fn stream<D: Disk>(
             if let (true, Some(last)) = (left == 0, last) {
                 return Ok(end(last, true));
             }
+            let large = match large_min {
+                Some(min) => window.large(entry, &entries[i..], left, min)?,
+                None => None,
+            };
+            if let Some(bytes) = large {
+                if let Some(last) = last {
+                    return Ok(end(last, true));
+                }
+                let (directory, verified) = (&shared.directory, &shared.verified);
+                let given = large::give(directory, segment, entry, bytes, verified, each)?;
+                if let Some(sequence) = given {
+                    last = Some(sequence);
+                    left = 0;
+                    continue;
+                }
+            }
             let (bytes, sequence) = window.frame(entry, &entries[i..], left, |frame| {
-                each(frame.view(Some(stream)));
+                each(Given::Whole(frame.view(Some(stream))));
             })?;
             last = Some(sequence);
-            left = left.saturating_sub(bytes);
+            // A large one whose head could not be read by itself is alone as well.
+            left = match large {
+                Some(_) => 0,
+                None => left.saturating_sub(bytes),
+            };
         }
     }
     Ok(end(upto.max(after), false))

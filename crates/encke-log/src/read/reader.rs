@@ -9,6 +9,7 @@ use crate::history::state::{EachState, StateRange};
 use crate::ids::{Sequence, StreamNo};
 use crate::read::backwards::{BackwardBounds, stream_back};
 use crate::read::failed_read::{Wanted, watch};
+use crate::read::large::{Given, StreamRead};
 use crate::read::{self, ReadEnd};
 use crate::segments::frame::FrameView;
 use crate::shared::Shared;
@@ -81,13 +82,32 @@ impl<D: Disk> Reader<D> {
         bytes_max: usize,
         each: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<ReadEnd, ReadError> {
-        let read = read::stream(&self.shared, stream, after, upto, bytes_max, each);
-        watch(&self.shared, read, || Wanted::Stream {
+        let wanted = StreamRead {
             stream,
             after,
             upto,
             bytes_max,
+            large_min: None,
+        };
+        self.read_parts(&wanted, &mut |given| {
+            if let Given::Whole(frame) = given {
+                each(frame);
+            }
         })
+    }
+
+    /// As [`Reader::read`], but large records stay in their files, as far as a segment has them. Each of those is verified and given
+    /// alone.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub fn read_parts(
+        &self,
+        wanted: &StreamRead,
+        each: &mut dyn FnMut(Given<'_>),
+    ) -> Result<ReadEnd, ReadError> {
+        let read = read::stream(&self.shared, wanted, each);
+        watch(&self.shared, read, || Wanted::Stream(*wanted))
     }
 
     /// Gives `each` the last records of a stream with `after` < sequence <= `upto`, newest first, within the bounds, but at

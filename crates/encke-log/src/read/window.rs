@@ -66,6 +66,26 @@ impl<'s, F: DiskFile> Window<'s, F> {
         Ok((frame.bytes as usize, frame.sequence))
     }
 
+    /// The length of the frame of `entry`, if it is at least `min` bytes. The other arguments are those of [`Window::frame`].
+    pub(crate) fn large(
+        &mut self,
+        entry: &Entry,
+        entries: &[Entry],
+        left: usize,
+        min: u32,
+    ) -> Result<Option<u32>, ReadError> {
+        let due = self.segment.first + u64::from(entry.delta);
+        let position = u64::from(entry.position);
+        let room = self.segment.bytes.saturating_sub(position);
+        if self.at(position, 4).is_none() {
+            self.fill(position, span(entries, left) + GAP_BYTES)?;
+        }
+        let head = self.at(position, 4).and_then(|head| head.first_chunk());
+        let bytes = frame::length(head.unwrap_or(&[0; 4]), room)
+            .map_err(|flaw| damaged(self.directory, self.segment, position, due, flaw))?;
+        Ok((bytes >= min).then_some(bytes))
+    }
+
     /// Gives `each` the frame of `entry`, as [`Window::frame`] does. `older` are the wanted ones before it, newest first.
     pub(crate) fn frame_back(
         &mut self,

@@ -322,6 +322,70 @@ pub(crate) fn parse(frame: &[u8], seed: u32) -> Result<Parsed<'_>, Flaw> {
     })
 }
 
+/// What the beginning of a sound frame says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Positioned {
+    pub(crate) sequence: Sequence,
+    pub(crate) kind: u8,
+    /// Where the payload begins.
+    pub(crate) payload_at: usize,
+}
+
+/// What the beginning of a sound frame says; `None` if its payload begins behind it.
+pub(crate) fn positioned(head: &[u8]) -> Option<Positioned> {
+    if head.len() < HEAD_BYTES {
+        return None;
+    }
+    let durable_bytes = match head[FLAGS_AT] & FLAG_DURABLE {
+        0 => 0,
+        _ => DURABLE_BYTES,
+    };
+    let streams = usize::from(u16_at(head, STREAMS_AT)) * STREAM_BYTES;
+    let payload_at = HEAD_BYTES + durable_bytes + streams;
+    (payload_at < head.len()).then(|| Positioned {
+        sequence: u64_at(head, SEQUENCE_AT),
+        kind: head[KIND_AT],
+        payload_at,
+    })
+}
+
+/// The checksum of a frame that comes in parts.
+#[derive(Debug)]
+pub(crate) struct Check {
+    sum: u32,
+    stated: [u8; CHECKSUM_BYTES],
+    at: usize,
+}
+
+impl Check {
+    pub(crate) fn new(seed: u32) -> Self {
+        Check {
+            sum: seed,
+            stated: [0; CHECKSUM_BYTES],
+            at: 0,
+        }
+    }
+
+    /// Adds the next part. The first one has the whole head.
+    pub(crate) fn add(&mut self, part: &[u8]) {
+        self.sum = match self.at {
+            0 => {
+                let (before, rest) = part.split_at(CHECKSUM_AT.min(part.len()));
+                let (stated, behind) = rest.split_at(CHECKSUM_BYTES.min(rest.len()));
+                self.stated[..stated.len()].copy_from_slice(stated);
+                crc32c::crc32c_append(crc32c::crc32c_append(self.sum, before), behind)
+            }
+            _ => crc32c::crc32c_append(self.sum, part),
+        };
+        self.at += part.len();
+    }
+
+    /// Whether the frame is what was written.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.sum == u32::from_le_bytes(self.stated)
+    }
+}
+
 /// The frame at the beginning of `bytes`, which reach to the end of the segment, if it is sound and has one of these
 /// sequences. Cheap tests come first, because a search through a torn tail calls this for every byte.
 pub(crate) fn sound_at<'b>(
@@ -367,6 +431,7 @@ pub(crate) const STREAM_BYTES: usize = 16;
 pub(crate) const WATERMARK_BYTES: usize = HEAD_BYTES + DURABLE_BYTES;
 const DURABLE_BYTES: usize = 8;
 const CHECKSUM_AT: usize = 4;
+const CHECKSUM_BYTES: usize = 4;
 const SEQUENCE_AT: usize = 8;
 const TIME_AT: usize = 16;
 const KIND_AT: usize = 24;

@@ -22,6 +22,7 @@ use crate::history::verify::fingerprints::Fingerprints;
 use crate::history::verify::private_copy::{HistoryCopy, private_directory};
 use crate::ids::Sequence;
 use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::read::large::VerifiedRecords;
 use crate::repair::salvage;
 use crate::retention::RetentionFloor;
 use crate::segments::frame::FrameView;
@@ -169,6 +170,7 @@ pub(crate) fn start<D: Disk>(
         states: States::default(),
         floors: Floors::default(),
         retention_floor: RetentionFloor::new(stated_history.retention_floor),
+        verified: VerifiedRecords::default(),
         history,
         superblock,
         stating: Mutex::default(),

@@ -8,6 +8,7 @@ use encke_stream::{Command, Fetch, ListFetch, Offset, Stream};
 
 use super::close::CloseReason;
 use super::exchange_id::ExchangeId;
+use super::outbound::FileOutput;
 use crate::compression::Compressor;
 
 /// Something that a connection wants done. The bytes for its socket come before it.
@@ -41,6 +42,8 @@ pub(crate) enum ConnectionEffect {
     Deliver(ExchangeId, Option<Offset>),
     /// Send a subscriber a farewell, and close it behind that.
     Dismiss(ExchangeId, CloseReason),
+    /// Send a part of a file through the socket, and what is behind it. The exchange of the connection gets an event when it is out.
+    SendFile(Box<FileOutput>),
     /// Look at the deadlines of the exchange when they pass.
     Remind(ExchangeId),
     /// Count anew what the exchange holds in memory.

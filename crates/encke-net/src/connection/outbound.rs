@@ -1,6 +1,6 @@
 //! Output that was not taken yet.
 
-use encke_stream::Offset;
+use encke_stream::{FileRange, Offset};
 
 use super::close::CloseReason;
 use crate::byte_queue::ByteQueue;
@@ -9,6 +9,10 @@ use crate::byte_queue::ByteQueue;
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     bytes: ByteQueue,
+    /// What follows them.
+    file: Option<Box<FileOutput>>,
+    /// There was a file, which is out.
+    pub(crate) has_sent_file: bool,
     /// A subscriber's position behind them.
     pub(crate) reached: Option<Offset>,
     /// Why it is closed behind them, if it is.
@@ -17,7 +21,58 @@ pub(crate) struct Outbound {
     is_dismissal: bool,
 }
 
+/// A part of a file for a socket, and what follows it.
+#[derive(Debug)]
+pub(crate) struct FileOutput {
+    pub(crate) file: FileRange,
+    pub(crate) tail: Vec<u8>,
+}
+
 impl Outbound {
+    /// The output that ends with a file.
+    pub(crate) fn of_file(file: Box<FileOutput>) -> Self {
+        Outbound {
+            file: Some(file),
+            ..Outbound::default()
+        }
+    }
+
+    /// Adds a file behind the bytes, of which there is none yet.
+    pub(crate) fn add_file(&mut self, file: Box<FileOutput>) {
+        debug_assert!(self.file.is_none(), "a part waits for the one before it");
+        self.file = Some(file);
+    }
+
+    /// Whether a file follows the bytes.
+    pub(crate) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// What is left of the file, when the bytes before it are out.
+    pub(crate) fn file(&self) -> Option<&FileRange> {
+        let file = self.file.as_ref().filter(|_| self.bytes.is_empty())?;
+        Some(&file.file)
+    }
+
+    /// Notes that the next `sent` bytes of the file were taken.
+    pub(crate) fn take_file(&mut self, sent: u64) {
+        let Some(output) = &mut self.file else {
+            return;
+        };
+        output.file = output.file.skip(sent);
+        if output.file.bytes == 0
+            && let Some(output) = self.file.take()
+        {
+            self.has_sent_file = true;
+            self.bytes = output.tail.into();
+        }
+    }
+
+    /// Whether nothing is left to be sent.
+    pub(crate) fn is_out(&self) -> bool {
+        self.bytes.is_empty() && self.file.is_none()
+    }
+
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         Outbound {
             bytes: bytes.into(),
@@ -37,7 +92,10 @@ impl Outbound {
 
     /// Adds bytes behind the others.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        self.bytes.append(bytes);
+        match &mut self.file {
+            Some(file) => file.tail.extend_from_slice(bytes),
+            None => self.bytes.append(bytes),
+        }
     }
 
     /// Adds the last words to a subscriber.
@@ -49,7 +107,8 @@ impl Outbound {
 
     /// What it takes in memory.
     pub(crate) fn capacity(&self) -> usize {
-        self.bytes.capacity()
+        let tail = self.file.as_ref().map_or(0, |file| file.tail.capacity());
+        self.bytes.capacity() + tail
     }
 
     /// Why its connection is closed if it is not taken in time.

@@ -3,8 +3,9 @@
 use super::close::CloseReason;
 use super::context::Context;
 use super::effect::ConnectionEffect;
+use super::exchange::ExchangeEvent;
 use super::exchange_id::{ExchangeId, ExchangePlace};
-use super::outbound::Outbound;
+use super::outbound::{FileOutput, Outbound};
 use super::state::{Connection, Wire};
 use super::timer::{LINGER, Timer};
 
@@ -19,6 +20,28 @@ impl Connection {
             None => self.block(Outbound::new(rest.to_vec()), cx),
         }
         cx.push(ConnectionEffect::Weigh(self.id));
+    }
+
+    /// Adds a part of a file behind what the socket has not taken.
+    pub(crate) fn add_file(&mut self, file: Box<FileOutput>, cx: &mut Context<'_>) {
+        match &mut self.outbound {
+            Some(outbound) => outbound.add_file(file),
+            None => self.block(Outbound::of_file(file), cx),
+        }
+    }
+
+    /// The file that its exchange has written is out.
+    pub(crate) fn file_sent(&mut self, cx: &mut Context<'_>) {
+        self.on_exchange(self.id, ExchangeEvent::FileSent, cx);
+    }
+
+    /// The socket has taken so much of the file.
+    pub(crate) fn took_file(&mut self, sent: u64, cx: &mut Context<'_>) {
+        if let Some(outbound) = &mut self.outbound {
+            outbound.take_file(sent);
+            let deadline = cx.clock.monotonic().after(cx.settings.stall_timeout);
+            self.timer_mut(self.id).deadline = Some(deadline);
+        }
     }
 
     /// Keeps what was not taken of the output of its own exchange.
@@ -58,7 +81,7 @@ impl Connection {
     ) -> Option<Box<Outbound>> {
         let outbound = self.outbound.as_mut()?;
         outbound.take(sent);
-        if outbound.rest().is_empty() && !is_cut {
+        if outbound.is_out() && !is_cut {
             self.timer_mut(self.id).deadline = None;
             return self.outbound.take();
         }

@@ -221,11 +221,11 @@ impl Gathered {
     pub(crate) fn run<'a>(&self, items: &'a [Item<'a>]) -> Run<'a> {
         Run {
             items,
-            end: self.end,
             at_tail: self.at_tail,
             closed: self.closed,
             end_reason: self.end_reason,
             stop_asked: self.stop_asked && !self.closed,
+            ..Run::position(self.end)
         }
     }
 }

@@ -46,6 +46,21 @@ impl ResponseFraming {
         }
     }
 
+    /// Appends what is before a part of so many bytes. Only for parts of chunks, or of bodies that end with the connection.
+    pub(crate) fn begin_part(self, bytes: u64, out: &mut Vec<u8>) {
+        if self == ResponseFraming::Chunks {
+            // Writing to a vector does not fail.
+            let _ = write!(out, "{bytes:x}\r\n");
+        }
+    }
+
+    /// Appends what is behind a part that began with [`ResponseFraming::begin_part`].
+    pub(crate) fn end_part(self, out: &mut Vec<u8>) {
+        if self == ResponseFraming::Chunks {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
     /// Notes that one message ends here, where a part may have several.
     pub(crate) fn separate(self, out: &mut Vec<u8>) {
         if matches!(self, ResponseFraming::Messages { .. }) {

@@ -155,6 +155,11 @@ impl Shard {
                 let token = self.connections.slots.token_of(id);
                 self.hand_over.abandon_dispatch(token, number);
             }
+            ConnectionEffect::SendFile(file) => {
+                self.connections
+                    .handle(index, |connection, cx| connection.add_file(file, cx));
+                self.connections.send_outbound(index);
+            }
             ConnectionEffect::Subscribe(id, feed) => {
                 let (feeds, mut cx) = self.feeds();
                 feeds.subscribe(id.slot(), feed, &mut cx);

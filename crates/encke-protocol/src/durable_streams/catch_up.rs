@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use encke_clock::WallTime;
-use encke_stream::{Facts, Fetch, MediaKind, Offset, Refusal, Stream};
+use encke_stream::{
+    Facts, Fetch, LargeData, LargePart, MediaKind, Offset, PartRead, Refusal, Stream,
+};
 
 use super::response_fields::{cacheable, etag, has_already, known_tags, position};
 use super::state::ReadContext;
@@ -90,7 +92,10 @@ impl CatchUpRead {
         }
         let page_bytes_max = cx.page_bytes;
         let page_bytes = cx.first_page_bytes.min(page_bytes_max);
-        let fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
+        let mut fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
+        // Where a message of a record begins is known only when the record is read whole.
+        let begins_inside = stream.media.kind == MediaKind::Json && from.units > 0;
+        fetch.parts = (!begins_inside).then(|| PartRead::behind(0));
         let shrinks = !is_compressed(&stream.media.name);
         let catch_up = CatchUp {
             stream,
@@ -127,7 +132,7 @@ impl OnRead for CatchUp {
             return Action::Respond(refused(&Refusal::NotFound));
         }
         let kind = self.stream.media.kind;
-        if run.at_tail {
+        if run.at_tail && run.large.is_none() {
             return Action::Respond(self.response().body(data(kind, run.items)));
         }
         let mut first = Vec::new();
@@ -135,15 +140,22 @@ impl OnRead for CatchUp {
             first.push(b'[');
         }
         push_items(kind, run.items, true, &mut first);
+        if let Some(LargePart {
+            data: LargeData::Bytes(bytes),
+            ..
+        }) = run.large
+        {
+            first.extend_from_slice(bytes);
+        }
         let response = self.response().body(Body::Parts(first));
         let page = Page {
             stream: self.stream,
             tail: self.facts.tail,
             page_bytes: self.page_bytes,
             page_bytes_max: self.page_bytes_max,
-            first: run.items.is_empty(),
+            first: run.items.is_empty() && run.large.is_none(),
         };
-        Action::Stream(response, Box::new(page).next(run.end))
+        Action::Stream(response, Box::new(page).next(&run))
     }
 }
 
@@ -170,24 +182,37 @@ impl OnPart for Page {
         let kind = self.stream.media.kind;
         let mut bytes = Vec::new();
         push_items(kind, run.items, self.first, &mut bytes);
-        self.first &= run.items.is_empty();
-        if run.at_tail {
-            if kind == MediaKind::Json {
-                bytes.push(b']');
+        let mut file = None;
+        if let Some(large) = run.large {
+            if kind == MediaKind::Json && large.begins && !self.first {
+                bytes.push(b',');
             }
-            return Some(BodyPart { bytes, next: None });
+            match &large.data {
+                LargeData::Bytes(data) => bytes.extend_from_slice(data),
+                LargeData::File(range) => file = Some(range.clone()),
+            }
         }
+        self.first &= run.items.is_empty() && run.large.is_none();
+        let behind: &[u8] = match run.at_tail && kind == MediaKind::Json {
+            true => b"]",
+            false => b"",
+        };
         Some(BodyPart {
             bytes,
-            next: Some(self.next(run.end)),
+            file,
+            behind,
+            next: (!run.at_tail).then(|| self.next(run)),
         })
     }
 }
 
 impl Page {
-    fn next(mut self: Box<Self>, from: Offset) -> NextPart {
+    /// The part behind a run.
+    fn next(mut self: Box<Self>, run: &Run<'_>) -> NextPart {
         self.page_bytes = self.page_bytes.saturating_mul(2).min(self.page_bytes_max);
-        let fetch = Fetch::new(&self.stream, from, self.tail, self.page_bytes);
+        let mut fetch = Fetch::new(&self.stream, run.end, self.tail, self.page_bytes);
+        // The first page ends behind a record if it has begun inside one.
+        fetch.parts = Some(PartRead::behind(run.cut));
         NextPart { fetch, then: self }
     }
 }

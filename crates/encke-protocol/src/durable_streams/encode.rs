@@ -210,7 +210,7 @@ fn control_members(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Ve
 }
 
 /// What is known of the stream behind a part of a run: the last part is followed by what follows the run.
-pub(super) fn state_behind<'a>(run: &Run<'_>, is_last: bool) -> Run<'a> {
+pub(super) fn state_behind<'a>(run: &Run<'a>, is_last: bool) -> Run<'a> {
     match is_last {
         true => Run { items: &[], ..*run },
         false => Run::position(run.end),

@@ -73,6 +73,7 @@ impl LastMessages {
             floor: self.floor,
             bytes_max: self.piece_bytes,
             last: Some(self.wanted.saturating_add(DATALESS_RECORDS)),
+            parts: None,
         }
     }
 

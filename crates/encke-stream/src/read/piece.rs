@@ -1,8 +1,12 @@
 //! A bounded part of a stream, read from the log.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use encke_log::{BackwardBounds, Disk, FORGOTTEN, FrameView, ReadError, Reader, Sequence};
+use encke_log::{
+    BackwardBounds, Disk, FORGOTTEN, FileRange, FrameView, Given, LargeRecord, ReadError, Reader,
+    Sequence, StreamRead,
+};
 
 use crate::stream::Span;
 use crate::stream::label::StreamLabel;
@@ -25,6 +29,48 @@ pub struct Fetch {
     pub bytes_max: usize,
     /// Reads backwards: a piece holds the last records, at most so many. `None`: it holds the first ones.
     pub last: Option<usize>,
+    /// Large records are read in parts. `None`: all are read whole.
+    pub parts: Option<PartRead>,
+}
+
+/// How a read takes large records in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartRead {
+    /// Bytes of the first record that were read before.
+    pub had: u64,
+    /// What lies in a file may stay there: the piece says where.
+    pub in_file: bool,
+    /// A record is large if its frame in the log has at least so many bytes.
+    pub large_bytes: u32,
+}
+
+impl PartRead {
+    /// A read that has had so many bytes of its first record.
+    pub fn behind(had: u64) -> Self {
+        PartRead {
+            had,
+            in_file: false,
+            large_bytes: LARGE_BYTES,
+        }
+    }
+}
+
+/// A part of a large record.
+#[derive(Debug)]
+pub struct LargePart {
+    /// It is the first one of its record.
+    pub begins: bool,
+    /// The part.
+    pub data: LargeData,
+}
+
+/// The data of a part.
+#[derive(Debug)]
+pub enum LargeData {
+    /// In memory.
+    Bytes(Vec<u8>),
+    /// In a file.
+    File(FileRange),
 }
 
 impl Fetch {
@@ -42,6 +88,7 @@ impl Fetch {
             floor: stream.facts().floor,
             bytes_max,
             last: None,
+            parts: None,
         }
     }
 }
@@ -60,6 +107,12 @@ pub struct Piece {
     ordered: Vec<OrderedRecord>,
     /// The next record is acknowledged and not written yet.
     lacks: bool,
+    /// A part of a large record, and nothing else.
+    pub large: Option<LargePart>,
+    /// Bytes of the record behind `end` that were read.
+    pub cut: u64,
+    /// The record of which `large` is a part.
+    part_of: Sequence,
 }
 
 #[derive(Debug)]
@@ -165,26 +218,48 @@ impl Piece {
         }
         // Before the read: what is published meanwhile is left for the next piece.
         let published = log.published();
-        for span in &fetch.spans {
+        for (number, span) in fetch.spans.iter().enumerate() {
             let last = last_record(span);
             // What the reader has of the first record takes no room of the others.
             let had = span.from.units as usize;
             let room = fetch.bytes_max.saturating_add(had);
             let room = room.saturating_sub(piece.bytes.len());
+            // A part of a large record is alone in its piece, and the next span may begin with one.
             if let Some(taken) = piece.records.last()
-                && room == 0
+                && (room == 0 || fetch.parts.is_some())
             {
                 piece.end = taken.end;
                 piece.more = true;
                 return Ok(piece);
             }
-            let end = log.read(
-                span.stream,
-                span.from.sequence,
-                last.min(published),
-                room,
-                &mut |frame| piece.take(span, frame.sequence, frame.payload),
-            )?;
+            // A record that is cut at its end is none that is read in parts. The first one is in the first span.
+            let parts = fetch.parts.filter(|_| span.upto.units == 0);
+            let parts = parts.map(|parts| match number {
+                0 => parts,
+                _ => PartRead { had: 0, ..parts },
+            });
+            let wanted = StreamRead {
+                stream: span.stream,
+                after: span.from.sequence,
+                upto: last.min(published),
+                bytes_max: room,
+                large_min: parts.map(|parts| parts.large_bytes),
+            };
+            let mut failed = None;
+            let end = log.read_parts(&wanted, &mut |given| match (given, parts) {
+                (Given::Large(record), Some(parts)) => {
+                    failed = piece.take_from_file(span, &record, parts, room).err();
+                }
+                (Given::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
+                    piece.take_part(span, frame.sequence, frame.payload, parts, room);
+                }
+                (Given::Whole(frame), _) => piece.take(span, frame.sequence, frame.payload),
+                // Nothing is large where parts are not wanted.
+                (Given::Large(_), None) => {}
+            })?;
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
             let after = span.from.sequence;
             let kept = end.floor <= after || end.floor == FORGOTTEN;
             if !kept && fetch.from != Offset::START {
@@ -194,13 +269,18 @@ impl Piece {
                     floor: end.floor,
                 });
             }
-            if end.more {
+            if piece.cut > 0 {
+                piece.end = Offset::behind(piece.part_of.saturating_sub(1));
+                piece.more = true;
+                return Ok(piece);
+            }
+            if end.more || piece.large.is_some() && number + 1 < fetch.spans.len() {
                 piece.end = Offset::behind(end.last);
                 piece.more = true;
                 return Ok(piece);
             }
             if last > published {
-                if piece.records.is_empty()
+                if piece.is_empty()
                     && let Some(reason) = log.given_up(published)
                 {
                     return Err(ReadError::NeverWritten {
@@ -211,7 +291,7 @@ impl Piece {
                 }
                 piece.end = span.from.max(Offset::behind(published));
                 piece.more = true;
-                piece.lacks = piece.records.is_empty();
+                piece.lacks = piece.is_empty();
                 return Ok(piece);
             }
         }
@@ -285,7 +365,17 @@ impl Piece {
 
     /// How much data it holds.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        match &self.large {
+            Some(LargePart {
+                data: LargeData::Bytes(bytes),
+                ..
+            }) => bytes.len(),
+            _ => self.bytes.len(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.large.is_none()
     }
 
     /// Whether the piece is empty because the next records are acknowledged and not written yet.
@@ -339,6 +429,91 @@ impl Piece {
         self.records.reverse();
     }
 
+    /// Takes a part of a large record that is in memory.
+    fn take_part(
+        &mut self,
+        span: &Span,
+        sequence: Sequence,
+        payload: &[u8],
+        parts: PartRead,
+        room: usize,
+    ) {
+        let Ok((change, data)) = Change::decode(payload) else {
+            return;
+        };
+        if change.units() == 0 {
+            return;
+        }
+        let total = data.len() as u64;
+        let Some(part) = self.next_part(span, sequence, parts, total, room) else {
+            return;
+        };
+        let bytes = data[part.start as usize..part.end as usize].to_vec();
+        self.set_large(parts, LargeData::Bytes(bytes), part.end, total);
+    }
+
+    /// Takes a large record that is in a file, or a part of it.
+    fn take_from_file(
+        &mut self,
+        span: &Span,
+        record: &LargeRecord<'_>,
+        parts: PartRead,
+        room: usize,
+    ) -> Result<(), ReadError> {
+        let Ok((change, rest)) = Change::decode(record.head) else {
+            return Ok(());
+        };
+        if change.units() == 0 {
+            return Ok(());
+        }
+        let data = record.payload.skip((record.head.len() - rest.len()) as u64);
+        let in_file = parts.in_file && data.fd().is_some();
+        let room = match in_file {
+            true => usize::MAX,
+            false => room,
+        };
+        let Some(part) = self.next_part(span, record.sequence, parts, data.bytes, room) else {
+            return Ok(());
+        };
+        let total = data.bytes;
+        let data = data.skip(part.start);
+        let data = match in_file {
+            true => LargeData::File(data),
+            false => {
+                let mut bytes = vec![0; (part.end - part.start) as usize];
+                data.read(&mut bytes)?;
+                LargeData::Bytes(bytes)
+            }
+        };
+        self.set_large(parts, data, part.end, total);
+        Ok(())
+    }
+
+    /// Which bytes of a large record come next, of so many.
+    fn next_part(
+        &mut self,
+        span: &Span,
+        sequence: Sequence,
+        parts: PartRead,
+        total: u64,
+        room: usize,
+    ) -> Option<Range<u64>> {
+        let skip = match sequence == span.from.sequence + 1 {
+            true => span.from.units.into(),
+            false => 0,
+        };
+        let start = parts.had.max(skip);
+        self.part_of = sequence;
+        let end = start.saturating_add(room.max(1) as u64).min(total);
+        (start < end).then_some(start..end)
+    }
+
+    fn set_large(&mut self, parts: PartRead, data: LargeData, end: u64, total: u64) {
+        self.cut = if end < total { end } else { 0 };
+        let begins = parts.had == 0;
+        self.large = Some(LargePart { begins, data });
+    }
+
     fn take(&mut self, span: &Span, sequence: u64, payload: &[u8]) {
         // The log has checked the frame, and opening the log has refused payloads that cannot be decoded.
         let Ok((change, data)) = Change::decode(payload) else {
@@ -372,6 +547,14 @@ impl Piece {
         });
     }
 }
+
+/// Whether a record is so large that it is read in parts.
+fn is_large(frame: &FrameView<'_>, parts: PartRead) -> bool {
+    frame.payload.len() >= parts.large_bytes as usize
+}
+
+/// A frame from which on a record is read in parts.
+const LARGE_BYTES: u32 = 64 << 10;
 
 /// The last record with data of a span: a position inside a record needs the beginning of that record too.
 fn last_record(span: &Span) -> Sequence {

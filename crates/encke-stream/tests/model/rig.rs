@@ -8,9 +8,9 @@ use encke_clock::{Now, SteadyTime};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
-    Change, Command, Fetch, Journal, LastMessages, LastMessagesBounds, Limits, ListFetch,
-    ListedStream, Loader, LogJournal, Lookup, Machine, Offset, Outcome, Piece, Refusal, Stream,
-    Target, View, Viewer, restore_on,
+    Change, Command, Fetch, Journal, LargeData, LastMessages, LastMessagesBounds, Limits,
+    ListFetch, ListedStream, Loader, LogJournal, Lookup, Machine, Offset, Outcome, PartRead, Piece,
+    Refusal, Stream, Target, View, Viewer, restore_on,
 };
 
 use crate::naive::{Unit, is_json, units};
@@ -232,6 +232,50 @@ impl Rig {
         self.log.abandon();
         let next = self.log.next_sequence();
         self.seen.get_mut().retain(|no, _| *no < next);
+    }
+
+    /// The data between `from` and the stream's tail as one body, read in pieces that cut records.
+    pub fn read_body(&self, stream: &Stream, from: Offset, bytes_max: usize) -> Vec<u8> {
+        let reader = self.log.reader();
+        let tail = stream.facts().tail;
+        let json = is_json(&stream.media.name);
+        let mut body: Vec<u8> = Vec::new();
+        let (mut at, mut had) = (from, 0);
+        loop {
+            let mut fetch = Fetch::new(stream, at, tail, bytes_max);
+            fetch.parts = Some(PartRead {
+                large_bytes: 60,
+                ..PartRead::behind(had)
+            });
+            let piece = Piece::read(&reader, &fetch).unwrap();
+            for item in piece.items() {
+                let all = units(json, item.data, 1);
+                for unit in &all[item.skip as usize..item.take as usize] {
+                    if json && !body.is_empty() {
+                        body.push(b',');
+                    }
+                    body.extend_from_slice(&unit.bytes);
+                }
+            }
+            if let Some(large) = &piece.large {
+                assert!(piece.items().next().is_none(), "a part is alone");
+                let LargeData::Bytes(bytes) = &large.data else {
+                    panic!("it was to be read");
+                };
+                if json && large.begins && !body.is_empty() {
+                    body.push(b',');
+                }
+                assert!(!bytes.is_empty());
+                body.extend_from_slice(bytes);
+            }
+            if !piece.more {
+                return body;
+            }
+            let reached = |at: Offset, had: u64| (at.sequence, had.max(at.units.into()));
+            let (before, behind) = (reached(at, had), reached(piece.end, piece.cut));
+            assert!(before < behind, "a piece that leads nowhere");
+            (at, had) = (piece.end, piece.cut);
+        }
     }
 
     /// What a reader gets between `from` and the stream's tail, in pieces of about `bytes_max`. Wherever a piece ends,

@@ -57,6 +57,7 @@ impl Exchange {
                     self.read(fetch, then, out, cx);
                 }
             }
+            ExchangeEvent::FileSent => self.file_sent(out, cx),
             ExchangeEvent::Drained | ExchangeEvent::Queued => self.stream_on(out, cx),
             ExchangeEvent::TimedOut => {
                 if let Some(then) = self.take_poll() {

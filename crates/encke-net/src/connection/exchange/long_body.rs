@@ -1,7 +1,7 @@
 //! Long bodies: a part at a time, each read when the one before it was taken.
 
 use encke_log::ReadError;
-use encke_protocol::{Response, Run};
+use encke_protocol::{BodyPart, Response, Run};
 use encke_stream::{Item, Piece};
 
 use super::state::Exchange;
@@ -49,7 +49,7 @@ impl Exchange {
             PartCoding::Coded(_) | PartCoding::Identity => {}
         }
         match step {
-            StreamingStep::Reading(_) => {}
+            StreamingStep::Reading(_) | StreamingStep::Sending(_) => {}
             StreamingStep::Over => {
                 self.timer.cut_off = None;
                 self.facts.keep_alive &= !self.facts.http_1_0 && !cx.stopping;
@@ -65,18 +65,33 @@ impl Exchange {
 
     /// Has the next part read.
     fn read_part(&mut self, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
-        let Task::Streaming { step, .. } = &mut self.task else {
+        let Task::Streaming { step, coding } = &mut self.task else {
             return;
         };
         match std::mem::replace(step, StreamingStep::Over) {
             StreamingStep::Next(next) => {
                 let mut fetch = next.fetch.clone();
+                if let (PartCoding::Identity, Some(parts)) = (coding, &mut fetch.parts) {
+                    parts.in_file = out.takes_files();
+                }
                 fetch.bytes_max = out.grant_read(fetch.bytes_max);
                 *step = StreamingStep::Reading(next);
                 cx.push(ConnectionEffect::Read(self.place.exchange, fetch));
             }
             other => *step = other,
         }
+    }
+
+    /// The file of the last part is out.
+    pub(super) fn file_sent(&mut self, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
+        if let Task::Streaming { step, .. } = &mut self.task {
+            *step = match std::mem::replace(step, StreamingStep::Over) {
+                StreamingStep::Sending(Some(next)) => StreamingStep::Next(next),
+                StreamingStep::Sending(None) => StreamingStep::Over,
+                other => other,
+            };
+        }
+        self.stream_on(out, cx);
     }
 
     /// The readers had no room: the body keeps its place.
@@ -116,18 +131,37 @@ impl Exchange {
         let run = Run {
             items: &items,
             at_tail: !piece.more,
+            large: piece.large.as_ref(),
+            cut: piece.cut,
             ..Run::position(piece.end)
         };
-        let Some(part) = then.part(&run) else {
+        let Some(BodyPart {
+            mut bytes,
+            file,
+            behind,
+            next,
+        }) = then.part(&run)
+        else {
             return self.fail(CloseReason::Internal, cx);
         };
-        let is_last = part.next.is_none();
-        if let Some(next) = part.next {
-            *step = StreamingStep::Next(Box::new(next));
+        let is_last = next.is_none();
+        let next = next.map(Box::new);
+        match (coding, file) {
+            (_, Some(file)) => {
+                *step = StreamingStep::Sending(next);
+                return out.file_part(&bytes, (file, behind), is_last, cx);
+            }
+            (PartCoding::Coded(compressor), None) => {
+                bytes.extend_from_slice(behind);
+                compressor.add(bytes, is_last);
+            }
+            (PartCoding::Identity | PartCoding::AtReader, None) => {
+                bytes.extend_from_slice(behind);
+                out.part(&bytes, is_last, cx);
+            }
         }
-        match coding {
-            PartCoding::Coded(compressor) => compressor.add(part.bytes, is_last),
-            PartCoding::Identity | PartCoding::AtReader => out.part(&part.bytes, is_last, cx),
+        if let Some(next) = next {
+            *step = StreamingStep::Next(next);
         }
         self.stream_on(out, cx);
     }

@@ -99,6 +99,8 @@ impl Exchange {
                         let run = Run {
                             items: &items,
                             at_tail: !piece.more,
+                            large: piece.large.as_ref(),
+                            cut: piece.cut,
                             ..Run::position(piece.end)
                         };
                         then.read(Ok(run), now)

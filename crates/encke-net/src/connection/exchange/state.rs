@@ -89,6 +89,8 @@ pub(crate) enum ExchangeEvent {
     Answered(Response),
     /// The records that answer a long poll must be read.
     ReadForPoll(Fetch),
+    /// The file that it has written was taken, and what is behind it.
+    FileSent,
     /// Everything that it has written was taken.
     Drained,
     /// It wanted to be asked again.

@@ -86,6 +86,8 @@ pub(crate) enum StreamingStep {
     Next(Box<NextPart>),
     /// A reader thread reads the next part.
     Reading(Box<NextPart>),
+    /// A part that lies in a file is sent; the next one follows it, if there is one.
+    Sending(Option<Box<NextPart>>),
     /// All parts are out.
     Over,
 }

@@ -1,6 +1,7 @@
 //! Where an exchange writes its response.
 
 use encke_protocol::{Body, OriginReader, Response};
+use encke_stream::FileRange;
 
 use super::super::context::Context;
 
@@ -10,6 +11,20 @@ pub(crate) trait ResponseWriter {
     fn begin(&mut self, response: &Response, shape: ResponseShape<'_>, cx: &mut Context<'_>);
     /// Writes a part of a body without a length, and behind the last one its end.
     fn part(&mut self, part: &[u8], is_last: bool, cx: &mut Context<'_>);
+    /// Whether it takes parts that lie in files.
+    fn takes_files(&self) -> bool {
+        false
+    }
+    /// Writes a part that begins with `part`, goes on in a file and ends with the bytes behind it. The exchange gets an event when it is
+    /// out. Only where it takes files.
+    fn file_part(
+        &mut self,
+        _part: &[u8],
+        _file: (FileRange, &'static [u8]),
+        _is_last: bool,
+        _cx: &mut Context<'_>,
+    ) {
+    }
     /// Whether something that was written was not taken.
     fn is_blocked(&self, cx: &Context<'_>) -> bool;
     /// Whether the window of the exchange is closed. Then nothing is read for the response, and the exchange gets an event when the

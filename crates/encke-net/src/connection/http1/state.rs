@@ -168,7 +168,7 @@ impl Http1 {
     pub(crate) fn beat(&mut self, cx: &mut Context<'_>) {
         if let Some(beat) = self.exchange.worker_heartbeat() {
             let id = self.exchange.place.exchange;
-            let mut writer = Http1Writer::new(id, self.exchange.facts.http_1_0, false);
+            let mut writer = Http1Writer::new(id, self.exchange.facts.http_1_0, false, false);
             writer.part(beat, false, cx);
         }
     }
@@ -202,7 +202,7 @@ impl Http1 {
 
     pub(super) fn answer_last(&mut self, response: &Response, cx: &mut Context<'_>) {
         self.body = None;
-        let mut writer = Http1Writer::new(self.exchange.place.exchange, false, false);
+        let mut writer = Http1Writer::new(self.exchange.place.exchange, false, false, false);
         self.exchange.answer_last(response, &mut writer, cx);
         // Nothing follows it, and what the socket does not take now is not worth waiting for.
         self.exchange.task = Task::Receiving;
@@ -214,6 +214,7 @@ impl Http1 {
             self.exchange.place.exchange,
             self.exchange.facts.http_1_0,
             shared.is_blocked,
+            !shared.facts.tls,
         )
     }
 }

@@ -1,10 +1,13 @@
 //! Responses of HTTP/1.1.
 
 use encke_protocol::Response;
+use encke_stream::FileRange;
 
 use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::writer::{ResponseShape, ResponseWriter};
 use crate::connection::exchange_id::ExchangeId;
+use crate::connection::outbound::FileOutput;
 use crate::http::framing::ResponseFraming;
 use crate::http::response::{Shape, encode};
 
@@ -14,14 +17,22 @@ pub(super) struct Http1Writer {
     framing: ResponseFraming,
     /// The socket has not taken what was written before.
     is_blocked: bool,
+    /// The bytes of responses go through the socket as they are.
+    is_plain: bool,
 }
 
 impl Http1Writer {
-    pub(super) fn new(exchange: ExchangeId, http_1_0: bool, is_blocked: bool) -> Self {
+    pub(super) fn new(
+        exchange: ExchangeId,
+        http_1_0: bool,
+        is_blocked: bool,
+        is_plain: bool,
+    ) -> Self {
         Http1Writer {
             exchange,
             framing: framing(http_1_0),
             is_blocked,
+            is_plain,
         }
     }
 }
@@ -49,6 +60,32 @@ impl ResponseWriter for Http1Writer {
         if is_last {
             self.framing.end(out);
         }
+    }
+
+    fn takes_files(&self) -> bool {
+        self.is_plain
+    }
+
+    fn file_part(
+        &mut self,
+        part: &[u8],
+        (file, behind): (FileRange, &'static [u8]),
+        is_last: bool,
+        cx: &mut Context<'_>,
+    ) {
+        let out = &mut cx.effects.output;
+        self.framing.begin_part(part.len() as u64 + file.bytes, out);
+        out.extend_from_slice(part);
+        let mut tail = Vec::new();
+        self.framing.end_part(&mut tail);
+        self.framing.part(behind, &mut tail);
+        if is_last {
+            self.framing.end(&mut tail);
+        }
+        cx.push(ConnectionEffect::SendFile(Box::new(FileOutput {
+            file,
+            tail,
+        })));
     }
 
     fn is_blocked(&self, cx: &Context<'_>) -> bool {

@@ -16,6 +16,7 @@ use crate::connection::outbound::Outbound;
 use crate::connection::rest::{Rest, Resting};
 use crate::connection::{Connection, Event};
 use crate::feed::slot::{Flags, Slot, SlotState};
+use crate::transport::plain;
 
 impl Connections {
     /// Takes a slot for a new connection.
@@ -96,13 +97,50 @@ impl Connections {
             return;
         };
         let slot = &self.slots[index];
-        let sent = send(slot, &mut self.transports, index, outbound.rest());
+        let rest = outbound.rest();
+        let sent = match rest.is_empty() {
+            true => Ok(0),
+            false => send(slot, &mut self.transports, index, rest),
+        };
         let sent = match sent {
             Ok(sent) => sent,
             Err(fault) => return self.end_session(index, &fault),
         };
+        let is_whole = sent == rest.len();
         self.note_sent(index, sent);
         let is_cut = self.has_unsent_record(index);
+        if is_whole && outbound_has_file(self.active.get(index)) {
+            return self.send_file(index, sent);
+        }
+        self.took(index, sent, is_cut);
+    }
+
+    /// Sends what is left of a file, behind `sent` bytes that the socket has taken, and what follows it.
+    fn send_file(&mut self, index: u32, sent: usize) {
+        if sent > 0 {
+            self.took(index, sent, false);
+        }
+        let connection = self.active.get(index);
+        let file = connection
+            .and_then(Connection::outbound)
+            .and_then(Outbound::file);
+        let (Some(file), Some(fd)) = (file, self.slots[index].fd()) else {
+            return;
+        };
+        let taken = match plain::send_file(fd, file) {
+            Ok(taken) => taken,
+            Err(_) => return self.wish(index, ConnectionEffect::Close(CloseReason::HangUp)),
+        };
+        let is_out = taken == file.bytes;
+        self.note_sent(index, taken as usize);
+        self.handle(index, |connection, cx| connection.took_file(taken, cx));
+        if is_out {
+            self.send_outbound(index);
+        }
+    }
+
+    /// The socket has taken so much of what was kept.
+    fn took(&mut self, index: u32, sent: usize, is_cut: bool) {
         let mut taken = None;
         self.handle(index, |connection, cx| {
             taken = connection.took_outbound(sent, is_cut, cx);
@@ -110,7 +148,12 @@ impl Connections {
                 match outbound.close {
                     Some(CloseReason::Ended) => connection.feed_ended(cx),
                     Some(reason) => cx.push(ConnectionEffect::Close(reason)),
-                    None => connection.on(Event::Drained, cx),
+                    None => {
+                        if outbound.has_sent_file {
+                            connection.file_sent(cx);
+                        }
+                        connection.on(Event::Drained, cx);
+                    }
                 }
             }
         });
@@ -268,6 +311,12 @@ impl Connections {
             }
         }
     }
+}
+
+/// Whether a file follows the bytes that a connection keeps.
+fn outbound_has_file(connection: Option<&Connection>) -> bool {
+    let outbound = connection.and_then(Connection::outbound);
+    outbound.is_some_and(Outbound::has_file)
 }
 
 /// What a slot says of a connection at rest.
