@@ -201,7 +201,7 @@ conformance-update: build $(WEB) ## runs the conformance suite and rewrites the 
 .PHONY: browser
 browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium, and clients of npm, against the server
 	$(call section,browser)
-	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs
+	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
 
 # Default ports are free in a network of its own; where the system allows none, the commands get other ports.
 DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/*.test.mjs

@@ -125,6 +125,7 @@ const REPEAT_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use super::super::large::StreamRead;
     use super::{Wanted, watch};
     use crate::{Frame, Log, Options, ReadError};
     use std::fs::OpenOptions;
