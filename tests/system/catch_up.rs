@@ -224,3 +224,132 @@ fn what_is_damaged_meanwhile_is_not_given_out() {
     assert_eq!(live.message().expect("it is live")["n"], 7);
     assert!(encke.log().contains("damaged"), "{}", encke.log());
 }
+
+/// Sizes of records below and above what is sent from files, the largest a multiple of all pages.
+const SIZES: [usize; 9] = [
+    10,
+    70_000,
+    65_000,
+    100,
+    1 << 20,
+    5_300_000,
+    70_000,
+    3,
+    1_500_000,
+];
+
+/// The data of a record of a stream of this type: bytes that differ from record to record.
+fn large_record(number: usize, json: bool) -> Vec<u8> {
+    let letters = (0..SIZES[number]).map(|at| b'a' + ((at * 7 + at / 1_000 + number) % 26) as u8);
+    match json {
+        true => {
+            let text: String = letters.map(char::from).collect();
+            format!("[\"{text}\",{number}]").into_bytes()
+        }
+        false => letters.collect(),
+    }
+}
+
+#[test]
+fn records_of_all_sizes_are_read_whole_and_from_every_position() {
+    let encke = Encke::start(&[]);
+    for (name, json) in [("json", true), ("bytes", false)] {
+        let content_type = match json {
+            true => JSON,
+            false => "Content-Type: application/octet-stream",
+        };
+        let mut connection = encke.connect();
+        let path = path(name);
+        let made = connection.ask("PUT", &path, &[content_type], b"");
+        assert_eq!(made.status, 201);
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        let mut positions = vec!["-1".to_owned()];
+        for number in 0..SIZES.len() {
+            let body = large_record(number, json);
+            // A post of an array has its messages.
+            let data = if json {
+                &body[1..body.len() - 1]
+            } else {
+                &body[..]
+            };
+            parts.push(data.to_vec());
+            let answer = connection.ask("POST", &path, &[content_type], &body);
+            assert_eq!(answer.status, 204);
+            positions.push(
+                answer
+                    .field("Stream-Next-Offset")
+                    .expect("a place")
+                    .to_owned(),
+            );
+        }
+        let body_from = |parts: &[Vec<u8>]| match json {
+            true => [b"[", &parts.join(&b',')[..], b"]"].concat(),
+            false => parts.concat(),
+        };
+        for (number, position) in positions.iter().enumerate() {
+            let expected = body_from(&parts[number..]);
+            let target = format!("{path}?offset={position}");
+            let read = connection.ask("GET", &target, &[], b"");
+            assert!(read.body == expected, "{name} from {position}");
+        }
+        // Inside of records: of bytes anywhere, of JSON at a message.
+        for number in 1..SIZES.len() {
+            let (before, _) = positions[number].split_once('_').expect("an offset");
+            let insides = match json {
+                true => vec![(1, number.to_string().into_bytes())],
+                false => [1, SIZES[number] / 2, SIZES[number] - 1]
+                    .map(|units| (units, parts[number][units..].to_vec()))
+                    .to_vec(),
+            };
+            for (units, rest) in insides {
+                let expected = body_from(&[&[rest][..], &parts[number + 1..]].concat());
+                let target = format!("{path}?offset={before}_{units:016x}");
+                let read = connection.ask("GET", &target, &[], b"");
+                assert!(read.body == expected, "{target}");
+            }
+        }
+        // A request behind it is answered behind it, and HTTP/1.0 has no chunks.
+        let get = request("GET", &path, &[], b"");
+        let health = request("GET", "/healthz", &[], b"");
+        connection.send(&[&get[..], &health, &get, &health].concat());
+        for _ in 0..2 {
+            assert!(connection.answer().body == body_from(&parts), "{name}");
+            assert_eq!(connection.answer().body, b"ok\n");
+        }
+        let mut connection = encke.connect();
+        connection.send(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes());
+        assert!(connection.answer().body == body_from(&parts), "{name}");
+    }
+}
+
+#[test]
+fn many_readers_of_large_records_cost_little_memory() {
+    const READERS: usize = 32;
+    let encke = Encke::start(&[]);
+    let mut connection = encke.connect();
+    let octets = "Content-Type: application/octet-stream";
+    connection.ask("PUT", &path("s"), &[octets], b"");
+    let record = vec![b'x'; 15 << 20];
+    for _ in 0..3 {
+        let answer = connection.ask("POST", &path("s"), &[octets], &record);
+        assert_eq!(answer.status, 204);
+    }
+    let before = encke.metric("encke_buffered_bytes", "");
+    let get = request("GET", &path("s"), &[], b"");
+    let stalled: Vec<Connection> = (0..READERS)
+        .map(|_| {
+            let mut connection = encke.connect();
+            connection.send(&get);
+            connection
+        })
+        .collect();
+    eventually("all of them have begun", || {
+        encke.metric("encke_catch_ups_total", "") >= READERS as f64
+    });
+    // What they have not taken is in the file: not even a page for each.
+    let held = encke.metric("encke_buffered_bytes", "") - before;
+    assert!(held < (READERS * (128 << 10)) as f64, "{held} bytes");
+    for mut connection in stalled {
+        assert_eq!(connection.answer().body.len(), 3 * record.len());
+    }
+}

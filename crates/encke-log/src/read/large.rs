@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -115,13 +116,23 @@ impl fmt::Debug for FileRange {
     }
 }
 
-/// The large records that were verified last, by segment and position.
+/// The large records that were verified last, oldest first: the segment, the position, and when.
 #[derive(Debug, Default)]
-pub(crate) struct VerifiedRecords(Mutex<VecDeque<(u64, u32)>>);
+pub(crate) struct VerifiedRecords(Mutex<VecDeque<(u64, u32, Instant)>>);
 
 impl VerifiedRecords {
     fn has(&self, segment: u64, position: u32) -> bool {
-        self.0.lock().contains(&(segment, position))
+        let mut records = self.0.lock();
+        while records
+            .front()
+            .is_some_and(|(_, _, at)| at.elapsed() > VERIFIED_FOR)
+        {
+            records.pop_front();
+        }
+        let mut places = records
+            .iter()
+            .map(|(segment, position, _)| (*segment, *position));
+        places.any(|place| place == (segment, position))
     }
 
     fn add(&self, segment: u64, position: u32) {
@@ -129,7 +140,7 @@ impl VerifiedRecords {
         if records.len() == VERIFIED_KEPT {
             records.pop_front();
         }
-        records.push_back((segment, position));
+        records.push_back((segment, position, Instant::now()));
     }
 }
 
@@ -215,5 +226,6 @@ const VERIFIED_AT_ONCE: usize = 256 << 10;
 /// The most bytes of a frame in which its head, and that of its payload, are looked for.
 const HEAD_AT_ONCE: usize = 32 << 10;
 
-/// Large records of which it is kept that they were verified.
+/// Large records of which it is kept that they were verified, and for how long: what is read again from the disk may be damaged since.
 const VERIFIED_KEPT: usize = 256;
+const VERIFIED_FOR: Duration = Duration::from_secs(10);
