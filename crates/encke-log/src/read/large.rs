@@ -157,8 +157,8 @@ pub(crate) fn give<F: DiskFile>(
     let position = u64::from(entry.position);
     let flawed = |flaw| damaged(directory, segment, position, due, flaw);
     let failed = |error| unreadable(directory, segment, position, error);
-    let mut buffer = vec![0; VERIFIED_AT_ONCE.min(bytes as usize)];
     if !verified.has(segment.number, entry.position) {
+        let mut buffer = vec![0; VERIFIED_AT_ONCE.min(bytes as usize)];
         let mut check = frame::Check::new(segment.seed);
         let mut at = 0;
         while at < bytes {
@@ -175,7 +175,8 @@ pub(crate) fn give<F: DiskFile>(
         }
         verified.add(segment.number, entry.position);
     }
-    let head = &mut buffer[..HEAD_AT_ONCE.min(bytes as usize)];
+    let mut head = [0; HEAD_AT_ONCE];
+    let head = &mut head[..HEAD_AT_ONCE.min(bytes as usize)];
     let read = segment.file.read_at(head, position).map_err(failed)?;
     if read < head.len() {
         return Err(flawed(frame::Flaw::Length));
@@ -224,7 +225,7 @@ pub struct StreamRead {
 const VERIFIED_AT_ONCE: usize = 256 << 10;
 
 /// The most bytes of a frame in which its head, and that of its payload, are looked for.
-const HEAD_AT_ONCE: usize = 32 << 10;
+const HEAD_AT_ONCE: usize = 2 << 10;
 
 /// Large records of which it is kept that they were verified, and for how long: what is read again from the disk may be damaged since.
 const VERIFIED_KEPT: usize = 256;

@@ -246,9 +246,13 @@ impl Piece {
                 large_min: parts.map(|parts| parts.large_bytes),
             };
             let mut failed = None;
+            let mut is_decoded = true;
             let end = log.read_parts(&wanted, &mut |given| match (given, parts) {
                 (Given::Large(record), Some(parts)) => {
-                    failed = piece.take_from_file(span, &record, parts, room).err();
+                    match piece.take_from_file(span, &record, parts, room) {
+                        Ok(decoded) => is_decoded = decoded,
+                        Err(error) => failed = Some(error),
+                    }
                 }
                 (Given::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
                     piece.take_part(span, frame.sequence, frame.payload, parts, room);
@@ -259,6 +263,13 @@ impl Piece {
             })?;
             if let Some(failed) = failed {
                 return Err(failed);
+            }
+            if !is_decoded {
+                let whole = Fetch {
+                    parts: None,
+                    ..fetch.clone()
+                };
+                return Piece::read_first(log, &whole);
             }
             let after = span.from.sequence;
             let kept = end.floor <= after || end.floor == FORGOTTEN;
@@ -452,19 +463,19 @@ impl Piece {
         self.set_large(parts, LargeData::Bytes(bytes), part.end, total);
     }
 
-    /// Takes a large record that is in a file, or a part of it.
+    /// Takes a large record that is in a file, or a part of it. False: its header is too long to be decoded from the beginning.
     fn take_from_file(
         &mut self,
         span: &Span,
         record: &LargeRecord<'_>,
         parts: PartRead,
         room: usize,
-    ) -> Result<(), ReadError> {
+    ) -> Result<bool, ReadError> {
         let Ok((change, rest)) = Change::decode(record.head) else {
-            return Ok(());
+            return Ok(false);
         };
         if change.units() == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let data = record.payload.skip((record.head.len() - rest.len()) as u64);
         let in_file = parts.in_file && data.fd().is_some();
@@ -473,7 +484,7 @@ impl Piece {
             false => room,
         };
         let Some(part) = self.next_part(span, record.sequence, parts, data.bytes, room) else {
-            return Ok(());
+            return Ok(true);
         };
         let total = data.bytes;
         let data = data.skip(part.start);
@@ -486,7 +497,7 @@ impl Piece {
             }
         };
         self.set_large(parts, data, part.end, total);
-        Ok(())
+        Ok(true)
     }
 
     /// Which bytes of a large record come next, of so many.
