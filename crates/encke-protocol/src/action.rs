@@ -314,9 +314,9 @@ pub struct Wait {
 /// A part of a long body.
 #[derive(Debug)]
 pub struct BodyPart {
-    /// What follows the bytes and lies in a file.
-    pub file: Option<FileRange>,
-    /// What follows the file.
+    /// What follows the bytes and lies in files, each with what is before it.
+    pub files: Vec<(Vec<u8>, FileRange)>,
+    /// What follows the files.
     pub behind: &'static [u8],
     /// Its bytes; possibly none.
     pub bytes: Vec<u8>,

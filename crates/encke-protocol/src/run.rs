@@ -17,8 +17,8 @@ pub struct Run<'a> {
     pub end_reason: Option<EndReason>,
     /// A reader asks the producer to stop.
     pub stop_asked: bool,
-    /// A part of a large record, instead of records.
-    pub large: Option<&'a LargePart>,
+    /// Parts of large records, instead of records.
+    pub large: &'a [LargePart],
     /// Bytes of the record behind the run that were read, if its last part is still to come.
     pub cut: u64,
 }
@@ -33,7 +33,7 @@ impl<'a> Run<'a> {
             closed: false,
             end_reason: None,
             stop_asked: false,
-            large: None,
+            large: &[],
             cut: 0,
         }
     }

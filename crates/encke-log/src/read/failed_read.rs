@@ -183,6 +183,7 @@ mod tests {
                 upto: u64::MAX,
                 bytes_max: 100,
                 large_min: None,
+                large_together: 0,
             })
         };
         let failed: Result<(), ReadError> = watch(reader.shared(), Err(unreadable), wanted);

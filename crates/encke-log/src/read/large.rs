@@ -219,6 +219,8 @@ pub struct StreamRead {
     pub bytes_max: usize,
     /// Records whose frames have at least so many bytes stay in their files. `None`: all are given whole.
     pub large_min: Option<u32>,
+    /// Further large records are given behind the first one while there are fewer bytes of them.
+    pub large_together: usize,
 }
 
 /// Bytes that are verified at a time.

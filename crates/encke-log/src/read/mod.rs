@@ -51,6 +51,7 @@ pub(crate) fn stream<D: Disk>(
         upto,
         bytes_max,
         large_min,
+        large_together,
     } = *read;
     let floor = shared.floor(stream).map_err(|e| shared.unreadable(e))?;
     let from = after.max(floor);
@@ -97,10 +98,11 @@ pub(crate) fn stream<D: Disk>(
     if let (true, Some(last)) = (more, last) {
         return Ok(end(last, more));
     }
+    let mut large_given = 0;
     for (segment, entries) in &found {
         let mut window = Window::new(&shared.directory, segment);
         for (i, entry) in entries.iter().enumerate() {
-            if let (true, Some(last)) = (left == 0, last) {
+            if let (true, Some(last)) = (left == 0 && large_given == 0, last) {
                 return Ok(end(last, true));
             }
             let large = match large_min {
@@ -108,16 +110,22 @@ pub(crate) fn stream<D: Disk>(
                 None => None,
             };
             if let Some(bytes) = large {
-                if let Some(last) = last {
+                if let Some(last) = last
+                    && (large_given == 0 || large_given >= large_together)
+                {
                     return Ok(end(last, true));
                 }
                 let (directory, verified) = (&shared.directory, &shared.verified);
                 let given = large::give(directory, segment, entry, bytes, verified, each)?;
                 if let Some(sequence) = given {
                     last = Some(sequence);
+                    large_given += bytes as usize;
                     left = 0;
                     continue;
                 }
+            }
+            if let (true, Some(last)) = (large_given > 0, last) {
+                return Ok(end(last, true));
             }
             let (bytes, sequence) = window.frame(entry, &entries[i..], left, |frame| {
                 each(Given::Whole(frame.view(Some(stream))));

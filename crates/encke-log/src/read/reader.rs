@@ -88,6 +88,7 @@ impl<D: Disk> Reader<D> {
             upto,
             bytes_max,
             large_min: None,
+            large_together: 0,
         };
         self.read_parts(&wanted, &mut |given| {
             if let Given::Whole(frame) = given {

@@ -42,8 +42,8 @@ pub(crate) enum ConnectionEffect {
     Deliver(ExchangeId, Option<Offset>),
     /// Send a subscriber a farewell, and close it behind that.
     Dismiss(ExchangeId, CloseReason),
-    /// Send a part of a file through the socket, and what is behind it. The exchange of the connection gets an event when it is out.
-    SendFile(Box<FileOutput>),
+    /// Send parts of files through the socket. The exchange of the connection gets an event when they are out.
+    SendFiles(Box<FileOutput>),
     /// Look at the deadlines of the exchange when they pass.
     Remind(ExchangeId),
     /// Count anew what the exchange holds in memory.

@@ -1,5 +1,7 @@
 //! Output that was not taken yet.
 
+use std::collections::VecDeque;
+
 use encke_stream::{FileRange, Offset};
 
 use super::close::CloseReason;
@@ -10,8 +12,8 @@ use crate::byte_queue::ByteQueue;
 pub(crate) struct Outbound {
     bytes: ByteQueue,
     /// What follows them.
-    file: Option<Box<FileOutput>>,
-    /// There was a file, which is out.
+    files: Option<Box<FileOutput>>,
+    /// There were files, which are out.
     pub(crate) has_sent_file: bool,
     /// A subscriber's position behind them.
     pub(crate) reached: Option<Offset>,
@@ -21,56 +23,72 @@ pub(crate) struct Outbound {
     is_dismissal: bool,
 }
 
-/// A part of a file for a socket, and what follows it.
+/// Parts of files for a socket, each with the bytes before it, and what follows them.
 #[derive(Debug)]
 pub(crate) struct FileOutput {
-    pub(crate) file: FileRange,
+    pub(crate) ranges: VecDeque<(Vec<u8>, FileRange)>,
     pub(crate) tail: Vec<u8>,
 }
 
 impl Outbound {
-    /// The output that ends with a file.
-    pub(crate) fn of_file(file: Box<FileOutput>) -> Self {
-        Outbound {
-            file: Some(file),
-            ..Outbound::default()
-        }
+    /// The output that ends with files.
+    pub(crate) fn of_files(files: Box<FileOutput>) -> Self {
+        let mut outbound = Outbound::default();
+        outbound.add_files(files);
+        outbound
     }
 
-    /// Adds a file behind the bytes, of which there is none yet.
-    pub(crate) fn add_file(&mut self, file: Box<FileOutput>) {
-        debug_assert!(self.file.is_none(), "a part waits for the one before it");
-        self.file = Some(file);
+    /// Adds files behind the bytes, of which there are none yet.
+    pub(crate) fn add_files(&mut self, files: Box<FileOutput>) {
+        debug_assert!(self.files.is_none(), "a part waits for the one before it");
+        self.files = Some(files);
+        self.begin_file();
+    }
+
+    /// The next file, if the bytes before it are out.
+    pub(crate) fn file(&self) -> Option<&FileRange> {
+        let files = self.files.as_ref().filter(|_| self.bytes.is_empty())?;
+        files.ranges.front().map(|(_, range)| range)
     }
 
     /// Whether a file follows the bytes.
     pub(crate) fn has_file(&self) -> bool {
-        self.file.is_some()
-    }
-
-    /// What is left of the file, when the bytes before it are out.
-    pub(crate) fn file(&self) -> Option<&FileRange> {
-        let file = self.file.as_ref().filter(|_| self.bytes.is_empty())?;
-        Some(&file.file)
+        self.files.is_some()
     }
 
     /// Notes that the next `sent` bytes of the file were taken.
     pub(crate) fn take_file(&mut self, sent: u64) {
-        let Some(output) = &mut self.file else {
+        let Some(files) = &mut self.files else {
             return;
         };
-        output.file = output.file.skip(sent);
-        if output.file.bytes == 0
-            && let Some(output) = self.file.take()
-        {
-            self.has_sent_file = true;
-            self.bytes = output.tail.into();
+        let Some((_, range)) = files.ranges.front_mut() else {
+            return;
+        };
+        *range = range.skip(sent);
+        if range.bytes == 0 {
+            files.ranges.pop_front();
+            self.begin_file();
+        }
+    }
+
+    /// Moves what is before the next file, or behind the last one, to the bytes.
+    fn begin_file(&mut self) {
+        let Some(files) = &mut self.files else {
+            return;
+        };
+        match files.ranges.front_mut() {
+            Some((before, _)) => self.bytes.append(&std::mem::take(before)),
+            None => {
+                self.bytes.append(&files.tail);
+                self.files = None;
+                self.has_sent_file = true;
+            }
         }
     }
 
     /// Whether nothing is left to be sent.
     pub(crate) fn is_out(&self) -> bool {
-        self.bytes.is_empty() && self.file.is_none()
+        self.bytes.is_empty() && self.files.is_none()
     }
 
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
@@ -92,8 +110,8 @@ impl Outbound {
 
     /// Adds bytes behind the others.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        match &mut self.file {
-            Some(file) => file.tail.extend_from_slice(bytes),
+        match &mut self.files {
+            Some(files) => files.tail.extend_from_slice(bytes),
             None => self.bytes.append(bytes),
         }
     }
@@ -107,7 +125,7 @@ impl Outbound {
 
     /// What it takes in memory.
     pub(crate) fn capacity(&self) -> usize {
-        let tail = self.file.as_ref().map_or(0, |file| file.tail.capacity());
+        let tail = self.files.as_ref().map_or(0, |files| files.tail.capacity());
         self.bytes.capacity() + tail
     }
 

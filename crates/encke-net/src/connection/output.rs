@@ -22,11 +22,11 @@ impl Connection {
         cx.push(ConnectionEffect::Weigh(self.id));
     }
 
-    /// Adds a part of a file behind what the socket has not taken.
-    pub(crate) fn add_file(&mut self, file: Box<FileOutput>, cx: &mut Context<'_>) {
+    /// Adds parts of files behind what the socket has not taken.
+    pub(crate) fn add_files(&mut self, files: Box<FileOutput>, cx: &mut Context<'_>) {
         match &mut self.outbound {
-            Some(outbound) => outbound.add_file(file),
-            None => self.block(Outbound::of_file(file), cx),
+            Some(outbound) => outbound.add_files(files),
+            None => self.block(Outbound::of_files(files), cx),
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) struct Http2Frames {
     /// No more streams are accepted.
     pub(crate) leaving: bool,
     /// The client was told so.
-    said_goaway: bool,
+    pub(crate) said_goaway: bool,
     /// Its last frame is written: what still arrives is discarded.
     pub(crate) finished: bool,
     /// Since when it has no streams, in seconds since the shard started.

@@ -155,9 +155,9 @@ impl Shard {
                 let token = self.connections.slots.token_of(id);
                 self.hand_over.abandon_dispatch(token, number);
             }
-            ConnectionEffect::SendFile(file) => {
+            ConnectionEffect::SendFiles(file) => {
                 self.connections
-                    .handle(index, |connection, cx| connection.add_file(file, cx));
+                    .handle(index, |connection, cx| connection.add_files(file, cx));
                 self.connections.send_outbound(index);
             }
             ConnectionEffect::Subscribe(id, feed) => {

@@ -239,6 +239,13 @@ impl Conversation {
     ) -> Result<ChannelAction, Response> {
         let streams = self.context.streams();
         self.check_write(Operation::Stop, name)?;
+        if streams.in_fleet
+            && message.barriers == 0
+            && awaits_order(streams, name, None, message.now)
+        {
+            let log = home(name, streams.views.logs());
+            return Ok(plain(Action::AwaitOrder(log, Vec::new())));
+        }
         // Held until the action is decided, so that the stream stays in memory.
         let Some(_known) = streams.known(name) else {
             return Ok(plain(load(name, Vec::new())));

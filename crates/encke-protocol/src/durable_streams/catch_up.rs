@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use encke_clock::WallTime;
-use encke_stream::{
-    Facts, Fetch, LargeData, LargePart, MediaKind, Offset, PartRead, Refusal, Stream,
-};
+use encke_stream::{Facts, Fetch, LargeData, MediaKind, Offset, PartRead, Refusal, Stream};
 
 use super::response_fields::{cacheable, etag, has_already, known_tags, position};
 use super::state::ReadContext;
@@ -132,7 +130,7 @@ impl OnRead for CatchUp {
             return Action::Respond(refused(&Refusal::NotFound));
         }
         let kind = self.stream.media.kind;
-        if run.at_tail && run.large.is_none() {
+        if run.at_tail && run.large.is_empty() {
             return Action::Respond(self.response().body(data(kind, run.items)));
         }
         let mut first = Vec::new();
@@ -140,12 +138,11 @@ impl OnRead for CatchUp {
             first.push(b'[');
         }
         push_items(kind, run.items, true, &mut first);
-        if let Some(LargePart {
-            data: LargeData::Bytes(bytes),
-            ..
-        }) = run.large
-        {
-            first.extend_from_slice(bytes);
+        for part in run.large {
+            // Nothing lies in a file before the response has begun.
+            if let LargeData::Bytes(bytes) = &part.data {
+                first.extend_from_slice(bytes);
+            }
         }
         let response = self.response().body(Body::Parts(first));
         let page = Page {
@@ -153,7 +150,7 @@ impl OnRead for CatchUp {
             tail: self.facts.tail,
             page_bytes: self.page_bytes,
             page_bytes_max: self.page_bytes_max,
-            first: run.items.is_empty() && run.large.is_none(),
+            first: run.items.is_empty() && run.large.is_empty(),
         };
         Action::Stream(response, Box::new(page).next(&run))
     }
@@ -182,24 +179,25 @@ impl OnPart for Page {
         let kind = self.stream.media.kind;
         let mut bytes = Vec::new();
         push_items(kind, run.items, self.first, &mut bytes);
-        let mut file = None;
-        if let Some(large) = run.large {
+        self.first &= run.items.is_empty();
+        let mut files = Vec::new();
+        for large in run.large {
             if kind == MediaKind::Json && large.begins && !self.first {
                 bytes.push(b',');
             }
+            self.first = false;
             match &large.data {
                 LargeData::Bytes(data) => bytes.extend_from_slice(data),
-                LargeData::File(range) => file = Some(range.clone()),
+                LargeData::File(range) => files.push((std::mem::take(&mut bytes), range.clone())),
             }
         }
-        self.first &= run.items.is_empty() && run.large.is_none();
         let behind: &[u8] = match run.at_tail && kind == MediaKind::Json {
             true => b"]",
             false => b"",
         };
         Some(BodyPart {
             bytes,
-            file,
+            files,
             behind,
             next: (!run.at_tail).then(|| self.next(run)),
         })

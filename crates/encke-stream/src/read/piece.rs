@@ -107,8 +107,8 @@ pub struct Piece {
     ordered: Vec<OrderedRecord>,
     /// The next record is acknowledged and not written yet.
     lacks: bool,
-    /// A part of a large record, and nothing else.
-    pub large: Option<LargePart>,
+    /// A part of a large record, or several that lie in files, and nothing else.
+    pub large: Vec<LargePart>,
     /// Bytes of the record behind `end` that were read.
     pub cut: u64,
     /// The record of which `large` is a part.
@@ -244,14 +244,21 @@ impl Piece {
                 upto: last.min(published),
                 bytes_max: room,
                 large_min: parts.map(|parts| parts.large_bytes),
+                large_together: match parts {
+                    Some(parts) if parts.in_file => FILES_TOGETHER,
+                    _ => 0,
+                },
             };
             let mut failed = None;
-            let mut is_decoded = true;
+            let mut undecoded = None;
             let end = log.read_parts(&wanted, &mut |given| match (given, parts) {
                 (Given::Large(record), Some(parts)) => {
-                    match piece.take_from_file(span, &record, parts, room) {
-                        Ok(decoded) => is_decoded = decoded,
-                        Err(error) => failed = Some(error),
+                    if undecoded.is_none() {
+                        match piece.take_from_file(span, &record, parts, room) {
+                            Ok(true) => {}
+                            Ok(false) => undecoded = Some(record.sequence),
+                            Err(error) => failed = Some(error),
+                        }
                     }
                 }
                 (Given::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
@@ -264,12 +271,22 @@ impl Piece {
             if let Some(failed) = failed {
                 return Err(failed);
             }
-            if !is_decoded {
-                let whole = Fetch {
-                    parts: None,
-                    ..fetch.clone()
-                };
-                return Piece::read_first(log, &whole);
+            match undecoded {
+                // It was not read in part before.
+                Some(_) if piece.large.is_empty() => {
+                    let whole = Fetch {
+                        parts: None,
+                        ..fetch.clone()
+                    };
+                    return Piece::read_first(log, &whole);
+                }
+                // It is the first one of the next piece.
+                Some(sequence) => {
+                    piece.end = Offset::behind(sequence.saturating_sub(1));
+                    piece.more = true;
+                    return Ok(piece);
+                }
+                None => {}
             }
             let after = span.from.sequence;
             let kept = end.floor <= after || end.floor == FORGOTTEN;
@@ -285,7 +302,7 @@ impl Piece {
                 piece.more = true;
                 return Ok(piece);
             }
-            if end.more || piece.large.is_some() && number + 1 < fetch.spans.len() {
+            if end.more || !piece.large.is_empty() && number + 1 < fetch.spans.len() {
                 piece.end = Offset::behind(end.last);
                 piece.more = true;
                 return Ok(piece);
@@ -376,17 +393,15 @@ impl Piece {
 
     /// How much data it holds.
     pub fn bytes(&self) -> usize {
-        match &self.large {
-            Some(LargePart {
-                data: LargeData::Bytes(bytes),
-                ..
-            }) => bytes.len(),
-            _ => self.bytes.len(),
-        }
+        let large = self.large.iter().map(|part| match &part.data {
+            LargeData::Bytes(bytes) => bytes.len(),
+            LargeData::File(_) => 0,
+        });
+        self.bytes.len() + large.sum::<usize>()
     }
 
     fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.large.is_none()
+        self.records.is_empty() && self.large.is_empty()
     }
 
     /// Whether the piece is empty because the next records are acknowledged and not written yet.
@@ -513,7 +528,8 @@ impl Piece {
             true => span.from.units.into(),
             false => 0,
         };
-        let start = parts.had.max(skip);
+        let had = if self.large.is_empty() { parts.had } else { 0 };
+        let start = had.max(skip);
         self.part_of = sequence;
         let end = start.saturating_add(room.max(1) as u64).min(total);
         (start < end).then_some(start..end)
@@ -521,8 +537,8 @@ impl Piece {
 
     fn set_large(&mut self, parts: PartRead, data: LargeData, end: u64, total: u64) {
         self.cut = if end < total { end } else { 0 };
-        let begins = parts.had == 0;
-        self.large = Some(LargePart { begins, data });
+        let begins = parts.had == 0 || !self.large.is_empty();
+        self.large.push(LargePart { begins, data });
     }
 
     fn take(&mut self, span: &Span, sequence: u64, payload: &[u8]) {
@@ -563,6 +579,9 @@ impl Piece {
 fn is_large(frame: &FrameView<'_>, parts: PartRead) -> bool {
     frame.payload.len() >= parts.large_bytes as usize
 }
+
+/// Large records that lie in files are sent together while there are fewer bytes of them.
+const FILES_TOGETHER: usize = 2 << 20;
 
 /// A frame from which on a record is read in parts.
 const LARGE_BYTES: u32 = 64 << 10;

@@ -17,7 +17,7 @@ use crate::restore::RestoreError;
 use crate::restore::found_counts::FoundCounts;
 use crate::restore::replica::{ReplicaRestore, UnmarkedRecord};
 use crate::restore::restored_stream::{
-    Origin, PossibleCounts, RareSettings, RestoredStream, counts_of,
+    Origin, PossibleCounts, RestoredStream, UncommonSettings, counts_of,
 };
 use crate::stream::count::MessageCount;
 use crate::stream::media::Media;
@@ -169,7 +169,7 @@ impl Restore {
                 name: (*name).into(),
                 media: self.media(content_type),
                 ack: *ack,
-                special: RareSettings {
+                special: UncommonSettings {
                     lifetime: *lifetime,
                     retention: *retention,
                     fork: *fork,
@@ -312,7 +312,7 @@ impl Restore {
             name: stored.name.into(),
             media,
             ack: stored.ack,
-            special: RareSettings {
+            special: UncommonSettings {
                 lifetime: stored.lifetime,
                 retention: stored.retention,
                 fork: stored.fork,

@@ -86,12 +86,12 @@ pub(super) struct Origin {
     pub(super) name: Box<str>,
     pub(super) media: Arc<Media>,
     pub(super) ack: AckLevel,
-    pub(super) special: Option<Box<RareSettings>>,
+    pub(super) special: Option<Box<UncommonSettings>>,
 }
 
 /// Settings that most streams do not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct RareSettings {
+pub(super) struct UncommonSettings {
     pub(super) lifetime: Lifetime,
     pub(super) retention: Retention,
     pub(super) fork: Option<Fork>,
@@ -99,10 +99,10 @@ pub(super) struct RareSettings {
     pub(super) producer_timeout_s: Option<u32>,
 }
 
-impl RareSettings {
+impl UncommonSettings {
     /// None if all settings are the default.
     pub(super) fn boxed(self) -> Option<Box<Self>> {
-        (self != RareSettings::default()).then(|| Box::new(self))
+        (self != UncommonSettings::default()).then(|| Box::new(self))
     }
 }
 
@@ -165,13 +165,13 @@ impl RestoredStream {
             ack,
             special,
         } = origin;
-        let RareSettings {
+        let UncommonSettings {
             lifetime,
             retention,
             fork,
             owner,
             producer_timeout_s,
-        } = special.map_or_else(RareSettings::default, |special| *special);
+        } = special.map_or_else(UncommonSettings::default, |special| *special);
         let extras = self
             .extras
             .map_or_else(RestoredExtras::default, |extras| *extras);

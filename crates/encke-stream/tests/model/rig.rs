@@ -257,7 +257,8 @@ impl Rig {
                     body.extend_from_slice(&unit.bytes);
                 }
             }
-            if let Some(large) = &piece.large {
+            assert!(piece.large.len() <= 1);
+            for large in &piece.large {
                 assert!(piece.items().next().is_none(), "a part is alone");
                 let LargeData::Bytes(bytes) = &large.data else {
                     panic!("it was to be read");

@@ -131,13 +131,13 @@ impl Exchange {
         let run = Run {
             items: &items,
             at_tail: !piece.more,
-            large: piece.large.as_ref(),
+            large: &piece.large,
             cut: piece.cut,
             ..Run::position(piece.end)
         };
         let Some(BodyPart {
             mut bytes,
-            file,
+            files,
             behind,
             next,
         }) = then.part(&run)
@@ -146,19 +146,14 @@ impl Exchange {
         };
         let is_last = next.is_none();
         let next = next.map(Box::new);
-        match (coding, file) {
-            (_, Some(file)) => {
-                *step = StreamingStep::Sending(next);
-                return out.file_part(&bytes, (file, behind), is_last, cx);
-            }
-            (PartCoding::Coded(compressor), None) => {
-                bytes.extend_from_slice(behind);
-                compressor.add(bytes, is_last);
-            }
-            (PartCoding::Identity | PartCoding::AtReader, None) => {
-                bytes.extend_from_slice(behind);
-                out.part(&bytes, is_last, cx);
-            }
+        if !files.is_empty() {
+            *step = StreamingStep::Sending(next);
+            return out.file_part(files, behind, is_last, cx);
+        }
+        bytes.extend_from_slice(behind);
+        match coding {
+            PartCoding::Coded(compressor) => compressor.add(bytes, is_last),
+            PartCoding::Identity | PartCoding::AtReader => out.part(&bytes, is_last, cx),
         }
         if let Some(next) = next {
             *step = StreamingStep::Next(next);

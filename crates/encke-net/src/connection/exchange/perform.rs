@@ -99,7 +99,7 @@ impl Exchange {
                         let run = Run {
                             items: &items,
                             at_tail: !piece.more,
-                            large: piece.large.as_ref(),
+                            large: &piece.large,
                             cut: piece.cut,
                             ..Run::position(piece.end)
                         };

@@ -15,12 +15,12 @@ pub(crate) trait ResponseWriter {
     fn takes_files(&self) -> bool {
         false
     }
-    /// Writes a part that begins with `part`, goes on in a file and ends with the bytes behind it. The exchange gets an event when it is
-    /// out. Only where it takes files.
+    /// Writes a part that lies in files, each with bytes before it, and ends with the bytes behind them. The exchange gets an event when
+    /// it is out. Only where it takes files.
     fn file_part(
         &mut self,
-        _part: &[u8],
-        _file: (FileRange, &'static [u8]),
+        _files: Vec<(Vec<u8>, FileRange)>,
+        _behind: &'static [u8],
         _is_last: bool,
         _cx: &mut Context<'_>,
     ) {

@@ -1,5 +1,7 @@
 //! Responses of HTTP/1.1.
 
+use std::collections::VecDeque;
+
 use encke_protocol::Response;
 use encke_stream::FileRange;
 
@@ -68,22 +70,26 @@ impl ResponseWriter for Http1Writer {
 
     fn file_part(
         &mut self,
-        part: &[u8],
-        (file, behind): (FileRange, &'static [u8]),
+        files: Vec<(Vec<u8>, FileRange)>,
+        behind: &'static [u8],
         is_last: bool,
         cx: &mut Context<'_>,
     ) {
-        let out = &mut cx.effects.output;
-        self.framing.begin_part(part.len() as u64 + file.bytes, out);
-        out.extend_from_slice(part);
+        let framing = self.framing;
+        let mut ranges = VecDeque::with_capacity(files.len());
         let mut tail = Vec::new();
-        self.framing.end_part(&mut tail);
-        self.framing.part(behind, &mut tail);
-        if is_last {
-            self.framing.end(&mut tail);
+        for (bytes, range) in files {
+            framing.begin_part(bytes.len() as u64 + range.bytes, &mut tail);
+            tail.extend_from_slice(&bytes);
+            ranges.push_back((std::mem::take(&mut tail), range));
+            framing.end_part(&mut tail);
         }
-        cx.push(ConnectionEffect::SendFile(Box::new(FileOutput {
-            file,
+        framing.part(behind, &mut tail);
+        if is_last {
+            framing.end(&mut tail);
+        }
+        cx.push(ConnectionEffect::SendFiles(Box::new(FileOutput {
+            ranges,
             tail,
         })));
     }

@@ -64,7 +64,8 @@ impl Http2 {
             let stream = self.streams.get(id);
             stream.is_some_and(|stream| stream.is_subscribed())
         };
-        if cx.stopping && self.frames.leaving && !self.order.iter().any(is_subscribed) {
+        let is_due = cx.stopping && self.frames.leaving && !self.frames.said_goaway;
+        if is_due && !self.order.iter().any(is_subscribed) {
             // `h2` writes a GOAWAY before data that waits.
             self.poll(cx);
             self.frames.begin_leaving();
