@@ -7,7 +7,7 @@
 use crate::disk::Disk;
 use crate::error::ReadError;
 use crate::history::History;
-use crate::history::state::StateRange;
+use crate::history::state_range::StateRange;
 use crate::ids::{Sequence, StreamNo};
 use crate::read;
 use crate::read::backwards::{BackwardBounds, stream_back};

@@ -23,7 +23,7 @@ use crate::segments::segment::Segment;
 
 /// What a read gives that leaves large records in their files.
 #[derive(Debug)]
-pub enum Given<'a> {
+pub enum GivenRecord<'a> {
     /// A record.
     Whole(FrameView<'a>),
     /// A large record.
@@ -151,7 +151,7 @@ pub(crate) fn give<F: DiskFile>(
     entry: &Entry,
     bytes: u32,
     verified: &VerifiedRecords,
-    each: &mut dyn FnMut(Given<'_>),
+    each: &mut dyn FnMut(GivenRecord<'_>),
 ) -> Result<Option<Sequence>, ReadError> {
     let due = segment.first + u64::from(entry.delta);
     let position = u64::from(entry.position);
@@ -193,7 +193,7 @@ pub(crate) fn give<F: DiskFile>(
         return Err(flawed(frame::Flaw::Sequence));
     }
     let file = Arc::clone(segment) as Arc<dyn LogFile>;
-    each(Given::Large(LargeRecord {
+    each(GivenRecord::Large(LargeRecord {
         sequence,
         kind,
         head: &head[payload_at..],

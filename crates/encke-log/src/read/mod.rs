@@ -13,7 +13,7 @@ use crate::disk::Disk;
 use crate::error::ReadError;
 use crate::history::floors::FloorCache;
 use crate::ids::{Sequence, StreamNo};
-use crate::read::large::{Given, StreamRead};
+use crate::read::large::{GivenRecord, StreamRead};
 use crate::read::window::{GAP_BYTES, WALK_BYTES, Window, damaged, unreadable};
 use crate::segments::frame::{FrameView, HEAD_BYTES, STREAM_BYTES};
 use crate::segments::index::{Entry, Index, SparseIndex, Start};
@@ -43,7 +43,7 @@ pub struct ReadEnd {
 pub(crate) fn stream<D: Disk>(
     shared: &Shared<D>,
     read: &StreamRead,
-    each: &mut dyn FnMut(Given<'_>),
+    each: &mut dyn FnMut(GivenRecord<'_>),
 ) -> Result<ReadEnd, ReadError> {
     let StreamRead {
         stream,
@@ -84,7 +84,7 @@ pub(crate) fn stream<D: Disk>(
                 true => 0,
                 false => left.saturating_sub(bytes),
             };
-            each(Given::Whole(view));
+            each(GivenRecord::Whole(view));
             ControlFlow::Continue(())
         });
         read.map_err(|e| shared.unreadable(e))?;
@@ -128,7 +128,7 @@ pub(crate) fn stream<D: Disk>(
                 return Ok(end(last, true));
             }
             let (bytes, sequence) = window.frame(entry, &entries[i..], left, |frame| {
-                each(Given::Whole(frame.view(Some(stream))));
+                each(GivenRecord::Whole(frame.view(Some(stream))));
             })?;
             last = Some(sequence);
             // A large one whose head could not be read by itself is alone as well.

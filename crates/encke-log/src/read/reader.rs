@@ -5,11 +5,11 @@ use crate::disk::Disk;
 use crate::disk::files::Files;
 use crate::error::ReadError;
 use crate::health::Health;
-use crate::history::state::{EachState, StateRange};
+use crate::history::state_range::{EachState, StateRange};
 use crate::ids::{Sequence, StreamNo};
 use crate::read::backwards::{BackwardBounds, stream_back};
 use crate::read::failed_read::{Wanted, watch};
-use crate::read::large::{Given, StreamRead};
+use crate::read::large::{GivenRecord, StreamRead};
 use crate::read::{self, ReadEnd};
 use crate::segments::frame::FrameView;
 use crate::shared::Shared;
@@ -91,7 +91,7 @@ impl<D: Disk> Reader<D> {
             large_together: 0,
         };
         self.read_parts(&wanted, &mut |given| {
-            if let Given::Whole(frame) = given {
+            if let GivenRecord::Whole(frame) = given {
                 each(frame);
             }
         })
@@ -105,7 +105,7 @@ impl<D: Disk> Reader<D> {
     pub fn read_parts(
         &self,
         wanted: &StreamRead,
-        each: &mut dyn FnMut(Given<'_>),
+        each: &mut dyn FnMut(GivenRecord<'_>),
     ) -> Result<ReadEnd, ReadError> {
         let read = read::stream(&self.shared, wanted, each);
         watch(&self.shared, read, || Wanted::Stream(*wanted))

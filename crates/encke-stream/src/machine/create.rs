@@ -110,7 +110,7 @@ impl Machine {
             source: source.stream.no,
             at: source.at,
         });
-        let inherited = MessageCount::inherited(source.as_deref());
+        let inherited = inherited(source.as_deref());
         let facts = Facts {
             tail: Facts::first_tail(no, fork, create.data.units),
             counted: inherited.with(create.data.units, media.kind),
@@ -351,6 +351,20 @@ fn words(lifetime: Lifetime) -> String {
         Lifetime::Unbounded => "no end".into(),
         Lifetime::Sliding { ttl_s } => format!("{ttl_s} s"),
         Lifetime::Until { at } => format!("an end at {} ms", at.as_ms()),
+    }
+}
+
+/// The messages that a new stream has from its source.
+fn inherited(source: Option<&Source>) -> MessageCount {
+    let Some(source) = source else {
+        return MessageCount::default();
+    };
+    let facts = source.stream.state().next;
+    match source.at {
+        Offset::START => MessageCount::default(),
+        at if at == facts.tail => facts.counted,
+        // Nobody has counted up to there.
+        _ => MessageCount::UNKNOWN,
     }
 }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use encke_log::{
-    BackwardBounds, Disk, FORGOTTEN, FileRange, FrameView, Given, LargeRecord, ReadError, Reader,
-    Sequence, StreamRead,
+    BackwardBounds, Disk, FORGOTTEN, FileRange, FrameView, GivenRecord, LargeRecord, ReadError,
+    Reader, Sequence, StreamRead,
 };
 
 use crate::stream::Span;
@@ -252,7 +252,7 @@ impl Piece {
             let mut failed = None;
             let mut undecoded = None;
             let end = log.read_parts(&wanted, &mut |given| match (given, parts) {
-                (Given::Large(record), Some(parts)) => {
+                (GivenRecord::Large(record), Some(parts)) => {
                     if undecoded.is_none() {
                         match piece.take_from_file(span, &record, parts, room) {
                             Ok(true) => {}
@@ -261,12 +261,12 @@ impl Piece {
                         }
                     }
                 }
-                (Given::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
+                (GivenRecord::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
                     piece.take_part(span, frame.sequence, frame.payload, parts, room);
                 }
-                (Given::Whole(frame), _) => piece.take(span, frame.sequence, frame.payload),
+                (GivenRecord::Whole(frame), _) => piece.take(span, frame.sequence, frame.payload),
                 // Nothing is large where parts are not wanted.
-                (Given::Large(_), None) => {}
+                (GivenRecord::Large(_), None) => {}
             })?;
             if let Some(failed) = failed {
                 return Err(failed);

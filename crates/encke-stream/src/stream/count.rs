@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stream::Facts;
-use crate::{MediaKind, Offset, Source};
+use crate::MediaKind;
 
 /// How many messages were appended to a stream: of JSON streams those of all appends, of others the appends with data. Unknown for a
 /// fork that begins inside its source, because nothing counts the messages before a position, and for a stream whose state an older
@@ -14,19 +13,6 @@ pub struct MessageCount(u64);
 impl MessageCount {
     /// Not known.
     pub const UNKNOWN: MessageCount = MessageCount(u64::MAX);
-
-    /// What a new stream has from its source.
-    pub(crate) fn inherited(source: Option<&Source>) -> Self {
-        let Some(source) = source else {
-            return MessageCount(0);
-        };
-        let facts = source.stream.state().next;
-        match source.at {
-            Offset::START => MessageCount(0),
-            at if at == facts.tail => facts.counted,
-            _ => MessageCount::UNKNOWN,
-        }
-    }
 
     /// The count with an append of so many units.
     #[must_use]
@@ -55,18 +41,15 @@ impl MessageCount {
         }
     }
 
+    /// The number, if it is known.
+    pub fn known(self) -> Option<u64> {
+        (self != MessageCount::UNKNOWN).then_some(self.0)
+    }
+
     fn plus(self, messages: u64) -> Self {
         match self {
             MessageCount::UNKNOWN => self,
             MessageCount(known) => MessageCount(known + messages),
         }
-    }
-}
-
-impl Facts {
-    /// How many messages were appended to the stream, those of its source included, and those that were removed. `None`: it is a fork that
-    /// begins inside its source, or an older version has stored it.
-    pub fn messages(&self) -> Option<u64> {
-        (self.counted != MessageCount::UNKNOWN).then_some(self.counted.0)
     }
 }

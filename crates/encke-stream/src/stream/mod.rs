@@ -131,6 +131,14 @@ pub enum Life {
     Ended,
 }
 
+impl Facts {
+    /// How many messages were appended to the stream, those of its source included, and those that were removed. `None`: it is a fork that
+    /// begins inside its source, or an older version has stored it.
+    pub fn messages(&self) -> Option<u64> {
+        self.counted.known()
+    }
+}
+
 impl Stream {
     /// A stream that was read or written last at `touched`, and appended to as well.
     pub(crate) fn new(
