@@ -26,6 +26,8 @@ mod delivery;
 mod disk;
 mod durability;
 mod failing_reads;
+#[path = "../faulty_server/mod.rs"]
+mod faulty_server;
 mod fleet;
 mod fleet_brokers;
 mod fleet_copy;
@@ -40,6 +42,7 @@ mod hostile;
 mod http2;
 mod http2_limits;
 mod http2_reads;
+mod import;
 mod late_subscribers;
 mod levels;
 mod limits;

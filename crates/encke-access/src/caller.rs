@@ -129,7 +129,10 @@ impl Caller {
     /// Who it is, in one text: the same for all tokens of one subject at one issuer, and for one API key or certificate. None: others
     /// may have the same credentials, as without any, by a signed URL, or by tokens without a subject.
     pub fn identity(&self) -> Option<String> {
-        let subject = self.subject.as_deref().filter(|subject| !subject.is_empty());
+        let subject = self
+            .subject
+            .as_deref()
+            .filter(|subject| !subject.is_empty());
         let subject = match self.kind() {
             CallerKind::Anonymous | CallerKind::SignedUrl => return None,
             CallerKind::Token => subject?,

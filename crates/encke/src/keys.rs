@@ -73,8 +73,8 @@ fn fetch_one(access: &Access, agent: &Agent, source: usize) -> bool {
     false
 }
 
-/// The client of all fetches.
-pub(crate) fn agent(timeout: Duration) -> Agent {
+/// Whom clients trust: the root certificates of the system.
+pub(crate) fn system_trust() -> TlsConfig {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         tracing::warn!(%error, "some root certificates of the system can't be read");
@@ -85,12 +85,16 @@ pub(crate) fn agent(timeout: Duration) -> Agent {
         .map(|certificate| Certificate::from_der(certificate).to_owned())
         .collect();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = TlsConfig::builder()
+    TlsConfig::builder()
         .root_certs(RootCerts::from(roots))
         .unversioned_rustls_crypto_provider(provider)
-        .build();
+        .build()
+}
+
+/// The client of all fetches.
+pub(crate) fn agent(timeout: Duration) -> Agent {
     Agent::config_builder()
-        .tls_config(tls)
+        .tls_config(system_trust())
         .timeout_global(Some(timeout))
         .max_redirects(0)
         .max_redirects_will_error(false)

@@ -14,6 +14,8 @@ mod failure;
 mod fleet_brokers;
 mod fleet_commands;
 mod fleet_repair;
+mod import_command;
+mod import_report;
 mod keys;
 mod log;
 mod log_copies;
@@ -61,6 +63,8 @@ enum Command {
     Doctor(Box<doctor::DoctorArgs>),
     /// Ask the nodes and brokers of a fleet how they are, compare what they have, add or remove a node, or repair the order
     Fleet(fleet_commands::FleetArgs),
+    /// Copy streams from any server of the protocol to a running Encke, and follow them until clients have moved
+    Import(import_command::ImportArgs),
     /// Make a token for a client, explain a token, or make an API key
     Token(credential_commands::TokenArgs),
     /// Sign a URL, which then needs no token
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Command::Log(args) => log::log(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Fleet(args) => fleet_commands::fleet(&args),
+        Command::Import(args) => import_command::import(&args),
         Command::Token(args) => credential_commands::token(&args),
         Command::Sign(args) => credential_commands::sign(&args),
     };

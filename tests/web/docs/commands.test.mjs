@@ -37,6 +37,8 @@ const NOT_RUN = [
   [/^nats-server |--fleet nats:/, 'needs brokers; tests/system/fleet.rs has them'],
   [/^(docker|podman) /, 'needs a container runtime'],
   [/--tls-cert chain\.pem\b/, 'needs a certificate'],
+  [/\bstreams\.example\b/, 'needs the service that is left; tests/web/clients/import.test.mjs has another server'],
+  [/\b127\.0\.0\.1:4438\b|^node -e .*data\/streams/, 'needs a server of its own; tests/web/clients/import.test.mjs has one, and runs this list'],
   [/\bchrt -i 0\b/, 'keeps all processors busy until it is killed'],
 ];
 /** Parts of commands that are left out, and why. */
@@ -52,7 +54,7 @@ const OTHER_PORTS = [
 /** Exit codes besides 0 that the document states. */
 const OTHER_CODES = [[/^encke doctor --connections 1000000 /, [5]]];
 /** Commands that continue until their document ends. */
-const CONTINUES = [/^curl -N /, /^while :/, /^(\w+=\S+ )?encke serve /, /\bnode (serve|worker|feed)\.mjs\b/];
+const CONTINUES = [/^curl -N /, /^while :/, /^(\w+=\S+ )?encke serve /, /\bnode (serve|worker|feed)\.mjs\b/, /^encke import .*--follow$/];
 /** What continues may end when the server says so. */
 const ENDED_BY_SERVER = /^event: removed$/m;
 const SERVES = /^(\w+=\S+ )?encke serve /;
@@ -62,6 +64,7 @@ const FOLLOWS_AN_EVENT = /\/(ack|refuse|extend)\?attempt=/;
 const PRINTED = [
   ['README.md', /live=sse/, /\{"text":"Hello, world"\}/],
   ['docs/events.md', /v1\/events/, /"stream":"news".*"messages":\[\{"text":"in a page"\}\]/],
+  ['docs/migrate.md', /--verify$/, 'chat/ann: 2 records'],
   ['docs/pools.md', /work\?worker=anna/, 'event: job'],
   ['docs/pools.md', /\/job\/\$job +#/, /"state":"done"/],
 ];

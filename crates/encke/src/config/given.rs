@@ -244,8 +244,13 @@ const TUNING: &str = "tuning";
 /// What the names of all variables begin with.
 const PREFIX: &str = "ENCKE_";
 
-/// Variables that are no settings: the path of the file, and the binary that tests and experiments run.
-const OTHER_VARIABLES: [&str; 2] = ["ENCKE_CONFIG", "ENCKE_BIN"];
+/// Variables that are no settings: the path of the file, the binary that tests and experiments run, and the tokens of `encke import`.
+const OTHER_VARIABLES: [&str; 4] = [
+    "ENCKE_CONFIG",
+    "ENCKE_BIN",
+    "ENCKE_IMPORT_TOKEN",
+    "ENCKE_IMPORT_TO_TOKEN",
+];
 
 /// Keys of the table `[tuning]` with their values, separated by commas.
 const TUNING_VARIABLE: &str = "ENCKE_TUNING";
