@@ -18,6 +18,7 @@ export CHROMIUM ?= /usr/bin/chromium
 WEB := tests/web/node_modules/.package-lock.json
 QUAKES := examples/quakes/node_modules/.package-lock.json
 THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
+CHAT_AI := examples/chat-ai/node_modules/.package-lock.json
 
 export NGINX ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),$(TARGET)/tools/usr/sbin/nginx)
 export CADDY ?= $(or $(shell command -v caddy),$(TARGET)/tools/usr/bin/caddy)
@@ -29,7 +30,7 @@ PYTHON := $(TARGET)/python
 # The broker of fleets; the package has its binary.
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(PYTHON)/installed
+DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed
 
 FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
@@ -199,14 +200,14 @@ conformance-update: build $(WEB) ## runs the conformance suite and rewrites the 
 	node tests/web/conformance/run.mjs --update
 
 .PHONY: browser
-browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) ## tests the examples in headless Chromium, and clients of npm, against the server
+browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server
 	$(call section,browser)
 	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
 
 # Default ports are free in a network of its own; where the system allows none, the commands get other ports.
 DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/*.test.mjs
 .PHONY: docs-commands
-docs-commands: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) ## runs every command of the documentation against a fresh server
+docs-commands: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## runs every command of the documentation against a fresh server
 	$(call section,commands of the documentation)
 	@mkdir -p $(TARGET)/docs-commands
 	status=0; scripts/own-network.sh $(TARGET)/docs-commands/system $(DOCS_COMMANDS) || status=$$?; \

@@ -56,7 +56,7 @@ enum ImportCommand {
 
 #[derive(Args, Debug)]
 struct CopyArgs {
-    /// Address of the streams of the source, such as https://streams.example/v1/stream, or of one stream
+    /// Address of the streams of the source, such as `https://streams.example/v1/stream`, or of one stream
     #[arg(value_name = "URL", required = true)]
     source: Option<String>,
 

@@ -48,6 +48,7 @@ const OTHER_PORTS = [
   [/\b4437\b/g, PORT],
   [/\bexamples\/quakes\b.*\bnode serve\.mjs\b/, '$& --listen 127.0.0.1:0'],
   [/\bexamples\/thumbnails\b.*\bnode serve\.mjs\b/, `$& --listen 127.0.0.1:0 --encke ${URL_OF_SERVER}`],
+  [/\bexamples\/chat-ai\b.*\bnode serve\.mjs\b/, `$& 0 ${URL_OF_SERVER}`],
   [/\bnode feed\.mjs\b/, `$& --url ${URL_OF_SERVER}/v1/stream/quakes`],
   [/\bnode (worker|submit)\.mjs [\w.]+/, `$& --pool ${URL_OF_SERVER}/v1/pool/thumbnails`],
 ];

@@ -166,13 +166,20 @@ fn base64(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Appends the event that states the client's position, with an id.
 pub(super) fn position(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {
-    // Writing to a vector does not fail.
-    let _ = writeln!(out, "id: {}", run.end);
+    if !run.closed {
+        // Writing to a vector does not fail.
+        let _ = writeln!(out, "id: {}", run.end);
+    }
     control(cursor_floor, run, now, out);
 }
 
-/// Appends the event that states the client's position.
+/// Appends the event that states the client's position. The one that says that the stream is closed has an id of its own: a client that
+/// has the last data and not this event learns the end when it comes back, and one that has it needs to come back no more.
 fn control(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {
+    if run.closed {
+        // Writing to a vector does not fail.
+        let _ = writeln!(out, "id: {}{END_MARK}", run.end);
+    }
     out.extend_from_slice(b"event: control\ndata:");
     control_object(cursor_floor, run, now, out);
     out.extend_from_slice(b"\n\n");
@@ -208,6 +215,9 @@ fn control_members(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Ve
         out.extend_from_slice(b",\"stopRequested\":true");
     }
 }
+
+/// What the id of the event that says that a stream is closed has behind the offset.
+pub(super) const END_MARK: &str = ";end";
 
 /// What is known of the stream behind a part of a run: the last part is followed by what follows the run.
 pub(super) fn state_behind<'a>(run: &Run<'a>, is_last: bool) -> Run<'a> {

@@ -22,8 +22,8 @@ pub(super) struct LiveRead {
     pub(super) is_negotiated: bool,
     /// The last cursor that the client has; 0 if it has none.
     pub(super) client_cursor: u64,
-    /// The client resumes behind an event that it has.
-    pub(super) resumes: bool,
+    /// The client resumes behind the event that says that the stream is closed.
+    pub(super) has_end: bool,
 }
 
 impl LiveRead {
@@ -37,7 +37,7 @@ impl LiveRead {
         now: WallTime,
     ) -> Action {
         let at_tail = from == facts.tail;
-        if at_tail && facts.closed && self.resumes {
+        if at_tail && facts.closed && self.has_end {
             // With this status an EventSource connects no more.
             return Action::Respond(Response::shared(204));
         }

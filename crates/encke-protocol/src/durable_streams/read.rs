@@ -7,6 +7,7 @@ use encke_clock::WallTime;
 use encke_stream::{BadOffset, Facts, Lifetime, Offset, Pattern, Stream};
 
 use super::catch_up::{CatchUpRead, tail};
+use super::encode::END_MARK;
 use super::follow::LiveRead;
 use super::poll::PollRead;
 use super::response_fields::{ended, floor, retention, timestamp};
@@ -84,7 +85,7 @@ impl DurableStreams {
             Some(Live::Accepted) => Some(LiveFormat::accepted(request.headers)),
             Some(Live::WebSocket) => return Err(needs_upgrade()),
         };
-        let resumed_at = match format {
+        let last_event = match format {
             Some(_) => parameters.resume(request.headers, admitted)?,
             None => None,
         };
@@ -97,7 +98,7 @@ impl DurableStreams {
                 format,
                 is_negotiated: matches!(live, Some(Live::Accepted)),
                 client_cursor: parameters.cursor,
-                resumes: resumed_at.is_some(),
+                has_end: last_event.is_some_and(|last| last.has_end),
             }),
             (None, Some(_)) => PlannedRead::LongPoll(PollRead {
                 client_cursor: parameters.cursor,
@@ -178,22 +179,36 @@ fn needs_upgrade() -> Response {
     error(426, "upgrade_required", why).field("Upgrade", "websocket")
 }
 
-/// The offset in the field `Last-Event-ID` or in the parameter for it, if the client sends one.
+/// The last event that a client has.
+#[derive(Clone, Copy, Debug)]
+struct LastEvent {
+    offset: Offset,
+    /// It said that the stream is closed.
+    has_end: bool,
+}
+
+/// What the field `Last-Event-ID` or the parameter for it names, if the client sends one.
 fn last_event_id(
     headers: Headers<'_>,
     parameter: Option<String>,
-) -> Result<Option<Offset>, Response> {
+) -> Result<Option<LastEvent>, Response> {
     let bad = |why: &str| error(400, "bad_field", format!("Last-Event-ID {why}"));
     let id = resume::last_event_id(headers, parameter.as_deref());
     let Some(id) = id.map_err(|_| bad("is not text"))? else {
         return Ok(None);
     };
-    let offset = id.parse();
-    offset.map(Some).map_err(|why| {
-        bad(&format!(
-            "is the id of an event of this stream, which is its offset: {why}; this is {id:?}"
-        ))
-    })
+    let (text, has_end) = match id.strip_suffix(END_MARK) {
+        Some(offset) => (offset, true),
+        None => (id, false),
+    };
+    let offset = text.parse();
+    offset
+        .map(|offset| Some(LastEvent { offset, has_end }))
+        .map_err(|why| {
+            bad(&format!(
+                "is the id of an event of this stream, which is its offset: {why}; this is {id:?}"
+            ))
+        })
 }
 
 /// The parameters of a read. Unknown ones are ignored, but for those that are nearly one of these.
@@ -276,15 +291,16 @@ impl Parameters {
             .unwrap_or(ReadStart::Behind(StartPosition::Start))
     }
 
-    /// Sets where the client goes on, if it resumes, and returns that position.
+    /// Sets where the client goes on, if it resumes, and returns the last event that it has.
     fn resume(
         &mut self,
         headers: Headers<'_>,
         admitted: &Admitted<'_>,
-    ) -> Result<Option<Offset>, Response> {
-        let Some(offset) = last_event_id(headers, self.last_event_id.take())? else {
+    ) -> Result<Option<LastEvent>, Response> {
+        let Some(last) = last_event_id(headers, self.last_event_id.take())? else {
             return Ok(None);
         };
+        let offset = last.offset;
         let is_behind = match self.start {
             Some(ReadStart::Behind(StartPosition::Start)) => true,
             Some(ReadStart::Behind(StartPosition::At(begin))) => offset >= begin,
@@ -296,6 +312,6 @@ impl Parameters {
         }
         // The client sends the URL of its first request again; what it has since is newer.
         self.start = Some(ReadStart::Behind(StartPosition::At(offset)));
-        Ok(Some(offset))
+        Ok(Some(last))
     }
 }

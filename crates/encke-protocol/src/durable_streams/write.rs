@@ -7,7 +7,7 @@ use super::{DurableStreams, fields};
 use crate::action::{Action, OnCommit};
 use crate::append::AppendRequest;
 use crate::gate::Admitted;
-use crate::problem::{error, unexpected};
+use crate::problem::{error, refused, unexpected};
 use crate::request::Request;
 use crate::response::Response;
 
@@ -18,6 +18,8 @@ struct AppendOutcome {
     data: bool,
     /// The caller may append or read, and so may learn where the stream ends.
     shows_tail: bool,
+    /// The number that its producer has given it.
+    producer_seq: Option<u64>,
 }
 
 impl DurableStreams {
@@ -88,6 +90,7 @@ impl DurableStreams {
             append.content_type = Some(sent);
         }
         let stream = self.streams.find_for(name, request.now, &admitted.rights)?;
+        let producer_seq = append.producer.as_ref().map(|producer| producer.seq);
         let (command, data) = append.command(stream)?;
         let rights = &self.streams.rights;
         let may = |operation| {
@@ -95,7 +98,11 @@ impl DurableStreams {
             admitted.meet(&needed).is_ok()
         };
         let shows_tail = may(Operation::Append) || may(Operation::Read);
-        let outcome = AppendOutcome { data, shows_tail };
+        let outcome = AppendOutcome {
+            data,
+            shows_tail,
+            producer_seq,
+        };
         Ok(Action::Commit(command, Box::new(outcome)))
     }
 
@@ -185,6 +192,10 @@ impl OnCommit for AppendOutcome {
                     .field("Stream-Closed", "true")
                     .field_if("Encke-End-Reason", end)
             }
+            // The official client takes a conflict without these for a gap at the beginning, and repeats it for ever.
+            Outcome::Refused(refusal @ Refusal::Closed { .. }) => refused(&refusal)
+                .field_if("Producer-Expected-Seq", self.producer_seq)
+                .field_if("Producer-Received-Seq", self.producer_seq),
             other => unexpected(&other),
         }
     }

@@ -180,7 +180,7 @@ fn following_says_where_one_is_first_when_there_is_nothing_to_read() {
     let said = get(&mut server, "a?offset=now&live=sse");
     assert!(!said.open, "the response is complete");
     let control = format!(
-        "id: {new}\nevent: control\ndata:{{\"streamNextOffset\":\"{new}\",\"upToDate\":true,\
+        "id: {new};end\nevent: control\ndata:{{\"streamNextOffset\":\"{new}\",\"upToDate\":true,\
          \"streamClosed\":true}}\n\n"
     );
     assert_eq!(said.text(), control);
@@ -224,17 +224,26 @@ fn an_event_source_resumes_where_it_was() {
             .starts_with(&format!("id: {second}\nevent: control\n"))
     );
 
-    server.send("POST /v1/stream/a", &[CLOSED], b"");
+    let reason = ("Encke-End-Reason", "done");
+    server.send("POST /v1/stream/a", &[CLOSED, reason], b"");
     let mut resumed = |id: &str| match resume(&mut server, id) {
         Reply::Said(said) => (said.status, said.text().to_owned()),
         _ => panic!("it goes on"),
     };
-    assert_eq!(
-        resumed(&second),
-        (204, String::new()),
-        "it connects no more"
+    // A client that was cut off before the end learns it, and why.
+    let (status, text) = resumed(&second);
+    let end = format!("{second};end");
+    assert_eq!(status, 200);
+    assert!(
+        text.starts_with(&format!("id: {end}\nevent: control\n")),
+        "{text}"
     );
-    for bad in ["7", "-1", "now", "x"] {
+    assert!(
+        text.contains("\"streamClosed\":true,\"endReason\":\"done\""),
+        "{text}"
+    );
+    assert_eq!(resumed(&end), (204, String::new()), "it connects no more");
+    for bad in ["7", "-1", "now", "x", ";end", "now;end"] {
         let (status, text) = resumed(bad);
         assert_eq!(status, 400, "{bad}");
         assert!(

@@ -300,6 +300,8 @@ impl Server {
                         let items: Vec<_> = piece.items().collect();
                         let part = part.then.part(&run(&piece, &items)).unwrap();
                         said.body.extend_from_slice(&part.bytes);
+                        assert!(part.files.is_empty(), "nothing lies in a file here");
+                        said.body.extend_from_slice(part.behind);
                         said.parts += 1;
                         next = part.next;
                     }
@@ -501,9 +503,11 @@ impl Server {
 }
 
 /// A piece as the shards hand it over.
-fn run<'a>(piece: &Piece, items: &'a [Item<'a>]) -> Run<'a> {
+fn run<'a>(piece: &'a Piece, items: &'a [Item<'a>]) -> Run<'a> {
     Run {
         at_tail: !piece.more,
+        large: &piece.large,
+        cut: piece.cut,
         ..Run::position(piece.end).with(items)
     }
 }

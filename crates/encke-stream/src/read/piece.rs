@@ -224,9 +224,8 @@ impl Piece {
             let had = span.from.units as usize;
             let room = fetch.bytes_max.saturating_add(had);
             let room = room.saturating_sub(piece.bytes.len());
-            // A part of a large record is alone in its piece, and the next span may begin with one.
             if let Some(taken) = piece.records.last()
-                && (room == 0 || fetch.parts.is_some())
+                && room == 0
             {
                 piece.end = taken.end;
                 piece.more = true;
@@ -250,19 +249,26 @@ impl Piece {
                 },
             };
             let mut failed = None;
-            let mut undecoded = None;
+            // The first record of the next piece.
+            let mut left = None;
             let end = log.read_parts(&wanted, &mut |given| match (given, parts) {
+                _ if left.is_some() => {}
+                // A part of a large record is alone in its piece.
+                (GivenRecord::Large(record), Some(_)) if !piece.records.is_empty() => {
+                    left = Some(record.sequence);
+                }
                 (GivenRecord::Large(record), Some(parts)) => {
-                    if undecoded.is_none() {
-                        match piece.take_from_file(span, &record, parts, room) {
-                            Ok(true) => {}
-                            Ok(false) => undecoded = Some(record.sequence),
-                            Err(error) => failed = Some(error),
-                        }
+                    match piece.take_from_file(span, &record, parts, room) {
+                        Ok(true) => {}
+                        Ok(false) => left = Some(record.sequence),
+                        Err(error) => failed = Some(error),
                     }
                 }
                 (GivenRecord::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
-                    piece.take_part(span, frame.sequence, frame.payload, parts, room);
+                    match piece.records.is_empty() {
+                        true => piece.take_part(span, frame.sequence, frame.payload, parts, room),
+                        false => left = Some(frame.sequence),
+                    }
                 }
                 (GivenRecord::Whole(frame), _) => piece.take(span, frame.sequence, frame.payload),
                 // Nothing is large where parts are not wanted.
@@ -271,16 +277,15 @@ impl Piece {
             if let Some(failed) = failed {
                 return Err(failed);
             }
-            match undecoded {
-                // It was not read in part before.
-                Some(_) if piece.large.is_empty() => {
+            match left {
+                // Its head could not be decoded, so that it was not read in part before.
+                Some(_) if piece.is_empty() => {
                     let whole = Fetch {
                         parts: None,
                         ..fetch.clone()
                     };
                     return Piece::read_first(log, &whole);
                 }
-                // It is the first one of the next piece.
                 Some(sequence) => {
                     piece.end = Offset::behind(sequence.saturating_sub(1));
                     piece.more = true;
