@@ -115,7 +115,7 @@ fn names_and_methods() {
         }
     }
     // Outside of the streams nothing is found, whatever way is tried.
-    nonsense.refuses(404, "not_found", "GET", "/v1/stream", &[], b"");
+    nonsense.refuses(404, "not_found", "GET", "/v1/streams", &[], b"");
     for target in [
         "/v1/../etc/passwd",
         "/../../etc/passwd",

@@ -39,6 +39,9 @@ impl Connection {
     pub(crate) fn took_file(&mut self, sent: u64, cx: &mut Context<'_>) {
         if let Some(outbound) = &mut self.outbound {
             outbound.take_file(sent);
+            if sent == 0 {
+                return;
+            }
             let deadline = cx.clock.monotonic().after(cx.settings.stall_timeout);
             self.timer_mut(self.id).deadline = Some(deadline);
         }

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use encke_protocol::OnRecord;
+use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use super::state::Connections;
@@ -129,7 +130,13 @@ impl Connections {
         };
         let taken = match plain::send_file(fd, file) {
             Ok(taken) => taken,
-            Err(_) => return self.wish(index, ConnectionEffect::Close(CloseReason::HangUp)),
+            Err(error) => {
+                let reason = match error {
+                    Errno::IO => CloseReason::Unreadable,
+                    _ => CloseReason::HangUp,
+                };
+                return self.wish(index, ConnectionEffect::Cut(reason));
+            }
         };
         let is_out = taken == file.bytes;
         self.note_sent(index, taken as usize);
