@@ -266,7 +266,8 @@ impl Piece {
                 }
                 (GivenRecord::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
                     match piece.records.is_empty() {
-                        true => piece.take_part(span, frame.sequence, frame.payload, parts, room),
+                        // History has read it whole, and would for each part.
+                        true => piece.take_part(span, frame.sequence, frame.payload, parts),
                         false => left = Some(frame.sequence),
                     }
                 }
@@ -460,15 +461,8 @@ impl Piece {
         self.records.reverse();
     }
 
-    /// Takes a part of a large record that is in memory.
-    fn take_part(
-        &mut self,
-        span: &Span,
-        sequence: Sequence,
-        payload: &[u8],
-        parts: PartRead,
-        room: usize,
-    ) {
+    /// Takes what is left of a large record that is in memory.
+    fn take_part(&mut self, span: &Span, sequence: Sequence, payload: &[u8], parts: PartRead) {
         let Ok((change, data)) = Change::decode(payload) else {
             return;
         };
@@ -476,7 +470,7 @@ impl Piece {
             return;
         }
         let total = data.len() as u64;
-        let Some(part) = self.next_part(span, sequence, parts, total, room) else {
+        let Some(part) = self.next_part(span, sequence, parts, total, usize::MAX) else {
             return;
         };
         let bytes = data[part.start as usize..part.end as usize].to_vec();
