@@ -1,7 +1,7 @@
 //! The instruments of Encke: load tools, and the experiments of the field reports.
 //!
-//! - [`load`] has the tools: `flood` (subscribers), `storm` (reconnects), `spray` (producers) and `verify` (what a server
-//!   kept). They measure any Durable Streams server.
+//! - [`load`] has the tools: `flood` (subscribers), `storm` (reconnects), `spray` (producers), `read` (readers that catch up),
+//!   `answers` (tokens of language models) and `verify` (what a server kept). They measure any Durable Streams server.
 //! - [`experiment`] repeats the five field reports that Encke answers, and four experiments without a report.
 //! - [`million`] holds a million connections to as many nodes of a fleet as that takes.
 //! - [`report`] is the model of all reports, and their text, Markdown and HTML.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use encke_bench::experiment::{ExperimentArgs, ReportArgs};
-use encke_bench::load::{FloodArgs, SprayArgs, StormArgs, VerifyArgs};
+use encke_bench::load::{AnswersArgs, FloodArgs, ReadArgs, SprayArgs, StormArgs, VerifyArgs};
 use encke_bench::million::{MillionArgs, MillionClientsArgs};
 use encke_bench::{BenchError, experiment, load, million};
 use serde::Serialize;
@@ -35,6 +35,10 @@ enum Command {
     Storm(StormArgs),
     /// Append over many connections and measure acknowledgements
     Spray(Box<SprayArgs>),
+    /// Read a stream whole from its beginning, with many readers at a time, and measure rate, CPU and memory
+    Read(Box<ReadArgs>),
+    /// Stream answers of language models token by token, and measure how soon readers have each token
+    Answers(Box<AnswersArgs>),
     /// Check that a server still holds what it acknowledged to spray
     Verify(VerifyArgs),
     /// Hold a million connections to the nodes of a fleet, and send messages to one and to all of them
@@ -76,6 +80,14 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Spray(args) => {
             let report = load::spray(&args, &stop)?;
+            print(&report, args.json, report.exit_code())
+        }
+        Command::Read(args) => {
+            let report = load::read(&args, &stop)?;
+            print(&report, args.json, report.exit_code())
+        }
+        Command::Answers(args) => {
+            let report = load::answers(&args, &stop)?;
             print(&report, args.json, report.exit_code())
         }
         Command::Verify(args) => {

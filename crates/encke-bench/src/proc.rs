@@ -26,6 +26,18 @@ pub(crate) fn rss_anon_bytes(pid: u32) -> Result<u64, BenchError> {
     Ok(kilobytes(&of_process(pid, "status")?, "RssAnon:").unwrap_or(0))
 }
 
+/// The most memory that a process had resident at a time since [`reset_peak_rss`], mapped files among it, in bytes.
+pub(crate) fn peak_rss_bytes(pid: u32) -> Result<u64, BenchError> {
+    Ok(kilobytes(&of_process(pid, "status")?, "VmHWM:").unwrap_or(0))
+}
+
+/// Begins the peak of a process anew, at what is resident now.
+pub(crate) fn reset_peak_rss(pid: u32) -> Result<(), BenchError> {
+    let path = Path::new("/proc").join(pid.to_string()).join("clear_refs");
+    // 5 means the peak alone: see proc_pid_clear_refs(5).
+    std::fs::write(&path, "5").map_err(BenchError::file("write", &path))
+}
+
 /// The proportional set size of a process, in bytes: each page divided by the processes that share it.
 pub(crate) fn pss_bytes(pid: u32) -> Result<u64, BenchError> {
     Ok(kilobytes(&of_process(pid, "smaps_rollup")?, "Pss:").unwrap_or(0))

@@ -15,7 +15,6 @@ pub(crate) mod lab;
 mod log;
 pub(crate) mod past;
 mod pool;
-mod scrape;
 pub(crate) mod serving;
 mod streams;
 

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
 use crate::client::HttpClient;
 use crate::experiment::lab::Lab;
-use crate::experiment::scrape::Scrape;
+use crate::load::scrape::Scrape;
 use crate::{BenchError, proc};
 
 /// When an append is acknowledged, as `--ack` has it.

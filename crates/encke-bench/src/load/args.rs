@@ -336,9 +336,9 @@ pub enum To {
     RoundRobin,
 }
 
-const DEFAULT_URL: &str = "http://127.0.0.1:4437/v1/stream";
+pub(super) const DEFAULT_URL: &str = "http://127.0.0.1:4437/v1/stream";
 const DEFAULT_PREFIX: &str = "flood/";
-const DEFAULT_TYPE: &str = "application/json";
+pub(super) const DEFAULT_TYPE: &str = "application/json";
 const DEFAULT_SIZE: usize = 128;
 
 /// The largest message that can be asked for, in bytes.
@@ -386,7 +386,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-fn positive_rate(text: &str) -> Result<f64, String> {
+pub(super) fn positive_rate(text: &str) -> Result<f64, String> {
     rate(text).and_then(|rate| {
         if rate > 0.0 {
             Ok(rate)
@@ -404,7 +404,7 @@ fn rate_or_max(text: &str) -> Result<f64, String> {
     }
 }
 
-fn size(text: &str) -> Result<usize, String> {
+pub(super) fn size(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(size) if size <= SIZE_MAX => Ok(size),
         _ => Err(format!("a size is a number of bytes up to {SIZE_MAX}")),

@@ -3,6 +3,8 @@
 //! - [`flood`] opens subscribers, publishes to them, and reports deliveries, order, latency and the server's cost.
 //! - [`storm`] connects all subscribers at once, repeatedly.
 //! - [`spray`] appends over many connections; [`spray_beside`] compares two servers.
+//! - [`read`] has readers that catch up from the beginning of a stream, in one server or in two in turn.
+//! - [`answers`] streams answers of language models, token by token, to three readers each.
 //! - [`verify`] reads everything back and compares it with what was acknowledged.
 //!
 //! Each takes the options of its command line and a flag that ends it early, and returns a report. Progress goes to standard
@@ -16,10 +18,12 @@
 //! per connection except for half an event, and without an allocation per message.
 
 mod ack_log;
+mod answers;
 pub(crate) mod args;
 mod beside;
 pub(crate) mod chart;
 pub(crate) mod clock;
+mod cost;
 mod create;
 mod descriptors;
 pub(crate) mod event_source;
@@ -32,9 +36,13 @@ pub(crate) mod probe;
 mod produce;
 pub(crate) mod progress;
 mod random;
+mod read;
 mod report;
 mod requests;
+pub(crate) mod scrape;
 mod sequence;
+mod server_process;
+mod servers;
 pub(crate) mod socket;
 mod spray;
 mod stolen;
@@ -42,23 +50,29 @@ mod storm;
 mod verify;
 pub(crate) mod wire;
 
+pub use answers::{AnswersArgs, TokenFaults, answers};
 pub use args::{FloodArgs, SprayArgs, StormArgs, To, TrustArgs, VerifyArgs};
 pub use beside::{BesideReport, spray_beside};
+pub use cost::{Cost, ServerCost};
 pub use descriptors::Descriptors;
 pub use flood::flood;
 pub use flood::floor::Floor;
 pub use kinds::{HostileKind, SubscriberKind};
 pub use latency::{Latencies, Percentiles};
 pub use probe::Memory;
+pub use read::{ReadArgs, RecordFaults, read};
+pub use report::answers::{AnswersReport, AnswersTurn, AppendFigures, MemoryOfAnswers, OwnFigures};
 pub use report::endurance::{Endurance, HangUps, RunPart, Sample};
 pub use report::flood::{
     Connections, Deliveries, FloodReport, KindOfSubscribers, Latency, Opening, Publishing,
     ServerUsage,
 };
 pub use report::hostile::{Deeds, Hostile};
+pub use report::read::{ReadReport, ReadTurn};
 pub use report::spray::{NotAcknowledged, SprayReport};
 pub use report::verify::{Finding, Findings, FindingsOfKind, VerifyReport};
 pub use sequence::{Example, Fault, OrderFaults};
+pub use servers::ServersArgs;
 pub use spray::spray;
 pub(crate) use spray::spray_counting;
 pub use stolen::Stolen;

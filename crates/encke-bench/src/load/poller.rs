@@ -63,9 +63,9 @@ impl Poller {
         epoll::modify(&self.epoll, socket, EventData::new_u64(token), flags)
     }
 
-    /// Watches a pipe for something to read, level-triggered.
-    pub(crate) fn add_pipe(&self, pipe: impl AsFd, token: u64) -> Result<(), Errno> {
-        epoll::add(&self.epoll, pipe, EventData::new_u64(token), EventFlags::IN)
+    /// Watches a pipe, a listener or a socket for something to read, level-triggered.
+    pub(crate) fn add_readable(&self, file: impl AsFd, token: u64) -> Result<(), Errno> {
+        epoll::add(&self.epoll, file, EventData::new_u64(token), EventFlags::IN)
     }
 
     /// Waits until something happens or `until_ns` (of the monotonic clock) is reached, and calls
@@ -121,7 +121,7 @@ mod tests {
         assert!(monotonic_ns() >= start + 3 * MILLISECOND_NS);
 
         let (reader, mut writer) = std::io::pipe().unwrap();
-        poller.add_pipe(&reader, 5).unwrap();
+        poller.add_readable(&reader, 5).unwrap();
         writer.write_all(b"x").unwrap();
         let mut tokens = Vec::new();
         poller

@@ -67,6 +67,13 @@ impl Probe {
         self.pid
     }
 
+    /// The resident anonymous memory now, in bytes: the part of [`Probe::memory`] that is cheap to read.
+    pub(crate) fn rss_anon_bytes(&self) -> Result<u64, BenchError> {
+        let of_descendants = self.descendants.iter();
+        let of_descendants = of_descendants.filter_map(|one| proc::rss_anon_bytes(one.pid).ok());
+        Ok(proc::rss_anon_bytes(self.pid)? + of_descendants.sum::<u64>())
+    }
+
     /// The memory now.
     pub(crate) fn memory(&self) -> Result<Memory, BenchError> {
         let sockets = proc::text("/proc/net/sockstat");
@@ -74,10 +81,8 @@ impl Probe {
         let pages = line.and_then(|line| line.split_once(" mem ")?.1.trim().parse().ok());
         let meminfo = proc::text("/proc/meminfo");
         let slabs = |name| proc::kilobytes(&meminfo, name).unwrap_or(0);
-        let of_descendants = self.descendants.iter();
-        let of_descendants = of_descendants.filter_map(|one| proc::rss_anon_bytes(one.pid).ok());
         Ok(Memory {
-            rss_anon_bytes: proc::rss_anon_bytes(self.pid)? + of_descendants.sum::<u64>(),
+            rss_anon_bytes: self.rss_anon_bytes()?,
             kernel_tcp_bytes: pages.unwrap_or(0) * rustix::param::page_size() as u64,
             kernel_slab_bytes: slabs("SUnreclaim:"),
             kernel_slab_other_bytes: slabs("SReclaimable:"),

@@ -27,6 +27,8 @@ pub fn clients(args: &MillionClientsArgs) -> Result<(), BenchError> {
         servers: vec![args.node],
         sources,
         opening_max: OPENING_MAX,
+        later_clients: 0,
+        away_ns: 0,
     })?;
     clients.watch_pipe(stdin())?;
     let mut crowd = Crowd {
@@ -118,7 +120,7 @@ impl Crowd {
 }
 
 impl Audience for Crowd {
-    fn target(&self, client: u32, out: &mut Vec<u8>) {
+    fn target(&self, client: u32, _offset: Option<&[u8]>, out: &mut Vec<u8>) {
         let pattern = pattern(self.first + client);
         let target = write!(out, "/v1/events?stream={COMMON}&stream={pattern}");
         target.expect("writing to a vector can't fail");

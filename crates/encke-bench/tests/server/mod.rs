@@ -1,11 +1,15 @@
-//! A small Durable Streams server for tests, which can lose, double and swap messages, cut connections and refuse requests.
+//! A small Durable Streams server for tests, which can lose, double and swap messages, cut connections and refuse requests. It
+//! knows one producer of each stream.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test program uses a part")]
 
+mod http;
+
+use http::{METRICS, Request, answer, read_request};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -25,7 +29,11 @@ pub(crate) struct Behaviour {
     pub(crate) lose_answer_every: Option<u64>,
     /// A client that closes its side goes unnoticed until the next write fails.
     pub(crate) deaf: bool,
-    /// Messages (stream, position) that readers don't get.
+    /// Events have ids, and a client continues behind the one that it names.
+    pub(crate) ids: bool,
+    /// The metrics say so many times that segments wait; without it there are no metrics.
+    pub(crate) segments_waiting: Option<u64>,
+    /// Messages (stream or `*`, position) that readers don't get.
     pub(crate) lost: Vec<(&'static str, usize)>,
     /// Messages that readers get twice.
     pub(crate) doubled: Vec<(&'static str, usize)>,
@@ -45,20 +53,17 @@ struct State {
     streams: Mutex<HashMap<String, Stream>>,
     news: Condvar,
     appends: Mutex<u64>,
+    /// How often metrics were asked for.
+    scrapes: Mutex<u64>,
 }
 
 #[derive(Default)]
 struct Stream {
     content_type: String,
     messages: Vec<Vec<u8>>,
-}
-
-struct Request {
-    method: String,
-    name: String,
-    query: HashMap<String, String>,
-    headers: HashMap<String, String>,
-    body: Vec<u8>,
+    closed: bool,
+    /// The number of the next append of its producer.
+    sequence: u64,
 }
 
 impl Server {
@@ -71,6 +76,7 @@ impl Server {
             streams: Mutex::default(),
             news: Condvar::new(),
             appends: Mutex::new(0),
+            scrapes: Mutex::new(0),
         });
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
@@ -87,6 +93,11 @@ impl Server {
     pub(crate) fn stored(&self) -> usize {
         let streams = self.state.streams.lock().unwrap();
         streams.values().map(|stream| stream.messages.len()).sum()
+    }
+
+    /// How often metrics were asked for.
+    pub(crate) fn scrapes(&self) -> u64 {
+        *self.state.scrapes.lock().unwrap()
     }
 
     /// Forgets the last message of a stream, as a server does that acknowledged too early.
@@ -116,6 +127,7 @@ impl State {
             match request.method.as_str() {
                 "PUT" => self.create(&request, &mut socket)?,
                 "POST" => self.append(&request, &mut socket)?,
+                _ if request.name == METRICS => self.metrics(&mut socket)?,
                 _ => match request.query.get("live").map(String::as_str) {
                     Some("sse") => return self.events(&request, socket),
                     _ => self.read(&request, &mut socket)?,
@@ -162,7 +174,7 @@ impl State {
             let Some(stream) = streams.get_mut(&request.name) else {
                 return answer(socket, "404 Not Found", "", b"");
             };
-            stream.messages.push(request.body.clone());
+            stream.take(request);
         }
         self.news.notify_all();
         if due(self.behaviour.lose_answer_every) {
@@ -171,9 +183,23 @@ impl State {
         answer(socket, "204 No Content", "", b"")
     }
 
+    fn metrics(&self, socket: &mut TcpStream) -> std::io::Result<()> {
+        let mut scrapes = self.scrapes.lock().unwrap();
+        *scrapes += 1;
+        let Some(waiting) = self.behaviour.segments_waiting else {
+            return answer(socket, "404 Not Found", "", b"");
+        };
+        let left = (waiting + 1).saturating_sub(*scrapes);
+        let text = format!("encke_log_segments_waiting{{log=\"0\"}} {left}\n");
+        answer(socket, "200 OK", "", text.as_bytes())
+    }
+
     /// What a reader at `cursor` gets next: which messages, and where the reader is then.
     fn step(&self, name: &str, cursor: usize, tail: usize) -> Option<(Vec<usize>, usize)> {
-        let is = |list: &[(&str, usize)]| list.iter().any(|&(n, at)| n == name && at == cursor);
+        let is = |list: &[(&str, usize)]| {
+            list.iter()
+                .any(|&(n, at)| (n == "*" || n == name) && at == cursor)
+        };
         if cursor >= tail {
             return None;
         }
@@ -221,7 +247,9 @@ impl State {
             .get(&request.name)?
             .messages
             .len();
-        match request.query["offset"].as_str() {
+        let id = request.headers.get("last-event-id");
+        let id = id.filter(|_| self.behaviour.ids);
+        match id.unwrap_or(&request.query["offset"]).as_str() {
             "now" => Some(tail),
             "-1" => Some(0),
             offset => offset.parse().ok(),
@@ -263,16 +291,25 @@ impl State {
         let mut events = 0;
         loop {
             let before = cursor;
+            let closed = self.streams.lock().unwrap()[&request.name].closed;
             let Some((_, messages, _)) = self.collect(&request.name, &mut cursor, 2) else {
                 break;
             };
             self.notice(&socket)?;
+            if cursor == before && closed {
+                let end = control(cursor).replace("true}", "true,\"streamClosed\":true}");
+                self.piece(&mut socket, &end)?;
+                break;
+            }
             if cursor == before {
                 self.wait();
                 continue;
             }
             let mut text = String::new();
             if !messages.is_empty() {
+                if self.behaviour.ids {
+                    text += &format!("id: {cursor:08}\n");
+                }
                 text += &data(&join(&content_type, &messages));
             }
             events += 1;
@@ -319,6 +356,29 @@ impl State {
     }
 }
 
+impl Stream {
+    fn take(&mut self, request: &Request) {
+        if let Some(sequence) = request.headers.get("producer-seq") {
+            let sequence: u64 = sequence.parse().unwrap();
+            if sequence < self.sequence {
+                return;
+            }
+            assert_eq!(sequence, self.sequence, "a gap");
+            self.sequence += 1;
+        }
+        self.closed |= request.headers.contains_key("stream-closed");
+        let mut body = &request.body[..];
+        if self.content_type == "application/json" {
+            // Of an array each element is a message; for readers it is all the same.
+            let inner = body.strip_prefix(b"[").and_then(|b| b.strip_suffix(b"]"));
+            body = inner.unwrap_or(body);
+        }
+        if !body.is_empty() {
+            self.messages.push(body.to_vec());
+        }
+    }
+}
+
 fn control(cursor: usize) -> String {
     format!(
         "event: control\ndata: {{\"streamNextOffset\":\"{cursor:08}\",\"streamCursor\":\"5\",\"upToDate\":true}}\n\n"
@@ -339,61 +399,4 @@ fn join(content_type: &str, messages: &[Vec<u8>]) -> Vec<u8> {
         "application/json" => [b"[", &messages.join(&b","[..])[..], b"]"].concat(),
         _ => messages.concat(),
     }
-}
-
-fn answer(socket: &mut TcpStream, status: &str, headers: &str, body: &[u8]) -> std::io::Result<()> {
-    let length = match status.starts_with("204") {
-        true => String::new(),
-        false => format!("Content-Length: {}\r\n", body.len()),
-    };
-    let head = format!("HTTP/1.1 {status}\r\n{headers}{length}\r\n");
-    socket.write_all(&[head.as_bytes(), body].concat())
-}
-
-fn read_request(socket: &mut TcpStream, bytes: &mut Vec<u8>) -> std::io::Result<Option<Request>> {
-    loop {
-        if let Some((request, taken)) = parse(bytes) {
-            bytes.drain(..taken);
-            return Ok(Some(request));
-        }
-        let mut buffer = [0; 16 * 1024];
-        let length = socket.read(&mut buffer)?;
-        if length == 0 {
-            return Ok(None);
-        }
-        bytes.extend_from_slice(&buffer[..length]);
-    }
-}
-
-fn parse(bytes: &[u8]) -> Option<(Request, usize)> {
-    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
-    let head = std::str::from_utf8(&bytes[..end]).unwrap();
-    let mut lines = head.lines();
-    let mut first = lines.next().unwrap().split(' ');
-    let (method, path) = (first.next().unwrap(), first.next().unwrap());
-    assert_eq!(first.next(), Some("HTTP/1.1"));
-    let headers: HashMap<_, _> = lines
-        .filter_map(|line| line.split_once(": "))
-        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
-        .collect();
-    assert!(
-        headers.contains_key("host"),
-        "HTTP/1.1 wants a host: {head}"
-    );
-    let length = headers
-        .get("content-length")
-        .map_or(0, |length| length.parse().unwrap());
-    let body = bytes.get(end..end + length)?.to_vec();
-    let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let query = query.split('&').filter_map(|pair| pair.split_once('='));
-    let request = Request {
-        method: method.to_owned(),
-        name: path.strip_prefix("/v1/stream/").unwrap().to_owned(),
-        query: query
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect(),
-        headers,
-        body,
-    };
-    Some((request, end + length))
 }

@@ -50,6 +50,8 @@ pub(super) fn measure(
         sources: Sources::new(servers[0], subscribers).resetting(),
         servers,
         opening_max: subscribers,
+        later_clients: 0,
+        away_ns: 0,
     })?;
     let mut followers = Followers {
         target: format!("/v1/events?stream={stream}"),
@@ -186,11 +188,11 @@ impl Followers {
 }
 
 impl Audience for Followers {
-    fn target(&self, _client: u32, out: &mut Vec<u8>) {
+    fn target(&self, _client: u32, _offset: Option<&[u8]>, out: &mut Vec<u8>) {
         out.extend_from_slice(self.target.as_bytes());
     }
 
-    fn subscribed(&mut self, client: u32, now_ns: u64) {
+    fn subscribed(&mut self, client: u32, _took_ns: u64, now_ns: u64) {
         if self.killed_ns.is_some() {
             self.all[client as usize].returned_ns = Some(now_ns);
         }

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::probe::{Probes, Reading, Readings};
 use crate::BenchError;
 use crate::experiment::lab::Lab;
-use crate::experiment::scrape::Scrape;
 use crate::experiment::serving::{Disk, Level, Serving, scrape, streams_url};
+use crate::load::scrape::Scrape;
 
 /// The plan of a trial.
 #[derive(Debug, Clone, Copy, Serialize)]

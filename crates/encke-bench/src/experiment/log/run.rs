@@ -450,4 +450,4 @@ const THREADS_MAX: usize = 4;
 const SAMPLES_KEPT: usize = 200;
 
 /// The maximum weight of a request beside its record.
-const REQUEST_BYTES: usize = 256;
+const REQUEST_BYTES: usize = 512;

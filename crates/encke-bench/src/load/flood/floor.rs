@@ -77,7 +77,7 @@ fn accept(listener: &TcpListener, count: u32) -> Result<Vec<TcpStream>, BenchErr
         .set_nonblocking(true)
         .map_err(BenchError::system("listen"))?;
     poller
-        .add_pipe(listener, 0)
+        .add_readable(listener, 0)
         .map_err(BenchError::system("watch a listener"))?;
     let until_ns = monotonic_ns() + ACCEPT_NS_MAX;
     let mut sockets = Vec::with_capacity(count as usize);

@@ -8,6 +8,7 @@ use super::traits::Traits;
 use crate::load::kinds::SubscriberKind;
 use crate::load::sequence::Seen;
 use crate::load::wire::channel::ChannelMessage;
+use crate::load::wire::control::Control;
 use crate::load::wire::http::{Framing, Head, WireError, parse_head};
 use crate::load::wire::http2::{Http2Part, Http2Response};
 use crate::load::wire::payload::scan_json;
@@ -17,9 +18,6 @@ use crate::load::wire::transport::Wire;
 use crate::load::wire::websocket::{
     self, FIN, FrameReader, PONG, SWITCHING_PROTOCOLS, ServerFrame,
 };
-use memchr::memmem::Finder;
-use serde::Deserialize;
-use std::borrow::Cow;
 
 /// A client that follows one stream.
 #[derive(Debug)]
@@ -365,7 +363,7 @@ impl Subscriber {
                 Ok(false)
             }
             (b"control", EventData::Line(line)) => {
-                let Some((offset, closed)) = read_control(line, &tally.closed_finder) else {
+                let Some(Control { offset, closed }) = Control::parse(line) else {
                     tally.ledger.faults_mut().strangers += 1;
                     return Ok(false);
                 };
@@ -414,32 +412,6 @@ impl Subscriber {
         });
         tally.ledger.faults_mut().strangers += strangers;
     }
-}
-
-/// The offset in a control event, and whether it says that the stream is closed.
-fn read_control<'a>(line: &'a [u8], closed: &Finder<'_>) -> Option<(Cow<'a, str>, bool)> {
-    // Every event is followed by one of these, so the usual form is not worth a JSON parser.
-    if let Some(rest) = line.strip_prefix(br#"{"streamNextOffset":""#)
-        && let Some(end) = memchr::memchr2(b'"', b'\\', rest)
-        && rest[end] == b'"'
-        && closed.find(&rest[end..]).is_none()
-    {
-        return Some((
-            Cow::Borrowed(std::str::from_utf8(&rest[..end]).ok()?),
-            false,
-        ));
-    }
-    let control: Control<'_> = serde_json::from_slice(line).ok()?;
-    Some((control.offset, control.closed))
-}
-
-/// The used fields of a control event.
-#[derive(Deserialize)]
-struct Control<'a> {
-    #[serde(rename = "streamNextOffset", borrow)]
-    offset: Cow<'a, str>,
-    #[serde(rename = "streamClosed", default)]
-    closed: bool,
 }
 
 #[cfg(test)]

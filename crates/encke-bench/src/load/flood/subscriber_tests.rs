@@ -255,34 +255,6 @@ fn refusals_are_reported_with_their_reason() {
 }
 
 #[test]
-fn control_events_in_any_json() {
-    type Case = (&'static [u8], Option<(&'static str, bool)>);
-    let cases: [Case; 5] = [
-        (
-            br#"{"streamNextOffset":"1_2","streamCursor":"5","upToDate":true}"#,
-            Some(("1_2", false)),
-        ),
-        (
-            br#"{"streamNextOffset":"1","streamClosed":true}"#,
-            Some(("1", true)),
-        ),
-        (
-            br#"{ "streamClosed" : false, "streamNextOffset": "1" }"#,
-            Some(("1", false)),
-        ),
-        (br#"{"streamNextOffset":"a\u0062"}"#, Some(("ab", false))),
-        (br#"{"upToDate":true}"#, None),
-    ];
-    for (line, expected) in cases {
-        let found = read_control(line, &Finder::new("streamClosed"));
-        let found = found
-            .as_ref()
-            .map(|(offset, closed)| (offset.as_ref(), *closed));
-        assert_eq!(found, expected);
-    }
-}
-
-#[test]
 fn a_subscriber_stays_small() {
     // 19,000 of them share a machine with the server that they measure.
     assert!(

@@ -5,7 +5,6 @@ use crate::load::kinds::SubscriberKind;
 use crate::load::latency::Latencies;
 use crate::load::sequence::{Arrival, Ledger, Seen};
 use crate::load::wire::payload::{Message, run_of};
-use memchr::memmem::Finder;
 
 /// A worker's books, and what subscribers need to know of the run.
 #[derive(Debug)]
@@ -30,8 +29,6 @@ pub(crate) struct Tally {
     pub(crate) ledger: Ledger,
     /// Room for an event's joined lines.
     pub(crate) joined: Vec<u8>,
-    /// Finds the word that only a stream's last control event has.
-    pub(crate) closed_finder: Finder<'static>,
     /// Latencies of messages that were sent while their subscriber was there and read.
     pub(crate) live: Latencies,
     /// Of these, the ones sent while slow subscribers paused.
@@ -69,7 +66,6 @@ impl Tally {
             last_event_ns: 0,
             ledger: Ledger::default(),
             joined: Vec::new(),
-            closed_finder: Finder::new(b"streamClosed"),
             live: Latencies::new(),
             paused: Latencies::new(),
             slow: Latencies::new(),

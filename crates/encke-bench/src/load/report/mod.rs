@@ -1,8 +1,10 @@
 //! The reports of the load tools.
 
+pub(crate) mod answers;
 pub(crate) mod endurance;
 pub(crate) mod flood;
 pub(crate) mod hostile;
+pub(crate) mod read;
 pub(crate) mod spray;
 pub(crate) mod verify;
 
@@ -20,7 +22,9 @@ macro_rules! shown {
 }
 
 shown!(
+    answers::AnswersReport,
     flood::FloodReport,
+    read::ReadReport,
     spray::SprayReport,
     verify::VerifyReport,
     super::StormReport,

@@ -189,6 +189,29 @@ impl Framing {
         self == Self::Done
     }
 
+    /// How many of the next bytes on the connection belong to the body, whatever they are: [`Framing::skip`] takes them unseen. 0
+    /// where framing comes next.
+    pub(crate) fn bytes_ahead(self) -> u64 {
+        match self {
+            Self::Length(left) | Self::Chunked(Chunk::Data(left)) => left,
+            Self::UntilClose => u64::MAX,
+            Self::Done | Self::Chunked(_) => 0,
+        }
+    }
+
+    /// Takes bytes of the body that were read elsewhere, at most [`Framing::bytes_ahead`].
+    pub(crate) fn skip(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.bytes_ahead());
+        match self {
+            Self::Length(left) if *left == bytes => *self = Self::Done,
+            Self::Chunked(Chunk::Data(left)) if *left == bytes => {
+                *self = Self::Chunked(Chunk::DataReturn);
+            }
+            Self::Length(left) | Self::Chunked(Chunk::Data(left)) => *left -= bytes,
+            Self::UntilClose | Self::Done | Self::Chunked(_) => {}
+        }
+    }
+
     /// Takes the next piece of the body from the front of `input`.
     ///
     /// `None` means that `input` holds no more of it: either it is empty, or the body is done

@@ -142,6 +142,41 @@ proptest! {
     }
 
     #[test]
+    fn bytes_of_a_body_can_be_skipped_unseen(
+        chunks in prop::collection::vec(1usize..40, 0..8),
+        steps in prop::collection::vec(1usize..50, 1..12),
+        is_chunked in any::<bool>(),
+    ) {
+        let length: usize = chunks.iter().sum();
+        let (mut framing, wire) = match is_chunked {
+            true => {
+                let framed = chunks.iter().map(|&n| format!("{n:x}\r\n{}\r\n", "x".repeat(n)));
+                (chunked(), framed.collect::<String>() + "0\r\n\r\nnext")
+            }
+            false => (Framing::Length(length as u64), "x".repeat(length) + "next"),
+        };
+        let (mut rest, mut body) = (wire.as_bytes(), 0);
+        let mut steps = steps.into_iter().cycle();
+        // An empty body with a length is never begun.
+        while !framing.is_done() && framing != Framing::Length(0) {
+            let step = steps.next().unwrap();
+            match usize::try_from(framing.bytes_ahead()).unwrap().min(step) {
+                0 => {
+                    let mut one = &rest[..1];
+                    prop_assert_eq!(framing.next_piece(&mut one).unwrap(), None);
+                    rest = &rest[1..];
+                }
+                ahead => {
+                    framing.skip(ahead as u64);
+                    rest = &rest[ahead..];
+                    body += ahead;
+                }
+            }
+        }
+        prop_assert_eq!((body, rest), (length, &b"next"[..]));
+    }
+
+    #[test]
     fn no_bytes_make_the_parsers_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = parse_head(&bytes);
         let _ = decode(&mut chunked(), &bytes);

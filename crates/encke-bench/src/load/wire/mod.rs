@@ -1,6 +1,7 @@
 //! The wire format: addresses, responses, events and payloads, without sockets.
 
 pub(crate) mod channel;
+pub(crate) mod control;
 pub(crate) mod http;
 pub(crate) mod http2;
 pub(crate) mod payload;

@@ -138,6 +138,8 @@ pub(crate) struct Requests {
     host: String,
     is_https: bool,
     content_type: String,
+    /// More header fields of creations, each with the end of its line.
+    creation_fields: String,
 }
 
 impl Requests {
@@ -165,7 +167,16 @@ impl Requests {
             host: target.host.clone(),
             is_https: target.tls.is_some(),
             content_type: content_type.to_owned(),
+            creation_fields: String::new(),
         })
+    }
+
+    /// With more header fields in creations, each with the end of its line.
+    pub(crate) fn creating_with(self, fields: &str) -> Self {
+        Self {
+            creation_fields: fields.to_owned(),
+            ..self
+        }
     }
 
     /// PUT: create the stream.
@@ -174,24 +185,39 @@ impl Requests {
         write(
             out,
             format_args!(
-                "Content-Type: {}\r\nContent-Length: 0\r\n\r\n",
-                self.content_type
+                "Content-Type: {}\r\n{}Content-Length: 0\r\n\r\n",
+                self.content_type, self.creation_fields
             ),
         );
     }
 
     /// POST: append `body`.
     pub(crate) fn append(&self, stream: u32, body: &[u8], out: &mut Vec<u8>) {
+        self.post(stream, format_args!(""), body, out);
+    }
+
+    /// POST: append `body` as request `sequence`, from 0, of the only producer of the stream: a repetition changes nothing.
+    pub(crate) fn append_once(&self, stream: u32, sequence: u64, body: &[u8], out: &mut Vec<u8>) {
+        let fields = format_args!(
+            "Producer-Id: encke-bench\r\nProducer-Epoch: 0\r\nProducer-Seq: {sequence}\r\n"
+        );
+        self.post(stream, fields, body, out);
+    }
+
+    /// POST: close the stream.
+    pub(crate) fn close(&self, stream: u32, out: &mut Vec<u8>) {
+        self.post(stream, format_args!("Stream-Closed: true\r\n"), b"", out);
+    }
+
+    fn post(&self, stream: u32, fields: std::fmt::Arguments<'_>, body: &[u8], out: &mut Vec<u8>) {
         self.start("POST", stream, b"", out);
+        let (content_type, length) = (&self.content_type, body.len());
         write(
             out,
             format_args!(
-                "Content-Type: {}\r\nContent-Length: {}\r\n",
-                self.content_type,
-                body.len()
+                "Content-Type: {content_type}\r\n{fields}Content-Length: {length}\r\n\r\n"
             ),
         );
-        out.extend_from_slice(b"\r\n");
         out.extend_from_slice(body);
     }
 
@@ -222,6 +248,11 @@ impl Requests {
     pub(crate) fn read(&self, stream: u32, offset: &str, extra: &str, out: &mut Vec<u8>) {
         self.start("GET", stream, &query(offset, extra), out);
         out.extend_from_slice(b"\r\n");
+    }
+
+    /// The path and the query of a read from `offset`, with more of the query.
+    pub(crate) fn read_target(&self, stream: u32, offset: &str, extra: &str, out: &mut Vec<u8>) {
+        self.target(stream, &query(offset, extra), out);
     }
 
     fn start(&self, method: &str, stream: u32, query: &[u8], out: &mut Vec<u8>) {
@@ -306,6 +337,25 @@ mod tests {
         assert_eq!(
             text(&|out| one.read(0, "1_2+", "&live=sse", out)),
             "GET /v1/%C3%BC?offset=1_2%2B&live=sse HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n"
+        );
+        assert_eq!(
+            text(&|out| many.clone().creating_with("X-A: 1\r\n").create(7, out)),
+            "PUT /v1/a%20b/7 HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: text/plain\r\nX-A: 1\r\n\
+             Content-Length: 0\r\n\r\n"
+        );
+        assert_eq!(
+            text(&|out| many.append_once(7, 41, b"x", out)),
+            "POST /v1/a%20b/7 HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: text/plain\r\n\
+             Producer-Id: encke-bench\r\nProducer-Epoch: 0\r\nProducer-Seq: 41\r\nContent-Length: 1\r\n\r\nx"
+        );
+        assert_eq!(
+            text(&|out| many.close(7, out)),
+            "POST /v1/a%20b/7 HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: text/plain\r\n\
+             Stream-Closed: true\r\nContent-Length: 0\r\n\r\n"
+        );
+        assert_eq!(
+            text(&|out| many.read_target(7, "-1", "&live=sse", out)),
+            "/v1/a%20b/7?offset=-1&live=sse"
         );
         let handshake = text(&|out| many.subscribe(SubscriberKind::Websocket, 7, "now", out));
         assert!(
