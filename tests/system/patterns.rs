@@ -333,21 +333,22 @@ fn ids_that_the_server_never_gives_are_refused() {
         append_all(&encke, &["a/1"], 0..3);
         let mut several = MultiStream::open(&encke, "stream=a/**@-1", None);
         several.numbers(3);
-        let (after, log) = (several.id.clone(), if flags.is_empty() { "" } else { ":1" });
+        let (after, streams) = several.id.split_once(";=").expect("the streams of an id");
+        let log = if flags.is_empty() { "" } else { ":1" };
         for (ahead, code) in [
             ("ffffffffffffffff_0000000000000001:1", "beyond_tail"),
             ("ffffffffffffffff_0000000000000000:1", "beyond_tail"),
             ("00000000000000ff_0000000000000000:1", "beyond_tail"),
         ] {
-            let id = format!("{after};{ahead}{log}");
+            let id = format!("{after};{ahead}{log};={streams}");
             let (status, got, text) = refusal(&encke, "stream=a/**", Some(&id));
             assert_eq!((status, &*got), (400, code), "{id}: {text}");
         }
         // Within a record there is no position of a pattern; the last record of a log is the only place where this parses.
         if flags.is_empty() {
-            let before = u64::from_str_radix(&after, 16).expect("a sequence") - 1;
+            let before = u64::from_str_radix(after, 16).expect("a sequence") - 1;
             let zero = "0000000000000000";
-            let id = format!("{zero};{before:016x}_0000000000000001:1");
+            let id = format!("{zero};{before:016x}_0000000000000001:1;={streams}");
             let (status, code, text) = refusal(&encke, "stream=a/**", Some(&id));
             assert_eq!((status, &*code), (400, "bad_parameter"), "{id}: {text}");
         }

@@ -61,7 +61,9 @@ impl Positions {
             return;
         };
         if stream.starts_with("/v1/stream/") {
-            for offset in self.offsets.iter().chain(&self.ids) {
+            let ids = self.ids.iter();
+            let offsets = ids.map(|id| id.strip_suffix(";end").unwrap_or(id));
+            for offset in offsets.chain(self.offsets.iter().map(|offset| &**offset)) {
                 accepted(&format!("{stream}?offset={offset}"), None);
                 accepted(&format!("{stream}?offset={offset}&live=sse"), None);
             }

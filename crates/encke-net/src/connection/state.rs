@@ -226,7 +226,7 @@ impl Connection {
                 elsewhere = http1.exchange.bytes_elsewhere();
             }
             Wire::Http2(http2) if id != self.id => {
-                let Some(own) = http2.weigh(id, more) else {
+                let Some((own, elsewhere)) = http2.weigh(id, more) else {
                     return 0;
                 };
                 let bytes = own + more;
@@ -234,7 +234,7 @@ impl Connection {
                 if let Some(share) = share {
                     share.set(bytes, buffers);
                 }
-                return bytes;
+                return bytes + elsewhere;
             }
             Wire::Http2(http2) => own += http2.bytes(),
             // What a feed holds is counted with its channel.

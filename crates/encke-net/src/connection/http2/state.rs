@@ -128,14 +128,14 @@ impl Http2 {
         }
     }
 
-    /// Notes what an exchange holds in memory, and returns it; `more` is held for it elsewhere. `None`: what it holds is counted with
-    /// its channel.
-    pub(crate) fn weigh(&mut self, id: ExchangeId, more: usize) -> Option<usize> {
+    /// Notes what an exchange holds in memory. Returns it, and what it holds that is counted elsewhere; `more` is held for its feed.
+    /// `None`: what it holds is counted with its channel.
+    pub(crate) fn weigh(&mut self, id: ExchangeId, more: usize) -> Option<(usize, usize)> {
         let stream = self.streams.get_mut(&id)?;
         let ahead = stream.bytes_ahead() + more;
         let read_ahead = &mut self.frames.read_ahead;
         read_ahead.hold(&mut stream.read_ahead, ahead);
-        Some(stream.bytes())
+        Some((stream.bytes(), stream.bytes_elsewhere()))
     }
 
     /// Ends an exchange: behind a complete response with its end, otherwise with a reset.

@@ -286,11 +286,11 @@ impl Stream {
     pub(super) fn bytes_ahead(&self) -> usize {
         match self.input {
             StreamInput::Channel(_) => self.outbound_bytes(),
-            _ => self.bytes(),
+            _ => self.bytes() + self.bytes_elsewhere(),
         }
     }
 
-    /// What it holds in memory, beside its own size.
+    /// What it holds in memory, beside its own size and [`Self::bytes_elsewhere`].
     pub(super) fn bytes(&self) -> usize {
         let outbound = self.outbound_bytes();
         let input = match &self.input {
@@ -299,11 +299,17 @@ impl Stream {
             StreamInput::Channel(channel) => channel.bytes(),
         };
         let exchange = self.exchange.as_ref();
-        let exchange = exchange.map_or(0, |exchange| exchange.bytes() + exchange.bytes_elsewhere());
+        let exchange = exchange.map_or(0, |exchange| exchange.bytes());
         match outbound + input + exchange {
             0 => 0,
             bytes => bytes + size_of::<Stream>() + size_of::<Exchange>(),
         }
+    }
+
+    /// What it holds and has a share of its own for.
+    pub(super) fn bytes_elsewhere(&self) -> usize {
+        let exchange = self.exchange.as_ref();
+        exchange.map_or(0, |exchange| exchange.bytes_elsewhere())
     }
 
     fn outbound_bytes(&self) -> usize {
