@@ -316,6 +316,8 @@ fn large_records_for_windows_that_stay_closed_are_bounded() {
         "8MiB",
         "--tuning",
         "buffers-per-client=16MiB",
+        "--tuning",
+        "compressions-max=64",
     ]);
     encke.create("s");
     let record = format!("\"{}\"", Incompressible::default().text(3 << 20));
