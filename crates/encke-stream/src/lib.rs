@@ -48,7 +48,8 @@ pub use at_rest::list::{ListFetch, ListedStream, StreamPage};
 pub use at_rest::load::{LoadError, Loader, Store};
 pub use at_rest::loaders::Loaders;
 pub use commit::Committed;
-pub use commit::batch::{Batch, Handover, Outlet, PatternMatch, Record, Reply};
+pub use commit::batch::{Batch, Handover, ObserveCommits, Outlet, PatternMatch, Record, Reply};
+pub use commit::change::{StreamChange, StreamState};
 pub use machine::command::{
     Append, AppendExtras, Command, Create, CreateExtras, Data, FleetCommand, ForkOf, NamedStream,
     Target,
@@ -65,7 +66,7 @@ pub use read::piece::{
 };
 pub use replicated::{
     Applied, BadMessage, BatchId, Chain, DispatcherTerm, FollowError, FollowStopped, Following,
-    IncomingBatches, JOURNAL_PREFIX, KIND_MARK, NODE_NAME_BYTES_MAX, NODES_MAX, OrderHandle,
+    IncomingBatches, JOURNAL_PREFIXES, KIND_MARK, NODE_NAME_BYTES_MAX, NODES_MAX, OrderHandle,
     OrderStatus, OutgoingBatch, OutgoingBatches, ReplicaSequencer, ReplicatedOrder, Tip,
     message_hash, replicated_order,
 };

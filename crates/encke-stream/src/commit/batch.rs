@@ -4,8 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use encke_log::{Sequence, StreamNo};
 
+use crate::commit::change::{StreamChange, StreamState};
 use crate::stream::label::StreamLabel;
-use crate::{EndReason, Offset, Outcome};
+use crate::stream::number::born;
+use crate::{EndReason, Offset, Outcome, Stream};
 
 /// The records of one commit, shared by all shards.
 #[derive(Debug)]
@@ -16,6 +18,9 @@ pub struct Batch {
     pub bytes: usize,
     /// The records of streams that match patterns with subscribers, in the same order. Set before the batch is sent.
     pub pattern_matches: OnceLock<Box<[PatternMatch]>>,
+    /// What the records change, of the streams that concern the observer ([`ObserveCommits`]), in the same order. Set before the batch is
+    /// sent.
+    pub changes: OnceLock<Box<[StreamChange]>>,
 }
 
 /// A record of a stream that matches patterns with subscribers.
@@ -37,7 +42,13 @@ impl Batch {
             bytes: records.iter().map(|record| record.data.len()).sum(),
             records,
             pattern_matches: OnceLock::new(),
+            changes: OnceLock::new(),
         }
+    }
+
+    /// What the observer learns of the batch.
+    pub fn changes(&self) -> &[StreamChange] {
+        self.changes.get().map_or(&[], |changes| changes)
     }
 
     /// The records of streams that match patterns.
@@ -77,6 +88,29 @@ pub struct Record {
     pub deletes: bool,
 }
 
+impl Record {
+    /// What it changes of its stream.
+    pub fn change(&self, stream: &Stream) -> StreamChange {
+        let (no, name) = (stream.no, stream.name.clone());
+        if self.deletes {
+            return StreamChange::Ended { no, name };
+        }
+        let creates = self.sequence == born(no);
+        let begin = match &stream.source {
+            Some(source) => source.at,
+            None if creates && self.units == 0 => self.tail,
+            None => Offset::START,
+        };
+        StreamChange::Changed(StreamState {
+            no,
+            name,
+            owner: stream.owner().map(Into::into),
+            begin,
+            tail: self.tail,
+        })
+    }
+}
+
 /// The reply to a [`Submission`](crate::Submission).
 #[derive(Debug)]
 pub struct Reply {
@@ -108,6 +142,18 @@ pub trait Outlet: Send {
     fn admits(&self) -> bool {
         true
     }
+
+    /// What observes commits for this outlet: it gets each batch with changes of streams that concern the observer, beside its replies.
+    /// Asked once. At most one outlet of a log has one.
+    fn observer(&self) -> Option<Arc<dyn ObserveCommits>> {
+        None
+    }
+}
+
+/// Observes the commits of some streams, whether anybody is subscribed to them or not.
+pub trait ObserveCommits: Send + Sync {
+    /// Whether the changes of a stream of that name are wanted. Asked for each stream of each batch, so that it must be cheap.
+    fn concerns(&self, stream: &str) -> bool;
 }
 
 /// What a commit sends to one shard.

@@ -13,6 +13,7 @@
 //! later than readers get the record ([`LateReplies`](replies::LateReplies)).
 
 pub(crate) mod batch;
+pub(crate) mod change;
 mod decide;
 mod levels;
 mod publish;

@@ -9,7 +9,7 @@ use encke_log::{Disk, Log, StreamNo};
 use super::decide::Decided;
 use super::replies::{LateReply, Replies};
 use super::sync::Durable;
-use crate::commit::batch::{Batch, Handover, Outlet, PatternMatch};
+use crate::commit::batch::{Batch, Handover, ObserveCommits, Outlet, PatternMatch};
 use crate::stream::label::StreamLabel;
 use crate::view::View;
 use crate::view::watchers::watcher;
@@ -45,7 +45,9 @@ pub(crate) fn publish<D: Disk>(
     let view = &machine.view;
     count_acknowledged(view, level, &replies);
     // After the position is visible: a shard that reads it before it subscribes gets what follows.
-    let shards = watchers(&streams, view) | match_patterns(&batch, &streams, view);
+    let shards = watchers(&streams, view)
+        | match_patterns(&batch, &streams, view)
+        | outlets.note_changes(&batch, &streams);
     outlets.send(Some((batch, shards)), replies);
     if outlets.backlog.is_empty() {
         view.set_delivered(last);
@@ -132,12 +134,17 @@ pub(crate) struct Outlets {
     may_wait: bool,
     /// What outlets had no room for, oldest first. Nothing else is decided before it is delivered.
     backlog: VecDeque<(usize, Handover)>,
+    /// Which outlet observes commits.
+    observer: Option<(usize, Arc<dyn ObserveCommits>)>,
 }
 
 impl Outlets {
     pub(crate) fn new(outlets: Vec<Box<dyn Outlet>>) -> Self {
+        let mut observers = outlets.iter().enumerate();
+        let observer = observers.find_map(|(index, outlet)| Some((index, outlet.observer()?)));
         Outlets {
             outlets,
+            observer,
             may_wait: true,
             backlog: VecDeque::new(),
         }
@@ -146,6 +153,29 @@ impl Outlets {
     /// From now on [`Outlets::send`] never waits.
     pub(crate) fn never_wait(&mut self) {
         self.may_wait = false;
+    }
+
+    /// Notes in the batch what its records change of streams that concern the observer. Returns the bit of the observer if there is any.
+    fn note_changes(&self, batch: &Batch, streams: &[Arc<Stream>]) -> u64 {
+        let Some((outlet, observer)) = &self.observer else {
+            return 0;
+        };
+        let mut changes = Vec::new();
+        let mut records = batch.records.iter().peekable();
+        for stream in streams {
+            let concerns = observer.concerns(&stream.name);
+            while let Some(record) = records.next_if(|record| record.stream == stream.no) {
+                if concerns {
+                    changes.push(record.change(stream));
+                }
+            }
+        }
+        if changes.is_empty() {
+            return 0;
+        }
+        // A batch is published once.
+        let _ = batch.changes.set(changes.into());
+        watcher(*outlet as u16)
     }
 
     /// Sends each outlet its replies, and the batch to those whose bit is set.

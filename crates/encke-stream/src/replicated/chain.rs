@@ -249,14 +249,17 @@ impl Chain {
         is_later
     }
 
-    /// Whether a node may change this stream: only the dispatcher changes the journals of pools.
+    /// Whether a node may change this stream: only the dispatcher changes the journals.
     pub(crate) fn may_change(&self, node: &str, stream: &str) -> bool {
         let is_dispatcher = || {
             self.dispatcher
                 .as_ref()
                 .is_some_and(|now| &*now.node == node)
         };
-        !stream.starts_with(JOURNAL_PREFIX) || is_dispatcher()
+        let is_journal = JOURNAL_PREFIXES
+            .iter()
+            .any(|prefix| stream.starts_with(prefix));
+        !is_journal || is_dispatcher()
     }
 
     fn end_mark(&mut self) {
@@ -347,8 +350,8 @@ pub(crate) fn append_mark<D: Disk>(
     log.append(&frame).map(drop)
 }
 
-/// The names of the streams that hold the pools' journals begin with this. No client can use such a name.
-pub const JOURNAL_PREFIX: &str = "\u{1}pool";
+/// The names of the streams that hold the journals of the pools and of the subscriptions begin with these. No client can use such a name.
+pub const JOURNAL_PREFIXES: [&str; 2] = ["\u{1}pool", "\u{1}subscriptions"];
 
 /// The most nodes that a fleet knows, gone ones included until they leave: the chain remembers a few bytes of each.
 pub const NODES_MAX: usize = 1_000;

@@ -29,7 +29,7 @@ mod tests;
 
 pub use assembly::FollowError;
 pub use chain::{
-    Applied, BatchId, Chain, DispatcherTerm, JOURNAL_PREFIX, KIND_MARK, NODES_MAX, Tip,
+    Applied, BatchId, Chain, DispatcherTerm, JOURNAL_PREFIXES, KIND_MARK, NODES_MAX, Tip,
     message_hash,
 };
 pub(crate) use chain::{BatchMark, append_mark};
