@@ -1,0 +1,271 @@
+//! The threads that call webhooks.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use encke_clock::Now;
+use parking_lot::{Condvar, Mutex};
+use ureq::Agent;
+use ureq::tls::TlsConfig;
+use ureq::unversioned::transport::{Connector, RustlsConnector, TcpConnector};
+
+use super::addresses::AllowedAddresses;
+use super::delivery::{DeliveryResult, WebhookDelivery};
+use super::resolver::{CheckedResolver, ResolveNames};
+
+/// Calls webhooks, in threads that only do that. A call follows no redirect and uses no proxy; its connection is closed behind it.
+pub struct Deliverer {
+    shared: Arc<SharedQueue>,
+    /// `None` once it is stopped.
+    agent: Option<Agent>,
+    names: Arc<dyn ResolveNames>,
+}
+
+/// What calls are made with.
+pub struct DelivererContext {
+    /// The maximum number of threads, and of calls at a time.
+    pub threads_max: usize,
+    /// The addresses that may be called.
+    pub allowed_addresses: AllowedAddresses,
+    /// Looks up names.
+    pub names: Arc<dyn ResolveNames>,
+    /// The roots and the cryptography of TLS.
+    pub tls: TlsConfig,
+    /// The time.
+    pub clock: fn() -> Now,
+    /// Takes the result of a call, under its number. It may wait, and it does not fail.
+    pub report: ReportResult,
+}
+
+/// Takes the result of a call, under its number.
+pub type ReportResult = Box<dyn Fn(u64, DeliveryResult) + Send + Sync>;
+
+struct SharedQueue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+    threads_max: usize,
+    clock: fn() -> Now,
+    report: ReportResult,
+}
+
+#[derive(Default)]
+struct QueueState {
+    waiting: VecDeque<Box<WebhookDelivery>>,
+    /// Calls that have no result yet, those that wait included.
+    calls: usize,
+    threads: usize,
+    /// Threads that wait for a call.
+    idle: usize,
+    is_stopped: bool,
+}
+
+impl Deliverer {
+    /// A deliverer without threads: they start when calls come.
+    pub fn new(context: DelivererContext) -> Deliverer {
+        let DelivererContext {
+            threads_max,
+            allowed_addresses,
+            names,
+            tls,
+            clock,
+            report,
+        } = context;
+        let config = Agent::config_builder()
+            .tls_config(tls)
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .max_idle_connections(0)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .max_response_header_size(RESPONSE_BYTES_MAX)
+            .user_agent("encke")
+            .accept("application/json")
+            .accept_encoding("identity")
+            .build();
+        let connector = ().chain(TcpConnector::default()).chain(RustlsConnector::default());
+        let resolver = CheckedResolver {
+            names: Arc::clone(&names),
+            allowed: allowed_addresses,
+        };
+        Deliverer {
+            shared: Arc::new(SharedQueue {
+                state: Mutex::default(),
+                changed: Condvar::new(),
+                threads_max,
+                clock,
+                report,
+            }),
+            agent: Some(Agent::with_parts(config, connector, resolver)),
+            names,
+        }
+    }
+
+    /// Makes a call, and reports its result. It does not wait. With as many calls as threads under way, the call fails.
+    pub fn deliver(&self, delivery: Box<WebhookDelivery>) {
+        let number = delivery.number;
+        let mut state = self.shared.state.lock();
+        let Some(agent) = self.agent.as_ref().filter(|_| !state.is_stopped) else {
+            return;
+        };
+        if state.calls >= self.shared.threads_max {
+            drop(state);
+            let reason = "too many calls at a time".to_owned();
+            return (self.shared.report)(number, DeliveryResult::Failed(reason));
+        }
+        state.calls += 1;
+        state.waiting.push_back(delivery);
+        // A thread that is about to report a result takes the next call without a pause.
+        if state.waiting.len() <= state.idle || state.threads == self.shared.threads_max {
+            self.shared.changed.notify_all();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let (shared, agent) = (Arc::clone(&self.shared), agent.clone());
+        let spawned = std::thread::Builder::new()
+            .name("webhook".into())
+            .spawn(move || run(&shared, &agent));
+        if let Err(error) = spawned {
+            let mut state = self.shared.state.lock();
+            state.threads -= 1;
+            // Another thread may have taken it.
+            let mut waiting = state.waiting.iter();
+            let at = waiting.position(|waiting| waiting.number == number);
+            if at.is_some_and(|at| state.waiting.remove(at).is_some()) {
+                state.calls -= 1;
+                drop(state);
+                let reason = format!("no thread for the call: {error}");
+                (self.shared.report)(number, DeliveryResult::Failed(reason));
+            }
+        }
+    }
+
+    /// Calls that have no result yet.
+    pub fn calls(&self) -> usize {
+        self.shared.state.lock().calls
+    }
+
+    /// Interrupts all calls, and waits until the threads have ended, but no longer than that. Nothing is reported any more. True: all
+    /// threads have ended.
+    pub fn stop(mut self, wait_max: Duration) -> bool {
+        let until = Instant::now() + wait_max;
+        self.shut_down();
+        let mut state = self.shared.state.lock();
+        while state.threads > 0 {
+            let waited = self.shared.changed.wait_until(&mut state, until);
+            if waited.timed_out() {
+                return state.threads == 0;
+            }
+        }
+        true
+    }
+
+    fn shut_down(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.is_stopped = true;
+        state.waiting.clear();
+        drop(state);
+        self.shared.changed.notify_all();
+        self.names.stop();
+        if let Some(agent) = self.agent.take() {
+            agent.shutdown();
+        }
+    }
+}
+
+/// The threads end with it, and are not waited for.
+impl Drop for Deliverer {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+impl fmt::Debug for Deliverer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deliverer").finish_non_exhaustive()
+    }
+}
+
+/// A thread: makes calls until the deliverer stops.
+fn run(shared: &SharedQueue, agent: &Agent) {
+    // However it ends, it does not count any more.
+    let _thread = RunningThread(shared);
+    let mut state = shared.state.lock();
+    while !state.is_stopped {
+        let Some(delivery) = state.waiting.pop_front() else {
+            state.idle += 1;
+            shared.changed.wait(&mut state);
+            state.idle -= 1;
+            continue;
+        };
+        drop(state);
+        let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            call(agent, &delivery, (shared.clock)())
+        }));
+        let result =
+            called.unwrap_or_else(|_| DeliveryResult::Failed("the call has panicked".to_owned()));
+        // Before the report: the next call may follow from it.
+        state = shared.state.lock();
+        state.calls -= 1;
+        if !state.is_stopped {
+            drop(state);
+            (shared.report)(delivery.number, result);
+            state = shared.state.lock();
+        }
+    }
+}
+
+struct RunningThread<'a>(&'a SharedQueue);
+
+impl Drop for RunningThread<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().threads -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Makes a call.
+fn call(agent: &Agent, delivery: &WebhookDelivery, now: Now) -> DeliveryResult {
+    let body = delivery.notice.body();
+    let signature = delivery.key.sign(now.wall, &body);
+    let sent = agent
+        .post(&*delivery.url)
+        .config()
+        .timeout_global(Some(delivery.timeout))
+        .build()
+        .header("Content-Type", "application/json")
+        .header("Webhook-Signature", signature)
+        .send(&body[..]);
+    let mut response = match sent {
+        Ok(response) => response,
+        Err(error) => return DeliveryResult::Failed(error.to_string()),
+    };
+    let status = response.status();
+    if !status.is_success() {
+        return DeliveryResult::Failed(format!("the response has status {status}"));
+    }
+    match read_body(&mut response.body_mut().as_reader()) {
+        Ok(Some(body)) => DeliveryResult::of_body(&body),
+        // It is no word that Encke knows.
+        Ok(None) => DeliveryResult::Accepted,
+        Err(error) => DeliveryResult::Failed(format!("the response has no end: {error}")),
+    }
+}
+
+/// The body of a response; `None` if it is too long to be one that matters.
+fn read_body(body: &mut dyn Read) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    body.take(RESPONSE_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    Ok((bytes.len() <= RESPONSE_BYTES_MAX).then_some(bytes))
+}
+
+/// The longest response of a webhook that is read, and the longest head of one.
+pub const RESPONSE_BYTES_MAX: usize = 64 << 10;
+
+/// How long it may take to connect, with the handshake of TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

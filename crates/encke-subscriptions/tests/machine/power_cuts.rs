@@ -1,0 +1,108 @@
+//! Power cuts: what streams have lost, subscriptions must not take for done.
+
+use encke_subscriptions::{DeliveryResult, ReportKind, SubscriptionLimits};
+
+use crate::asked::{pull, webhook};
+use crate::streams::{append, create, create_with};
+use crate::world::World;
+
+const ACK: ReportKind = ReportKind::Ack;
+
+/// A stream of another log than the journal, so that what is synced of a subscription can be ahead of it.
+fn name_of_other_log() -> String {
+    let mut names = (0..).map(|number| format!("events/{number}"));
+    names.find(|name| encke_stream::home(name, 2) == 1).unwrap()
+}
+
+#[test]
+fn records_that_were_lost_with_the_power_are_taken_off_the_wake() {
+    let name = name_of_other_log();
+    let mut lost = 0;
+    for seed in 1..20 {
+        let mut world = World::with_seed(SubscriptionLimits::default(), 2, seed);
+        world.write(create(&name));
+        world.must_create("s", webhook("events/*"));
+        for _ in 0..seed {
+            world.store(append(&name));
+        }
+        world.settle();
+        let sent = world.call().notice.links[0].tail;
+        let mut world = world.crash(0, true);
+        world.settle();
+        let Some(after) = world.streams.facts(&name).map(|(_, facts)| facts.tail) else {
+            continue;
+        };
+        if world.calls.is_empty() {
+            // No record is left.
+            continue;
+        }
+        assert_eq!(world.call().notice.links[0].tail, after);
+        lost += u32::from(after < sent);
+        world.answer(DeliveryResult::Done);
+        assert_eq!(world.acked("s", &name), after);
+    }
+    assert!(lost > 0, "nothing was lost in any round");
+}
+
+#[test]
+fn a_stream_that_was_lost_is_not_taken_for_another_one_with_its_number() {
+    let name = name_of_other_log();
+    let mut lost = 0;
+    for seed in 1..20 {
+        let mut world = World::with_seed(SubscriptionLimits::default(), 2, seed);
+        // Without a stream for its events, no decision follows the restart.
+        world.must_create("s", pull("events/*"));
+        world.write(create_with(&name, 1));
+        for _ in 0..seed {
+            world.write(append(&name));
+        }
+        let number = world.streams.facts(&name).unwrap().0;
+        let mut world = world.crash(0, true);
+        world.settle();
+        if world.streams.facts(&name).is_some() {
+            continue;
+        }
+        assert_eq!(world.links("s"), []);
+        world.store(create(&name));
+        assert_eq!(world.streams.facts(&name).unwrap().0, number);
+        lost += 1;
+        // The journal does not name the lost one any more.
+        let mut world = world.crash(0, false);
+        world.settle();
+        assert_eq!(world.links("s"), []);
+    }
+    assert!(lost > 0, "nothing was lost in any round");
+}
+
+#[test]
+fn records_that_were_lost_with_the_power_are_taken_off_the_cursor() {
+    // A stream of another log than the journal, so that a synced cursor can be ahead of it.
+    let mut names = (0..).map(|number| format!("events/{number}"));
+    let name = names.find(|name| encke_stream::home(name, 2) == 1).unwrap();
+    let mut lost = 0;
+    for seed in 1..20 {
+        let mut world = World::with_seed(SubscriptionLimits::default(), 2, seed);
+        world.write(create("wake/pool"));
+        world.write(create(&name));
+        world.must_create("s", pull("events/*"));
+        for _ in 0..seed {
+            world.write(append(&name));
+        }
+        let held = world.must_claim("s", "w");
+        let tail = world.tail(&name);
+        world.report(ACK, &held, &[(&name, tail)], true).unwrap();
+        let mut world = world.crash(0, true);
+        world.settle();
+        let Some(after) = world.streams.facts(&name).map(|(_, facts)| facts.tail) else {
+            // The stream itself was lost.
+            assert_eq!(world.links("s"), []);
+            continue;
+        };
+        assert_eq!(world.acked("s", &name), after);
+        lost += u32::from(after < tail);
+        // The next record is not taken for one that was done.
+        world.write(append(&name));
+        world.must_claim("s", "w");
+    }
+    assert!(lost > 0, "nothing was lost in any round");
+}
