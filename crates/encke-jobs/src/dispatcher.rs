@@ -1,4 +1,4 @@
-//! The thread that runs the pools: it drains its mailbox in batches and feeds the machine.
+//! The thread that runs the pools and the subscriptions: it drains its mailbox in batches and feeds their machines.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,30 +6,25 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_clock::Now;
-use encke_mailbox::{Bounds, Gauge, GaugeReader, Lane, Receiver, SendErrorKind, Sender, mailbox};
+use encke_mailbox::{Bounds, Gauge, GaugeReader, Lane, Receiver, Sender, mailbox};
 use encke_stream::{
-    Append, Batch, Command, Fetch, Handover, Life, Lookup, Offset, Outlet, Piece, Reply, Stream,
-    Submission, Submitter, Target,
+    Append, Command, Fetch, Life, Lookup, Offset, Piece, Reply, Stream, Submission, Submitter,
+    Target,
 };
+use encke_subscriptions::SubscribedStreams;
 
+use crate::dispatcher_mailbox::{DispatcherReceiver, DispatcherSender};
+#[cfg(feature = "simulation")]
+use crate::loader::load_job;
+use crate::loader::{JobLoad, load};
 use crate::machine::{Effect, JobMachine};
-use crate::message::{DispatcherMessage, RelayMessage};
-use crate::record;
-use crate::request::{DispatchClient, JobId, Payload};
+use crate::message::DispatcherMessage;
+use crate::op_number::{OpKind, first_op};
+use crate::request::{DispatchClient, DispatchRequest, JobId};
 use crate::response::DispatchResponse;
-
-/// The sending end of the dispatcher's mailbox.
-#[derive(Clone)]
-pub struct DispatcherSender {
-    messages: Sender<DispatcherMessage>,
-    bytes_max: usize,
-}
-
-/// The receiving end of the dispatcher's mailbox.
-pub struct DispatcherReceiver {
-    pub(crate) messages: Receiver<DispatcherMessage>,
-    pub(crate) sender: DispatcherSender,
-}
+use crate::subscriptions::{
+    DriverWork, LookUp, SubscriptionDriver, SubscriptionsContext, look_up_all,
+};
 
 /// Looks up a stream by its name, in memory and in the store. The stream stays in memory while the result is held.
 pub type LookUpStream = Box<dyn Fn(&str) -> Result<Lookup, String> + Send>;
@@ -58,6 +53,10 @@ pub struct DispatcherContext {
     pub read: ReadPiece,
     /// See [`SendResponse`].
     pub respond: SendResponse,
+    /// The subscriptions.
+    pub subscriptions: SubscriptionsContext,
+    /// The number of the dispatcher's term in this run; 0 on a server that is no node of a fleet.
+    pub term: u64,
     /// The time.
     pub clock: fn() -> Now,
 }
@@ -66,7 +65,17 @@ pub struct DispatcherContext {
 pub struct DispatcherThreads {
     dispatcher: JoinHandle<()>,
     loader: JoinHandle<()>,
+    look_ups: JoinHandle<()>,
     loads: GaugeReader<JobLoad>,
+}
+
+/// What the other threads of a dispatcher have.
+struct DispatcherAides {
+    loading: Receiver<JobLoad>,
+    read: ReadPiece,
+    looking_up: Receiver<LookUp>,
+    streams: Box<dyn SubscribedStreams + Send>,
+    sender: DispatcherSender,
 }
 
 impl DispatcherThreads {
@@ -76,110 +85,31 @@ impl DispatcherThreads {
         move || loads.gauge()
     }
 
-    /// Waits until both threads have ended. False: one of them panicked.
+    /// Waits until the threads have ended. False: one of them panicked.
     pub fn join(self) -> bool {
-        let dispatcher = self.dispatcher.join();
-        let loader = self.loader.join();
-        dispatcher.is_ok() && loader.is_ok()
-    }
-}
-
-/// Creates the mailbox with these bounds on messages and their bytes.
-pub fn dispatcher_mailbox(
-    items_max: usize,
-    bytes_max: usize,
-) -> (DispatcherSender, DispatcherReceiver) {
-    let bounds = Bounds {
-        items_max,
-        bytes_max,
-    };
-    let (sender, messages) = mailbox("dispatcher", bounds);
-    let sender = DispatcherSender {
-        messages: sender,
-        bytes_max,
-    };
-    (sender.clone(), DispatcherReceiver { messages, sender })
-}
-
-impl DispatcherSender {
-    /// Sends as many messages as there is room for, in order; the others stay in the list.
-    pub fn put_many(&self, messages: &mut Vec<(DispatcherMessage, usize)>) {
-        self.messages.try_send_many(Lane::Data, messages);
-    }
-
-    /// The weight of a message in the mailbox, in bytes.
-    pub fn weight_bytes(&self, message: &DispatcherMessage) -> usize {
-        let content = match message {
-            DispatcherMessage::Request(_, request) => request.content_bytes(),
-            DispatcherMessage::Loaded {
-                payload: Ok(payload),
-                ..
-            } => payload.body.len(),
-            DispatcherMessage::Relay(RelayMessage::Packet(packet)) => packet.len(),
-            DispatcherMessage::Relay(RelayMessage::Response(_, response)) => {
-                response.weight_bytes()
-            }
-            DispatcherMessage::Committed(replies) => replies.len() * size_of::<Reply>(),
-            _ => 0,
-        };
-        (content + size_of::<DispatcherMessage>()).min(self.bytes_max)
-    }
-
-    /// Sends a message in the control lane. A dispatcher that is gone ignores it.
-    pub fn control(&self, message: DispatcherMessage) {
-        let _ = self
-            .messages
-            .send(Lane::Control, message, size_of::<DispatcherMessage>());
-    }
-
-    /// The state of the mailbox.
-    pub fn gauge(&self) -> Gauge {
-        self.messages.gauge()
-    }
-
-    /// Sends a message. Blocks while the mailbox is full.
-    pub(crate) fn put(&self, message: DispatcherMessage) {
-        let bytes = self.weight_bytes(&message);
-        let _ = self.messages.send(Lane::Data, message, bytes);
-    }
-}
-
-impl Outlet for DispatcherSender {
-    fn deliver(&self, _batch: Option<Arc<Batch>>, replies: Vec<Reply>) {
-        // The dispatcher needs no records: it wrote those of the pools itself.
-        self.put(DispatcherMessage::Committed(replies));
-    }
-
-    fn admit(&self) {}
-
-    fn offer(&self, batch: Option<Arc<Batch>>, replies: Vec<Reply>) -> Result<(), Handover> {
-        let message = DispatcherMessage::Committed(replies);
-        let bytes = self.weight_bytes(&message);
-        match self.messages.try_send(Lane::Data, message, bytes) {
-            Ok(()) => Ok(()),
-            Err(refused) => match (refused.kind, refused.item) {
-                (SendErrorKind::Closed, _) => Ok(()),
-                (_, DispatcherMessage::Committed(replies)) => Err(Handover { batch, replies }),
-                // The refused item is the message that was sent.
-                _ => Ok(()),
-            },
-        }
+        let threads = [self.dispatcher, self.loader, self.look_ups];
+        let ended = threads.map(JoinHandle::join);
+        ended.iter().all(Result::is_ok)
     }
 }
 
 impl DispatcherReceiver {
-    /// Starts the dispatcher and the thread that reads jobs for it.
+    /// Starts the dispatcher, the thread that reads jobs for it, and the one that looks streams up.
     ///
     /// # Errors
     /// The operating system refused a thread.
     pub fn start(self, context: DispatcherContext) -> std::io::Result<DispatcherThreads> {
         let clock = context.clock;
-        let (dispatcher, loading, read) = Dispatcher::new(context);
+        let (dispatcher, aides) = Dispatcher::new(context, self.sender);
         let watch = dispatcher.loads.watch();
-        let sender = self.sender;
+        let (loading, read, sender) = (aides.loading, aides.read, aides.sender.clone());
         let loader = std::thread::Builder::new()
             .name("loader".into())
             .spawn(move || load(loading, &sender, &*read))?;
+        let (looking_up, streams, sender) = (aides.looking_up, aides.streams, aides.sender);
+        let look_ups = std::thread::Builder::new()
+            .name("look-ups".into())
+            .spawn(move || look_up_all(looking_up, &sender, &*streams))?;
         let messages = self.messages;
         let dispatcher = std::thread::Builder::new()
             .name("dispatcher".into())
@@ -187,6 +117,7 @@ impl DispatcherReceiver {
         Ok(DispatcherThreads {
             dispatcher,
             loader,
+            look_ups,
             loads: watch,
         })
     }
@@ -195,26 +126,22 @@ impl DispatcherReceiver {
     #[doc(hidden)]
     #[cfg(feature = "simulation")]
     pub fn simulate(self, context: DispatcherContext) -> SimulatedDispatcher {
-        let (dispatcher, loading, read) = Dispatcher::new(context);
+        let (dispatcher, aides) = Dispatcher::new(context, self.sender);
         SimulatedDispatcher {
             dispatcher,
             messages: self.messages,
-            sender: self.sender,
-            loading,
-            read,
+            aides,
         }
     }
 }
 
-/// A dispatcher and its loader without their threads.
+/// A dispatcher and its aides without their threads.
 #[doc(hidden)]
 #[cfg(feature = "simulation")]
 pub struct SimulatedDispatcher {
     dispatcher: Dispatcher,
     messages: Receiver<DispatcherMessage>,
-    sender: DispatcherSender,
-    loading: Receiver<JobLoad>,
-    read: ReadPiece,
+    aides: DispatcherAides,
 }
 
 #[cfg(feature = "simulation")]
@@ -230,19 +157,25 @@ impl SimulatedDispatcher {
         self.messages.handled(taken);
     }
 
-    /// The loader reads one job. False: none waits.
+    /// The loader reads one job, or one look-up is carried out. False: neither waits.
     pub fn load(&mut self) -> bool {
-        let Some(job) = self.loading.try_recv() else {
+        let aides = &mut self.aides;
+        if let Some(job) = aides.loading.try_recv() {
+            load_job(&job, &aides.sender, &*aides.read);
+            aides.loading.handled(1);
+        } else if let Some(look_up) = aides.looking_up.try_recv() {
+            look_up.carry_out(&aides.sender, &*aides.streams);
+            aides.looking_up.handled(1);
+        } else {
             return false;
-        };
-        load_job(&job, &self.sender, &*self.read);
-        self.loading.handled(1);
+        }
         true
     }
 }
 
 struct Dispatcher {
     machine: JobMachine,
+    subscriptions: SubscriptionDriver,
     look_up: LookUpStream,
     /// The streams of the pools. Holding them keeps them in memory.
     streams: HashMap<Box<str>, Arc<Stream>>,
@@ -252,12 +185,6 @@ struct Dispatcher {
     /// Jobs to read for which the loader has no room yet: at most those that workers are about to get.
     unread: VecDeque<JobLoad>,
     respond: SendResponse,
-}
-
-struct JobLoad {
-    pool: u64,
-    id: JobId,
-    fetch: Fetch,
 }
 
 /// What becomes of the dispatcher behind a batch of messages.
@@ -271,15 +198,20 @@ enum AfterTurn {
 }
 
 impl Dispatcher {
-    /// A dispatcher, with what its loader needs.
-    fn new(context: DispatcherContext) -> (Dispatcher, Receiver<JobLoad>, ReadPiece) {
+    /// A dispatcher, with what its aides need.
+    fn new(context: DispatcherContext, sender: DispatcherSender) -> (Dispatcher, DispatcherAides) {
         let bounds = Bounds {
             items_max: LOADS_MAX,
             bytes_max: LOADS_MAX * size_of::<JobLoad>(),
         };
         let (loads, loading) = mailbox("loader", bounds);
+        let mut machine = context.machine;
+        machine.number_from(first_op(context.term, OpKind::Jobs));
+        let (subscriptions, looking_up, streams) =
+            SubscriptionDriver::new(context.subscriptions, sender.clone(), context.term);
         let dispatcher = Dispatcher {
-            machine: context.machine,
+            machine,
+            subscriptions,
             look_up: context.look_up,
             streams: HashMap::new(),
             submit: context.submit,
@@ -288,15 +220,23 @@ impl Dispatcher {
             unread: VecDeque::new(),
             respond: context.respond,
         };
-        (dispatcher, loading, context.read)
+        let aides = DispatcherAides {
+            loading,
+            read: context.read,
+            looking_up,
+            streams,
+            sender,
+        };
+        (dispatcher, aides)
     }
 
     fn run(mut self, mut messages: Receiver<DispatcherMessage>, clock: fn() -> Now) {
         let mut batch = Vec::new();
         let mut quits = false;
         self.machine.flush(clock());
+        self.subscriptions.flush(clock());
         self.work(clock());
-        while !(quits && self.machine.is_idle()) {
+        while !(quits && self.machine.is_idle() && self.subscriptions.is_idle()) {
             let open = match self.time_to_wait(clock()) {
                 None => messages.recv_batch(&mut batch).is_ok(),
                 Some(time) => messages.recv_batch_timeout(&mut batch, time).is_ok(),
@@ -319,9 +259,12 @@ impl Dispatcher {
         let mut after = AfterTurn::GoOn;
         for message in batch.drain(..) {
             match message {
-                DispatcherMessage::Request(client, request) => {
-                    self.machine.request(now, client, request);
-                }
+                DispatcherMessage::Request(client, request) => match request {
+                    DispatchRequest::Pool(request) => self.machine.request(now, client, request),
+                    DispatchRequest::Subscription(request) => {
+                        self.subscriptions.request(now, client, *request);
+                    }
+                },
                 DispatcherMessage::Disconnected(client) => {
                     self.machine.disconnected(now, client);
                 }
@@ -330,8 +273,15 @@ impl Dispatcher {
                 }
                 DispatcherMessage::Committed(replies) => {
                     for reply in replies {
-                        self.machine.committed(now, reply.token, reply.outcome);
+                        self.committed(now, reply);
                     }
+                }
+                DispatcherMessage::Changed(changes) => self.subscriptions.changed(now, &changes),
+                DispatcherMessage::Found(look_up, found) => {
+                    self.subscriptions.found(now, look_up, found);
+                }
+                DispatcherMessage::Delivered(number, result) => {
+                    self.subscriptions.delivered(now, number, result);
                 }
                 DispatcherMessage::Loaded { pool, id, payload } => {
                     self.machine.loaded(now, pool, id, payload);
@@ -339,36 +289,72 @@ impl Dispatcher {
                 DispatcherMessage::NodeGone(node) => self.machine.node_gone(now, node),
                 DispatcherMessage::Relay(_) => {}
                 DispatcherMessage::Abandon => return AfterTurn::Abandon,
-                DispatcherMessage::Stop => self.machine.stop(now),
+                DispatcherMessage::Stop => self.stop(now),
                 DispatcherMessage::Quit => {
-                    self.machine.stop(now);
+                    self.stop(now);
                     after = AfterTurn::Quit;
                 }
             }
         }
         self.machine.tick(now);
         self.machine.flush(now);
+        self.subscriptions.flush(now);
         self.work(now);
+        self.subscriptions.publish(now);
         after
+    }
+
+    fn stop(&mut self, now: Now) {
+        self.machine.stop(now);
+        self.subscriptions.stop();
+    }
+
+    fn committed(&mut self, now: Now, reply: Reply) {
+        let (op, outcome) = (reply.token, reply.outcome);
+        match OpKind::of(op) {
+            OpKind::Jobs => self.machine.committed(now, op, outcome),
+            OpKind::Subscriptions => self.subscriptions.committed(now, op, outcome),
+            OpKind::Barriers => self.subscriptions.barrier_committed(now, op, &outcome),
+        }
+    }
+
+    fn unsent(&mut self, now: Now, op: u64) {
+        match OpKind::of(op) {
+            OpKind::Jobs => self.machine.unsent(now, op),
+            _ => self.subscriptions.unsent(now, op),
+        }
     }
 
     fn time_to_wait(&self, now: Now) -> Option<Duration> {
         if !self.unread.is_empty() {
             return Some(UNREAD_WAIT);
         }
-        let wait = self.machine.next_due()?.since(now.steady);
+        let due = [self.machine.next_due(), self.subscriptions.next_due(now)];
+        let wait = due.into_iter().flatten().min()?.since(now.steady);
         Some(wait.max(Duration::from_millis(1)))
     }
 
-    /// Carries out the effects of the machine.
+    /// Carries out the effects of the machines.
     fn work(&mut self, now: Now) {
         loop {
             let effects = self.machine.take_effects();
-            if effects.is_empty() {
+            let DriverWork {
+                commands,
+                mut responses,
+            } = self.subscriptions.work(now);
+            if effects.is_empty() && commands.is_empty() && responses.is_empty() {
                 break;
             }
             let mut commits = Vec::new();
-            let mut responses = Vec::new();
+            for (op, command) in commands {
+                match self.request(op, command) {
+                    Ok(request) => commits.push(request),
+                    Err(error) => {
+                        tracing::error!(%error, "cannot look up a stream of the subscriptions");
+                        self.subscriptions.unsent(now, op);
+                    }
+                }
+            }
             for effect in effects {
                 match effect {
                     Effect::Commit { op, command } => match self.request(op, command) {
@@ -386,7 +372,7 @@ impl Dispatcher {
                 (self.submit)(&mut commits, now);
             }
             for (request, _) in commits {
-                self.machine.unsent(now, request.from.token);
+                self.unsent(now, request.from.token);
             }
             for (to, response) in responses {
                 (self.respond)(to, response);
@@ -470,53 +456,6 @@ impl Dispatcher {
         self.unread.push_back(JobLoad { pool, id, fetch });
     }
 }
-
-/// Reads jobs until the dispatcher ends.
-fn load(
-    mut loads: Receiver<JobLoad>,
-    sender: &DispatcherSender,
-    read: &dyn Fn(&Fetch) -> Result<Piece, String>,
-) {
-    while let Ok(job) = loads.recv() {
-        load_job(&job, sender, read);
-        loads.handled(1);
-    }
-}
-
-fn load_job(
-    job: &JobLoad,
-    sender: &DispatcherSender,
-    read: &dyn Fn(&Fetch) -> Result<Piece, String>,
-) {
-    let payload = read_job(&job.fetch, read);
-    sender.put(DispatcherMessage::Loaded {
-        pool: job.pool,
-        id: job.id,
-        payload,
-    });
-}
-
-fn read_job(
-    fetch: &Fetch,
-    read: &dyn Fn(&Fetch) -> Result<Piece, String>,
-) -> Result<Payload, String> {
-    for _ in 0..UNWRITTEN_TRIES {
-        let piece = read(fetch)?;
-        if let Some(item) = piece.items().next() {
-            return record::payload(item.data).map_err(|error| error.to_string());
-        }
-        if !piece.more {
-            break;
-        }
-        // The job was acknowledged before it was written.
-        std::thread::sleep(UNWRITTEN_WAIT);
-    }
-    Err("the record is missing".into())
-}
-
-/// How often, and how long apart, the loader tries to read a job that is not written yet.
-const UNWRITTEN_TRIES: u32 = 500;
-const UNWRITTEN_WAIT: Duration = Duration::from_millis(10);
 
 /// The maximum number of streams that the dispatcher keeps in memory.
 const STREAMS_MAX: usize = 16_384;

@@ -1,4 +1,4 @@
-//! Job queues for pools of workers, over plain streams.
+//! Job queues for pools of workers, over plain streams; and the thread that runs them, beside the subscriptions of workers to streams.
 //!
 //! Clients post jobs, workers register under names, and each job goes to exactly one worker, picked by the pool's strategy
 //! (`encke-pool`). The worker acknowledges the job, refuses it or extends its deadline. When it disconnects or exceeds the
@@ -6,7 +6,7 @@
 //!
 //! [`JobMachine`] holds the rules. It is deterministic: requests, outcomes of commands and the time go in; commands for the log,
 //! jobs to read and responses come out. [`DispatcherReceiver::start`] runs it in a thread, the *dispatcher*, which drains its
-//! mailbox in batches.
+//! mailbox in batches. The same thread runs the machine of the subscriptions (`encke-subscriptions`).
 //!
 //! # The one invariant
 //!
@@ -27,7 +27,7 @@
 //! `request.rs` and `response.rs` have the interface. [`JobMachine::request`], [`JobMachine::committed`] and [`JobMachine::flush`]
 //! are the entry points. `post.rs`, `dispatch.rs` and `report.rs` are a job's way; `batch.rs` writes decisions, `commit.rs` handles
 //! commands and their outcomes, and `record.rs` is the format. `create.rs` has the creation of pools and the rotation of journals;
-//! `replay.rs` recovers all of it.
+//! `replay.rs` recovers all of it. `dispatcher.rs` is the thread, and `subscriptions/` what it does for the subscriptions.
 
 mod batch;
 mod cache;
@@ -36,15 +36,19 @@ mod create;
 mod delayed;
 mod dispatch;
 mod dispatcher;
+mod dispatcher_mailbox;
 mod error;
 pub mod fleet;
+mod loader;
 mod message;
 mod request;
 mod response;
 
 mod json;
 mod machine;
+mod machines;
 mod op;
+mod op_number;
 mod pool_state;
 mod post;
 mod queue;
@@ -54,24 +58,28 @@ mod report;
 mod settings;
 mod stats;
 mod streams;
+mod subscriptions;
 mod token;
 mod workers;
 
 #[cfg(feature = "simulation")]
 pub use dispatcher::SimulatedDispatcher;
 pub use dispatcher::{
-    DispatcherContext, DispatcherReceiver, DispatcherSender, DispatcherThreads, LookUpStream,
-    ReadPiece, SendResponse, SubmitCommands, dispatcher_mailbox,
+    DispatcherContext, DispatcherThreads, LookUpStream, ReadPiece, SendResponse, SubmitCommands,
+};
+pub use dispatcher_mailbox::{
+    DispatcherOutlet, DispatcherReceiver, DispatcherSender, dispatcher_mailbox,
 };
 pub use error::JobError;
 pub use json::{content, string};
 pub use machine::{Effect, JobMachine};
+pub use machines::DispatcherMachines;
 pub use message::{DispatcherMessage, RelayMessage};
 pub use record::BadJournalRecord;
 pub use replay::{FindStream, ReadStream, ReplayError, pools, pools_at_rest};
 pub use request::{
     AttemptAction, AttemptReport, DispatchClient, DispatchRequest, JobId, NewJob, Payload,
-    Registration, WorkerCaller,
+    PoolRequest, Registration, WorkerCaller,
 };
 pub use response::{
     DispatchResponse, DispatchedJob, JobInfo, JobState, PoolStats, PoolStatus, WorkerStatus,
@@ -79,4 +87,5 @@ pub use response::{
 pub use settings::{PoolLimits, PoolSettings, SettingOutOfRange, SettingsChange};
 pub use stats::{PublishedPool, PublishedStats};
 pub use streams::pool_of_stream;
+pub use subscriptions::{BuildDeliverer, SubscriptionsContext};
 pub use token::{BadToken, JobToken, KeySeed};

@@ -13,7 +13,7 @@ use crate::cache::PayloadCache;
 use crate::error::JobError;
 use crate::op::{Op, PoolNo};
 use crate::pool_state::{PoolPhase, PoolState};
-use crate::request::{DispatchClient, DispatchRequest, JobId, Payload};
+use crate::request::{DispatchClient, JobId, Payload, PoolRequest};
 use crate::response::{DispatchResponse, JobInfo};
 use crate::settings::PoolLimits;
 use crate::stats::PublishedStats;
@@ -134,7 +134,7 @@ impl JobMachine {
     }
 
     /// Handles a request.
-    pub fn request(&mut self, now: Now, from: DispatchClient, request: DispatchRequest) {
+    pub fn request(&mut self, now: Now, from: DispatchClient, request: PoolRequest) {
         if let Err(error) = self.try_request(now, from, request) {
             self.respond(from, DispatchResponse::Refused(error));
         }
@@ -144,25 +144,23 @@ impl JobMachine {
         &mut self,
         now: Now,
         from: DispatchClient,
-        request: DispatchRequest,
+        request: PoolRequest,
     ) -> Result<(), JobError> {
         let no = match &request {
-            DispatchRequest::Create { .. }
-            | DispatchRequest::List
-            | DispatchRequest::DeleteStream { .. } => 0,
-            DispatchRequest::Describe { pool }
-            | DispatchRequest::Change { pool, .. }
-            | DispatchRequest::Remove { pool, .. }
-            | DispatchRequest::RemoveWorker { pool, .. } => self.number(pool)?,
-            DispatchRequest::Post(post) => self.number(&post.pool)?,
-            DispatchRequest::DescribeJob { pool, .. } => self.number(pool)?,
-            DispatchRequest::Register(registration) => self.number(&registration.pool)?,
-            DispatchRequest::Report(report) => self.number(&report.pool)?,
+            PoolRequest::Create { .. } | PoolRequest::List | PoolRequest::DeleteStream { .. } => 0,
+            PoolRequest::Describe { pool }
+            | PoolRequest::Change { pool, .. }
+            | PoolRequest::Remove { pool, .. }
+            | PoolRequest::RemoveWorker { pool, .. } => self.number(pool)?,
+            PoolRequest::Post(post) => self.number(&post.pool)?,
+            PoolRequest::DescribeJob { pool, .. } => self.number(pool)?,
+            PoolRequest::Register(registration) => self.number(&registration.pool)?,
+            PoolRequest::Report(report) => self.number(&report.pool)?,
         };
         if let Some(pool) = self.pools.get_mut(&no) {
             let reads = matches!(
                 request,
-                DispatchRequest::Describe { .. } | DispatchRequest::DescribeJob { .. }
+                PoolRequest::Describe { .. } | PoolRequest::DescribeJob { .. }
             );
             match pool.phase {
                 PoolPhase::Removing if !reads => return Err(JobError::PoolChanging),
@@ -175,10 +173,8 @@ impl JobMachine {
         }
         self.touched.insert(no);
         match request {
-            DispatchRequest::Create { pool, settings } => {
-                self.create_pool(now, from, pool, settings)
-            }
-            DispatchRequest::List => {
+            PoolRequest::Create { pool, settings } => self.create_pool(now, from, pool, settings),
+            PoolRequest::List => {
                 let pools = self.pools.values();
                 let mut pools: Vec<_> = pools
                     .map(|pool| (Arc::clone(&pool.name), pool.settings.clone()))
@@ -187,15 +183,15 @@ impl JobMachine {
                 self.respond(from, DispatchResponse::Listed(pools));
                 Ok(())
             }
-            DispatchRequest::Change { change, .. } => self.change(now, from, no, change),
-            DispatchRequest::Describe { pool } => {
+            PoolRequest::Change { change, .. } => self.change(now, from, no, change),
+            PoolRequest::Describe { pool } => {
                 let found = self.pools.get(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
                 let status = pool.status(now);
                 self.respond(from, DispatchResponse::Described(status));
                 Ok(())
             }
-            DispatchRequest::DescribeJob { pool, id, token } => {
+            PoolRequest::DescribeJob { pool, id, token } => {
                 let found = self.pools.get(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
                 let job = pool.job(id, now);
@@ -204,20 +200,18 @@ impl JobMachine {
                 self.respond(from, DispatchResponse::Job(job));
                 Ok(())
             }
-            DispatchRequest::RemoveWorker { pool, worker } => {
+            PoolRequest::RemoveWorker { pool, worker } => {
                 let found = self.pools.get_mut(&no);
                 let pool = found.ok_or(JobError::UnknownPool(pool))?;
                 pool.workers.remove(&worker)?;
                 self.respond(from, DispatchResponse::Removed);
                 Ok(())
             }
-            DispatchRequest::Remove { force, .. } => self.remove(from, no, force),
-            DispatchRequest::Post(post) => self.post(now, from, no, post),
-            DispatchRequest::Register(registration) => self.register(now, from, no, registration),
-            DispatchRequest::Report(report) => self.report(now, from, no, report),
-            DispatchRequest::DeleteStream { pool, stream } => {
-                self.delete_public(from, &pool, stream)
-            }
+            PoolRequest::Remove { force, .. } => self.remove(from, no, force),
+            PoolRequest::Post(post) => self.post(now, from, no, post),
+            PoolRequest::Register(registration) => self.register(now, from, no, registration),
+            PoolRequest::Report(report) => self.report(now, from, no, report),
+            PoolRequest::DeleteStream { pool, stream } => self.delete_public(from, &pool, stream),
         }
     }
 

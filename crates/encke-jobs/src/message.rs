@@ -1,8 +1,9 @@
 //! Messages for the thread that serves the shards' requests to pools: the dispatcher, or the relay of a node of a fleet.
 
-use encke_stream::Reply;
+use encke_stream::{Reply, StreamChange, StreamState};
+use encke_subscriptions::{DeliveryResult, LookUpError};
 
-use crate::machine::JobMachine;
+use crate::machines::DispatcherMachines;
 use crate::request::{DispatchClient, DispatchRequest, JobId, Payload};
 use crate::response::DispatchResponse;
 
@@ -24,6 +25,12 @@ pub enum DispatcherMessage {
         /// Its content, or the reason for the failure.
         payload: Result<Payload, String>,
     },
+    /// Changes of streams that concern subscriptions, in the order of their log.
+    Changed(Vec<StreamChange>),
+    /// The streams of a look-up of the subscriptions, by its number.
+    Found(u64, Result<Vec<StreamState>, LookUpError>),
+    /// The result of a call of a webhook, by its number.
+    Delivered(u64, DeliveryResult),
     /// The credentials of a client have ended: what it waits for ends.
     CallerEnded(DispatchClient),
     /// The clients of a node of the fleet are gone.
@@ -45,8 +52,8 @@ pub enum RelayMessage {
     Packet(Vec<u8>),
     /// The dispatcher of this node responds.
     Response(DispatchClient, DispatchResponse),
-    /// The pools as the logs have them, for the term with this number.
-    Restored(u64, Result<Box<JobMachine>, String>),
+    /// The pools and the subscriptions as the logs have them, for the term with this number.
+    Restored(u64, Result<Box<DispatcherMachines>, String>),
     /// The dispatcher of this node for the term with this number has ended.
     Ended(u64),
 }

@@ -11,7 +11,7 @@ use crate::delayed::DelayedJobs;
 use crate::json;
 use crate::queue::JobQueues;
 use crate::record::{CarriedJobs, JobCounts, JournalEntry, LeasedJob, PoolSnapshot, WaitingJob};
-use crate::request::{DispatchClient, DispatchRequest, JobId, Payload};
+use crate::request::{DispatchClient, JobId, Payload, PoolRequest};
 use crate::response::{JobInfo, JobState, PoolStats, PoolStatus};
 use crate::settings::{PoolLimits, PoolSettings};
 use crate::stats::PublishedPool;
@@ -47,7 +47,7 @@ pub(crate) struct PoolState {
     pub(crate) pending_posts: usize,
     pub(crate) phase: PoolPhase,
     /// Requests that came while the pool may not change.
-    pub(crate) held_requests: Vec<(DispatchClient, DispatchRequest)>,
+    pub(crate) held_requests: Vec<(DispatchClient, PoolRequest)>,
     /// No job is dispatched before this time, because the log refused.
     pub(crate) pause_until: SteadyTime,
     pub(crate) published: Arc<PublishedPool>,

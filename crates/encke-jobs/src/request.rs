@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_subscriptions::SubscriptionRequest;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{PoolSettings, SettingsChange};
@@ -23,23 +24,35 @@ pub struct DispatchClient {
     pub request: u32,
 }
 
+/// A request to the dispatcher.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum DispatchRequest {
+    /// To the pools.
+    Pool(PoolRequest),
+    /// To the subscriptions, which the dispatcher runs beside the pools.
+    Subscription(Box<SubscriptionRequest>),
+}
+
 impl DispatchRequest {
     /// The bytes of content that it holds; 0 if it has none of note.
     pub(crate) fn content_bytes(&self) -> usize {
         match self {
-            DispatchRequest::Post(NewJob { payload, .. })
-            | DispatchRequest::Report(AttemptReport {
-                action: AttemptAction::Ack { result: payload },
-                ..
-            }) => payload.body.len(),
-            _ => 0,
+            DispatchRequest::Pool(
+                PoolRequest::Post(NewJob { payload, .. })
+                | PoolRequest::Report(AttemptReport {
+                    action: AttemptAction::Ack { result: payload },
+                    ..
+                }),
+            ) => payload.body.len(),
+            DispatchRequest::Pool(_) => 0,
+            DispatchRequest::Subscription(request) => request.content_bytes(),
         }
     }
 }
 
-/// A request to the dispatcher, about one pool or all pools.
+/// A request about one pool or all pools.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum DispatchRequest {
+pub enum PoolRequest {
     /// Create a pool. An existing pool with the same settings is success.
     Create {
         /// The pool's name.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use encke_clock::{SteadySeconds, SteadyTime, WallTime};
+use encke_subscriptions::{SubscriptionError, SubscriptionResponse};
 use serde::{Deserialize, Serialize};
 
 use crate::error::JobError;
@@ -57,6 +58,8 @@ pub enum DispatchResponse {
     Stopping,
     /// The request was refused and nothing has changed.
     Refused(JobError),
+    /// The response to a request to the subscriptions.
+    Subscription(Box<SubscriptionResponse>),
 }
 
 impl DispatchResponse {
@@ -79,6 +82,7 @@ impl DispatchResponse {
         match self {
             DispatchResponse::Refused(error) => error.is_from_memory(),
             DispatchResponse::Created { existed, .. } => *existed,
+            DispatchResponse::Subscription(response) => is_from_memory(response),
             _ => false,
         }
     }
@@ -95,6 +99,25 @@ impl DispatchResponse {
             }) => result.body.len(),
             _ => 0,
         }
+    }
+}
+
+/// Whether the subscriptions have made it without a record of their journal.
+fn is_from_memory(response: &SubscriptionResponse) -> bool {
+    match response {
+        SubscriptionResponse::Created { existed, .. } => *existed,
+        SubscriptionResponse::Refused(error) => !matches!(
+            error,
+            SubscriptionError::Log(_) | SubscriptionError::Overloaded | SubscriptionError::Stopping
+        ),
+        SubscriptionResponse::Claimed(_)
+        | SubscriptionResponse::Reported { .. }
+        | SubscriptionResponse::Released => false,
+        // Some of these change something, and some find it as it is to be.
+        SubscriptionResponse::Described(_)
+        | SubscriptionResponse::Keys(_)
+        | SubscriptionResponse::Deleted
+        | SubscriptionResponse::LinksChanged => true,
     }
 }
 

@@ -7,8 +7,8 @@
 mod world;
 
 use encke_jobs::{
-    AttemptAction, DispatchClient, DispatchRequest, DispatchResponse, JobError, JobState, NewJob,
-    PoolLimits, Registration, WorkerCaller,
+    AttemptAction, DispatchClient, DispatchResponse, JobError, JobState, NewJob, PoolLimits,
+    PoolRequest, Registration, WorkerCaller,
 };
 use encke_stream::{Append, Command, Create, Data, Lifetime, Outcome, Target};
 use world::{POOL, World, text};
@@ -55,7 +55,7 @@ fn refusal(world: &mut World, client: DispatchClient) -> JobError {
     }
 }
 
-fn ask(world: &mut World, request: DispatchRequest) -> DispatchResponse {
+fn ask(world: &mut World, request: PoolRequest) -> DispatchResponse {
     let client = world.client();
     world.ask(client, request);
     heard(world, client)
@@ -64,7 +64,7 @@ fn ask(world: &mut World, request: DispatchRequest) -> DispatchResponse {
 fn make(world: &mut World, pool: &str) -> DispatchResponse {
     ask(
         world,
-        DispatchRequest::Create {
+        PoolRequest::Create {
             pool: pool.into(),
             settings: settings(r#"{"type":"claim"}"#),
         },
@@ -167,7 +167,7 @@ fn two_pools_have_two_keys() {
         token: Some(stolen),
         action: AttemptAction::Extend { ms: None },
     };
-    let refused = ask(&mut world, DispatchRequest::Report(report));
+    let refused = ask(&mut world, PoolRequest::Report(report));
     assert!(
         matches!(
             refused,
@@ -196,7 +196,7 @@ fn a_job_is_shown_with_its_token_only() {
         (first, second_token, false),
         (999, second_token, false),
     ] {
-        let request = DispatchRequest::DescribeJob {
+        let request = PoolRequest::DescribeJob {
             pool: POOL.into(),
             id,
             token: Some(token),
@@ -239,7 +239,7 @@ fn an_acknowledgement_includes_its_result() {
     let mut world = claim();
     let (id, attempt) = with_job(&mut world);
     close_stream(&mut world, RESULTS);
-    let delete = || DispatchRequest::DeleteStream {
+    let delete = || PoolRequest::DeleteStream {
         pool: POOL.into(),
         stream: RESULTS.into(),
     };
@@ -302,7 +302,7 @@ fn a_pool_takes_over_no_stream_that_clients_have_made() {
             // It is so behind a restart, too, and whatever the first attempt has left.
             world = world.crash(0);
         }
-        let delete = DispatchRequest::DeleteStream {
+        let delete = PoolRequest::DeleteStream {
             pool: "z".into(),
             stream: name.into(),
         };
@@ -320,7 +320,7 @@ fn a_pool_continues_the_streams_of_its_name() {
     let (id, attempt) = with_job(&mut world);
     world.ack(id, attempt);
     world.settle();
-    let remove = DispatchRequest::Remove {
+    let remove = PoolRequest::Remove {
         pool: POOL.into(),
         force: true,
     };
@@ -334,14 +334,14 @@ fn a_pool_continues_the_streams_of_its_name() {
             DispatchResponse::Created { existed: false, .. }
         ));
         assert_eq!(world.messages("results").len(), 1);
-        let remove = DispatchRequest::Remove {
+        let remove = PoolRequest::Remove {
             pool: POOL.into(),
             force: true,
         };
         assert!(matches!(ask(&mut world, remove), DispatchResponse::Removed));
     }
     // Without a pool they can be deleted.
-    let delete = DispatchRequest::DeleteStream {
+    let delete = PoolRequest::DeleteStream {
         pool: POOL.into(),
         stream: RESULTS.into(),
     };
@@ -353,7 +353,7 @@ fn a_creation_that_a_crash_has_cut_can_be_repeated() {
     for before in 0.. {
         let mut world = World::empty(PoolLimits::default());
         let client = world.client();
-        let create = DispatchRequest::Create {
+        let create = PoolRequest::Create {
             pool: "z".into(),
             settings: settings(r#"{"type":"claim"}"#),
         };
@@ -386,7 +386,7 @@ fn what_waits_ends_with_its_caller() {
             wait_ms: Some(60_000),
             if_connected: false,
         };
-        world.ask(client, DispatchRequest::Post(post));
+        world.ask(client, PoolRequest::Post(post));
         client
     };
     // A poster that waits gets the state of the job, and so does one whose job is on its way to the log.
@@ -458,7 +458,7 @@ fn a_request_that_was_held_is_not_carried_out_for_a_caller_that_has_ended() {
         poll_ms: Some(60_000),
         caller: WorkerCaller::Anyone,
     };
-    world.ask(client, DispatchRequest::Register(work));
+    world.ask(client, PoolRequest::Register(work));
     for client in [held, client] {
         assert!(world.heard(client).is_none(), "it is held");
         world.jobs.caller_ended(world.now(), client);

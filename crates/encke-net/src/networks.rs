@@ -35,6 +35,11 @@ impl Networks {
         self.0.iter().any(|network| network.contains(&address))
     }
 
+    /// The networks.
+    pub fn list(&self) -> &[IpNet] {
+        &self.0
+    }
+
     /// Whether no address is in them.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

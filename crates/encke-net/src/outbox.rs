@@ -69,7 +69,7 @@ const COMMANDS_KEPT: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use encke_jobs::DispatchRequest;
+    use encke_jobs::{DispatchRequest, PoolRequest};
 
     #[test]
     fn requests_without_room_are_refused_and_goodbyes_are_sent_again() {
@@ -82,7 +82,7 @@ mod tests {
             request,
         };
         outbox.add_message(
-            DispatcherMessage::Request(client(1), DispatchRequest::List),
+            DispatcherMessage::Request(client(1), DispatchRequest::Pool(PoolRequest::List)),
             1,
         );
         outbox.add_message(DispatcherMessage::Disconnected(client(2)), 1);

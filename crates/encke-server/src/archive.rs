@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_log::{ReadError, Reader, Sequence};
-use encke_stream::{Fetch, InlineCommit, Loaders, Logs, OrderFetch, Piece};
+use encke_stream::{Fetch, InlineCommit, Loaders, Logs, Lookup, OrderFetch, Piece, Stream};
 
 /// Reads records from the logs, and streams from their stores. For threads that may wait for files.
 #[derive(Clone)]
@@ -33,6 +33,15 @@ impl Archive {
         Archive {
             inline_commits,
             ..self
+        }
+    }
+
+    /// The stream of that name, in memory or at rest.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<Arc<Stream>>, String> {
+        match self.loaders.load(name) {
+            Ok(Lookup::Stream(stream)) => Ok(Some(stream)),
+            Ok(Lookup::Free(_)) => Ok(None),
+            Err(error) => Err(error.to_string()),
         }
     }
 

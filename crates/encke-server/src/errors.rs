@@ -12,6 +12,9 @@ pub enum StartError {
     /// The pools cannot be restored from their streams.
     #[error(transparent)]
     Pools(#[from] encke_jobs::ReplayError),
+    /// The subscriptions cannot be restored from their streams.
+    #[error(transparent)]
+    Subscriptions(#[from] encke_subscriptions::SubscriptionReplayError),
     /// The revoked credentials cannot be restored from their stream.
     #[error("cannot restore the revoked credentials: {0}")]
     Revocations(String),

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use encke_access::Access;
-use encke_jobs::{DispatcherSender, PublishedStats};
+use encke_jobs::DispatcherSender;
 use encke_log::Reader;
 use encke_mailbox::Gauge;
 use encke_net::{ReactorGauges, Readers};
 use encke_stream::{Logs, Sequencers};
 
+use crate::dispatcher::{DispatchGauges, PublishedStates};
 use crate::metrics::ServerMetrics;
-use crate::pools::PoolGauges;
 use crate::sequencer_threads::numbered;
 
 /// What the gauges are read from. It holds senders, so a stop drops it before it waits for their receivers.
@@ -23,8 +23,8 @@ pub(crate) struct ServerGauges {
     pub(crate) seals: Vec<MailboxGauge>,
     pub(crate) readers: Readers,
     pub(crate) dispatcher: DispatcherSender,
-    pub(crate) published_pools: Arc<PublishedStats>,
-    pub(crate) pools: PoolGauges,
+    pub(crate) published: PublishedStates,
+    pub(crate) dispatching: DispatchGauges,
 }
 
 type MailboxGauge = Box<dyn Fn() -> Gauge + Send>;
@@ -50,8 +50,11 @@ impl ServerGauges {
             let (health, floor) = (log.health(), log.retention_floor());
             metrics.log.show(number, &health, floor);
         }
-        metrics.pools.show(&self.published_pools);
-        self.pools.show(&metrics.reactor);
+        metrics.pools.show(&self.published.pools);
+        metrics
+            .subscriptions
+            .show(self.published.subscriptions.counts());
+        self.dispatching.show(&metrics.reactor);
         let mailbox = |name: &str, gauge: Gauge| metrics.reactor.mailbox(name, &gauge);
         mailbox("dispatcher", self.dispatcher.gauge());
         for (number, gauge) in self.readers.gauges().enumerate() {

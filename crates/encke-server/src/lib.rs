@@ -1,8 +1,8 @@
 //! The server: how the parts are put together.
 //!
 //! [`Server::start`] takes restored logs, a router and settings, and starts all threads: the reactor (`encke-net`) with its shards,
-//! a sequencer for each log (`sequencer_threads`), the threads that read files (`readers`), and the dispatcher of the pools
-//! (`pools`). Where they are configured, it starts the redirect to https (`redirect`), and on a node of a fleet the thread that
+//! a sequencer for each log (`sequencer_threads`), the threads that read files (`readers`), and the dispatcher of the pools and
+//! the subscriptions (`dispatcher`). Where they are configured, it starts the redirect to https (`redirect`), and on a node of a fleet the thread that
 //! reads the revocations of other nodes (`revocations`). [`Server::stop`] ends all of them.
 //!
 //! The rules for requests, streams and jobs are in the crates below. This crate decides only which thread has which end of which
@@ -17,23 +17,24 @@
 //! metrics of everything but the reactor, and `gauges` refreshes them. `fleet_links` connects a node with its fleet.
 
 mod archive;
+mod dispatcher;
 mod errors;
 mod fleet_links;
 mod gauges;
 mod metrics;
-mod pools;
 mod readers;
 mod redirect;
 mod revocations;
 mod sequencer_threads;
 mod server;
 mod settings;
+mod subscribed_archive;
 
+pub use dispatcher::pools;
 pub use encke_jobs::pools_at_rest;
 pub use encke_net::Dismissal;
 pub use errors::{StartError, StopError};
 pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
 pub use metrics::ServerMetrics;
-pub use pools::pools;
 pub use server::{Activity, ServedStreams, Server};
-pub use settings::ServerSettings;
+pub use settings::{ServerSettings, SubscriptionSettings};

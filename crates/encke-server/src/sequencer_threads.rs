@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use encke_jobs::DispatcherSender;
 use encke_log::CommitError;
 use encke_mailbox::{Bounds, mailbox};
 use encke_net::{Readers, ShardSender, ThreadPanicked, now};
@@ -11,6 +10,7 @@ use encke_stream::{
     AckLevel, Committed, InlineCommit, Logs, Outlet, ReplicaSequencer, Sequencer, Sequencers,
 };
 
+use crate::dispatcher::DispatcherService;
 use crate::errors::{StartError, StopError};
 use crate::fleet_links::FleetLinks;
 use crate::metrics::ServerMetrics;
@@ -30,7 +30,7 @@ pub(crate) struct SequencerLinks<'a> {
     pub(crate) level: AckLevel,
     /// Commits go to all shards, and behind them to the dispatcher.
     pub(crate) shards: &'a [Arc<ShardSender>],
-    pub(crate) dispatcher: &'a DispatcherSender,
+    pub(crate) dispatcher: &'a DispatcherService,
     /// Streams whose lifetime is over are loaded here.
     pub(crate) readers: &'a Readers,
     pub(crate) metrics: &'a ServerMetrics,
@@ -118,7 +118,7 @@ impl SequencerLinks<'_> {
     fn outlets(&self) -> Vec<Box<dyn Outlet>> {
         let shards = self.shards.iter().map(|sender| ShardSender::clone(sender));
         let shards = shards.map(|sender| Box::new(sender) as Box<dyn Outlet>);
-        let dispatcher: Box<dyn Outlet> = Box::new(self.dispatcher.clone());
+        let dispatcher: Box<dyn Outlet> = Box::new(self.dispatcher.outlet());
         shards.chain([dispatcher]).collect()
     }
 

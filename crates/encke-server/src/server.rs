@@ -13,11 +13,11 @@ use encke_protocol::Router;
 use encke_stream::{AckLevel, Logs};
 
 use crate::archive::Archive;
+use crate::dispatcher::{DispatchThreads, DispatcherService};
 use crate::errors::{StartError, StopError};
 use crate::fleet_links::FleetLinks;
 use crate::gauges::{self, ServerGauges};
 use crate::metrics::ServerMetrics;
-use crate::pools::{PoolService, PoolThreads};
 use crate::readers::{self, ReaderTools};
 use crate::redirect::Redirect;
 use crate::revocations::{self, RevocationFollower};
@@ -28,7 +28,7 @@ use crate::settings::ServerSettings;
 pub struct Server {
     reactor: Reactor,
     dispatcher: DispatcherSender,
-    pools: PoolThreads,
+    dispatching: DispatchThreads,
     sequencers: SequencerThreads,
     readers: Vec<JoinHandle<()>>,
     redirect: Option<Redirect>,
@@ -87,19 +87,19 @@ impl Server {
         let archive = Archive::of(&logs);
         let seals = gauges::seals(&logs);
         let (readers, read_tasks) = Readers::new(settings.readers);
-        let pools = match fleet.is_some() {
-            false => PoolService::restore(settings, archive.clone())?,
-            true => PoolService::in_fleet(settings, archive.clone()),
+        let service = match fleet.is_some() {
+            false => DispatcherService::restore(settings, archive.clone())?,
+            true => DispatcherService::in_fleet(settings, archive.clone()),
         };
         if let Some(access) = router.access() {
             revocations::restore(&archive, access)?;
         }
-        let dispatcher = pools.dispatcher.clone();
+        let dispatcher = service.dispatcher.clone();
         let links = SequencerLinks {
             settings,
             level,
             shards: reactor.senders(),
-            dispatcher: &dispatcher,
+            dispatcher: &service,
             readers: &readers,
             metrics,
         };
@@ -121,9 +121,9 @@ impl Server {
         };
         let reader_threads = readers::start(read_tasks, &tools)?;
         let shards = reactor.senders();
-        let (published_pools, pools) = match fleet {
-            None => pools.start(sequencers.clone(), inline_commits, shards)?,
-            Some(fleet) => pools.start_relay(fleet, sequencers.clone(), shards, metrics)?,
+        let (published, dispatching) = match fleet {
+            None => service.start(sequencers.clone(), inline_commits, shards)?,
+            Some(fleet) => service.start_relay(fleet, sequencers.clone(), shards, metrics)?,
         };
         let redirect = match settings.redirect_http {
             Some(from) => Some(Redirect::start(&net, from, reactor.address().port())?),
@@ -144,14 +144,14 @@ impl Server {
             seals,
             readers,
             dispatcher: dispatcher.clone(),
-            published_pools,
-            pools: pools.gauges(),
+            published,
+            dispatching: dispatching.gauges(),
         };
         metrics.on_render(move |metrics| gauges.show(metrics));
         Ok(Server {
             reactor,
             dispatcher,
-            pools,
+            dispatching,
             sequencers: sequencer_threads,
             readers: reader_threads,
             redirect,
@@ -184,7 +184,7 @@ impl Server {
     /// A function that says what the server does now. It does not block.
     pub fn activity(&self) -> impl Fn() -> Activity + Send + Sync + 'static {
         let metrics = self.metrics.reactor.clone();
-        let dispatching = self.pools.dispatching();
+        let dispatching = self.dispatching.dispatching();
         move || {
             let (dispatches, takeovers) = dispatching();
             Activity {
@@ -239,7 +239,7 @@ impl Server {
         }
         self.metrics.forget();
         self.dispatcher.control(DispatcherMessage::Quit);
-        if !self.pools.join() {
+        if !self.dispatching.join() {
             return Err(ThreadPanicked("dispatcher").into());
         }
         // That were the last senders of the sequencers' mailboxes and of the readers'.

@@ -1,10 +1,15 @@
 //! The settings of what runs beside the reactor. Every bound has a name and a default.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use encke_jobs::PoolLimits;
+use encke_net::now;
 use encke_stream::Eviction;
+use encke_subscriptions::{
+    Deliverer, DelivererContext, ReportResult, SubscriptionLimits, SystemNames, TlsConfig,
+};
 
 /// Settings of the server beside those of the reactor, [`encke_net::NetSettings`].
 #[derive(Clone, Debug)]
@@ -23,6 +28,8 @@ pub struct ServerSettings {
     pub pool_mailbox_bytes_max: usize,
     /// Bounds of the pools.
     pub pools: PoolLimits,
+    /// Bounds of the subscriptions, and how webhooks are called.
+    pub subscriptions: SubscriptionSettings,
     /// How often records are synced that were acknowledged before.
     pub sync_every: Duration,
     /// Which streams stay in memory.
@@ -39,8 +46,41 @@ impl Default for ServerSettings {
             pool_mailbox_items_max: 65_536,
             pool_mailbox_bytes_max: 64 << 20,
             pools: PoolLimits::default(),
+            subscriptions: SubscriptionSettings::default(),
             sync_every: Duration::from_secs(1),
             eviction: Eviction::default(),
         }
+    }
+}
+
+/// Settings of the subscriptions.
+#[derive(Clone, Debug)]
+pub struct SubscriptionSettings {
+    /// Their bounds.
+    pub limits: SubscriptionLimits,
+    /// How calls of webhooks are encrypted.
+    pub tls: fn() -> TlsConfig,
+}
+
+impl Default for SubscriptionSettings {
+    fn default() -> Self {
+        SubscriptionSettings {
+            limits: SubscriptionLimits::default(),
+            tls: TlsConfig::default,
+        }
+    }
+}
+
+impl SubscriptionSettings {
+    /// What calls webhooks.
+    pub(crate) fn deliverer(&self, report: ReportResult) -> Deliverer {
+        Deliverer::new(DelivererContext {
+            threads_max: self.limits.deliveries_max,
+            allowed_addresses: self.limits.allowed_addresses.clone(),
+            names: Arc::new(SystemNames::default()),
+            tls: (self.tls)(),
+            clock: now,
+            report,
+        })
     }
 }

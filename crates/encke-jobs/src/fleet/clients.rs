@@ -6,7 +6,7 @@ use super::relay::{Client, Relay, RelayEffect, Role, Stage};
 use super::wire::NodeMessage;
 use crate::error::JobError;
 use crate::message::DispatcherMessage;
-use crate::request::{DispatchClient, DispatchRequest};
+use crate::request::{DispatchClient, DispatchRequest, PoolRequest};
 use crate::response::DispatchResponse;
 
 impl Relay {
@@ -14,8 +14,7 @@ impl Relay {
     pub(super) fn message(&mut self, now: Instant, message: DispatcherMessage) {
         match message {
             DispatcherMessage::Request(client, request) => {
-                let is_worker =
-                    matches!(&request, DispatchRequest::Register(work) if work.poll_ms.is_none());
+                let is_worker = matches!(&request, DispatchRequest::Pool(PoolRequest::Register(work)) if work.poll_ms.is_none());
                 let request = Some(request);
                 let new = Client {
                     is_worker,
@@ -41,6 +40,7 @@ impl Relay {
             }
             DispatcherMessage::CallerEnded(client) => self.caller_ended(client),
             DispatcherMessage::Committed(replies) => self.committed(now, replies),
+            DispatcherMessage::Changed(changes) => self.changed(now, changes),
             _ => {}
         }
     }
@@ -121,7 +121,8 @@ impl Relay {
     pub(super) fn is_unchanged(&self, client: DispatchClient) -> bool {
         let request = self.clients.get(&client);
         let request = request.and_then(|state| state.request.as_ref());
-        request.is_some_and(|request| !matches!(request, DispatchRequest::Post(_)))
+        request
+            .is_some_and(|request| !matches!(request, DispatchRequest::Pool(PoolRequest::Post(_))))
     }
 
     pub(super) fn hold(&mut self, now: Instant, client: DispatchClient) {
@@ -178,7 +179,10 @@ impl Relay {
         // The dispatcher stops, and has not taken the request.
         let again = matches!(response, DispatchResponse::Refused(JobError::Stopping));
         if let Some(state) = self.clients.get_mut(&client) {
-            let registers = matches!(state.request, Some(DispatchRequest::Register(_)));
+            let registers = matches!(
+                state.request,
+                Some(DispatchRequest::Pool(PoolRequest::Register(_)))
+            );
             // A node that stops has no workers.
             if again && state.request.is_some() && !(registers && self.stopping) {
                 return self.hold(now, client);

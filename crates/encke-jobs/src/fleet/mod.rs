@@ -34,4 +34,4 @@ mod unconfirmed;
 mod wire;
 
 pub use relay::{PacketTo, RelayFigures, SILENCE_MAX};
-pub use thread::{BuildDispatcher, RelayContext, RestorePools, SendPacket};
+pub use thread::{BuildDispatcher, RelayContext, RestoreMachines, SendPacket};

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply};
+use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply, StreamChange};
 
 use super::session::Session;
 use super::unconfirmed::Unconfirmed;
 use super::wire::{DispatcherState, NodeMessage, Packet, decode, encode};
 use crate::message::DispatcherMessage;
+use crate::op_number::{OpKind, first_op};
 use crate::request::{DispatchClient, DispatchRequest};
 use crate::response::DispatchResponse;
 
@@ -55,7 +56,7 @@ pub(super) enum RelayEffect {
     Submit(FleetCommand, u64),
     /// Send a packet.
     Send(PacketTo, Vec<u8>),
-    /// Restore the pools for the term with this number.
+    /// Restore the machines for the term with this number.
     Restore(u64),
     /// Hand this to the dispatcher.
     Dispatch(DispatcherMessage),
@@ -123,6 +124,8 @@ pub(super) struct Dispatching {
     pub(super) sessions: BTreeMap<u16, (Box<str>, Session)>,
     /// Responses from memory.
     pub(super) unconfirmed: Unconfirmed,
+    /// Changes of streams that came while the machines were restored: what was read may lack them.
+    pub(super) early: Vec<StreamChange>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +194,7 @@ impl Relay {
         std::mem::take(&mut self.effects)
     }
 
-    /// Whether this node's dispatcher runs, or its pools are being restored.
+    /// Whether this node's dispatcher runs, or its machines are being restored.
     pub(super) fn is_dispatching(&self) -> bool {
         matches!(self.role, Role::Dispatching(_))
     }
@@ -266,13 +269,13 @@ impl Relay {
             .store(dispatching, Ordering::Relaxed);
     }
 
-    /// Whether the pools are to be restored for the term with this number.
+    /// Whether the machines are to be restored for the term with this number.
     pub(super) fn expects(&self, number: u64) -> bool {
         matches!(&self.role, Role::Dispatching(own)
             if own.number == number && own.stage == Stage::Restoring)
     }
 
-    /// The pools are restored, for the term with this number. False: they are not needed any more.
+    /// The machines are restored, for the term with this number. False: they are not needed any more.
     pub(super) fn restored(&mut self, now: Instant, number: u64) -> bool {
         let Role::Dispatching(own) = &mut self.role else {
             return false;
@@ -281,6 +284,10 @@ impl Relay {
             return false;
         }
         own.stage = Stage::Running;
+        let early = std::mem::take(&mut own.early);
+        if !early.is_empty() {
+            self.dispatch(DispatcherMessage::Changed(early));
+        }
         self.figures.takeovers.fetch_add(1, Ordering::Relaxed);
         self.beat(now);
         self.pass_on_held(now);
@@ -290,7 +297,29 @@ impl Relay {
         true
     }
 
-    /// The pools cannot be restored: another node may have more luck.
+    /// Handles changes of streams that concern the subscriptions.
+    pub(super) fn changed(&mut self, now: Instant, changes: Vec<StreamChange>) {
+        match &mut self.role {
+            Role::Dispatching(own) if own.stage == Stage::Restoring => {
+                own.early.extend(changes);
+                if own.early.len() > EARLY_MAX {
+                    self.overrun(now);
+                }
+            }
+            Role::Dispatching(_) => self.dispatch(DispatcherMessage::Changed(changes)),
+            // Of a term that is over.
+            _ => {}
+        }
+    }
+
+    /// This node does not keep up with the changes of streams: the next dispatcher finds them in the log.
+    pub(super) fn overrun(&mut self, now: Instant) {
+        tracing::error!("the dispatcher does not keep up with the commits of streams");
+        self.release(DispatcherState::Failed);
+        self.lose(now, SILENCE_MAX);
+    }
+
+    /// The machines cannot be restored: another node may have more luck.
     pub(super) fn not_restored(&mut self, now: Instant, number: u64) {
         if matches!(&self.role, Role::Dispatching(own) if own.number == number) {
             self.release(DispatcherState::Failed);
@@ -443,12 +472,12 @@ impl Relay {
         let Role::Dispatching(own) = &self.role else {
             return;
         };
-        let first = own.number << OP_BITS;
+        let first = first_op(own.number, OpKind::Jobs);
         commands.retain(|reply| reply.token >= first);
         // What the dispatcher believes may not be what the log has: it begins again.
         let lost = commands.iter().any(|reply| {
             let refusal = match &reply.outcome {
-                Outcome::Refused(refusal) => refusal,
+                Outcome::Refused(refusal) if OpKind::of(reply.token) != OpKind::Barriers => refusal,
                 _ => return false,
             };
             matches!(refusal, Refusal::Unknown(_) | Refusal::NotDispatcher)
@@ -489,6 +518,7 @@ impl Relay {
             stage: Stage::Restoring,
             sessions: BTreeMap::new(),
             unconfirmed: Unconfirmed::default(),
+            early: Vec::new(),
         });
         if self.stopping {
             // It was asked for before.
@@ -497,11 +527,6 @@ impl Relay {
         }
         self.effects.push(RelayEffect::Restore(number));
         self.beat(now);
-    }
-
-    /// The first number of the commands of a term.
-    pub(super) fn first_op(number: u64) -> u64 {
-        number << OP_BITS
     }
 
     fn beat(&mut self, now: Instant) {
@@ -595,14 +620,14 @@ const OFFICE_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// And asks for none.
 const CLAIM_SILENCE_MAX: Duration = Duration::from_millis(1_500);
 
+/// The most changes of streams that are kept while the machines are restored.
+pub(super) const EARLY_MAX: usize = 500_000;
+
 /// A claim without an outcome is over after this long.
 const CLAIM_MAX: Duration = Duration::from_secs(15);
 
 /// The last messages of a dispatcher that has ended may take this long.
 const ENDED_WAIT: Duration = Duration::from_millis(300);
-
-/// The numbers of a term's commands begin with that of the term, above this many bits.
-const OP_BITS: u32 = 40;
 
 /// The time between two heartbeats.
 pub(super) const BEAT: Duration = Duration::from_millis(500);

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply};
+use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply, StreamChange};
 use proptest::prelude::*;
 
 use super::clients::HELD_MAX;
-use super::relay::{BEAT, PacketTo, Relay, RelayEffect, RelayFigures, SILENCE_MAX};
+use super::relay::{BEAT, EARLY_MAX, PacketTo, Relay, RelayEffect, RelayFigures, SILENCE_MAX};
 use super::session::{Broken, MESSAGE_BYTES_MAX, PART_BYTES, Session};
 use super::wire::Part;
 use crate::error::JobError;
 use crate::message::DispatcherMessage;
+use crate::op_number::{OpKind, first_op};
 use crate::request::{
-    AttemptAction, AttemptReport, DispatchClient, DispatchRequest, NewJob, Payload, Registration,
-    WorkerCaller,
+    AttemptAction, AttemptReport, DispatchClient, DispatchRequest, NewJob, Payload, PoolRequest,
+    Registration, WorkerCaller,
 };
 use crate::response::DispatchResponse;
 use crate::token::{KeySeed, PoolKey};
@@ -215,10 +216,10 @@ impl World {
         let node = self.nodes.get_mut(name).expect("the node is there");
         assert!(node.dispatches, "a message without a dispatcher");
         match message {
-            DispatcherMessage::Request(client, DispatchRequest::Post(_)) => {
+            DispatcherMessage::Request(client, DispatchRequest::Pool(PoolRequest::Post(_))) => {
                 if own.is_none_or(|own| *own.node != *name) {
                     // The order refuses the record.
-                    let token = Relay::first_op(node.number);
+                    let token = first_op(node.number, OpKind::Jobs);
                     let outcome = Outcome::Refused(Refusal::NotDispatcher);
                     return node.relay.committed(now, vec![Reply { token, outcome }]);
                 }
@@ -229,7 +230,10 @@ impl World {
                 node.relay
                     .response(now, client, DispatchResponse::Posted { id, token });
             }
-            DispatcherMessage::Request(client, DispatchRequest::Report(report)) => {
+            DispatcherMessage::Request(
+                client,
+                DispatchRequest::Pool(PoolRequest::Report(report)),
+            ) => {
                 let response = match node.known_jobs.contains(&report.id) {
                     true => DispatchResponse::Reported { deadline: None },
                     false => DispatchResponse::Refused(JobError::UnknownJob(report.id)),
@@ -237,12 +241,13 @@ impl World {
                 node.relay.response(now, client, response);
             }
             // A poll gets no response until there is a job.
-            DispatcherMessage::Request(client, DispatchRequest::Register(work))
-                if work.poll_ms.is_some() =>
-            {
+            DispatcherMessage::Request(
+                client,
+                DispatchRequest::Pool(PoolRequest::Register(work)),
+            ) if work.poll_ms.is_some() => {
                 node.workers.push(client);
             }
-            DispatcherMessage::Request(client, DispatchRequest::Register(_)) => {
+            DispatcherMessage::Request(client, DispatchRequest::Pool(PoolRequest::Register(_))) => {
                 node.workers.push(client);
                 let slot = node.workers.len() as u32;
                 let registered = DispatchResponse::Registered { slot };
@@ -309,7 +314,7 @@ fn client(number: u32) -> DispatchClient {
 }
 
 fn post(body: &[u8]) -> DispatchRequest {
-    DispatchRequest::Post(NewJob {
+    DispatchRequest::Pool(PoolRequest::Post(NewJob {
         pool: "thumbs".into(),
         payload: Payload {
             content_type: "text/plain".into(),
@@ -319,12 +324,12 @@ fn post(body: &[u8]) -> DispatchRequest {
         slot: None,
         wait_ms: None,
         if_connected: false,
-    })
+    }))
 }
 
 /// The acknowledgement of a job.
 fn ack(id: u64) -> DispatchRequest {
-    DispatchRequest::Report(AttemptReport {
+    DispatchRequest::Pool(PoolRequest::Report(AttemptReport {
         pool: "thumbs".into(),
         id,
         attempt: 1,
@@ -336,17 +341,17 @@ fn ack(id: u64) -> DispatchRequest {
                 body: b"done".as_slice().into(),
             },
         },
-    })
+    }))
 }
 
 fn work() -> DispatchRequest {
-    DispatchRequest::Register(Registration {
+    DispatchRequest::Pool(PoolRequest::Register(Registration {
         pool: "thumbs".into(),
         worker: "anna".into(),
         slot: None,
         poll_ms: None,
         caller: WorkerCaller::Anyone,
-    })
+    }))
 }
 
 fn posted(responses: &[(DispatchClient, DispatchResponse)]) -> usize {
@@ -623,7 +628,7 @@ fn a_dispatcher_whose_writes_are_refused_begins_again() {
         let outcome = Outcome::Refused(refusal);
         DispatcherMessage::Committed(vec![Reply { token, outcome }])
     };
-    let first = Relay::first_op(1);
+    let first = first_op(1, OpKind::Jobs);
     // Of an earlier term, or a refusal that says that nothing was stored.
     let node = world.node("a");
     node.relay
@@ -641,7 +646,7 @@ fn a_dispatcher_whose_writes_are_refused_begins_again() {
         let now = world.now;
         let node = world.node("a");
         node.relay
-            .message(now, reply(Relay::first_op(term), refusal));
+            .message(now, reply(first_op(term, OpKind::Jobs), refusal));
         world.settle();
         assert!(world.dispatchers().is_empty());
         // Another node may have more luck, and there is none.
@@ -653,6 +658,86 @@ fn a_dispatcher_whose_writes_are_refused_begins_again() {
     }
     let takeovers = world.node("a").figures.takeovers.load(Ordering::Relaxed);
     assert_eq!(takeovers, 3);
+}
+
+/// A relay whose machines are being restored, for its first term.
+fn restoring(now: Instant) -> Relay {
+    let mut relay = Relay::new(now, "a", 1, 1, HOLD, Arc::default());
+    relay.tick(now + Duration::from_secs(1), None, Some(Duration::ZERO));
+    let claim = relay
+        .take_effects()
+        .into_iter()
+        .find_map(|effect| match effect {
+            RelayEffect::Submit(_, token) => Some(token),
+            _ => None,
+        });
+    let reply = Reply {
+        token: claim.expect("a claim"),
+        outcome: Outcome::Done,
+    };
+    relay.message(now, DispatcherMessage::Committed(vec![reply]));
+    let effects = relay.take_effects();
+    assert!(matches!(effects[..], [RelayEffect::Restore(1), ..]));
+    relay
+}
+
+fn change() -> StreamChange {
+    StreamChange::Ended {
+        no: 7,
+        name: "s".into(),
+    }
+}
+
+#[test]
+fn changes_of_streams_wait_for_the_machines_that_are_restored() {
+    let now = Instant::now();
+    let mut relay = restoring(now);
+    for _ in 0..2 {
+        relay.message(now, DispatcherMessage::Changed(vec![change()]));
+        assert!(relay.take_effects().is_empty());
+    }
+    assert!(relay.restored(now, 1));
+    let dispatched = |relay: &mut Relay| -> Vec<usize> {
+        let effects = relay.take_effects().into_iter();
+        let changes = effects.filter_map(|effect| match effect {
+            RelayEffect::Dispatch(DispatcherMessage::Changed(changes)) => Some(changes.len()),
+            _ => None,
+        });
+        changes.collect()
+    };
+    assert_eq!(dispatched(&mut relay), [2]);
+    relay.message(now, DispatcherMessage::Changed(vec![change()]));
+    assert_eq!(dispatched(&mut relay), [1]);
+    // Without a turn they are for nobody.
+    relay.not_restored(now, 1);
+    relay.message(now, DispatcherMessage::Changed(vec![change()]));
+    assert!(dispatched(&mut relay).is_empty());
+}
+
+#[test]
+fn changes_that_wait_are_bounded() {
+    let now = Instant::now();
+    let mut relay = restoring(now);
+    let changes = vec![change(); EARLY_MAX];
+    relay.message(now, DispatcherMessage::Changed(changes));
+    assert!(relay.is_dispatching());
+    relay.message(now, DispatcherMessage::Changed(vec![change()]));
+    assert!(!relay.is_dispatching());
+}
+
+#[test]
+fn a_log_that_refuses_to_change_nothing_costs_no_turn() {
+    let now = Instant::now();
+    let mut relay = restoring(now);
+    assert!(relay.restored(now, 1));
+    for kind in [OpKind::Barriers, OpKind::Subscriptions] {
+        let refused = Reply {
+            token: first_op(1, kind),
+            outcome: Outcome::Refused(Refusal::Unknown("?".into())),
+        };
+        relay.message(now, DispatcherMessage::Committed(vec![refused]));
+        assert_eq!(relay.is_dispatching(), kind == OpKind::Barriers);
+    }
 }
 
 #[test]
@@ -831,11 +916,12 @@ fn a_caller_that_ends_gets_an_answer_and_nothing_is_done_for_it_later() {
     assert_eq!(world.jobs, 0, "no dispatcher gets it");
     // A poll at another node: its end reaches the dispatcher, whose answer comes back.
     let poll = client(2);
-    let DispatchRequest::Register(work) = work() else {
+    let DispatchRequest::Pool(PoolRequest::Register(work)) = work() else {
         panic!("it registers");
     };
     let poll_ms = Some(60_000);
-    let request = DispatchRequest::Register(Registration { poll_ms, ..work });
+    let request = Registration { poll_ms, ..work };
+    let request = DispatchRequest::Pool(PoolRequest::Register(request));
     world.request(&other, poll, request);
     world.responses(&other);
     let dispatcher = world.dispatcher();

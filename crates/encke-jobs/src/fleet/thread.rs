@@ -10,14 +10,13 @@ use encke_mailbox::Receiver;
 use encke_stream::{
     Command, DispatcherTerm, FleetCommand, Outcome, Refusal, Reply, Submission, Submitter,
 };
+use encke_subscriptions::PublishedSubscriptions;
 use parking_lot::Mutex;
 
 use super::relay::{PacketTo, Relay, RelayEffect, RelayFigures};
-use crate::dispatcher::{
-    DispatcherContext, DispatcherReceiver, DispatcherSender, SendResponse, SubmitCommands,
-    dispatcher_mailbox,
-};
-use crate::machine::JobMachine;
+use crate::dispatcher::{DispatcherContext, SendResponse, SubmitCommands};
+use crate::dispatcher_mailbox::{DispatcherReceiver, DispatcherSender, dispatcher_mailbox};
+use crate::machines::DispatcherMachines;
 use crate::message::{DispatcherMessage, RelayMessage};
 use crate::response::DispatchResponse;
 use crate::stats::PublishedStats;
@@ -25,11 +24,12 @@ use crate::stats::PublishedStats;
 /// Sends a packet to other nodes. It does not wait; a packet that cannot be sent is lost.
 pub type SendPacket = Box<dyn Fn(PacketTo, Vec<u8>) + Send>;
 
-/// Restores the pools from the logs.
-pub type RestorePools = Arc<dyn Fn() -> Result<JobMachine, String> + Send + Sync>;
+/// Restores the pools and the subscriptions from the logs, once the index of these subscriptions is in use.
+pub type RestoreMachines = Arc<dyn Fn() -> Result<DispatcherMachines, String> + Send + Sync>;
 
-/// What a dispatcher with these pools and this way for its responses is connected to.
-pub type BuildDispatcher = Box<dyn Fn(JobMachine, SendResponse) -> DispatcherContext + Send>;
+/// What a dispatcher with these machines and this way for its responses is connected to, in the term with this number.
+pub type BuildDispatcher =
+    Box<dyn Fn(DispatcherMachines, SendResponse, u64) -> DispatcherContext + Send>;
 
 /// A relay's connections to the rest of the server.
 pub struct RelayContext {
@@ -47,8 +47,8 @@ pub struct RelayContext {
     pub silence: Box<dyn Fn() -> Option<Duration> + Send>,
     /// See [`SendPacket`].
     pub send: SendPacket,
-    /// See [`RestorePools`].
-    pub restore: RestorePools,
+    /// See [`RestoreMachines`].
+    pub restore: RestoreMachines,
     /// See [`BuildDispatcher`].
     pub dispatcher: BuildDispatcher,
     /// Submits commands to the logs.
@@ -59,6 +59,8 @@ pub struct RelayContext {
     pub respond: SendResponse,
     /// The published state of the pools.
     pub published: Arc<PublishedStats>,
+    /// The published state of the subscriptions.
+    pub subscriptions: Arc<PublishedSubscriptions>,
     /// The figures of the relay.
     pub figures: Arc<RelayFigures>,
     /// The bounds of the dispatcher's mailbox: messages, and their bytes.
@@ -108,6 +110,7 @@ struct LocalDispatcher {
     may_submit: Arc<Mutex<bool>>,
     /// Messages for which it has no room yet, with their weights.
     waiting: Vec<(DispatcherMessage, usize)>,
+    waiting_bytes: usize,
 }
 
 impl RelayThread {
@@ -167,14 +170,18 @@ impl RelayThread {
         }
     }
 
-    /// Starts the dispatcher with the restored pools.
-    fn restored(&mut self, now: Instant, number: u64, restored: Result<Box<JobMachine>, String>) {
+    /// Starts the dispatcher with the restored machines.
+    fn restored(
+        &mut self,
+        now: Instant,
+        number: u64,
+        restored: Result<Box<DispatcherMachines>, String>,
+    ) {
         if !self.relay.expects(number) {
             return;
         }
-        let started = restored.and_then(|mut machine| {
-            machine.number_from(Relay::first_op(number));
-            self.start_dispatcher(number, *machine)
+        let started = restored.and_then(|machines| {
+            self.start_dispatcher(number, *machines)
                 .map_err(|error| error.to_string())
         });
         match started {
@@ -188,8 +195,14 @@ impl RelayThread {
         }
     }
 
-    fn start_dispatcher(&mut self, number: u64, machine: JobMachine) -> std::io::Result<()> {
-        self.abandon();
+    fn start_dispatcher(
+        &mut self,
+        number: u64,
+        machines: DispatcherMachines,
+    ) -> std::io::Result<()> {
+        if let Some(local) = self.dispatcher.take() {
+            abandon(local);
+        }
         let (items_max, bytes_max) = self.context.mailbox;
         let (sender, receiver) = dispatcher_mailbox(items_max, bytes_max);
         let back = self.sender.clone();
@@ -198,7 +211,7 @@ impl RelayThread {
             let response = RelayMessage::Response(client, response);
             back.put(DispatcherMessage::Relay(response));
         });
-        let mut context = (self.context.dispatcher)(machine, respond);
+        let mut context = (self.context.dispatcher)(machines, respond, number);
         let may_submit = Arc::new(Mutex::new(true));
         let (open, submit) = (Arc::clone(&may_submit), context.submit);
         context.submit = Box::new(move |commands, now| {
@@ -220,6 +233,7 @@ impl RelayThread {
             sender,
             may_submit,
             waiting: Vec::new(),
+            waiting_bytes: 0,
         });
         Ok(())
     }
@@ -260,7 +274,11 @@ impl RelayThread {
             }
             message => {
                 let bytes = local.sender.weight_bytes(&message);
+                local.waiting_bytes += bytes;
                 local.waiting.push((message, bytes));
+                if local.waiting_bytes > WAITING_BYTES_MAX {
+                    self.relay.overrun(Instant::now());
+                }
             }
         }
     }
@@ -271,6 +289,7 @@ impl RelayThread {
             && !local.waiting.is_empty()
         {
             local.sender.put_many(&mut local.waiting);
+            local.waiting_bytes = local.waiting.iter().map(|(_, bytes)| bytes).sum();
         }
     }
 
@@ -290,7 +309,7 @@ impl RelayThread {
         }
     }
 
-    /// Restores the pools in a thread of its own: long journals must not delay heartbeats.
+    /// Restores the machines in a thread of its own: long journals must not delay heartbeats.
     fn restore(&mut self, number: u64) {
         let restore = Arc::clone(&self.context.restore);
         let sender = self.sender.clone();
@@ -329,6 +348,7 @@ impl RelayThread {
             abandon(local);
         }
         self.context.published.clear();
+        self.context.subscriptions.clear();
     }
 }
 
@@ -346,6 +366,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(1);
 
 /// The most messages that wait for a dispatcher without room; further requests are refused.
 const WAITING_MAX: usize = 10_000;
+
+/// The most bytes of messages that wait for a dispatcher without room: beyond that the node gives its turn away.
+const WAITING_BYTES_MAX: usize = 256 << 20;
 
 /// The longest wait for the last outcomes when the server stops: longer than a node tries a batch, and waits for its own log.
 const QUIT_MAX: Duration = Duration::from_secs(20);

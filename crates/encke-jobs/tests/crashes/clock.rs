@@ -2,7 +2,7 @@
 
 use encke_clock::WallTime;
 use encke_jobs::{
-    AttemptAction, DispatchRequest, DispatchResponse, DispatchedJob, JobState, NewJob, PoolLimits,
+    AttemptAction, DispatchResponse, DispatchedJob, JobState, NewJob, PoolLimits, PoolRequest,
 };
 
 use crate::world::{POOL, World, text};
@@ -113,7 +113,7 @@ fn polls_and_waits_for_results_last_as_long_as_they_ask() {
             wait_ms: Some(2_000),
             if_connected: false,
         };
-        world.ask(poster, DispatchRequest::Post(post));
+        world.ask(poster, PoolRequest::Post(post));
         world.settle();
         world.wall_ahead_ms += step;
         pass(&mut world, 1_999);

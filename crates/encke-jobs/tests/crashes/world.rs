@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use encke_clock::{Now, SteadyTime, WallTime};
 use encke_jobs::{
-    AttemptAction, AttemptReport, DispatchClient, DispatchRequest, DispatchResponse, DispatchedJob,
-    Effect, JobId, JobInfo, JobMachine, JobToken, KeySeed, NewJob, Payload, PoolLimits,
-    PoolSettings, PublishedStats, Registration, SettingsChange, WorkerCaller,
+    AttemptAction, AttemptReport, DispatchClient, DispatchResponse, DispatchedJob, Effect, JobId,
+    JobInfo, JobMachine, JobToken, KeySeed, NewJob, Payload, PoolLimits, PoolRequest, PoolSettings,
+    PublishedStats, Registration, SettingsChange, WorkerCaller,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
@@ -59,7 +59,7 @@ impl World {
         let settings: PoolSettings = serde_json::from_str(settings).unwrap();
         let client = world.client();
         let pool = POOL.into();
-        world.ask(client, DispatchRequest::Create { pool, settings });
+        world.ask(client, PoolRequest::Create { pool, settings });
         world.settle();
         let responses = world.responses.remove(&client).unwrap();
         assert!(
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    pub(crate) fn ask(&mut self, client: DispatchClient, ask: DispatchRequest) {
+    pub(crate) fn ask(&mut self, client: DispatchClient, ask: PoolRequest) {
         self.jobs.request(self.now(), client, ask);
         self.flush();
     }
@@ -186,7 +186,7 @@ impl World {
     pub(crate) fn change(&mut self, change: SettingsChange) -> DispatchClient {
         let client = self.client();
         let pool = POOL.into();
-        self.ask(client, DispatchRequest::Change { pool, change });
+        self.ask(client, PoolRequest::Change { pool, change });
         client
     }
 
@@ -205,7 +205,7 @@ impl World {
             wait_ms: None,
             if_connected: false,
         };
-        self.ask(client, DispatchRequest::Post(post));
+        self.ask(client, PoolRequest::Post(post));
         client
     }
 
@@ -224,7 +224,7 @@ impl World {
             caller: WorkerCaller::Anyone,
         };
         self.workers.insert(worker.to_owned(), client);
-        self.ask(client, DispatchRequest::Register(work));
+        self.ask(client, PoolRequest::Register(work));
         client
     }
 
@@ -259,7 +259,7 @@ impl World {
             token,
             action,
         };
-        self.ask(client, DispatchRequest::Report(report));
+        self.ask(client, PoolRequest::Report(report));
         client
     }
 
@@ -278,7 +278,7 @@ impl World {
         let client = self.client();
         let pool = POOL.into();
         let token = None;
-        self.ask(client, DispatchRequest::DescribeJob { pool, id, token });
+        self.ask(client, PoolRequest::DescribeJob { pool, id, token });
         match self.heard(client) {
             Some(DispatchResponse::Job(job)) => Some(job),
             _ => None,
@@ -287,7 +287,7 @@ impl World {
 
     pub(crate) fn info(&mut self) -> encke_jobs::PoolStatus {
         let client = self.client();
-        self.ask(client, DispatchRequest::Describe { pool: POOL.into() });
+        self.ask(client, PoolRequest::Describe { pool: POOL.into() });
         match self.heard(client) {
             Some(DispatchResponse::Described(info)) => *info,
             responses => panic!("{responses:?}"),

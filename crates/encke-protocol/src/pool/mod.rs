@@ -21,8 +21,10 @@ mod responses;
 mod settings;
 mod taking;
 
+use encke_jobs::PoolRequest;
+
 pub use self::api_settings::PoolApiSettings;
-use crate::action::{Action, DispatchRequest};
+use crate::action::Action;
 use crate::gate::Admitted;
 use crate::known_field::{KnownField, KnownFields};
 use crate::mount::Mount;
@@ -110,7 +112,7 @@ const FIELDS: KnownFields = KnownFields {
 
 /// Deletes a public stream that a removed pool has left.
 pub(crate) fn delete_stream(pool: &str, stream: &str) -> Action {
-    let request = DispatchRequest::DeleteStream {
+    let request = PoolRequest::DeleteStream {
         pool: pool.into(),
         stream: stream.into(),
     };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use encke_access::{LAST_EVENT_ID, Operation, SIGNING_PARAMETERS};
 use encke_jobs::{
     AttemptAction, AttemptReport, BadToken, JobError, JobId, JobToken, NewJob, Payload,
-    Registration, WorkerCaller,
+    PoolRequest, Registration, WorkerCaller,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -87,7 +87,7 @@ impl Parser<'_> {
         if let [""] = parts[..] {
             check_method(method, &["GET"])?;
             admitted.meet(&requirement(&self.settings.root, &head))?;
-            return Ok(once("", DispatchRequest::List));
+            return Ok(once("", PoolRequest::List));
         }
         let pool = self.check_name("pool", parts[0])?;
         let encoded = utf8_percent_encode(&pool, ENCODED);
@@ -98,17 +98,17 @@ impl Parser<'_> {
                 "PUT" => {
                     let settings =
                         settings::parse(&request.body).map_err(|why| bad("bad_settings", why))?;
-                    Ok(once(&url, DispatchRequest::Create { pool, settings }))
+                    Ok(once(&url, PoolRequest::Create { pool, settings }))
                 }
                 "PATCH" => {
                     let change = settings::parse_change(&request.body);
                     let change = change.map_err(|why| bad("bad_settings", why))?;
-                    Ok(once(&url, DispatchRequest::Change { pool, change }))
+                    Ok(once(&url, PoolRequest::Change { pool, change }))
                 }
-                "GET" => Ok(once(&url, DispatchRequest::Describe { pool })),
+                "GET" => Ok(once(&url, PoolRequest::Describe { pool })),
                 "DELETE" => {
                     let force = query.force;
-                    Ok(once(&url, DispatchRequest::Remove { pool, force }))
+                    Ok(once(&url, PoolRequest::Remove { pool, force }))
                 }
                 "POST" => post(request, query, pool, url, admitted),
                 _ => Err(not_allowed(method, METHODS)),
@@ -123,7 +123,7 @@ impl Parser<'_> {
             ["worker", worker] => {
                 check_method(method, &["DELETE"])?;
                 let worker = self.check_name("worker", worker)?;
-                Ok(once(&url, DispatchRequest::RemoveWorker { pool, worker }))
+                Ok(once(&url, PoolRequest::RemoveWorker { pool, worker }))
             }
             ["job", id] => {
                 check_method(method, &["GET"])?;
@@ -143,7 +143,7 @@ impl Parser<'_> {
                         }
                     },
                 };
-                Ok(once(&url, DispatchRequest::DescribeJob { pool, id, token }))
+                Ok(once(&url, PoolRequest::DescribeJob { pool, id, token }))
             }
             ["job", id, what] => {
                 let id = job(id)?;
@@ -186,7 +186,7 @@ impl Parser<'_> {
                     token,
                     action,
                 };
-                Ok(once(&url, DispatchRequest::Report(report)))
+                Ok(once(&url, PoolRequest::Report(report)))
             }
             _ => Err(nothing_here()),
         }
@@ -233,7 +233,10 @@ impl Parser<'_> {
                 Some(None) => WorkerCaller::Unknown,
             },
         };
-        Ok(Action::Dispatch(DispatchRequest::Register(work), then))
+        Ok(Action::Dispatch(
+            DispatchRequest::Pool(PoolRequest::Register(work)),
+            then,
+        ))
     }
 
     /// The parameters of a request; `known` are those of its kind, if there is such a kind.
@@ -318,7 +321,10 @@ fn post(
         None => Box::new(Once { pool: url }),
         Some(_) => Box::new(WaitForResult { pool: url }),
     };
-    Ok(Action::Dispatch(DispatchRequest::Post(post), then))
+    Ok(Action::Dispatch(
+        DispatchRequest::Pool(PoolRequest::Post(post)),
+        then,
+    ))
 }
 
 fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Payload, Response> {
@@ -338,9 +344,9 @@ fn payload(request: &mut Request<'_>, key: Option<Cow<'_, str>>) -> Result<Paylo
     })
 }
 
-pub(super) fn once(pool: &str, request: DispatchRequest) -> Action {
+pub(super) fn once(pool: &str, request: PoolRequest) -> Action {
     let pool = pool.to_owned();
-    Action::Dispatch(request, Box::new(Once { pool }))
+    Action::Dispatch(DispatchRequest::Pool(request), Box::new(Once { pool }))
 }
 
 /// A time to wait that ends with the credentials of the request.

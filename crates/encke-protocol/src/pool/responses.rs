@@ -184,6 +184,11 @@ fn respond(event: DispatchResponse) -> Response {
         DispatchResponse::PoolRemoved => error(404, "unknown_pool", "the pool was removed"),
         DispatchResponse::Stopping => refusal(&JobError::Stopping),
         DispatchResponse::Refused(error) => refusal(&error),
+        DispatchResponse::Subscription(_) => error(
+            500,
+            "internal",
+            "internal error: the subscriptions have answered a request to the pools",
+        ),
     }
 }
 

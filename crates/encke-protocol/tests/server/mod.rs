@@ -343,6 +343,9 @@ impl Server {
         };
         self.asked
             .insert(client, (Waiting::First(then), Vec::new()));
+        let DispatchRequest::Pool(ask) = ask else {
+            panic!("it is for the subscriptions");
+        };
         self.jobs.request(self.now(), client, ask);
         self.work();
         let mut said = self.heard(client);

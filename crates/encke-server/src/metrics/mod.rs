@@ -4,6 +4,7 @@ mod access;
 mod logs;
 mod pools;
 mod streams;
+mod subscriptions;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ pub(crate) use self::access::AccessMetrics;
 pub(crate) use self::logs::LogMetrics;
 pub(crate) use self::pools::{PoolMetrics, RelayMetrics};
 pub(crate) use self::streams::StreamMetrics;
+pub(crate) use self::subscriptions::SubscriptionMetrics;
 
 type Refresh = Box<dyn Fn(&ServerMetrics) + Send>;
 
@@ -29,6 +31,7 @@ pub struct ServerMetrics {
     pub(crate) log: LogMetrics,
     pub(crate) access: AccessMetrics,
     pub(crate) pools: PoolMetrics,
+    pub(crate) subscriptions: SubscriptionMetrics,
 }
 
 impl ServerMetrics {
@@ -52,6 +55,7 @@ impl ServerMetrics {
             log: LogMetrics::new(&registry)?,
             access: AccessMetrics::new(&registry)?,
             pools: PoolMetrics::new(&registry)?,
+            subscriptions: SubscriptionMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,
         })

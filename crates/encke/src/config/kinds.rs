@@ -12,6 +12,7 @@ use encke_access::parse_duration;
 use jiff::SignedDuration;
 use toml::Value;
 use tracing_subscriber::EnvFilter;
+use ureq::http::Uri;
 
 /// Reads a value of type `T` from text, and writes it as a value of TOML from which it can be read again.
 pub(super) trait Kind<T> {
@@ -327,6 +328,27 @@ impl Kind<u64> for Seconds {
     }
 }
 
+/// The URL of a server, without a slash at its end.
+pub(super) struct WebUrl;
+
+impl Kind<String> for WebUrl {
+    fn parse(&self, text: &str) -> anyhow::Result<String> {
+        let is_url = text.parse::<Uri>().is_ok_and(|url| {
+            let is_web = matches!(url.scheme_str(), Some("http" | "https"));
+            let has_host = url
+                .authority()
+                .is_some_and(|host| !host.as_str().contains('@'));
+            is_web && has_host && url.query().is_none() && !text.contains('#')
+        });
+        anyhow::ensure!(is_url, "must be a URL such as https://push.example.com");
+        Ok(text.trim_end_matches('/').to_owned())
+    }
+
+    fn show(&self, value: &String) -> Option<Value> {
+        Some(Value::String(value.clone()))
+    }
+}
+
 /// A value that need not be set.
 pub(super) struct Optional<K>(pub(super) K);
 
@@ -409,6 +431,28 @@ mod tests {
         ] {
             let error = Address.parse(wrong).unwrap_err().to_string();
             assert!(error.contains("such as 127.0.0.1:5238"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_that_of_a_server() {
+        for (text, url) in [
+            ("https://a.example", "https://a.example"),
+            ("http://[::1]:5238/", "http://[::1]:5238"),
+            ("https://a.example/push/", "https://a.example/push"),
+        ] {
+            assert_eq!(WebUrl.parse(text).unwrap(), url);
+        }
+        for wrong in [
+            "",
+            "a.example",
+            "ftp://a.example",
+            "https://",
+            "https://u:p@a.example",
+            "https://a.example/?x",
+            "https://a.example/#x",
+        ] {
+            assert!(WebUrl.parse(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -24,6 +24,7 @@ use self::kinds::in_units;
 pub(crate) use self::kinds::{duration, whole_number};
 use self::settings::{SETTINGS, Setting};
 pub(crate) use self::values::{Config, LogFormat};
+use crate::keys;
 
 /// The arguments that set something: of `encke serve` and `encke doctor`. A flag takes precedence over a variable, a variable over
 /// the file.
@@ -254,6 +255,16 @@ impl Config {
         // A batch of a pool must fit into the mailbox of the log.
         server.pools.record_bytes = server.pools.record_bytes.min(server.mailbox_bytes_max / 4);
         server.pools.evicts_records = self.log_options.retention.is_limited();
+        let subscriptions = &mut server.subscriptions;
+        subscriptions.tls = keys::system_trust;
+        let limits = &mut subscriptions.limits;
+        limits.record_bytes = limits.record_bytes.min(server.mailbox_bytes_max / 4);
+        limits.evicts_records = self.log_options.retention.is_limited();
+        limits.allowed_addresses.networks = self.webhook_networks.list().to_vec();
+        limits.public_root = self
+            .public_url
+            .as_ref()
+            .map(|url| format!("{url}{STREAMS}").into());
         self.check_addresses()
     }
 }
@@ -276,6 +287,9 @@ pub(crate) fn free_example(flag: &str) -> &'static str {
         _ => "5238",
     }
 }
+
+/// The root of the streams.
+const STREAMS: &str = "/v1/stream";
 
 /// Where operators connect unless something else is set.
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4438);

@@ -14,7 +14,7 @@ use toml::Value;
 
 use super::kinds::{
     Address, COUNT, Choice, FilePath, FilePaths, Kind, LIMIT, LogFilter, Milliseconds, Optional,
-    OrNone, PERIOD, Period, Seconds, Size, Switch, Text, count_to,
+    OrNone, PERIOD, Period, Seconds, Size, Switch, Text, WebUrl, count_to,
 };
 use super::{Config, LogFormat};
 
@@ -307,6 +307,22 @@ settings! {
         "pool-mailbox-size": Size(64 << 10) => config.server.pool_mailbox_bytes_max;
         /// Longest time that a request may wait for a job or a result
         "pool-wait-max": Seconds => config.protocols.pool.wait_s_max;
+        /// Subscriptions of workers to streams (__ds)
+        "subscriptions-max": COUNT => config.server.subscriptions.limits.subscriptions_max;
+        /// Streams that such a subscription follows
+        "subscription-links-max": COUNT => config.server.subscriptions.limits.links_max;
+        /// Streams that all of them together follow, a stream counted once for each
+        "subscription-links-in-all-max": COUNT => config.server.subscriptions.limits.links_in_all_max;
+        /// Calls of webhooks at a time. 0: no webhooks
+        "webhooks-max": LIMIT => config.server.subscriptions.limits.deliveries_max;
+        /// Calls of webhooks at a time to the same scheme, name and port
+        "webhooks-per-receiver": COUNT => config.server.subscriptions.limits.deliveries_to_receiver_max;
+        /// Longest time of a call of a webhook
+        "webhook-timeout": PERIOD => config.server.subscriptions.limits.delivery_timeout;
+        /// Networks whose addresses webhooks may have, without TLS too, although they are not public, such as 127.0.0.0/8; or none
+        "webhook-networks": Text => config.webhook_networks;
+        /// Where receivers of webhooks reach the server, such as https://push.example.com
+        "public-url": Optional(WebUrl) => config.public_url, "as the creator of a subscription has reached it";
     }
 }
 

@@ -19,6 +19,10 @@ pub(crate) struct Config {
     /// `None`: as the rules say which origins are allowed.
     pub(crate) cors_origins: Option<Origins>,
     pub(crate) hosts: HostList,
+    /// Networks whose addresses webhooks may have although they are not public.
+    pub(crate) webhook_networks: encke_net::Networks,
+    /// Where others reach the server, without a slash at its end.
+    pub(crate) public_url: Option<String>,
     /// The table `[access]`; `None` for no access control.
     pub(crate) access: Option<AccessTable>,
     pub(crate) data: PathBuf,
@@ -108,6 +112,8 @@ impl Default for Config {
             admin_listen: None,
             cors_origins: None,
             hosts: HostList::default(),
+            webhook_networks: encke_net::Networks::default(),
+            public_url: None,
             access: None,
             data: "encke-data".into(),
             logs: 1,

@@ -2,22 +2,26 @@
 //! simulation says so.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use encke_clock::{Now, WallTime};
 use encke_jobs::{
-    DispatchClient, DispatchResponse, DispatcherContext, JobMachine, KeySeed, PoolLimits,
-    SimulatedDispatcher,
+    DispatchClient, DispatchResponse, DispatcherContext, DispatcherOutlet, JobMachine, KeySeed,
+    PoolLimits, SimulatedDispatcher, SubscriptionsContext,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Options, Reader, SEGMENT_BYTES_MIN};
 use encke_mailbox::{Bounds, Receiver, mailbox};
 use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, Router};
 use encke_stream::{
-    AckLevel, Batch, Limits, Loader, Lookup, Outlet, Piece, Reply, Sequencer, Sequencers, Views,
-    restore_on,
+    AckLevel, Batch, Fetch, Limits, Loader, Lookup, Outlet, Piece, Reply, Sequencer, Sequencers,
+    Stream, Views, restore_on,
+};
+use encke_subscriptions::{
+    SubscribedStreams, SubscriptionLimits, SubscriptionMachine, SubscriptionSeed,
 };
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -98,7 +102,7 @@ impl Node {
         let (dispatcher, dispatching) = encke_jobs::dispatcher_mailbox(100, 1 << 20);
         let outlets: Vec<Box<dyn Outlet>> = vec![
             Box::new(SimulatedOutlet(Arc::clone(&commits))),
-            Box::new(dispatcher.clone()),
+            Box::new(DispatcherOutlet::new(dispatcher.clone(), Arc::default())),
         ];
         let watch = Box::new(|_: &_| {});
         let sequencer = Sequencer::new(machine, log, mailbox, outlets, AckLevel::Synced, watch);
@@ -140,6 +144,18 @@ impl Node {
                 let responses = Arc::clone(&responses);
                 Box::new(move |client, response| responses.lock().push_back((client, response)))
             },
+            subscriptions: SubscriptionsContext {
+                machine: SubscriptionMachine::new(
+                    SubscriptionLimits::default(),
+                    &SubscriptionSeed::of([7; 32]),
+                    Arc::default(),
+                ),
+                published: Arc::default(),
+                streams: Box::new(NoSubscribedStreams),
+                logs: 1,
+                deliverer: Box::new(|_| unreachable!("there are no webhooks")),
+            },
+            term: 0,
             // Turns are told the time.
             clock: Now::default,
         });
@@ -344,6 +360,28 @@ fn restore_pools(
     };
     let seed = KeySeed::of([7; 32]);
     JobMachine::replay(limits, Arc::default(), seed, &find, &read, now).unwrap()
+}
+
+/// No client of the simulation makes a subscription of workers.
+struct NoSubscribedStreams;
+
+impl SubscribedStreams for NoSubscribedStreams {
+    fn find(&self, _: &str) -> Result<Option<Arc<Stream>>, String> {
+        Ok(None)
+    }
+
+    fn read(&self, _: &Fetch) -> Result<Piece, String> {
+        Ok(Piece::default())
+    }
+
+    fn each(
+        &self,
+        _: &str,
+        _: &dyn Fn(&str) -> bool,
+        _: &mut dyn FnMut(&Stream) -> ControlFlow<()>,
+    ) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Keeps what the sequencer has for the shard: a thread that waits would wait for ever.

@@ -1,22 +1,25 @@
-//! Runs the pools in the server: the threads of the dispatcher, or the relay of a node of a fleet.
+//! Runs the pools and the subscriptions in the server: the threads of the dispatcher, or the relay of a node of a fleet.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use encke_jobs::fleet::{PacketTo, RelayContext, RelayFigures};
 use encke_jobs::{
-    DispatcherContext, DispatcherMessage, DispatcherReceiver, DispatcherSender, DispatcherThreads,
-    JobMachine, KeySeed, PoolLimits, PublishedStats, RelayMessage, ReplayError, SendResponse,
+    DispatcherContext, DispatcherMachines, DispatcherMessage, DispatcherOutlet, DispatcherReceiver,
+    DispatcherSender, DispatcherThreads, JobMachine, KeySeed, PoolLimits, PublishedStats,
+    RelayMessage, ReplayError, SendResponse, SubscriptionsContext,
 };
 use encke_mailbox::Gauge;
 use encke_net::{Metrics, ShardSender, now, wall_time};
-use encke_stream::{InlineCommit, Logs, Lookup, Sequencers, Stream};
+use encke_stream::{InlineCommit, Logs, Sequencers};
+use encke_subscriptions::{PublishedSubscriptions, SubscriptionMachine, SubscriptionSeed};
 
 use crate::archive::Archive;
 use crate::errors::StartError;
 use crate::fleet_links::FleetLinks;
 use crate::metrics::{RelayMetrics, ServerMetrics};
-use crate::settings::ServerSettings;
+use crate::settings::{ServerSettings, SubscriptionSettings};
+use crate::subscribed_archive::SubscribedArchive;
 
 /// The names of the pools that the logs hold.
 ///
@@ -24,111 +27,146 @@ use crate::settings::ServerSettings;
 /// The stream that says which there are can't be read.
 pub fn pools(logs: &Logs) -> Result<Vec<String>, ReplayError> {
     let archive = Archive::of(logs);
-    encke_jobs::pools(&finder(&archive), &|fetch| {
+    encke_jobs::pools(&|name| archive.find(name), &|fetch| {
         archive.read(fetch).map_err(|error| error.to_string())
     })
 }
 
-fn finder(archive: &Archive) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, String> + '_ {
-    move |name| match archive.loaders.load(name) {
-        Ok(Lookup::Stream(stream)) => Ok(Some(stream)),
-        Ok(Lookup::Free(_)) => Ok(None),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// The pools before they serve requests.
-pub(crate) struct PoolService {
+/// The pools and the subscriptions before they serve requests.
+pub(crate) struct DispatcherService {
     pub(crate) dispatcher: DispatcherSender,
     receiver: DispatcherReceiver,
     /// The bounds of its mailbox: messages, and their bytes.
     mailbox: (usize, usize),
-    /// None on a node of a fleet, which restores the pools when it is to dispatch.
-    machine: Option<JobMachine>,
-    tools: PoolTools,
+    /// None on a node of a fleet, which restores them when it is to dispatch.
+    machines: Option<DispatcherMachines>,
+    tools: DispatcherTools,
 }
 
-/// What the pools are restored with.
+/// What the pools and the subscriptions are restored and run with.
 #[derive(Clone)]
-struct PoolTools {
-    limits: PoolLimits,
-    published: Arc<PublishedStats>,
+struct DispatcherTools {
+    pools: PoolLimits,
+    subscriptions: SubscriptionSettings,
+    published: PublishedStates,
     archive: Archive,
 }
 
-/// The threads that run the pools.
-pub(crate) enum PoolThreads {
+/// What other threads see of the pools and of the subscriptions.
+#[derive(Clone, Default)]
+pub(crate) struct PublishedStates {
+    pub(crate) pools: Arc<PublishedStats>,
+    pub(crate) subscriptions: Arc<PublishedSubscriptions>,
+}
+
+/// The threads that run the pools and the subscriptions.
+pub(crate) enum DispatchThreads {
     Dispatcher(DispatcherThreads),
     Relay(JoinHandle<()>, RelayMetrics),
 }
 
 /// What the metrics show of the threads.
-pub(crate) enum PoolGauges {
+pub(crate) enum DispatchGauges {
     Dispatcher(Box<dyn Fn() -> Gauge + Send + Sync>),
     Relay(RelayMetrics),
 }
 
-impl PoolTools {
-    fn restore(&self) -> Result<JobMachine, ReplayError> {
+impl DispatcherTools {
+    fn restore(&self) -> Result<DispatcherMachines, StartError> {
         let archive = &self.archive;
+        let find = |name: &str| archive.find(name);
         let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
-        let limits = self.limits.clone();
-        let published = Arc::clone(&self.published);
-        let seed = KeySeed::random()?;
-        JobMachine::replay(limits, published, seed, &finder(archive), &read, now())
+        let published = Arc::clone(&self.published.pools);
+        let jobs = JobMachine::replay(
+            self.pools.clone(),
+            published,
+            KeySeed::random()?,
+            &find,
+            &read,
+            now(),
+        )?;
+        let subscriptions = SubscriptionMachine::replay(
+            self.subscriptions.limits.clone(),
+            &SubscriptionSeed::random()?,
+            self.published.subscriptions.begin(),
+            &SubscribedArchive(archive.clone()),
+            now(),
+        )?;
+        Ok(DispatcherMachines {
+            jobs,
+            subscriptions,
+        })
     }
 
     /// What a dispatcher is connected to.
     fn context(
         &self,
-        machine: JobMachine,
+        machines: DispatcherMachines,
         sequencers: Sequencers,
         number: u16,
         respond: SendResponse,
+        term: u64,
     ) -> DispatcherContext {
+        let settings = self.subscriptions.clone();
+        let subscriptions = SubscriptionsContext {
+            machine: machines.subscriptions,
+            published: Arc::clone(&self.published.subscriptions),
+            streams: Box::new(SubscribedArchive(self.archive.clone())),
+            logs: sequencers.views().logs(),
+            deliverer: Box::new(move |report| settings.deliverer(report)),
+        };
         let loaders = self.archive.loaders.clone();
         let archive = self.archive.clone();
         DispatcherContext {
-            machine,
+            machine: machines.jobs,
             look_up: Box::new(move |name| loaders.load(name).map_err(|error| error.to_string())),
             submit: Box::new(move |commands, now| sequencers.submit(commands, now)),
             number,
             read: Box::new(move |fetch| archive.read(fetch).map_err(|error| error.to_string())),
             respond,
+            subscriptions,
+            term,
             clock: now,
         }
     }
 }
 
-impl PoolService {
-    /// Restores the pools from their streams.
+impl DispatcherService {
+    /// Restores the pools and the subscriptions from their streams.
     pub(crate) fn restore(
         settings: &ServerSettings,
         archive: Archive,
-    ) -> Result<PoolService, StartError> {
-        let mut service = PoolService::in_fleet(settings, archive);
-        service.machine = Some(service.tools.restore()?);
+    ) -> Result<DispatcherService, StartError> {
+        let mut service = DispatcherService::in_fleet(settings, archive);
+        service.machines = Some(service.tools.restore()?);
         Ok(service)
     }
 
-    /// The pools of a node of a fleet.
-    pub(crate) fn in_fleet(settings: &ServerSettings, archive: Archive) -> PoolService {
+    /// Those of a node of a fleet.
+    pub(crate) fn in_fleet(settings: &ServerSettings, archive: Archive) -> DispatcherService {
         let (items_max, bytes_max) = (
             settings.pool_mailbox_items_max,
             settings.pool_mailbox_bytes_max,
         );
         let (dispatcher, receiver) = encke_jobs::dispatcher_mailbox(items_max, bytes_max);
-        PoolService {
+        DispatcherService {
             dispatcher,
             receiver,
             mailbox: (items_max, bytes_max),
-            machine: None,
-            tools: PoolTools {
-                limits: settings.pools.clone(),
-                published: Arc::default(),
+            machines: None,
+            tools: DispatcherTools {
+                pools: settings.pools.clone(),
+                subscriptions: settings.subscriptions.clone(),
+                published: PublishedStates::default(),
                 archive,
             },
         }
+    }
+
+    /// The dispatcher as the sequencers see it.
+    pub(crate) fn outlet(&self) -> DispatcherOutlet {
+        let subscriptions = Arc::clone(&self.tools.published.subscriptions);
+        DispatcherOutlet::new(self.dispatcher.clone(), subscriptions)
     }
 
     /// Starts the dispatcher, which sends its responses through these senders.
@@ -137,28 +175,19 @@ impl PoolService {
         sequencers: Sequencers,
         inline_commits: Arc<[Arc<InlineCommit>]>,
         senders: &[Arc<ShardSender>],
-    ) -> std::io::Result<(Arc<PublishedStats>, PoolThreads)> {
-        let PoolTools {
-            limits,
-            published,
-            archive,
-        } = self.tools;
-        let tools = PoolTools {
-            limits,
-            published: Arc::clone(&published),
-            archive: archive.with_inline_commits(inline_commits),
+    ) -> Result<(PublishedStates, DispatchThreads), StartError> {
+        let tools = DispatcherTools {
+            archive: self.tools.archive.with_inline_commits(inline_commits),
+            ..self.tools
         };
-        let machine = match self.machine {
-            Some(machine) => machine,
-            None => {
-                let limits = tools.limits.clone();
-                JobMachine::new(limits, Arc::clone(&published), KeySeed::random()?)
-            }
+        let machines = match self.machines {
+            Some(machines) => machines,
+            None => tools.restore()?,
         };
         let number = senders.len() as u16;
-        let context = tools.context(machine, sequencers, number, responder(senders));
+        let context = tools.context(machines, sequencers, number, responder(senders), 0);
         let threads = self.receiver.start(context)?;
-        Ok((published, PoolThreads::Dispatcher(threads)))
+        Ok((tools.published, DispatchThreads::Dispatcher(threads)))
     }
 
     /// Starts the relay of a node of a fleet.
@@ -168,7 +197,7 @@ impl PoolService {
         sequencers: Sequencers,
         senders: &[Arc<ShardSender>],
         metrics: &ServerMetrics,
-    ) -> Result<(Arc<PublishedStats>, PoolThreads), StartError> {
+    ) -> Result<(PublishedStates, DispatchThreads), StartError> {
         let number = senders.len() as u16;
         let figures = Arc::new(RelayFigures::default());
         let metrics = RelayMetrics::new(metrics.registry(), Arc::clone(&figures));
@@ -196,19 +225,23 @@ impl PoolService {
                 PacketTo::Node(node) => send(Some(&node), packet),
             }),
             restore: Arc::new(move || restored.restore().map_err(|error| error.to_string())),
-            dispatcher: Box::new(move |machine, respond| {
-                built.context(machine, sequencers.clone(), number, respond)
+            dispatcher: Box::new(move |machines, respond, term| {
+                built.context(machines, sequencers.clone(), number, respond, term)
             }),
             submit: Box::new(move |submissions, now| commands.submit(submissions, now)),
             number,
             respond: responder(senders),
-            published: Arc::clone(&self.tools.published),
+            published: Arc::clone(&self.tools.published.pools),
+            subscriptions: Arc::clone(&self.tools.published.subscriptions),
             figures,
             mailbox: self.mailbox,
             clock: now,
         };
         let thread = self.receiver.start_relay(context)?;
-        Ok((self.tools.published, PoolThreads::Relay(thread, metrics)))
+        Ok((
+            self.tools.published,
+            DispatchThreads::Relay(thread, metrics),
+        ))
     }
 }
 
@@ -222,19 +255,21 @@ fn responder(senders: &[Arc<ShardSender>]) -> SendResponse {
     })
 }
 
-impl PoolThreads {
-    pub(crate) fn gauges(&self) -> PoolGauges {
+impl DispatchThreads {
+    pub(crate) fn gauges(&self) -> DispatchGauges {
         match self {
-            PoolThreads::Dispatcher(threads) => PoolGauges::Dispatcher(Box::new(threads.loads())),
-            PoolThreads::Relay(_, metrics) => PoolGauges::Relay(metrics.clone()),
+            DispatchThreads::Dispatcher(threads) => {
+                DispatchGauges::Dispatcher(Box::new(threads.loads()))
+            }
+            DispatchThreads::Relay(_, metrics) => DispatchGauges::Relay(metrics.clone()),
         }
     }
 
     /// Whether this server dispatches jobs, and how often it has become the dispatcher of a fleet.
     pub(crate) fn dispatching(&self) -> impl Fn() -> (bool, u64) + Send + Sync + 'static {
         let relay = match self {
-            PoolThreads::Dispatcher(_) => None,
-            PoolThreads::Relay(_, metrics) => Some(metrics.clone()),
+            DispatchThreads::Dispatcher(_) => None,
+            DispatchThreads::Relay(_, metrics) => Some(metrics.clone()),
         };
         move || relay.as_ref().map_or((true, 0), RelayMetrics::dispatching)
     }
@@ -242,17 +277,17 @@ impl PoolThreads {
     /// Waits for their end. False: one of them panicked.
     pub(crate) fn join(self) -> bool {
         match self {
-            PoolThreads::Dispatcher(threads) => threads.join(),
-            PoolThreads::Relay(thread, _) => thread.join().is_ok(),
+            DispatchThreads::Dispatcher(threads) => threads.join(),
+            DispatchThreads::Relay(thread, _) => thread.join().is_ok(),
         }
     }
 }
 
-impl PoolGauges {
+impl DispatchGauges {
     pub(crate) fn show(&self, metrics: &Metrics) {
         match self {
-            PoolGauges::Dispatcher(loads) => metrics.mailbox("loader", &loads()),
-            PoolGauges::Relay(relay) => relay.show(),
+            DispatchGauges::Dispatcher(loads) => metrics.mailbox("loader", &loads()),
+            DispatchGauges::Relay(relay) => relay.show(),
         }
     }
 }
