@@ -57,7 +57,9 @@ mod stream_list;
 mod stream_rights;
 mod streams;
 mod subprotocol;
+mod subscriptions;
 mod text;
+mod timestamp;
 mod unknown_path;
 
 pub use action::{

@@ -103,6 +103,7 @@ mod tests {
     WebSocket    GET /v1/events or /v1/stream/{name}?offset=-1&live=websocket\n\
     Poll one     GET /v1/stream/{name}?offset={offset}&live=long-poll\n\
     List them    GET /v1/stream?prefix={prefix}\n\
+    Webhooks     PUT, GET, DELETE  /v1/stream/__ds/subscriptions/{id}\n\
     Follow many  GET /v1/events?stream={name}&stream=chat/**  (chat/* is every stream below chat/)\n\
     Pools        PUT, PATCH, POST, GET, DELETE  /v1/pool/{name}\n\
     Work for one POST /v1/pool/{name}/work?worker={worker}\n\

@@ -1,6 +1,7 @@
 //! Errors as responses: the one place that writes them as JSON, by RFC 9457.
 
 use encke_stream::{Outcome, Refusal};
+use serde_json::Value;
 
 use crate::action::Failure;
 use crate::response::Response;
@@ -11,7 +12,21 @@ pub(crate) fn error(status: u16, code: &'static str, message: impl AsRef<str>) -
     Response::shared(status)
         .field("Content-Type", MEDIA_TYPE)
         .field("Cache-Control", "no-store")
-        .body(body(status, code, message.as_ref()))
+        .body(problem(status, code, message.as_ref()).to_string())
+}
+
+/// The same, with further members of `error` for programs.
+pub(crate) fn error_with<const N: usize>(
+    status: u16,
+    code: &'static str,
+    message: impl AsRef<str>,
+    members: [(&str, Value); N],
+) -> Response {
+    let mut problem = problem(status, code, message.as_ref());
+    for (name, value) in members {
+        problem["error"][name] = value;
+    }
+    error(status, code, message).body(problem.to_string())
 }
 
 /// A response to a request that reaches no protocol, because of its transport or a limit. With `retry_s` above 0 the client
@@ -20,7 +35,7 @@ pub fn rejected(status: u16, code: &'static str, message: &str, retry_s: u64) ->
     Response::new(status)
         .field("Content-Type", MEDIA_TYPE)
         .field_if("Retry-After", (retry_s > 0).then_some(retry_s))
-        .body(body(status, code, message))
+        .body(problem(status, code, message).to_string())
 }
 
 /// The response to a request whose continuation cannot be resumed.
@@ -139,8 +154,7 @@ pub(crate) fn message(response: &Response) -> String {
 
 /// The code of a response of [`error`], and what it says.
 pub(crate) fn code_and_message(response: &Response) -> (String, String) {
-    let body: serde_json::Value =
-        serde_json::from_slice(response.body.as_ref()).unwrap_or_default();
+    let body: Value = serde_json::from_slice(response.body.as_ref()).unwrap_or_default();
     let member = |name: &str| body["error"][name].as_str().unwrap_or_default().to_owned();
     (member("code"), member("message"))
 }
@@ -154,14 +168,13 @@ pub(crate) fn retry_after_s(response: &Response) -> Option<u64> {
 }
 
 /// The type of the problem is left out: it is `about:blank`, and says no more than the status. The code does.
-fn body(status: u16, code: &str, message: &str) -> String {
+fn problem(status: u16, code: &str, message: &str) -> Value {
     serde_json::json!({
         "title": phrase(status),
         "status": status,
         "detail": message,
         "error": { "code": code, "message": message },
     })
-    .to_string()
 }
 
 const MEDIA_TYPE: &str = "application/problem+json";

@@ -55,6 +55,12 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync {
         &[]
     }
 
+    /// Whether requests bring credentials that only the protocol knows, in `Authorization`: then those of the access control are not
+    /// looked for, and the request passes without rights. `below` as above.
+    fn has_own_credentials(&self, _method: &str, _below: &str) -> bool {
+        false
+    }
+
     /// Whether a GET, if it is served, opens a stream of server-sent events.
     fn opens_events(&self, _below: &str, _query: Option<&str>) -> bool {
         false

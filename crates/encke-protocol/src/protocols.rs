@@ -24,6 +24,7 @@ use crate::response::Response;
 use crate::stream_list::StreamList;
 use crate::stream_rights::StreamRights;
 use crate::streams::StreamAccess;
+use crate::subscriptions::SubscriptionApi;
 
 /// The settings of all protocols.
 #[derive(Clone, Debug, Default)]
@@ -123,6 +124,7 @@ fn registered(
             encoders,
         )),
         Box::new(StreamList::new(streams.clone())),
+        Box::new(SubscriptionApi::new(streams.clone())),
         Box::new(Events::new(planner, channels, encoders)),
         Box::new(PoolApi::new(settings.pool.clone())),
         Box::new(AdminApi::new(admin, access, streams.clone())),
@@ -276,6 +278,12 @@ impl<'p> Destination<'p> {
         self.served_by.is_some_and(|(_, mount)| mount.is_public)
     }
 
+    /// Whether requests have credentials that only the protocol knows, see [`Protocol::has_own_credentials`].
+    pub(crate) fn has_own_credentials(&self, method: &str, path: &str) -> bool {
+        self.protocol()
+            .is_some_and(|protocol| protocol.has_own_credentials(method, self.below(path)))
+    }
+
     /// Whether it is served at the address for operators.
     pub(crate) fn is_for_operators(&self) -> bool {
         self.served_by
@@ -376,6 +384,12 @@ mod tests {
             ("/v1/stream", "/v1/stream", ""),
             ("/v1/pool", "/v1/pool", ""),
             ("/v1/pool/p/work", "/v1/pool/", "p/work"),
+            ("/v1/stream/__ds", "/v1/stream/__ds", ""),
+            ("/v1/stream/__ds/x", "/v1/stream/__ds/", "x"),
+            ("/v1/stream/__ds/jwks.json", "/v1/stream/__ds/jwks.json", ""),
+            ("/streams/__ds/x", "/v1/stream/__ds/", "x"),
+            ("/v1/stream/__dsx", "/v1/stream/", "__dsx"),
+            ("/v1/stream/a/__ds/x", "/v1/stream/", "a/__ds/x"),
             ("/metrics", "/metrics", ""),
             ("/v1/admin/revoke", "/v1/admin/", "revoke"),
             ("/", "/", ""),
@@ -419,10 +433,16 @@ mod tests {
             "/metrics",
             "/v1/events",
             "/v1/pool",
+            "/v1/stream/__ds",
+            "/v1/stream/__ds/jwks.json",
+            "/v1/stream/__ds/subscriptions/x/ack",
             "/none",
         ];
         let public: Vec<_> = paths.into_iter().filter(is_public).collect();
-        assert_eq!(public, ["/", "/healthz", "/readyz"]);
+        assert_eq!(
+            public,
+            ["/", "/healthz", "/readyz", "/v1/stream/__ds/jwks.json"]
+        );
     }
 
     #[test]

@@ -204,6 +204,7 @@ impl Router {
         let route = GatedRoute {
             without,
             free_parameters: destination.free_parameters(request.method, path.as_str()),
+            has_own_credentials: destination.has_own_credentials(request.method, path.as_str()),
         };
         let passed = self.gate.resolve(request, &path, route)?;
         let (covered, rights) = self

@@ -8,6 +8,7 @@ use encke_clock::Now;
 use encke_stream::{
     BadOffset, Facts, Life, Lookup, Offset, Refusal, Sequence, Stream, Viewer, Views,
 };
+use encke_subscriptions::RESERVED_SEGMENT;
 
 use crate::action::{Action, LoadName};
 use crate::gate::Rights;
@@ -79,11 +80,11 @@ impl StreamAccess {
         if !is_canonical(name) {
             return bad("the stream's name holds a control character, an empty segment, or `.` or `..` as a segment".into());
         }
-        if name == RESERVED || name.starts_with(RESERVED_PREFIX) {
+        if name.split('/').next() == Some(RESERVED_SEGMENT) {
             return Err(error(
-                501,
-                "not_implemented",
-                "subscriptions are not served yet",
+                400,
+                "reserved_name",
+                "no stream's name begins with the segment __ds: it is reserved for subscriptions",
             ));
         }
         Ok(())
@@ -241,6 +242,6 @@ pub(crate) fn load(name: &str, body: Vec<u8>) -> Action {
     })
 }
 
-/// Control paths of Durable Streams (section 6); no stream's name starts with this segment.
-const RESERVED: &str = "__ds";
-const RESERVED_PREFIX: &str = "__ds/";
+/// Another path above the streams: where the production adapter of TanStack AI (`@tanstack/ai-durable-stream` 0.1) looks for them below
+/// the URL of a server.
+pub(crate) const ALIAS_ROOT: &str = "/streams/";

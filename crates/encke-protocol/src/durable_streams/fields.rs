@@ -566,7 +566,7 @@ mod tests {
 
         #[test]
         fn what_we_say_is_what_we_read(ms in 0..253_402_128_000_000_u64) {
-            let said = super::super::response_fields::timestamp(WallTime::from_ms(ms));
+            let said = crate::timestamp::timestamp(WallTime::from_ms(ms));
             prop_assert_eq!(timestamp(&said), Some(WallTime::from_ms(ms)));
         }
     }

@@ -10,7 +10,7 @@ use super::catch_up::{CatchUpRead, tail};
 use super::encode::END_MARK;
 use super::follow::LiveRead;
 use super::poll::PollRead;
-use super::response_fields::{ended, floor, retention, timestamp};
+use super::response_fields::{ended, floor, retention};
 use super::state::ReadContext;
 use super::{DurableStreams, cursor};
 use crate::action::Action;
@@ -26,6 +26,7 @@ use crate::request::{Headers, Request};
 use crate::response::Response;
 use crate::resume;
 use crate::streams::StartPosition;
+use crate::timestamp::timestamp;
 
 impl DurableStreams {
     pub(crate) fn head(

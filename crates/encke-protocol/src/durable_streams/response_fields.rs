@@ -1,6 +1,5 @@
 //! The fields of responses to GET and HEAD: where a response ends, what a cache may do with it.
 
-use encke_clock::WallTime;
 use encke_stream::{Facts, Offset, Retention, Stream};
 
 use crate::request::Headers;
@@ -81,13 +80,4 @@ pub(super) fn has_already(known_tags: &[u8], etag: &str) -> Option<String> {
         true => format!("W/{etag}"),
         false => etag.to_owned(),
     })
-}
-
-/// A time in the format of RFC 3339.
-pub(super) fn timestamp(at: WallTime) -> String {
-    i64::try_from(at.as_ms())
-        .ok()
-        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
-        .map(|at| at.to_string())
-        .unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use super::{encode, lines};
 use crate::channel::Channels;
 use crate::encoder::{EncoderId, Encoders};
 use crate::mount::Mount;
-use crate::streams::StreamAccess;
+use crate::streams::{ALIAS_ROOT, StreamAccess};
 
 /// The protocol over the committed streams.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl DurableStreams {
         encoders: &mut Encoders,
     ) -> Self {
         DurableStreams {
-            mounts: [Mount::below(&settings.root).alias(ALIAS)],
+            mounts: [Mount::below(&settings.root).alias(&format!("{ALIAS_ROOT}**"))],
             streams: streams.clone(),
             channels,
             reads: ReadContext {
@@ -89,6 +89,3 @@ impl DurableStreams {
         }
     }
 }
-
-/// Where the production adapter of TanStack AI (`@tanstack/ai-durable-stream` 0.1) looks for streams below the URL of a server.
-const ALIAS: &str = "/streams/**";

@@ -72,6 +72,8 @@ pub(crate) struct GatedRoute {
     pub(crate) without: WithoutCredentials,
     /// See [`Protocol::free_parameters`](crate::protocol::Protocol::free_parameters).
     pub(crate) free_parameters: &'static [&'static str],
+    /// See [`Protocol::has_own_credentials`](crate::protocol::Protocol::has_own_credentials).
+    pub(crate) has_own_credentials: bool,
 }
 
 /// What becomes of a request without credentials, with access control.
@@ -199,6 +201,9 @@ impl Gate {
             }
             Policy::Local => return Ok(Passed::With(Rights::Everything)),
             Policy::Open => return Ok(Passed::With(Rights::EverythingButAdmin)),
+            Policy::Controlled(_) if route.has_own_credentials => {
+                return Ok(Passed::With(Rights::Nobody));
+            }
             Policy::Controlled(access) => access,
         };
         let offered = match request.upgrade {

@@ -18,7 +18,7 @@ pub(crate) enum Rights {
     EverythingButAdmin,
     /// At the address for operators: what operators do.
     Operator,
-    /// With access control, without credentials where none are needed.
+    /// With access control, without credentials where none are needed, or with those that only the protocol knows.
     Nobody,
     /// With access control, on a channel whose client has yet to send a token: nothing.
     Unidentified,

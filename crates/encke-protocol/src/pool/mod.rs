@@ -24,6 +24,7 @@ mod taking;
 use encke_jobs::PoolRequest;
 
 pub use self::api_settings::PoolApiSettings;
+pub(crate) use self::responses::refusal;
 use crate::action::Action;
 use crate::gate::Admitted;
 use crate::known_field::{KnownField, KnownFields};

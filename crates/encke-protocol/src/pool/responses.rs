@@ -366,7 +366,7 @@ fn shown(status: u16, info: &PoolStatus) -> Response {
 }
 
 /// The response to a request that was refused.
-pub(super) fn refusal(why: &JobError) -> Response {
+pub(crate) fn refusal(why: &JobError) -> Response {
     let (status, code) = match why {
         JobError::Log(refusal) => return refused(refusal),
         JobError::Pool(pool) => match pool {

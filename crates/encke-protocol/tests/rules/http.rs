@@ -27,8 +27,8 @@ fn names_are_what_the_path_decodes_to() {
         ("a//b", 400, "bad_path"),
         ("a%2f/b", 400, "bad_path"),
         (&long, 400, "bad_path"),
-        ("__ds", 501, "not_implemented"),
-        ("__ds/subscriptions/x", 501, "not_implemented"),
+        ("__ds", 404, "SUBSCRIPTION_NOT_FOUND"),
+        ("__ds/x", 404, "SUBSCRIPTION_NOT_FOUND"),
         ("%5f_ds/x", 501, "not_implemented"),
     ] {
         for line in ["PUT", "GET", "HEAD", "POST", "DELETE"] {

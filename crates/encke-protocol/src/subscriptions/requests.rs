@@ -1,0 +1,200 @@
+//! Requests of clients, receivers and workers.
+
+use std::borrow::Cow;
+
+use encke_access::CanonicalPath;
+use encke_subscriptions::{
+    RESERVED_SEGMENT, ReportKind, SubscriptionRequest, WakeReport, stream_name, subscription_id,
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::bodies::Members;
+use super::requirements::{NamedStreams, authorise, check_streams, own_path};
+use super::responses::{Reader, RespondOnce, invalid, refusal, token_invalid};
+use super::route::SubscriptionRoute;
+use crate::action::{Action, DispatchRequest};
+use crate::gate::Admitted;
+use crate::request::{Headers, Request};
+use crate::requirement::RequestHead;
+use crate::response::{REFUSED, Response};
+use crate::streams::StreamAccess;
+
+/// What to do for a request.
+pub(super) fn parse(
+    streams: &StreamAccess,
+    request: &Request<'_>,
+    admitted: &Admitted<'_>,
+) -> Result<Action, Response> {
+    let head = RequestHead {
+        method: request.method,
+        path: admitted.path,
+        below: admitted.below,
+        query: request.query,
+        headers: request.headers,
+    };
+    authorise(&streams.root, &head, admitted)?;
+    let route = SubscriptionRoute::of(&streams.root, admitted.path)?;
+    let mut then = RespondOnce::new(streams.root.clone());
+    let id = match route.id().map(subscription_id).transpose() {
+        Ok(id) => id.unwrap_or_default(),
+        Err(error) => return Err(refusal(&error)),
+    };
+    let asked = match route {
+        SubscriptionRoute::Keys => SubscriptionRequest::Keys,
+        SubscriptionRoute::Subscription { .. } => match request.method {
+            "PUT" => {
+                let root = client_root(streams, request, admitted)?;
+                let create = create(streams, &id, root, request, admitted)?;
+                then.location = location(&create);
+                create
+            }
+            "DELETE" => SubscriptionRequest::Delete { id },
+            _ => {
+                then.reader = Some(Reader {
+                    rights: admitted.rights.clone(),
+                    id: id.clone(),
+                });
+                SubscriptionRequest::Describe { id }
+            }
+        },
+        SubscriptionRoute::Links { .. } => {
+            let names = Members::parse(&request.body)?.streams()?;
+            let named = NamedStreams {
+                streams: &names,
+                ..NamedStreams::default()
+            };
+            check_streams(streams, &named, admitted)?;
+            SubscriptionRequest::Link { id, streams: names }
+        }
+        SubscriptionRoute::Link { stream, .. } => {
+            let stream = stream_name(stream).map_err(|error| refusal(&error))?;
+            SubscriptionRequest::Unlink { id, stream }
+        }
+        SubscriptionRoute::Claim { .. } => {
+            let worker = Members::parse(&request.body)?.worker()?;
+            SubscriptionRequest::Claim { id, worker }
+        }
+        SubscriptionRoute::Report { kind, .. } => {
+            let note = || admitted.note(REFUSED, "token_invalid");
+            let token = wake_token(request.headers)
+                .map_err(|refused| refused.audited(Some(note())))?
+                .into();
+            then.audit = Some(note());
+            SubscriptionRequest::Report(report(id, kind, token, &request.body)?)
+        }
+    };
+    let asked = DispatchRequest::Subscription(Box::new(asked));
+    Ok(Action::Dispatch(asked, Box::new(then)))
+}
+
+fn create(
+    streams: &StreamAccess,
+    id: &str,
+    root: String,
+    request: &Request<'_>,
+    admitted: &Admitted<'_>,
+) -> Result<SubscriptionRequest, Response> {
+    let mut config = Members::parse(&request.body)?.config()?;
+    let named = NamedStreams::of(&config);
+    check_streams(streams, &named, admitted)?;
+    config.viewer = named.viewer(&streams.root, &admitted.rights);
+    Ok(SubscriptionRequest::Create {
+        id: id.into(),
+        config,
+        root: root.into(),
+    })
+}
+
+fn report(
+    id: Box<str>,
+    kind: ReportKind,
+    token: Box<str>,
+    body: &[u8],
+) -> Result<WakeReport, Response> {
+    let members = Members::parse(body)?;
+    let body = match kind {
+        ReportKind::Release => members.release()?,
+        ReportKind::Callback | ReportKind::Ack => members.report()?,
+    };
+    Ok(WakeReport {
+        id,
+        kind,
+        token,
+        wake_id: body.wake_id,
+        generation: body.generation,
+        acks: body.acks,
+        done: body.done,
+    })
+}
+
+/// The token of a wake that a request has in `Authorization`. The scheme is written in any case (RFC 9110, section 11.1).
+fn wake_token(headers: Headers<'_>) -> Result<&str, Response> {
+    let missing = || token_invalid("send the token of the wake as `Authorization: Bearer TOKEN`");
+    let mut fields = headers.all("Authorization");
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return Err(missing());
+    };
+    let field = std::str::from_utf8(field).map_err(|_| missing())?;
+    let (scheme, token) = field.trim_ascii().split_once(' ').ok_or_else(missing)?;
+    let token = token.trim_ascii();
+    let is_bearer = scheme.eq_ignore_ascii_case("Bearer");
+    match is_bearer && (1..=TOKEN_BYTES_MAX).contains(&token.len()) {
+        true => Ok(token),
+        false => Err(missing()),
+    }
+}
+
+/// Where the client has reached the root of the streams: by its own path or by an alias.
+fn client_root(
+    streams: &StreamAccess,
+    request: &Request<'_>,
+    admitted: &Admitted<'_>,
+) -> Result<String, Response> {
+    let sent = CanonicalPath::parse(request.path);
+    let sent = sent.as_ref().map_or(admitted.path, CanonicalPath::as_str);
+    let root = sent
+        .strip_suffix(admitted.below)
+        .and_then(|sent| sent.strip_suffix('/'))
+        .and_then(|sent| sent.strip_suffix(RESERVED_SEGMENT))
+        .unwrap_or(&streams.root);
+    let root = root.strip_suffix('/').unwrap_or(root);
+    let root = format!("{}{}", request.base(), encoded(root, PATH));
+    match root.len() <= ROOT_BYTES_MAX {
+        true => Ok(root),
+        false => Err(invalid(format!(
+            "the URL of the server has {} bytes, at most {ROOT_BYTES_MAX} are allowed",
+            root.len()
+        ))),
+    }
+}
+
+/// The URL of a subscription that is created.
+fn location(create: &SubscriptionRequest) -> Option<String> {
+    match create {
+        SubscriptionRequest::Create { id, root, .. } => {
+            let root = format!("{root}/");
+            Some(own_path(&root, &encoded(id, SEGMENT)))
+        }
+        _ => None,
+    }
+}
+
+fn encoded<'a>(text: &'a str, set: &'static AsciiSet) -> Cow<'a, str> {
+    utf8_percent_encode(text, set).into()
+}
+
+/// The longest token of a wake. Those of this server are shorter.
+const TOKEN_BYTES_MAX: usize = 1_024;
+
+/// The longest URL of a root, as long as a long name of a host and a path.
+const ROOT_BYTES_MAX: usize = 512;
+
+/// What is not encoded in a segment of a URL (RFC 3986, section 2.3) is left as it is.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// The same, in a path.
+const PATH: &AsciiSet = &SEGMENT.remove(b'/');

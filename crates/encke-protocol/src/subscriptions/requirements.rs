@@ -1,0 +1,260 @@
+//! What requests for subscriptions need. A subscription has a path of its own, at which rights to it are granted. Who makes it follow
+//! streams must be able to read them, and to append to the stream of its events.
+
+use encke_access::{Operation, SIGNING_PARAMETERS};
+use encke_stream::Viewer;
+use encke_subscriptions::{Glob, LinkStatus, RESERVED_SEGMENT, SubscriptionConfig};
+
+use super::responses::not_found;
+use super::route::SubscriptionRoute;
+use crate::gate::{Admitted, Rights};
+use crate::problem::error;
+use crate::query;
+use crate::requirement::{Paths, RequestHead, Requirement};
+use crate::response::Response;
+use crate::streams::StreamAccess;
+
+/// All that a request needs, as far as its head says it. What its body names is checked when the body is read.
+pub(super) fn of_head<'a>(
+    root: &str,
+    head: &RequestHead<'a>,
+) -> Result<Vec<Requirement<'a>>, Response> {
+    let route = SubscriptionRoute::of(root, head.path)?;
+    route.check_method(head.method)?;
+    if let SubscriptionRoute::Report { .. } = route {
+        check_unsigned(is_signed(head.query))?;
+    }
+    let operation = match (route, head.method) {
+        (SubscriptionRoute::Keys | SubscriptionRoute::Report { .. }, _) => return Ok(Vec::new()),
+        (SubscriptionRoute::Subscription { .. }, "PUT") => Operation::Create,
+        (SubscriptionRoute::Subscription { .. }, "DELETE") => Operation::Delete,
+        (SubscriptionRoute::Subscription { .. }, _) => Operation::Read,
+        // They change what was created.
+        (SubscriptionRoute::Links { .. } | SubscriptionRoute::Link { .. }, _) => Operation::Create,
+        (SubscriptionRoute::Claim { .. }, _) => Operation::Work,
+    };
+    let id = route.id().unwrap_or_default();
+    Ok(vec![Requirement::at(operation, own_path(root, id))])
+}
+
+/// Refuses a request that its caller may not make, by its head.
+pub(super) fn authorise(
+    root: &str,
+    head: &RequestHead<'_>,
+    admitted: &Admitted<'_>,
+) -> Result<(), Response> {
+    let needed = of_head(root, head)?;
+    for needed in &needed {
+        let met = admitted.meet(needed);
+        // The same as for a subscription that does not exist.
+        met.map_err(|refused| match refused.status {
+            404 => not_found().audited(refused.audit),
+            _ => refused,
+        })?;
+    }
+    let route = SubscriptionRoute::of(root, head.path)?;
+    let names_streams = matches!(
+        (route, head.method),
+        (SubscriptionRoute::Subscription { .. }, "PUT") | (SubscriptionRoute::Links { .. }, _)
+    );
+    check_unsigned(names_streams && admitted.rights.is_signed())
+}
+
+/// Refuses a request whose caller may not read the streams that it names, or may not append to the one for events.
+pub(super) fn check_streams(
+    streams: &StreamAccess,
+    named: &NamedStreams<'_>,
+    admitted: &Admitted<'_>,
+) -> Result<(), Response> {
+    for needed in named.requirements(streams) {
+        let met = admitted.meet(&needed);
+        // The stream need not exist: what is missing is the right.
+        met.map_err(|refused| match refused.status {
+            404 => {
+                let Requirement {
+                    operation, paths, ..
+                } = &needed;
+                let why =
+                    format!("the caller may not {operation} {paths}, which the request names");
+                error(403, "forbidden", why).audited(refused.audit)
+            }
+            _ => refused,
+        })?;
+    }
+    match named.wake_stream {
+        Some(name) => streams.rights.check_writer(Operation::Append, name),
+        None => Ok(()),
+    }
+}
+
+/// The streams that a request or a subscription names.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NamedStreams<'a> {
+    pub(super) pattern: Option<&'a Glob>,
+    pub(super) streams: &'a [Box<str>],
+    pub(super) wake_stream: Option<&'a str>,
+}
+
+impl<'a> NamedStreams<'a> {
+    pub(super) fn of(config: &'a SubscriptionConfig) -> Self {
+        NamedStreams {
+            pattern: config.pattern.as_ref(),
+            streams: &config.streams,
+            wake_stream: config.wake_stream.as_deref(),
+        }
+    }
+
+    /// Whose streams a subscription may follow that a caller with these rights creates: those of all owners only if the caller may use
+    /// those everywhere that it follows streams or writes events.
+    pub(super) fn viewer(&self, root: &str, rights: &Rights) -> Viewer {
+        let mut viewers = self
+            .paths(root)
+            .into_iter()
+            .map(|paths| rights.viewer(&paths));
+        viewers
+            .find(|viewer| *viewer != Viewer::All)
+            .unwrap_or(Viewer::All)
+    }
+
+    fn requirements(&self, access: &StreamAccess) -> Vec<Requirement<'static>> {
+        let at = |operation, name: &str| {
+            let path = format!("{}{name}", access.root);
+            access.rights.of_stream(operation, name, path)
+        };
+        let mut needed = Vec::new();
+        if let Some(pattern) = self.pattern {
+            let matched = MatchedNames::of(pattern);
+            if let Some(folder) = matched.folder {
+                needed.extend(access.rights.of_all_below(&access.root, &folder));
+            }
+            needed.extend(matched.name.map(|name| at(Operation::Read, &name)));
+        }
+        needed.extend(self.streams.iter().map(|name| at(Operation::Read, name)));
+        needed.extend(self.wake_stream.map(|name| at(Operation::Append, name)));
+        needed
+    }
+
+    fn paths(&self, root: &str) -> Vec<Paths<'static>> {
+        let at = |name: &str| Paths::One(format!("{root}{name}").into());
+        let mut paths = Vec::new();
+        if let Some(pattern) = self.pattern {
+            let matched = MatchedNames::of(pattern);
+            let folder = matched.folder;
+            paths.extend(folder.map(|folder| Paths::Below(format!("{root}{folder}").into())));
+            paths.extend(matched.name.map(|name| at(&name)));
+        }
+        paths.extend(self.streams.iter().map(|name| at(name)));
+        paths.extend(self.wake_stream.map(at));
+        paths
+    }
+}
+
+/// Whether a caller with these rights may use all streams that a subscription follows, as far as owners say. Otherwise a response about
+/// it would tell of streams that do not exist for the caller.
+pub(super) fn may_see(
+    rights: &Rights,
+    root: &str,
+    id: &str,
+    (config, links): (&SubscriptionConfig, &[LinkStatus]),
+) -> bool {
+    let own = Paths::One(own_path(root, id).into());
+    if rights.viewer(&own).includes(&config.viewer) {
+        return true;
+    }
+    let named = NamedStreams::of(config);
+    let links = links.iter();
+    let links = links.map(|link| Paths::One(format!("{root}{}", link.stream).into()));
+    let mut paths: Vec<_> = named.paths(root);
+    paths.extend(links);
+    config.viewer == Viewer::All
+        && !paths.is_empty()
+        && paths
+            .iter()
+            .all(|paths| rights.viewer(paths) == Viewer::All)
+}
+
+/// The names that a pattern can match: all in a folder, one, or both.
+#[derive(Debug, PartialEq, Eq)]
+struct MatchedNames {
+    /// All names that begin with this, which is empty or ends with a slash.
+    folder: Option<String>,
+    name: Option<String>,
+}
+
+impl MatchedNames {
+    fn of(pattern: &Glob) -> MatchedNames {
+        let prefix = pattern.prefix();
+        let mut segments = pattern.as_str().split('/');
+        if !segments.any(|segment| matches!(segment, "*" | "**")) {
+            return MatchedNames {
+                folder: None,
+                name: Some(prefix),
+            };
+        }
+        match prefix.is_empty() || prefix.ends_with('/') {
+            true => MatchedNames {
+                folder: Some(prefix),
+                name: None,
+            },
+            // `a/**` also matches `a`.
+            false => MatchedNames {
+                folder: Some(format!("{prefix}/")),
+                name: Some(prefix),
+            },
+        }
+    }
+}
+
+/// The path of a subscription, where rights to it are granted.
+pub(super) fn own_path(root: &str, id: &str) -> String {
+    format!("{root}{RESERVED_SEGMENT}/subscriptions/{id}")
+}
+
+fn check_unsigned(is_signed: bool) -> Result<(), Response> {
+    match is_signed {
+        false => Ok(()),
+        true => Err(error(
+            403,
+            "signed_url",
+            "a signed URL is not good for this request: it would not sign which streams the body names, or the token of a wake",
+        )),
+    }
+}
+
+/// Whether a query has a parameter of signed URLs.
+fn is_signed(query: Option<&str>) -> bool {
+    query::parameters(query)
+        .flatten()
+        .any(|(name, _)| SIGNING_PARAMETERS.contains(&&*name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_needs_no_less_than_it_matches() {
+        for (pattern, folder, name) in [
+            ("**", Some(""), None),
+            ("*", Some(""), None),
+            ("*/a", Some(""), None),
+            ("**/a", Some(""), None),
+            ("a/*", Some("a/"), None),
+            ("a/*/b", Some("a/"), None),
+            ("a/**/b", Some("a/"), None),
+            ("a/b/**/**", Some("a/b/"), Some("a/b")),
+            ("a/**", Some("a/"), Some("a")),
+            ("a/b", None, Some("a/b")),
+            ("a*", None, Some("a*")),
+            ("%2A/b", None, Some("*/b")),
+            ("%2a%2A/*", Some("**/"), None),
+        ] {
+            let matched = MatchedNames::of(&pattern.parse().unwrap());
+            let expected = MatchedNames {
+                folder: folder.map(str::to_owned),
+                name: name.map(str::to_owned),
+            };
+            assert_eq!(matched, expected, "{pattern}");
+        }
+    }
+}

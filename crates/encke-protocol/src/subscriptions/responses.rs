@@ -1,0 +1,269 @@
+//! What the dispatcher answers, as responses.
+
+use std::sync::Arc;
+
+use encke_jobs::JobError;
+use encke_subscriptions::{
+    ClaimedWake, LinkStatus, PublicWebhookKey, RESERVED_SEGMENT, SubscriptionError,
+    SubscriptionKind, SubscriptionResponse, SubscriptionStatus, jwk_set, shown_offset,
+};
+use serde_json::{Map, Value, json};
+
+use super::requirements::may_see;
+use crate::action::{DispatchResponse, Dispatched, OnDispatch};
+use crate::gate::Rights;
+use crate::pool;
+use crate::problem::{error, error_with, refused};
+use crate::response::{AuditNote, Response};
+use crate::timestamp::timestamp;
+
+/// Waits for the one response to a request.
+#[derive(Debug)]
+pub(super) struct RespondOnce {
+    /// The path above the streams.
+    root: Arc<str>,
+    /// The URL of the subscription that the request creates.
+    pub(super) location: Option<String>,
+    /// Who asks for a description.
+    pub(super) reader: Option<Reader>,
+    /// What the audit log says if the token of a wake is refused.
+    pub(super) audit: Option<Box<AuditNote>>,
+}
+
+/// Who asks for the description of a subscription.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) rights: Rights,
+    pub(super) id: Box<str>,
+}
+
+impl RespondOnce {
+    pub(super) fn new(root: Arc<str>) -> Self {
+        RespondOnce {
+            root,
+            location: None,
+            reader: None,
+            audit: None,
+        }
+    }
+
+    fn respond(self, response: SubscriptionResponse) -> Response {
+        match response {
+            SubscriptionResponse::Created {
+                existed,
+                subscription,
+            } => {
+                let response =
+                    json_body(if existed { 200 } else { 201 }, &described(&subscription));
+                let location = self.location.filter(|_| !existed);
+                response.field_if("Location", location)
+            }
+            SubscriptionResponse::Described(subscription) => match self.is_visible(&subscription) {
+                true => json_body(200, &described(&subscription)),
+                false => not_found(),
+            },
+            SubscriptionResponse::Deleted
+            | SubscriptionResponse::LinksChanged
+            | SubscriptionResponse::Released => empty(204),
+            SubscriptionResponse::Claimed(wake) => json_body(200, &claimed(&wake)),
+            SubscriptionResponse::Reported { next_wake } => {
+                json_body(200, &json!({ "ok": true, "next_wake": next_wake }))
+            }
+            SubscriptionResponse::Keys(keys) => key_set(&keys),
+            SubscriptionResponse::Refused(error @ SubscriptionError::TokenInvalid) => {
+                refusal(&error).audited(self.audit)
+            }
+            SubscriptionResponse::Refused(error) => refusal(&error),
+        }
+    }
+
+    fn is_visible(&self, subscription: &SubscriptionStatus) -> bool {
+        let SubscriptionStatus { config, links, .. } = subscription;
+        self.reader
+            .as_ref()
+            .is_none_or(|reader| may_see(&reader.rights, &self.root, &reader.id, (config, links)))
+    }
+}
+
+impl OnDispatch for RespondOnce {
+    fn dispatched(self: Box<Self>, event: DispatchResponse) -> Dispatched {
+        Dispatched::Respond(match event {
+            DispatchResponse::Subscription(response) => self.respond(*response),
+            DispatchResponse::Refused(error) => pool::refusal(&error),
+            DispatchResponse::Stopping => pool::refusal(&JobError::Stopping),
+            _ => error(
+                500,
+                "internal",
+                "internal error: the pools have answered a request to the subscriptions",
+            ),
+        })
+    }
+
+    fn waits_long(&self) -> bool {
+        false
+    }
+}
+
+/// The response to a request that was refused.
+pub(super) fn refusal(why: &SubscriptionError) -> Response {
+    let (status, code) = match why {
+        SubscriptionError::Log(refusal) => return refused(refusal),
+        SubscriptionError::TokenInvalid => return token_invalid(&why.to_string()),
+        SubscriptionError::AlreadyClaimed { holder, generation } => {
+            let members = [
+                ("current_holder", Value::from(&**holder)),
+                ("generation", Value::from(*generation)),
+            ];
+            return error_with(409, "ALREADY_CLAIMED", why.to_string(), members);
+        }
+        SubscriptionError::BadId
+        | SubscriptionError::BadStreamName(_)
+        | SubscriptionError::Pattern(_)
+        | SubscriptionError::NothingToFollow
+        | SubscriptionError::NoWakeStream
+        | SubscriptionError::OwnWakeStream(_)
+        | SubscriptionError::Lease(_)
+        | SubscriptionError::Description(_)
+        | SubscriptionError::BadWorker
+        | SubscriptionError::NoWebhooks
+        | SubscriptionError::WrongType => (400, INVALID_REQUEST),
+        SubscriptionError::Webhook(_) => (400, "WEBHOOK_URL_REJECTED"),
+        SubscriptionError::NotFound => (404, "SUBSCRIPTION_NOT_FOUND"),
+        SubscriptionError::Exists => (409, "SUBSCRIPTION_ALREADY_EXISTS"),
+        SubscriptionError::Fenced => (409, "FENCED"),
+        SubscriptionError::NoPendingWork => (409, "NO_PENDING_WORK"),
+        SubscriptionError::InvalidOffset(_) => (409, "INVALID_OFFSET"),
+        SubscriptionError::RetentionIsSet => (403, "retention_is_set"),
+        SubscriptionError::TooManySubscriptions(_) => (507, "too_many_subscriptions"),
+        SubscriptionError::TooManyLinks(_) | SubscriptionError::TooManyLinksInAll(_) => {
+            (507, "too_many_links")
+        }
+        SubscriptionError::LookUp(_) => (500, "unreadable"),
+        SubscriptionError::Overloaded => (503, "overloaded"),
+        SubscriptionError::Stopping => (503, "stopping"),
+    };
+    let response = error(status, code, why.to_string());
+    response.field_if("Retry-After", (status == 503).then_some(RETRY_AFTER_S))
+}
+
+/// The response to a request that is malformed.
+pub(super) fn invalid(why: impl AsRef<str>) -> Response {
+    error(400, INVALID_REQUEST, why)
+}
+
+/// The response to a report without a token that is good for it.
+pub(super) fn token_invalid(why: &str) -> Response {
+    let challenge = "Bearer error=\"invalid_token\"";
+    error(401, "TOKEN_INVALID", why).field("WWW-Authenticate", challenge)
+}
+
+/// The response to a request for a subscription that does not exist.
+pub(super) fn not_found() -> Response {
+    refusal(&SubscriptionError::NotFound)
+}
+
+/// A subscription as clients see it. Members without a value are left out.
+fn described(subscription: &SubscriptionStatus) -> Value {
+    let SubscriptionStatus { id, config, .. } = subscription;
+    let links = subscription.links.iter().map(|link| {
+        json!({
+            "path": &*link.stream,
+            "link_type": link_type(link),
+            "acked_offset": shown_offset(link.acked),
+        })
+    });
+    let mut shown = Map::new();
+    let mut add = |name: &str, value: Value| shown.insert(name.to_owned(), value);
+    add("id", (**id).into());
+    add("subscription_id", (**id).into());
+    match &config.kind {
+        SubscriptionKind::Webhook { url } => {
+            add("type", "webhook".into());
+            let signing = json!({
+                // As the protocol has it here; the key says `EdDSA`.
+                "alg": "ed25519",
+                "kid": &*subscription.kid,
+                "jwks_url": format!("{}/{RESERVED_SEGMENT}/jwks.json", subscription.root),
+            });
+            add("webhook", json!({ "url": &**url, "signing": signing }));
+        }
+        SubscriptionKind::PullWake => {
+            add("type", "pull-wake".into());
+        }
+    }
+    if let Some(pattern) = &config.pattern {
+        add("pattern", pattern.as_str().into());
+    }
+    add("streams", links.collect());
+    if let Some(stream) = &config.wake_stream {
+        add("wake_stream", (**stream).into());
+    }
+    add("lease_ttl_ms", config.lease_ms.into());
+    add("created_at", timestamp(subscription.created).into());
+    let status = if subscription.failed {
+        "failed"
+    } else {
+        "active"
+    };
+    add("status", status.into());
+    if let Some(description) = &config.description {
+        add("description", (**description).into());
+    }
+    Value::Object(shown)
+}
+
+fn claimed(wake: &ClaimedWake) -> Value {
+    let links = wake.links.iter().map(|link| {
+        json!({
+            "path": &*link.stream,
+            "link_type": link_type(link),
+            "acked_offset": shown_offset(link.acked),
+            "tail_offset": shown_offset(link.tail),
+            "has_pending": link.has_pending,
+        })
+    });
+    json!({
+        "wake_id": &*wake.wake_id,
+        "generation": wake.generation,
+        "token": &*wake.token,
+        "streams": links.collect::<Value>(),
+        "lease_ttl_ms": wake.lease_ms,
+    })
+}
+
+fn link_type(link: &LinkStatus) -> &'static str {
+    match link.explicit {
+        true => "explicit",
+        false => "glob",
+    }
+}
+
+/// The document with the keys that sign calls. Before the first subscription there is no key, which caches must not keep.
+fn key_set(keys: &[PublicWebhookKey]) -> Response {
+    let caching = match keys {
+        [] => "no-store",
+        _ => "public, max-age=300",
+    };
+    let response = Response::shared(200)
+        .field("Content-Type", "application/jwk-set+json")
+        .field("Cache-Control", caching)
+        .body(jwk_set(keys).into_bytes());
+    match keys {
+        [] => response,
+        _ => response.cacheable(),
+    }
+}
+
+fn json_body(status: u16, body: &Value) -> Response {
+    empty(status)
+        .field("Content-Type", "application/json")
+        .body(body.to_string())
+}
+
+fn empty(status: u16) -> Response {
+    Response::shared(status).field("Cache-Control", "no-store")
+}
+
+const INVALID_REQUEST: &str = "INVALID_REQUEST";
+
+const RETRY_AFTER_S: u32 = 1;
