@@ -288,7 +288,8 @@ impl Piece {
                     return Piece::read_first(log, &whole);
                 }
                 Some(sequence) => {
-                    piece.end = Offset::behind(sequence.saturating_sub(1));
+                    let next = if piece.cut > 0 { piece.part_of } else { sequence };
+                    piece.end = Offset::behind(next.saturating_sub(1));
                     piece.more = true;
                     return Ok(piece);
                 }
@@ -477,7 +478,8 @@ impl Piece {
         self.set_large(parts, LargeData::Bytes(bytes), part.end, total);
     }
 
-    /// Takes a large record that is in a file, or a part of it. False: its header is too long to be decoded from the beginning.
+    /// Takes a large record that is in a file, or a part of it. False: its header is too long to be decoded from the beginning, or its
+    /// data do not stay in a file, so that they are alone in their piece.
     fn take_from_file(
         &mut self,
         span: &Span,
@@ -493,6 +495,9 @@ impl Piece {
         }
         let data = record.payload.skip((record.head.len() - rest.len()) as u64);
         let in_file = parts.in_file && data.fd().is_some();
+        if !in_file && !self.large.is_empty() {
+            return Ok(false);
+        }
         let room = match in_file {
             true => usize::MAX,
             false => room,
