@@ -49,7 +49,7 @@ impl SubscriptionMetrics {
             )?,
             links_refused: counter(
                 "encke_subscription_links_refused_total",
-                "Streams that the pattern of a subscription matches and that it does not follow, because it follows as many as it may.",
+                "Commits of streams that the pattern of a subscription matches and that it does not follow, because it follows as many as it may.",
             )?,
             failing: gauge(
                 "encke_subscriptions_failing",

@@ -125,7 +125,7 @@ pub struct SubscriptionCounts {
     pub calls_failed: u64,
     /// Events that their streams have refused.
     pub events_refused: u64,
-    /// Streams that a pattern matches and that are not followed, because the subscription follows as many as it may.
+    /// Commits of streams that a pattern matches and that are not followed, because the subscription follows as many as it may.
     pub links_refused: u64,
 }
 
