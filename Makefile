@@ -192,12 +192,8 @@ h2spec: build $(H2SPEC) ## checks the server's HTTP/2 with h2spec
 .PHONY: conformance
 conformance: prerequisites build $(WEB) $(PYTHON)/installed ## runs the published conformance suite against the server and against a fleet
 	$(call section,conformance)
-	node tests/web/conformance/run.mjs --over plain,tls,http2
+	node tests/web/conformance/run.mjs --over plain,tls,http2,access,killed
 	node tests/web/conformance/run.mjs --over node,fleet
-
-.PHONY: conformance-update
-conformance-update: build $(WEB) ## runs the conformance suite and rewrites the list of expected failures
-	node tests/web/conformance/run.mjs --update
 
 .PHONY: browser
 browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server

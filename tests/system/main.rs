@@ -71,6 +71,7 @@ mod sealing;
 mod secret_files;
 mod several_logs;
 mod slow_clients;
+mod subscriptions;
 mod sync_every;
 mod tls;
 mod tls_clients;

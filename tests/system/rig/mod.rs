@@ -17,6 +17,7 @@ mod process;
 mod snapshot;
 mod subscriber;
 mod tls;
+mod webhook;
 pub(crate) mod websocket;
 
 pub(crate) use broker::Brokers;
@@ -34,6 +35,7 @@ pub(crate) use process::{
 pub(crate) use snapshot::{Snapshot, copy_any, copy_tree, names_below, remove_any};
 pub(crate) use subscriber::Subscriber;
 pub(crate) use tls::{Authority, CertificateFiles, TlsClient, text};
+pub(crate) use webhook::{Answer, Call as WebhookCall, Receiver};
 
 use std::time::{Duration, Instant};
 

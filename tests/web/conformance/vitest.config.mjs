@@ -7,7 +7,11 @@ export default defineConfig({
   test: {
     root: import.meta.dirname,
     include: ['suite.test.mjs'],
-    setupFiles: process.env.CONFORMANCE_HTTP2 ? ['http2.mjs'] : [],
+    setupFiles: [
+      ...(process.env.CONFORMANCE_HTTP2 ? ['http2.mjs'] : []),
+      ...(process.env.CONFORMANCE_KEY ? ['access.mjs'] : []),
+      ...(process.env.CONFORMANCE_KILLER ? ['kills.mjs'] : []),
+    ],
     // One test after another: many measure time-to-live in steps of a second, and fail beside busy neighbours.
     sequence: { concurrent: false },
     // Two of the tests that wait for a long poll have no time-out of their own.

@@ -1,0 +1,148 @@
+//! A receiver of webhooks: it records the calls and responds as it is told.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use super::PATIENCE;
+
+/// A receiver on a port of its own, until it is dropped.
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    state: Arc<State>,
+}
+
+struct State {
+    calls: Mutex<Vec<Call>>,
+    answer: Mutex<Answer>,
+    ends: AtomicBool,
+}
+
+/// A call as the receiver got it.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) body: Value,
+    pub(crate) raw: Vec<u8>,
+    pub(crate) signature: String,
+}
+
+/// How it responds.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// With this status and body.
+    Says(u16, &'static str),
+    /// With a redirect to there.
+    Redirects(String),
+    /// Never.
+    Waits,
+}
+
+impl Receiver {
+    pub(crate) fn start(answer: Answer) -> Receiver {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it listens");
+        let state = Arc::new(State {
+            calls: Mutex::default(),
+            answer: Mutex::new(answer),
+            ends: AtomicBool::new(false),
+        });
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                if shared.ends.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (socket, shared) = (socket.expect("a client"), Arc::clone(&shared));
+                std::thread::spawn(move || shared.serve(socket));
+            }
+        });
+        Receiver { address, state }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/webhook", self.address)
+    }
+
+    /// From now on it responds in this way.
+    pub(crate) fn answers(&self, answer: Answer) {
+        *self.state.answer.lock().expect("not poisoned") = answer;
+    }
+
+    /// All calls so far.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.state.calls.lock().expect("not poisoned").clone()
+    }
+
+    /// Waits for the call with this index.
+    pub(crate) fn call(&self, index: usize) -> Call {
+        let mut found = None;
+        super::eventually("the webhook is called", || {
+            found = self.calls().get(index).cloned();
+            found.is_some()
+        });
+        found.expect("it was found")
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.state.ends.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl State {
+    /// Serves one call. A caller that is gone is no failure.
+    fn serve(&self, socket: TcpStream) {
+        let _ = self.try_serve(socket);
+    }
+
+    fn try_serve(&self, mut socket: TcpStream) -> std::io::Result<()> {
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut input = BufReader::new(socket.try_clone()?);
+        let (mut length, mut signature) = (0, String::new());
+        loop {
+            let mut line = String::new();
+            if input.read_line(&mut line)? == 0 || line == "\r\n" {
+                break;
+            }
+            let Some((name, value)) = line.trim_end().split_once(": ") else {
+                continue;
+            };
+            match &*name.to_lowercase() {
+                "content-length" => length = value.parse().expect("a length"),
+                "webhook-signature" => signature = value.to_owned(),
+                _ => {}
+            }
+        }
+        let mut raw = vec![0; length];
+        input.read_exact(&mut raw)?;
+        let Ok(body) = serde_json::from_slice(&raw) else {
+            return Ok(());
+        };
+        let answer = self.answer.lock().expect("not poisoned").clone();
+        let call = Call {
+            body,
+            raw,
+            signature,
+        };
+        self.calls.lock().expect("not poisoned").push(call);
+        match answer {
+            Answer::Says(status, body) => write!(
+                socket,
+                "HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ),
+            Answer::Redirects(to) => write!(
+                socket,
+                "HTTP/1.1 307 x\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"
+            ),
+            // Until the caller hangs up.
+            Answer::Waits => socket.read(&mut [0]).map(drop),
+        }
+    }
+}
