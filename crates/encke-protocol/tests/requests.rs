@@ -410,7 +410,7 @@ fn the_random_requests_meet_what_can_happen() {
         "missing_content_type",
         "name_kept",
         "not_found",
-        "not_implemented",
+        "SUBSCRIPTION_NOT_FOUND",
         "sequence_gap",
         "source_gone",
         "source_not_found",

@@ -87,6 +87,7 @@ impl DurableStreams {
         };
         let mut known = vec![known];
         if let Some(forking) = &forking {
+            self.streams.check_name(&forking.source)?;
             let readable = forking.requirement(streams, &self.streams.rights);
             let readable = admitted.meet(&readable);
             readable.map_err(|refused| match refused.status {

@@ -10,7 +10,7 @@
 //! GET               /v1/stream/__ds/jwks.json                           the keys that sign calls
 //! ```
 //!
-//! `route` finds out what a path is, `requirements` what a request needs, `requests` and `bodies` read requests, and `responses` writes
+//! `route` finds out what a path is, `requirements` what a request needs, `requests`, `bodies` and `token` read requests, and `responses` writes
 //! what the dispatcher answers. The rules are those of `encke-subscriptions`.
 
 mod bodies;
@@ -18,6 +18,7 @@ mod requests;
 mod requirements;
 mod responses;
 mod route;
+mod token;
 
 use self::route::SubscriptionRoute;
 use crate::action::Action;

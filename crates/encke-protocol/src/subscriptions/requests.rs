@@ -10,11 +10,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::bodies::Members;
 use super::requirements::{NamedStreams, authorise, check_streams, own_path};
-use super::responses::{Reader, RespondOnce, invalid, refusal, token_invalid};
+use super::responses::{Reader, RespondOnce, invalid, refusal};
 use super::route::SubscriptionRoute;
+use super::token::wake_token;
 use crate::action::{Action, DispatchRequest};
 use crate::gate::Admitted;
-use crate::request::{Headers, Request};
+use crate::request::Request;
 use crate::requirement::RequestHead;
 use crate::response::{REFUSED, Response};
 use crate::streams::StreamAccess;
@@ -75,11 +76,8 @@ pub(super) fn parse(
             SubscriptionRequest::Claim { id, worker }
         }
         SubscriptionRoute::Report { kind, .. } => {
-            let note = || admitted.note(REFUSED, "token_invalid");
-            let token = wake_token(request.headers)
-                .map_err(|refused| refused.audited(Some(note())))?
-                .into();
-            then.audit = Some(note());
+            let token = wake_token(request.headers)?.into();
+            then.audit = Some(admitted.note(REFUSED, "token_invalid"));
             SubscriptionRequest::Report(report(id, kind, token, &request.body)?)
         }
     };
@@ -127,23 +125,6 @@ fn report(
     })
 }
 
-/// The token of a wake that a request has in `Authorization`. The scheme is written in any case (RFC 9110, section 11.1).
-fn wake_token(headers: Headers<'_>) -> Result<&str, Response> {
-    let missing = || token_invalid("send the token of the wake as `Authorization: Bearer TOKEN`");
-    let mut fields = headers.all("Authorization");
-    let (Some(field), None) = (fields.next(), fields.next()) else {
-        return Err(missing());
-    };
-    let field = std::str::from_utf8(field).map_err(|_| missing())?;
-    let (scheme, token) = field.trim_ascii().split_once(' ').ok_or_else(missing)?;
-    let token = token.trim_ascii();
-    let is_bearer = scheme.eq_ignore_ascii_case("Bearer");
-    match is_bearer && (1..=TOKEN_BYTES_MAX).contains(&token.len()) {
-        true => Ok(token),
-        false => Err(missing()),
-    }
-}
-
 /// Where the client has reached the root of the streams: by its own path or by an alias.
 fn client_root(
     streams: &StreamAccess,
@@ -182,9 +163,6 @@ fn location(create: &SubscriptionRequest) -> Option<String> {
 fn encoded<'a>(text: &'a str, set: &'static AsciiSet) -> Cow<'a, str> {
     utf8_percent_encode(text, set).into()
 }
-
-/// The longest token of a wake. Those of this server are shorter.
-const TOKEN_BYTES_MAX: usize = 1_024;
 
 /// The longest URL of a root, as long as a long name of a host and a path.
 const ROOT_BYTES_MAX: usize = 512;

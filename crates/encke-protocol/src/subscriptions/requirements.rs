@@ -7,11 +7,12 @@ use encke_subscriptions::{Glob, LinkStatus, RESERVED_SEGMENT, SubscriptionConfig
 
 use super::responses::not_found;
 use super::route::SubscriptionRoute;
+use super::token::wake_token;
 use crate::gate::{Admitted, Rights};
 use crate::problem::error;
 use crate::query;
 use crate::requirement::{Paths, RequestHead, Requirement};
-use crate::response::Response;
+use crate::response::{REFUSED, Response};
 use crate::streams::StreamAccess;
 
 /// All that a request needs, as far as its head says it. What its body names is checked when the body is read.
@@ -52,12 +53,19 @@ pub(super) fn authorise(
             _ => refused,
         })?;
     }
-    let route = SubscriptionRoute::of(root, head.path)?;
-    let names_streams = matches!(
-        (route, head.method),
-        (SubscriptionRoute::Subscription { .. }, "PUT") | (SubscriptionRoute::Links { .. }, _)
-    );
-    check_unsigned(names_streams && admitted.rights.is_signed())
+    match (SubscriptionRoute::of(root, head.path)?, head.method) {
+        (SubscriptionRoute::Subscription { .. }, "PUT") | (SubscriptionRoute::Links { .. }, _) => {
+            check_unsigned(admitted.rights.is_signed())
+        }
+        (SubscriptionRoute::Report { .. }, _) => {
+            let refused = match wake_token(head.headers) {
+                Ok(_) => return Ok(()),
+                Err(refused) => refused,
+            };
+            Err(refused.audited(Some(admitted.note(REFUSED, "token_invalid"))))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a request whose caller may not read the streams that it names, or may not append to the one for events.

@@ -2,6 +2,7 @@
 //! disk. Each request is complete before the next one.
 
 mod channel;
+mod subscriptions;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use encke_stream::{
 };
 
 pub use channel::TestChannel;
+pub use subscriptions::TestSubscriptions;
 
 pub struct Server {
     pub router: Router,
@@ -34,6 +36,7 @@ pub struct Server {
     /// Who sends all further requests.
     pub caller: CallerInfo<'static>,
     pub jobs: encke_jobs::JobMachine,
+    pub subscriptions: TestSubscriptions,
     /// How often a request has waited for the order of a fleet.
     pub waited: usize,
     /// The next request asks for a channel.
@@ -197,6 +200,7 @@ impl Server {
                 Default::default(),
                 encke_jobs::KeySeed::of([7; 32]),
             ),
+            subscriptions: TestSubscriptions::new(Default::default()),
             waited: 0,
             upgrades: false,
             asked: HashMap::new(),
@@ -335,6 +339,10 @@ impl Server {
     }
 
     fn ask(&mut self, ask: DispatchRequest, then: Box<dyn OnDispatch>) -> Reply {
+        let ask = match ask {
+            DispatchRequest::Pool(ask) => ask,
+            DispatchRequest::Subscription(ask) => return self.ask_subscriptions(*ask, then),
+        };
         let client = DispatchClient {
             node: 0,
             shard: 0,
@@ -343,9 +351,6 @@ impl Server {
         };
         self.asked
             .insert(client, (Waiting::First(then), Vec::new()));
-        let DispatchRequest::Pool(ask) = ask else {
-            panic!("it is for the subscriptions");
-        };
         self.jobs.request(self.now(), client, ask);
         self.work();
         let mut said = self.heard(client);
