@@ -87,6 +87,22 @@ fn what_is_wrong_with_a_message_is_said_and_closes_nothing() {
         ),
         (r#"{"type":"subscribe","stream":"a//b"}"#, (400, "bad_path")),
         (
+            r#"{"type":"subscribe","stream":"__ds/x"}"#,
+            (400, "reserved_name"),
+        ),
+        (
+            r#"{"type":"subscribe","stream":"__ds/**"}"#,
+            (400, "reserved_name"),
+        ),
+        (
+            r#"{"type":"append","stream":"__ds","data":1}"#,
+            (400, "reserved_name"),
+        ),
+        (
+            r#"{"type":"stop","stream":"__ds/x"}"#,
+            (400, "reserved_name"),
+        ),
+        (
             r#"{"type":"unsubscribe","stream":"a"}"#,
             (404, "not_subscribed"),
         ),
