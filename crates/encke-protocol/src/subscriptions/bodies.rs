@@ -1,184 +1,251 @@
-//! The bodies of requests, as JSON: the configuration of a subscription, and reports on a wake.
+//! The bodies of requests, as JSON: the configuration of a subscription, names of streams, and what workers say.
 //!
 //! Members that have no meaning are ignored, as clients of the protocol may send their own. One that has a meaning and the wrong type is
-//! refused by its name.
+//! refused by its name. Nothing is kept of what is ignored: reports come from clients that the access control does not know.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 
 use encke_stream::Viewer;
 use encke_subscriptions::{
-    Glob, LEASE_MS, LEASE_MS_LEAST, LEASE_MS_MAX, RESERVED_SEGMENT, StreamAck, SubscriptionConfig,
-    SubscriptionKind, stream_name,
+    Glob, LEASE_MS, RESERVED_SEGMENT, StreamAck, SubscriptionConfig, SubscriptionKind, stream_name,
 };
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::responses::{invalid, refusal};
 use crate::misspelled::shown;
 use crate::response::Response;
 
-/// The members of a body.
-#[derive(Debug)]
-pub(super) struct Members(Map<String, Value>);
+/// The members of an object that have a meaning.
+pub(super) trait Members: Default {
+    /// Reads the value of a member, or ignores it.
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
+}
 
-/// What a report says, beside the token.
+/// Reads a body. An empty one has no members.
+pub(super) fn parse<M: Members>(body: &[u8]) -> Result<M, Response> {
+    if body.trim_ascii().is_empty() {
+        return Ok(M::default());
+    }
+    let object: Object<M> = serde_json::from_slice(body).map_err(|error| {
+        let mut why = error.to_string();
+        // It may repeat a value.
+        if why.len() > MESSAGE_BYTES_MAX {
+            why.truncate(why.floor_char_boundary(MESSAGE_BYTES_MAX));
+            why.push_str("...");
+        }
+        invalid(format!("the body is wrong: {why}"))
+    })?;
+    Ok(object.0)
+}
+
+/// The body that creates a subscription.
+#[derive(Debug, Default)]
+pub(super) struct CreateBody {
+    kind: Option<Box<str>>,
+    pattern: Option<Box<str>>,
+    streams: Option<Vec<Box<str>>>,
+    webhook: Option<Object<WebhookBody>>,
+    wake_stream: Option<Box<str>>,
+    lease_ms: Option<u64>,
+    description: Option<Box<str>>,
+}
+
+#[derive(Debug, Default)]
+struct WebhookBody {
+    url: Option<Box<str>>,
+}
+
+/// The body that names streams to follow.
+#[derive(Debug, Default)]
+pub(super) struct StreamsBody {
+    streams: Option<Vec<Box<str>>>,
+}
+
+/// The body of a claim.
+#[derive(Debug, Default)]
+pub(super) struct ClaimBody {
+    /// The name of the worker.
+    pub(super) worker: Option<Box<str>>,
+}
+
+/// The body of a report.
 #[derive(Debug, Default)]
 pub(super) struct ReportBody {
     pub(super) wake_id: Option<Box<str>>,
     pub(super) generation: Option<u64>,
-    pub(super) acks: Vec<StreamAck>,
-    pub(super) done: bool,
+    acks: Option<Vec<Object<AckBody>>>,
+    pub(super) done: Option<bool>,
 }
 
-impl Members {
-    /// Reads a body. An empty one has no members.
-    pub(super) fn parse(body: &[u8]) -> Result<Members, Response> {
-        if body.trim_ascii().is_empty() {
-            return Ok(Members(Map::new()));
-        }
-        match serde_json::from_slice(body) {
-            Ok(Value::Object(members)) => Ok(Members(members)),
-            Ok(other) => {
-                let why = format!("the body is {}, expected a JSON object", kind_of(&other));
-                Err(invalid(why))
-            }
-            Err(error) => Err(invalid(format!("the body is not JSON: {error}"))),
-        }
-    }
+#[derive(Debug, Default)]
+struct AckBody {
+    stream: Option<Box<str>>,
+    /// What some clients say for `stream`.
+    path: Option<Box<str>>,
+    offset: Option<Box<str>>,
+}
 
-    /// The configuration of a subscription, in its only form. Whose streams it may follow depends on the rest of it.
-    pub(super) fn config(mut self) -> Result<SubscriptionConfig, Response> {
-        let kind = match self.text("type")?.as_deref() {
-            Some("webhook") => SubscriptionKind::Webhook {
-                url: self.webhook_url()?,
-            },
+impl CreateBody {
+    /// The configuration in its only form. Whose streams it may follow depends on the rest of it.
+    pub(super) fn config(self) -> Result<SubscriptionConfig, Response> {
+        let kind = match self.kind.as_deref() {
+            Some("webhook") => {
+                let url = self.webhook.and_then(|webhook| webhook.0.url);
+                let url = url.ok_or_else(|| {
+                    invalid("a subscription of the type webhook needs webhook.url, a string")
+                })?;
+                SubscriptionKind::Webhook { url }
+            }
             Some("pull-wake") => SubscriptionKind::PullWake,
             Some(other) => {
                 let why = format!("type is {}, expected webhook or pull-wake", shown(other));
                 return Err(invalid(why));
             }
-            None => {
-                return Err(invalid(
-                    "the member type is missing: webhook or pull-wake".to_owned(),
-                ));
-            }
+            None => return Err(invalid("type is missing: webhook or pull-wake")),
         };
-        let pattern = match self.text("pattern")?.filter(|text| !text.is_empty()) {
-            None => None,
-            Some(text) => Some(glob(&text)?),
-        };
+        let pattern = self.pattern.filter(|text| !text.is_empty());
         let config = SubscriptionConfig {
             kind,
-            pattern,
-            streams: self.texts("streams")?.unwrap_or_default(),
-            wake_stream: self.text("wake_stream")?,
-            lease_ms: self.lease_ms()?,
-            description: self.text("description")?,
+            pattern: pattern.map(|text| glob(&text)).transpose()?,
+            streams: self.streams.unwrap_or_default(),
+            wake_stream: self.wake_stream,
+            lease_ms: self.lease_ms.unwrap_or(LEASE_MS),
+            description: self.description,
             viewer: Viewer::Of(None),
         };
         config.checked().map_err(|error| refusal(&error))
     }
+}
 
-    /// The names of streams to follow.
-    pub(super) fn streams(mut self) -> Result<Vec<Box<str>>, Response> {
-        let streams = self.texts("streams")?;
-        let streams = streams.ok_or_else(|| {
-            invalid("the member streams is missing: an array of names of streams".to_owned())
-        })?;
+impl StreamsBody {
+    /// The names of the streams.
+    pub(super) fn names(self) -> Result<Vec<Box<str>>, Response> {
+        let streams = self
+            .streams
+            .ok_or_else(|| invalid("streams is missing: an array of names of streams"))?;
         let names = streams.iter().map(|text| stream_name(text));
         let names: Result<_, _> = names.collect();
         names.map_err(|error| refusal(&error))
     }
+}
 
-    /// The name of a worker; empty if there is none.
-    pub(super) fn worker(mut self) -> Result<Box<str>, Response> {
-        Ok(self.text("worker")?.unwrap_or_default())
-    }
-
-    /// Which wake a worker gives back.
-    pub(super) fn release(mut self) -> Result<ReportBody, Response> {
-        Ok(ReportBody {
-            wake_id: self.text("wake_id")?,
-            generation: self.generation()?,
-            ..ReportBody::default()
-        })
-    }
-
-    /// What a receiver or worker says of a wake.
-    pub(super) fn report(mut self) -> Result<ReportBody, Response> {
-        let acks = match self.0.remove("acks") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(acks)) => {
-                let acks = acks.into_iter().map(ack);
-                acks.collect::<Result<_, _>>()?
-            }
-            Some(other) => return Err(wrong("acks", &other, "an array of objects")),
-        };
-        let done = match self.0.remove("done") {
-            None | Some(Value::Null) => false,
-            Some(Value::Bool(done)) => done,
-            Some(other) => return Err(wrong("done", &other, "true or false")),
-        };
-        Ok(ReportBody {
-            acks,
-            done,
-            ..self.release()?
-        })
-    }
-
-    fn webhook_url(&mut self) -> Result<Box<str>, Response> {
-        let url = match self.0.remove("webhook") {
-            None | Some(Value::Null) => None,
-            Some(Value::Object(webhook)) => Members(webhook).text("url")?,
-            Some(other) => return Err(wrong("webhook", &other, "an object with the member url")),
-        };
-        url.ok_or_else(|| {
-            invalid("a subscription of the type webhook needs webhook.url".to_owned())
-        })
-    }
-
-    fn lease_ms(&mut self) -> Result<u64, Response> {
-        match self.0.remove("lease_ttl_ms") {
-            None => Ok(LEASE_MS),
-            Some(value) => value.as_u64().ok_or_else(|| {
-                let expected = format!("a whole number from {LEASE_MS_LEAST} to {LEASE_MS_MAX}");
-                wrong("lease_ttl_ms", &value, &expected)
-            }),
-        }
-    }
-
-    fn generation(&mut self) -> Result<Option<u64>, Response> {
-        match self.0.remove("generation") {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => match value.as_u64() {
-                Some(generation) => Ok(Some(generation)),
-                None => Err(wrong("generation", &value, "a whole number")),
-            },
-        }
-    }
-
-    /// A text. `null` is as none.
-    fn text(&mut self, name: &str) -> Result<Option<Box<str>>, Response> {
-        match self.0.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.into())),
-            Some(other) => Err(wrong(name, &other, "a string")),
-        }
-    }
-
-    /// An array of texts. `null` is as none.
-    fn texts(&mut self, name: &str) -> Result<Option<Vec<Box<str>>>, Response> {
-        let texts = match self.0.remove(name) {
-            None | Some(Value::Null) => return Ok(None),
-            Some(Value::Array(texts)) => texts,
-            Some(other) => return Err(wrong(name, &other, "an array of strings")),
-        };
-        let texts = texts.into_iter().map(|text| match text {
-            Value::String(text) => Ok(text.into()),
-            other => {
-                let why = format!("{name} has {}, expected strings", kind_of(&other));
-                Err(invalid(why))
-            }
+impl ReportBody {
+    /// Up to where streams are done.
+    pub(super) fn acks(&mut self) -> Result<Vec<StreamAck>, Response> {
+        let acks = self.acks.take().unwrap_or_default().into_iter();
+        let acks = acks.map(|Object(ack)| match (ack.stream.or(ack.path), ack.offset) {
+            (Some(stream), Some(offset)) => Ok(StreamAck { stream, offset }),
+            _ => Err(invalid("each of acks has the members stream and offset")),
         });
-        texts.collect::<Result<_, _>>().map(Some)
+        acks.collect()
     }
+}
+
+impl Members for CreateBody {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "type" => self.kind = map.next_value()?,
+            "pattern" => self.pattern = map.next_value()?,
+            "streams" => self.streams = map.next_value()?,
+            "webhook" => self.webhook = map.next_value()?,
+            "wake_stream" => self.wake_stream = map.next_value()?,
+            // Not even `null`.
+            "lease_ttl_ms" => self.lease_ms = Some(map.next_value()?),
+            "description" => self.description = map.next_value()?,
+            _ => ignore(map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Members for WebhookBody {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "url" => self.url = map.next_value()?,
+            _ => ignore(map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Members for StreamsBody {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "streams" => self.streams = map.next_value()?,
+            _ => ignore(map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Members for ClaimBody {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "worker" => self.worker = map.next_value()?,
+            _ => ignore(map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Members for ReportBody {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "wake_id" => self.wake_id = map.next_value()?,
+            "generation" => self.generation = map.next_value()?,
+            "acks" => self.acks = map.next_value()?,
+            "done" => self.done = map.next_value()?,
+            _ => ignore(map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Members for AckBody {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "stream" => self.stream = map.next_value()?,
+            "path" => self.path = map.next_value()?,
+            "offset" => self.offset = map.next_value()?,
+            _ => ignore(map)?,
+        }
+        Ok(())
+    }
+}
+
+/// An object with these members.
+#[derive(Debug, Default)]
+struct Object<M>(M);
+
+impl<'de, M: Members> Deserialize<'de> for Object<M> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<M>(PhantomData<M>);
+
+impl<'de, M: Members> Visitor<'de> for ObjectVisitor<M> {
+    type Value = Object<M>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<M>, A::Error> {
+        let mut members = M::default();
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            let read = members.member(&name, &mut map);
+            read.map_err(|error| A::Error::custom(format_args!("{name}: {error}")))?;
+        }
+        Ok(Object(members))
+    }
+}
+
+fn ignore<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
+    map.next_value::<IgnoredAny>().map(drop)
 }
 
 /// A pattern of streams that there can be.
@@ -192,38 +259,5 @@ fn glob(text: &str) -> Result<Glob, Response> {
     }
 }
 
-/// Up to where a stream is done. Some clients say `path` for `stream`.
-fn ack(value: Value) -> Result<StreamAck, Response> {
-    let Value::Object(members) = value else {
-        return Err(wrong(
-            "acks",
-            &value,
-            "objects with stream and offset in it",
-        ));
-    };
-    let mut members = Members(members);
-    let stream = match members.text("stream")? {
-        Some(stream) => Some(stream),
-        None => members.text("path")?,
-    };
-    match (stream, members.text("offset")?) {
-        (Some(stream), Some(offset)) => Ok(StreamAck { stream, offset }),
-        _ => Err(invalid(
-            "each of acks has the members stream and offset".to_owned(),
-        )),
-    }
-}
-
-fn wrong(name: &str, value: &Value, expected: &str) -> Response {
-    invalid(format!("{name} is {}, expected {expected}", kind_of(value)))
-}
-
-/// A value as a message names it, which does not repeat long ones.
-fn kind_of(value: &Value) -> String {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
-        Value::String(_) => "a string".to_owned(),
-        Value::Array(_) => "an array".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-    }
-}
+/// What is shown of an error of the parser.
+const MESSAGE_BYTES_MAX: usize = 200;

@@ -8,9 +8,9 @@ use encke_subscriptions::{
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::bodies::Members;
+use super::bodies::{self, ClaimBody, CreateBody, ReportBody, StreamsBody};
 use super::requirements::{NamedStreams, authorise, check_streams, own_path};
-use super::responses::{Reader, RespondOnce, invalid, refusal};
+use super::responses::{RespondOnce, invalid, refusal};
 use super::route::SubscriptionRoute;
 use super::token::wake_token;
 use crate::action::{Action, DispatchRequest};
@@ -47,19 +47,17 @@ pub(super) fn parse(
                 let root = client_root(streams, request, admitted)?;
                 let create = create(streams, &id, root, request, admitted)?;
                 then.location = location(&create);
+                then.reader = Some(admitted.rights.clone());
                 create
             }
             "DELETE" => SubscriptionRequest::Delete { id },
             _ => {
-                then.reader = Some(Reader {
-                    rights: admitted.rights.clone(),
-                    id: id.clone(),
-                });
+                then.reader = Some(admitted.rights.clone());
                 SubscriptionRequest::Describe { id }
             }
         },
         SubscriptionRoute::Links { .. } => {
-            let names = Members::parse(&request.body)?.streams()?;
+            let names = bodies::parse::<StreamsBody>(&request.body)?.names()?;
             let named = NamedStreams {
                 streams: &names,
                 ..NamedStreams::default()
@@ -72,7 +70,8 @@ pub(super) fn parse(
             SubscriptionRequest::Unlink { id, stream }
         }
         SubscriptionRoute::Claim { .. } => {
-            let worker = Members::parse(&request.body)?.worker()?;
+            let body: ClaimBody = bodies::parse(&request.body)?;
+            let worker = body.worker.unwrap_or_default();
             SubscriptionRequest::Claim { id, worker }
         }
         SubscriptionRoute::Report { kind, .. } => {
@@ -92,7 +91,7 @@ fn create(
     request: &Request<'_>,
     admitted: &Admitted<'_>,
 ) -> Result<SubscriptionRequest, Response> {
-    let mut config = Members::parse(&request.body)?.config()?;
+    let mut config = bodies::parse::<CreateBody>(&request.body)?.config()?;
     let named = NamedStreams::of(&config);
     check_streams(streams, &named, admitted)?;
     config.viewer = named.viewer(&streams.root, &admitted.rights);
@@ -109,10 +108,11 @@ fn report(
     token: Box<str>,
     body: &[u8],
 ) -> Result<WakeReport, Response> {
-    let members = Members::parse(body)?;
-    let body = match kind {
-        ReportKind::Release => members.release()?,
-        ReportKind::Callback | ReportKind::Ack => members.report()?,
+    let mut body: ReportBody = bodies::parse(body)?;
+    let is_release = kind == ReportKind::Release;
+    let acks = match is_release {
+        true => Vec::new(),
+        false => body.acks()?,
     };
     Ok(WakeReport {
         id,
@@ -120,8 +120,8 @@ fn report(
         token,
         wake_id: body.wake_id,
         generation: body.generation,
-        acks: body.acks,
-        done: body.done,
+        acks,
+        done: body.done == Some(true) && !is_release,
     })
 }
 

@@ -143,7 +143,7 @@ impl<'a> NamedStreams<'a> {
     }
 
     fn paths(&self, root: &str) -> Vec<Paths<'static>> {
-        let at = |name: &str| Paths::One(format!("{root}{name}").into());
+        let at = |name: &str| stream_path(root, name);
         let mut paths = Vec::new();
         if let Some(pattern) = self.pattern {
             let matched = MatchedNames::of(pattern);
@@ -157,28 +157,33 @@ impl<'a> NamedStreams<'a> {
     }
 }
 
-/// Whether a caller with these rights may use all streams that a subscription follows, as far as owners say. Otherwise a response about
-/// it would tell of streams that do not exist for the caller.
-pub(super) fn may_see(
+/// What a caller with these rights sees of the links of a subscription, as far as owners of streams say. A caller that may not use the
+/// streams of all owners that the subscription may follow sees nothing of it (`None`): it would learn of streams that do not exist for
+/// the caller.
+pub(super) fn visible_links<'l>(
     rights: &Rights,
     root: &str,
-    id: &str,
-    (config, links): (&SubscriptionConfig, &[LinkStatus]),
-) -> bool {
+    (id, config): (&str, &SubscriptionConfig),
+    links: &'l [LinkStatus],
+) -> Option<Vec<&'l LinkStatus>> {
     let own = Paths::One(own_path(root, id).into());
     if rights.viewer(&own).includes(&config.viewer) {
-        return true;
+        return Some(links.iter().collect());
     }
-    let named = NamedStreams::of(config);
-    let links = links.iter();
-    let links = links.map(|link| Paths::One(format!("{root}{}", link.stream).into()));
-    let mut paths: Vec<_> = named.paths(root);
-    paths.extend(links);
-    config.viewer == Viewer::All
-        && !paths.is_empty()
-        && paths
-            .iter()
-            .all(|paths| rights.viewer(paths) == Viewer::All)
+    // Without a right to all at its own path: by the rights to the streams themselves.
+    let sees_all = |paths: &Paths<'_>| rights.viewer(paths) == Viewer::All;
+    let named = NamedStreams::of(config).paths(root);
+    if config.viewer != Viewer::All || !named.iter().all(sees_all) {
+        return None;
+    }
+    let visible = links.iter();
+    let visible = visible.filter(|link| sees_all(&stream_path(root, &link.stream)));
+    let visible: Vec<_> = visible.collect();
+    (!visible.is_empty() || !named.is_empty()).then_some(visible)
+}
+
+fn stream_path(root: &str, name: &str) -> Paths<'static> {
+    Paths::One(format!("{root}{name}").into())
 }
 
 /// The names that a pattern can match: all in a folder, one, or both.

@@ -9,7 +9,7 @@ use encke_subscriptions::{
 };
 use serde_json::{Map, Value, json};
 
-use super::requirements::may_see;
+use super::requirements::visible_links;
 use crate::action::{DispatchResponse, Dispatched, OnDispatch};
 use crate::gate::Rights;
 use crate::pool;
@@ -24,17 +24,10 @@ pub(super) struct RespondOnce {
     root: Arc<str>,
     /// The URL of the subscription that the request creates.
     pub(super) location: Option<String>,
-    /// Who asks for a description.
-    pub(super) reader: Option<Reader>,
+    /// The rights of the caller that is shown a subscription.
+    pub(super) reader: Option<Rights>,
     /// What the audit log says if the token of a wake is refused.
     pub(super) audit: Option<Box<AuditNote>>,
-}
-
-/// Who asks for the description of a subscription.
-#[derive(Debug)]
-pub(super) struct Reader {
-    pub(super) rights: Rights,
-    pub(super) id: Box<str>,
 }
 
 impl RespondOnce {
@@ -53,15 +46,17 @@ impl RespondOnce {
                 existed,
                 subscription,
             } => {
-                let response =
-                    json_body(if existed { 200 } else { 201 }, &described(&subscription));
-                let location = self.location.filter(|_| !existed);
-                response.field_if("Location", location)
+                let status = if existed { 200 } else { 201 };
+                let links = self.visible_links(&subscription).unwrap_or_default();
+                let response = json_body(status, &described(&subscription, &links));
+                response.field_if("Location", self.location.filter(|_| !existed))
             }
-            SubscriptionResponse::Described(subscription) => match self.is_visible(&subscription) {
-                true => json_body(200, &described(&subscription)),
-                false => not_found(),
-            },
+            SubscriptionResponse::Described(subscription) => {
+                match self.visible_links(&subscription) {
+                    Some(links) => json_body(200, &described(&subscription, &links)),
+                    None => not_found(),
+                }
+            }
             SubscriptionResponse::Deleted
             | SubscriptionResponse::LinksChanged
             | SubscriptionResponse::Released => empty(204),
@@ -77,11 +72,17 @@ impl RespondOnce {
         }
     }
 
-    fn is_visible(&self, subscription: &SubscriptionStatus) -> bool {
-        let SubscriptionStatus { config, links, .. } = subscription;
-        self.reader
-            .as_ref()
-            .is_none_or(|reader| may_see(&reader.rights, &self.root, &reader.id, (config, links)))
+    fn visible_links<'l>(
+        &self,
+        subscription: &'l SubscriptionStatus,
+    ) -> Option<Vec<&'l LinkStatus>> {
+        let SubscriptionStatus {
+            id, config, links, ..
+        } = subscription;
+        match &self.reader {
+            Some(rights) => visible_links(rights, &self.root, (id, config), links),
+            None => Some(links.iter().collect()),
+        }
     }
 }
 
@@ -162,10 +163,10 @@ pub(super) fn not_found() -> Response {
     refusal(&SubscriptionError::NotFound)
 }
 
-/// A subscription as clients see it. Members without a value are left out.
-fn described(subscription: &SubscriptionStatus) -> Value {
+/// A subscription as a client sees it. Members without a value are left out.
+fn described(subscription: &SubscriptionStatus, links: &[&LinkStatus]) -> Value {
     let SubscriptionStatus { id, config, .. } = subscription;
-    let links = subscription.links.iter().map(|link| {
+    let links = links.iter().map(|link| {
         json!({
             "path": &*link.stream,
             "link_type": link_type(link),
