@@ -12,6 +12,8 @@ use encke_subscriptions::{
     ReportKind, StreamAck, SubscriptionConfig, SubscriptionError, SubscriptionKind,
     SubscriptionLimits, SubscriptionRequest, SubscriptionResponse, WakeReport,
 };
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
 use server::{Said, Server, TestSubscriptions};
 
@@ -697,4 +699,85 @@ fn a_report_without_a_token_is_refused_before_its_body() {
             assert!(message.contains("not one of this"), "{message}");
         }
     }
+}
+
+/// A value that a member may have, and often the wrong one.
+fn value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        3 => select(vec![
+            json!("webhook"), json!("pull-wake"), json!("a/*"), json!("**"), json!("w"), json!(["a", "/b/"]),
+            json!({ "url": "https://h.example/" }), json!({ "url": "https://10.0.0.1" }), json!(1_000), json!(true),
+            json!([{ "stream": "a", "offset": "-1" }]), json!([{ "path": "a" }]),
+        ]),
+        1 => select(vec![json!(null), json!([]), json!({}), json!(-1), json!(""), json!([[1]])]),
+        1 => "\\PC{0,12}".prop_map(Value::from),
+    ]
+}
+
+fn content() -> impl Strategy<Value = Vec<u8>> {
+    let names = select(vec![
+        "type",
+        "pattern",
+        "streams",
+        "webhook",
+        "wake_stream",
+        "lease_ttl_ms",
+        "description",
+        "worker",
+        "wake_id",
+        "generation",
+        "acks",
+        "done",
+        "other",
+    ]);
+    let members = proptest::collection::btree_map(names, value(), 0..6);
+    prop_oneof![
+        6 => members.prop_map(|members| json!(members).to_string().into_bytes()),
+        1 => proptest::collection::vec(any::<u8>(), 0..20),
+        1 => value().prop_map(|value| value.to_string().into_bytes()),
+    ]
+}
+
+proptest! {
+    /// Nothing that a client sends is an internal error, and every refusal is a problem with a code.
+    #[test]
+    fn no_request_breaks_the_server(
+        requests in proptest::collection::vec((
+            select(vec!["GET", "HEAD", "PUT", "POST", "DELETE"]),
+            prop_oneof![
+                select(vec![
+                    "/subscriptions/s", "/subscriptions/s/claim", "/subscriptions/s/ack", "/subscriptions/s/callback",
+                    "/subscriptions/s/release", "/subscriptions/s/streams", "/subscriptions/s/streams/a", "/jwks.json",
+                ]).prop_map(str::to_owned),
+                "/[a-z/%0-9.]{0,12}",
+                "/subscriptions/\\PC{0,12}",
+            ],
+            content(),
+        ), 1..12),
+    ) {
+        let mut server = Server::default();
+        for (method, path, content) in requests {
+            let fields: [(&str, &[u8]); 2] = [("Host", b"h"), ("Authorization", b"Bearer t")];
+            let path = format!("{ROOT}{path}");
+            let server::Reply::Said(said) = server.request(method, &path, None, &fields, &content) else {
+                panic!("{method} {path} has no response");
+            };
+            prop_assert!(said.status < 500 || said.status == 507, "{method} {path}: {said:?}");
+            if said.status >= 400 {
+                prop_assert_eq!(said.field("Content-Type"), Some("application/problem+json"));
+                prop_assert!(!said.code().is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_body_has_besides_is_not_looked_at() {
+    let mut server = Server::default();
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    let content = format!(
+        r#"{{"other":{deep},"type":"pull-wake","pattern":"a","wake_stream":"w","type":"pull-wake"}}"#
+    );
+    let said = send(&mut server, "PUT /subscriptions/s", &content);
+    assert!(matches!(said.status, 201 | 400), "{}", said.status);
 }

@@ -13,7 +13,7 @@ use encke_subscriptions::{
 };
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use super::responses::{invalid, refusal};
+use super::refusals::{invalid, refusal};
 use crate::misspelled::shown;
 use crate::response::Response;
 

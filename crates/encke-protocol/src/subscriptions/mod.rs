@@ -10,10 +10,12 @@
 //! GET               /v1/stream/__ds/jwks.json                           the keys that sign calls
 //! ```
 //!
-//! `route` finds out what a path is, `requirements` what a request needs, `requests`, `bodies` and `token` read requests, and `responses` writes
-//! what the dispatcher answers. The rules are those of `encke-subscriptions`.
+//! `route` finds out what a path is, `requirements` and `named_streams` what a request needs, `requests`, `bodies` and `token` read
+//! requests, and `responses` and `refusals` write what the dispatcher answers. The rules are those of `encke-subscriptions`.
 
 mod bodies;
+mod named_streams;
+mod refusals;
 mod requests;
 mod requirements;
 mod responses;

@@ -9,9 +9,11 @@ use encke_subscriptions::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::bodies::{self, ClaimBody, CreateBody, ReportBody, StreamsBody};
-use super::requirements::{NamedStreams, authorise, check_streams, own_path};
-use super::responses::{RespondOnce, invalid, refusal};
-use super::route::SubscriptionRoute;
+use super::named_streams::NamedStreams;
+use super::refusals::{invalid, refusal};
+use super::requirements::authorise;
+use super::responses::RespondOnce;
+use super::route::{SubscriptionRoute, own_path};
 use super::token::wake_token;
 use crate::action::{Action, DispatchRequest};
 use crate::gate::Admitted;
@@ -62,7 +64,7 @@ pub(super) fn parse(
                 streams: &names,
                 ..NamedStreams::default()
             };
-            check_streams(streams, &named, admitted)?;
+            named.check(streams, admitted)?;
             SubscriptionRequest::Link { id, streams: names }
         }
         SubscriptionRoute::Link { stream, .. } => {
@@ -93,7 +95,7 @@ fn create(
 ) -> Result<SubscriptionRequest, Response> {
     let mut config = bodies::parse::<CreateBody>(&request.body)?.config()?;
     let named = NamedStreams::of(&config);
-    check_streams(streams, &named, admitted)?;
+    named.check(streams, admitted)?;
     config.viewer = named.viewer(&streams.root, &admitted.rights);
     Ok(SubscriptionRequest::Create {
         id: id.into(),

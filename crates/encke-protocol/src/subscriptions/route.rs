@@ -89,6 +89,11 @@ impl<'a> SubscriptionRoute<'a> {
     }
 }
 
+/// The path of a subscription, where rights to it are granted.
+pub(super) fn own_path(root: &str, id: &str) -> String {
+    format!("{root}{RESERVED_SEGMENT}/subscriptions/{id}")
+}
+
 fn nothing_here() -> Response {
     let why = format!(
         "there is nothing here: below {RESERVED_SEGMENT} there are jwks.json and subscriptions/ID, and below a subscription, whose id has no \

@@ -1,6 +1,6 @@
 //! The token of a wake, which is the credential of a report.
 
-use super::responses::token_invalid;
+use super::refusals::token_invalid;
 use crate::request::Headers;
 use crate::response::Response;
 
