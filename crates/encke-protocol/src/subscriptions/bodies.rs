@@ -9,7 +9,8 @@ use std::marker::PhantomData;
 
 use encke_stream::Viewer;
 use encke_subscriptions::{
-    Glob, LEASE_MS, RESERVED_SEGMENT, StreamAck, SubscriptionConfig, SubscriptionKind, stream_name,
+    BadWebhookUrl, Glob, LEASE_MS, RESERVED_SEGMENT, StreamAck, SubscriptionConfig,
+    SubscriptionError, SubscriptionKind, URL_BYTES_MAX, WORKER_BYTES_MAX, stream_name,
 };
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
@@ -66,14 +67,13 @@ pub(super) struct StreamsBody {
 /// The body of a claim.
 #[derive(Debug, Default)]
 pub(super) struct ClaimBody {
-    /// The name of the worker.
-    pub(super) worker: Option<Box<str>>,
+    worker: Option<Box<str>>,
 }
 
 /// The body of a report.
 #[derive(Debug, Default)]
 pub(super) struct ReportBody {
-    pub(super) wake_id: Option<Box<str>>,
+    wake_id: Option<Box<str>>,
     pub(super) generation: Option<u64>,
     acks: Option<Vec<Object<AckBody>>>,
     pub(super) done: Option<bool>,
@@ -96,6 +96,7 @@ impl CreateBody {
                 let url = url.ok_or_else(|| {
                     invalid("a subscription of the type webhook needs webhook.url, a string")
                 })?;
+                check_url_length(&url)?;
                 SubscriptionKind::Webhook { url }
             }
             Some("pull-wake") => SubscriptionKind::PullWake,
@@ -131,7 +132,24 @@ impl StreamsBody {
     }
 }
 
+impl ClaimBody {
+    /// The name of the worker.
+    pub(super) fn worker(self) -> Result<Box<str>, Response> {
+        let worker = self.worker.unwrap_or_default();
+        match worker.len() {
+            1..=WORKER_BYTES_MAX => Ok(worker),
+            _ => Err(refusal(&SubscriptionError::BadWorker)),
+        }
+    }
+}
+
 impl ReportBody {
+    /// The name of the wake. One of such a length is that of no wake.
+    pub(super) fn wake_id(&mut self) -> Option<Box<str>> {
+        let wake_id = self.wake_id.take();
+        wake_id.filter(|wake_id| wake_id.len() <= WAKE_ID_BYTES_MAX)
+    }
+
     /// Up to where streams are done.
     pub(super) fn acks(&mut self) -> Result<Vec<StreamAck>, Response> {
         let acks = self.acks.take().unwrap_or_default().into_iter();
@@ -248,6 +266,14 @@ fn ignore<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
     map.next_value::<IgnoredAny>().map(drop)
 }
 
+/// The rest of the URL is checked behind the question whether the subscription exists.
+fn check_url_length(url: &str) -> Result<(), Response> {
+    match url.len() {
+        ..=URL_BYTES_MAX => Ok(()),
+        bytes => Err(refusal(&From::from(BadWebhookUrl::TooLong { bytes }))),
+    }
+}
+
 /// A pattern of streams that there can be.
 fn glob(text: &str) -> Result<Glob, Response> {
     let glob: Glob = text.parse().map_err(|error| refusal(&From::from(error)))?;
@@ -258,6 +284,9 @@ fn glob(text: &str) -> Result<Glob, Response> {
         false => Ok(glob),
     }
 }
+
+/// Names of wakes are shorter.
+const WAKE_ID_BYTES_MAX: usize = 200;
 
 /// What is shown of an error of the parser.
 const MESSAGE_BYTES_MAX: usize = 200;

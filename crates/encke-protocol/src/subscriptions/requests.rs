@@ -73,7 +73,7 @@ pub(super) fn parse(
         }
         SubscriptionRoute::Claim { .. } => {
             let body: ClaimBody = bodies::parse(&request.body)?;
-            let worker = body.worker.unwrap_or_default();
+            let worker = body.worker()?;
             SubscriptionRequest::Claim { id, worker }
         }
         SubscriptionRoute::Report { kind, .. } => {
@@ -120,7 +120,7 @@ fn report(
         id,
         kind,
         token,
-        wake_id: body.wake_id,
+        wake_id: body.wake_id(),
         generation: body.generation,
         acks,
         done: body.done == Some(true) && !is_release,

@@ -2,7 +2,8 @@
 
 use encke_stream::Viewer;
 use encke_subscriptions::{
-    ReportKind, StreamAck, SubscriptionConfig, SubscriptionKind, SubscriptionRequest, WakeReport,
+    ReportKind, StreamAck, SubscriptionConfig, SubscriptionKind, SubscriptionRequest,
+    URL_BYTES_MAX, WORKER_BYTES_MAX, WakeReport,
 };
 use serde_json::json;
 
@@ -155,6 +156,29 @@ fn bodies_that_are_wrong_are_refused_by_the_member() {
     // Nothing has come through, or it was refused there.
     let said = send(&mut server, "GET /subscriptions/s", "");
     assert_eq!(outcome(&said), refused(404, "SUBSCRIPTION_NOT_FOUND"));
+}
+
+#[test]
+fn what_goes_to_the_dispatcher_is_bounded() {
+    let mut server = Server::default();
+    let url = format!("https://h.example/{}", "x".repeat(URL_BYTES_MAX));
+    let config = json!({ "type": "webhook", "pattern": "a", "webhook": { "url": url } });
+    let said = send(&mut server, "PUT /subscriptions/s", &config.to_string());
+    assert_eq!(outcome(&said), refused(400, "WEBHOOK_URL_REJECTED"));
+    let worker = json!({ "worker": "w".repeat(WORKER_BYTES_MAX + 1) });
+    let said = send(
+        &mut server,
+        "POST /subscriptions/s/claim",
+        &worker.to_string(),
+    );
+    assert_eq!(outcome(&said), refused(400, "INVALID_REQUEST"));
+    assert!(server.subscriptions.requests.is_empty());
+    let report = json!({ "wake_id": "w".repeat(10_000) });
+    with_token(&mut server, "POST /subscriptions/s/ack", "t", &report);
+    let SubscriptionRequest::Report(report) = server.asked() else {
+        panic!("a report");
+    };
+    assert_eq!(report.wake_id, None);
 }
 
 #[test]
