@@ -46,6 +46,12 @@ impl SubscriptionMachine {
         if self.is_stopping && !reads {
             return Err(SubscriptionError::Stopping);
         }
+        // Anyone can send a report. A forged token must not show which ids exist, nor take the place of requests that wait.
+        if let SubscriptionRequest::Report(report) = &request
+            && !self.has_made(&report.token)
+        {
+            return Err(SubscriptionError::TokenInvalid);
+        }
         if let Some(subscription) = no.and_then(|no| self.subscriptions.get_mut(&no))
             && subscription.live.is_busy
             && !self.is_stopping

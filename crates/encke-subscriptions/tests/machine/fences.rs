@@ -2,8 +2,8 @@
 
 use encke_stream::Offset;
 use encke_subscriptions::{
-    ReportKind, StreamAck, SubscriptionConfig, SubscriptionError, SubscriptionRequest,
-    SubscriptionResponse, WakeReport,
+    HELD_REQUESTS_MAX, ReportKind, StreamAck, SubscriptionConfig, SubscriptionError,
+    SubscriptionRequest, SubscriptionResponse, WakeReport,
 };
 
 use crate::asked::{Held, pull, report, webhook};
@@ -97,6 +97,49 @@ fn every_old_report_is_fenced() {
                 .unwrap();
         }
     }
+}
+
+#[test]
+fn without_a_token_of_this_server_a_report_tells_and_holds_nothing() {
+    let mut world = world();
+    world.must_create("hook", webhook("events/*"));
+    world.write(append("events/a"));
+    let held = world.must_claim("s", "w");
+    let invalid = Err(SubscriptionError::TokenInvalid);
+    for id in ["s", "hook", "none"] {
+        for token in ["x".into(), "A".repeat(43).into()] {
+            let id = id.into();
+            let forged = Held {
+                id,
+                token,
+                ..held.clone()
+            };
+            assert_eq!(world.report(ACK, &forged, &[], true), invalid);
+        }
+    }
+    // While a request is on its way to the log, others wait behind it, and these do not.
+    world.send(SubscriptionRequest::Link {
+        id: "s".into(),
+        streams: vec!["x".into()],
+    });
+    for _ in 0..2 * HELD_REQUESTS_MAX {
+        let report = SubscriptionRequest::Report(WakeReport {
+            id: "s".into(),
+            kind: ACK,
+            token: "x".into(),
+            wake_id: None,
+            generation: None,
+            acks: Vec::new(),
+            done: true,
+        });
+        let number = world.send(report);
+        assert_eq!(
+            world.responses[&number],
+            SubscriptionResponse::Refused(SubscriptionError::TokenInvalid)
+        );
+    }
+    let waiting = world.send(SubscriptionRequest::Describe { id: "s".into() });
+    assert!(!world.responses.contains_key(&waiting));
 }
 
 #[test]
