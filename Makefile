@@ -149,6 +149,10 @@ models: fetch ## checks mailbox and pool in every order of threads (loom)
 	RUSTFLAGS='--cfg encke_model' cargo test --locked --release -p encke-mailbox -p encke-pool --test model \
 		--target-dir $(TARGET)/model
 
+.PHONY: producer-load
+producer-load: fetch ## appends 100,000 records over connections that are cut, and three kills of the server; prints records/s
+	ENCKE_PRODUCER_RECORDS=100000 cargo test --locked --release -p encke --test system each_record_is_there_once -- --nocapture
+
 .PHONY: pool-load
 pool-load: fetch ## runs 100,000 jobs with dying workers and five kills of the server; prints jobs/s
 	$(call section,200 workers)

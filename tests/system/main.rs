@@ -21,6 +21,7 @@ mod compression;
 mod confined;
 mod conversation;
 mod cut_characters;
+mod cut_producers;
 mod damaged_directory;
 mod delivery;
 mod disk;

@@ -288,7 +288,11 @@ impl Piece {
                     return Piece::read_first(log, &whole);
                 }
                 Some(sequence) => {
-                    let next = if piece.cut > 0 { piece.part_of } else { sequence };
+                    let next = if piece.cut > 0 {
+                        piece.part_of
+                    } else {
+                        sequence
+                    };
                     piece.end = Offset::behind(next.saturating_sub(1));
                     piece.more = true;
                     return Ok(piece);

@@ -147,7 +147,10 @@ impl Exchange {
         let is_last = next.is_none();
         let next = next.map(Box::new);
         if !files.is_empty() {
-            debug_assert!(bytes.is_empty(), "what follows a file is in a part of its own");
+            debug_assert!(
+                bytes.is_empty(),
+                "what follows a file is in a part of its own"
+            );
             *step = StreamingStep::Sending(next);
             return out.file_part(files, behind, is_last, cx);
         }
