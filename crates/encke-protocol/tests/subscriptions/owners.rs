@@ -119,3 +119,43 @@ fn a_subscription_sees_what_its_creator_sees() {
     );
     assert_eq!(outcome(&again), refused(409, "SUBSCRIPTION_ALREADY_EXISTS"));
 }
+
+#[test]
+fn a_link_is_shown_to_those_who_may_use_the_streams_of_all_there() {
+    let all = "read,append,create,delete,work";
+    let mut server = Server::guarded(&[
+        ("backend", all, "/v1/stream/**"),
+        ("backend", "own", "/v1/stream/**"),
+        ("part", all, "/v1/stream/**"),
+        ("part", "own", "/v1/stream/a/**"),
+        ("worker", "work", "/v1/stream/__ds/subscriptions/**"),
+    ]);
+    let config = json!({
+        "type": "webhook", "streams": ["a/s"], "webhook": { "url": "https://h.example/?secret=1" },
+    });
+    let paths = |said: &Said| -> Vec<String> {
+        assert_eq!(said.status, 200, "{}", said.text());
+        let shown = body(said);
+        let links = shown["streams"].as_array().unwrap().iter();
+        links
+            .map(|link| link["path"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let said = send_as(&mut server, "backend", "PUT /s", &config);
+    assert_eq!(said.status, 201);
+    let more = json!({ "streams": ["z"] });
+    let said = send_as(&mut server, "backend", "POST /s/streams", &more);
+    assert_eq!(said.status, 204);
+    let got = send_as(&mut server, "backend", "GET /s", &json!({}));
+    assert_eq!(paths(&got), ["a/s", "z"]);
+    let got = send_as(&mut server, "part", "GET /s", &json!({}));
+    assert_eq!(paths(&got), ["a/s"]);
+    let same = send_as(&mut server, "part", "PUT /s", &config);
+    assert_eq!(paths(&same), ["a/s"]);
+    // Without a stream in common the URL is not shown either.
+    send_as(&mut server, "backend", "DELETE /s/streams/a/s", &json!({}));
+    let got = send_as(&mut server, "part", "GET /s", &json!({}));
+    assert_eq!(outcome(&got), refused(404, "SUBSCRIPTION_NOT_FOUND"));
+    let got = send_as(&mut server, "worker", "GET /s", &json!({}));
+    assert_eq!(outcome(&got), refused(404, "SUBSCRIPTION_NOT_FOUND"));
+}
