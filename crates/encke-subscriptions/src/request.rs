@@ -1,5 +1,6 @@
 //! Requests to the subscriptions.
 
+use encke_stream::Viewer;
 use serde::{Deserialize, Serialize};
 
 use crate::config::SubscriptionConfig;
@@ -28,6 +29,8 @@ pub enum SubscriptionRequest {
     Delete {
         /// Its id.
         id: Box<str>,
+        /// Whose subscriptions the caller may change.
+        viewer: Viewer,
     },
     /// Follow more streams.
     Link {
@@ -35,6 +38,8 @@ pub enum SubscriptionRequest {
         id: Box<str>,
         /// The [names](crate::stream_name) of the streams, which need not exist.
         streams: Vec<Box<str>>,
+        /// Whose subscriptions the caller may change.
+        viewer: Viewer,
     },
     /// Follow a stream no more, unless the pattern includes it.
     Unlink {
@@ -42,6 +47,8 @@ pub enum SubscriptionRequest {
         id: Box<str>,
         /// The [name](crate::stream_name) of the stream.
         stream: Box<str>,
+        /// Whose subscriptions the caller may change.
+        viewer: Viewer,
     },
     /// Claim the wake of a pull-wake subscription.
     Claim {
@@ -101,12 +108,22 @@ impl SubscriptionRequest {
         match self {
             SubscriptionRequest::Create { id, .. }
             | SubscriptionRequest::Describe { id }
-            | SubscriptionRequest::Delete { id }
+            | SubscriptionRequest::Delete { id, .. }
             | SubscriptionRequest::Link { id, .. }
             | SubscriptionRequest::Unlink { id, .. }
             | SubscriptionRequest::Claim { id, .. } => Some(id),
             SubscriptionRequest::Report(report) => Some(&report.id),
             SubscriptionRequest::Keys => None,
+        }
+    }
+
+    /// Whose subscriptions its caller may change, if it changes one that exists.
+    pub(crate) fn viewer(&self) -> Option<&Viewer> {
+        match self {
+            SubscriptionRequest::Delete { viewer, .. }
+            | SubscriptionRequest::Link { viewer, .. }
+            | SubscriptionRequest::Unlink { viewer, .. } => Some(viewer),
+            _ => None,
         }
     }
 

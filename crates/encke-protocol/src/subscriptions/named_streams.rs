@@ -1,11 +1,10 @@
 //! The streams that subscriptions name. Who makes a subscription follow streams must be able to read them, and to append to the stream of
-//! its events; and sees of it what owners of streams allow.
+//! its events.
 
 use encke_access::Operation;
 use encke_stream::Viewer;
-use encke_subscriptions::{Glob, LinkStatus, SubscriptionConfig};
+use encke_subscriptions::{Glob, SubscriptionConfig};
 
-use super::route::own_path;
 use crate::gate::{Admitted, Rights};
 use crate::problem::error;
 use crate::requirement::{Paths, Requirement};
@@ -99,31 +98,6 @@ impl<'a> NamedStreams<'a> {
         paths.extend(self.wake_stream.map(at));
         paths
     }
-}
-
-/// What a caller with these rights sees of the links of a subscription, as far as owners of streams say. A caller that may not use the
-/// streams of all owners that the subscription may follow sees nothing of it (`None`): it would learn of streams that do not exist for
-/// the caller.
-pub(super) fn visible_links<'l>(
-    rights: &Rights,
-    root: &str,
-    (id, config): (&str, &SubscriptionConfig),
-    links: &'l [LinkStatus],
-) -> Option<Vec<&'l LinkStatus>> {
-    let own = Paths::One(own_path(root, id).into());
-    if rights.viewer(&own).includes(&config.viewer) {
-        return Some(links.iter().collect());
-    }
-    // Without a right to all at its own path: by the rights to the streams themselves.
-    let sees_all = |paths: &Paths<'_>| rights.viewer(paths) == Viewer::All;
-    let named = NamedStreams::of(config).paths(root);
-    if config.viewer != Viewer::All || !named.iter().all(sees_all) {
-        return None;
-    }
-    let visible = links.iter();
-    let visible = visible.filter(|link| sees_all(&stream_path(root, &link.stream)));
-    let visible: Vec<_> = visible.collect();
-    (!visible.is_empty() || !named.is_empty()).then_some(visible)
 }
 
 fn stream_path(root: &str, name: &str) -> Paths<'static> {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use encke_access::CanonicalPath;
+use encke_stream::Viewer;
 use encke_subscriptions::{
     RESERVED_SEGMENT, ReportKind, SubscriptionRequest, WakeReport, stream_name, subscription_id,
 };
@@ -11,7 +12,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::bodies::{self, ClaimBody, CreateBody, ReportBody, StreamsBody};
 use super::named_streams::NamedStreams;
 use super::refusals::{invalid, refusal};
-use super::requirements::authorise;
+use super::requirements::{authorise, own_viewer};
 use super::responses::RespondOnce;
 use super::route::{SubscriptionRoute, own_path};
 use super::token::wake_token;
@@ -49,10 +50,12 @@ pub(super) fn parse(
                 let root = client_root(streams, request, admitted)?;
                 let create = create(streams, &id, root, request, admitted)?;
                 then.location = location(&create);
-                then.reader = Some(admitted.rights.clone());
                 create
             }
-            "DELETE" => SubscriptionRequest::Delete { id },
+            "DELETE" => {
+                let viewer = own_viewer(&streams.root, &id, &admitted.rights);
+                SubscriptionRequest::Delete { id, viewer }
+            }
             _ => {
                 then.reader = Some(admitted.rights.clone());
                 SubscriptionRequest::Describe { id }
@@ -65,11 +68,17 @@ pub(super) fn parse(
                 ..NamedStreams::default()
             };
             named.check(streams, admitted)?;
-            SubscriptionRequest::Link { id, streams: names }
+            let viewer = viewer(streams, &id, &named, admitted);
+            SubscriptionRequest::Link {
+                id,
+                streams: names,
+                viewer,
+            }
         }
         SubscriptionRoute::Link { stream, .. } => {
             let stream = stream_name(stream).map_err(|error| refusal(&error))?;
-            SubscriptionRequest::Unlink { id, stream }
+            let viewer = own_viewer(&streams.root, &id, &admitted.rights);
+            SubscriptionRequest::Unlink { id, stream, viewer }
         }
         SubscriptionRoute::Claim { .. } => {
             let body: ClaimBody = bodies::parse(&request.body)?;
@@ -96,12 +105,26 @@ fn create(
     let mut config = bodies::parse::<CreateBody>(&request.body)?.config()?;
     let named = NamedStreams::of(&config);
     named.check(streams, admitted)?;
-    config.viewer = named.viewer(&streams.root, &admitted.rights);
+    config.viewer = viewer(streams, id, &named, admitted);
     Ok(SubscriptionRequest::Create {
         id: id.into(),
         config,
         root: root.into(),
     })
+}
+
+/// Whose streams a subscription may follow: those of all owners only if the caller may use them at the path of the subscription, and
+/// wherever it names streams.
+fn viewer(
+    streams: &StreamAccess,
+    id: &str,
+    named: &NamedStreams<'_>,
+    admitted: &Admitted<'_>,
+) -> Viewer {
+    match own_viewer(&streams.root, id, &admitted.rights) {
+        Viewer::All => named.viewer(&streams.root, &admitted.rights),
+        own => own,
+    }
 }
 
 fn report(

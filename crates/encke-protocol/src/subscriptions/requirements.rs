@@ -1,14 +1,15 @@
 //! What requests for subscriptions need by their heads. A subscription has a path of its own, at which rights to it are granted.
 
 use encke_access::{Operation, SIGNING_PARAMETERS};
+use encke_stream::Viewer;
 
 use super::refusals::not_found;
 use super::route::{SubscriptionRoute, own_path};
 use super::token::wake_token;
-use crate::gate::Admitted;
+use crate::gate::{Admitted, Rights};
 use crate::problem::error;
 use crate::query;
-use crate::requirement::{RequestHead, Requirement};
+use crate::requirement::{Paths, RequestHead, Requirement};
 use crate::response::{REFUSED, Response};
 
 /// All that a request needs, as far as its head says it. What its body names is checked when the body is read.
@@ -62,6 +63,11 @@ pub(super) fn authorise(
         }
         _ => Ok(()),
     }
+}
+
+/// Whose subscriptions a caller with these rights may see and change at the path of one.
+pub(super) fn own_viewer(root: &str, id: &str, rights: &Rights) -> Viewer {
+    rights.viewer(&Paths::One(own_path(root, id).into()))
 }
 
 fn check_unsigned(is_signed: bool) -> Result<(), Response> {

@@ -9,8 +9,8 @@ use encke_subscriptions::{
 };
 use serde_json::{Map, Value, json};
 
-use super::named_streams::visible_links;
 use super::refusals::{not_found, refusal};
+use super::requirements::own_viewer;
 use crate::action::{DispatchResponse, Dispatched, OnDispatch};
 use crate::gate::Rights;
 use crate::pool;
@@ -48,16 +48,13 @@ impl RespondOnce {
                 subscription,
             } => {
                 let status = if existed { 200 } else { 201 };
-                let links = self.visible_links(&subscription).unwrap_or_default();
-                let response = json_body(status, &described(&subscription, &links));
+                let response = json_body(status, &described(&subscription));
                 response.field_if("Location", self.location.filter(|_| !existed))
             }
-            SubscriptionResponse::Described(subscription) => {
-                match self.visible_links(&subscription) {
-                    Some(links) => json_body(200, &described(&subscription, &links)),
-                    None => not_found(),
-                }
-            }
+            SubscriptionResponse::Described(subscription) => match self.is_visible(&subscription) {
+                true => json_body(200, &described(&subscription)),
+                false => not_found(),
+            },
             SubscriptionResponse::Deleted
             | SubscriptionResponse::LinksChanged
             | SubscriptionResponse::Released => empty(204),
@@ -73,17 +70,12 @@ impl RespondOnce {
         }
     }
 
-    fn visible_links<'l>(
-        &self,
-        subscription: &'l SubscriptionStatus,
-    ) -> Option<Vec<&'l LinkStatus>> {
-        let SubscriptionStatus {
-            id, config, links, ..
-        } = subscription;
-        match &self.reader {
-            Some(rights) => visible_links(rights, &self.root, (id, config), links),
-            None => Some(links.iter().collect()),
-        }
+    /// Whether the reader may know of a subscription. For others there is none: its links show which streams there are.
+    fn is_visible(&self, subscription: &SubscriptionStatus) -> bool {
+        let viewer = &subscription.config.viewer;
+        let is_visible =
+            |rights: &Rights| own_viewer(&self.root, &subscription.id, rights).includes(viewer);
+        self.reader.as_ref().is_none_or(is_visible)
     }
 }
 
@@ -107,8 +99,10 @@ impl OnDispatch for RespondOnce {
 }
 
 /// A subscription as a client sees it. Members without a value are left out.
-fn described(subscription: &SubscriptionStatus, links: &[&LinkStatus]) -> Value {
-    let SubscriptionStatus { id, config, .. } = subscription;
+fn described(subscription: &SubscriptionStatus) -> Value {
+    let SubscriptionStatus {
+        id, config, links, ..
+    } = subscription;
     let links = links.iter().map(|link| {
         json!({
             "path": &*link.stream,

@@ -23,6 +23,7 @@ fn a_subscription_sees_what_its_creator_sees() {
         ("part", all, "/v1/stream/**"),
         ("part", "own", "/v1/stream/a/**"),
         ("part", "own", "/v1/stream/wake"),
+        ("part", "own", "/v1/stream/__ds/**"),
     ]);
     let own = [JSON, ("Encke-Owner", "self")];
     server.call_as("ann");
@@ -87,7 +88,7 @@ fn a_subscription_sees_what_its_creator_sees() {
     for (reader, of, may) in [
         ("bob", "ann", false),
         ("ann", "bob", false),
-        ("part", "ann", false),
+        ("part", "ann", true),
         ("ann", "part", false),
         ("ann", "backend", false),
         ("part", "backend", true),
@@ -110,6 +111,25 @@ fn a_subscription_sees_what_its_creator_sees() {
             }
         }
     }
+    // Nobody changes what is not shown, and it looks as if it were not there.
+    for (method, of, config, status) in [
+        ("POST", "ann/streams", json!({ "streams": ["b"] }), 404),
+        ("DELETE", "ann/streams/a/s", json!({}), 404),
+        ("DELETE", "ann", json!({}), 204),
+        ("POST", "backend/streams", json!({ "streams": ["b"] }), 404),
+        ("DELETE", "backend", json!({}), 204),
+    ] {
+        let said = send_as(&mut server, "bob", &format!("{method} /of-{of}"), &config);
+        assert_eq!(said.status, status, "{method} {of}");
+    }
+    // Who may use the streams of all links no stream where that does not hold.
+    let more = json!({ "streams": ["b"] });
+    let said = send_as(&mut server, "part", "POST /of-backend/streams", &more);
+    assert_eq!(said.status, 404);
+    for of in ["ann", "backend"] {
+        let got = send_as(&mut server, of, &format!("GET /of-{of}"), &json!({}));
+        assert_eq!(paths(&got), ["a/open", "a/s"]);
+    }
     // Nobody confirms the subscription of somebody else.
     let again = send_as(
         &mut server,
@@ -121,41 +141,45 @@ fn a_subscription_sees_what_its_creator_sees() {
 }
 
 #[test]
-fn a_link_is_shown_to_those_who_may_use_the_streams_of_all_there() {
+fn a_subscription_is_shown_to_those_who_may_use_those_of_all_there() {
     let all = "read,append,create,delete,work";
     let mut server = Server::guarded(&[
         ("backend", all, "/v1/stream/**"),
         ("backend", "own", "/v1/stream/**"),
         ("part", all, "/v1/stream/**"),
         ("part", "own", "/v1/stream/a/**"),
+        ("operator", "read", "/v1/stream/__ds/**"),
+        ("operator", "own", "/v1/stream/__ds/**"),
         ("worker", "work", "/v1/stream/__ds/subscriptions/**"),
     ]);
     let config = json!({
         "type": "webhook", "streams": ["a/s"], "webhook": { "url": "https://h.example/?secret=1" },
     });
-    let paths = |said: &Said| -> Vec<String> {
-        assert_eq!(said.status, 200, "{}", said.text());
-        let shown = body(said);
-        let links = shown["streams"].as_array().unwrap().iter();
-        links
-            .map(|link| link["path"].as_str().unwrap().to_owned())
-            .collect()
-    };
     let said = send_as(&mut server, "backend", "PUT /s", &config);
     assert_eq!(said.status, 201);
-    let more = json!({ "streams": ["z"] });
-    let said = send_as(&mut server, "backend", "POST /s/streams", &more);
-    assert_eq!(said.status, 204);
-    let got = send_as(&mut server, "backend", "GET /s", &json!({}));
-    assert_eq!(paths(&got), ["a/s", "z"]);
-    let got = send_as(&mut server, "part", "GET /s", &json!({}));
-    assert_eq!(paths(&got), ["a/s"]);
+    for name in ["backend", "operator"] {
+        let got = send_as(&mut server, name, "GET /s", &json!({}));
+        assert_eq!(
+            (got.status, &body(&got)["id"]),
+            (200, &json!("s")),
+            "{name}"
+        );
+    }
+    for name in ["part", "worker"] {
+        let got = send_as(&mut server, name, "GET /s", &json!({}));
+        assert_eq!(
+            outcome(&got),
+            refused(404, "SUBSCRIPTION_NOT_FOUND"),
+            "{name}"
+        );
+    }
+    // One of its own, with all that it has the right to: not that to the subscriptions of all.
     let same = send_as(&mut server, "part", "PUT /s", &config);
-    assert_eq!(paths(&same), ["a/s"]);
-    // Without a stream in common the URL is not shown either.
-    send_as(&mut server, "backend", "DELETE /s/streams/a/s", &json!({}));
-    let got = send_as(&mut server, "part", "GET /s", &json!({}));
-    assert_eq!(outcome(&got), refused(404, "SUBSCRIPTION_NOT_FOUND"));
-    let got = send_as(&mut server, "worker", "GET /s", &json!({}));
-    assert_eq!(outcome(&got), refused(404, "SUBSCRIPTION_NOT_FOUND"));
+    assert_eq!(outcome(&same), refused(409, "SUBSCRIPTION_ALREADY_EXISTS"));
+    let own = send_as(&mut server, "part", "PUT /t", &config);
+    assert_eq!(own.status, 201);
+    let SubscriptionRequest::Create { config: asked, .. } = server.asked() else {
+        panic!("a creation");
+    };
+    assert_eq!(asked.viewer, Viewer::Of(owner("part")));
 }

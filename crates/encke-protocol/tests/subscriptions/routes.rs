@@ -200,6 +200,7 @@ fn streams_are_followed_by_name_until_they_are_not() {
     // The name is decoded once.
     send(&mut server, &format!("DELETE {links}/manual%252Fa"), "");
     let unlink = SubscriptionRequest::Unlink {
+        viewer: encke_stream::Viewer::All,
         id: "s".into(),
         stream: "manual%2Fa".into(),
     };

@@ -39,6 +39,7 @@ impl SubscriptionMachine {
             return Err(SubscriptionError::BadWorker);
         }
         let no = request.id().and_then(|id| self.ids.get(id)).copied();
+        let no = no.filter(|no| self.may_change(*no, &request));
         let reads = matches!(
             request,
             SubscriptionRequest::Describe { .. } | SubscriptionRequest::Keys
@@ -115,6 +116,15 @@ impl SubscriptionMachine {
                 }
             }
         }
+    }
+
+    /// Whether the caller of a request that changes a subscription may do so. For others there is none.
+    fn may_change(&self, no: u64, request: &SubscriptionRequest) -> bool {
+        let subscription = self.subscriptions.get(&no);
+        let viewer = request.viewer();
+        subscription
+            .zip(viewer)
+            .is_none_or(|(subscription, viewer)| viewer.includes(&subscription.config.viewer))
     }
 
     /// Has a request wait until the machine knows what was acknowledged before it.

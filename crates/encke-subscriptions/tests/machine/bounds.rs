@@ -19,6 +19,7 @@ fn refused(response: SubscriptionResponse) -> SubscriptionError {
 
 fn link(id: &str, streams: &[&str]) -> SubscriptionRequest {
     SubscriptionRequest::Link {
+        viewer: encke_stream::Viewer::All,
         id: id.into(),
         streams: streams.iter().map(|name| (*name).into()).collect(),
     }
@@ -56,7 +57,10 @@ fn subscriptions() {
         world.create("a", pull("x/*")),
         SubscriptionResponse::Created { existed: true, .. }
     ));
-    world.ask(SubscriptionRequest::Delete { id: "a".into() });
+    world.ask(SubscriptionRequest::Delete {
+        viewer: encke_stream::Viewer::All,
+        id: "a".into(),
+    });
     world.must_create("c", pull("x/*"));
 }
 
@@ -103,6 +107,7 @@ fn links_of_a_subscription() {
     let mut world = world.restart();
     assert_eq!(world.status("s").links.len(), 3);
     let unlink = SubscriptionRequest::Unlink {
+        viewer: encke_stream::Viewer::All,
         id: "s".into(),
         stream: "b".into(),
     };
@@ -139,7 +144,10 @@ fn links_in_all() {
     assert_eq!(world.machine.counts().links_refused, 1);
     let mut world = world.restart();
     assert_eq!(world.machine.counts().links, 5);
-    world.ask(SubscriptionRequest::Delete { id: "s".into() });
+    world.ask(SubscriptionRequest::Delete {
+        viewer: encke_stream::Viewer::All,
+        id: "s".into(),
+    });
     assert_eq!(world.machine.counts().links, 2);
 }
 

@@ -185,7 +185,10 @@ fn several_subscriptions_share_a_stream_of_events() {
         .map(|event| event["subscription_id"].clone())
         .collect();
     assert_eq!(ids, ["s", "t"]);
-    world.ask(SubscriptionRequest::Delete { id: "s".into() });
+    world.ask(SubscriptionRequest::Delete {
+        viewer: encke_stream::Viewer::All,
+        id: "s".into(),
+    });
     world.write(append("events/a"));
     let held = world.must_claim("t", "w");
     let acks = [("events/a", world.tail("events/a"))];

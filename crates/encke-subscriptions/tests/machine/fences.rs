@@ -119,6 +119,7 @@ fn without_a_token_of_this_server_a_report_tells_and_holds_nothing() {
     }
     // While a request is on its way to the log, others wait behind it, and these do not.
     world.send(SubscriptionRequest::Link {
+        viewer: encke_stream::Viewer::All,
         id: "s".into(),
         streams: vec!["x".into()],
     });
@@ -161,7 +162,10 @@ fn tokens_are_of_one_subscription() {
     // A new subscription of the id has other tokens.
     let create = |world: &mut World| world.must_create("s", pull("events/*"));
     assert_eq!(
-        world.ask(SubscriptionRequest::Delete { id: "s".into() }),
+        world.ask(SubscriptionRequest::Delete {
+            viewer: encke_stream::Viewer::All,
+            id: "s".into()
+        }),
         SubscriptionResponse::Deleted
     );
     assert_eq!(

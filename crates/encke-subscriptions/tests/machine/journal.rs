@@ -239,6 +239,7 @@ fn what_the_log_refuses_has_not_happened() {
         );
         let links = vec!["manual/a".into(), "manual/b".into()];
         let link = SubscriptionRequest::Link {
+            viewer: encke_stream::Viewer::All,
             id: "s".into(),
             streams: links,
         };
@@ -247,6 +248,7 @@ fn what_the_log_refuses_has_not_happened() {
         assert!(!world.index.concerns("manual/a"));
         world.ask(link);
         let unlink = SubscriptionRequest::Unlink {
+            viewer: encke_stream::Viewer::All,
             id: "s".into(),
             stream: "manual/a".into(),
         };
@@ -271,7 +273,13 @@ fn what_the_log_refuses_has_not_happened() {
             world.report(ACK, &held, &[("events/a", tail)], true),
             Ok(false)
         );
-        refused(&mut world, SubscriptionRequest::Delete { id: "s".into() });
+        refused(
+            &mut world,
+            SubscriptionRequest::Delete {
+                viewer: encke_stream::Viewer::All,
+                id: "s".into(),
+            },
+        );
         assert_eq!(world.links("s").len(), 3);
         let mut world = world.restart();
         assert_eq!(world.acked("s", "events/a"), tail);

@@ -19,6 +19,7 @@ pub(crate) fn world() -> World {
 fn link(world: &mut World, id: &str, streams: &[&str]) -> SubscriptionResponse {
     let streams = streams.iter().map(|name| (*name).into()).collect();
     world.ask(SubscriptionRequest::Link {
+        viewer: encke_stream::Viewer::All,
         id: id.into(),
         streams,
     })
@@ -26,6 +27,7 @@ fn link(world: &mut World, id: &str, streams: &[&str]) -> SubscriptionResponse {
 
 fn unlink(world: &mut World, id: &str, stream: &str) {
     let response = world.ask(SubscriptionRequest::Unlink {
+        viewer: encke_stream::Viewer::All,
         id: id.into(),
         stream: stream.into(),
     });
@@ -309,7 +311,10 @@ fn an_id_is_confirmed_by_the_same_configuration_only() {
     );
     // Another id, and the same one after a deletion.
     world.must_create("t", other.clone());
-    let gone = SubscriptionRequest::Delete { id: "s".into() };
+    let gone = SubscriptionRequest::Delete {
+        viewer: encke_stream::Viewer::All,
+        id: "s".into(),
+    };
     assert_eq!(world.ask(gone.clone()), SubscriptionResponse::Deleted);
     assert_eq!(world.ask(gone), SubscriptionResponse::Deleted);
     let missing = world.ask(SubscriptionRequest::Describe { id: "s".into() });

@@ -46,7 +46,10 @@ fn a_commit_that_was_reported_for_another_subscription_is_verified() {
         world.must_create("other", pull("events/*"));
         // The commit is reported, and still on its way, when the other subscription goes. So the end of the stream is not reported.
         world.store(create_with("events/a", 1));
-        let request = SubscriptionRequest::Delete { id: "other".into() };
+        let request = SubscriptionRequest::Delete {
+            viewer: encke_stream::Viewer::All,
+            id: "other".into(),
+        };
         world.machine.request(world.now(), 1_000, request);
         world.flush();
         let (op, command) = world.queue.pop_front().unwrap();
@@ -104,6 +107,7 @@ fn a_first_record_during_the_end_of_a_link_is_not_missed() {
     };
     world.must_create("s", config);
     world.send(SubscriptionRequest::Unlink {
+        viewer: encke_stream::Viewer::All,
         id: "s".into(),
         stream: "events/a".into(),
     });
@@ -122,7 +126,10 @@ fn requests_wait_for_a_creation() {
     let create = world.send(create_request("s", pull("events/*")));
     let again = world.send(create_request("s", pull("events/*")));
     let other = world.send(create_request("s", pull("events/**")));
-    let deleted = world.send(SubscriptionRequest::Delete { id: "s".into() });
+    let deleted = world.send(SubscriptionRequest::Delete {
+        viewer: encke_stream::Viewer::All,
+        id: "s".into(),
+    });
     let missing = world.send(SubscriptionRequest::Describe { id: "s".into() });
     assert!(world.responses.is_empty());
     world.settle();

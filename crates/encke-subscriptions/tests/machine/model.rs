@@ -257,7 +257,7 @@ fn id_of(request: &SubscriptionRequest) -> &str {
     match request {
         SubscriptionRequest::Create { id, .. }
         | SubscriptionRequest::Describe { id }
-        | SubscriptionRequest::Delete { id }
+        | SubscriptionRequest::Delete { id, .. }
         | SubscriptionRequest::Link { id, .. }
         | SubscriptionRequest::Unlink { id, .. }
         | SubscriptionRequest::Claim { id, .. } => id,

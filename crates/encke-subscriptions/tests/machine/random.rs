@@ -143,16 +143,36 @@ impl Run {
             }
             Step::Unsubscribe(number) => {
                 let id = id(number).into();
-                model.send(world, SubscriptionRequest::Delete { id });
+                model.send(
+                    world,
+                    SubscriptionRequest::Delete {
+                        viewer: encke_stream::Viewer::All,
+                        id,
+                    },
+                );
             }
             Step::Link(number, stream) => {
                 let streams = vec![name(stream).into(), name(stream / 8).into()];
                 let id = id(number).into();
-                model.send(world, SubscriptionRequest::Link { id, streams });
+                model.send(
+                    world,
+                    SubscriptionRequest::Link {
+                        viewer: encke_stream::Viewer::All,
+                        id,
+                        streams,
+                    },
+                );
             }
             Step::Unlink(number, stream) => {
                 let (id, stream) = (id(number).into(), name(stream).into());
-                model.send(world, SubscriptionRequest::Unlink { id, stream });
+                model.send(
+                    world,
+                    SubscriptionRequest::Unlink {
+                        viewer: encke_stream::Viewer::All,
+                        id,
+                        stream,
+                    },
+                );
             }
             Step::Claim(number) => model.send(world, claim(id(number), "w")),
             Step::Report {

@@ -212,7 +212,10 @@ fn a_receiver_has_some_time_after_a_restart() {
 fn a_late_response_does_not_touch_a_new_subscription_of_the_id() {
     let mut world = world();
     let old = world.called();
-    let gone = SubscriptionRequest::Delete { id: "s".into() };
+    let gone = SubscriptionRequest::Delete {
+        viewer: encke_stream::Viewer::All,
+        id: "s".into(),
+    };
     assert_eq!(world.ask(gone), SubscriptionResponse::Deleted);
     world.must_create("s", webhook("events/*"));
     world.write(append("events/a"));
@@ -309,6 +312,7 @@ fn no_call_begins_once_the_server_stops() {
     world.write(create("events/a"));
     world.store(append("events/a"));
     let waiting = world.send(SubscriptionRequest::Link {
+        viewer: encke_stream::Viewer::All,
         id: "s".into(),
         streams: vec!["x".into()],
     });
