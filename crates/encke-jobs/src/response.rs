@@ -97,6 +97,7 @@ impl DispatchResponse {
                 },
                 ..
             }) => result.body.len(),
+            DispatchResponse::Subscription(response) => response.content_bytes(),
             _ => 0,
         }
     }

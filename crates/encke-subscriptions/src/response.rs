@@ -41,6 +41,20 @@ pub enum SubscriptionResponse {
     Refused(SubscriptionError),
 }
 
+impl SubscriptionResponse {
+    /// The bytes of content that it holds, for a queue that is bounded by bytes.
+    pub fn content_bytes(&self) -> usize {
+        let links = match self {
+            SubscriptionResponse::Created { subscription, .. }
+            | SubscriptionResponse::Described(subscription) => &subscription.links,
+            SubscriptionResponse::Claimed(wake) => &wake.links,
+            _ => return 0,
+        };
+        // Their names are shared with the machine.
+        links.len() * size_of::<LinkStatus>()
+    }
+}
+
 /// A subscription as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriptionStatus {
