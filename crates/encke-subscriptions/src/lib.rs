@@ -28,30 +28,29 @@
 //! *segment* begins with the state of all subscriptions. What commits of streams change is not a decision: it is written with the next
 //! one, and a start finds it again by comparing the links with the streams.
 //!
-//! # How it is integrated
+//! # How it is driven
 //!
-//! **One thread drives the machine**, and everything comes to it through one mailbox: the dispatcher's, beside the pools. A turn is:
-//! hand in what has come, [`SubscriptionMachine::tick`], [`SubscriptionMachine::flush`], then carry out
-//! [`SubscriptionMachine::take_effects`] until there are none. [`SubscriptionMachine::next_due`] says when the next turn is due at the
-//! latest.
+//! The dispatcher of `encke-jobs` drives the machine in its thread, beside the pools (`subscriptions/` there), and everything comes to it
+//! through the dispatcher's mailbox. A turn is: hand in what has come, [`SubscriptionMachine::tick`], [`SubscriptionMachine::flush`], then
+//! carry out [`SubscriptionMachine::take_effects`] until there are none. [`SubscriptionMachine::next_due`] says when the next turn is due
+//! at the latest.
 //!
 //! **Commits.** The threads that publish commits ask [`SubscriptionIndex::concerns`] about each stream of a batch, after its records are
-//! visible in the view, and send a [`StreamChange`] for each record of those that it names: in the order of the log, each once, to the
-//! mailbox of the driver. In a turn the outcomes of a batch are handed in before its changes.
+//! visible in the view, and send a [`StreamChange`](encke_stream::StreamChange) for each record of those that it names: in the order of
+//! the log, each once. In a turn the outcomes of a batch are handed in before its changes.
 //!
 //! **Creation without a race.** The machine adds the pattern and the names to the index first, then asks for a look-up
 //! ([`SubscriptionEffect::LookUp`]), which a thread that may read files carries out: streams in memory first, then those at rest. A
 //! commit is visible to the look-up, or it is reported, or both. The result takes the way of the changes, through the mailbox.
 //!
 //! **Claims see what was acknowledged before them.** When a request depends on that, the machine asks to be caught up
-//! ([`SubscriptionEffect::CatchUp`]). The driver notes how far each log is committed, waits until all logs have delivered that far, and
-//! puts the number into its own mailbox, behind the changes. On a fleet, commands that change nothing (`Barrier`) to each log come first;
-//! look-ups wait for them, too.
+//! ([`SubscriptionEffect::CatchUp`]). A command that changes nothing (`Barrier`) goes to each log; when all have come back, behind the
+//! changes before them, the machine is told. Look-ups wait for such a round, too.
 //!
 //! **A fleet.** All nodes have the journal, and the node that dispatches the jobs of the pools also runs the subscriptions and calls the
-//! webhooks. Requests reach it through the relays of the other nodes. The order refuses the journal's records of any other node, so the
-//! names of the journal's streams must be among those that only the dispatcher changes; in a series the record comes last, so that it
-//! decides about the event before it. A node that takes over puts the index of its new machine in use, then calls
+//! webhooks. Requests reach it through the relays of the other nodes. The order refuses the journal's records of any other node
+//! ([`JOURNAL_PREFIXES`](encke_stream::JOURNAL_PREFIXES)); in a series the record comes last, so that it decides about the event before
+//! it. A node that takes over puts the index of its new machine in use ([`PublishedSubscriptions::begin`]), then calls
 //! [`SubscriptionMachine::replay`] and [`SubscriptionMachine::number_from`]. One that has lost its turn drops the deliverer, which
 //! interrupts its calls.
 //!
