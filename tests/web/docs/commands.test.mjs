@@ -59,8 +59,11 @@ const CONTINUES = [/^curl -N /, /^while :/, /^(\w+=\S+ )?encke serve /, /\bnode 
 /** What continues may end when the server says so. */
 const ENDED_BY_SERVER = /^event: removed$/m;
 const SERVES = /^(\w+=\S+ )?encke serve /;
-/** Reports of a worker are accepted when it has the job, which an event says; a reader types more slowly than that. */
-const FOLLOWS_AN_EVENT = /\/(ack|refuse|extend)\?attempt=/;
+/**
+ * What succeeds once a program that continues has done its part, which is before a reader types it: reports of a worker when it has the
+ * job, and reads of the stream that the feed makes.
+ */
+const FOLLOWS_ANOTHER = [/\/(ack|refuse|extend)\?attempt=/, /\/quakes\?offset=-1/];
 /** What commands print: document, commands, and what one of them prints; a string is the beginning of a block with the output. */
 const PRINTED = [
   ['README.md', /live=sse/, /\{"text":"Hello, world"\}/],
@@ -221,7 +224,7 @@ async function runCommand(run, { text, line }) {
     ended = await run.shell.run(typed);
     return allowed.includes(ended.code);
   };
-  if (FOLLOWS_AN_EVENT.test(text)) await until(where, succeeds).catch(() => {});
+  if (FOLLOWS_ANOTHER.some((pattern) => pattern.test(text))) await until(where, succeeds).catch(() => {});
   else await succeeds();
   assert.ok(allowed.includes(ended.code), `${where}\nexit code ${ended.code}\n${ended.output()}`);
   run.done.push({ ...ended, text });
