@@ -66,10 +66,53 @@ fn help_is_everywhere_and_leaves_nothing_out() {
         assert!(top.stdout.contains(&format!("{code} ")) && top.stdout.contains(what));
     }
     let version = run(&["--version"]);
-    assert_eq!(
-        version.stdout.trim(),
-        format!("encke {}", env!("CARGO_PKG_VERSION"))
+    let build = version
+        .stdout
+        .trim()
+        .strip_prefix(concat!("encke ", env!("CARGO_PKG_VERSION"), " ("))
+        .and_then(|rest| rest.strip_suffix(')'))
+        .expect("the version, and the build in parentheses");
+    // The commit, and the day.
+    let day = build.rsplit(' ').next().expect("a word");
+    let is_day = |(at, c): (usize, char)| match at {
+        4 | 7 => c == '-',
+        _ => c.is_ascii_digit(),
+    };
+    assert!(
+        day.len() == 10 && day.chars().enumerate().all(is_day),
+        "{build}"
     );
+}
+
+#[test]
+fn completions_and_manual_pages_know_all_commands() {
+    let names = subcommands(&run(&["--help"]).stdout);
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = run(&["completions", shell]);
+        assert_eq!(completions.code, Some(0), "{completions:?}");
+        for name in names.iter().map(String::as_str).chain(["retention-age"]) {
+            assert!(
+                completions.stdout.contains(name),
+                "{shell} does not know {name}"
+            );
+        }
+    }
+    let bash = run(&["completions", "bash"]).stdout;
+    let mut check = Command::new("bash");
+    let checked = check.arg("-n").arg("-c").arg(bash).status();
+    assert!(checked.expect("bash is here").success());
+    let folder = data_dir();
+    let pages = folder.path().join("man1");
+    let written = run(&["man", pages.to_str().expect("text")]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    for name in names.iter().filter(|name| *name != "help") {
+        let page = std::fs::read_to_string(pages.join(format!("encke-{name}.1")));
+        assert!(page.expect("a page").contains(".SH OPTIONS"), "{name}");
+    }
+    assert!(pages.join("encke.1").exists());
+    let refused = run(&["completions", "sh"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("bash"), "{refused:?}");
 }
 
 /// The names of the commands in a help text.

@@ -5,6 +5,7 @@
 
 mod allocator;
 mod banner;
+mod command_texts;
 mod config;
 mod credential_commands;
 mod descriptors;
@@ -33,7 +34,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -42,7 +43,7 @@ use crate::failure::{say, with_causes};
 /// A real-time push server: stores records appended over HTTP and pushes them to subscribers.
 #[derive(Debug, Parser)]
 #[command(
-    version,
+    version = env!("ENCKE_VERSION"),
     propagate_version = true,
     after_help = "Exit codes: 0 success; 1 a failure while running; 2 the command line or \
                   the configuration is wrong; 3 the data directory can't be used; 4 the address \
@@ -69,6 +70,10 @@ enum Command {
     Token(credential_commands::TokenArgs),
     /// Sign a URL, which then needs no token
     Sign(credential_commands::SignArgs),
+    /// Print the completions of a shell
+    Completions(command_texts::CompletionsArgs),
+    /// Write the manual pages of all commands
+    Man(command_texts::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -86,6 +91,8 @@ fn main() -> ExitCode {
         Command::Import(args) => import_command::import(&args),
         Command::Token(args) => credential_commands::token(&args),
         Command::Sign(args) => credential_commands::sign(&args),
+        Command::Completions(args) => command_texts::completions(Cli::command(), &args),
+        Command::Man(args) => command_texts::man(Cli::command(), &args),
     };
     match result {
         Ok(code) => code,
