@@ -102,6 +102,7 @@ impl SyntheticShard {
         self.next += 1;
         let record = Record {
             sequence,
+            time: WallTime::default(),
             stream: u64::from(self.streams[subscriber]),
             data: data.to_vec(),
             tail: Offset::behind(sequence),
@@ -138,6 +139,7 @@ impl SyntheticShard {
                 skip: 0,
                 take: record.units,
                 end: Offset::behind(record.sequence),
+                time: record.time,
             }
         });
         let items: Vec<Item<'_>> = items.collect();

@@ -186,6 +186,25 @@ pub struct EncoderId(u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergeEncoderId(u8);
 
+/// The numbers of an encoder's two forms. They are two encoders, so that a subscriber needs no memory for its choice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EncoderForms<I> {
+    /// Without the times of records.
+    pub(crate) plain: I,
+    /// With them.
+    pub(crate) timed: I,
+}
+
+impl<I: Copy> EncoderForms<I> {
+    /// The form for a subscriber that asks for the times of records, or does not.
+    pub(crate) fn choose(&self, has_times: bool) -> I {
+        match has_times {
+            true => self.timed,
+            false => self.plain,
+        }
+    }
+}
+
 /// The encoders of all protocols. Protocols register theirs at the start.
 #[derive(Default)]
 pub struct Encoders {

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use encke_clock::WallTime;
 
 use crate::response::Response;
 
@@ -43,6 +44,12 @@ pub(crate) fn json(json: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the member that says when a record was appended, for readers that ask for it.
+pub(crate) fn time_member(time: WallTime, out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    let _ = write!(out, ",\"{TIME_MEMBER}\":{}", time.as_ms());
+}
+
 /// Appends the line that says why the server closes the connection although more would follow.
 pub(crate) fn disconnect(why: &str, resumable: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"disconnect\":{\"why\":");
@@ -53,6 +60,9 @@ pub(crate) fn disconnect(why: &str, resumable: bool, out: &mut Vec<u8>) {
 
 /// The media type. It is not registered; this is the name that clients send.
 pub(crate) const MEDIA_TYPE: &str = "application/x-ndjson";
+
+/// The member of a record that has its time, in milliseconds since 1970.
+pub(crate) const TIME_MEMBER: &str = "timeMs";
 
 /// The line that keeps a quiet connection alive. It is no empty line, because not all readers skip those.
 pub(crate) const HEARTBEAT: &[u8] = b"{\"heartbeat\":true}\n";

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
+use crate::misspelled::shown;
+
 /// Something percent-encoded that does not decode to text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not percent-encoded UTF-8; % itself is written as %25")]
@@ -37,6 +39,15 @@ pub(crate) fn parameters(
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             Ok((decode(name)?, decode(value)?))
         })
+}
+
+/// The value of a parameter that is true or false, or why it is neither.
+pub(crate) fn truth(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        other => Err(format!("{name} is true or false, not {}", shown(other))),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! that the event states is the one before that character. What is no text is given as it is, for an encoding that can hold it.
 //! Nothing is replaced.
 
+use encke_clock::WallTime;
 use encke_stream::{Item, Offset};
 
 use crate::run::Run;
@@ -57,6 +58,8 @@ pub(crate) struct TextPart {
     pub(crate) is_text: bool,
     /// The position behind them.
     pub(crate) end: Offset,
+    /// The time of the last record of which they have bytes.
+    pub(crate) time: WallTime,
 }
 
 /// Splits the records of a run at their ends, so that a part has about `bytes_max` bytes at most, or one record. Records that are
@@ -77,6 +80,9 @@ struct Splitter {
     /// How much of it is whole characters, and the position behind these.
     whole: usize,
     at: Offset,
+    /// The time of the record that ends the whole characters, and of the last record.
+    whole_time: WallTime,
+    last_time: WallTime,
 }
 
 impl Splitter {
@@ -85,6 +91,7 @@ impl Splitter {
         if self.whole > 0 && self.whole + data.len() > bytes_max {
             self.flush();
         }
+        self.last_time = item.time;
         if self.text.is_empty() && self.parts.is_empty() {
             self.at = item.position(item.skip);
         }
@@ -109,6 +116,7 @@ impl Splitter {
                     bytes: bytes.to_vec(),
                     is_text: false,
                     end: self.at,
+                    time: item.time,
                 });
                 return;
             }
@@ -117,6 +125,7 @@ impl Splitter {
         if cut < carried + data.len() {
             self.whole = self.text.len() - cut;
             self.at = end;
+            self.whole_time = item.time;
         }
     }
 
@@ -131,6 +140,7 @@ impl Splitter {
             bytes: std::mem::replace(&mut self.text, cut),
             is_text: true,
             end: self.at,
+            time: self.whole_time,
         });
     }
 
@@ -149,6 +159,7 @@ impl Splitter {
                 bytes: self.text,
                 is_text: false,
                 end: run.end,
+                time: self.last_time,
             });
             return (self.parts, None);
         }
@@ -173,6 +184,7 @@ mod tests {
             skip: 0,
             take: data.len() as u32,
             end: Offset::behind(10 * number),
+            time: WallTime::from_ms(number),
         };
         records.map(item).collect()
     }
@@ -191,6 +203,8 @@ mod tests {
             bytes: bytes.to_vec(),
             is_text,
             end: Offset { sequence, units },
+            // Of the record that ends there, or in which it lies.
+            time: WallTime::from_ms((sequence + 1) / 10),
         }
     }
 

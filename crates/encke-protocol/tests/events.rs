@@ -116,6 +116,7 @@ fn items(records: &[Stored]) -> Vec<Item<'_>> {
                 },
                 false => Offset::behind(10 * number),
             },
+            time: WallTime::from_ms(NOW_MS + number),
         })
         .collect()
 }

@@ -362,7 +362,7 @@ proptest! {
         is_text in any::<bool>(),
     ) {
         let kind = if is_text { MediaKind::Text } else { MediaKind::Binary };
-        let item = Item { data: &bytes, skip: 0, take: bytes.len() as u32, end: Offset::behind(9) };
+        let item = Item { data: &bytes, skip: 0, take: bytes.len() as u32, end: Offset::behind(9), time: WallTime::default() };
         let cut = match is_text {
             true => [CutCharacter::at_end_of(before), CutCharacter::at_end_of(&bytes)],
             false => [CutCharacter::default(); 2],
@@ -435,6 +435,7 @@ fn lines_of_several_streams_have_the_position() {
         skip: 0,
         take: 2,
         end,
+        time: WallTime::from_ms(NOW_MS),
     };
     let record = |kind, data| {
         let record = MergedRecord {

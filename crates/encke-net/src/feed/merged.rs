@@ -193,6 +193,7 @@ impl Feeds {
                         skip: 0,
                         take: 0,
                         end: stream.facts().tail,
+                        time: withheld.time,
                     };
                     let record = MergedRecord {
                         name: &stream.name,
@@ -277,6 +278,7 @@ impl Feeds {
                     skip: 0,
                     take: record.units,
                     end: Offset::behind(record.sequence),
+                    time: record.time,
                 };
                 let text = match record.units {
                     0 => TextRecord::default(),

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_log::Sequence;
 use encke_protocol::{
     AheadStream, MergeEncoderId, MergeSource, MergedPosition, SourceKind, StreamEnd,
@@ -79,6 +80,7 @@ pub(crate) struct OlderRecord {
     pub(crate) skip: u32,
     pub(crate) take: u32,
     pub(crate) end: Offset,
+    pub(crate) time: WallTime,
 }
 
 // What each stream costs a subscriber of several, beside a slot, and the feed itself.
@@ -399,6 +401,7 @@ impl OlderRecords {
                 skip: item.skip,
                 take: item.take,
                 end: item.end,
+                time: item.time,
             });
         }
         if piece.more {

@@ -137,6 +137,7 @@ impl Feeds {
                     skip: read.skip,
                     take: read.take,
                     end: read.end,
+                    time: read.time,
                 };
                 let Some((name, kind)) = read.label(&merged.members) else {
                     continue;

@@ -231,6 +231,7 @@ pub(crate) fn gather<'a>(
                 skip,
                 take: record.units,
                 end: gathered.end,
+                time: record.time,
             });
         }
         if gathered.deleted || bytes > RUN_BYTES {
@@ -273,6 +274,7 @@ mod tests {
     fn commit(fan_out: &mut FanOut, streams: &[u64], first: u64, now_us: u64) {
         let records = (first..).zip(streams).map(|(sequence, stream)| Record {
             sequence,
+            time: WallTime::default(),
             stream: *stream,
             data: b"1".to_vec(),
             tail: Offset::behind(sequence),

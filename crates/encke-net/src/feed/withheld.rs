@@ -1,6 +1,7 @@
 //! Characters of text that a subscriber of several streams lacks the end of: a record ended inside them, and nothing of them is
 //! sent before their rest.
 
+use encke_clock::WallTime;
 use encke_log::Sequence;
 use encke_protocol::{AheadStream, CutCharacter};
 use encke_stream::{Item, Offset};
@@ -20,6 +21,8 @@ pub(crate) struct WithheldCharacter {
     pub(crate) place: u8,
     /// The record.
     pub(crate) since: Sequence,
+    /// When it was decided.
+    pub(crate) time: WallTime,
     /// The beginning of a character; empty where nothing is withheld any more.
     pub(crate) character: CutCharacter,
     /// The position before it, which is the client's.
@@ -110,6 +113,7 @@ impl TextRecord {
             change: changes.then_some(WithheldCharacter {
                 place,
                 since: sequence,
+                time: item.time,
                 character: behind,
                 at,
             }),
@@ -127,6 +131,7 @@ mod tests {
             skip: 0,
             take: data.len() as u32,
             end: Offset::behind(sequence),
+            time: WallTime::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_access::Access;
 
-use crate::encoder::{EncoderId, MergeEncoderId};
+use crate::encoder::{EncoderForms, EncoderId, MergeEncoderId};
 use crate::events::MergePlanner;
 use crate::streams::StreamAccess;
 
@@ -15,9 +15,9 @@ pub(super) struct ChannelContext {
     /// The access control, if there is one.
     pub(super) access: Option<Arc<Access>>,
     /// Of subscriptions to one stream.
-    pub(super) encoder: EncoderId,
+    pub(super) encoders: EncoderForms<EncoderId>,
     /// Of subscriptions to several.
-    pub(super) merge_encoder: MergeEncoderId,
+    pub(super) merge_encoders: EncoderForms<MergeEncoderId>,
 }
 
 impl ChannelContext {

@@ -78,7 +78,11 @@ impl Conversation {
         }
         match request {
             MessageRequest::Authenticate { token } => self.authenticate(&tag, &token, message),
-            MessageRequest::Follow { name, start } => self.follow(&tag, name, start, message),
+            MessageRequest::Follow {
+                name,
+                start,
+                has_times,
+            } => self.follow(&tag, name, (start, has_times), message),
             MessageRequest::FollowSeveral {
                 subject,
                 parameters,
@@ -102,7 +106,7 @@ impl Conversation {
         &mut self,
         tag: &MessageTag,
         name: Box<str>,
-        start: ReadStart,
+        (start, has_times): (ReadStart, bool),
         message: &ChannelMessage<'_>,
     ) -> Result<ChannelAction, Response> {
         self.check_signed(message.text)?;
@@ -127,7 +131,7 @@ impl Conversation {
         let follow = ChannelFollow {
             tag: tag.clone(),
             stream: Arc::clone(&stream),
-            encoder: context.encoder,
+            encoder: context.encoders.choose(has_times),
         };
         let action = match start {
             ReadStart::Behind(start) => follow.begin(streams.begin(&stream, facts, start)?),
@@ -171,7 +175,7 @@ impl Conversation {
             after: plan.after,
             generations: plan.generations.into(),
             names: plan.names,
-            encoder: context.merge_encoder,
+            encoder: context.merge_encoders.choose(parameters.has_times),
             label: subject.label().into(),
             ended: plan.ended,
         };

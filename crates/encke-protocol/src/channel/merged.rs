@@ -3,17 +3,24 @@
 use super::object::MessageWriter;
 use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::events::position_text;
+use crate::ndjson::TIME_MEMBER;
 use crate::payload::{RecordData, of_merged};
 
 /// Encodes each record as a message. The label of a feed is the name of its subscription.
 #[derive(Debug)]
-pub(super) struct MergedMessages;
+pub(super) struct MergedMessages {
+    /// Records have their times.
+    pub(super) has_times: bool,
+}
 
 impl MergeEncoder for MergedMessages {
     fn record(&self, label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
         let (end, data) = of_merged(record);
         let mut message = begin("records", label, Some(record.at), out);
         message.text("stream", record.name).plain("offset", end);
+        if self.has_times {
+            message.literal(TIME_MEMBER, record.item.time.as_ms());
+        }
         match data {
             RecordData::Messages(messages) => {
                 let value = message.value("data");

@@ -37,6 +37,8 @@ pub(super) enum MessageRequest {
     Follow {
         name: Box<str>,
         start: ReadStart,
+        /// Records have their times.
+        has_times: bool,
     },
     /// Follow several streams, or patterns.
     FollowSeveral {
@@ -153,7 +155,7 @@ pub(super) struct MessageLimits {
 }
 
 /// The message that follows one stream.
-pub(crate) fn single(name: &str, start: ReadStart) -> String {
+pub(crate) fn single(name: &str, start: ReadStart, has_times: bool) -> String {
     let mut out = Vec::new();
     let mut message = MessageWriter::new("subscribe", &mut out);
     message.text("stream", name);
@@ -161,24 +163,30 @@ pub(crate) fn single(name: &str, start: ReadStart) -> String {
         ReadStart::Behind(position) => message.plain("offset", position),
         ReadStart::Last(count) => message.literal("last", count),
     };
+    if has_times {
+        message.literal("times", true);
+    }
     message.end();
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The message that follows several streams as they are named, from a position on if there is one.
-pub(crate) fn several(named: &[Named], position: Option<&str>) -> String {
+/// The message that follows several streams as a URL names them, from a position on if it has one.
+pub(crate) fn several(parameters: &Parameters) -> String {
     let mut out = Vec::new();
     let mut message = MessageWriter::new("subscribe", &mut out);
     let list = message.value("streams");
-    for (number, one) in named.iter().enumerate() {
+    for (number, one) in parameters.named.iter().enumerate() {
         list.extend_from_slice(if number == 0 { b"[{" } else { b",{" });
         list.extend_from_slice(b"\"stream\":");
         ndjson::string(&one.name, list);
         list.extend_from_slice(format!(",\"offset\":\"{}\"}}", one.from).as_bytes());
     }
     list.push(b']');
-    if let Some(position) = position {
+    if let Some(position) = parameters.position() {
         message.text("position", position);
+    }
+    if parameters.has_times {
+        message.literal("times", true);
     }
     message.end();
     String::from_utf8_lossy(&out).into_owned()
@@ -234,6 +242,7 @@ impl<'a> Members<'a> {
         let start = offset.as_deref().map(start).transpose()?;
         let position = self.text("position")?;
         let last = self.last()?;
+        let has_times = self.value("times", "true or false")?.unwrap_or(false);
         if last.is_some() && offset.is_some() {
             return Err(bad("a subscription has one of \"offset\" and \"last\""));
         }
@@ -245,7 +254,11 @@ impl<'a> Members<'a> {
             }
             let start = ReadStart::Behind(start.unwrap_or(StartPosition::Now));
             let start = last.unwrap_or(start);
-            return Ok(MessageRequest::Follow { name, start });
+            return Ok(MessageRequest::Follow {
+                name,
+                start,
+                has_times,
+            });
         }
         if last.is_some() {
             return Err(bad(
@@ -262,7 +275,7 @@ impl<'a> Members<'a> {
             );
             return Err(bad(why));
         }
-        let parameters = Parameters::of(named, position.as_deref())?;
+        let parameters = Parameters::of(named, position.as_deref(), has_times)?;
         Ok(MessageRequest::FollowSeveral {
             subject,
             parameters,
@@ -548,7 +561,7 @@ fn bad(why: impl AsRef<str>) -> Response {
 const TYPES: &[&str] = &["subscribe", "unsubscribe", "append", "stop", "authenticate"];
 
 const SUBSCRIBE_MEMBERS: &[&str] = &[
-    "type", "id", "stream", "streams", "offset", "last", "position",
+    "type", "id", "stream", "streams", "offset", "last", "position", "times",
 ];
 
 const APPEND_MEMBERS: &[&str] = &[

@@ -23,7 +23,7 @@ use encke_access::Access;
 use self::context::ChannelContext;
 use self::conversation::Conversation;
 use crate::action::{Action, ChannelOpening};
-use crate::encoder::Encoders;
+use crate::encoder::{EncoderForms, Encoders};
 use crate::events::MergePlanner;
 use crate::gate::Admitted;
 use crate::request::Headers;
@@ -46,8 +46,14 @@ impl Channels {
         Channels(Arc::new(ChannelContext {
             planner,
             access,
-            encoder: encoders.add(records::ChannelRecords),
-            merge_encoder: encoders.add_merge(merged::MergedMessages),
+            encoders: EncoderForms {
+                plain: encoders.add(records::ChannelRecords { has_times: false }),
+                timed: encoders.add(records::ChannelRecords { has_times: true }),
+            },
+            merge_encoders: EncoderForms {
+                plain: encoders.add_merge(merged::MergedMessages { has_times: false }),
+                timed: encoders.add_merge(merged::MergedMessages { has_times: true }),
+            },
         }))
     }
 

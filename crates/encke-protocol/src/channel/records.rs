@@ -5,6 +5,7 @@ use encke_stream::{MediaKind, Offset};
 
 use super::object::MessageWriter;
 use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use crate::ndjson::TIME_MEMBER;
 use crate::payload::{EVENT_BYTES, join, together};
 use crate::run::Run;
 use crate::text;
@@ -14,14 +15,17 @@ use crate::text;
 /// The end of a closed stream is a member of its last message, and no message of its own: a subscriber that is left between the two
 /// has the same position, and would never get the other one.
 #[derive(Debug)]
-pub(super) struct ChannelRecords;
+pub(super) struct ChannelRecords {
+    /// Each message has the data of one append, and its time.
+    pub(super) has_times: bool,
+}
 
 impl Encoder for ChannelRecords {
     fn encode(&self, variant: Variant<'_>, run: &Run<'_>, _now: WallTime, out: &mut EncodedRun) {
         let marks_before = out.marks.len();
         match variant.kind {
-            MediaKind::Text => encode_text(variant.name, run, out),
-            MediaKind::Json | MediaKind::Binary => encode_items(variant, run, out),
+            MediaKind::Text => self.encode_text(variant.name, run, out),
+            MediaKind::Json | MediaKind::Binary => self.encode_items(variant, run, out),
         }
         // A subscriber that is at the tail with nothing to read learns that.
         if out.marks.len() == marks_before && (run.at_tail || run.closed || run.stop_asked) {
@@ -78,55 +82,75 @@ impl Encoder for ChannelRecords {
     }
 }
 
-fn encode_items(variant: Variant<'_>, run: &Run<'_>, out: &mut EncodedRun) {
-    let mut items = run.items;
-    let mut payload = Vec::new();
-    while !items.is_empty() {
-        let (now, later) = items.split_at(together(items));
-        items = later;
-        payload.clear();
-        join(variant.kind, now, &mut payload);
-        let is_last = items.is_empty();
-        let end = match now.last() {
-            // Changes without data may follow the last record.
-            Some(last) if !is_last => last.end,
-            _ => run.end,
-        };
-        let mut message = begin(variant.name, end, &mut out.bytes);
-        match variant.kind {
-            MediaKind::Json => message.value("data").extend_from_slice(&payload),
-            _ => {
-                message.base64("base64", &payload);
+impl ChannelRecords {
+    fn encode_items(&self, variant: Variant<'_>, run: &Run<'_>, out: &mut EncodedRun) {
+        let mut items = run.items;
+        let mut payload = Vec::new();
+        while let Some(first) = items.first() {
+            let count = match self.has_times {
+                true => 1,
+                false => together(items),
+            };
+            let (now, later) = items.split_at(count);
+            items = later;
+            payload.clear();
+            join(variant.kind, now, &mut payload);
+            let is_last = items.is_empty();
+            let end = match now.last() {
+                // Changes without data may follow the last record.
+                Some(last) if !is_last => last.end,
+                _ => run.end,
+            };
+            let mut message = self.begin(variant.name, end, first.time, &mut out.bytes);
+            match variant.kind {
+                MediaKind::Json => message.value("data").extend_from_slice(&payload),
+                _ => {
+                    message.base64("base64", &payload);
+                }
             }
+            finish(message, run, is_last);
+            out.mark(end);
         }
-        finish(message, run, is_last);
-        out.mark(end);
     }
-}
 
-/// Encodes records of text. Where a cut character is withheld, the last position is before it.
-fn encode_text(name: &str, run: &Run<'_>, out: &mut EncodedRun) {
-    let (parts, withheld_at) = text::split(run, EVENT_BYTES);
-    out.withheld_at = withheld_at;
-    let count = parts.len();
-    for (number, part) in (1..).zip(&parts) {
-        let mut message = begin(name, part.end, &mut out.bytes);
-        match std::str::from_utf8(&part.bytes)
-            .ok()
-            .filter(|_| part.is_text)
-        {
-            Some(text) => message.text("text", text),
-            None => message.base64("base64", &part.bytes),
+    /// Encodes records of text. Where a cut character is withheld, the last position is before it.
+    fn encode_text(&self, name: &str, run: &Run<'_>, out: &mut EncodedRun) {
+        let bytes_max = match self.has_times {
+            // Each record is a message of its own.
+            true => 0,
+            false => EVENT_BYTES,
         };
-        finish(message, run, number == count);
-        out.mark(part.end);
+        let (parts, withheld_at) = text::split(run, bytes_max);
+        out.withheld_at = withheld_at;
+        let count = parts.len();
+        for (number, part) in (1..).zip(&parts) {
+            let mut message = self.begin(name, part.end, part.time, &mut out.bytes);
+            match std::str::from_utf8(&part.bytes)
+                .ok()
+                .filter(|_| part.is_text)
+            {
+                Some(text) => message.text("text", text),
+                None => message.base64("base64", &part.bytes),
+            };
+            finish(message, run, number == count);
+            out.mark(part.end);
+        }
     }
-}
 
-fn begin<'o>(name: &str, end: Offset, out: &'o mut Vec<u8>) -> MessageWriter<'o> {
-    let mut message = MessageWriter::new("records", out);
-    message.text("stream", name).plain("offset", end);
-    message
+    fn begin<'o>(
+        &self,
+        name: &str,
+        end: Offset,
+        time: WallTime,
+        out: &'o mut Vec<u8>,
+    ) -> MessageWriter<'o> {
+        let mut message = MessageWriter::new("records", out);
+        message.text("stream", name).plain("offset", end);
+        if self.has_times {
+            message.literal(TIME_MEMBER, time.as_ms());
+        }
+        message
+    }
 }
 
 /// Ends a message; the last one of a run says what follows it.

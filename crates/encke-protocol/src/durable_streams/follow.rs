@@ -18,6 +18,8 @@ use crate::run::Run;
 pub(super) struct LiveRead {
     /// The form of the records.
     pub(super) format: LiveFormat,
+    /// Lines have the times of records.
+    pub(super) has_times: bool,
     /// The form is the one that `Accept` names.
     pub(super) is_negotiated: bool,
     /// The last cursor that the client has; 0 if it has none.
@@ -52,7 +54,7 @@ impl LiveRead {
         }
         let (encoder, is_base64) = match self.format {
             LiveFormat::Events => (cx.event_encoder, stream.media.kind == MediaKind::Binary),
-            LiveFormat::Lines => (cx.line_encoder, false),
+            LiveFormat::Lines => (cx.line_encoders.choose(self.has_times), false),
         };
         let response = self
             .format

@@ -18,12 +18,16 @@ use crate::text;
 
 /// Encodes records as lines. The option of its variant is that of `EventEncoder`.
 #[derive(Debug)]
-pub(super) struct LineEncoder;
+pub(super) struct LineEncoder {
+    /// Lines of data have the time of their record.
+    pub(super) has_times: bool,
+}
 
 impl Encoder for LineEncoder {
     fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now: WallTime, out: &mut EncodedRun) {
         let marks_before = out.marks.len();
         let mut reached = run.end;
+        let time = |time: WallTime| self.has_times.then_some(time);
         match variant.kind {
             MediaKind::Text => {
                 // Each record is a line of its own.
@@ -31,12 +35,13 @@ impl Encoder for LineEncoder {
                 out.withheld_at = withheld_at;
                 reached = withheld_at.unwrap_or(run.end);
                 for part in parts {
+                    begin(part.end, time(part.time), &mut out.bytes);
                     match std::str::from_utf8(&part.bytes)
                         .ok()
                         .filter(|_| part.is_text)
                     {
-                        Some(text) => text_line(part.end, text, &mut out.bytes),
-                        None => base64_line(part.end, &part.bytes, &mut out.bytes),
+                        Some(text) => text_data(text, &mut out.bytes),
+                        None => base64_data(&part.bytes, &mut out.bytes),
                     }
                     out.mark(part.end);
                 }
@@ -49,8 +54,13 @@ impl Encoder for LineEncoder {
                         false => item.end,
                     };
                     match variant.kind {
-                        MediaKind::Json => message_lines(item, end, &mut out.bytes),
-                        _ => base64_line(end, item.part(), &mut out.bytes),
+                        MediaKind::Json => {
+                            message_lines(item, end, time(item.time), &mut out.bytes);
+                        }
+                        _ => {
+                            begin(end, time(item.time), &mut out.bytes);
+                            base64_data(item.part(), &mut out.bytes);
+                        }
                     }
                     out.mark(end);
                 }
@@ -99,37 +109,44 @@ pub(super) fn control(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut
 }
 
 /// Appends the messages of a record, behind which the client's position is `end`.
-fn message_lines(item: &Item<'_>, end: Offset, out: &mut Vec<u8>) {
+fn message_lines(item: &Item<'_>, end: Offset, time: Option<WallTime>, out: &mut Vec<u8>) {
     // Most records are one message, which need not be searched for its end.
     if (item.skip, item.take, item.end.units) == (0, 1, 0) {
-        return message_line(end, item.data, out);
+        return message_line(end, time, item.data, out);
     }
     json::each(item.data, item.skip, item.take, |number, message| {
         let at = match number < item.take {
             true => item.position(number),
             false => end,
         };
-        message_line(at, message, out);
+        message_line(at, time, message, out);
     });
 }
 
-fn message_line(end: Offset, message: &[u8], out: &mut Vec<u8>) {
-    // Writing to a vector does not fail.
-    let _ = write!(out, "{{\"offset\":\"{end}\",\"data\":");
+fn message_line(end: Offset, time: Option<WallTime>, message: &[u8], out: &mut Vec<u8>) {
+    begin(end, time, out);
+    out.extend_from_slice(b",\"data\":");
     ndjson::json(message, out);
     out.extend_from_slice(b"}\n");
 }
 
-fn text_line(end: Offset, text: &str, out: &mut Vec<u8>) {
+/// Begins a line of data: its members but for the data, which must follow.
+fn begin(end: Offset, time: Option<WallTime>, out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
-    let _ = write!(out, "{{\"offset\":\"{end}\",\"data\":");
+    let _ = write!(out, "{{\"offset\":\"{end}\"");
+    if let Some(time) = time {
+        ndjson::time_member(time, out);
+    }
+}
+
+fn text_data(text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"data\":");
     ndjson::string(text, out);
     out.extend_from_slice(b"}\n");
 }
 
-fn base64_line(end: Offset, bytes: &[u8], out: &mut Vec<u8>) {
-    // Writing to a vector does not fail.
-    let _ = write!(out, "{{\"offset\":\"{end}\",\"base64\":");
+fn base64_data(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"base64\":");
     ndjson::base64(bytes, out);
     out.extend_from_slice(b"}\n");
 }

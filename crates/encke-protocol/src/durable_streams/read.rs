@@ -21,7 +21,7 @@ use crate::live_format::LiveFormat;
 use crate::misspelled;
 use crate::number::decimal;
 use crate::problem::error;
-use crate::query;
+use crate::query::{self, truth};
 use crate::request::{Headers, Request};
 use crate::response::Response;
 use crate::resume;
@@ -69,7 +69,7 @@ impl DurableStreams {
             let why = "on a channel the stream's name stands for all streams below a prefix";
             return Err(error(400, "bad_path", why));
         }
-        let first = channel::single(name, parameters.start());
+        let first = channel::single(name, parameters.start(), parameters.has_times);
         Ok(self.channels.open(request.headers, admitted, Some(first)))
     }
 
@@ -86,6 +86,9 @@ impl DurableStreams {
             Some(Live::Accepted) => Some(LiveFormat::accepted(request.headers)),
             Some(Live::WebSocket) => return Err(needs_upgrade()),
         };
+        if parameters.has_times && format != Some(LiveFormat::Lines) {
+            return Err(error(400, "bad_parameter", NO_TIMES));
+        }
         let last_event = match format {
             Some(_) => parameters.resume(request.headers, admitted)?,
             None => None,
@@ -97,6 +100,7 @@ impl DurableStreams {
         let read = match (format, parameters.live) {
             (Some(format), live) => PlannedRead::Live(LiveRead {
                 format,
+                has_times: parameters.has_times,
                 is_negotiated: matches!(live, Some(Live::Accepted)),
                 client_cursor: parameters.cursor,
                 has_end: last_event.is_some_and(|last| last.has_end),
@@ -174,6 +178,10 @@ impl OnLastFound for LastRead {
     }
 }
 
+/// The refusal of times where records have the form of the protocol, which has none.
+const NO_TIMES: &str = "times=true is for records in lines of JSON, with live=true and Accept: application/x-ndjson; other forms of one \
+                        stream are the protocol's own and have no times; /v1/events?stream=NAME&times=true has server-sent events with them";
+
 /// The response to a request for a channel that is no handshake of WebSocket (RFC 9110, section 15.5.22).
 fn needs_upgrade() -> Response {
     let why = "live=websocket needs a handshake of WebSocket, with Upgrade: websocket; live=sse and live=true do not";
@@ -213,10 +221,10 @@ fn last_event_id(
 }
 
 /// The parameters of a read. Unknown ones are ignored, but for those that are nearly one of these.
-const PARAMETERS: &[&str] = &["offset", "last", "live", "cursor", LAST_EVENT_ID];
+const PARAMETERS: &[&str] = &["offset", "last", "live", "times", "cursor", LAST_EVENT_ID];
 
 /// Those that clients add to the URL of a stream that they were given.
-pub(super) const FREE_PARAMETERS: &[&str] = &["offset", "last", "live", "cursor"];
+pub(super) const FREE_PARAMETERS: &[&str] = &["offset", "last", "live", "times", "cursor"];
 
 /// The parameters of a read.
 #[derive(Debug, Default)]
@@ -224,6 +232,8 @@ struct Parameters {
     /// Where it begins: `offset`, or `last`.
     start: Option<ReadStart>,
     live: Option<Live>,
+    /// Records have their times.
+    has_times: bool,
     cursor: u64,
     last_event_id: Option<String>,
 }
@@ -272,6 +282,7 @@ impl Parameters {
                         }
                     });
                 }
+                "times" => parameters.has_times = truth("times", &value).map_err(bad)?,
                 // A cursor is opaque to clients; one that the server did not give starts over.
                 "cursor" => parameters.cursor = cursor::parse(&value).unwrap_or(0),
                 LAST_EVENT_ID => parameters.last_event_id = Some(value.into_owned()),

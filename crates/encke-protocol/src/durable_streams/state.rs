@@ -6,7 +6,7 @@ use encke_access::Access;
 
 use super::{encode, lines};
 use crate::channel::Channels;
-use crate::encoder::{EncoderId, Encoders};
+use crate::encoder::{EncoderForms, EncoderId, Encoders};
 use crate::mount::Mount;
 use crate::streams::{ALIAS_ROOT, StreamAccess};
 
@@ -34,7 +34,7 @@ pub(super) struct ReadContext {
     /// Of server-sent events.
     pub(super) event_encoder: EncoderId,
     /// Of lines of JSON.
-    pub(super) line_encoder: EncoderId,
+    pub(super) line_encoders: EncoderForms<EncoderId>,
 }
 
 /// The settings of the protocol.
@@ -83,7 +83,10 @@ impl DurableStreams {
                 page_bytes: settings.page_bytes,
                 first_page_bytes: settings.first_page_bytes,
                 event_encoder: encoders.add(encode::EventEncoder),
-                line_encoder: encoders.add(lines::LineEncoder),
+                line_encoders: EncoderForms {
+                    plain: encoders.add(lines::LineEncoder { has_times: false }),
+                    timed: encoders.add(lines::LineEncoder { has_times: true }),
+                },
             },
             access,
         }

@@ -10,12 +10,15 @@ use crate::sse::{self, lines};
 
 /// Encodes each record as an event whose id is the subscriber's position.
 #[derive(Debug)]
-pub(super) struct MergedEvents;
+pub(super) struct MergedEvents {
+    /// Records have their times.
+    pub(super) has_times: bool,
+}
 
 impl MergeEncoder for MergedEvents {
     fn record(&self, _label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
         id::write(&record.at, out);
-        let data = [b"{", &*members(record), b"}"].concat();
+        let data = [b"{", &*members(record, self.has_times), b"}"].concat();
         lines(&data, out);
         out.push(b'\n');
     }
@@ -95,11 +98,16 @@ pub(super) fn gap_object(name: &str) -> String {
     format!("{{\"stream\":{name},\"why\":\"no_longer_kept\"}}")
 }
 
-/// A record as the members of an object: its stream, the offset behind it, and its data in the form of the stream's type.
-pub(super) fn members(record: &MergedRecord<'_>) -> Vec<u8> {
+/// A record as the members of an object: its stream, the offset behind it, its time if that is asked for, and its data in the form of
+/// the stream's type.
+pub(super) fn members(record: &MergedRecord<'_>, has_times: bool) -> Vec<u8> {
     let (end, data) = payload::of_merged(record);
     let name = serde_json::Value::from(record.name);
-    let mut text = format!("\"stream\":{name},\"nextOffset\":\"{end}\",").into_bytes();
+    let mut text = format!("\"stream\":{name},\"nextOffset\":\"{end}\"").into_bytes();
+    if has_times {
+        ndjson::time_member(record.item.time, &mut text);
+    }
+    text.push(b',');
     match data {
         RecordData::Messages(messages) => {
             text.extend_from_slice(b"\"messages\":[");

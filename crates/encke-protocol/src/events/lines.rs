@@ -9,13 +9,16 @@ use crate::ndjson;
 
 /// Encodes each record as a line, with the members that an event's data has.
 #[derive(Debug)]
-pub(super) struct MergedLines;
+pub(super) struct MergedLines {
+    /// Records have their times.
+    pub(super) has_times: bool,
+}
 
 impl MergeEncoder for MergedLines {
     fn record(&self, _label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
         begin(Some(record.at), out);
         out.push(b',');
-        ndjson::json(&members(record), out);
+        ndjson::json(&members(record, self.has_times), out);
         out.extend_from_slice(b"}\n");
     }
 

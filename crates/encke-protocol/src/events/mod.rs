@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::action::{Action, Feed, Subscription};
 use crate::channel::{self, Channels};
-use crate::encoder::{Encoders, MergeEncoder, MergeEncoderId};
+use crate::encoder::{EncoderForms, Encoders, MergeEncoder, MergeEncoderId};
 use crate::gate::Admitted;
 use crate::known_field::{KnownField, KnownFields};
 use crate::live_format::LiveFormat;
@@ -65,9 +65,9 @@ pub(crate) struct Events {
     planner: MergePlanner,
     channels: Channels,
     /// Of server-sent events.
-    event_encoder: MergeEncoderId,
+    event_encoders: EncoderForms<MergeEncoderId>,
     /// Of lines of JSON.
-    line_encoder: MergeEncoderId,
+    line_encoders: EncoderForms<MergeEncoderId>,
     /// When an old form of a pattern is logged again, by the steady clock.
     warns_again_ms: AtomicU64,
 }
@@ -81,8 +81,14 @@ impl Events {
             mounts: [Mount::at("/v1/events")],
             planner,
             channels,
-            event_encoder: encoders.add_merge(encode::MergedEvents),
-            line_encoder: encoders.add_merge(lines::MergedLines),
+            event_encoders: EncoderForms {
+                plain: encoders.add_merge(encode::MergedEvents { has_times: false }),
+                timed: encoders.add_merge(encode::MergedEvents { has_times: true }),
+            },
+            line_encoders: EncoderForms {
+                plain: encoders.add_merge(lines::MergedLines { has_times: false }),
+                timed: encoders.add_merge(lines::MergedLines { has_times: true }),
+            },
             warns_again_ms: AtomicU64::default(),
         }
     }
@@ -107,7 +113,7 @@ impl Events {
             self.planner
                 .allowed(&parameters, admitted, &mut Vec::new())?;
         }
-        let first = channel::several(named, parameters.position());
+        let first = channel::several(&parameters);
         Ok(self.channels.open(request.headers, admitted, Some(first)))
     }
 
@@ -149,9 +155,10 @@ impl Events {
             return Ok(Action::Respond(Response::shared(204)));
         }
         let format = LiveFormat::accepted(request.headers);
-        let (encoder_id, encoder): (_, &dyn MergeEncoder) = match format {
-            LiveFormat::Events => (self.event_encoder, &encode::MergedEvents),
-            LiveFormat::Lines => (self.line_encoder, &lines::MergedLines),
+        let has_times = parameters.has_times;
+        let (forms, encoder): (_, &dyn MergeEncoder) = match format {
+            LiveFormat::Events => (&self.event_encoders, &encode::MergedEvents { has_times }),
+            LiveFormat::Lines => (&self.line_encoders, &lines::MergedLines { has_times }),
         };
         let mut first = Vec::new();
         encoder.position("", plan.position(), &mut first);
@@ -182,7 +189,7 @@ impl Events {
                 after: plan.after,
                 generations: plan.generations.into(),
                 names: plan.names,
-                encoder: encoder_id,
+                encoder: forms.choose(has_times),
                 label: "".into(),
                 ended: plan.ended,
             },

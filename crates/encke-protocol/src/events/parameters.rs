@@ -8,7 +8,7 @@ use encke_stream::{Offset, Pattern, Sequence, Stream, log_of};
 use super::id::Id;
 use crate::misspelled;
 use crate::problem::error;
-use crate::query;
+use crate::query::{self, truth};
 use crate::request::Headers;
 use crate::requirement::{Paths, Requirement};
 use crate::response::Response;
@@ -21,6 +21,8 @@ pub(crate) struct Parameters {
     pub(crate) named: Vec<Named>,
     /// The position to go on from: the one that a client that resumes has added, or else the one of its URL.
     pub(crate) after: Option<Id>,
+    /// Records have their times.
+    pub(crate) has_times: bool,
     /// The same as text.
     position: Option<String>,
     /// The position of its URL, if it has added another one.
@@ -40,6 +42,7 @@ impl Parameters {
     pub(crate) fn parse(query: Option<&str>, headers: Headers<'_>) -> Result<Self, Response> {
         let bad = |why: String| error(400, "bad_parameter", why);
         let mut named = Vec::new();
+        let mut has_times = false;
         let (mut after, mut resumed) = (None, None);
         for parameter in query::parameters(query) {
             let (name, value) = parameter.map_err(|why| bad(format!("the query {why}")))?;
@@ -47,6 +50,7 @@ impl Parameters {
                 "stream" => named.push(Named::parse(&value)),
                 "after" => after = Some(value.into_owned()),
                 LAST_EVENT_ID => resumed = Some(value.into_owned()),
+                "times" => has_times = truth("times", &value).map_err(bad)?,
                 "last" => return Err(bad(LAST_REFUSED.into())),
                 other => misspelled::check_parameter(other, PARAMETERS)?,
             }
@@ -59,15 +63,20 @@ impl Parameters {
         Ok(Parameters {
             replaced,
             resumes: field.is_some(),
-            ..Parameters::of(named, field.or(after.as_deref()))?
+            ..Parameters::of(named, field.or(after.as_deref()), has_times)?
         })
     }
 
     /// The parameters of a request that names these, with a position to go on from.
-    pub(crate) fn of(named: Vec<Named>, position: Option<&str>) -> Result<Self, Response> {
+    pub(crate) fn of(
+        named: Vec<Named>,
+        position: Option<&str>,
+        has_times: bool,
+    ) -> Result<Self, Response> {
         Ok(Parameters {
             named,
             after: position.map(parse_id).transpose()?,
+            has_times,
             position: position.map(str::to_owned),
             replaced: None,
             resumes: false,
@@ -210,7 +219,7 @@ fn parse_id(id: &str) -> Result<Id, Response> {
 }
 
 /// The parameters of a request. Others are ignored, but for those that are nearly one of these.
-const PARAMETERS: &[&str] = &["stream", "after", LAST_EVENT_ID];
+const PARAMETERS: &[&str] = &["stream", "after", "times", LAST_EVENT_ID];
 
 /// The refusal of what a single stream has: a count of messages says nothing about a position in several streams.
 const LAST_REFUSED: &str = "last counts the messages of one stream: GET /v1/stream/NAME?last=50&live=sse; several streams begin at offsets, as in stream=NAME@OFFSET, or after a position";

@@ -16,6 +16,7 @@ mod read;
 mod retention;
 #[path = "../server/mod.rs"]
 mod server;
+mod times;
 
 use server::{Said, Server};
 

@@ -77,6 +77,7 @@ fn encoders_write_whole_messages() {
             skip: 0,
             take: data.len() as u32,
             end: at,
+            time: WallTime::from_ms(NOW_MS),
         },
         cut: Default::default(),
         at: position,

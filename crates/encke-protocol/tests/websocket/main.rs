@@ -12,6 +12,7 @@ mod rights;
 #[path = "../server/mod.rs"]
 mod server;
 mod session;
+mod times;
 
 use encke_access::{Access, Operation, api_key};
 use serde_json::{Value, json};

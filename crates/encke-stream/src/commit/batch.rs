@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use encke_clock::WallTime;
 use encke_log::{Sequence, StreamNo};
 
 use crate::commit::change::{StreamChange, StreamState};
@@ -69,6 +70,8 @@ impl Batch {
 pub struct Record {
     /// Its position in the order of all streams.
     pub sequence: Sequence,
+    /// When it was decided: the time of its frame in the log.
+    pub time: WallTime,
     /// The stream of the record. Only the number, because shards keep records for a while, and that must not keep an
     /// idle stream in memory.
     pub stream: StreamNo,

@@ -206,6 +206,7 @@ impl<D: Disk> Journal for Draft<'_, D> {
         let extras = change.extras();
         self.records.push(Record {
             sequence,
+            time: self.journal.now,
             stream: stream.no,
             data,
             tail: match change.units() {

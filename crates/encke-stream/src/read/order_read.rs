@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_log::{Disk, FORGOTTEN, FrameView, ReadError, Reader, Sequence, StreamNo};
 
 use crate::at_rest::load::{LoadError, Loader, Outline};
@@ -89,6 +90,7 @@ struct Candidates {
 
 struct Candidate {
     sequence: Sequence,
+    time: WallTime,
     stream: StreamNo,
     data: Range<usize>,
     units: u32,
@@ -142,6 +144,7 @@ impl Candidates {
         }
         self.records.push(Candidate {
             sequence: frame.sequence,
+            time: frame.time,
             stream: frame.stream,
             data: start..self.bytes.len(),
             units,
@@ -218,7 +221,8 @@ impl Candidates {
                 pattern: stream.pattern,
                 event,
             };
-            piece.push_ordered(record.sequence, &self.bytes[data], units, ordered);
+            let at = (record.sequence, record.time);
+            piece.push_ordered(at, &self.bytes[data], units, ordered);
         }
         piece
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use encke_clock::WallTime;
 use encke_log::{
     BackwardBounds, Disk, FORGOTTEN, FileRange, FrameView, GivenRecord, LargeRecord, ReadError,
     Reader, Sequence, StreamRead,
@@ -121,6 +122,7 @@ struct PieceRecord {
     skip: u32,
     take: u32,
     end: Offset,
+    time: WallTime,
 }
 
 /// The data of one record, as a reader gets it.
@@ -134,6 +136,8 @@ pub struct Item<'a> {
     pub take: u32,
     /// The position after it.
     pub end: Offset,
+    /// When its record was decided, by the time of day of the server that decided it.
+    pub time: WallTime,
 }
 
 impl<'a> Item<'a> {
@@ -271,7 +275,7 @@ impl Piece {
                         false => left = Some(frame.sequence),
                     }
                 }
-                (GivenRecord::Whole(frame), _) => piece.take(span, frame.sequence, frame.payload),
+                (GivenRecord::Whole(frame), _) => piece.take(span, &frame),
                 // Nothing is large where parts are not wanted.
                 (GivenRecord::Large(_), None) => {}
             })?;
@@ -375,7 +379,7 @@ impl Piece {
                 break;
             }
             let after = span.from.sequence;
-            let mut each = |frame: FrameView<'_>| piece.take(span, frame.sequence, frame.payload);
+            let mut each = |frame: FrameView<'_>| piece.take(span, &frame);
             let left = log.read_back(span.stream, after, last_record(span), bounds, &mut each)?;
             if let Some(left) = left {
                 piece.end = Offset::behind(left);
@@ -398,6 +402,7 @@ impl Piece {
                 skip: record.skip,
                 take: record.take,
                 end: record.end,
+                time: record.time,
             }
         })
     }
@@ -428,7 +433,7 @@ impl Piece {
     /// Adds a record of the global order.
     pub(crate) fn push_ordered(
         &mut self,
-        sequence: Sequence,
+        (sequence, time): (Sequence, WallTime),
         data: &[u8],
         units: u32,
         ordered: OrderedRecord,
@@ -439,6 +444,7 @@ impl Piece {
             skip: 0,
             take: units,
             end: Offset::behind(sequence),
+            time,
         });
         self.ordered.push(ordered);
     }
@@ -549,9 +555,10 @@ impl Piece {
         self.large.push(LargePart { begins, data });
     }
 
-    fn take(&mut self, span: &Span, sequence: u64, payload: &[u8]) {
+    fn take(&mut self, span: &Span, frame: &FrameView<'_>) {
+        let sequence = frame.sequence;
         // The log has checked the frame, and opening the log has refused payloads that cannot be decoded.
-        let Ok((change, data)) = Change::decode(payload) else {
+        let Ok((change, data)) = Change::decode(frame.payload) else {
             return;
         };
         let units = change.units();
@@ -579,6 +586,7 @@ impl Piece {
             skip,
             take,
             end,
+            time: frame.time,
         });
     }
 }
