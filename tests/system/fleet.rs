@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::rig::{Brokers, Connection, Encke, Ended, JSON, data_dir, eventually, path, serve};
+use crate::times;
 
 /// Starts a node with data of its own or with that of `data`.
 pub(crate) fn node(brokers: &Brokers, name: &str, data: &Path, flags: &[&str]) -> Encke {
@@ -163,6 +164,32 @@ fn a_node_that_was_killed_continues_where_it_was() {
     let empty = data_dir();
     let c = node(&brokers, "c", empty.path(), &[]);
     assert_eq!(have_the_same(&[&a, &b, &c], "s"), expected);
+}
+
+#[test]
+fn a_record_has_the_time_of_the_order_at_every_node() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    const APPENDS: usize = 10;
+    let dirs = [data_dir(), data_dir()];
+    let a = node(&brokers, "a", dirs[0].path(), &[]);
+    let b = node(&brokers, "b", dirs[1].path(), &[]);
+    times::create(&a);
+    let live = [times::Reader::all(&a), times::Reader::all(&b)];
+    for number in 0..APPENDS {
+        times::append([&a, &b][number % 2], number..number + 1, 1);
+    }
+    let [at_a, at_b] = live.map(|readers| times::read(readers, APPENDS));
+    assert_eq!(at_a, at_b);
+    // After a crash, from files, and at a node that gets the order anew.
+    b.kill();
+    let b = node(&brokers, "b", dirs[1].path(), &[]);
+    let empty = data_dir();
+    let c = node(&brokers, "c", empty.path(), &[]);
+    for node in [&a, &b, &c] {
+        assert_eq!(times::read(times::Reader::all(node), APPENDS), at_a);
+    }
 }
 
 pub(crate) fn append(connection: &mut Connection, number: u64) -> u16 {

@@ -74,6 +74,7 @@ mod several_logs;
 mod slow_clients;
 mod subscriptions;
 mod sync_every;
+mod times;
 mod tls;
 mod tls_clients;
 mod vanished;

@@ -282,7 +282,8 @@ impl Connection {
             fields,
             body: Vec::new(),
         };
-        if response.field("Content-Type") == Some("text/event-stream") {
+        let goes_on = ["text/event-stream", "application/x-ndjson"];
+        if goes_on.map(Some).contains(&response.field("Content-Type")) {
             if response.field("Transfer-Encoding") == Some("chunked") {
                 let mut chunks = Chunks::default();
                 let came = std::mem::take(&mut self.input);
