@@ -44,6 +44,7 @@ mod http2;
 mod http2_limits;
 mod http2_reads;
 mod import;
+mod last_messages;
 mod late_subscribers;
 mod levels;
 mod limits;

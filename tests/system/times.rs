@@ -93,7 +93,7 @@ impl Reader {
 
     fn next(&mut self) -> Value {
         match self {
-            Reader::Lines(connection) => line(connection),
+            Reader::Lines(connection) => connection.json_line(),
             Reader::Events(several) => several.event().expect("the response goes on").data,
             Reader::Messages(client) => client.message().expect("the channel is open"),
         }
@@ -122,17 +122,6 @@ fn number(record: &Value) -> Option<usize> {
     let text = data.get(0).unwrap_or(data).as_str()?;
     let (number, _) = text.trim_start_matches('"').split_once(' ')?;
     Some(number.parse().expect("it begins with a number"))
-}
-
-fn line(connection: &mut Connection) -> Value {
-    loop {
-        let input = connection.input();
-        if let Some(end) = input.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = input.drain(..=end).collect();
-            return serde_json::from_slice(&line).expect("it is JSON");
-        }
-        assert!(connection.fill(), "the response goes on");
-    }
 }
 
 /// What readers get of so many records of each stream; all of them the same.

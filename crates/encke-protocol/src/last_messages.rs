@@ -25,10 +25,13 @@ pub(crate) enum ReadStart {
 }
 
 impl ReadStart {
+    /// At the end.
+    pub(crate) const NOW: ReadStart = ReadStart::Behind(StartPosition::Now);
+
     /// So many messages before the end; none is the end.
     pub(crate) fn last(count: u64) -> Result<Self, BadLast> {
         match usize::try_from(count) {
-            Ok(0) => Ok(ReadStart::Behind(StartPosition::Now)),
+            Ok(0) => Ok(ReadStart::NOW),
             Ok(count) if count <= LAST_MESSAGES_MAX => Ok(ReadStart::Last(count)),
             _ => Err(BadLast),
         }
@@ -45,23 +48,39 @@ impl fmt::Display for BadLast {
     }
 }
 
+/// The last messages of a stream, as a request wants them.
+#[derive(Debug)]
+pub(crate) struct WantedMessages {
+    pub(crate) stream: Arc<Stream>,
+    /// Of the stream: they are counted before the tail that these have.
+    pub(crate) facts: Facts,
+    pub(crate) count: usize,
+    /// Bytes of data that are read to find the beginning, at most, but for the last record.
+    pub(crate) bytes_max: usize,
+}
+
 /// Waits for the position at which a stream's last messages begin.
 pub(crate) trait OnLastFound: Debug + Send {
     /// What follows from the position, or from the refusal.
     fn found(self: Box<Self>, from: Result<Offset, Response>, now: WallTime) -> Action;
 }
 
-/// Finds where the last `count` messages of a stream begin, before the tail in `facts`, then resumes.
+/// Finds where the last messages of a stream begin, then resumes.
 pub(crate) fn find_last(
     streams: &StreamAccess,
-    (stream, facts): (Arc<Stream>, Facts),
-    count: usize,
+    wanted: WantedMessages,
     then: Box<dyn OnLastFound>,
     now: WallTime,
 ) -> Action {
+    let WantedMessages {
+        stream,
+        facts,
+        count,
+        bytes_max,
+    } = wanted;
     let bounds = LastMessagesBounds {
-        bytes_max: LAST_BYTES_MAX,
-        piece_bytes: PIECE_BYTES,
+        bytes_max,
+        piece_bytes: PIECE_BYTES.min(bytes_max),
     };
     let finding = FindLast {
         search: LastMessages::new(&stream, facts, count, bounds),
@@ -112,8 +131,8 @@ impl OnRead for FindLast {
 /// from an offset on.
 pub(crate) const LAST_MESSAGES_MAX: usize = 10_000;
 
-/// Bytes of data that are read to find the beginning, at most, but for the last record: 1,677 for each of so many messages.
-const LAST_BYTES_MAX: usize = 16 << 20;
+/// Bytes of data that a request may have read to find where it begins: 1,677 for each of so many messages.
+pub(crate) const LAST_BYTES_MAX: usize = 16 << 20;
 
 /// Bytes that are read of it at a time, so that a reader thread has other work in between.
 const PIECE_BYTES: usize = 256 << 10;

@@ -311,6 +311,7 @@ fn a_subscriber_with_a_signed_url_goes_on_behind_its_beginning_only() {
         ("stream/a?offset=now".into(), &first, ok.clone()),
         ("events?stream=a".into(), &first_id, refused()),
         ("events?stream=a".into(), &last_id, refused()),
+        ("events?stream=a&last=2".into(), &last_id, refused()),
         ("events?stream=**".into(), &first_id, refused()),
         ("events?stream=**@-1".into(), &first_id, ok.clone()),
         ("events?stream=a@-1&stream=b".into(), &first_id, refused()),

@@ -6,7 +6,7 @@
 
 mod server;
 
-use encke_protocol::{Feed, MergeSource};
+use encke_protocol::{Action, Feed, MergeSource};
 use encke_stream::{Offset, Sequence};
 use server::{Reply, Said, Server};
 
@@ -279,4 +279,190 @@ fn head_says_what_get_would_and_begins_nothing() {
     assert_eq!(said.status, 200);
     let reply = server.request("HEAD", "/v1/events", Some("stream=b"), &[], b"");
     assert_eq!(refused(reply).0, 404);
+}
+
+/// Appends so many texts to a stream, one after the other.
+fn append(server: &mut Server, stream: &str, count: usize) {
+    let path = format!("/v1/stream/{stream}");
+    for _ in 0..count {
+        let appended = server.request("POST", &path, None, &[TEXT], b"x");
+        assert!(matches!(appended, Reply::Said(Said { status: 204, .. })));
+    }
+}
+
+/// Where a read of one stream begins that asks for its last messages.
+fn one_begins(server: &mut Server, stream: &str, count: u64) -> Offset {
+    let target = format!("GET /v1/stream/{stream}?last={count}&live=sse");
+    let Reply::Subscribed(_, subscription) = server.reply(&target, &[], b"") else {
+        panic!("it does not subscribe");
+    };
+    let Feed::Single { from, .. } = subscription.feed else {
+        panic!("it is for one stream");
+    };
+    from
+}
+
+#[test]
+fn each_stream_begins_so_many_messages_before_its_end() {
+    let mut server = server(&["a", "b", "c"]);
+    for stream in ["a", "b", "a", "c", "b"] {
+        append(&mut server, stream, 2);
+    }
+    let begin = |server: &mut Server, query: &str| {
+        let (body, merged) = opened(ask(server, query, None));
+        let from: Vec<Offset> = merged.members.iter().map(|member| member.from).collect();
+        (body, from)
+    };
+    let names = ["a", "b", "c"];
+    for count in 1..3 {
+        let expected = names.map(|name| one_begins(&mut server, name, count));
+        let query = format!("stream=a&stream=b&last={count}&stream=c");
+        assert_eq!(begin(&mut server, &query).1, expected);
+    }
+    // The order of the parameters makes no difference, and a stream with an offset keeps it.
+    let b = one_begins(&mut server, "b", 2);
+    let tail = server.stream("a").facts().tail;
+    let query = format!("last=2&stream=a@{tail}&stream=b&stream=c@-1");
+    let (_, from) = begin(&mut server, &query);
+    assert_eq!(from[..2], [tail, b]);
+    // With fewer messages a stream is read from its beginning, and none is the end.
+    let (all, from) = begin(&mut server, "stream=a&stream=b&last=10000");
+    assert_eq!(begin(&mut server, "stream=a@-1&stream=b@-1"), (all, from));
+    let (none, from) = begin(&mut server, "stream=a&stream=b&last=0");
+    assert_eq!(begin(&mut server, "stream=a&stream=b"), (none, from));
+    // A pattern has a beginning of its own.
+    let (_, from) = begin(&mut server, "stream=a/**@now&stream=b&last=2");
+    assert_eq!(from[1], b);
+}
+
+#[test]
+fn an_id_takes_precedence_over_the_last_messages() {
+    let mut server = server(&["a", "b"]);
+    append(&mut server, "a", 5);
+    let (body, _) = opened(ask(&mut server, "stream=a&stream=b&last=1", None));
+    let id = first_id(&body);
+    append(&mut server, "b", 5);
+    let (again, subscribe) = opened(ask(&mut server, "stream=a&stream=b&last=1", Some(&id)));
+    assert_eq!(again, body);
+    let by_url = format!("stream=a&stream=b&last=1&after={id}");
+    let (again, merged) = opened(ask(&mut server, &by_url, None));
+    assert_eq!(again, body);
+    let from = |merged: &Merged| {
+        merged
+            .members
+            .iter()
+            .map(|one| one.from)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(from(&subscribe), from(&merged));
+}
+
+#[test]
+fn streams_without_messages_begin_at_their_end() {
+    let mut server = server(&["a"]);
+    create(&mut server, "empty");
+    let committed = server.view.committed();
+    let (_, merged) = opened(ask(&mut server, "stream=empty&last=5", None));
+    assert_eq!(merged.after, [committed]);
+    // One that is closed has nothing to follow.
+    server.send("POST /v1/stream/empty", &[("Stream-Closed", "true")], b"");
+    let Reply::Said(said) = ask(&mut server, "stream=empty&last=5", None) else {
+        panic!("nothing follows");
+    };
+    assert_eq!(said.status, 200);
+    assert!(said.text().contains("event:end"), "{}", said.text());
+    let (body, merged) = opened(ask(&mut server, "stream=empty&stream=a&last=5", None));
+    assert!(body.contains("event:end"), "{body}");
+    assert_eq!(merged.members.len(), 1);
+}
+
+#[test]
+fn last_messages_of_what_has_none_are_refused_with_the_reason() {
+    let mut server = server(&["a", "b"]);
+    for (query, why) in [
+        ("stream=a&last=10001", "from 0 to 10000"),
+        ("stream=a&last=-1", "from 0 to 10000"),
+        ("stream=a&last=", "from 0 to 10000"),
+        ("stream=a&last=1&last=1", "twice"),
+        ("stream=a@-1&last=1", "offset of their own"),
+        ("last=1", "offset of their own"),
+        ("stream=a/**&stream=b&last=1", "a/**@now"),
+        ("stream=**&last=1", "**@now"),
+        ("stream=a&lst=1", "did you mean"),
+    ] {
+        let (status, body) = refused(ask(&mut server, query, None));
+        assert_eq!(status, 400, "{query}");
+        assert!(body.contains(why), "{query}: {body}");
+    }
+    let (status, body) = refused(ask(&mut server, "stream=a&stream=none&last=1", None));
+    assert_eq!(status, 404, "{body}");
+}
+
+#[test]
+fn a_request_reads_so_many_bytes_for_all_its_streams() {
+    let mut server = server(&["a", "b"]);
+    let record = vec![b'x'; 900 << 10];
+    for stream in ["a", "b"] {
+        for _ in 0..12 {
+            let line = format!("POST /v1/stream/{stream}");
+            let said = server.send(&line, &[("Content-Type", "text/plain")], &record);
+            assert_eq!(said.status, 204);
+        }
+    }
+    let (_, merged) = opened(ask(&mut server, "stream=a&stream=b&last=10000", None));
+    // 8 MiB of each, and the record that exceeds them.
+    for member in &merged.members {
+        let stream = member.kind.stream().unwrap();
+        let fetch = encke_stream::Fetch::new(stream, member.from, stream.facts().tail, 1 << 30);
+        let messages = server.read(&fetch).items().count();
+        assert_eq!(messages, (8 << 20) / record.len() + 1, "{}", stream.name);
+    }
+}
+
+#[test]
+fn what_is_removed_during_the_search_is_no_message() {
+    let mut server = server(&["a", "b"]);
+    append(&mut server, "a", 3);
+    append(&mut server, "b", 3);
+    let mut action = server.act("GET /v1/events?stream=a&stream=b&last=1");
+    // Between the two searches.
+    let mut reads = 0;
+    while let Action::Read(fetch, then) = action {
+        reads += 1;
+        action = server.resume(&server.read(&fetch), then);
+        if reads == 1 {
+            for stream in ["a", "b"] {
+                let line = format!("POST /v1/stream/{stream}");
+                let said = server.send(&line, &[("Encke-Truncate", "now")], b"");
+                assert_eq!(said.status, 204, "{}", said.text());
+            }
+        }
+    }
+    let Action::Subscribe(subscription) = action else {
+        panic!("it subscribes");
+    };
+    let Feed::Merged { sources, .. } = subscription.feed else {
+        panic!("it is for several streams");
+    };
+    assert_eq!(sources.len(), 2);
+    for source in sources {
+        let stream = source.kind.stream().unwrap();
+        assert!(source.from.sequence >= stream.facts().floor, "{source:?}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_deleted_during_the_search_is_missing() {
+    let mut server = server(&["a", "b"]);
+    let Action::Read(fetch, then) = server.act("GET /v1/events?stream=a&stream=b&last=1") else {
+        panic!("it reads");
+    };
+    let piece = server.read(&fetch);
+    delete(&mut server, "b");
+    let Action::Respond(response) = server.resume(&piece, then) else {
+        panic!("it is refused");
+    };
+    let said = server::said(response);
+    assert_eq!((said.status, &*said.code()), (404, "not_found"));
+    assert!(said.text().contains("\\\"b\\\""), "{}", said.text());
 }

@@ -195,6 +195,17 @@ impl Connection {
         Some(String::from_utf8(event).expect("events are text"))
     }
 
+    /// The next line of a stream of lines of JSON.
+    pub(crate) fn json_line(&mut self) -> serde_json::Value {
+        loop {
+            if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.input.drain(..=end).collect();
+                return serde_json::from_slice(&line).expect("a line is JSON");
+            }
+            assert!(self.fill(), "the server hung up before the end of a line");
+        }
+    }
+
     /// Whether there is something to read.
     pub(crate) fn has_input(&self) -> bool {
         self.socket.set_nonblocking(true).expect("it is open");

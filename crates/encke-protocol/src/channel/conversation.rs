@@ -7,21 +7,21 @@ use encke_stream::{Lookup, home};
 
 use super::append::ChannelAppend;
 use super::context::ChannelContext;
-use super::follow::{ChannelFollow, opening};
+use super::follow::{ChannelFollow, ChannelFollowSeveral};
 use super::merged::reason;
 use super::message::{AppendMessage, ClientMessage, MessageLimits, MessageRequest};
-use super::reply::{MessageTag, Subject, write_ended};
+use super::reply::{MessageTag, Subject};
 use super::subscriptions::Subscriptions;
-use crate::action::{Action, Channel, ChannelAction, ChannelMessage, Feed, FeedEnd, Subscription};
+use crate::action::{Action, Channel, ChannelAction, ChannelMessage, FeedEnd};
 use crate::append::{awaits_order, stop};
 use crate::encoder::StreamEnd;
-use crate::events::{MergeStep, Named, Parameters, position_text};
+use crate::events::{Named, Parameters};
 use crate::gate::{Admitted, Rights, denial, resolve_token};
-use crate::last_messages::{ReadStart, find_last};
+use crate::last_messages::{LAST_BYTES_MAX, ReadStart, WantedMessages, find_last};
 use crate::misspelled::shown;
 use crate::problem::error;
 use crate::response::{AuditNote, REFUSED, Response};
-use crate::streams::{StartPosition, load};
+use crate::streams::load;
 
 /// A channel.
 #[derive(Debug)]
@@ -136,8 +136,13 @@ impl Conversation {
         let action = match start {
             ReadStart::Behind(start) => follow.begin(streams.begin(&stream, facts, start)?),
             ReadStart::Last(count) => {
-                let now = message.now.wall;
-                find_last(streams, (stream, facts), count, Box::new(follow), now)
+                let wanted = WantedMessages {
+                    stream,
+                    facts,
+                    count,
+                    bytes_max: LAST_BYTES_MAX,
+                };
+                find_last(streams, wanted, Box::new(follow), message.now.wall)
             }
         };
         Ok(self.subscribe(subject, action))
@@ -156,30 +161,18 @@ impl Conversation {
         self.subscriptions
             .check_new(&subject, context.planner.streams_max)?;
         let admitted = self.admitted("GET", self.path());
-        let planner = &context.planner;
-        let plan = match planner.plan(parameters, &admitted, message.now, message.barriers)? {
-            MergeStep::Before(action) => return Ok(plain(action)),
-            MergeStep::Feed(plan) => plan,
-        };
-        let response = tag.reply("subscribed", |message| {
-            message.plain("position", position_text(&plan.position()));
-            let over = plan.over.iter();
-            write_ended(message, over.map(|(name, end)| (&**name, *end)));
-        });
-        if plan.sources.is_empty() {
-            return Ok(plain(Action::Respond(response)));
-        }
-        let response = opening(response);
-        let feed = Feed::Merged {
-            sources: plan.sources,
-            after: plan.after,
-            generations: plan.generations.into(),
-            names: plan.names,
-            encoder: context.merge_encoders.choose(parameters.has_times),
+        let follow = ChannelFollowSeveral {
+            tag: tag.clone(),
             label: subject.label().into(),
-            ended: plan.ended,
+            encoder: context.merge_encoders.choose(parameters.has_times),
         };
-        let action = Action::Subscribe(Subscription { response, feed });
+        let action = context.planner.plan(
+            parameters,
+            &admitted,
+            message.now,
+            message.barriers,
+            Box::new(follow),
+        )?;
         Ok(self.subscribe(subject, action))
     }
 
@@ -322,7 +315,7 @@ impl Conversation {
     fn check_owners(&self, subject: &Subject, before: &Rights) -> Result<(), Response> {
         let planner = &self.context.planner;
         for name in subject.names() {
-            let named = Named::new(name.to_string(), StartPosition::Now);
+            let named = Named::new(name.to_string(), ReadStart::NOW);
             let paths = named.paths(&planner.root);
             let (viewer, viewer_before) = (self.rights.viewer(&paths), before.viewer(&paths));
             let keeps = before.only_stream().is_none() && viewer.includes(&viewer_before);
@@ -355,7 +348,7 @@ impl Conversation {
         for name in subject.names() {
             let path = self.context.path(name);
             let admitted = self.admitted("GET", &path);
-            let named = Named::new(name.to_string(), StartPosition::Now);
+            let named = Named::new(name.to_string(), ReadStart::NOW);
             let needed = named.requirements(&planner.root, &planner.streams.rights);
             needed.iter().try_for_each(|needed| admitted.meet(needed))?;
         }

@@ -1,4 +1,4 @@
-//! How a subscription to one stream begins.
+//! How subscriptions begin.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use encke_stream::{Offset, Stream};
 
 use super::reply::{MessageTag, write_ended, write_start};
 use crate::action::{Action, Feed, Subscription};
-use crate::encoder::{EncoderId, StreamEnd};
+use crate::encoder::{EncoderId, MergeEncoderId, StreamEnd};
+use crate::events::{MergePlan, OnPlanned, position_text};
 use crate::last_messages::OnLastFound;
 use crate::response::{Body, Response};
 
@@ -55,8 +56,46 @@ impl OnLastFound for ChannelFollow {
     }
 }
 
+/// A subscription to several streams, or to a pattern, while its feed is planned.
+#[derive(Debug)]
+pub(super) struct ChannelFollowSeveral {
+    pub(super) tag: MessageTag,
+    /// The name of the subscription.
+    pub(super) label: Box<str>,
+    pub(super) encoder: MergeEncoderId,
+}
+
+impl OnPlanned for ChannelFollowSeveral {
+    fn planned(self: Box<Self>, plan: Result<MergePlan, Response>) -> Action {
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(refused) => return Action::Respond(self.tag.error(refused)),
+        };
+        let response = self.tag.reply("subscribed", |message| {
+            message.plain("position", position_text(&plan.position()));
+            let over = plan.over.iter();
+            write_ended(message, over.map(|over| (&*over.name, over.end)));
+        });
+        match plan.sources.is_empty() {
+            true => Action::Respond(response),
+            false => Action::Subscribe(Subscription {
+                response: opening(response),
+                feed: Feed::Merged {
+                    sources: plan.sources,
+                    after: plan.after,
+                    generations: plan.generations.into(),
+                    names: plan.names,
+                    encoder: self.encoder,
+                    label: self.label,
+                    ended: plan.ended,
+                },
+            }),
+        }
+    }
+}
+
 /// The response to a subscription, behind which its feed delivers.
-pub(super) fn opening(response: Response) -> Response {
+fn opening(response: Response) -> Response {
     let first = response.body.as_ref().to_vec();
     response.body(Body::Open(first))
 }

@@ -179,7 +179,11 @@ pub(crate) fn several(parameters: &Parameters) -> String {
         list.extend_from_slice(if number == 0 { b"[{" } else { b",{" });
         list.extend_from_slice(b"\"stream\":");
         ndjson::string(&one.name, list);
-        list.extend_from_slice(format!(",\"offset\":\"{}\"}}", one.from).as_bytes());
+        let from = match one.from {
+            ReadStart::Behind(position) => format!(",\"offset\":\"{position}\"}}"),
+            ReadStart::Last(count) => format!(",\"last\":{count}}}"),
+        };
+        list.extend_from_slice(from.as_bytes());
     }
     list.push(b']');
     if let Some(position) = parameters.position() {
@@ -246,26 +250,26 @@ impl<'a> Members<'a> {
         if last.is_some() && offset.is_some() {
             return Err(bad("a subscription has one of \"offset\" and \"last\""));
         }
+        let start = start.map(ReadStart::Behind).or(last);
+        let start = start.unwrap_or(ReadStart::NOW);
         if let Subject::Stream(name) = subject {
             if position.is_some() {
                 return Err(bad(
                     "\"position\" is the position in several streams or a pattern; in one stream it is \"offset\"",
                 ));
             }
-            let start = ReadStart::Behind(start.unwrap_or(StartPosition::Now));
-            let start = last.unwrap_or(start);
             return Ok(MessageRequest::Follow {
                 name,
                 start,
                 has_times,
             });
         }
-        if last.is_some() {
+        let named = self.named(start, streams_max)?;
+        if last.is_some_and(|last| named.iter().all(|one| one.from != last)) {
             return Err(bad(
-                "\"last\" counts the messages of one stream; several streams or a pattern begin at an \"offset\" or a \"position\"",
+                "\"last\" is for the streams without an offset of their own, and there is none",
             ));
         }
-        let named = self.named(start.unwrap_or(StartPosition::Now), streams_max)?;
         if let Some(old) = named.iter().find(|one| one.has_old_form()) {
             let prefix = old.name.trim_end_matches('*');
             let why = format!(
@@ -385,14 +389,14 @@ impl<'a> Members<'a> {
             (Some(_), Some(_)) => Err(bad("a message has one of \"stream\" and \"streams\"")),
             (None, None) => Ok(None),
             (Some(name), None) => {
-                let one = Named::new(name, StartPosition::Now);
+                let one = Named::new(name, ReadStart::NOW);
                 Ok(Some(match one.pattern {
                     Some(_) => Subject::Several([one.name.into()].into()),
                     None => Subject::Stream(one.name.into()),
                 }))
             }
             (None, Some(_)) => {
-                let named = self.named(StartPosition::Now, streams_max)?.into_iter();
+                let named = self.named(ReadStart::NOW, streams_max)?.into_iter();
                 let names = named.map(|one| one.name.into());
                 Ok(Some(Subject::Several(names.collect())))
             }
@@ -404,8 +408,8 @@ impl<'a> Members<'a> {
         subject.ok_or_else(|| bad("the member \"stream\" is missing, or \"streams\" for several"))
     }
 
-    /// The streams and patterns that the message names; those without an offset of their own begin at `start`.
-    fn named(&self, start: StartPosition, streams_max: usize) -> Result<Vec<Named>, Response> {
+    /// The streams and patterns that the message names; those without a beginning of their own begin at `start`.
+    fn named(&self, start: ReadStart, streams_max: usize) -> Result<Vec<Named>, Response> {
         if let Some(name) = self.text("stream")? {
             return Ok(vec![Named::new(name, start)]);
         }
@@ -502,18 +506,21 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// A stream or a pattern of a list: its name, or an object with its offset.
-fn named(raw: &RawValue, start: StartPosition) -> Result<Named, Response> {
+/// A stream or a pattern of a list: its name, or an object that says where it begins.
+fn named(raw: &RawValue, start: ReadStart) -> Result<Named, Response> {
     if let Ok(name) = serde_json::from_str(raw.get()) {
         return Ok(Named::new(name, start));
     }
     let what = "a member of \"streams\" is a name, or an object such as {\"stream\":\"a\",\"offset\":\"-1\"}";
     let members: Members<'_> = serde_json::from_str(raw.get()).map_err(|_| bad(what))?;
-    members.check(&["stream", "offset"])?;
+    members.check(&["stream", "offset", "last"])?;
     let name = members.text("stream")?.ok_or_else(|| bad(what))?;
-    let start = match members.text("offset")? {
-        Some(offset) => self::start(&offset)?,
-        None => start,
+    let start = match (members.text("offset")?, members.last()?) {
+        (Some(_), Some(_)) => {
+            return Err(bad("a stream has one of \"offset\" and \"last\""));
+        }
+        (Some(offset), None) => ReadStart::Behind(self::start(&offset)?),
+        (None, last) => last.unwrap_or(start),
     };
     Ok(Named::new(name, start))
 }

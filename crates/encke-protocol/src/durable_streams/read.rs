@@ -16,7 +16,9 @@ use super::{DurableStreams, cursor};
 use crate::action::Action;
 use crate::channel;
 use crate::gate::Admitted;
-use crate::last_messages::{BadLast, OnLastFound, ReadStart, find_last};
+use crate::last_messages::{
+    BadLast, LAST_BYTES_MAX, OnLastFound, ReadStart, WantedMessages, find_last,
+};
 use crate::live_format::LiveFormat;
 use crate::misspelled;
 use crate::number::decimal;
@@ -109,7 +111,7 @@ impl DurableStreams {
                 client_cursor: parameters.cursor,
                 public,
             }),
-            (None, None) if start == ReadStart::Behind(StartPosition::Now) => PlannedRead::Tail,
+            (None, None) if start == ReadStart::NOW => PlannedRead::Tail,
             (None, None) => PlannedRead::CatchUp(CatchUpRead::of(request.headers, public)?),
         };
         let now = request.now.wall;
@@ -126,7 +128,13 @@ impl DurableStreams {
                     stream: Arc::clone(&stream),
                     read,
                 });
-                find_last(&self.streams, (stream, facts), count, then, now)
+                let wanted = WantedMessages {
+                    stream,
+                    facts,
+                    count,
+                    bytes_max: LAST_BYTES_MAX,
+                };
+                find_last(&self.streams, wanted, then, now)
             }
         })
     }

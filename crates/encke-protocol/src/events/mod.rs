@@ -2,22 +2,25 @@
 //!
 //! The response is one stream of server-sent events with the records of all of them, each once and in the order of the log.
 //! An event's id is the client's position in every stream, so that a client that resumes with `Last-Event-ID` misses nothing
-//! and gets nothing twice. `parameters` reads requests, `plan` decides what a subscriber gets, `id` reads and writes ids, `encode` writes events, `lines` lines of
-//! JSON for clients that ask for them.
+//! and gets nothing twice. `parameters` reads requests, `plan` decides what a subscriber gets, `starts` finds where last messages begin, `feed_response` begins the
+//! response, `id` reads and writes ids, `encode` writes events, `lines` lines of JSON for clients that ask for them.
 
 mod encode;
+mod feed_response;
 mod id;
 mod lines;
+mod merge_plan;
 mod parameters;
 mod plan;
 mod refusals;
+mod starts;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::action::{Action, Feed, Subscription};
+use crate::action::Action;
 use crate::channel::{self, Channels};
-use crate::encoder::{EncoderForms, Encoders, MergeEncoder, MergeEncoderId};
+use crate::encoder::{EncoderForms, Encoders, MergeEncoderId};
 use crate::gate::Admitted;
 use crate::known_field::{KnownField, KnownFields};
 use crate::live_format::LiveFormat;
@@ -26,12 +29,14 @@ use crate::problem::not_allowed;
 use crate::protocol::Protocol;
 use crate::request::Request;
 use crate::requirement::{RequestHead, Requirement};
-use crate::response::{Body, Response};
+use crate::response::Response;
 
 use encke_clock::{Now, SteadyTime};
+use feed_response::FeedResponse;
 pub(crate) use id::position_text;
+pub(crate) use merge_plan::{MergePlan, OnPlanned};
 pub(crate) use parameters::{Named, Parameters};
-pub(crate) use plan::{MergePlanner, MergeStep};
+pub(crate) use plan::MergePlanner;
 
 /// The most streams that one subscriber may ever name, because an id marks them by bits.
 pub const STREAMS_MAX: usize = id::PLACES_MAX;
@@ -143,57 +148,27 @@ impl Events {
         if !parameters.goes_on_behind_its_url() && !admitted.may_go_on_anywhere() {
             return Err(admitted.goes_on_elsewhere());
         }
-        let step = self
-            .planner
-            .plan(&parameters, admitted, request.now, request.barriers)?;
-        let plan = match step {
-            MergeStep::Before(action) => return Ok(action),
-            MergeStep::Feed(plan) => plan,
-        };
-        if plan.sources.is_empty() && parameters.after.is_some() {
-            // This status stops a browser's EventSource (HTML, section 9.2.3).
-            return Ok(Action::Respond(Response::shared(204)));
-        }
         let format = LiveFormat::accepted(request.headers);
-        let has_times = parameters.has_times;
-        let (forms, encoder): (_, &dyn MergeEncoder) = match format {
-            LiveFormat::Events => (&self.event_encoders, &encode::MergedEvents { has_times }),
-            LiveFormat::Lines => (&self.line_encoders, &lines::MergedLines { has_times }),
+        let forms = match format {
+            LiveFormat::Events => &self.event_encoders,
+            LiveFormat::Lines => &self.line_encoders,
         };
-        let mut first = Vec::new();
-        encoder.position("", plan.position(), &mut first);
-        for named in parameters.named.iter().filter(|one| one.has_old_form()) {
-            let warning = self.warn_of_old_form(&named.name, request.now);
-            match format {
-                LiveFormat::Events => {
-                    first.extend_from_slice(format!(": {warning}\n\n").as_bytes());
-                }
-                LiveFormat::Lines => lines::warning(&warning, &mut first),
-            }
-        }
-        for (name, end) in &plan.over {
-            encoder.ended("", name, *end, None, &mut first);
-        }
-        let response = format.head().field("Vary", "Accept");
-        if plan.sources.is_empty() {
-            return Ok(Action::Respond(response.body(first)));
-        }
-        let response = response.body(Body::Open(first));
-        if request.method == "HEAD" {
-            return Ok(Action::Respond(response));
-        }
-        Ok(Action::Subscribe(Subscription {
-            response,
-            feed: Feed::Merged {
-                sources: plan.sources,
-                after: plan.after,
-                generations: plan.generations.into(),
-                names: plan.names,
-                encoder: forms.choose(has_times),
-                label: "".into(),
-                ended: plan.ended,
-            },
-        }))
+        let old_forms = parameters.named.iter().filter(|one| one.has_old_form());
+        let warnings = old_forms.map(|one| self.warn_of_old_form(&one.name, request.now));
+        let then = FeedResponse {
+            format,
+            encoder: forms.choose(parameters.has_times),
+            is_head: request.method == "HEAD",
+            goes_on: parameters.after.is_some(),
+            warnings: warnings.collect(),
+        };
+        self.planner.plan(
+            &parameters,
+            admitted,
+            request.now,
+            request.barriers,
+            Box::new(then),
+        )
     }
 }
 

@@ -6,7 +6,9 @@ use encke_access::{LAST_EVENT_ID, Operation};
 use encke_stream::{Offset, Pattern, Sequence, Stream, log_of};
 
 use super::id::Id;
+use crate::last_messages::{BadLast, ReadStart};
 use crate::misspelled;
+use crate::number::decimal;
 use crate::problem::error;
 use crate::query::{self, truth};
 use crate::request::Headers;
@@ -31,30 +33,46 @@ pub(crate) struct Parameters {
     resumes: bool,
 }
 
-/// A stream or a pattern that the request names, and the position behind which its records begin.
+/// A stream or a pattern that the request names, and where its records begin.
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) pattern: Option<Arc<Pattern>>,
-    pub(crate) from: StartPosition,
+    pub(crate) from: ReadStart,
 }
 
 impl Parameters {
     pub(crate) fn parse(query: Option<&str>, headers: Headers<'_>) -> Result<Self, Response> {
         let bad = |why: String| error(400, "bad_parameter", why);
         let mut named = Vec::new();
+        let mut last = None;
         let mut has_times = false;
         let (mut after, mut resumed) = (None, None);
         for parameter in query::parameters(query) {
             let (name, value) = parameter.map_err(|why| bad(format!("the query {why}")))?;
             match &*name {
-                "stream" => named.push(Named::parse(&value)),
+                "stream" => named.push(parse_named(&value)),
                 "after" => after = Some(value.into_owned()),
                 LAST_EVENT_ID => resumed = Some(value.into_owned()),
                 "times" => has_times = truth("times", &value).map_err(bad)?,
-                "last" => return Err(bad(LAST_REFUSED.into())),
+                "last" if last.is_some() => return Err(bad("last is there twice".into())),
+                "last" => {
+                    let count = decimal(&value).ok_or(BadLast).and_then(ReadStart::last);
+                    let count =
+                        count.map_err(|why| bad(format!("last is {why}, not {value:?}")))?;
+                    last = Some(count);
+                }
                 other => misspelled::check_parameter(other, PARAMETERS)?,
             }
         }
+        if last.is_some() && named.iter().all(|(_, own)| own.is_some()) {
+            return Err(bad(LAST_OF_NONE.into()));
+        }
+        let start = last.unwrap_or(ReadStart::NOW);
+        let named = named.into_iter().map(|(name, own)| {
+            let own = own.map(ReadStart::Behind);
+            Named::new(name, own.unwrap_or(start))
+        });
+        let named = named.collect();
         let field = resume::last_event_id(headers, resumed.as_deref());
         let field = field.map_err(|_| bad("Last-Event-ID is not text".into()))?;
         // The id of a client that resumes is newer than the one in its URL, which need not be good any more.
@@ -95,23 +113,18 @@ impl Parameters {
         };
         match &self.replaced {
             Some(replaced) => (0..self.named.len()).all(|place| after.is_behind(replaced, place)),
-            // From a position that is in the URL on, nothing before it is sent. `now` is another position each time.
-            None => !self.named.iter().any(|one| one.from == StartPosition::Now),
+            // From a position that is in the URL on, nothing before it is sent. `now` is another position each time, and so is `last`.
+            None => !self
+                .named
+                .iter()
+                .any(|one| matches!(one.from, ReadStart::NOW | ReadStart::Last(_))),
         }
     }
 }
 
 impl Named {
-    /// The text behind the last `@` is an offset if it can be parsed as one; otherwise it belongs to the name.
-    fn parse(value: &str) -> Named {
-        let split = value.rsplit_once('@');
-        let split = split.and_then(|(name, token)| Some((name, token.parse().ok()?)));
-        let (name, from) = split.unwrap_or((value, StartPosition::Now));
-        Named::new(name.to_owned(), from)
-    }
-
     /// What a name stands for: a pattern if it can be parsed as one.
-    pub(crate) fn new(name: String, from: StartPosition) -> Named {
+    pub(crate) fn new(name: String, from: ReadStart) -> Named {
         Named {
             pattern: name.parse().ok().map(Arc::new),
             name,
@@ -157,7 +170,8 @@ impl Named {
         }
     }
 
-    /// The position behind which the stream's records are delivered.
+    /// The position behind which the stream's records are delivered. Where the last messages begin is found elsewhere; a client that
+    /// resumes goes on instead.
     pub(crate) fn start(
         &self,
         streams: &StreamAccess,
@@ -167,10 +181,12 @@ impl Named {
         committed: Sequence,
     ) -> Result<Offset, Response> {
         let asked = match self.from {
-            StartPosition::Start => Offset::START,
-            StartPosition::Now if resumed.is_some() => Offset::START,
-            StartPosition::Now => return Ok(Offset::behind(committed).max(stream.facts().tail)),
-            StartPosition::At(offset) => offset,
+            ReadStart::Behind(StartPosition::Start) => Offset::START,
+            ReadStart::NOW | ReadStart::Last(_) if resumed.is_some() => Offset::START,
+            ReadStart::NOW | ReadStart::Last(_) => {
+                return Ok(Offset::behind(committed).max(stream.facts().tail));
+            }
+            ReadStart::Behind(StartPosition::At(offset)) => offset,
         };
         let tail = stream.facts().tail;
         if asked > tail && asked > Offset::behind(committed) {
@@ -193,6 +209,16 @@ impl Named {
         };
         streams.check_kept(stream, had)?;
         Ok(streams.first_kept(stream, had))
+    }
+}
+
+/// A name, and the offset behind its last `@`. What cannot be parsed as an offset belongs to the name.
+fn parse_named(value: &str) -> (String, Option<StartPosition>) {
+    let split = value.rsplit_once('@');
+    let split = split.and_then(|(name, token)| Some((name, token.parse().ok()?)));
+    match split {
+        Some((name, from)) => (name.to_owned(), Some(from)),
+        None => (value.to_owned(), None),
     }
 }
 
@@ -219,7 +245,7 @@ fn parse_id(id: &str) -> Result<Id, Response> {
 }
 
 /// The parameters of a request. Others are ignored, but for those that are nearly one of these.
-const PARAMETERS: &[&str] = &["stream", "after", "times", LAST_EVENT_ID];
+const PARAMETERS: &[&str] = &["stream", "last", "after", "times", LAST_EVENT_ID];
 
-/// The refusal of what a single stream has: a count of messages says nothing about a position in several streams.
-const LAST_REFUSED: &str = "last counts the messages of one stream: GET /v1/stream/NAME?last=50&live=sse; several streams begin at offsets, as in stream=NAME@OFFSET, or after a position";
+/// The refusal of a number of last messages where every stream has an offset.
+const LAST_OF_NONE: &str = "last is for the streams without an offset of their own, and there is none, as in stream=a&stream=b@-1&last=50";

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use encke_clock::Now;
-use encke_stream::{Life, Offset, Sequence, log_of};
+use encke_stream::{Offset, Sequence, log_of};
 
 use super::id::{self, Id};
+use super::merge_plan::{EndedStream, MergeDraft, OnPlanned};
 use super::parameters::{Named, Parameters, digest};
-use super::refusals::{check_count, check_id, check_names, earlier, missing};
+use super::refusals::{check_count, check_id, check_names, missing};
+use super::starts::{StartSearch, find_starts};
 use crate::action::{Action, MergeSource, SourceKind, ViewedPattern};
-use crate::encoder::{AheadStream, MergedPosition, StreamEnd, StreamGeneration};
+use crate::encoder::StreamEnd;
 use crate::gate::Admitted;
+use crate::last_messages::ReadStart;
 use crate::problem::error;
 use crate::response::Response;
 use crate::streams::{StartPosition, StreamAccess, load};
@@ -25,55 +28,17 @@ pub(crate) struct MergePlanner {
     pub(crate) root: Box<str>,
 }
 
-/// What comes next for a subscriber.
-#[derive(Debug)]
-pub(crate) enum MergeStep {
-    /// Something must be known first: this action makes the reactor ask again.
-    Before(Action),
-    /// The feed.
-    Feed(MergePlan),
-}
-
-/// A feed of several streams.
-#[derive(Debug)]
-pub(crate) struct MergePlan {
-    /// What it has records of. None: all that the subscriber names has ended.
-    pub(crate) sources: Vec<MergeSource>,
-    /// The subscriber has everything up to these sequences, one for each log.
-    pub(crate) after: Vec<Sequence>,
-    /// The sources of which it has more.
-    pub(crate) ahead: Vec<AheadStream>,
-    /// The streams that its positions are of.
-    pub(crate) generations: Vec<StreamGeneration>,
-    /// A digest of the names in the request.
-    pub(crate) names: u32,
-    /// Those of `ahead` that have ended.
-    pub(crate) ended: Vec<AheadStream>,
-    /// Streams that have ended, and of which nothing follows.
-    pub(crate) over: Vec<(String, StreamEnd)>,
-}
-
-impl MergePlan {
-    /// The position at which the feed begins.
-    pub(crate) fn position(&self) -> MergedPosition<'_> {
-        MergedPosition {
-            after: &self.after,
-            ahead: &self.ahead,
-            generations: &self.generations,
-            names: self.names,
-        }
-    }
-}
-
 impl MergePlanner {
-    /// The feed of a subscriber with these parameters. `barriers`: how often the request has waited for the order.
+    /// Plans the feed of a subscriber with these parameters, then resumes. Something else may have to be known before: then the action
+    /// makes the reactor ask again. `barriers`: how often the request has waited for the order.
     pub(crate) fn plan(
         &self,
         parameters: &Parameters,
         admitted: &Admitted<'_>,
         now: Now,
         barriers: usize,
-    ) -> Result<MergeStep, Response> {
+        then: Box<dyn OnPlanned>,
+    ) -> Result<Action, Response> {
         self.check_count(&parameters.named)?;
         let resumed = parameters.after.as_ref();
         if let Some(id) = resumed {
@@ -83,7 +48,7 @@ impl MergePlanner {
         let allowed = self.allowed(parameters, admitted, &mut over)?;
         let logs = self.streams.views.logs();
         if self.streams.in_fleet && !allowed.is_empty() && barriers < logs {
-            return Ok(MergeStep::Before(Action::AwaitOrder(barriers, Vec::new())));
+            return Ok(Action::AwaitOrder(barriers, Vec::new()));
         }
         // Read before any stream's facts, so that they include everything up to here.
         let committed = self.streams.views.all_committed();
@@ -91,9 +56,8 @@ impl MergePlanner {
             check_id(id, &committed)?;
         }
         let mut sources = Vec::with_capacity(allowed.len());
+        let mut searches = Vec::new();
         let mut recreated = None;
-        // Streams that have ended, and what the client has of them.
-        let mut had = Vec::new();
         let mut begun = Vec::new();
         let mut held = Vec::with_capacity(allowed.len());
         for (place, named) in allowed {
@@ -117,22 +81,22 @@ impl MergePlanner {
             }
             // Held until the action is decided, so that the stream stays in memory.
             let Some(known) = self.streams.known(&named.name) else {
-                return Ok(MergeStep::Before(load(&named.name, Vec::new())));
+                return Ok(load(&named.name, Vec::new()));
             };
             held.push(known);
             let stream = match self.streams.find_for(&named.name, now, &admitted.rights) {
                 Ok(stream) => stream,
                 // A client that resumes learns what has ended meanwhile, and continues with the rest.
                 Err(_) if resumed.is_some() => {
-                    over.push((named.name.clone(), StreamEnd::Deleted));
+                    over.push(deleted(place, named));
                     continue;
                 }
                 Err(response) => return Err(missing(&named.name, response.status)),
             };
             // The client's position is one of the stream that it had, and leads nowhere in another one.
             if resumed.is_some_and(|id| id.is_of_an_earlier(&stream, place)) {
-                over.push((named.name.clone(), StreamEnd::Deleted));
-                recreated.get_or_insert(named);
+                over.push(deleted(place, named));
+                recreated.get_or_insert_with(|| named.name.clone());
                 continue;
             }
             if resumed.is_none_or(|id| id.generation(place).is_none()) {
@@ -140,47 +104,34 @@ impl MergePlanner {
             }
             let committed = committed[log_of(stream.no)];
             let from = named.start(&self.streams, &stream, place, resumed, committed)?;
-            let facts = stream.facts();
-            self.streams.touch(&stream, now);
-            if from >= facts.tail && (facts.closed || facts.life != Life::Live) {
-                over.push((named.name.clone(), StreamEnd::Closed(facts.end)));
-                had.push((log_of(stream.no), from, place as u8));
-                continue;
+            if let ReadStart::Last(count) = named.from
+                && resumed.is_none()
+            {
+                searches.push(StartSearch {
+                    source: sources.len(),
+                    facts: stream.facts(),
+                    stream: Arc::clone(&stream),
+                    count,
+                });
             }
+            self.streams.touch(&stream, now);
             sources.push(MergeSource {
                 kind: SourceKind::Stream(stream),
                 from,
                 place: place as u8,
             });
         }
-        if sources.is_empty()
-            && let Some(named) = recreated
-        {
-            return Err(earlier(&named.name));
-        }
-        let after = match resumed {
-            Some(id) => id.after.clone(),
-            None => common_position(&sources, committed),
-        };
-        let ended = had
-            .iter()
-            .filter_map(|(log, at, place)| AheadStream::of(*log, *at, *place, &after));
-        let ended: Vec<AheadStream> = ended.collect();
-        let ahead = sources.iter().filter_map(|source| {
-            AheadStream::of(source.kind.log(), source.from, source.place, &after)
-        });
-        let ahead: Vec<AheadStream> = ahead.chain(ended.iter().copied()).collect();
         let known = resumed.map_or(&[][..], |id| &id.generations);
-        let generations = [known, &begun].concat();
-        Ok(MergeStep::Feed(MergePlan {
+        let draft = MergeDraft {
             sources,
-            after,
-            ahead,
-            generations,
-            names: digest(&parameters.named),
-            ended,
             over,
-        }))
+            recreated,
+            after: resumed.map(|id| id.after.clone()),
+            committed,
+            generations: [known, &begun].concat(),
+            names: digest(&parameters.named),
+        };
+        Ok(find_starts(&self.streams, draft, searches, then, now.wall))
     }
 
     /// Refuses a number of streams and patterns that no subscriber may name, and names that overlap.
@@ -194,7 +145,7 @@ impl MergePlanner {
         &self,
         parameters: &'a Parameters,
         admitted: &Admitted<'_>,
-        over: &mut Vec<(String, StreamEnd)>,
+        over: &mut Vec<EndedStream>,
     ) -> Result<Vec<(usize, &'a Named)>, Response> {
         let mut allowed = Vec::with_capacity(parameters.named.len());
         for (place, named) in parameters.named.iter().enumerate() {
@@ -214,7 +165,7 @@ impl MergePlanner {
                 Ok(()) => allowed.push((place, named)),
                 // The same answers as for a stream that does not exist.
                 Err(refused) if refused.status == 404 && parameters.after.is_some() => {
-                    over.push((named.name.clone(), StreamEnd::Deleted));
+                    over.push(deleted(place, named));
                 }
                 Err(refused) if refused.status == 404 => {
                     return Err(missing(&named.name, 404).audited(refused.audit));
@@ -262,9 +213,18 @@ impl MergePlanner {
             return Ok(had);
         }
         match named.from {
-            StartPosition::Start => Ok(Offset::behind(kept_behind)),
-            StartPosition::Now => Ok(Offset::behind(committed)),
-            StartPosition::At(_) => Err(error(
+            ReadStart::Behind(StartPosition::Start) => Ok(Offset::behind(kept_behind)),
+            ReadStart::NOW => Ok(Offset::behind(committed)),
+            ReadStart::Last(_) => Err(error(
+                400,
+                "bad_parameter",
+                format!(
+                    "last counts the messages of each stream, and which streams match the pattern {} changes: give the pattern \
+                     its own beginning, as in {}@now, or name the streams",
+                    named.name, named.name
+                ),
+            )),
+            ReadStart::Behind(StartPosition::At(_)) => Err(error(
                 400,
                 "bad_parameter",
                 format!(
@@ -276,12 +236,11 @@ impl MergePlanner {
     }
 }
 
-/// The positions up to which a new client has everything of all its streams: those at the tail need nothing before it.
-fn common_position(sources: &[MergeSource], committed: Vec<Sequence>) -> Vec<Sequence> {
-    let mut after = committed;
-    for source in sources {
-        let after = &mut after[source.kind.log()];
-        *after = source.from.sequence.min(*after);
+/// That a stream of a client that resumes is over, because it is not there any more.
+fn deleted(place: usize, named: &Named) -> EndedStream {
+    EndedStream {
+        place,
+        name: named.name.clone(),
+        end: StreamEnd::Deleted,
     }
-    after
 }

@@ -169,9 +169,5 @@ fn a_wrong_count_is_refused_with_what_is_allowed() {
         );
         assert!(said.text().contains(why), "{query}: {}", said.text());
     }
-    // Of several streams there is no last message that all of them have.
-    let said = server.send("GET /v1/events?stream=a&last=5", &[], b"");
-    assert_eq!((said.status, &*said.code()), (400, "bad_parameter"));
-    assert!(said.text().contains("of one stream"), "{}", said.text());
     assert_eq!(get(&mut server, "none?last=5").status, 404);
 }

@@ -315,6 +315,24 @@ impl Server {
         }
     }
 
+    /// The first action of a request without fields and a body.
+    pub fn act(&self, line: &str) -> Action {
+        let (method, target) = line.split_once(' ').unwrap();
+        let (path, query) = target.split_once('?').unwrap();
+        let request = Request {
+            method,
+            path,
+            query: Some(query),
+            headers: Headers(&[]),
+            body: Vec::new(),
+            caller: self.caller,
+            now: self.now(),
+            barriers: 0,
+            upgrade: false,
+        };
+        self.router.request(request).action
+    }
+
     /// The refusal of a request whose body is still to come, by its head alone.
     pub fn head(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<Said> {
         let headers: Vec<(&str, &[u8])> = headers

@@ -1,6 +1,6 @@
 //! Subscriptions that begin with the last messages of their stream.
 
-use encke_protocol::{Action, ChannelMessage, Failure, FeedEnd};
+use encke_protocol::{Action, ChannelMessage, Failure, Feed, FeedEnd};
 use encke_stream::Offset;
 
 use super::*;
@@ -184,11 +184,21 @@ fn a_wrong_count_is_refused_with_what_is_allowed() {
         ),
         (r#""stream":"a","last":5,"last":5"#, "twice"),
         (r#""stream":"a","last":5,"position":"x""#, "position"),
-        (r#""stream":"a/**","last":5"#, "messages of one stream"),
-        (r#""streams":["a"],"last":5"#, "messages of one stream"),
         (
-            r#""streams":[{"stream":"a","last":5}]"#,
-            r#"no member "last""#,
+            r#""streams":[{"stream":"a","last":10001}]"#,
+            "from 0 to 10000",
+        ),
+        (
+            r#""streams":["a"],"last":5,"offset":"-1""#,
+            r#"one of "offset" and "last""#,
+        ),
+        (
+            r#""streams":[{"stream":"a","last":5,"offset":"-1"}]"#,
+            r#"one of "offset" and "last""#,
+        ),
+        (
+            r#""streams":[{"stream":"a","offset":"-1"}],"last":5"#,
+            "there is none",
         ),
     ] {
         let said = server.say(&mut channel, &subscribe(rest));
@@ -201,6 +211,18 @@ fn a_wrong_count_is_refused_with_what_is_allowed() {
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(why), "{rest}: {message}");
     }
+    // Which streams match a pattern changes.
+    for pattern in [
+        r#""stream":"a/**","last":5"#,
+        r#""streams":["a","b/**"],"last":5"#,
+        r#""streams":["a",{"stream":"b/**","last":5}]"#,
+    ] {
+        let said = server.say(&mut channel, &subscribe(pattern));
+        let error = parsed(&said[0]);
+        assert_eq!(error["status"], 400, "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("/**@now"), "{message}");
+    }
     let missing = json!({"type": "subscribe", "stream": "none", "last": 5}).to_string();
     let refused = refused(&mut server, &mut channel, &missing);
     assert_eq!(refused, (404, "not_found".into()));
@@ -212,6 +234,69 @@ fn a_url_may_name_it() {
     let mut channel = server.open("/v1/stream/a?last=2&live=websocket", &[]);
     assert_eq!(parsed(&channel.first[0])["type"], "subscribed");
     assert_eq!(delivered(&mut server, &mut channel), [5, 6]);
+}
+
+/// Where the sources of a channel's only subscription begin, which is for several streams.
+fn sources(channel: &TestChannel) -> Vec<(String, Offset)> {
+    let [subscription] = &channel.feeds.values().collect::<Vec<_>>()[..] else {
+        panic!("it has one subscription");
+    };
+    let Feed::Merged { sources, .. } = &subscription.feed else {
+        panic!("it is for several streams");
+    };
+    let sources = sources.iter();
+    let sources = sources.map(|source| {
+        let name = source.kind.stream().map_or("", |stream| &stream.name);
+        (name.to_owned(), source.from)
+    });
+    sources.collect()
+}
+
+#[test]
+fn each_of_several_streams_begins_so_many_messages_before_its_end() {
+    let mut server = filled();
+    let mut one = |name: &str, count: u64| {
+        let (subscribed, _) = last(&mut server, name, count);
+        subscribed["offset"].as_str().unwrap().parse().unwrap()
+    };
+    let expected = |a: Offset, t: Offset| [("a".to_owned(), a), ("t".to_owned(), t)];
+    let two: [(String, Offset); 2] = expected(one("a", 2), one("t", 2));
+    let mixed = expected(one("a", 3), one("t", 1));
+    let beginning = expected(one("a", 2), Offset::START);
+    for (members, expected) in [
+        (json!({"streams": ["a", "t"], "last": 2}), &two),
+        (
+            json!({"streams": [{"stream": "a", "last": 3}, "t"], "last": 1}),
+            &mixed,
+        ),
+        (
+            json!({"streams": [{"stream": "a", "last": 2}, {"stream": "t", "offset": "-1"}]}),
+            &beginning,
+        ),
+    ] {
+        let mut message = json!({"type": "subscribe", "id": 7});
+        let own = members.as_object().unwrap().clone();
+        message.as_object_mut().unwrap().extend(own);
+        let mut channel = server.open("/v1/events", &[]);
+        let subscribed = parsed(&ask(&mut server, &mut channel, &message));
+        assert_eq!(
+            (&subscribed["type"], &subscribed["id"]),
+            (&json!("subscribed"), &json!(7)),
+            "{subscribed}"
+        );
+        assert_eq!(sources(&channel), *expected, "{members}");
+        // The position is good for another subscription, and takes precedence.
+        let position = subscribed["position"].clone();
+        let mut channel = server.open("/v1/events", &[]);
+        let again =
+            json!({"type": "subscribe", "streams": ["a", "t"], "position": position, "last": 1});
+        let again = parsed(&ask(&mut server, &mut channel, &again));
+        assert_eq!(again["position"], position);
+    }
+    // A URL stands for the same subscription.
+    let channel = server.open("/v1/events?stream=a&stream=t&last=2", &[]);
+    assert_eq!(parsed(&channel.first[0])["type"], "subscribed");
+    assert_eq!(sources(&channel), two);
 }
 
 /// The first read of a subscription to the last message of `a`.
