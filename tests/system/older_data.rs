@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::rig::{
-    Call, Encke, Ended, JSON, Snapshot, command, copy_tree, data_dir, path, serve, strace_works,
+    Call, Encke, Ended, JSON, Snapshot, command, copy_tree, data_dir, path, request, serve,
+    strace_works,
 };
 
 const FLAGS: [&str; 6] = [
@@ -62,6 +63,26 @@ fn is_sound_and_stays(data: &Path) {
         assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
         let changes = before.changes(&Snapshot::of(data));
         assert!(changes.is_empty(), "{name} changes {changes:?}");
+    }
+}
+
+#[test]
+fn records_of_0_1_0_have_their_times() {
+    let root = data_dir();
+    unpack(root.path());
+    for name in ["clean", "killed"] {
+        let encke = Encke::start_in(&root.path().join(name), &FLAGS);
+        let target = format!("{}?offset=-1&live=true&times=true", path("a"));
+        let mut connection = encke.connect();
+        let lines = "Accept: application/x-ndjson";
+        connection.send(&request("GET", &target, &[lines], b""));
+        assert_eq!(connection.head().status, 200);
+        let times = (0..80).map(|_| connection.json_line()["timeMs"].as_u64());
+        let times: Vec<u64> = times.map(|time| time.expect("a number")).collect();
+        // The archive was made in one go, after 2020 and before now.
+        assert!(times.is_sorted(), "{times:?}");
+        assert!(times[0] > 1_577_836_800_000, "{times:?}");
+        assert!(times[79] < times[0] + 3_600_000, "{times:?}");
     }
 }
 
