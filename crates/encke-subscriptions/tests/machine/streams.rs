@@ -40,6 +40,7 @@ impl Journal for Recorder<'_> {
         let sequence = self.journal.record(stream, change, data)?;
         let record = Record {
             sequence,
+            time: encke_clock::WallTime::default(),
             stream: stream.no,
             data: Vec::new(),
             tail: Offset::behind(sequence),
