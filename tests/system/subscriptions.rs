@@ -331,7 +331,13 @@ fn webhooks_are_not_redirected() {
 fn receivers_that_never_respond_delay_nothing_else() {
     let silent = Receiver::start(Answer::Waits);
     let receiver = Receiver::start(Answer::Says(200, r#"{"done":true}"#));
-    let encke = Encke::start(&[LOOPBACK, &["--tuning", "webhook-timeout=60s"]].concat());
+    let bounds = [
+        "--tuning",
+        "webhook-timeout=60s",
+        "--tuning",
+        "webhooks-per-receiver=6",
+    ];
+    let encke = Encke::start(&[LOOPBACK, &bounds].concat());
     encke.create("jobs/a");
     for number in 0..40 {
         put(
@@ -346,7 +352,7 @@ fn receivers_that_never_respond_delay_nothing_else() {
     append(&encke, "jobs/a", 1);
     receiver.call(0);
     // As many as to one receiver at a time, and none of them is over.
-    encke.wait_for_metric("encke_webhook_calls", 8.0);
+    encke.wait_for_metric("encke_webhook_calls", 6.0);
     assert!(begin.elapsed() < Duration::from_secs(30));
     let begin = Instant::now();
     let stopped = encke.terminate();
@@ -365,6 +371,8 @@ fn subscriptions_are_bounded() {
         "subscriptions-max=2",
         "--tuning",
         "subscription-links-max=3",
+        "--tuning",
+        "subscription-links-in-all-max=5",
         "--tuning",
         "webhooks-max=0",
     ]);
@@ -394,15 +402,17 @@ fn subscriptions_are_bounded() {
         &webhook(&receiver, 1_000),
     );
     assert_eq!(refused.status, 400, "{refused:?}");
-    // A stream that a pattern matches beyond the bound is not followed, and is counted.
+    put(&encke, "c", &pull_wake(1_000), 201);
+    // A stream that a pattern matches beyond the bounds is not followed, and is counted: the first follows three, the other one two.
     for number in 0..5 {
         let stream = format!("jobs/{number}");
         encke.create(&stream);
         append(&encke, &stream, number);
     }
     eventually("the others are refused", || {
-        encke.metric("encke_subscription_links_refused_total", "") >= 2.0
+        encke.metric("encke_subscription_links_refused_total", "") >= 5.0
     });
+    encke.wait_for_metric("encke_subscription_links", 5.0);
 }
 
 #[test]
