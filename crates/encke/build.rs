@@ -5,20 +5,20 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 fn main() {
-    println!("cargo::rerun-if-env-changed=ENCKE_COMMIT");
+    println!("cargo::rerun-if-env-changed=BUILD_COMMIT");
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     for file in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", file]) {
             println!("cargo::rerun-if-changed={path}");
         }
     }
-    let given = std::env::var("ENCKE_COMMIT").ok();
+    let given = std::env::var("BUILD_COMMIT").ok();
     let commit = given.or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
     let version = env!("CARGO_PKG_VERSION");
     let build = [commit, Some(date())].into_iter().flatten();
     let build: Vec<String> = build.collect();
     println!(
-        "cargo::rustc-env=ENCKE_VERSION={version} ({})",
+        "cargo::rustc-env=BUILD_OF_ENCKE={version} ({})",
         build.join(" ")
     );
 }

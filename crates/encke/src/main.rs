@@ -43,7 +43,7 @@ use crate::failure::{say, with_causes};
 /// A real-time push server: stores records appended over HTTP and pushes them to subscribers.
 #[derive(Debug, Parser)]
 #[command(
-    version = env!("ENCKE_VERSION"),
+    version = env!("BUILD_OF_ENCKE"),
     propagate_version = true,
     after_help = "Exit codes: 0 success; 1 a failure while running; 2 the command line or \
                   the configuration is wrong; 3 the data directory can't be used; 4 the address \
