@@ -188,16 +188,24 @@ impl OnCommit for AppendOutcome {
                     tail: Offset::START,
                     end,
                 };
-                error(409, "closed", why.to_string())
+                let response = error(409, "closed", why.to_string())
                     .field("Stream-Closed", "true")
-                    .field_if("Encke-End-Reason", end)
+                    .field_if("Encke-End-Reason", end);
+                self.numbered(response)
             }
-            // The official client takes a conflict without these for a gap at the beginning, and repeats it for ever.
-            Outcome::Refused(refusal @ Refusal::Closed { .. }) => refused(&refusal)
-                .field_if("Producer-Expected-Seq", self.producer_seq)
-                .field_if("Producer-Received-Seq", self.producer_seq),
+            Outcome::Refused(refusal @ Refusal::Closed { .. }) => self.numbered(refused(&refusal)),
             other => unexpected(&other),
         }
+    }
+}
+
+impl AppendOutcome {
+    /// Says which request the conflict with a closed stream is about. The official client takes one without these for a gap at the
+    /// beginning, and repeats it for ever.
+    fn numbered(&self, conflict: Response) -> Response {
+        conflict
+            .field_if("Producer-Expected-Seq", self.producer_seq)
+            .field_if("Producer-Received-Seq", self.producer_seq)
     }
 }
 
