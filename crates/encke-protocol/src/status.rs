@@ -17,6 +17,7 @@ pub fn phrase(status: u16) -> &'static str {
         408 => "Request Timeout",
         409 => "Conflict",
         410 => "Gone",
+        411 => "Length Required",
         413 => "Content Too Large",
         415 => "Unsupported Media Type",
         417 => "Expectation Failed",

@@ -60,8 +60,9 @@ pub struct SubscriptionLimits {
 }
 
 impl SubscriptionLimits {
-    /// The maximum number of calls at a time that follow a failed one, so that receivers that do not respond leave room for others.
-    pub(crate) fn retries_max(&self) -> usize {
+    /// The maximum number of calls at a time to receivers of which it is not known that they respond quickly, so that they leave room for
+    /// others.
+    pub(crate) fn doubtful_calls_max(&self) -> usize {
         self.deliveries_max.div_ceil(2)
     }
 }

@@ -9,6 +9,7 @@ use super::token::wake_token;
 use crate::gate::{Admitted, Rights};
 use crate::problem::error;
 use crate::query;
+use crate::request::Headers;
 use crate::requirement::{Paths, RequestHead, Requirement};
 use crate::response::{REFUSED, Response};
 
@@ -50,18 +51,16 @@ pub(super) fn authorise(
             _ => refused,
         })?;
     }
-    match (SubscriptionRoute::of(root, head.path)?, head.method) {
-        (SubscriptionRoute::Subscription { .. }, "PUT") | (SubscriptionRoute::Links { .. }, _) => {
-            check_unsigned(admitted.rights.is_signed())
-        }
-        (SubscriptionRoute::Report { .. }, _) => {
+    match SubscriptionRoute::of(root, head.path)? {
+        SubscriptionRoute::Keys => Ok(()),
+        SubscriptionRoute::Report { .. } => {
             let refused = match wake_token(head.headers) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return check_length(head.headers),
                 Err(refused) => refused,
             };
             Err(refused.audited(Some(admitted.note(REFUSED, "token_invalid"))))
         }
-        _ => Ok(()),
+        _ => check_unsigned(admitted.rights.is_signed()),
     }
 }
 
@@ -70,13 +69,32 @@ pub(super) fn own_viewer(root: &str, id: &str, rights: &Rights) -> Viewer {
     rights.viewer(&Paths::One(own_path(root, id).into()))
 }
 
+/// Refuses a report whose body is longer than one needs, or may be: whoever sends it has only claimed to have a token.
+fn check_length(headers: Headers<'_>) -> Result<(), Response> {
+    let length = headers.all("Content-Length").next();
+    let length = length.and_then(|field| std::str::from_utf8(field).ok());
+    match length.map(str::parse::<usize>) {
+        Some(Ok(length)) if length <= REPORT_BYTES_MAX => Ok(()),
+        Some(Ok(length)) => Err(error(
+            413,
+            "body_too_large",
+            format!("the report has {length} bytes, at most {REPORT_BYTES_MAX} are allowed"),
+        )),
+        _ => Err(error(
+            411,
+            "length_required",
+            format!("a report needs the field Content-Length, of at most {REPORT_BYTES_MAX}"),
+        )),
+    }
+}
+
 fn check_unsigned(is_signed: bool) -> Result<(), Response> {
     match is_signed {
         false => Ok(()),
         true => Err(error(
             403,
             "signed_url",
-            "a signed URL is not good for this request: it would not sign which streams the body names, or the token of a wake",
+            "a signed URL is not good for subscriptions: it would not sign what the body names, or the token of a wake",
         )),
     }
 }
@@ -87,3 +105,6 @@ fn is_signed(query: Option<&str>) -> bool {
         .flatten()
         .any(|(name, _)| SIGNING_PARAMETERS.contains(&&*name))
 }
+
+/// The longest report, which acknowledges ten thousand streams of a hundred characters.
+const REPORT_BYTES_MAX: usize = 1 << 20;

@@ -235,9 +235,12 @@ impl Server {
             Some((path, query)) => (path, Some(query)),
             None => (target, None),
         };
+        let length = body.len().to_string();
+        let length = ("Content-Length", length.as_bytes());
+        let headers = headers.iter();
+        let headers = headers.map(|(name, value)| (*name, value.as_bytes()));
         let headers: Vec<(&str, &[u8])> = headers
-            .iter()
-            .map(|(name, value)| (*name, value.as_bytes()))
+            .chain((!body.is_empty()).then_some(length))
             .collect();
         self.request(method, path, query, &headers, body)
     }

@@ -1,7 +1,7 @@
-//! Which webhooks are called next: a bounded number at a time, in turn for each receiver, so that one that does not respond delays only
-//! its own calls.
+//! Which webhooks are called next: a bounded number at a time, in turn for each receiver. Receivers of which it is not known that they
+//! respond quickly have half of the places, so that they delay none of the others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::bounds::SubscriptionLimits;
@@ -10,14 +10,17 @@ use crate::bounds::SubscriptionLimits;
 #[derive(Debug)]
 pub(super) struct CallQueue {
     calls_max: usize,
-    retries_max: usize,
+    doubtful_max: usize,
     to_receiver_max: usize,
     running: usize,
-    running_retries: usize,
+    running_doubtful: usize,
     /// How many calls there are to each receiver now.
     to_receiver: HashMap<Arc<str>, usize>,
-    /// Subscriptions whose last call has not failed, and those whose last one has.
-    fresh: WaitingCalls,
+    /// Receivers whose last call was accepted quickly.
+    quick: HashSet<Arc<str>>,
+    /// Subscriptions that wait: of quick receivers, of others, and those whose last call has failed.
+    proven: WaitingCalls,
+    unproven: WaitingCalls,
     retries: WaitingCalls,
 }
 
@@ -33,12 +36,14 @@ impl CallQueue {
     pub(super) fn new(limits: &SubscriptionLimits) -> CallQueue {
         CallQueue {
             calls_max: limits.deliveries_max,
-            retries_max: limits.retries_max(),
+            doubtful_max: limits.doubtful_calls_max(),
             to_receiver_max: limits.deliveries_to_receiver_max.max(1),
             running: 0,
-            running_retries: 0,
+            running_doubtful: 0,
             to_receiver: HashMap::new(),
-            fresh: WaitingCalls::default(),
+            quick: HashSet::new(),
+            proven: WaitingCalls::default(),
+            unproven: WaitingCalls::default(),
             retries: WaitingCalls::default(),
         }
     }
@@ -53,7 +58,8 @@ impl CallQueue {
         let has_room = self.has_room(receiver);
         let waiting = match is_retry {
             true => &mut self.retries,
-            false => &mut self.fresh,
+            false if self.quick.contains(receiver) => &mut self.proven,
+            false => &mut self.unproven,
         };
         let of_receiver = waiting.by_receiver.entry(Arc::clone(receiver)).or_default();
         of_receiver.push_back(subscription);
@@ -62,36 +68,48 @@ impl CallQueue {
         }
     }
 
-    /// Takes the next subscription to call, and whether that is a retry. `None`: as many are called as may be, or none waits.
+    /// Takes the next subscription to call, and whether the call is a doubtful one, which may take long. `None`: as many are called as may
+    /// be, or none waits.
     pub(super) fn next(&mut self) -> Option<(u64, bool)> {
         if self.running >= self.calls_max {
             return None;
         }
-        if let Some(next) = self.fresh.next() {
+        if let Some(next) = self.proven.next() {
             return Some((next, false));
         }
-        if self.running_retries < self.retries_max {
-            return self.retries.next().map(|next| (next, true));
+        if self.running_doubtful >= self.doubtful_max {
+            return None;
         }
-        None
+        let next = self.unproven.next().or_else(|| self.retries.next());
+        next.map(|next| (next, true))
     }
 
     /// A call begins.
-    pub(super) fn begin(&mut self, receiver: &Arc<str>, is_retry: bool) {
+    pub(super) fn begin(&mut self, receiver: &Arc<str>, is_doubtful: bool) {
         self.running += 1;
-        self.running_retries += usize::from(is_retry);
+        self.running_doubtful += usize::from(is_doubtful);
         *self.to_receiver.entry(Arc::clone(receiver)).or_default() += 1;
         if !self.has_room(receiver) {
-            self.fresh.turns.retain(|turn| turn != receiver);
-            self.retries.turns.retain(|turn| turn != receiver);
+            for waiting in [&mut self.proven, &mut self.unproven, &mut self.retries] {
+                waiting.turns.retain(|turn| turn != receiver);
+            }
         }
     }
 
-    /// A call has ended.
-    pub(super) fn end(&mut self, receiver: &Arc<str>, is_retry: bool) {
+    /// A call has ended: quickly and with success, or not.
+    pub(super) fn end(&mut self, receiver: &Arc<str>, is_doubtful: bool, is_quick: bool) {
         let had_room = self.has_room(receiver);
         self.running -= 1;
-        self.running_retries -= usize::from(is_retry);
+        self.running_doubtful -= usize::from(is_doubtful);
+        if !is_quick {
+            self.quick.remove(receiver);
+        } else if !self.quick.contains(receiver) {
+            if self.quick.len() >= QUICK_MAX {
+                // Most of them have no subscription any more; the others are proven again.
+                self.quick.clear();
+            }
+            self.quick.insert(Arc::clone(receiver));
+        }
         if let Some(calls) = self.to_receiver.get_mut(receiver) {
             *calls -= 1;
             if *calls == 0 {
@@ -99,8 +117,9 @@ impl CallQueue {
             }
         }
         if !had_room {
-            self.fresh.give_turn(receiver);
-            self.retries.give_turn(receiver);
+            for waiting in [&mut self.proven, &mut self.unproven, &mut self.retries] {
+                waiting.give_turn(receiver);
+            }
         }
     }
 
@@ -130,6 +149,9 @@ impl WaitingCalls {
     }
 }
 
+/// The most receivers that are remembered as quick.
+const QUICK_MAX: usize = 20_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,8 +167,8 @@ mod tests {
     /// Begins all calls that may begin.
     fn begin_all(queue: &mut CallQueue, receivers: &HashMap<u64, Arc<str>>) -> Vec<u64> {
         let mut begun = Vec::new();
-        while let Some((next, is_retry)) = queue.next() {
-            queue.begin(&receivers[&next], is_retry);
+        while let Some((next, is_doubtful)) = queue.next() {
+            queue.begin(&receivers[&next], is_doubtful);
             begun.push(next);
         }
         begun
@@ -159,6 +181,7 @@ mod tests {
             .map(|no| (no, if no < 10 { &one } else { &other }.clone()))
             .collect();
         let mut queue = queue(6, 4);
+        queue.quick = HashSet::from([one.clone(), other.clone()]);
         for no in 0..10 {
             queue.add(&one, no, false);
         }
@@ -168,12 +191,12 @@ mod tests {
         queue.add(&other, 12, false);
         assert_eq!(begin_all(&mut queue, &receivers), [10, 11]);
         assert_eq!(queue.running(), 6);
-        queue.end(&one, false);
+        queue.end(&one, false, true);
         // Both have room, and their turns alternate.
-        queue.end(&other, false);
+        queue.end(&other, false, true);
         assert_eq!(begin_all(&mut queue, &receivers), [12, 4]);
-        queue.end(&one, false);
-        queue.end(&one, false);
+        queue.end(&one, false, true);
+        queue.end(&one, false, true);
         assert_eq!(begin_all(&mut queue, &receivers), [5, 6]);
     }
 
@@ -187,6 +210,7 @@ mod tests {
             (4, other.clone()),
         ]);
         let mut queue = queue(8, 8);
+        queue.quick = HashSet::from([one.clone(), other.clone()]);
         for no in 1..=3 {
             queue.add(&one, no, false);
         }
@@ -203,11 +227,40 @@ mod tests {
             queue.add(&receivers[&no], no, true);
         }
         assert_eq!(begin_all(&mut queue, &receivers), [0, 1]);
+        queue.quick.insert(receivers[&15].clone());
         queue.add(&receivers[&15], 15, false);
         assert_eq!(begin_all(&mut queue, &receivers), [15]);
-        queue.end(&receivers[&15], false);
-        queue.end(&receivers[&0], true);
+        queue.end(&receivers[&15], false, true);
+        queue.end(&receivers[&0], true, false);
         assert_eq!(begin_all(&mut queue, &receivers), [2]);
         assert_eq!(queue.running(), 2);
+    }
+
+    #[test]
+    fn receivers_that_are_slow_or_new_leave_room() {
+        let receivers: HashMap<u64, Arc<str>> =
+            (0..20).map(|no| (no, format!("r{no}").into())).collect();
+        let mut queue = queue(4, 4);
+        // All are new: half of the places.
+        for no in 0..4 {
+            queue.add(&receivers[&no], no, false);
+        }
+        assert_eq!(begin_all(&mut queue, &receivers), [0, 1]);
+        queue.end(&receivers[&0], true, true);
+        assert_eq!(begin_all(&mut queue, &receivers), [2]);
+        // The first one is quick, and has one of the other places; the others wait for slow ones.
+        queue.add(&receivers[&0], 0, false);
+        assert_eq!(begin_all(&mut queue, &receivers), [0]);
+        queue.end(&receivers[&1], true, false);
+        assert_eq!(begin_all(&mut queue, &receivers), [3]);
+        // New receivers go before those that have failed.
+        queue.add(&receivers[&4], 4, true);
+        queue.add(&receivers[&5], 5, false);
+        queue.end(&receivers[&2], true, true);
+        assert_eq!(begin_all(&mut queue, &receivers), [5]);
+        // A quick one that has become slow is among the others again.
+        queue.end(&receivers[&0], false, false);
+        queue.add(&receivers[&0], 0, false);
+        assert!(begin_all(&mut queue, &receivers).is_empty());
     }
 }

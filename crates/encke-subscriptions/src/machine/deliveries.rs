@@ -1,6 +1,7 @@
 //! Calls of webhooks, and what comes of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use encke_clock::Now;
 
@@ -29,7 +30,7 @@ impl SubscriptionMachine {
     /// Begins the calls for which there is room.
     pub(super) fn begin_calls(&mut self, now: Now) {
         while !self.is_stopping
-            && let Some((no, is_retry)) = self.calls.next()
+            && let Some((no, is_doubtful)) = self.calls.next()
         {
             let Some(subscription) = self.subscriptions.get_mut(&no) else {
                 continue;
@@ -55,12 +56,13 @@ impl SubscriptionMachine {
                 no,
                 generation: subscription.generation,
                 receiver: Arc::clone(&receiver),
-                is_retry,
+                is_doubtful,
+                began: now.steady,
             };
             let timeout = self.limits.delivery_timeout.min(subscription.lease_time());
             let number = self.next_delivery;
             self.next_delivery += 1;
-            self.calls.begin(&receiver, is_retry);
+            self.calls.begin(&receiver, is_doubtful);
             self.deliveries.insert(number, under_way);
             let subscription = &self.subscriptions[&no];
             let delivery = WebhookDelivery {
@@ -76,11 +78,14 @@ impl SubscriptionMachine {
     }
 
     /// Handles the result of a call.
-    pub fn delivered(&mut self, _now: Now, number: u64, result: DeliveryResult) {
+    pub fn delivered(&mut self, now: Now, number: u64, result: DeliveryResult) {
         let Some(delivery) = self.deliveries.remove(&number) else {
             return;
         };
-        self.calls.end(&delivery.receiver, delivery.is_retry);
+        let took = now.steady.since(delivery.began);
+        let is_quick = took < QUICK && !matches!(result, DeliveryResult::Failed(_));
+        self.calls
+            .end(&delivery.receiver, delivery.is_doubtful, is_quick);
         match &result {
             DeliveryResult::Done | DeliveryResult::Accepted => self.counts.calls_accepted += 1,
             DeliveryResult::Failed(reason) => {
@@ -223,3 +228,6 @@ mod tests {
         assert_eq!(super::encoded("a b?ä%"), "a%20b%3F%C3%A4%25");
     }
 }
+
+/// A receiver whose last call was accepted within this time delays no other.
+const QUICK: Duration = Duration::from_secs(2);

@@ -96,7 +96,9 @@ pub(super) struct DeliveryUnderWay {
     pub(super) no: u64,
     pub(super) generation: u64,
     pub(super) receiver: Arc<str>,
-    pub(super) is_retry: bool,
+    /// It has one of the places for calls that may take long.
+    pub(super) is_doubtful: bool,
+    pub(super) began: SteadyTime,
 }
 
 /// Creates a stream of the journal. It is synced before anything depends on it, whatever the level of the server.

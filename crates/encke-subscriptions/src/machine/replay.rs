@@ -12,6 +12,7 @@ use super::decision::Decision;
 use super::replay_error::SubscriptionReplayError;
 use super::state::SubscriptionMachine;
 use super::subscription::{Subscription, SubscriptionOrigin};
+use super::wakes::PAUSE_MAX;
 use crate::bounds::SubscriptionLimits;
 use crate::entry::SubscriptionEntry;
 use crate::index::SubscriptionIndex;
@@ -112,16 +113,21 @@ impl SubscriptionMachine {
         Ok(())
     }
 
-    /// Continues what was under way.
+    /// Continues what was under way. What is due at a time of day is due in the time that it was given at most, because the time of day may
+    /// be an earlier one now.
     fn resume(&mut self, now: Now) {
         for subscription in self.subscriptions.values_mut() {
             subscription.cut_snapshot();
+            let lease_time = subscription.lease_time();
             // Workers could not report while the server was down.
-            let grace = now.steady.after(GRACE.min(subscription.lease_time()));
+            let grace = now.steady.after(GRACE.min(lease_time));
             let wake = subscription.wake.as_mut();
             if let Some(lease) = wake.and_then(|wake| wake.lease.as_mut()) {
-                lease.until = lease.until.max(grace);
+                let latest = now.steady.after(lease_time);
+                lease.until = lease.until.clamp(grace, latest);
             }
+            let latest = now.steady.after(PAUSE_MAX);
+            subscription.retry.at = subscription.retry.at.min(latest);
         }
         // What has changed while the server was down is written before anything else happens, because streams that were lost with the
         // power can leave their numbers to others.

@@ -274,7 +274,7 @@ const JOURNAL_LOG: usize = 0;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Beyond so many doublings the pause is the longest.
 const PAUSE_DOUBLINGS_MAX: u32 = 6;

@@ -82,9 +82,11 @@ impl WebhookUrl {
         let host = authority.host();
         let port = match authority.as_str().strip_prefix(host) {
             Some("") => default_port(is_tls),
-            Some(_) => match authority.port_u16() {
-                None | Some(0) => return Err(BadWebhookUrl::Port),
-                Some(port) => port,
+            Some(text) => match authority.port_u16() {
+                Some(port) if port > 0 && text[1..].bytes().all(|byte| byte.is_ascii_digit()) => {
+                    port
+                }
+                _ => return Err(BadWebhookUrl::Port),
             },
             None => return Err(BadWebhookUrl::Host),
         };

@@ -269,3 +269,14 @@ fn a_set_clock_moves_no_lease() {
         assert_eq!(world.must_claim("s", "x").generation, 2, "step {step}");
     }
 }
+
+#[test]
+fn a_start_at_an_earlier_time_of_day_prolongs_no_lease() {
+    let mut world = world();
+    world.must_claim("s", "w");
+    world.wall_ahead_ms -= 3_600_000;
+    let mut world = world.restart();
+    assert_eq!(world.claim("s", "x"), Err(claimed_by("w", 1)));
+    world.pass_and_settle(1_000);
+    assert_eq!(world.must_claim("s", "x").generation, 2);
+}

@@ -269,7 +269,7 @@ fn a_stream_that_is_replaced_during_a_call_is_not_acknowledged() {
 #[test]
 fn a_receiver_that_does_not_respond_delays_no_other() {
     let limits = SubscriptionLimits {
-        deliveries_max: 4,
+        deliveries_max: 8,
         deliveries_to_receiver_max: 2,
         ..SubscriptionLimits::default()
     };
@@ -337,4 +337,18 @@ fn no_call_begins_once_the_server_stops() {
         true,
     ));
     assert_eq!(world.responses[&late], stopping);
+}
+
+#[test]
+fn a_start_at_an_earlier_time_of_day_prolongs_no_pause() {
+    let mut world = World::new(SubscriptionLimits::default());
+    world.must_create("s", webhook("events/*"));
+    world.write(create_with("events/a", 1));
+    world.respond(0, DeliveryResult::Failed("503".to_owned()));
+    world.settle();
+    world.wall_ahead_ms -= 3_600_000;
+    let mut world = world.restart();
+    assert!(world.calls.is_empty());
+    world.pass_and_settle(60_000);
+    assert_eq!(world.calls.len(), 1);
 }
