@@ -8,8 +8,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A pattern of stream names. `*` stands for exactly one segment and `**` for any number of them, none included, at any place and any
-/// number of times. Every other segment stands for itself; `%2A` in it is the character `*`.
+/// A pattern of stream names. `*` stands for exactly one segment, at any place and any number of times, and `**` for any number of
+/// segments, none included, at any place and at most [`PATTERN_WILDCARDS_MAX`] times. Every other segment stands for itself; `%2A` in it
+/// is the character `*`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Glob {
@@ -18,7 +19,7 @@ pub struct Glob {
 }
 
 /// A part of a pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GlobPart {
     /// A segment that equals this one.
     Literal(Box<str>),
@@ -45,6 +46,12 @@ pub enum BadGlob {
     TooManySegments {
         /// Their number.
         segments: usize,
+    },
+    /// It has too many `**`.
+    #[error("the pattern has {wildcards} `**`, at most {PATTERN_WILDCARDS_MAX} are allowed")]
+    TooManyWildcards {
+        /// Their number, those behind another one not counted.
+        wildcards: usize,
     },
     /// Two slashes in a row.
     #[error("the pattern has an empty segment; no stream has one")]
@@ -87,6 +94,10 @@ impl FromStr for Glob {
             if part != GlobPart::Any || parts.last() != Some(&GlobPart::Any) {
                 parts.push(part);
             }
+        }
+        let wildcards = parts.iter().filter(|part| **part == GlobPart::Any).count();
+        if wildcards > PATTERN_WILDCARDS_MAX {
+            return Err(BadGlob::TooManyWildcards { wildcards });
         }
         Ok(Glob {
             text: text.into(),
@@ -196,6 +207,9 @@ pub const PATTERN_BYTES_MAX: usize = 1_024;
 /// The most segments of a pattern.
 pub const PATTERN_SEGMENTS_MAX: usize = 32;
 
+/// The most `**` of a pattern. Those in a row are one.
+pub const PATTERN_WILDCARDS_MAX: usize = 3;
+
 // One bit for each part, and one for the end.
 const _: () = assert!(PATTERN_SEGMENTS_MAX < 64);
 
@@ -264,9 +278,19 @@ mod tests {
                     segments: PATTERN_SEGMENTS_MAX + 1,
                 },
             ),
+            (
+                "**/a/**/b/**/c/**",
+                BadGlob::TooManyWildcards { wildcards: 4 },
+            ),
         ] {
             assert_eq!(text.parse::<Glob>(), Err(error), "{text:?}");
         }
+        assert_eq!(
+            BadGlob::TooManyWildcards { wildcards: 4 }.to_string(),
+            "the pattern has 4 `**`, at most 3 are allowed"
+        );
+        // Those in a row are one.
+        assert!("**/**/a/**/**/b/**".parse::<Glob>().is_ok());
     }
 
     #[test]
@@ -302,10 +326,15 @@ mod tests {
         }
     }
 
+    /// Up to seven segments, of which every second one can be `**`.
+    fn pattern() -> &'static str {
+        "([ab]|\\*|\\*\\*)((/([ab]|\\*)){1,2}/([ab]|\\*|\\*\\*)){0,2}"
+    }
+
     proptest! {
         #[test]
         fn it_matches_what_the_naive_matcher_matches(
-            pattern in "([ab]|\\*|\\*\\*)(/([ab]|\\*|\\*\\*)){0,6}",
+            pattern in pattern(),
             name in "[ab](/[ab]){0,7}",
         ) {
             let glob = glob(&pattern);
@@ -318,7 +347,7 @@ mod tests {
         }
 
         #[test]
-        fn it_shows_what_it_was_read_from(pattern in "([ab]|\\*|\\*\\*)(/([ab]|\\*|\\*\\*)){0,6}") {
+        fn it_shows_what_it_was_read_from(pattern in pattern()) {
             let glob = glob(&pattern);
             prop_assert_eq!(glob.to_string(), &*pattern);
             prop_assert_eq!(pattern.parse(), Ok(glob));

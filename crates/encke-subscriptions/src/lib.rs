@@ -87,7 +87,9 @@ pub use bounds::{
 };
 pub use config::{SubscriptionConfig, SubscriptionKind};
 pub use error::SubscriptionError;
-pub use glob::{BadGlob, Glob, PATTERN_BYTES_MAX, PATTERN_SEGMENTS_MAX, RESERVED_SEGMENT};
+pub use glob::{
+    BadGlob, Glob, PATTERN_BYTES_MAX, PATTERN_SEGMENTS_MAX, PATTERN_WILDCARDS_MAX, RESERVED_SEGMENT,
+};
 pub use index::SubscriptionIndex;
 pub use machine::{
     LookUpError, SubscriptionCounts, SubscriptionEffect, SubscriptionMachine,
