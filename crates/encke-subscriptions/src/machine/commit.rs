@@ -120,17 +120,20 @@ impl SubscriptionMachine {
                 if let Some(event) = &decision.event {
                     // The records of a series follow each other. If the stream has removed a record for its retention, this is none of
                     // its events, and nothing comes of it.
-                    let last = sequence(outcome);
-                    self.note_own_event(event.stream_no, last.saturating_sub(behind));
+                    let at = sequence(outcome).saturating_sub(behind);
+                    self.event_streams
+                        .written(&event.stream, event.stream_no, at);
                 }
                 self.apply(now, *decision);
             }
             Op::Event {
                 no,
                 generation,
-                stream,
+                event,
             } => {
-                self.note_own_event(stream, sequence(outcome));
+                let stream = event.stream_no;
+                self.event_streams
+                    .written(&event.stream, stream, sequence(outcome));
                 if let Some(subscription) = self.subscriptions.get_mut(&no) {
                     subscription.live.event.is_under_way = false;
                     subscription.live.event.written = Some((generation, stream));

@@ -44,7 +44,7 @@ impl SubscriptionMachine {
                 return Err(unreadable(reason));
             }
             for state in &found {
-                for no in index.subscriptions(&state.name) {
+                for no in index.followers(&state.name) {
                     seen.extend(self.compare_stream(no, state).map(|link| (no, link)));
                 }
             }

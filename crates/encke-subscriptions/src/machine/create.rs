@@ -216,11 +216,14 @@ impl SubscriptionMachine {
         self.ids.remove(&subscription.id);
         subscription.links.close();
         let index = Arc::clone(&self.registry.index);
+        let own = subscription.config.own_wake_stream();
         if let Some(pattern) = &subscription.config.pattern {
-            index.remove_pattern(pattern, no);
+            index.remove_pattern(pattern, own, no);
         }
-        if let Some(stream) = subscription.config.own_wake_stream() {
-            index.remove_name(stream, no);
+        if let Some(stream) = own
+            && self.event_streams.remove(stream, no)
+        {
+            index.remove_event_stream(stream);
         }
         if let Some(at) = subscription.live.timer {
             self.timers.remove(&(at, no));
@@ -231,13 +234,16 @@ impl SubscriptionMachine {
     }
 
     /// Has commits of the streams of a subscription be reported. Its links do that for their names.
-    pub(super) fn observe_names(&self, subscription: &Subscription) {
+    pub(super) fn observe_names(&mut self, subscription: &Subscription) {
         let index = &self.registry.index;
+        let own = subscription.config.own_wake_stream();
         if let Some(pattern) = &subscription.config.pattern {
-            index.add_pattern(pattern, subscription.no);
+            index.add_pattern(pattern, own, subscription.no);
         }
-        if let Some(stream) = subscription.config.own_wake_stream() {
-            index.add_name(stream, subscription.no);
+        if let Some(stream) = own
+            && self.event_streams.add(stream, subscription.no)
+        {
+            index.add_event_stream(stream);
         }
     }
 

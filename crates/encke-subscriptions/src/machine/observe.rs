@@ -13,14 +13,23 @@ impl SubscriptionMachine {
     /// Handles a commit of a stream. The changes of a log are reported in their order, each once, and those of a commit behind the
     /// outcomes of the machine's own commands in it.
     pub fn changed(&mut self, _now: Now, change: &StreamChange) {
-        let is_event = match change {
-            StreamChange::Changed(state) => self.take_own_event(state),
-            StreamChange::Ended { .. } => false,
-        };
-        for no in self.registry.index.subscriptions(change.name()) {
-            match change {
-                StreamChange::Changed(state) => self.stream_changed(no, state, is_event),
-                StreamChange::Ended { no: stream, name } => {
+        match change {
+            StreamChange::Changed(state) => {
+                for no in self.event_streams.changed(&state.name, state.no) {
+                    self.event_stream_changed(no, state);
+                }
+                let sequence = state.tail.sequence;
+                let is_event = self
+                    .event_streams
+                    .take_event(&state.name, state.no, sequence);
+                for no in self.registry.index.followers(&state.name) {
+                    self.stream_changed(no, state, is_event);
+                }
+            }
+            StreamChange::Ended { no: stream, name } => {
+                let mut concerned = self.event_streams.ended(name, *stream);
+                concerned.extend(self.registry.index.followers(name));
+                for no in concerned {
                     if let Some(subscription) = self.subscriptions.get_mut(&no) {
                         subscription.stream_ended(name, *stream);
                         self.touched.insert(no);
@@ -30,25 +39,30 @@ impl SubscriptionMachine {
         }
     }
 
+    /// The stream for the events of a subscription exists.
+    fn event_stream_changed(&mut self, no: u64, state: &StreamState) {
+        let Some(subscription) = self.subscriptions.get_mut(&no) else {
+            return;
+        };
+        let owner = state.owner.as_deref();
+        if subscription.config.viewer.sees(owner) && subscription.live.wake_stream != Some(state.no)
+        {
+            subscription.live.wake_stream = Some(state.no);
+            // An event that waits for the stream waits no longer.
+            subscription.live.event = EventState {
+                is_under_way: subscription.live.event.is_under_way,
+                ..EventState::default()
+            };
+            self.touched.insert(no);
+        }
+    }
+
+    /// A stream has changed that a subscription follows by its name or its pattern.
     fn stream_changed(&mut self, no: u64, state: &StreamState, is_event: bool) {
         let Some(subscription) = self.subscriptions.get_mut(&no) else {
             return;
         };
         let owner = state.owner.as_deref();
-        if subscription.config.own_wake_stream() == Some(&state.name) {
-            if subscription.config.viewer.sees(owner)
-                && subscription.live.wake_stream != Some(state.no)
-            {
-                subscription.live.wake_stream = Some(state.no);
-                // An event that waits for the stream waits no longer.
-                subscription.live.event = EventState {
-                    is_under_way: subscription.live.event.is_under_way,
-                    ..EventState::default()
-                };
-                self.touched.insert(no);
-            }
-            return;
-        }
         if !subscription.config.viewer.sees(owner) {
             return;
         }
@@ -79,23 +93,4 @@ impl SubscriptionMachine {
             self.touched.insert(no);
         }
     }
-
-    /// Whether the change is an event that the machine has written itself.
-    fn take_own_event(&mut self, state: &StreamState) -> bool {
-        let event = (state.no, state.tail.sequence);
-        let at = self.own_events.iter().position(|own| *own == event);
-        at.is_some_and(|at| self.own_events.remove(at).is_some())
-    }
-
-    /// Notes an event that the machine has written: it makes no subscription pending, so that two that watch each other's events do not
-    /// wake each other for ever.
-    pub(super) fn note_own_event(&mut self, stream: u64, sequence: u64) {
-        if self.own_events.len() >= OWN_EVENTS_MAX {
-            self.own_events.pop_front();
-        }
-        self.own_events.push_back((stream, sequence));
-    }
 }
-
-/// The most events of the machine whose commits were not reported yet. A commit comes right behind the outcome of its command.
-const OWN_EVENTS_MAX: usize = 1_024;

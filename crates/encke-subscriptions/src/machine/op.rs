@@ -6,7 +6,7 @@ use std::sync::Arc;
 use encke_clock::SteadyTime;
 use encke_stream::{AckLevel, Append, Command, Create, Data, Lifetime, StreamNo, Target};
 
-use super::decision::Decision;
+use super::decision::{Decision, WakeEvent};
 use crate::request::RequestNo;
 
 /// The purpose of a command.
@@ -20,7 +20,7 @@ pub(super) enum Op {
     Event {
         no: u64,
         generation: u64,
-        stream: StreamNo,
+        event: WakeEvent,
     },
     /// Create the stream that says which segment is the current one.
     Registry,

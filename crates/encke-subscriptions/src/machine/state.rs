@@ -1,14 +1,15 @@
 //! The state of the machine, what it wants done, and what it counts.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use encke_clock::SteadyTime;
-use encke_stream::{Command, StreamNo};
+use encke_stream::Command;
 
 use super::calls::CallQueue;
 use super::decision::Decision;
+use super::event_streams::EventStreams;
 use super::links::LinkRegistry;
 use super::op::{DeliveryUnderWay, LookUpPurpose, Op, SegmentState};
 use super::subscription::Subscription;
@@ -53,8 +54,7 @@ pub struct SubscriptionMachine {
     pub(super) calls: CallQueue,
     pub(super) deliveries: HashMap<u64, DeliveryUnderWay>,
     pub(super) next_delivery: u64,
-    /// Events of wakes that the machine has written, and whose commits were not reported yet.
-    pub(super) own_events: VecDeque<(StreamNo, u64)>,
+    pub(super) event_streams: EventStreams,
     pub(super) timers: BTreeSet<(SteadyTime, u64)>,
     /// Subscriptions that something has happened to since the last flush.
     pub(super) touched: BTreeSet<u64>,
@@ -158,7 +158,7 @@ impl SubscriptionMachine {
             calls: CallQueue::new(&limits),
             deliveries: HashMap::new(),
             next_delivery: 0,
-            own_events: VecDeque::new(),
+            event_streams: EventStreams::default(),
             timers: BTreeSet::new(),
             touched: BTreeSet::new(),
             paused_until: SteadyTime::default(),

@@ -159,12 +159,13 @@ impl SubscriptionMachine {
         let generation = subscription.generation;
         let cause = subscription.cause(&subscription.links.pending_behind(&[]));
         let event = subscription.event(stream, &cause, generation, now);
+        let command = series(vec![event.append()]);
         let op = Op::Event {
             no,
             generation,
-            stream,
+            event,
         };
-        self.commit(series(vec![event.append()]), op);
+        self.commit(command, op);
     }
 
     /// Notes that a wake ends, and whether something was done in it. Wakes that are given back without that again and again follow each

@@ -28,6 +28,17 @@ impl World {
         self.flush();
     }
 
+    /// Commits all of the machine's commands on their way in one batch: the outcomes are reported before the changes.
+    pub(crate) fn commit_batch(&mut self) {
+        self.report_changes(usize::MAX);
+        for (op, command) in std::mem::take(&mut self.queue) {
+            let (outcome, changes) = self.streams.commit(command, self.now());
+            self.machine.committed(self.now(), op, outcome);
+            self.observe(changes);
+        }
+        self.report_changes(usize::MAX);
+    }
+
     /// The log refuses all commands on their way.
     pub(crate) fn refuse(&mut self) {
         for (op, _) in std::mem::take(&mut self.queue) {

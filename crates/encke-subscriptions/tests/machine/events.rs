@@ -265,3 +265,57 @@ fn an_event_is_not_lost_with_the_power() {
         assert_eq!(world.streams.messages(&name).len(), 1, "seed {seed}");
     }
 }
+
+#[test]
+fn subscriptions_that_share_a_stream_and_one_that_follows_it() {
+    let mut world = World::new(SubscriptionLimits::default());
+    world.write(create("wake/pool"));
+    for number in 0..100 {
+        let pattern = if number % 2 == 0 { "**" } else { "events/*" };
+        world.must_create(&number.to_string(), pull(pattern));
+    }
+    let follower = SubscriptionConfig {
+        streams: vec!["wake/pool".into()],
+        ..SubscriptionConfig::pull_wake("wake/other")
+    };
+    world.write(create("wake/other"));
+    world.must_create("follower", follower);
+    world.write(create_with("events/a", 1));
+    assert_eq!(events(&world), 100);
+    // The events are no news for it, and are done.
+    assert_eq!(world.machine.counts().wakes, 100);
+    assert_eq!(
+        world.acked("follower", "wake/pool"),
+        world.tail("wake/pool")
+    );
+    // A record of a client is.
+    world.write(append("wake/pool"));
+    assert_eq!(world.machine.counts().wakes, 101);
+    assert_eq!(world.must_claim("follower", "w").generation, 1);
+    // Another stream of the name is found by all of them.
+    world.write(delete("wake/pool"));
+    world.write(create("wake/pool"));
+    assert_eq!(events(&world), 100);
+}
+
+#[test]
+fn one_commit_with_more_events_than_any_bound() {
+    let mut world = World::new(SubscriptionLimits::default());
+    world.write(create("wake/pool"));
+    for number in 0..1_500 {
+        world.must_create(&number.to_string(), pull("events/*"));
+    }
+    world.write(create("wake/other"));
+    let follower = SubscriptionConfig {
+        streams: vec!["wake/pool".into()],
+        ..SubscriptionConfig::pull_wake("wake/other")
+    };
+    world.must_create("follower", follower);
+    world.store(create_with("events/a", 1));
+    world.report_changes(usize::MAX);
+    // The outcomes of all commands of a batch come before its changes.
+    world.commit_batch();
+    world.settle();
+    assert_eq!(events(&world), 1_500);
+    assert_eq!(world.machine.counts().wakes, 1_500);
+}
