@@ -184,15 +184,18 @@ impl SubscriptionMachine {
     /// A stream has refused the event of a wake: it is tried again behind a pause.
     fn event_refused(&mut self, now: Now, no: u64, error: &SubscriptionError) {
         self.counts.events_refused += 1;
-        let Some(subscription) = self.subscriptions.get(&no) else {
+        let Some(subscription) = self.subscriptions.get_mut(&no) else {
             return;
         };
-        tracing::warn!(
-            subscription = &*subscription.id,
-            stream = subscription.config.wake_stream.as_deref(),
-            %error,
-            "the event of a wake cannot be written; trying again"
-        );
+        if let Some(attempts) = subscription.live.event_warning.count(now) {
+            tracing::warn!(
+                subscription = &*subscription.id,
+                stream = subscription.config.wake_stream.as_deref(),
+                %error,
+                attempts,
+                "the event of a wake cannot be written; trying again"
+            );
+        }
         let failures = subscription.live.event.failures.saturating_add(1);
         let at = now.steady.after(self.pause(no, failures));
         if let Some(subscription) = self.subscriptions.get_mut(&no) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use encke_clock::SteadyTime;
 use encke_stream::StreamNo;
 
+use super::warning::PacedWarning;
 use crate::request::{RequestNo, SubscriptionRequest};
 use crate::webhook::delivery::DeliveryResult;
 
@@ -39,6 +40,10 @@ pub(super) struct LiveState {
     /// The stream for its events, if it exists.
     pub(super) wake_stream: Option<StreamNo>,
     pub(super) event: EventState,
+    /// That streams are not followed for want of room.
+    pub(super) no_room_warning: PacedWarning,
+    /// That events cannot be written.
+    pub(super) event_warning: PacedWarning,
     /// The timer that is set.
     pub(super) timer: Option<SteadyTime>,
 }

@@ -27,6 +27,7 @@ mod state;
 mod subscription;
 mod turns;
 mod wakes;
+mod warning;
 
 pub use look_ups::LookUpError;
 pub use replay_error::SubscriptionReplayError;

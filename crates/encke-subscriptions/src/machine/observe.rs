@@ -12,7 +12,7 @@ use super::state::SubscriptionMachine;
 impl SubscriptionMachine {
     /// Handles a commit of a stream. The changes of a log are reported in their order, each once, and those of a commit behind the
     /// outcomes of the machine's own commands in it.
-    pub fn changed(&mut self, _now: Now, change: &StreamChange) {
+    pub fn changed(&mut self, now: Now, change: &StreamChange) {
         match change {
             StreamChange::Changed(state) => {
                 for no in self.event_streams.changed(&state.name, state.no) {
@@ -23,7 +23,7 @@ impl SubscriptionMachine {
                     .event_streams
                     .take_event(&state.name, state.no, sequence);
                 for no in self.registry.index.followers(&state.name) {
-                    self.stream_changed(no, state, is_event);
+                    self.stream_changed(now, no, state, is_event);
                 }
             }
             StreamChange::Ended { no: stream, name } => {
@@ -58,7 +58,7 @@ impl SubscriptionMachine {
     }
 
     /// A stream has changed that a subscription follows by its name or its pattern.
-    fn stream_changed(&mut self, no: u64, state: &StreamState, is_event: bool) {
+    fn stream_changed(&mut self, now: Now, no: u64, state: &StreamState, is_event: bool) {
         let Some(subscription) = self.subscriptions.get_mut(&no) else {
             return;
         };
@@ -78,11 +78,14 @@ impl SubscriptionMachine {
                 || in_all >= self.limits.links_in_all_max
             {
                 self.counts.links_refused += 1;
-                tracing::warn!(
-                    subscription = &*subscription.id,
-                    stream = &*state.name,
-                    "a stream is not followed, because as many are followed as may be"
-                );
+                if let Some(commits) = subscription.live.no_room_warning.count(now) {
+                    tracing::warn!(
+                        subscription = &*subscription.id,
+                        stream = &*state.name,
+                        commits,
+                        "streams are not followed, because as many are followed as may be"
+                    );
+                }
                 return;
             }
         }
