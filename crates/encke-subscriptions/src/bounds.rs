@@ -31,14 +31,23 @@ pub const HELD_REQUESTS_MAX: usize = 64;
 /// The most requests in all that wait until the machine knows what was acknowledged before them.
 pub const CATCH_UPS_MAX: usize = 10_000;
 
+/// The bytes of a stream's name for which a link counts once: their number bounds memory and calls, which have the names.
+pub const LINK_NAME_BYTES: usize = 128;
+
+/// How much a link to a stream of that name counts.
+pub(crate) fn link_weight(name: &str) -> usize {
+    name.len().div_ceil(LINK_NAME_BYTES).max(1)
+}
+
 /// The limits of all subscriptions, and what they may reach.
 #[derive(Clone, Debug)]
 pub struct SubscriptionLimits {
     /// The maximum number of subscriptions.
     pub subscriptions_max: usize,
-    /// The maximum number of streams that one subscription follows: each call and each claim lists all of them.
+    /// The maximum number of streams that one subscription follows: each call and each claim lists all of them. A stream counts once for
+    /// each [`LINK_NAME_BYTES`] begun of its name.
     pub links_max: usize,
-    /// The maximum number of streams that all subscriptions follow, a stream counted once for each.
+    /// The maximum number of streams that all subscriptions follow, a stream counted as above for each.
     pub links_in_all_max: usize,
     /// The maximum number of calls of webhooks at a time. 0: this server calls none, and refuses to create such subscriptions.
     pub deliveries_max: usize,

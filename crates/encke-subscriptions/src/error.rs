@@ -6,8 +6,8 @@ use encke_stream::Refusal;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{
-    DESCRIPTION_BYTES_MAX, ID_BYTES_MAX, LEASE_MS_LEAST, LEASE_MS_MAX, STREAM_NAME_BYTES_MAX,
-    WORKER_BYTES_MAX,
+    DESCRIPTION_BYTES_MAX, ID_BYTES_MAX, LEASE_MS_LEAST, LEASE_MS_MAX, LINK_NAME_BYTES,
+    STREAM_NAME_BYTES_MAX, WORKER_BYTES_MAX,
 };
 use crate::glob::BadGlob;
 use crate::webhook::url::BadWebhookUrl;
@@ -85,10 +85,14 @@ pub enum SubscriptionError {
     #[error("there are {0} subscriptions, which is the maximum")]
     TooManySubscriptions(usize),
     /// The subscription would follow more streams than allowed.
-    #[error("the subscription would follow more than {0} streams, which is the maximum")]
+    #[error(
+        "the subscription would follow more than {0} streams, which is the maximum; a stream counts once for each {LINK_NAME_BYTES} bytes begun of its name"
+    )]
     TooManyLinks(usize),
     /// All subscriptions would follow more streams than allowed.
-    #[error("all subscriptions together would follow more than {0} streams, which is the maximum")]
+    #[error(
+        "all subscriptions together would follow more than {0} streams, which is the maximum; a stream counts once for each {LINK_NAME_BYTES} bytes begun of its name"
+    )]
     TooManyLinksInAll(usize),
     /// The log evicts old records, which would include the state of subscriptions.
     #[error(

@@ -83,7 +83,8 @@ mod webhook;
 
 pub use bounds::{
     CATCH_UPS_MAX, DESCRIPTION_BYTES_MAX, HELD_REQUESTS_MAX, ID_BYTES_MAX, LEASE_MS,
-    LEASE_MS_LEAST, LEASE_MS_MAX, STREAM_NAME_BYTES_MAX, SubscriptionLimits, WORKER_BYTES_MAX,
+    LEASE_MS_LEAST, LEASE_MS_MAX, LINK_NAME_BYTES, STREAM_NAME_BYTES_MAX, SubscriptionLimits,
+    WORKER_BYTES_MAX,
 };
 pub use config::{SubscriptionConfig, SubscriptionKind};
 pub use error::SubscriptionError;

@@ -45,7 +45,7 @@ impl SubscriptionMetrics {
             )?,
             links: gauge(
                 "encke_subscription_links",
-                "Streams that subscriptions of workers follow, a stream counted once for each.",
+                "Streams that subscriptions of workers follow, a stream counted once for each, and for each 128 bytes begun of its name.",
             )?,
             links_refused: counter(
                 "encke_subscription_links_refused_total",

@@ -9,6 +9,7 @@ use encke_stream::{Fetch, Stream, StreamState};
 
 use super::replay_error::SubscriptionReplayError;
 use super::state::SubscriptionMachine;
+use crate::bounds::link_weight;
 use crate::subscribed_streams::SubscribedStreams;
 
 impl SubscriptionMachine {
@@ -93,8 +94,9 @@ impl SubscriptionMachine {
 
     /// Compares a subscription with a stream. Returns the number of its link, if it has one.
     fn compare_stream(&mut self, no: u64, state: &StreamState) -> Option<u32> {
-        let in_all = self.registry.count.load(Ordering::Relaxed);
-        let has_room = in_all < self.limits.links_in_all_max;
+        let weight = link_weight(&state.name);
+        let in_all = self.registry.weight.load(Ordering::Relaxed);
+        let has_room = in_all + weight <= self.limits.links_in_all_max;
         let links_max = self.limits.links_max;
         let subscription = self.subscriptions.get_mut(&no)?;
         let owner = state.owner.as_deref();
@@ -114,7 +116,7 @@ impl SubscriptionMachine {
             None if !has_records || !subscription.config.matches(&state.name, owner) => {
                 return None;
             }
-            None if !has_room || subscription.links.len() >= links_max => {
+            None if !has_room || subscription.links.weight() + weight > links_max => {
                 self.counts.links_refused += 1;
                 return None;
             }

@@ -10,6 +10,7 @@ use super::decision::{Answer, Decision};
 use super::op::LookUpPurpose;
 use super::state::SubscriptionMachine;
 use super::subscription::{Subscription, SubscriptionOrigin};
+use crate::bounds::link_weight;
 use crate::config::{SubscriptionConfig, SubscriptionKind};
 use crate::entry::{StoredLink, SubscriptionEntry};
 use crate::error::SubscriptionError;
@@ -44,7 +45,8 @@ impl SubscriptionMachine {
             let url = WebhookUrl::parse(url, &limits.allowed_addresses)?;
             receiver = url.receiver().into();
         }
-        self.check_room(0, config.streams.len())?;
+        let weight = config.streams.iter().map(|stream| link_weight(stream));
+        self.check_room(0, weight.sum())?;
         let no = self.next_no;
         self.next_no += 1;
         let id: Arc<str> = id.into();
@@ -124,7 +126,8 @@ impl SubscriptionMachine {
             .filter(|stream| links.get(stream).is_none())
             .map(|stream| (&**stream).into())
             .collect();
-        self.check_room(links.len(), new.len())?;
+        let weight = new.iter().map(|stream| link_weight(stream));
+        self.check_room(links.weight(), weight.sum())?;
         let Some(subscription) = self.subscriptions.get_mut(&no) else {
             return Err(SubscriptionError::NotFound);
         };
@@ -247,13 +250,13 @@ impl SubscriptionMachine {
         }
     }
 
-    /// Refuses what would be too many links of a subscription, or in all.
+    /// Refuses what would be too many links of a subscription, or in all, by what its links count and what more would.
     fn check_room(&self, links: usize, more: usize) -> Result<(), SubscriptionError> {
         let limits = &self.limits;
         if links + more > limits.links_max {
             return Err(SubscriptionError::TooManyLinks(limits.links_max));
         }
-        let in_all = self.registry.count.load(Ordering::Relaxed);
+        let in_all = self.registry.weight.load(Ordering::Relaxed);
         if in_all + more > limits.links_in_all_max {
             return Err(SubscriptionError::TooManyLinksInAll(
                 limits.links_in_all_max,

@@ -79,9 +79,9 @@ impl SubscriptionMachine {
                 } else {
                     subscription.verify(&purpose.unverified, &found);
                 }
-                let in_all = self.registry.count.load(Ordering::Relaxed);
+                let in_all = self.registry.weight.load(Ordering::Relaxed);
                 let in_all_max = self.limits.links_in_all_max;
-                match subscription.links.len() > links_max {
+                match subscription.links.weight() > links_max {
                     true => Some(SubscriptionError::TooManyLinks(links_max)),
                     false if in_all > in_all_max => {
                         Some(SubscriptionError::TooManyLinksInAll(in_all_max))

@@ -8,6 +8,7 @@ use encke_clock::Now;
 
 use super::live::EventState;
 use super::state::SubscriptionMachine;
+use crate::bounds::link_weight;
 
 impl SubscriptionMachine {
     /// Handles a commit of a stream. The changes of a log are reported in their order, each once, and those of a commit behind the
@@ -73,9 +74,10 @@ impl SubscriptionMachine {
             if !is_new {
                 return;
             }
-            let in_all = self.registry.count.load(Ordering::Relaxed);
-            if subscription.links.len() >= self.limits.links_max
-                || in_all >= self.limits.links_in_all_max
+            let weight = link_weight(&state.name);
+            let in_all = self.registry.weight.load(Ordering::Relaxed);
+            if subscription.links.weight() + weight > self.limits.links_max
+                || in_all + weight > self.limits.links_in_all_max
             {
                 self.counts.links_refused += 1;
                 if let Some(commits) = subscription.live.no_room_warning.count(now) {

@@ -109,7 +109,7 @@ pub enum SubscriptionEffect {
 pub struct SubscriptionCounts {
     /// Subscriptions that there are.
     pub subscriptions: usize,
-    /// Streams that they follow, a stream counted once for each.
+    /// Streams that they follow, counted as against [`SubscriptionLimits::links_in_all_max`].
     pub links: usize,
     /// Calls that are under way.
     pub calling: usize,
@@ -142,7 +142,7 @@ impl SubscriptionMachine {
             secrets,
             registry: LinkRegistry {
                 index,
-                count: Arc::default(),
+                weight: Arc::default(),
             },
             subscriptions: BTreeMap::new(),
             ids: HashMap::new(),
@@ -186,7 +186,7 @@ impl SubscriptionMachine {
         let failing = |subscription: &&Subscription| subscription.has_failed();
         SubscriptionCounts {
             subscriptions: self.subscriptions.len(),
-            links: self.registry.count.load(Ordering::Relaxed),
+            links: self.registry.weight.load(Ordering::Relaxed),
             calling: self.calls.running(),
             failing: self.subscriptions.values().filter(failing).count(),
             ..self.counts

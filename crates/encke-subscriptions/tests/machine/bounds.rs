@@ -1,9 +1,9 @@
 //! Every bound, reached.
 
 use encke_subscriptions::{
-    AllowedAddresses, BadWebhookUrl, CATCH_UPS_MAX, HELD_REQUESTS_MAX, SubscriptionConfig,
-    SubscriptionError, SubscriptionLimits, SubscriptionRequest, SubscriptionResponse,
-    WORKER_BYTES_MAX,
+    AllowedAddresses, BadWebhookUrl, CATCH_UPS_MAX, HELD_REQUESTS_MAX, LINK_NAME_BYTES,
+    STREAM_NAME_BYTES_MAX, SubscriptionConfig, SubscriptionError, SubscriptionLimits,
+    SubscriptionRequest, SubscriptionResponse, WORKER_BYTES_MAX,
 };
 
 use crate::asked::{claim, create as create_request, pull, webhook};
@@ -149,6 +149,67 @@ fn links_in_all() {
         id: "s".into(),
     });
     assert_eq!(world.machine.counts().links, 2);
+}
+
+#[test]
+fn links_with_long_names() {
+    let mut world = World::new(SubscriptionLimits {
+        links_max: 4,
+        links_in_all_max: 5,
+        ..SubscriptionLimits::default()
+    });
+    world.write(create("wake/pool"));
+    let (once, twice) = ("a".repeat(LINK_NAME_BYTES), "b".repeat(LINK_NAME_BYTES + 1));
+    let longest = "l".repeat(STREAM_NAME_BYTES_MAX);
+    assert_eq!(
+        refused(world.create("s", named(&[&longest]))),
+        SubscriptionError::TooManyLinks(4)
+    );
+    world.must_create(
+        "s",
+        SubscriptionConfig {
+            streams: vec![once.as_str().into(), twice.as_str().into()],
+            ..pull("few/*")
+        },
+    );
+    assert_eq!(world.machine.counts().links, 3);
+    let more = "c".repeat(2 * LINK_NAME_BYTES);
+    assert_eq!(
+        refused(world.ask(link("s", &[&more]))),
+        SubscriptionError::TooManyLinks(4)
+    );
+    // The same for a stream that the pattern matches, and for all subscriptions together.
+    let matched = format!("few/{more}");
+    world.write(create_with(&matched, 1));
+    assert_eq!(world.machine.counts().links_refused, 1);
+    assert_eq!(
+        refused(world.create("t", named(&[&longest[..3 * LINK_NAME_BYTES]]))),
+        SubscriptionError::TooManyLinksInAll(5)
+    );
+    world.must_create("t", named(&["x", "y"]));
+    // What a start finds counts the same.
+    let mut world = world.restart();
+    assert_eq!(world.machine.counts().links, 5);
+    assert_eq!(world.machine.counts().links_refused, 1);
+    let unlink = SubscriptionRequest::Unlink {
+        viewer: encke_stream::Viewer::All,
+        id: "s".into(),
+        stream: twice.as_str().into(),
+    };
+    assert_eq!(world.ask(unlink), SubscriptionResponse::LinksChanged);
+    assert_eq!(world.machine.counts().links, 3);
+    assert_eq!(
+        world.ask(link("s", &[&more])),
+        SubscriptionResponse::LinksChanged
+    );
+    assert_eq!(world.machine.counts().links, 5);
+    for id in ["s", "t"] {
+        world.ask(SubscriptionRequest::Delete {
+            viewer: encke_stream::Viewer::All,
+            id: id.into(),
+        });
+    }
+    assert_eq!(world.machine.counts().links, 0);
 }
 
 #[test]

@@ -309,7 +309,7 @@ settings! {
         "pool-wait-max": Seconds => config.protocols.pool.wait_s_max;
         /// Subscriptions of workers to streams (__ds)
         "subscriptions-max": COUNT => config.server.subscriptions.limits.subscriptions_max;
-        /// Streams that such a subscription follows
+        /// Streams that such a subscription follows. A name counts once for each 128 bytes begun
         "subscription-links-max": COUNT => config.server.subscriptions.limits.links_max;
         /// Streams that all of them together follow, a stream counted once for each
         "subscription-links-in-all-max": COUNT => config.server.subscriptions.limits.links_in_all_max;

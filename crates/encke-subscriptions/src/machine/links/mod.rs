@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use encke_stream::{Offset, StreamNo};
 
 use self::link::{Link, LinkRequest};
+use crate::bounds::link_weight;
 use crate::entry::LinkPosition;
 use crate::index::SubscriptionIndex;
 use crate::response::LinkStatus;
@@ -24,8 +25,8 @@ use crate::response::LinkStatus;
 pub(crate) struct LinkRegistry {
     /// It has the names of explicit links.
     pub(crate) index: Arc<SubscriptionIndex>,
-    /// How many links there are in all.
-    pub(crate) count: Arc<AtomicUsize>,
+    /// How much all links count.
+    pub(crate) weight: Arc<AtomicUsize>,
 }
 
 /// The streams that a subscription follows.
@@ -35,6 +36,8 @@ pub(crate) struct Links {
     registry: LinkRegistry,
     links: BTreeMap<u32, Link>,
     by_path: BTreeMap<Arc<str>, u32>,
+    /// How much they count.
+    weight: usize,
     /// The number of the next link. No number is used twice.
     next: u32,
     /// Those with records beyond what is done.
@@ -52,6 +55,7 @@ impl Links {
             registry,
             links: BTreeMap::new(),
             by_path: BTreeMap::new(),
+            weight: 0,
             next: 0,
             pending: BTreeSet::new(),
             unwritten: BTreeSet::new(),
@@ -59,8 +63,9 @@ impl Links {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.links.len()
+    /// How much they count against the limits.
+    pub(crate) fn weight(&self) -> usize {
+        self.weight
     }
 
     /// The links whose streams exist, and the numbers of these.
@@ -158,7 +163,9 @@ impl Links {
         };
         self.by_path.remove(&link.path);
         self.pending.remove(&number);
-        self.registry.count.fetch_sub(1, Ordering::Relaxed);
+        let weight = link_weight(&link.path);
+        self.weight -= weight;
+        self.registry.weight.fetch_sub(weight, Ordering::Relaxed);
         if link.explicit {
             let index = &self.registry.index;
             index.remove_name(&link.path, self.subscription);
@@ -198,7 +205,9 @@ impl Links {
 
     fn put(&mut self, number: u32, link: Link) {
         self.by_path.insert(Arc::clone(&link.path), number);
-        self.registry.count.fetch_add(1, Ordering::Relaxed);
+        let weight = link_weight(&link.path);
+        self.weight += weight;
+        self.registry.weight.fetch_add(weight, Ordering::Relaxed);
         if link.explicit {
             let index = &self.registry.index;
             index.add_name(&link.path, self.subscription);
