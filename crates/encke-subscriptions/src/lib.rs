@@ -111,5 +111,5 @@ pub use webhook::addresses::{AllowedAddresses, is_public};
 pub use webhook::deliverer::{Deliverer, DelivererContext, RESPONSE_BYTES_MAX, ReportResult};
 pub use webhook::delivery::{DeliveryResult, WakeNotice, WebhookDelivery};
 pub use webhook::resolver::{ResolveNames, SystemNames};
-pub use webhook::signature::{PublicWebhookKey, WebhookKey, jwk_set};
+pub use webhook::signature::{PublicWebhookKey, SignedBody, WebhookKey, jwk_set};
 pub use webhook::url::{BadWebhookUrl, URL_BYTES_MAX, WebhookUrl};

@@ -230,16 +230,18 @@ impl Drop for RunningThread<'_> {
 
 /// Makes a call.
 fn call(agent: &Agent, delivery: &WebhookDelivery, now: Now) -> DeliveryResult {
-    let body = delivery.notice.body();
-    let signature = delivery.key.sign(now.wall, &body);
+    let notice = &delivery.notice;
+    let signed = delivery
+        .key
+        .sign(now.wall, |bytes| notice.write_body(bytes));
     let sent = agent
         .post(&*delivery.url)
         .config()
         .timeout_global(Some(delivery.timeout))
         .build()
         .header("Content-Type", "application/json")
-        .header("Webhook-Signature", signature)
-        .send(&body[..]);
+        .header("Webhook-Signature", signed.field())
+        .send(signed.body());
     let mut response = match sent {
         Ok(response) => response,
         Err(error) => return DeliveryResult::Failed(error.to_string()),

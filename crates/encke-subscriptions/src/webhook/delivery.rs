@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::signature::WebhookKey;
 use crate::response::{LinkStatus, shown_offset};
@@ -52,30 +53,64 @@ pub enum DeliveryResult {
 }
 
 impl WakeNotice {
-    /// The body of the call.
-    pub fn body(&self) -> Vec<u8> {
-        let streams: Vec<Value> = self.links.iter().map(link).collect();
-        let body = json!({
-            "subscription_id": &*self.subscription,
-            "wake_id": self.wake_id,
-            "generation": self.generation,
-            "streams": streams,
-            "callback_url": self.callback_url,
-            "callback_token": self.callback_token,
-        });
-        body.to_string().into_bytes()
+    /// Writes the body of the call, without a copy of it in between: there can be as many links as the limits allow.
+    pub fn write_body(&self, bytes: &mut Vec<u8>) {
+        let links = self.links.iter().map(|link| link.stream.len() + LINK_BYTES);
+        bytes.reserve(links.sum::<usize>() + HEAD_BYTES);
+        let body = NoticeBody {
+            subscription_id: &self.subscription,
+            wake_id: &self.wake_id,
+            generation: self.generation,
+            streams: LinkBodies(&self.links),
+            callback_url: &self.callback_url,
+            callback_token: &self.callback_token,
+        };
+        serde_json::to_writer(bytes, &body).expect(
+            "a vector takes all that is written, and no key of the body is anything but a text",
+        );
+    }
+}
+
+/// The body of a call.
+#[derive(Serialize)]
+struct NoticeBody<'a> {
+    subscription_id: &'a str,
+    wake_id: &'a str,
+    generation: u64,
+    streams: LinkBodies<'a>,
+    callback_url: &'a str,
+    callback_token: &'a str,
+}
+
+/// The links in the body of a call.
+struct LinkBodies<'a>(&'a [LinkStatus]);
+
+impl Serialize for LinkBodies<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(LinkBody::of))
     }
 }
 
 /// A link as calls and claims show it.
-fn link(link: &LinkStatus) -> Value {
-    json!({
-        "path": &*link.stream,
-        "link_type": if link.explicit { "explicit" } else { "glob" },
-        "acked_offset": shown_offset(link.acked),
-        "tail_offset": shown_offset(link.tail),
-        "has_pending": link.has_pending,
-    })
+#[derive(Serialize)]
+struct LinkBody<'a> {
+    path: &'a str,
+    link_type: &'static str,
+    acked_offset: String,
+    tail_offset: String,
+    has_pending: bool,
+}
+
+impl<'a> LinkBody<'a> {
+    fn of(link: &'a LinkStatus) -> LinkBody<'a> {
+        LinkBody {
+            path: &link.stream,
+            link_type: if link.explicit { "explicit" } else { "glob" },
+            acked_offset: shown_offset(link.acked),
+            tail_offset: shown_offset(link.tail),
+            has_pending: link.has_pending,
+        }
+    }
 }
 
 impl DeliveryResult {
@@ -90,9 +125,16 @@ impl DeliveryResult {
     }
 }
 
+/// At least as many bytes as a link takes in the body of a call, without its name.
+const LINK_BYTES: usize = 160;
+
+/// As many bytes as the rest of the body takes, unless its URL is very long.
+const HEAD_BYTES: usize = 1_024;
+
 #[cfg(test)]
 mod tests {
     use encke_stream::Offset;
+    use serde_json::json;
 
     use super::*;
 
@@ -112,7 +154,9 @@ mod tests {
             callback_url: "http://h/cb".into(),
             callback_token: "t".into(),
         };
-        let body: Value = serde_json::from_slice(&notice.body()).unwrap();
+        let mut bytes = Vec::new();
+        notice.write_body(&mut bytes);
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
         let expected = json!({
             "subscription_id": "s",
             "wake_id": "w_1",
@@ -128,6 +172,37 @@ mod tests {
             "callback_token": "t",
         });
         assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn a_body_takes_one_buffer() {
+        let mut prefix = vec![b'x'; 11];
+        prefix.shrink_to_fit();
+        let links = (0..10_000).map(|number| LinkStatus {
+            stream: format!("{number:0128}").into(),
+            explicit: true,
+            acked: Offset::behind(number),
+            tail: Offset::behind(u64::MAX - 1),
+            has_pending: false,
+        });
+        let notice = WakeNotice {
+            subscription: "s".into(),
+            wake_id: "w_1".into(),
+            generation: u64::MAX,
+            links: links.collect(),
+            callback_url: "http://h/cb".into(),
+            callback_token: "t".into(),
+        };
+        notice.write_body(&mut prefix);
+        // It was reserved at once, and little of it is left.
+        let names_bytes = 10_000 * 128;
+        let most = prefix.capacity();
+        assert!(
+            most <= 11 + names_bytes + 10_000 * LINK_BYTES + HEAD_BYTES,
+            "{most}"
+        );
+        assert!(prefix.len() > most * 9 / 10, "{} of {most}", prefix.len());
+        assert!(prefix.starts_with(b"xxxxxxxxxxx{"));
     }
 
     #[test]

@@ -25,6 +25,14 @@ pub struct PublicWebhookKey {
     pub x: Box<str>,
 }
 
+/// A body with its signature.
+pub struct SignedBody {
+    field: String,
+    /// The time and the body: Ed25519 signs a message in one piece, and a body can have megabytes.
+    signed: Vec<u8>,
+    body_from: usize,
+}
+
 impl WebhookKey {
     /// The key of that seed.
     pub fn of(seed: &[u8; 32]) -> WebhookKey {
@@ -49,12 +57,30 @@ impl WebhookKey {
         &self.public
     }
 
-    /// The value of the field `Webhook-Signature` for a body that is sent at that time.
-    pub fn sign(&self, at: WallTime, body: &[u8]) -> String {
+    /// Signs a body that is sent at that time.
+    pub fn sign(&self, at: WallTime, write_body: impl FnOnce(&mut Vec<u8>)) -> SignedBody {
         let seconds = (at.as_ms() / 1_000).to_string();
-        let signed = [seconds.as_bytes(), b".", body].concat();
+        let mut signed = format!("{seconds}.").into_bytes();
+        let body_from = signed.len();
+        write_body(&mut signed);
         let signature = URL_SAFE_NO_PAD.encode(self.pair.sign(&signed));
-        format!("t={seconds},kid={},ed25519={signature}", self.public.kid)
+        SignedBody {
+            field: format!("t={seconds},kid={},ed25519={signature}", self.public.kid),
+            signed,
+            body_from,
+        }
+    }
+}
+
+impl SignedBody {
+    /// The value of the field `Webhook-Signature`.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// The body.
+    pub fn body(&self) -> &[u8] {
+        &self.signed[self.body_from..]
     }
 }
 
@@ -106,8 +132,11 @@ mod tests {
     fn a_receiver_can_check_the_signature() {
         let key = key();
         let body = br#"{"wake_id":"w_1"}"#;
-        let field = key.sign(WallTime::from_ms(1_700_000_000_999), body);
-        let signature = field
+        let at = WallTime::from_ms(1_700_000_000_999);
+        let signed = key.sign(at, |bytes| bytes.extend_from_slice(body));
+        assert_eq!(signed.body(), body);
+        let signature = signed
+            .field()
             .strip_prefix(&format!("t=1700000000,kid={},ed25519=", key.public().kid))
             .unwrap();
         assert!(!signature.contains('='));
