@@ -37,7 +37,7 @@
 //!
 //! **Commits.** The threads that publish commits ask [`SubscriptionIndex::concerns`] about each stream of a batch, after its records are
 //! visible in the view, and send a [`StreamChange`](encke_stream::StreamChange) for each record of those that it names: in the order of
-//! the log, each once. In a turn the outcomes of a batch are handed in before its changes.
+//! the log, each once. It may name others, too, when their names take too long to compare with the patterns. In a turn the outcomes of a batch are handed in before its changes.
 //!
 //! **Creation without a race.** The machine adds the pattern and the names to the index first, then asks for a look-up
 //! ([`SubscriptionEffect::LookUp`]), which a thread that may read files carries out: streams in memory first, then those at rest. A
@@ -63,7 +63,7 @@
 //! `request.rs` and `response.rs` have the interface, `machine/state.rs` the effects. `machine/observe.rs`, `machine/wakes.rs`,
 //! `machine/deliveries.rs` and `machine/reports.rs` are a wake's way, `machine/commit.rs` writes decisions, `entry.rs` is the format.
 //! `machine/create.rs` and `machine/look_ups.rs` have the begin of a subscription, `machine/replay.rs` recovers all of it. `glob.rs` and
-//! `index.rs` are the patterns, `webhook/` has what is needed for calls.
+//! `index/` are the patterns, `webhook/` has what is needed for calls.
 
 mod bounds;
 mod config;
