@@ -220,6 +220,9 @@ fn encoded(segment: &str) -> String {
     encoded
 }
 
+/// A receiver whose last call was accepted within this time delays no other.
+const QUICK: Duration = Duration::from_secs(2);
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -228,6 +231,3 @@ mod tests {
         assert_eq!(super::encoded("a b?ä%"), "a%20b%3F%C3%A4%25");
     }
 }
-
-/// A receiver whose last call was accepted within this time delays no other.
-const QUICK: Duration = Duration::from_secs(2);
