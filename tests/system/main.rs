@@ -71,6 +71,7 @@ mod rig;
 mod round_delays;
 mod sealing;
 mod secret_files;
+mod service_manager;
 mod several_logs;
 mod slow_clients;
 mod subscriptions;

@@ -83,7 +83,7 @@ pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;
 pub use networks::{Networks, NotNetworks};
 pub use one_shot::{OneShotListener, OneShotResponder, OneShotStop};
-pub use reactor::{BoundReactor, Dismissal, Reactor, ReactorGauges, ReactorLinks};
+pub use reactor::{BoundReactor, Dismissal, Liveness, Reactor, ReactorGauges, ReactorLinks};
 pub use readers::{CompressTask, ReadReply, ReadTask, Readers};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
 pub use shard_channel::ShardSender;

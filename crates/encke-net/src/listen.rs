@@ -1,9 +1,9 @@
 //! Listening sockets.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec, ioctl_fionbio};
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, getsockname, ipproto, listen, socket_with,
     sockopt,
@@ -25,23 +25,40 @@ pub fn check_address(address: SocketAddr) -> rustix::io::Result<()> {
 pub(crate) fn listener(settings: &NetSettings, address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = unbound(address)?;
     sockopt::set_socket_reuseport(&socket, true)?;
+    set_options(settings, &socket)?;
+    bind(&socket, &address)?;
+    listen(&socket, ACCEPT_BACKLOG)?;
+    Ok(socket)
+}
+
+/// A listener that another process has made, for one shard of several: all of them accept from one queue.
+pub(crate) fn inherited(
+    settings: &NetSettings,
+    listener: &TcpListener,
+) -> rustix::io::Result<OwnedFd> {
+    let socket = fcntl_dupfd_cloexec(listener, 0)?;
+    ioctl_fionbio(&socket, true)?;
+    set_options(settings, &socket)?;
+    // The queue may be longer than the other process has asked for.
+    listen(&socket, ACCEPT_BACKLOG)?;
+    Ok(socket)
+}
+
+fn set_options(settings: &NetSettings, socket: &OwnedFd) -> rustix::io::Result<()> {
     // Connections inherit these, which saves a system call for each. By default the kernel would
     // swallow 4 MB for every slow reader before it says so.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    sockopt::set_socket_send_buffer_size(&socket, settings.send_buffer_bytes)?;
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_send_buffer_size(socket, settings.send_buffer_bytes)?;
     // Of what a slow client is sent it keeps this much, beside what the client's own window takes. The rest would be copied
     // for nothing if the client never reads it, and be held here while it waits.
     let unsent = u32::try_from(settings.unsent_bytes_max).unwrap_or(u32::MAX);
     let set = |result: std::io::Result<()>| {
         result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
     };
-    let options = socket2::SockRef::from(&socket);
+    let options = socket2::SockRef::from(socket);
     set(options.set_tcp_notsent_lowat(unsent))?;
     // A client that vanishes without a word takes small writes, such as heartbeats, for a quarter of an hour.
-    set(options.set_tcp_user_timeout(Some(settings.silence_max())))?;
-    bind(&socket, &address)?;
-    listen(&socket, ACCEPT_BACKLOG)?;
-    Ok(socket)
+    set(options.set_tcp_user_timeout(Some(settings.silence_max())))
 }
 
 /// Where a listener really listens, when the port was left to the system.

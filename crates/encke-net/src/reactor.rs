@@ -6,9 +6,10 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use encke_access::Access;
 use encke_jobs::DispatcherSender;
@@ -95,6 +96,12 @@ pub struct Dismissal {
     senders: Vec<Arc<ShardSender>>,
 }
 
+/// Asks the shards whether they take turns.
+#[derive(Clone)]
+pub struct Liveness {
+    senders: Vec<Arc<ShardSender>>,
+}
+
 /// What TLS runs beside the shards.
 struct ServedTls {
     watcher: FileWatcher,
@@ -115,6 +122,24 @@ impl Dismissal {
         for sender in &self.senders {
             sender.put(ShardEvent::DismissAll);
         }
+    }
+}
+
+impl Liveness {
+    /// Whether all shards take a turn within that time.
+    pub fn all_respond(&self, wait_max: Duration) -> bool {
+        let until = Instant::now() + wait_max;
+        let (asked, answers) = mpsc::channel();
+        let all_asked = self
+            .senders
+            .iter()
+            .all(|sender| sender.probe(asked.clone()));
+        drop(asked);
+        all_asked
+            && self.senders.iter().all(|_| {
+                let left = until.saturating_duration_since(Instant::now());
+                answers.recv_timeout(left).is_ok()
+            })
     }
 }
 
@@ -279,6 +304,13 @@ impl Reactor {
         }
     }
 
+    /// Asks the shards whether they take turns.
+    pub fn liveness(&self) -> Liveness {
+        Liveness {
+            senders: self.senders.clone(),
+        }
+    }
+
     /// Reads the certificates and keys of TLS again, which also happens when their files change. The log says how it went.
     /// Connections go on.
     pub fn reload_tls(&self) {
@@ -411,9 +443,14 @@ fn listeners(settings: &NetSettings) -> Result<Vec<OwnedFd>, ReactorError> {
         address: settings.listen,
         source,
     };
+    let shards = settings.shards.max(1);
+    if let Some(inherited) = &settings.inherited {
+        let listeners = (0..shards).map(|_| listen::inherited(settings, inherited));
+        return listeners.collect::<Result<_, _>>().map_err(failed);
+    }
     listen::check_address(address).map_err(failed)?;
-    let mut listeners = Vec::with_capacity(settings.shards);
-    for _ in 0..settings.shards.max(1) {
+    let mut listeners = Vec::with_capacity(shards);
+    for _ in 0..shards {
         let listener = listen::listener(settings, address).map_err(failed)?;
         // The system chose the port for the first; the others share it.
         address = listen::address(&listener).map_err(failed)?;

@@ -1,7 +1,8 @@
 //! The settings of the reactor. Every bound has a name and a default.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::access_log::AccessLogFormat;
@@ -14,6 +15,8 @@ use crate::networks::Networks;
 pub struct NetSettings {
     /// Where to listen.
     pub listen: SocketAddr,
+    /// A listener that another process has made, in the place of one at `listen`.
+    pub inherited: Option<Arc<TcpListener>>,
     /// Where operators connect, beside that address; `None` for nowhere.
     pub operators_listen: Option<SocketAddr>,
     /// Reactor threads, each with its own listener.
@@ -161,6 +164,7 @@ impl Default for NetSettings {
     fn default() -> Self {
         NetSettings {
             listen: SocketAddr::from(([127, 0, 0, 1], 4437)),
+            inherited: None,
             operators_listen: None,
             shards: std::thread::available_parallelism().map_or(1, usize::from),
             connections_max: 1_000_000,

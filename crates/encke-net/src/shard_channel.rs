@@ -1,8 +1,8 @@
 //! The channel to a shard from other threads, and how it wakes the shard.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use encke_jobs::DispatchClient;
@@ -65,6 +65,8 @@ pub(crate) enum ShardEvent {
     },
     /// The node does not follow its fleet: its subscribers are to connect to another one.
     DismissAll,
+    /// Somebody asks whether the shard takes turns.
+    Probe(mpsc::Sender<()>),
     /// The server stops.
     Stop,
 }
@@ -159,6 +161,15 @@ impl ShardSender {
         self.put(ShardEvent::PieceRead { token, piece });
     }
 
+    /// Asks the shard to answer in its next turn. False: it has no room for the question.
+    pub(crate) fn probe(&self, answer: mpsc::Sender<()>) -> bool {
+        let bytes = size_of::<ShardEvent>();
+        let asked = self
+            .events
+            .try_send(Lane::Control, ShardEvent::Probe(answer), bytes);
+        asked.is_ok()
+    }
+
     /// Sends an event; waits while the channel is full. For a shard that is gone it does nothing.
     pub(crate) fn put(&self, event: ShardEvent) {
         let (lane, bytes) = self.weigh(&event);
@@ -188,9 +199,10 @@ impl ShardSender {
             // The bound on handshakes bounds them.
             ShardEvent::Handshaken { .. } => (Lane::Data, 0),
             ShardEvent::Dispatched { event, .. } => (Lane::Data, event.weight_bytes()),
-            ShardEvent::KeysFetched | ShardEvent::DismissAll | ShardEvent::Stop => {
-                (Lane::Control, 0)
-            }
+            ShardEvent::KeysFetched
+            | ShardEvent::DismissAll
+            | ShardEvent::Probe(_)
+            | ShardEvent::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the channel's bound may be in it alone.
         (lane, (bytes + size_of::<ShardEvent>()).min(self.bytes_max))
@@ -248,6 +260,7 @@ impl Outlet for ShardSender {
                 | ShardEvent::Dispatched { .. }
                 | ShardEvent::KeysFetched
                 | ShardEvent::DismissAll
+                | ShardEvent::Probe(_)
                 | ShardEvent::Handshaken { .. }
                 | ShardEvent::Stop,
             ) => Ok(()),

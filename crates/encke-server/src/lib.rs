@@ -32,7 +32,7 @@ mod subscribed_archive;
 
 pub use dispatcher::pools;
 pub use encke_jobs::pools_at_rest;
-pub use encke_net::Dismissal;
+pub use encke_net::{Dismissal, Liveness};
 pub use errors::{StartError, StopError};
 pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
 pub use metrics::ServerMetrics;

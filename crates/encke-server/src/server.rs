@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 
 use encke_jobs::{DispatcherMessage, DispatcherSender};
 use encke_net::{
-    BoundReactor, Dismissal, NetSettings, Reactor, ReactorLinks, Readers, ThreadPanicked, Ticker,
+    BoundReactor, Dismissal, Liveness, NetSettings, Reactor, ReactorLinks, Readers, ThreadPanicked,
+    Ticker,
 };
 use encke_protocol::Router;
 use encke_stream::{AckLevel, Logs};
@@ -179,6 +180,11 @@ impl Server {
     /// Ends the subscriptions of a node that does not follow its fleet.
     pub fn dismissal(&self) -> Dismissal {
         self.reactor.dismissal()
+    }
+
+    /// Asks the shards whether they take turns.
+    pub fn liveness(&self) -> Liveness {
+        self.reactor.liveness()
     }
 
     /// A function that says what the server does now. It does not block.

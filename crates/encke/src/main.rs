@@ -27,6 +27,7 @@ mod node;
 mod obstacles;
 mod resource_limits;
 mod serve;
+mod service_manager;
 mod shell_words;
 mod terminal;
 
@@ -84,7 +85,7 @@ fn main() -> ExitCode {
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
     let result = match cli.command {
-        Command::Serve(args) => serve::serve(&args),
+        Command::Serve(args) => serve::serve(*args),
         Command::Log(args) => log::log(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Fleet(args) => fleet_commands::fleet(&args),

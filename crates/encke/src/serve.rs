@@ -21,8 +21,9 @@ use crate::keys::KeyFetcher;
 use crate::log_output::{LogOutput, ReopenHandle};
 use crate::node::{Node, Watch};
 use crate::obstacles::{self, Obstacle};
+use crate::service_manager::Watchdog;
 use crate::terminal::Terminal;
-use crate::{banner, descriptors, exposure, log_copies, log_filter};
+use crate::{banner, descriptors, exposure, log_copies, log_filter, service_manager};
 
 /// The arguments of `encke serve`.
 #[derive(Args, Debug)]
@@ -36,7 +37,14 @@ pub(crate) struct ServeArgs {
 }
 
 /// Serves until a signal says to stop.
-pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
+pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
+    let inherited = service_manager::listener().map_err(|error| Code::Listen.with(error))?;
+    if let Some(listener) = &inherited {
+        let address = listener
+            .local_addr()
+            .context("the listener of the service manager has no address")?;
+        args.settings.listen_on(address);
+    }
     if args.check {
         return print_check(&args.settings);
     }
@@ -45,7 +53,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .context("signals can't be caught")?;
     let settings = &args.settings;
-    let (config, _, files) = resolve(settings)?;
+    let (mut config, _, files) = resolve(settings)?;
+    config.net.inherited = inherited.map(Arc::new);
     let filter = start_log(&config).map_err(|error| Code::Usage.with(error))?;
     for warning in exposure::warnings(&config) {
         tracing::warn!("{warning}");
@@ -84,6 +93,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
         _ => None,
     };
     banner::announce(&server, &config);
+    service_manager::ready(&format!("serving on {}", server.address()));
+    let watchdog = Watchdog::start(server.liveness())
+        .context("the thread that watches the shards can't be started")?;
     // Only now, so that the first line says where the server listens.
     let begun = server.write_access_log(Box::new(access_log));
     begun.context("the access log can't be started")?;
@@ -100,6 +112,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
         }
     };
     tracing::info!(?signal, "stopping; a second signal stops at once");
+    service_manager::stopping();
     std::thread::spawn(move || {
         // A terminal that closes may send several SIGHUP: the kernel's, and one of the shell.
         if let Some(signal) = signals.forever().find(|signal| *signal != SIGHUP) {
@@ -111,6 +124,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitCode, Failed> {
     }
     if let Some(watch) = watch {
         watch.stop();
+    }
+    if let Some(watchdog) = watchdog {
+        watchdog.stop();
     }
     server.stop().context("the stop was not clean")?;
     if let Some(node) = node {

@@ -148,6 +148,8 @@ impl Shard {
             }
             ShardEvent::Handshaken { token, ended } => self.deferred.add_handshaken(token, ended),
             ShardEvent::DismissAll => self.dismiss_all(),
+            // Nobody waits any more, if that fails.
+            ShardEvent::Probe(answer) => drop(answer.send(())),
             ShardEvent::Stop => self.stop(),
         }
     }

@@ -53,6 +53,13 @@ struct General {
 }
 
 impl SettingsArgs {
+    /// Sets where the server listens, in the place of what was set before.
+    pub(crate) fn listen_on(&mut self, address: SocketAddr) {
+        let listen = SETTINGS.iter().find(|setting| setting.name == "listen");
+        let flags = listen.map(|setting| (setting, address.to_string()));
+        self.flags.extend(flags);
+    }
+
     /// The effective settings, and which of them were given where.
     pub(crate) fn resolve(&self) -> anyhow::Result<(Config, Given)> {
         let mut given = Given::default();

@@ -1,0 +1,91 @@
+//! A service manager such as systemd: it may hand a listener over, and is told when the server is ready, alive, and about to stop.
+//! Without one nothing happens.
+
+use std::net::TcpListener;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use encke_server::Liveness;
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
+
+/// The listener that the service manager has made (socket activation), if it has.
+///
+/// # Errors
+/// It is no TCP listener, or there are several.
+pub(crate) fn listener() -> anyhow::Result<Option<TcpListener>> {
+    let mut given = ListenFd::from_env();
+    anyhow::ensure!(
+        given.len() < 2,
+        "{} sockets were handed over by the service manager, and one is expected: the TCP listener for clients",
+        given.len()
+    );
+    match given.len() {
+        0 => Ok(None),
+        _ => given
+            .take_tcp_listener(0)
+            .context("the socket that the service manager has handed over is no TCP listener"),
+    }
+}
+
+/// Says that the server is ready, and what it does.
+pub(crate) fn ready(status: &str) {
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Says that the server is about to stop.
+pub(crate) fn stopping() {
+    notify(&[NotifyState::Stopping]);
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "the service manager can't be told how the server is");
+    }
+}
+
+/// Tells the service manager that the server is alive, for as long as its shards take turns.
+pub(crate) struct Watchdog {
+    thread: JoinHandle<()>,
+    ends: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// Starts the thread, if the service manager wants to be told.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(crate) fn start(liveness: Liveness) -> std::io::Result<Option<Watchdog>> {
+        let Some(patience) = sd_notify::watchdog_enabled() else {
+            return Ok(None);
+        };
+        let (ends, ended) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("watchdog".into())
+            .spawn(move || watch(&liveness, patience / 4, &ended))?;
+        Ok(Some(Watchdog { thread, ends }))
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(self) {
+        drop(self.ends);
+        let _ = self.thread.join();
+    }
+}
+
+fn watch(liveness: &Liveness, every: Duration, ended: &mpsc::Receiver<()>) {
+    loop {
+        match liveness.all_respond(every) {
+            true => notify(&[NotifyState::Watchdog]),
+            false => tracing::error!(
+                waited_ms = every.as_millis() as u64,
+                "a shard takes no turns; the service manager is not told that the server is alive"
+            ),
+        }
+        if ended.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A service manager: it is told that the server is ready, alive and about to stop, and may hand the listener over.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::rig::{Connection, Encke, PATIENCE, data_dir, path, serve};
+
+/// The socket on which a service manager is told how a service is.
+struct Manager {
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    fn at(path: &Path) -> Manager {
+        let socket = UnixDatagram::bind(path).expect("a socket");
+        socket
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a timeout can be set");
+        Manager { socket }
+    }
+
+    /// The next message.
+    fn told(&self) -> String {
+        let mut bytes = [0; 4_096];
+        let count = self.socket.recv(&mut bytes).expect("a message");
+        String::from_utf8(bytes[..count].to_vec()).expect("text")
+    }
+}
+
+#[test]
+fn it_is_told_that_the_server_is_ready_alive_and_stopping() {
+    let folder = data_dir();
+    let place = folder.path().join("notify");
+    let manager = Manager::at(&place);
+    let mut command = serve(&folder.path().join("data"), &["--shards", "2"]);
+    command.env("NOTIFY_SOCKET", &place);
+    command.env("WATCHDOG_USEC", "400000");
+    let encke = Encke::start_by(&mut command);
+    let ready = manager.told();
+    assert!(ready.contains("READY=1\n"), "{ready}");
+    assert!(ready.contains(&format!("STATUS=serving on {}", encke.address)));
+    for _ in 0..3 {
+        assert_eq!(manager.told().trim(), "WATCHDOG=1");
+    }
+    // A server whose threads stand still says nothing.
+    encke.freeze();
+    manager.socket.set_nonblocking(true).expect("a mode");
+    while manager.socket.recv(&mut [0; 64]).is_ok() {}
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(manager.socket.recv(&mut [0; 64]).is_err());
+    manager.socket.set_nonblocking(false).expect("a mode");
+    encke.signal(Signal::CONT);
+    assert_eq!(manager.told().trim(), "WATCHDOG=1");
+    let stopped = encke.terminate();
+    assert_eq!(stopped.code, Some(0));
+    loop {
+        match manager.told().trim() {
+            "WATCHDOG=1" => {}
+            "STOPPING=1" => break,
+            told => panic!("{told}"),
+        }
+    }
+}
+
+/// Runs a command with a listener as the first descriptor that a service manager hands over.
+const HAND_OVER: &str = "
+import os, socket, sys
+listener = socket.socket()
+listener.bind(('127.0.0.1', 0))
+listener.listen(16)
+os.dup2(listener.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ['LISTEN_PID'] = str(os.getpid())
+os.environ['LISTEN_FDS'] = sys.argv[1]
+if sys.argv[1] == '2': os.dup2(3, 4)
+os.execvp(sys.argv[2], sys.argv[2:])
+";
+
+fn handed_over(count: &str, data: &Path, flags: &[&str]) -> Command {
+    let served = serve(data, flags);
+    let mut command = Command::new("python3");
+    command.args(["-c", HAND_OVER, count]);
+    command.arg(served.get_program()).args(served.get_args());
+    for (name, value) in served.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+#[test]
+fn it_may_hand_the_listener_over() {
+    let folder = data_dir();
+    for shards in ["1", "3"] {
+        let data = folder.path().join(shards);
+        let mut command = handed_over("1", &data, &["--shards", shards]);
+        let encke = Encke::start_by(&mut command);
+        encke.create("s");
+        let mut connections: Vec<Connection> = (0..20).map(|_| encke.connect()).collect();
+        for (number, connection) in (1..).zip(&mut connections) {
+            connection.append("s", number);
+        }
+        assert_eq!(encke.numbers("s"), (1..=20).collect::<Vec<u64>>());
+        assert_eq!(encke.ask("GET", &path("s"), &[], b"").status, 200);
+        assert_eq!(encke.terminate().code, Some(0));
+    }
+    // One listener is what it is for.
+    let refused = Encke::try_start_by(&mut handed_over("2", &folder.path().join("2"), &[]));
+    let ended = refused.err().expect("it does not start");
+    assert_eq!(ended.code, Some(4));
+    assert!(
+        ended.stderr.contains("2 sockets were handed over"),
+        "{ended:?}"
+    );
+}
