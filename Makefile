@@ -54,6 +54,14 @@ prerequisites-run:
 run: prerequisites-run build ## builds and serves on 127.0.0.1:4437, data in ./encke-data
 	@exec $(ENCKE_BIN) serve
 
+.PHONY: dist
+dist: prerequisites-run build ## makes packages of this build: tarball, .deb, .rpm, debug symbols, checksums
+	scripts/dist.sh $(RELEASED)
+
+.PHONY: image
+image: prerequisites-run build ## makes a container image of this build with buildah
+	scripts/image.sh $(RELEASED)
+
 .PHONY: fleet
 fleet: prerequisites-run build $(PYTHON)/installed ## runs three brokers and three nodes of a fleet on this machine
 	@exec scripts/fleet.sh

@@ -115,6 +115,20 @@ fn completions_and_manual_pages_know_all_commands() {
     assert!(refused.stderr.contains("bash"), "{refused:?}");
 }
 
+#[test]
+fn a_machine_without_a_client_can_ask_whether_a_server_is_ready() {
+    let encke = Encke::start(&[]);
+    let url = format!("http://{}", encke.address);
+    for url in [url.clone(), format!("{url}/")] {
+        let asked = run(&["health", &url]);
+        assert_eq!((asked.code, asked.stdout.trim()), (Some(0), "ready"));
+    }
+    assert_eq!(encke.terminate().code, Some(0));
+    let asked = run(&["health", &url]);
+    assert_eq!(asked.code, Some(1));
+    assert!(asked.stderr.contains("does not respond"), "{asked:?}");
+}
+
 /// The names of the commands in a help text.
 fn subcommands(help: &str) -> Vec<String> {
     help.split_once("Commands:\n")

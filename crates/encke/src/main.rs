@@ -15,6 +15,7 @@ mod failure;
 mod fleet_brokers;
 mod fleet_commands;
 mod fleet_repair;
+mod health;
 mod import_command;
 mod import_report;
 mod keys;
@@ -71,6 +72,8 @@ enum Command {
     Token(credential_commands::TokenArgs),
     /// Sign a URL, which then needs no token
     Sign(credential_commands::SignArgs),
+    /// Say whether a server is ready, by its exit code
+    Health(health::HealthArgs),
     /// Print the completions of a shell
     Completions(command_texts::CompletionsArgs),
     /// Write the manual pages of all commands
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Import(args) => import_command::import(&args),
         Command::Token(args) => credential_commands::token(&args),
         Command::Sign(args) => credential_commands::sign(&args),
+        Command::Health(args) => health::health(&args),
         Command::Completions(args) => command_texts::completions(Cli::command(), &args),
         Command::Man(args) => command_texts::man(Cli::command(), &args),
     };

@@ -1,0 +1,46 @@
+//! `encke health`: whether a server is ready, for machines and containers without an HTTP client.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use ureq::Agent;
+
+use crate::failure::{Code, Failed};
+use crate::keys;
+
+/// The arguments of `encke health`.
+#[derive(Args, Debug)]
+pub(crate) struct HealthArgs {
+    /// The server, by its address for clients or for operators
+    #[arg(default_value = "http://127.0.0.1:4437")]
+    url: String,
+}
+
+/// Asks the server, and prints what it says.
+pub(crate) fn health(args: &HealthArgs) -> Result<ExitCode, Failed> {
+    let agent: Agent = Agent::config_builder()
+        .tls_config(keys::system_trust())
+        .proxy(None)
+        .max_redirects(0)
+        .http_status_as_error(false)
+        .timeout_global(Some(PATIENCE))
+        .build()
+        .into();
+    let url = format!("{}/readyz", args.url.trim_end_matches('/'));
+    let failed = |error: &dyn std::fmt::Display| {
+        Code::Running.with(anyhow::anyhow!("{url} does not respond: {error}"))
+    };
+    let mut response = agent.get(&url).call().map_err(|error| failed(&error))?;
+    let text = response.body_mut().read_to_string();
+    let text = text.map_err(|error| failed(&error))?;
+    if !response.status().is_success() {
+        let text = text.trim();
+        return Err(Code::Running.with(anyhow::anyhow!("the server is not ready: {text}")));
+    }
+    println!("ready");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How long the server may take.
+const PATIENCE: Duration = Duration::from_secs(4);
