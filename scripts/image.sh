@@ -17,11 +17,13 @@ export STORAGE_DRIVER=${STORAGE_DRIVER:-vfs} BUILDAH_ISOLATION=${BUILDAH_ISOLATI
 value() { sed -n "/^FROM scratch/,\$s/^$1 //p" Containerfile; }
 
 root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
+trap 'rm -rf "$root" "$root.data"' EXIT
 packaging/image-root.sh "$binary" "$root"
 container=$(buildah from scratch)
-trap 'rm -rf "$root"; buildah rm "$container" > /dev/null' EXIT
+trap 'rm -rf "$root" "$root.data"; buildah rm "$container" > /dev/null' EXIT
+mv "$root/data" "$root.data"
 buildah copy --quiet "$container" "$root" / > /dev/null
+buildah copy --quiet --chown "$(value USER)" --chmod 0700 "$container" "$root.data" /data > /dev/null
 environment=()
 for pair in $(value ENV); do environment+=(--env "$pair"); done
 buildah config "${environment[@]}" --user "$(value USER)" --workingdir "$(value WORKDIR)" --volume "$(value VOLUME)" \
