@@ -1,0 +1,331 @@
+"""Follows streams by lines of JSON, over every end of a response, with each record once."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, Optional, Union
+
+from .errors import GoneError
+from .options import Backoff
+from .steps import (
+    BAD_REQUEST,
+    FOREVER,
+    LOST_BY_PROXY,
+    REFUSED_FOR_NOW,
+    UNAUTHORIZED,
+    Answer,
+    Caller,
+    Close,
+    Open,
+    Opened,
+    Receive,
+    Request,
+    Sleep,
+    Steps,
+    is_passing,
+    path,
+    unreachable,
+)
+from .streams import BEGINNING, NO_CONTENT
+
+log = logging.getLogger("encke")
+
+# A name, a pattern (`chat/**`), several of both, or several with an offset for each.
+Streams = Union[str, Sequence[str], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One message of a JSON stream, or one append to another."""
+
+    stream: str
+    # The position behind the record. With several streams it is behind all messages of the append.
+    offset: str
+    # A JSON value, text, or bytes of what is no text.
+    data: Any
+    # Milliseconds since 1970, with `times`.
+    time_ms: Optional[int] = None
+    # With several streams, where `after` continues. It is behind the record; of an append of several messages only the last one has an id
+    # behind it, and the others that before it, so that none is lost.
+    id: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class End:
+    """A stream has no further records."""
+
+    stream: str
+    why: str
+    end_reason: Optional[str]
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """A reader asks the writer of the stream to stop."""
+
+    stream: str
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Records of a stream that a pattern matches were removed before they could be read."""
+
+    stream: str
+    why: str
+
+
+Notice = Union[End, StopRequested, Gap]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a follower begins, as the application has asked."""
+
+    streams: Streams
+    from_: Optional[str]
+    last: Optional[int]
+    after: Optional[str]
+    times: bool
+    on_notice: Optional[Callable[[Notice], None]]
+
+    def feed(self) -> Feed:
+        if sum(given is not None for given in (self.from_, self.last, self.after)) > 1:
+            raise ValueError("only one of from_, last and after says where to begin")
+        if isinstance(self.streams, str) and not is_pattern(self.streams):
+            if self.after is not None:
+                raise ValueError("after is the id of a record of several streams; of one stream use from_")
+            return OneStream(self.streams, self)
+        return SeveralStreams(self)
+
+
+class Feed:
+    """What is known of the position, and what lines mean."""
+
+    position: Optional[str]
+    is_ended = False
+    # Records behind the position are removed.
+    is_gone: Optional[str] = None
+    # Where the records of one line go.
+    ready: deque[Record]
+
+    def __init__(self, start: Start) -> None:
+        self.start = start
+        self.ready = deque()
+
+    def request(self) -> tuple[str, list[tuple[str, str]]]:
+        """The path and the query from which the records behind the position come."""
+        raise NotImplementedError
+
+    def line(self, line: Mapping[str, Any]) -> bool:
+        """Takes a line; whether it says a position."""
+        raise NotImplementedError
+
+    def notify(self, notice: Notice) -> None:
+        if self.start.on_notice is not None:
+            self.start.on_notice(notice)
+        elif isinstance(notice, Gap):
+            log.warning("records of %s are removed before they were read: %s", notice.stream, notice.why)
+
+    def disconnect(self, why: str, resumable: bool) -> None:
+        log.info("the server ends the response: %s", why)
+        if not resumable:
+            self.is_gone = why
+
+
+class OneStream(Feed):
+    def __init__(self, name: str, start: Start) -> None:
+        super().__init__(start)
+        self._name = name
+        self._stop_was_requested = False
+        self.position = None if start.last is not None else start.from_ or BEGINNING
+
+    def request(self) -> tuple[str, list[tuple[str, str]]]:
+        begin = ("last", str(self.start.last)) if self.position is None else ("offset", self.position)
+        return path("stream", self._name), [begin, ("live", "true")]
+
+    def line(self, line: Mapping[str, Any]) -> bool:
+        if "offset" in line:
+            offset = line["offset"]
+            data = line["data"] if "data" in line else base64.b64decode(line["base64"])
+            self.position = offset
+            self.ready.append(Record(self._name, offset, data, line.get("timeMs")))
+            return True
+        control = line.get("control")
+        if control is None:
+            return False
+        self.position = control.get("streamNextOffset", self.position)
+        if control.get("stopRequested") and not self._stop_was_requested:
+            self._stop_was_requested = True
+            self.notify(StopRequested(self._name))
+        if control.get("streamClosed"):
+            self.is_ended = True
+            self.notify(End(self._name, "closed", control.get("endReason")))
+        return True
+
+
+class SeveralStreams(Feed):
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
+        streams = start.streams
+        begin = None if start.last is not None else start.from_ or BEGINNING
+        names = [streams] if isinstance(streams, str) else streams
+        # Each name with its offset; one with none begins with its last messages.
+        self._offsets: dict[str, Optional[str]] = dict(names) if isinstance(names, Mapping) else {name: begin for name in names}
+        self._open = set(self._offsets)
+        self._has_pattern = any(is_pattern(name) for name in self._offsets)
+        self.position = start.after
+
+    def request(self) -> tuple[str, list[tuple[str, str]]]:
+        query = [("stream", name if offset is None else f"{name}@{offset}") for name, offset in self._offsets.items()]
+        if self.start.last is not None:
+            query.append(("last", str(self.start.last)))
+        if self.position is not None:
+            query.append(("after", self.position))
+        return "/v1/events", query
+
+    def line(self, line: Mapping[str, Any]) -> bool:
+        before = self.position
+        self.position = line.get("id", before)
+        if "nextOffset" in line:
+            self._records(line, before)
+        elif "end" in line:
+            self._end(line["end"])
+        elif "stop" in line:
+            self.notify(StopRequested(line["stop"]["stream"]))
+        elif "gap" in line:
+            self.notify(Gap(line["gap"]["stream"], line["gap"]["why"]))
+        return "id" in line
+
+    def _records(self, line: Mapping[str, Any], before: Optional[str]) -> None:
+        stream, offset, time_ms = line["stream"], line["nextOffset"], line.get("timeMs")
+        if "messages" in line:
+            data = line["messages"]
+        else:
+            data = [line["text"] if "text" in line else base64.b64decode(line["base64"])]
+        ids = [before] * (len(data) - 1) + [self.position]
+        self.ready.extend(Record(stream, offset, value, time_ms, id) for value, id in zip(data, ids))
+
+    def _end(self, end: Mapping[str, Any]) -> None:
+        stream = end["stream"]
+        # A response that begins after an end may say it again.
+        if stream in self._open or self._has_pattern:
+            self._open.discard(stream)
+            self.notify(End(stream, end["why"], end.get("endReason")))
+        self.is_ended = not self._open and not self._has_pattern
+
+
+class Follower:
+    """Connects, receives and connects again. `next` says what is to be done for the next record."""
+
+    def __init__(self, caller: Caller, start: Start) -> None:
+        self.feed = start.feed()
+        self._caller = caller
+        self._times = start.times
+        self._lines = Lines()
+        self._is_open = False
+        self._backoff = Backoff(caller.options.retry, FOREVER)
+        self._is_renewed = False
+
+    def next(self) -> Steps[Optional[Record]]:
+        """The next record; none when all streams have ended."""
+        while not self.feed.ready:
+            if self.feed.is_ended:
+                if self._is_open:
+                    self._is_open = False
+                    yield Close()
+                return None
+            if self._is_open:
+                yield from self._receive()
+            else:
+                yield from self._connect()
+        return self.feed.ready.popleft()
+
+    def _connect(self) -> Steps[None]:
+        if self.feed.is_gone is not None:
+            raise GoneError(410, "no_longer_kept", self.feed.is_gone)
+        token = yield from self._caller.token()
+        outcome = yield Open(self._request(), token)
+        if isinstance(outcome, Opened):
+            self._lines = Lines()
+            self._is_open = True
+            self._is_renewed = False
+            return
+        if isinstance(outcome, Answer):
+            if outcome.status == NO_CONTENT:
+                self.feed.is_ended = True
+                return
+            if outcome.status == UNAUTHORIZED and not self._is_renewed:
+                self._is_renewed = yield from self._caller.renew(token)
+                if self._is_renewed:
+                    return
+            error = outcome.error()
+            if BAD_REQUEST <= outcome.status < SERVER_ERROR and outcome.status not in REFUSED_FOR_NOW:
+                raise error
+            if outcome.status >= SERVER_ERROR and outcome.status not in REFUSED_FOR_NOW | LOST_BY_PROXY:
+                raise error
+            yield from self._wait(error, outcome.headers.get("Retry-After"))
+        elif is_passing(outcome):
+            yield from self._wait(outcome)
+        else:
+            raise unreachable(outcome)
+
+    def _request(self) -> Request:
+        target, query = self.feed.request()
+        if self._times:
+            query.append(("times", "true"))
+        # Lines are not compressed, and must not be by a proxy: it would hold them back.
+        headers = {"Accept": "application/x-ndjson", "Accept-Encoding": "identity"}
+        return Request("GET", target, query, headers, timeout_s=self._caller.options.quiet_s)
+
+    def _receive(self) -> Steps[None]:
+        # If this is broken off, by the cancellation of a task, the response is lost. The position is not.
+        self._is_open = False
+        outcome = yield Receive()
+        if isinstance(outcome, bytes):
+            self._is_open = True
+            for line in self._lines.receive(outcome):
+                self._take(json.loads(line))
+        elif not self.feed.is_ended and self.feed.is_gone is None:
+            # What came in these bytes is delivered before the wait: `ready` is empty here.
+            yield from self._wait(outcome or "the response ended")
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        if "disconnect" in line:
+            self.feed.disconnect(line["disconnect"].get("why", ""), line["disconnect"].get("resumable", True))
+        elif self.feed.line(line):
+            self._backoff.reset()
+
+    def _wait(self, why: object, retry_after: Optional[str] = None) -> Steps[None]:
+        wait = self._backoff.wait(retry_after)
+        assert wait is not None, "a follower does not give up"
+        log.info("connecting again in %.2f s: %s", wait, why)
+        yield Sleep(wait)
+
+
+class Lines:
+    """Bytes as lines. Only a line feed ends one: texts may have the other characters that Python counts as ends of lines."""
+
+    def __init__(self) -> None:
+        self._begun: list[bytes] = []
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """The lines that are whole now."""
+        first, *others = data.split(b"\n")
+        self._begun.append(first)
+        if not others:
+            return []
+        lines = [b"".join(self._begun), *others[:-1]]
+        self._begun = [others[-1]]
+        return [line for line in lines if line]
+
+
+def is_pattern(name: str) -> bool:
+    return name == "**" or name.endswith("/**")
+
+
+SERVER_ERROR = 500

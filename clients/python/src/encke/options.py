@@ -1,0 +1,72 @@
+"""How a client connects, waits and repeats."""
+
+from __future__ import annotations
+
+import math
+import random
+import ssl
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import Callable, Optional, Union
+
+# A token, or a function that makes one. A function is called before the first request, and again when the server refuses what it has made.
+Token = Union[str, Callable[[], Union[str, Awaitable[str]]]]
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Waits between attempts: they double from `first_s` to `most_s`, and jitter takes up to half of each off."""
+
+    first_s: float = 0.25
+    most_s: float = 10.0
+    # How long one request is repeated. Followers and workers go on until they are stopped.
+    give_up_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `Encke` and `AsyncEncke` are made from."""
+
+    url: str
+    token: Optional[Token] = None
+    # As in httpx: a context holds the certificates of an authority, or that of the client.
+    verify: Union[ssl.SSLContext, bool] = True
+    http2: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    # Seconds for a connection, and without a byte of a response.
+    timeout_s: float = 30.0
+    # Seconds without a line after which a follower connects anew. The server sends a heartbeat every 30 s, `tuning.heartbeat`.
+    quiet_s: float = 75.0
+    retry: Retry = field(default_factory=Retry)
+
+
+class Backoff:
+    """The waits between the attempts at one thing."""
+
+    def __init__(self, retry: Retry, give_up_s: float = math.inf) -> None:
+        self._retry = retry
+        self._give_up_s = give_up_s
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins anew, after a success."""
+        self._failures = 0
+        self._begin: Optional[float] = None
+
+    def wait(self, retry_after: Optional[str] = None) -> Optional[float]:
+        """Seconds to the next attempt, at least those of a field `Retry-After`; none if it would be too late."""
+        now = time.monotonic()
+        if self._begin is None:
+            self._begin = now
+        longest = min(self._retry.most_s, self._retry.first_s * 2 ** min(self._failures, EXPONENT_MAX))
+        self._failures += 1
+        # Jitter, so that the clients of a server that was restarted do not come back together. It is no secret.
+        wait: float = longest * random.uniform(0.5, 1.0)
+        if retry_after is not None and retry_after.isdecimal():
+            wait += int(retry_after)
+        return wait if now + wait - self._begin <= self._give_up_s else None
+
+
+# 2 to this power exceeds every quotient of waits.
+EXPONENT_MAX = 30

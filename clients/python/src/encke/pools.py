@@ -1,0 +1,185 @@
+"""Requests for pools: jobs of those who post them, and attempts of workers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from .steps import FOREVER, Answer, Call, Request, path
+from .streams import CREATED, NO_CONTENT, encode_json, is_json, nothing
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a job that was awaited."""
+
+    content_type: str
+    # A value of JSON, text, or bytes.
+    data: Any
+
+
+@dataclass(frozen=True)
+class Posted:
+    """A job that the server has accepted."""
+
+    id: int
+    token: str
+    # With `wait_s`: the result, unless the time is over.
+    result: Optional[Result] = None
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A job as the server sees it."""
+
+    id: int
+    # `waiting`, `running`, `done` or `dead`.
+    state: str
+    attempts: int
+    # All members of the answer.
+    all: Mapping[str, Any]
+
+
+class Job:
+    """An attempt at a job, for a worker's handler."""
+
+    def __init__(self, pool: str, members: Mapping[str, Any]) -> None:
+        self.pool = pool
+        self.id: int = members["job"]
+        self.attempt: int = members["attempt"]
+        self.token: str = members["token"]
+        self.deadline_ms: int = members["deadline_ms"]
+        self.content_type: str = members["type"]
+        self.key: Optional[str] = members.get("key")
+        # A value of JSON, text, or bytes.
+        self.data: Any = members["data"]
+        if members.get("encoding") == "base64":
+            self.data = decode(self.content_type, base64.b64decode(self.data))
+        # Another worker has the job: the result of this attempt will be refused.
+        self.is_lost = False
+
+
+class RetryLater(Exception):
+    """A handler raises it to refuse a job that is to wait for some seconds before its next attempt."""
+
+    def __init__(self, after_s: int, reason: str = "") -> None:
+        super().__init__(reason)
+        self.after_s = after_s
+
+
+def create(pool: str, type: str, settings: Mapping[str, Any]) -> Call[bool]:
+    body = encode_json({"type": type, **settings})
+    return Call(Request("PUT", path("pool", pool), body=body), lambda answer: answer.status == CREATED)
+
+
+def post(
+    pool: str,
+    data: Any,
+    content_type: Optional[str],
+    key: Optional[str],
+    slot: Optional[int],
+    wait_s: Optional[int],
+    if_connected: bool,
+    timeout_s: float,
+) -> Call[Posted]:
+    def parse(answer: Answer) -> Posted:
+        result_type, result = answer.headers.get("Content-Type", ""), None
+        if answer.status != ACCEPTED:
+            result = Result(result_type, decode(result_type, answer.body))
+        return Posted(int(answer.headers["Job-Id"]), answer.headers.get("Job-Token", ""), result)
+
+    parameters = {"key": key, "slot": slot, "wait": wait_s, "if": "connected" if if_connected else None}
+    query = [(name, str(value)) for name, value in parameters.items() if value is not None]
+    body, headers = encode(data, content_type)
+    timeout_s += wait_s or 0
+    # A second copy would be a second job.
+    return Call(
+        Request("POST", path("pool", pool), query, headers, body, timeout_s),
+        parse,
+        repeatable=False,
+        final=frozenset({"nobody_connected"}),
+    )
+
+
+def state(pool: str, job: int, token: Optional[str]) -> Call[JobState]:
+    def parse(answer: Answer) -> JobState:
+        members = json.loads(answer.body)
+        return JobState(members["job"], members["state"], members.get("attempts", 0), members)
+
+    headers = {} if token is None else {"Job-Token": token}
+    return Call(Request("GET", path("pool", pool, "job", str(job)), headers=headers), parse)
+
+
+def poll(pool: str, worker: str, wait_s: int, timeout_s: float) -> Call[Optional[Job]]:
+    def parse(answer: Answer) -> Optional[Job]:
+        return None if answer.status == NO_CONTENT else Job(pool, json.loads(answer.body))
+
+    query = [("worker", worker), ("wait", str(wait_s))]
+    request = Request("POST", path("pool", pool, "work"), query, {"Accept": "application/json"}, timeout_s=wait_s + timeout_s)
+    return Call(request, parse, give_up_s=FOREVER)
+
+
+def acknowledge(job: Job, result: Any) -> Call[None]:
+    body, headers = encode(result, None)
+    return report(job, "ack", [], headers, body)
+
+
+def refuse(job: Job, reason: str, after_s: Optional[int]) -> Call[None]:
+    query = [] if after_s is None else [("after", str(after_s))]
+    headers = {"Content-Type": "text/plain; charset=utf-8"}
+    return report(job, "refuse", query, headers, reason[:REASON_MAX].encode("utf-8", "replace"))
+
+
+def extend(job: Job, by_s: float) -> Call[None]:
+    return report(job, "extend", [("by", str(math.ceil(by_s)))], {}, b"", give_up_s=by_s)
+
+
+def report(
+    job: Job,
+    what: str,
+    query: list[tuple[str, str]],
+    headers: dict[str, str],
+    body: bytes,
+    give_up_s: Optional[float] = None,
+) -> Call[None]:
+    query = [("attempt", str(job.attempt)), *query]
+    target = path("pool", job.pool, "job", str(job.id), what)
+    request = Request("POST", target, query, {**headers, "Job-Token": job.token}, body)
+    # A repetition finds the attempt over if the first copy has ended it. An extension ends nothing.
+    done_before = frozenset({404, 409}) if what != "extend" else frozenset[int]()
+    return Call(request, nothing, give_up_s=give_up_s, done_before=done_before)
+
+
+def encode(data: Any, content_type: Optional[str]) -> tuple[bytes, dict[str, str]]:
+    """Bytes and text as they are, anything else as JSON."""
+    if data is None and content_type is None:
+        return b"", {}
+    if content_type is not None and is_json(content_type):
+        body, default = encode_json(data), content_type
+    elif isinstance(data, (bytes, bytearray, memoryview)):
+        body, default = bytes(data), "application/octet-stream"
+    elif isinstance(data, str):
+        body, default = data.encode(), "text/plain; charset=utf-8"
+    else:
+        body, default = encode_json(data), "application/json"
+    return body, {"Content-Type": content_type or default}
+
+
+def decode(content_type: str, body: bytes) -> Any:
+    if is_json(content_type):
+        return json.loads(body)
+    if content_type.startswith("text/"):
+        try:
+            return body.decode()
+        except UnicodeDecodeError:
+            pass
+    return body
+
+
+ACCEPTED = 202
+# Characters of the reason of a refusal.
+REASON_MAX = 1000

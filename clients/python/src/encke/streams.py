@@ -1,0 +1,334 @@
+"""Requests for streams: create, append, close, read, list and what else `/v1/stream/` has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+import httpx
+
+from .errors import EnckeError, GoneError, NotFoundError
+from .producer import Producer
+from .steps import Answer, Call, Caller, Request, Steps, path
+
+# The offsets of a stream's beginning, and of where it ends when the request arrives.
+BEGINNING = "-1"
+NOW = "now"
+
+
+@dataclass(frozen=True)
+class StreamInfo:
+    """What HEAD and the list of streams say of a stream."""
+
+    name: str
+    content_type: str
+    next_offset: str
+    # Appended messages, those that were removed since included; none where the server has not counted them.
+    messages: Optional[int] = None
+    closed: bool = False
+    end_reason: Optional[str] = None
+    stop_requested: bool = False
+    owner: Optional[str] = None
+    metadata: Optional[Mapping[str, Any]] = None
+    # Where the stream begins, if its first records are removed.
+    floor: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Appended:
+    """An append that was made."""
+
+    # The position behind the data. If an earlier attempt has made the append, it may be behind more than that.
+    next_offset: str
+    # An earlier attempt has made it.
+    repeated: bool
+    # A reader asks the writer to stop.
+    stop_requested: bool
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a stream had when it was read: a list of messages of a JSON stream, bytes of any other."""
+
+    data: Any
+    next_offset: str
+    closed: bool
+    end_reason: Optional[str]
+
+    @property
+    def text(self) -> str:
+        """The bytes as UTF-8."""
+        data: bytes = self.data
+        return data.decode()
+
+
+def create(
+    stream: str,
+    content_type: str,
+    data: Any,
+    *,
+    ttl_s: Optional[int],
+    expires_at: Optional[str],
+    closed: bool,
+    ack: Optional[str],
+    retention: Optional[str],
+    metadata: Optional[Mapping[str, Any]],
+    owner: Optional[str],
+    producer_timeout_s: Optional[int],
+) -> Call[bool]:
+    fields = {
+        "Stream-TTL": ttl_s,
+        "Stream-Expires-At": expires_at,
+        "Stream-Closed": "true" if closed else None,
+        "Encke-Ack": ack,
+        "Encke-Retention": retention,
+        "Encke-Metadata": None if metadata is None else json.dumps(metadata),
+        "Encke-Owner": owner,
+        "Encke-Producer-Timeout": producer_timeout_s,
+    }
+    headers = {
+        "Content-Type": content_type,
+        **{name: str(value) for name, value in fields.items() if value is not None},
+    }
+    body = b"" if data is None else encode(content_type, data)
+    return Call(Request("PUT", path("stream", stream), headers=headers, body=body), lambda answer: answer.status == CREATED)
+
+
+def fork(stream: str, source: str, at: Optional[str]) -> Call[bool]:
+    headers = {"Stream-Forked-From": path("stream", source)}
+    if at is not None:
+        headers["Stream-Fork-Offset"] = at
+    return Call(Request("PUT", path("stream", stream), headers=headers), lambda answer: answer.status == CREATED)
+
+
+def head(stream: str) -> Call[StreamInfo]:
+    def parse(answer: Answer) -> StreamInfo:
+        headers = answer.headers
+        messages, metadata = headers.get("Encke-Messages"), headers.get("Encke-Metadata")
+        return StreamInfo(
+            name=stream,
+            content_type=headers.get("Content-Type", ""),
+            next_offset=headers.get("Stream-Next-Offset", ""),
+            messages=None if messages is None else int(messages),
+            closed=is_true(headers, "Stream-Closed"),
+            end_reason=headers.get("Encke-End-Reason"),
+            stop_requested=is_true(headers, "Encke-Stop-Requested"),
+            owner=headers.get("Encke-Owner"),
+            metadata=None if metadata is None else json.loads(metadata),
+            floor=headers.get("Encke-Floor"),
+        )
+
+    return Call(Request("HEAD", path("stream", stream)), parse)
+
+
+def close(stream: str, reason: Optional[str]) -> Call[str]:
+    headers = {"Stream-Closed": "true"}
+    if reason is not None:
+        headers["Encke-End-Reason"] = reason
+    return Call(Request("POST", path("stream", stream), headers=headers), next_offset)
+
+
+def stop(stream: str) -> Call[None]:
+    return Call(Request("POST", path("stream", stream), headers={"Encke-Stop": "true"}), nothing)
+
+
+def truncate(stream: str, before: str) -> Call[str]:
+    request = Request("POST", path("stream", stream), headers={"Encke-Truncate": before})
+    return Call(request, lambda answer: answer.headers.get("Encke-Floor", ""))
+
+
+def delete(stream: str) -> Call[None]:
+    return Call(Request("DELETE", path("stream", stream)), nothing, done_before=frozenset({404, 410}))
+
+
+def page_of_list(prefix: str, after: Optional[str]) -> Call[tuple[list[StreamInfo], Optional[str]]]:
+    def parse(answer: Answer) -> tuple[list[StreamInfo], Optional[str]]:
+        page = json.loads(answer.body)
+        return [listed(entry) for entry in page["streams"]], page.get("next")
+
+    query = [("prefix", prefix), ("limit", str(LIST_PAGE))]
+    if after is not None:
+        query.append(("after", after))
+    return Call(Request("GET", "/v1/stream", query), parse)
+
+
+def listed(entry: Mapping[str, Any]) -> StreamInfo:
+    return StreamInfo(
+        name=entry["name"],
+        content_type=entry["contentType"],
+        next_offset=entry["nextOffset"],
+        messages=entry.get("messages"),
+        closed=entry.get("closed", False),
+        end_reason=entry.get("endReason"),
+        stop_requested=entry.get("stopRequested", False),
+        owner=entry.get("owner"),
+        metadata=entry.get("metadata"),
+        floor=entry.get("floor"),
+    )
+
+
+def read(caller: Caller, stream: str, from_: str, last: Optional[int]) -> Steps[Page]:
+    """Reads up to the end, in as many responses as the server makes of it."""
+    messages: list[Any] = []
+    pieces: list[bytes] = []
+    query = ("offset", from_) if last is None else ("last", str(last))
+    while True:
+        request = Request("GET", path("stream", stream), [query])
+        answer: Answer = yield from caller.call(Call(request, lambda answer: answer))
+        of_json = is_json(answer.headers.get("Content-Type", ""))
+        if of_json:
+            messages += json.loads(answer.body)
+        else:
+            pieces.append(answer.body)
+        offset, closed = next_offset(answer), is_true(answer.headers, "Stream-Closed")
+        if closed or is_true(answer.headers, "Stream-Up-To-Date") or query == ("offset", offset):
+            data = messages if of_json else b"".join(pieces)
+            return Page(data, offset, closed, answer.headers.get("Encke-End-Reason"))
+        query = ("offset", offset)
+
+
+class Writers:
+    """The producers of a client and the content types of their streams, one for each stream that was written lately."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._producers: dict[str, Producer] = {}
+        self._content_types: dict[str, str] = {}
+
+    def producer(self, stream: str) -> Producer:
+        """The client's own producer at a stream."""
+        producer = self._producers.pop(stream, None) or Producer()
+        self._producers[stream] = producer
+        if len(self._producers) > WRITERS_MAX:
+            # The one that was used longest ago. Should it append again, it is another producer.
+            self.forget(next(iter(self._producers)))
+        return producer
+
+    def created(self, stream: str, content_type: str) -> None:
+        self.forget(stream)
+        self.producer(stream)
+        self._content_types[stream] = content_type
+
+    def forget(self, stream: str) -> None:
+        self._producers.pop(stream, None)
+        self._content_types.pop(stream, None)
+
+    def append(
+        self,
+        stream: str,
+        messages: Iterable[Any],
+        producer: Producer,
+        content_type: Optional[str],
+        if_match: Optional[str],
+    ) -> Steps[Optional[Appended]]:
+        """Appends all messages, a batch at a time, each batch once."""
+        try:
+            content_type = content_type or (yield from self._content_type(stream))
+            appended = None
+            for body in batches(content_type, messages):
+                appended = yield from self._append(stream, content_type, body, producer, if_match)
+                if_match = appended.next_offset if if_match is not None else None
+            return appended
+        except (NotFoundError, GoneError) as error:
+            # A later stream of this name may have another type, and does not know the producer.
+            if not error.may_be_done:
+                self.forget(stream)
+            raise
+
+    def _append(self, stream: str, content_type: str, body: bytes, producer: Producer, if_match: Optional[str]) -> Steps[Appended]:
+        while True:
+            fields = {"Content-Type": content_type, **producer.begin()}
+            if if_match is not None:
+                fields["If-Match"] = if_match
+            try:
+                call = Call(Request("POST", path("stream", stream), headers=fields, body=body), appended)
+                made: Appended = yield from self._caller.call(call)
+            except EnckeError as error:
+                producer.failed(error)
+                if error.code != "sequence_gap" or error.may_be_done or producer.is_named or producer.next_seq == 0:
+                    raise
+                # The stream was deleted and created again, or has forgotten the producer: nothing was made with this number.
+                producer.epoch, producer.next_seq = producer.epoch + 1, 0
+            else:
+                producer.made()
+                return made
+
+    def _content_type(self, stream: str) -> Steps[str]:
+        known = self._content_types.get(stream)
+        if known is None:
+            info: StreamInfo = yield from self._caller.call(head(stream))
+            known = info.content_type
+            if stream in self._producers:
+                self._content_types[stream] = known
+        return known
+
+
+def batches(content_type: str, messages: Iterable[Any]) -> Iterator[bytes]:
+    """Bodies: of JSON arrays of about `BATCH_BYTES`, of other types one for each message."""
+    if not is_json(content_type):
+        yield from (encode(content_type, message) for message in messages)
+        return
+    batch: list[bytes] = []
+    size = 0
+    for message in messages:
+        encoded = encode_json(message)
+        if batch and size + len(encoded) > BATCH_BYTES:
+            yield array(batch)
+            batch, size = [], 0
+        batch.append(encoded)
+        size += len(encoded) + 1
+    if batch:
+        yield array(batch)
+
+
+def encode(content_type: str, data: Any) -> bytes:
+    """One message as a body. In an array, since the server takes the elements of an array as messages."""
+    if is_json(content_type):
+        return array([encode_json(data)])
+    return encode_bytes(data)
+
+
+def encode_bytes(data: Union[str, bytes]) -> bytes:
+    return data.encode() if isinstance(data, str) else bytes(data)
+
+
+def encode_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def array(messages: list[bytes]) -> bytes:
+    return b"[" + b",".join(messages) + b"]"
+
+
+def appended(answer: Answer) -> Appended:
+    stop_requested = is_true(answer.headers, "Encke-Stop-Requested")
+    return Appended(next_offset(answer), answer.status == NO_CONTENT, stop_requested)
+
+
+def next_offset(answer: Answer) -> str:
+    offset: str = answer.headers.get("Stream-Next-Offset", "")
+    return offset
+
+
+def nothing(_: Answer) -> None:
+    return None
+
+
+def is_true(headers: httpx.Headers, name: str) -> bool:
+    return bool(headers.get(name) == "true")
+
+
+def is_json(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+CREATED = 201
+NO_CONTENT = 204
+# Streams whose producers a client remembers.
+WRITERS_MAX = 10_000
+# A batch is one record; `--body-max` of the server allows 16 MiB.
+BATCH_BYTES = 1 << 20
+# Streams on a page of the list.
+LIST_PAGE = 1000

@@ -1,0 +1,210 @@
+"""Each record once: appended and followed while the server is killed, stopped and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import signal
+import threading
+import unittest
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from rig import PATIENCE_S, Server
+
+import encke
+
+RECORDS = 5_000
+KILLS = 20
+# Records that are appended between two kills at least.
+RECORDS_PER_KILL = RECORDS // (KILLS + 1)
+# Every fifth append has several messages.
+BATCH = 5
+
+
+class Progress:
+    """How far a writer has got, for the thread that kills the server."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+
+    def add(self, count: int) -> None:
+        with self._changed:
+            self._count += count
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._count >= count, PATIENCE_S), f"{self._count} of {count} records"
+
+
+def in_turn(first: int) -> list[list[int]]:
+    """The appends of the numbers from `first` on: four with one message, then one with several."""
+    appends, number = [], first
+    while number < first + RECORDS:
+        size = BATCH if len(appends) % BATCH == BATCH - 1 else 1
+        appends.append(list(range(number, min(number + size, first + RECORDS))))
+        number += size
+    return appends
+
+
+def write(client: encke.Encke, progress: Progress) -> None:
+    for messages in in_turn(0):
+        client.append_all("load/a", messages)
+        progress.add(len(messages))
+    client.close_stream("load/a", "done")
+
+
+async def write_async(client: encke.AsyncEncke) -> None:
+    for messages in in_turn(RECORDS):
+        await client.append_all("load/b", messages)
+    await client.close_stream("load/b", "done")
+
+
+def one(client: encke.Encke) -> list[object]:
+    with client.follow("load/a") as records:
+        return [record.data for record in records]
+
+
+def several(client: encke.Encke) -> list[object]:
+    with client.follow(["load/a", "load/b"]) as records:
+        return [record.data for record in records]
+
+
+async def pattern(client: encke.AsyncEncke) -> list[object]:
+    ended: list[encke.Notice] = []
+    data: list[object] = []
+    async with client.follow("load/**", on_notice=ended.append) as records:
+        async for record in records:
+            data.append(record.data)
+            if len(data) == 2 * RECORDS:
+                return data
+    raise AssertionError("a pattern does not end")
+
+
+class Once(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server = Server()
+        self.addCleanup(self.server.remove)
+
+    def test_each_record_once_over_kills(self) -> None:
+        client = self.server.client()
+        self.addCleanup(client.close)
+        for stream in ("load/a", "load/b"):
+            client.create(stream)
+        progress = Progress()
+
+        async def asynchronous() -> list[object]:
+            async with self.server.async_client() as client:
+                data, _ = await asyncio.gather(pattern(client), write_async(client))
+                return data
+
+        with ThreadPoolExecutor() as threads:
+            jobs: list[Future[list[object]]] = [threads.submit(reader, client) for reader in (one, several)]
+            jobs.append(threads.submit(asyncio.run, asynchronous()))
+            writer = threads.submit(write, client, progress)
+            for kill in range(1, KILLS + 1):
+                progress.wait(kill * RECORDS_PER_KILL)
+                self.server.end(signal.SIGKILL)
+                self.server.start()
+            writer.result()
+            of_one, of_several, of_pattern = (job.result() for job in jobs)
+        self.assertEqual(of_one, [*range(RECORDS)])
+        for data in (of_several, of_pattern):
+            for first in (0, RECORDS):
+                numbers = [number for number in data if isinstance(number, int) and first <= number < first + RECORDS]
+                self.assertEqual(numbers, [*range(first, first + RECORDS)])
+            self.assertEqual(len(data), 2 * RECORDS)
+        self.assertEqual(client.head("load/a").end_reason, "done")
+
+    def test_a_stop_of_the_server_is_no_end(self) -> None:
+        with self.server.client() as client:
+            client.create("s", data=0)
+            with client.follow("s") as records:
+                self.assertEqual(next(records).data, 0)
+                for number in range(1, 6):
+                    self.server.end(signal.SIGTERM)
+                    self.server.start()
+                    client.append("s", number)
+                    self.assertEqual(next(records).data, number)
+                client.close_stream("s")
+                self.assertEqual([*records], [])
+
+    def test_an_append_that_may_have_been_made_is_made_once_or_never(self) -> None:
+        """A proxy makes the append and loses the response, for longer than the client tries."""
+        with self.server.client() as client:
+            client.create("s")
+            lost = Lossy(self.server)
+            self.addCleanup(lost.close)
+            with encke.Encke(lost.url, retry=encke.Retry(0.01, 0.01, 0.1)) as other:
+                with self.assertRaises(encke.UnreachableError) as raised:
+                    other.append("s", "lost", content_type="application/json")
+                self.assertTrue(raised.exception.may_be_done)
+                lost.is_open = True
+                other.append("s", "next", content_type="application/json")
+                other.append("s", "last", content_type="application/json")
+            self.assertEqual(client.read("s").data, ["lost", "next", "last"])
+
+    def test_a_producer_with_a_name_stops_when_it_is_uncertain(self) -> None:
+        with self.server.client() as client:
+            client.create("s", "text/plain")
+            producer = encke.Producer("upload", epoch=0)
+            lost = Lossy(self.server)
+            self.addCleanup(lost.close)
+            with encke.Encke(lost.url, retry=encke.Retry(0.01, 0.01, 0.1)) as other:
+                with self.assertRaises(encke.UnreachableError):
+                    other.append("s", "a", producer=producer, content_type="text/plain")
+                with self.assertRaises(encke.UncertainProducerError):
+                    other.append("s", "b", producer=producer, content_type="text/plain")
+            # The upload runs again, from its beginning.
+            again = encke.Producer("upload", epoch=0)
+            self.assertEqual([client.append("s", piece, producer=again).repeated for piece in ("a", "b")], [True, False])
+            self.assertEqual(client.read("s").text, "ab")
+            # A writer that takes over ends the one before.
+            client.append("s", "c", producer=encke.Producer("upload", epoch=1))
+            with self.assertRaises(encke.StaleEpochError):
+                client.append("s", "d", producer=again)
+
+    def test_a_stream_that_is_created_again_is_another(self) -> None:
+        with self.server.client() as client:
+            client.create("s", "text/plain")
+            for _ in range(2):
+                client.append("s", "a")
+            self.server.raw("DELETE", "/v1/stream/s")
+            self.server.raw("PUT", "/v1/stream/s", Content_Type="text/plain")
+            client.append("s", "b")
+            self.assertEqual(client.read("s").data, b"b")
+
+
+class Lossy:
+    """A proxy that drops all responses until it is open."""
+
+    def __init__(self, server: Server) -> None:
+        proxy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                kept = {name.replace("-", "_"): value for name, value in self.headers.items() if name != "Host"}
+                status, answer = server.raw("POST", self.path, body, **kept)
+                if proxy.is_open:
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(answer)))
+                    self.end_headers()
+                    self.wfile.write(answer)
+
+            def log_message(self, format: str, *_: object) -> None:
+                pass
+
+        self.is_open = False
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
