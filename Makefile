@@ -27,10 +27,12 @@ export LIBFAKETIME ?= $(or $(firstword $(wildcard /usr/lib/*/faketime/libfaketim
 H2SPEC := $(TARGET)/tools/h2spec
 PROMLINT := $(TARGET)/tools/promlint
 PYTHON := $(TARGET)/python
+CLIENT_PYTHON := $(TARGET)/client-python
 # The broker of fleets; the package has its binary.
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed
+DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
+	$(CLIENT_PYTHON)/installed
 
 FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
@@ -84,7 +86,7 @@ test: prerequisites $(DOWNLOADS) fmt lint doc unit ## runs all checks and tests;
 
 # Against the server that the Rust tests have built: an optimised one would take minutes more.
 .PHONY: of-the-binary
-of-the-binary: metrics h2spec conformance browser docs-commands python
+of-the-binary: metrics h2spec conformance browser docs-commands python clients-python
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -221,11 +223,13 @@ docs-commands: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## 
 	status=0; scripts/own-network.sh $(TARGET)/docs-commands/system $(DOCS_COMMANDS) || status=$$?; \
 	if [ $$status = 77 ]; then $(DOCS_COMMANDS); else exit $$status; fi
 
-# A virtual environment with exactly these packages.
-$(PYTHON)/installed: tests/python/requirements.txt | prerequisites
-	$(call section,Python packages)
-	python3 -m venv --clear $(PYTHON)
-	$(PYTHON)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+# Virtual environments with exactly these packages.
+$(PYTHON)/installed: tests/python/requirements.txt
+$(CLIENT_PYTHON)/installed: clients/python/requirements.txt
+$(PYTHON)/installed $(CLIENT_PYTHON)/installed: | prerequisites
+	$(call section,Python packages of $(<D))
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 .PHONY: python
@@ -235,11 +239,24 @@ python: build $(PYTHON)/installed ## clients in Python against the server
 	$(PYTHON)/bin/python tests/python/test_tokens.py
 	$(PYTHON)/bin/python tests/python/test_websocket.py
 
+# The tests use the package as the wheel installs it.
+.PHONY: clients-python
+clients-python: build $(CLIENT_PYTHON)/installed ## checks and builds our client in Python, and tests it against the server
+	$(call section,our client in Python)
+	cd clients/python && $(CLIENT_PYTHON)/bin/ruff format --check . && $(CLIENT_PYTHON)/bin/ruff check . && $(CLIENT_PYTHON)/bin/mypy
+	rm -rf $(CLIENT_PYTHON)/dist
+	$(CLIENT_PYTHON)/bin/python -m build --no-isolation --outdir $(CLIENT_PYTHON)/dist clients/python
+	$(CLIENT_PYTHON)/bin/pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall $(CLIENT_PYTHON)/dist/*.whl
+	$(CLIENT_PYTHON)/bin/python -m unittest discover --buffer --verbose --start-directory clients/python/tests
+
 .PHONY: python-lock
-python-lock: # Writes tests/python/requirements.txt anew.
+python-lock: LOCKED := tests/python
+.PHONY: clients-python-lock
+clients-python-lock: LOCKED := clients/python
+python-lock clients-python-lock: # Write a requirements.txt anew.
 	python3 -m venv --clear $(PYTHON)-lock
 	$(PYTHON)-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
-	cd tests/python && $(PYTHON)-lock/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
+	cd $(LOCKED) && $(PYTHON)-lock/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--no-emit-trusted-host --no-header --strip-extras --output-file requirements.txt requirements.in
 
 .PHONY: fuzz-minute

@@ -48,6 +48,8 @@ def token(seconds: float = 3600) -> str:
 
 
 class Tokens(unittest.TestCase):
+    server: Server
+
     @classmethod
     def setUpClass(cls) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -55,8 +57,8 @@ class Tokens(unittest.TestCase):
         secret, config = Path(folder.name, "secret"), Path(folder.name, "encke.toml")
         secret.write_bytes(SECRET)
         config.write_text(
-            '[access]\n[[access.issuers]]\nname = "app"\nissuer = "https://app.example"\naudience = "encke"\n'
-            f'algorithms = ["HS256"]\nsecret-file = "{secret}"\nleeway = "0s"\n'
+            '[access]\nleeway = "0s"\n[[access.issuers]]\nname = "app"\nissuer = "https://app.example"\naudience = "encke"\n'
+            f'algorithms = ["HS256"]\nsecret-file = "{secret}"\n'
         )
         cls.server = Server("--config", str(config), "--admin-listen", "none")
         cls.addClassCleanup(cls.server.remove)
@@ -109,6 +111,9 @@ class Tokens(unittest.TestCase):
 
 
 class Tls(unittest.TestCase):
+    server: Server
+    certificate: Path
+
     @classmethod
     def setUpClass(cls) -> None:
         folder = tempfile.TemporaryDirectory()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import json
+import logging
 import os
 import signal
 import subprocess
@@ -14,7 +16,7 @@ import unittest
 from pathlib import Path
 from queue import Queue
 
-from rig import RETRY, Server, wait_until
+from rig import Server, wait_until
 
 import encke
 
@@ -25,6 +27,8 @@ WORKER = Path(__file__).with_name("worker_process.py")
 
 
 class Jobs(unittest.TestCase):
+    server: Server
+
     @classmethod
     def setUpClass(cls) -> None:
         cls.server = Server("--tuning", "webhook-networks=127.0.0.0/8")
@@ -54,12 +58,15 @@ class Jobs(unittest.TestCase):
     def test_results_of_every_kind(self) -> None:
         self.client.create_pool(self.pool)
         self.running(encke.Worker(self.client, self.pool, "echo", lambda job: job.data))
+        data: object
         for data in (b"\xff\x00", "text é", {"json": ["é", 1]}, [], 1.5):
             posted = self.client.post(self.pool, data, wait_s=60)
             assert posted.result is not None
             self.assertEqual(posted.result.data, data)
             self.assertEqual(self.client.job(self.pool, posted.id).state, "done")
-        self.assertEqual(self.client.post(self.pool, None, wait_s=60).result, encke.Result("application/octet-stream", b""))
+        empty = self.client.post(self.pool, None, wait_s=60).result
+        assert empty is not None
+        self.assertFalse(empty.data)
 
     def test_an_exception_refuses_the_job_with_its_reason(self) -> None:
         self.client.create_pool(self.pool, attempts=3, retry_ms=0)
@@ -138,17 +145,17 @@ class Jobs(unittest.TestCase):
         for name in ("one", "two"):
             self.process(name, "work")
         for _ in range(2):
-            done = self.state()["done"] + 10
-            wait_until(lambda done=done: self.state()["done"] >= min(done, JOBS))
+            self.wait_until_done(min(JOBS, self.state()["done"] + 10))
             self.server.end(signal.SIGKILL)
             self.server.start()
         wait_until(lambda: self.state()["waiting"] + self.state()["running"] == 0)
         results = {entry["job"]: entry["data"] for entry in self.client.read(f"pool/{self.pool}/results").data}
         self.assertEqual(results, {job.id: {"number": number} for number, job in enumerate(posted)})
 
-    def state(self) -> dict[str, int]:
-        import json  # noqa: PLC0415
+    def wait_until_done(self, count: int) -> None:
+        wait_until(lambda: self.state()["done"] >= count)
 
+    def state(self) -> dict[str, int]:
         state: dict[str, int] = json.loads(self.server.raw("GET", f"/v1/pool/{self.pool}")[1])
         return state
 
@@ -234,6 +241,9 @@ class Jobs(unittest.TestCase):
                 encke.verify_webhook(wrong_body, wrong_signature, wrong_jwks, now=when)
         self.client.unsubscribe("mailer")
 
+
+# The reasons of refusals that the tests cause.
+logging.getLogger("encke").setLevel(logging.ERROR)
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -18,6 +18,8 @@ TEXT = "one\u2028two\x85three\u000bfour"
 
 
 class Streams(unittest.TestCase):
+    server: Server
+
     @classmethod
     def setUpClass(cls) -> None:
         cls.server = Server()

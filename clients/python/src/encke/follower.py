@@ -110,8 +110,8 @@ class Feed:
     is_ended = False
     # Records behind the position are removed.
     is_gone: Optional[str] = None
-    # Where the records of one line go.
-    ready: deque[Record]
+    # What has been received and not been delivered, in its order.
+    ready: deque[Union[Record, Notice]]
 
     def __init__(self, start: Start) -> None:
         self.start = start
@@ -126,6 +126,7 @@ class Feed:
         raise NotImplementedError
 
     def notify(self, notice: Notice) -> None:
+        """Delivers a notice."""
         if self.start.on_notice is not None:
             self.start.on_notice(notice)
         elif isinstance(notice, Gap):
@@ -161,27 +162,28 @@ class OneStream(Feed):
         self.position = control.get("streamNextOffset", self.position)
         if control.get("stopRequested") and not self._stop_was_requested:
             self._stop_was_requested = True
-            self.notify(StopRequested(self._name))
+            self.ready.append(StopRequested(self._name))
         if control.get("streamClosed"):
             self.is_ended = True
-            self.notify(End(self._name, "closed", control.get("endReason")))
+            self.ready.append(End(self._name, "closed", control.get("endReason")))
         return True
 
 
 class SeveralStreams(Feed):
     def __init__(self, start: Start) -> None:
         super().__init__(start)
-        streams = start.streams
         begin = None if start.last is not None else start.from_ or BEGINNING
-        names = [streams] if isinstance(streams, str) else streams
-        # Each name with its offset; one with none begins with its last messages.
-        self._offsets: dict[str, Optional[str]] = dict(names) if isinstance(names, Mapping) else {name: begin for name in names}
-        self._open = set(self._offsets)
-        self._has_pattern = any(is_pattern(name) for name in self._offsets)
+        names = [start.streams] if isinstance(start.streams, str) else start.streams
+        # Each name with its offset; one without begins with its last messages. The server refuses a name that is given twice.
+        self._begins: list[tuple[str, Optional[str]]] = (
+            [*names.items()] if isinstance(names, Mapping) else [(name, begin) for name in names]
+        )
+        self._open = {name for name, _ in self._begins}
+        self._has_pattern = any(is_pattern(name) for name in self._open)
         self.position = start.after
 
     def request(self) -> tuple[str, list[tuple[str, str]]]:
-        query = [("stream", name if offset is None else f"{name}@{offset}") for name, offset in self._offsets.items()]
+        query = [("stream", name if offset is None else f"{name}@{offset}") for name, offset in self._begins]
         if self.start.last is not None:
             query.append(("last", str(self.start.last)))
         if self.position is not None:
@@ -196,9 +198,9 @@ class SeveralStreams(Feed):
         elif "end" in line:
             self._end(line["end"])
         elif "stop" in line:
-            self.notify(StopRequested(line["stop"]["stream"]))
+            self.ready.append(StopRequested(line["stop"]["stream"]))
         elif "gap" in line:
-            self.notify(Gap(line["gap"]["stream"], line["gap"]["why"]))
+            self.ready.append(Gap(line["gap"]["stream"], line["gap"]["why"]))
         return "id" in line
 
     def _records(self, line: Mapping[str, Any], before: Optional[str]) -> None:
@@ -215,7 +217,7 @@ class SeveralStreams(Feed):
         # A response that begins after an end may say it again.
         if stream in self._open or self._has_pattern:
             self._open.discard(stream)
-            self.notify(End(stream, end["why"], end.get("endReason")))
+            self.ready.append(End(stream, end["why"], end.get("endReason")))
         self.is_ended = not self._open and not self._has_pattern
 
 
@@ -233,7 +235,12 @@ class Follower:
 
     def next(self) -> Steps[Optional[Record]]:
         """The next record; none when all streams have ended."""
-        while not self.feed.ready:
+        while True:
+            while self.feed.ready:
+                ready = self.feed.ready.popleft()
+                if isinstance(ready, Record):
+                    return ready
+                self.feed.notify(ready)
             if self.feed.is_ended:
                 if self._is_open:
                     self._is_open = False
@@ -243,7 +250,6 @@ class Follower:
                 yield from self._receive()
             else:
                 yield from self._connect()
-        return self.feed.ready.popleft()
 
     def _connect(self) -> Steps[None]:
         if self.feed.is_gone is not None:
@@ -291,7 +297,6 @@ class Follower:
             for line in self._lines.receive(outcome):
                 self._take(json.loads(line))
         elif not self.feed.is_ended and self.feed.is_gone is None:
-            # What came in these bytes is delivered before the wait: `ready` is empty here.
             yield from self._wait(outcome or "the response ended")
 
     def _take(self, line: Mapping[str, Any]) -> None:
