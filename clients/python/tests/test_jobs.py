@@ -132,6 +132,28 @@ class Jobs(unittest.TestCase):
 
         asyncio.run(run())
 
+    def test_a_thread_that_has_lost_its_job_ends_before_the_next_job(self) -> None:
+        self.client.create_pool(self.pool)
+        began: list[int] = []
+        lost = threading.Event()
+
+        def handler(job: encke.Job) -> int:
+            began.append(job.id)
+            if len(began) == 1:
+                self.server.raw("POST", f"/v1/pool/{self.pool}/job/{job.id}/refuse?attempt={job.attempt}&after=60")
+                wait_until(lambda: job.is_lost)
+                time.sleep(1)  # Time in which the next job would begin.
+                self.assertEqual(len(began), 1)
+                lost.set()
+            return len(began)
+
+        self.client.post(self.pool, 1)
+        self.running(encke.Worker(self.client, self.pool, "w", handler, lease_s=1))
+        result = self.client.post(self.pool, 2, wait_s=60).result
+        assert result is not None
+        self.assertEqual(result.data, 2)
+        self.assertTrue(lost.is_set())
+
     def test_every_job_is_done_although_workers_and_the_server_die(self) -> None:
         self.client.create_pool(self.pool, ack_ms=1000, attempts=100, retry_ms=0)
         posted = [self.client.post(self.pool, {"number": number}) for number in range(JOBS)]

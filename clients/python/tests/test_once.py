@@ -9,7 +9,7 @@ import threading
 import unittest
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from rig import PATIENCE_S, Server
+from rig import PATIENCE_S, RETRY, Server, wait_until
 
 import encke
 
@@ -146,6 +146,25 @@ class Once(unittest.TestCase):
                 other.append("s", "next", content_type="application/json")
                 other.append("s", "last", content_type="application/json")
             self.assertEqual(client.read("s").data, ["lost", "next", "last"])
+
+    def test_an_append_whose_task_is_cancelled_is_made_once_or_never(self) -> None:
+        with self.server.client() as client:
+            client.create("s", "text/plain")
+            lost = Lossy(self.server)
+            self.addCleanup(lost.close)
+
+            async def run() -> None:
+                async with encke.AsyncEncke(lost.url, retry=RETRY) as other:
+                    cancelled = asyncio.ensure_future(other.append("s", "cancelled,", content_type="text/plain"))
+                    # Not in this thread: the loop sends the request meanwhile.
+                    await asyncio.to_thread(wait_until, lambda: client.read("s").data != b"")
+                    cancelled.cancel()
+                    await asyncio.gather(cancelled, return_exceptions=True)
+                    lost.is_open = True
+                    await other.append("s", "next", content_type="text/plain")
+
+            asyncio.run(run())
+            self.assertEqual(client.read("s").text, "cancelled,next")
 
     def test_a_producer_with_a_name_stops_when_it_is_uncertain(self) -> None:
         with self.server.client() as client:

@@ -189,7 +189,13 @@ class Worker:
             await self._worker.run()
 
     async def _in_thread(self, job: Job) -> Any:
-        return await asyncio.to_thread(self._handler, job)
+        running = asyncio.ensure_future(asyncio.to_thread(self._handler, job))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            # The next job waits for the end of the thread.
+            await asyncio.gather(running, return_exceptions=True)
+            raise
 
 
 # Seconds before an extension, however short the attempt is.
