@@ -152,7 +152,9 @@ async function runs(name, all, printed = PRINTED) {
   const logged = [];
   try {
     run.page = await browser.newPage();
-    run.page.on('console', (message) => logged.push(message.text()));
+    // What the block logs, and not what the browser says of an icon that is not there.
+    run.page.on('console', (message) => message.type() === 'log' && logged.push(message.text()));
+    run.page.on('pageerror', (error) => logged.push(`error: ${error.message}`));
     for (const block of all) await runBlock(run, block, home, logged);
     for (const [document, of, wanted] of printed) {
       if (document !== name) continue;
