@@ -103,7 +103,9 @@ test('paths of the text at /', async () => {
     const put = (path, type, body) => fetch(server.url + path, { method: 'PUT', headers: { 'Content-Type': type }, body });
     assert.equal((await put('/v1/stream/hello', 'text/plain')).status, 201);
     assert.equal((await put('/v1/pool/hello', 'application/json', '{"type":"claim"}')).status, 201);
-    const values = { '{name}': 'hello', '{offset}': '-1', '{worker}': 'anna' };
+    const wakes = JSON.stringify({ type: 'pull-wake', pattern: 'hello', wake_stream: 'wakes' });
+    assert.equal((await put('/v1/stream/__ds/subscriptions/hello', 'application/json', wakes)).status, 201);
+    const values = { '{name}': 'hello', '{id}': 'hello', '{offset}': '-1', '{worker}': 'anna' };
     const text = await (await fetch(server.url)).text();
     const pathsIn = (line) => [...line.matchAll(/\s(\/\S+)/g)].map(([, path]) => path);
     const ofWebSocket = (line) => line.trimStart().startsWith('WebSocket');
