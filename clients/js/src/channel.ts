@@ -1,0 +1,241 @@
+import { Backoff } from './backoff.js';
+import { Appends, type Appended } from './channel-appends.js';
+import { ChannelSubscription, errorOf, type ChannelSubscribeOptions } from './channel-subscription.js';
+import { EnckeError } from './error.js';
+import { Origin, type OriginOptions } from './origin.js';
+import type { Ack, ConnectionState, EndReason } from './types.js';
+
+/** The part of the standard's WebSocket that a channel uses. */
+export interface Socket {
+  onopen: ((event: any) => void) | null;
+  onmessage: ((event: any) => void) | null;
+  onerror: ((event: any) => void) | null;
+  onclose: ((event: any) => void) | null;
+  send(text: string): void;
+  close(code?: number): void;
+}
+
+export interface ChannelOptions extends OriginOptions {
+  /** In place of the global constructor, which Node has from version 22 on; `ws` of npm has one. */
+  WebSocket?: new (url: string, protocols: string[]) => Socket;
+  onState?: (state: ConnectionState, error?: unknown) => void;
+}
+
+export interface AppendOptions {
+  /** The data is a string of the stream's own type, not JSON. */
+  text?: boolean;
+  ack?: Ack;
+  /** Closes the stream behind the data. */
+  close?: boolean;
+  endReason?: EndReason;
+}
+
+/** Close codes at which the client has a fault, or no rights: it does not come back. */
+const FINAL_CODES = [1002, 1003, 1007, 1008, 1009, 4403];
+const TOKEN_ENDED = 4401;
+/** A quiet connection is asked for a response: nobody says that a network is gone. */
+const PROBE_MS = 30_000;
+/** The largest time of a timer. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+/**
+ * One WebSocket (docs/websocket.md) for subscriptions that come and go, and for appends with acknowledgements. After a cut it connects
+ * again: subscriptions go on where they were, and what was not acknowledged is sent again, which the server stores once.
+ */
+export class Channel {
+  readonly #options: ChannelOptions;
+  readonly #origin: Origin;
+  readonly #backoff = new Backoff();
+  readonly #closing = new AbortController();
+  /** By name, which the server has once. */
+  readonly #subscriptions = new Map<string, ChannelSubscription>();
+  readonly #appends: Appends;
+  #socket?: Socket;
+  /** The server takes messages. */
+  #isOpen = false;
+  #lastId = 0;
+  #authenticateId?: number;
+  #refusedTokens = 0;
+  #hasHeard = false;
+  #renewal?: ReturnType<typeof setTimeout>;
+  #probe?: ReturnType<typeof setInterval>;
+
+  constructor(options: ChannelOptions = {}) {
+    this.#options = options;
+    this.#origin = new Origin(options);
+    const sendIfOpen = (message: object) => this.#isOpen && this.#send(message);
+    this.#appends = new Appends(() => ++this.#lastId, sendIfOpen);
+    void this.#connect();
+  }
+
+  /** Follows a stream, a pattern or a list of them. A channel has one subscription of a name. */
+  subscribe<Message = any>(options: ChannelSubscribeOptions<Message>): ChannelSubscription<Message> {
+    const subscription = new ChannelSubscription<Message>(options, {
+      send: (message) => this.#sendNew(message),
+      remove: (ended) => {
+        if (this.#subscriptions.get(ended.name) === ended) this.#subscriptions.delete(ended.name);
+      },
+    });
+    if (this.#closing.signal.aborted) throw this.#closing.signal.reason;
+    if (this.#subscriptions.has(subscription.name)) throw new EnckeError(409, 'already_subscribed', `the channel has ${subscription.name}`);
+    this.#subscriptions.set(subscription.name, subscription);
+    if (this.#isOpen) subscription.begin();
+    return subscription;
+  }
+
+  /**
+   * Appends to a stream, exactly once. Several may be under way, and keep their order. Of a stream of JSON an array is one message for
+   * each of its elements; bytes are sent as they are.
+   */
+  append(stream: string, data: unknown, { text, ...further }: AppendOptions = {}): Promise<Appended> {
+    const content = data instanceof Uint8Array ? { base64: base64(data) } : text ? { text: data } : { data };
+    // What is appended is the data of now.
+    const message = JSON.parse(JSON.stringify({ type: 'append', stream, ...content, ...further }));
+    return this.#whileOpen(() => this.#appends.append(message));
+  }
+
+  /** Asks the writer of a stream to stop. */
+  async stop(stream: string): Promise<void> {
+    await this.#whileOpen(() => this.#appends.request({ type: 'stop', stream }));
+  }
+
+  /** Ends the connection and all that uses it. */
+  close(): void {
+    this.#fail(new EnckeError(0, 'channel_closed', 'the channel was closed'), true);
+  }
+
+  async #whileOpen<T>(operation: () => T): Promise<Awaited<T>> {
+    this.#closing.signal.throwIfAborted();
+    return await operation();
+  }
+
+  async #connect(): Promise<void> {
+    const url = this.#origin.path('/v1/events');
+    url.protocol = url.protocol.replace('http', 'ws');
+    const { WebSocket = globalThis.WebSocket } = this.#options;
+    let token: string | undefined;
+    try {
+      token = await this.#origin.token();
+    } catch (error) {
+      return this.#reconnect(error);
+    }
+    if (this.#closing.signal.aborted) return;
+    const socket: Socket = new WebSocket(url.href, ['encke.v1']);
+    this.#socket = socket;
+    socket.onopen = () => {
+      if (token === undefined) this.#opened();
+      else this.#authenticate(token);
+    };
+    socket.onmessage = ({ data }) => {
+      this.#hasHeard = true;
+      this.#receive(JSON.parse(data));
+    };
+    socket.onerror = () => {}; // `onclose` follows.
+    socket.onclose = ({ code, reason }) => this.#closed(socket, code, reason);
+    this.#hasHeard = true;
+    this.#probe = setInterval(() => this.#checkSilence(socket), PROBE_MS);
+  }
+
+  /** A socket that says nothing for two intervals, though it was asked, is given up. Responses to a name of nobody are errors. */
+  #checkSilence(socket: Socket): void {
+    if (!this.#hasHeard) {
+      socket.close();
+      return this.#closed(socket, 1006, 'the connection is silent');
+    }
+    this.#hasHeard = false;
+    if (this.#isOpen) this.#send({ type: 'unsubscribe', stream: 'encke/probe' });
+  }
+
+  #authenticate(token: string): void {
+    this.#authenticateId = ++this.#lastId;
+    this.#send({ type: 'authenticate', id: this.#authenticateId, token });
+  }
+
+  #opened(): void {
+    this.#isOpen = true;
+    this.#backoff.reset();
+    this.#options.onState?.('live');
+    for (const subscription of this.#subscriptions.values()) subscription.begin();
+    this.#appends.resend();
+  }
+
+  #closed(socket: Socket, code: number, reason: string): void {
+    if (socket !== this.#socket || this.#closing.signal.aborted) return;
+    this.#leaveSocket();
+    const error = new EnckeError(0, `close_${code}`, reason || `the connection was closed with ${code}`);
+    if (FINAL_CODES.includes(code) || (code === TOKEN_ENDED && !this.#origin.renewsToken)) return this.#fail(error);
+    this.#reconnect(error);
+  }
+
+  #reconnect(error: unknown): void {
+    if (error instanceof EnckeError && error.status && !error.isTransient) return this.#fail(error);
+    this.#options.onState?.('away', error);
+    this.#backoff.wait(this.#closing.signal).then(
+      () => this.#connect(),
+      () => {}, // The channel was closed.
+    );
+  }
+
+  /** Ends everything. */
+  #fail(error: EnckeError, isWanted = false): void {
+    this.#closing.abort(error);
+    const socket = this.#socket;
+    this.#leaveSocket();
+    socket?.close(1000);
+    for (const subscription of [...this.#subscriptions.values()]) subscription.finish(isWanted ? undefined : error);
+    this.#appends.fail(error);
+  }
+
+  #leaveSocket(): void {
+    this.#socket = undefined;
+    this.#isOpen = false;
+    clearTimeout(this.#renewal);
+    clearInterval(this.#probe);
+  }
+
+  #receive(message: any): void {
+    const { id } = message;
+    if (id !== undefined && id === this.#authenticateId) return this.#authenticated(message);
+    this.#appends.receive(message);
+    this.#subscriptions.get(message.subscription ?? message.stream)?.receive(message);
+  }
+
+  #authenticated(message: any): void {
+    if (message.type === 'error') {
+      const error = errorOf(message);
+      // A token that is refused once may have ended on its way.
+      if ((error.status === 401 && this.#origin.renewsToken && !this.#refusedTokens++) || error.isTransient) this.#socket?.close(1000);
+      else this.#fail(error);
+      return;
+    }
+    this.#refusedTokens = 0;
+    if (!this.#isOpen) this.#opened();
+    if (!message.until || !this.#origin.renewsToken) return;
+    const leftMs = message.until - Date.now();
+    this.#renewal = setTimeout(() => void this.#renew(), Math.min(TIMER_MS_MAX, Math.max(1_000, leftMs * 0.8)));
+  }
+
+  /** Gets a new token before the old one ends. If that fails, the connection ends with the token, and the next one asks again. */
+  async #renew(): Promise<void> {
+    const socket = this.#socket;
+    const token = await this.#origin.token().catch(() => undefined);
+    if (token !== undefined && socket && socket === this.#socket) this.#authenticate(token);
+  }
+
+  #sendNew(message: Record<string, any>): number {
+    const id = ++this.#lastId;
+    if (this.#isOpen) this.#send({ ...message, id });
+    return id;
+  }
+
+  #send(message: Record<string, any>): void {
+    this.#socket?.send(JSON.stringify(message));
+  }
+}
+
+/** In pieces, because a call has a bounded number of arguments. */
+function base64(bytes: Uint8Array): string {
+  let text = '';
+  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  return btoa(text);
+}

@@ -1,0 +1,45 @@
+import type { EndReason } from './types.js';
+
+/**
+ * A refusal of the server, which has changed nothing. `status`, `code` and `message` are those of the problem body
+ * (docs/reading.md, Errors), or of the message `error` of a WebSocket. Programs decide by `code`, which does not change.
+ */
+export class EnckeError extends Error {
+  override readonly name = 'EnckeError';
+  /** The status of HTTP, also over a WebSocket. 0: the client itself has ended the operation. */
+  readonly status: number;
+  readonly code: string;
+  /** Why the stream has ended, of an append that is refused with `closed`. */
+  readonly endReason?: EndReason;
+  /** Seconds after which the client may try again. */
+  readonly retryAfter?: number;
+
+  constructor(status: number, code: string, message: string, more: { endReason?: EndReason; retryAfter?: number } = {}) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.endReason = more.endReason;
+    this.retryAfter = more.retryAfter;
+  }
+
+  /** Whether the same request may succeed later: the server is busy, stops or fails. 507 says that there is no room. */
+  get isTransient(): boolean {
+    return this.status === 408 || this.status === 429 || (this.status >= 500 && ![501, 505, 507].includes(this.status));
+  }
+
+  /** Reads the problem body of a response. A proxy may send another body: then `code` is `http`. */
+  static async fromResponse(response: Response): Promise<EnckeError> {
+    const text = await response.text().catch(() => '');
+    let error: { code?: string; message?: string } | undefined;
+    try {
+      error = JSON.parse(text).error;
+    } catch {
+      // No problem body.
+    }
+    const { status, headers } = response;
+    return new EnckeError(status, error?.code ?? 'http', error?.message ?? `status ${status}`, {
+      endReason: (headers.get('Encke-End-Reason') as EndReason | null) ?? undefined,
+      retryAfter: Number(headers.get('Retry-After')) || undefined,
+    });
+  }
+}

@@ -1,0 +1,268 @@
+import { Backoff } from './backoff.js';
+import { EnckeError } from './error.js';
+import { Cut, eventsOf, type StreamEvent } from './event-stream.js';
+import { Origin, type OriginOptions } from './origin.js';
+import { isPattern, nameOf, type Named } from './stream-names.js';
+import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
+
+/** A server sends something every 30 s by default (`heartbeat`). */
+const SILENCE_MS_MAX = 75_000;
+/** A connection that lasted so long was no failure, even if no record came. */
+const STEADY_MS = 5_000;
+
+export interface SubscribeOptions<Message = any> extends OriginOptions, SubscriberCallbacks<Message> {
+  /** The name of a stream, or a pattern such as `chat/**`. */
+  stream?: string;
+  /** Names and patterns; some may begin elsewhere than the others. */
+  streams?: Named[];
+  /** In place of names the URL of one stream: a signed one, or that of another server of the Durable Streams protocol. */
+  url?: string | URL;
+  /** With `url`: whether the stream has JSON, which is the default, or text. */
+  json?: boolean;
+  /** Where to begin; `now` by default. */
+  from?: From;
+  /** Begin so many messages before the end, in place of `from`. */
+  last?: number;
+  /** Go on behind this id, which an earlier subscription to the same streams had as its `position`. */
+  after?: string;
+  /** Each record has its time. */
+  times?: boolean;
+  /** Ends the subscription, as `close()` does. */
+  signal?: AbortSignal;
+  /** Milliseconds without a byte after which a connection counts as lost: 75,000 by default, more than two heartbeats of the server. */
+  silenceMsMax?: number;
+}
+
+/**
+ * Follows one or many streams by server-sent events (docs/events.md). Each record comes once and in order, over cuts, restarts of the
+ * server and ends of tokens. With `onRecord` it begins at once; without, iterate over the result.
+ */
+export function subscribe<Message = any>(options: SubscribeOptions<Message>): Subscription<Message> {
+  return new Subscription(options);
+}
+
+export class Subscription<Message = any> implements AsyncIterable<StreamRecord<Message>> {
+  /** Settles when the subscription is over: resolves if all streams have ended or `close()` was called, and rejects if the server refuses it. */
+  readonly closed: Promise<void>;
+  /** The streams that have ended, by name. */
+  readonly ends = new Map<string, End>();
+  /** The id of the last event: good for `after` of another subscription to the same streams. Of a `url` it is an offset. */
+  position?: string;
+
+  readonly #options: SubscribeOptions<Message>;
+  readonly #origin: Origin;
+  /** With `url` there are no names. */
+  readonly #names: string[];
+  readonly #closing = new AbortController();
+  readonly #records: AsyncGenerator<StreamRecord<Message>, void>;
+  readonly #settle: (error?: unknown) => void;
+  #stopRequested = false;
+
+  constructor(options: SubscribeOptions<Message>) {
+    const { url, stream, streams = stream === undefined ? [] : [stream], signal, onRecord, after } = options;
+    if ((url === undefined) === (streams.length === 0)) throw new TypeError('name `stream`, `streams` or `url`');
+    this.#options = options;
+    this.#origin = new Origin(url === undefined ? options : { ...options, base: url });
+    this.#names = streams.map(nameOf);
+    this.position = after;
+    let settle: (error?: unknown) => void;
+    this.closed = new Promise((resolve, reject) => (settle = (error) => (error ? reject(error) : resolve())));
+    this.#settle = settle!;
+    if (signal?.aborted) this.close();
+    signal?.addEventListener('abort', () => this.close(), { once: true, signal: this.#closing.signal });
+    this.#records = this.#run();
+    if (onRecord) void this.#deliver(onRecord);
+    else this.closed.catch(() => {}); // The iteration throws it.
+  }
+
+  /** Why the stream has ended, of a subscription to one stream. */
+  get endReason(): EndReason | undefined {
+    return [...this.ends.values()][0]?.endReason;
+  }
+
+  [Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
+    return this.#records;
+  }
+
+  /** Ends the subscription. Nothing is delivered behind it. */
+  close(): void {
+    this.#closing.abort();
+    this.#settle();
+  }
+
+  async #deliver(onRecord: (record: StreamRecord<Message>) => unknown): Promise<void> {
+    try {
+      for await (const record of this.#records) {
+        try {
+          await onRecord(record);
+        } catch (error) {
+          this.#settle(error);
+          return;
+        }
+      }
+    } catch {
+      // `closed` has it.
+    }
+  }
+
+  async *#run(): AsyncGenerator<StreamRecord<Message>, void> {
+    try {
+      yield* this.#connections();
+    } catch (error) {
+      if (this.#closing.signal.aborted) return;
+      this.#settle(error);
+      throw error;
+    } finally {
+      this.close(); // Also when the iteration was left.
+    }
+  }
+
+  /** Connects again until all streams have ended. */
+  async *#connections(): AsyncGenerator<StreamRecord<Message>, void> {
+    const backoff = new Backoff();
+    const { signal } = this.#closing;
+    const { onState, silenceMsMax = SILENCE_MS_MAX } = this.#options;
+    while (!this.#isOver()) {
+      const cut = new AbortController();
+      const abort = () => cut.abort(signal.reason);
+      signal.addEventListener('abort', abort);
+      const begun = Date.now();
+      let retryMs: number | undefined;
+      try {
+        const response = await this.#open(cut.signal, backoff);
+        if (!response?.body || response.status === 204) return await this.#endRest(!response);
+        this.#isBinary = response.headers.get('Stream-SSE-Data-Encoding') === 'base64';
+        onState?.('live');
+        for await (const event of eventsOf(response.body, silenceMsMax, (reason) => cut.abort(reason))) {
+          if (event.retryMs !== undefined) ({ retryMs } = event);
+          for (const record of this.#options.url === undefined ? this.#eventOfSeveral(event) : this.#eventOfOne(event)) {
+            backoff.reset();
+            if (signal.aborted) return;
+            yield record;
+          }
+          if (signal.aborted || this.#isOver()) return;
+        }
+        onState?.('away');
+      } catch (error) {
+        if (signal.aborted || !(error instanceof Cut)) throw error;
+        onState?.('away', error);
+      } finally {
+        signal.removeEventListener('abort', abort);
+        cut.abort();
+      }
+      if (Date.now() - begun > STEADY_MS) backoff.reset();
+      await backoff.wait(signal, retryMs);
+    }
+  }
+
+  /** The response to the next connection; none if all streams that the position is of were deleted and created again. */
+  async #open(signal: AbortSignal, backoff: Backoff): Promise<Response | undefined> {
+    try {
+      // With `no-store` browsers do not let a request wait for another one of the same URL.
+      const init: RequestInit = { headers: { Accept: 'text/event-stream' }, cache: 'no-store' };
+      return await this.#origin.persist(this.#url(), init, { signal, backoff, onState: this.#options.onState });
+    } catch (error) {
+      if (this.position !== undefined && this.#names.length && (error as EnckeError).code === 'before_start') return;
+      throw error;
+    }
+  }
+
+  #url(): URL {
+    const { url, streams = this.#names, from, last, times } = this.#options;
+    if (url !== undefined) {
+      const own = new URL(url, this.#origin.base);
+      const { searchParams } = own;
+      const leavesStart = !searchParams.has('offset') && !searchParams.has('last');
+      if (!searchParams.has('live')) searchParams.set('live', 'sse');
+      if (this.position !== undefined) searchParams.set('lastEventId', this.position);
+      if (leavesStart) {
+        if (this.position === undefined && last !== undefined) searchParams.set('last', String(last));
+        else searchParams.set('offset', this.position ?? from ?? 'now');
+      }
+      return own;
+    }
+    const query = streams.map((entry) => {
+      const start = typeof entry === 'string' ? (last === undefined ? (from ?? 'now') : undefined) : entry.from;
+      return ['stream', start === undefined ? nameOf(entry) : `${nameOf(entry)}@${start}`];
+    });
+    if (last !== undefined) query.push(['last', String(last)]);
+    if (times) query.push(['times', 'true']);
+    if (this.position !== undefined) query.push(['lastEventId', this.position]);
+    return this.#origin.path(`/v1/events?${new URLSearchParams(query)}`);
+  }
+
+  /** An event of docs/events.md. */
+  *#eventOfSeveral({ id, name, data }: StreamEvent): Generator<StreamRecord<Message>, void> {
+    if (id !== undefined) this.position = id;
+    if (data === undefined) return;
+    const value = JSON.parse(data);
+    if (name === undefined) yield { ...value, id };
+    else if (name === 'end') this.#end(value);
+    else if (name === 'stop') this.#options.onStop?.(value.stream);
+    else if (name === 'gap') this.#options.onGap?.(value.stream);
+    else if (name === 'disconnect') this.#disconnect(value);
+  }
+
+  /** Records that came without an id: the next control event has their position. */
+  #held: StreamRecord<Message>[] = [];
+  /** The stream of a URL has bytes. */
+  #isBinary = false;
+
+  /** An event of one stream (docs/reading.md, Event streams). */
+  *#eventOfOne({ id, name, data }: StreamEvent): Generator<StreamRecord<Message>, void> {
+    if (data === undefined) return;
+    const stream = String(this.#options.url);
+    if (name === 'data' || name === 'base64') {
+      const content = name === 'base64' || this.#isBinary ? { base64: data } : this.#options.json === false ? { text: data } : { messages: JSON.parse(data) };
+      const record: StreamRecord<Message> = { stream, nextOffset: id ?? '', id, ...content };
+      if (id === undefined) return void this.#held.push(record);
+      this.position = id;
+      yield record;
+    } else if (name === 'control') {
+      const { streamNextOffset, streamClosed, endReason, stopRequested, disconnect } = JSON.parse(data);
+      this.position = streamNextOffset;
+      for (const record of this.#held.splice(0)) yield { ...record, nextOffset: streamNextOffset };
+      if (stopRequested && !this.#stopRequested) {
+        this.#stopRequested = true;
+        this.#options.onStop?.(stream);
+      }
+      if (streamClosed) this.#end({ stream, why: 'closed', endReason });
+      if (disconnect) this.#disconnect(disconnect);
+    }
+  }
+
+  #disconnect({ why, resumable }: { why: string; resumable: boolean }): void {
+    if (!resumable) throw new EnckeError(410, 'no_longer_kept', why);
+  }
+
+  #end(end: End): void {
+    const isKnown = this.ends.has(end.stream) && !this.#names.some(isPattern);
+    this.ends.set(end.stream, end);
+    if (!isKnown) this.#options.onEnd?.(end);
+  }
+
+  /** Whether all streams have ended. A pattern never ends. */
+  #isOver(): boolean {
+    if (!this.#names.length) return this.ends.size > 0;
+    return this.#names.every((name) => this.ends.has(name));
+  }
+
+  /** The streams have ended while the connection was away, and no event says why. */
+  async #endRest(areDeleted: boolean): Promise<void> {
+    for (const stream of this.#names.filter((name) => !this.ends.has(name))) {
+      this.#end(areDeleted ? { stream, why: 'deleted' } : await this.#lookUpEnd(stream));
+    }
+  }
+
+  async #lookUpEnd(stream: string): Promise<End> {
+    try {
+      const { headers } = await this.#origin.persist(this.#origin.stream(stream), { method: 'HEAD' }, { signal: this.#closing.signal });
+      // A stream of this name that is open is a later one.
+      const why = headers.get('Stream-Closed') === 'true' ? 'closed' : 'deleted';
+      return { stream, why, endReason: (headers.get('Encke-End-Reason') as EndReason | null) ?? undefined };
+    } catch (error) {
+      if (error instanceof EnckeError) return { stream, why: 'deleted' };
+      throw error;
+    }
+  }
+}
