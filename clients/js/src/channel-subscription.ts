@@ -1,4 +1,5 @@
 import { EnckeError } from './error.js';
+import { Inbox } from './inbox.js';
 import { isPattern, nameOf, type Named } from './stream-names.js';
 import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
 
@@ -49,10 +50,8 @@ export class ChannelSubscription<Message = any> implements AsyncIterable<StreamR
   /** The message `subscribe` whose response is awaited. What comes before it belongs to an earlier subscription of the name. */
   #awaited?: number;
   #isOver = false;
-  #error?: unknown;
   #stopRequested = false;
-  #queue: StreamRecord<Message>[] = [];
-  #wake = () => {};
+  readonly #inbox = new Inbox<StreamRecord<Message>>();
 
   constructor(options: ChannelSubscribeOptions<Message>, channel: ChannelAccess) {
     const { stream, streams, after, onRecord } = options;
@@ -71,17 +70,8 @@ export class ChannelSubscription<Message = any> implements AsyncIterable<StreamR
     return [...this.ends.values()][0]?.endReason;
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
-    try {
-      for (;;) {
-        while (this.#queue.length) yield this.#queue.shift()!;
-        if (this.#error) throw this.#error;
-        if (this.#isOver) return;
-        await new Promise<void>((resolve) => (this.#wake = resolve));
-      }
-    } finally {
-      this.close();
-    }
+  [Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
+    return this.#inbox.iterate(() => this.close());
   }
 
   /** Ends the subscription. Nothing is delivered behind it. */
@@ -89,7 +79,7 @@ export class ChannelSubscription<Message = any> implements AsyncIterable<StreamR
     if (this.#isOver) return;
     const { stream, streams } = this.#options;
     this.#channel.send({ type: 'unsubscribe', stream, streams: streams?.map(nameOf) });
-    this.#queue = [];
+    this.#inbox.clear();
     this.finish();
   }
 
@@ -106,10 +96,9 @@ export class ChannelSubscription<Message = any> implements AsyncIterable<StreamR
   finish(error?: unknown): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#error = error;
     this.#channel.remove(this);
     this.#settle(error);
-    this.#wake();
+    this.#inbox.end(error);
   }
 
   /** A message that names this subscription. */
@@ -147,8 +136,7 @@ export class ChannelSubscription<Message = any> implements AsyncIterable<StreamR
     const record: StreamRecord<Message> = { stream, nextOffset, id: this.position };
     Object.assign(record, messages && { messages }, text !== undefined && { text }, base64 !== undefined && { base64 }, timeMs && { timeMs });
     if (this.#options.onRecord) return void this.#options.onRecord(record);
-    this.#queue.push(record);
-    this.#wake();
+    this.#inbox.push(record);
   }
 
   #end(end: End): void {

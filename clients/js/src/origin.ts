@@ -3,10 +3,10 @@ import { EnckeError } from './error.js';
 import type { ConnectionState } from './types.js';
 
 /**
- * A token, or what gets one. It is called for each connection, and once more at 401. If it rejects, it is called again later,
+ * A token, or what gets one, or `undefined` for none. It is called for each connection, and once more at 401. If it rejects, it is called again later,
  * unless it rejects with an `EnckeError` that is not transient.
  */
-export type Token = string | (() => string | Promise<string>);
+export type Token = string | (() => string | undefined | Promise<string | undefined>);
 
 export interface OriginOptions {
   /** Where the server is, such as `https://push.example.com`; in a page its own origin by default. */
