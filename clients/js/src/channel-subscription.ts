@@ -1,7 +1,8 @@
 import { EnckeError } from './error.js';
+import { Following } from './following.js';
 import { Inbox } from './inbox.js';
 import { isPattern, nameOf, type Named } from './stream-names.js';
-import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
+import type { End, From, StreamRecord, SubscriberCallbacks } from './types.js';
 
 export interface ChannelSubscribeOptions<Message = any> extends Omit<SubscriberCallbacks<Message>, 'onState'> {
   /** The name of a stream, or a pattern such as `chat/**`. */
@@ -31,22 +32,15 @@ const RETRY_MS = 1_000;
  * A subscription of a channel: `onRecord` is called for each record, or iterate over it. A WebSocket of a browser cannot be slowed down, so
  * records that an iteration has not reached wait in memory.
  */
-export class ChannelSubscription<Message = any> implements AsyncIterable<StreamRecord<Message>> {
+export class ChannelSubscription<Message = any> extends Following<Message> {
   /** The stream, the pattern, or the list joined by commas. */
   readonly name: string;
-  /** Resolves when all streams have ended or `close()` was called; rejects if the server refuses the subscription. */
-  readonly closed: Promise<void>;
-  /** The streams that have ended, by name. */
-  readonly ends = new Map<string, End>();
-  /** Where the subscription is: an offset of one stream, otherwise a position in all of them. */
-  position?: string;
   /** Where the subscription began: known when the server has accepted it. */
   readonly begun: Promise<string>;
 
   readonly #options: ChannelSubscribeOptions<Message>;
   readonly #channel: ChannelAccess;
   #began!: (position: string) => void;
-  #settle!: (error?: unknown) => void;
   /** The message `subscribe` whose response is awaited. What comes before it belongs to an earlier subscription of the name. */
   #awaited?: number;
   #isOver = false;
@@ -54,27 +48,20 @@ export class ChannelSubscription<Message = any> implements AsyncIterable<StreamR
   readonly #inbox = new Inbox<StreamRecord<Message>>();
 
   constructor(options: ChannelSubscribeOptions<Message>, channel: ChannelAccess) {
-    const { stream, streams, after, onRecord } = options;
+    super(options);
+    const { stream, streams, after } = options;
     if ((stream === undefined) === !streams?.length) throw new TypeError('name `stream` or `streams`');
     this.name = stream ?? streams!.map(nameOf).join(',');
     this.position = after;
     this.#options = options;
     this.#channel = channel;
     this.begun = new Promise((resolve) => (this.#began = resolve));
-    this.closed = new Promise((resolve, reject) => (this.#settle = (error) => (error ? reject(error) : resolve())));
-    if (!onRecord) this.closed.catch(() => {}); // The iteration throws it.
-  }
-
-  /** Why the stream has ended, of a subscription to one stream. */
-  get endReason(): EndReason | undefined {
-    return [...this.ends.values()][0]?.endReason;
   }
 
   [Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
     return this.#inbox.iterate(() => this.close());
   }
 
-  /** Ends the subscription. Nothing is delivered behind it. */
   close(): void {
     if (this.#isOver) return;
     const { stream, streams } = this.#options;
@@ -97,7 +84,7 @@ export class ChannelSubscription<Message = any> implements AsyncIterable<StreamR
     if (this.#isOver) return;
     this.#isOver = true;
     this.#channel.remove(this);
-    this.#settle(error);
+    this.settle(error);
     this.#inbox.end(error);
   }
 
@@ -140,8 +127,7 @@ export class ChannelSubscription<Message = any> implements AsyncIterable<StreamR
   }
 
   #end(end: End): void {
-    this.ends.set(end.stream, end);
-    this.#options.onEnd?.(end);
+    this.noteEnd(end);
     const { stream, streams = [stream!] } = this.#options;
     if (streams.every((entry) => this.ends.has(nameOf(entry)))) this.finish();
   }

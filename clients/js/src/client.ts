@@ -1,4 +1,3 @@
-import { Channel, type ChannelOptions } from './channel.js';
 import { EnckeError } from './error.js';
 import { never, Origin, type OriginOptions } from './origin.js';
 import { Subscription, type SubscribeOptions } from './subscription.js';
@@ -81,11 +80,6 @@ export class Client {
   /** Follows one or many streams, as the function `subscribe` does. */
   subscribe<Message = any>(options: SubscribeOptions<Message>): Subscription<Message> {
     return new Subscription({ ...this.#options, ...options });
-  }
-
-  /** A WebSocket for streams that come and go, and for appends. */
-  channel(options: ChannelOptions = {}): Channel {
-    return new Channel({ ...this.#options, ...options });
   }
 
   /** Creates a stream. If it is there with the same settings, nothing happens; with others the error is `config_differs`. */

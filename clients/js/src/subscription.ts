@@ -1,6 +1,7 @@
 import { Backoff } from './backoff.js';
 import { EnckeError } from './error.js';
 import { Cut, eventsOf, type StreamEvent } from './event-stream.js';
+import { Following } from './following.js';
 import { Origin, type OriginOptions } from './origin.js';
 import { isPattern, nameOf, type Named } from './stream-names.js';
 import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
@@ -41,53 +42,36 @@ export function subscribe<Message = any>(options: SubscribeOptions<Message>): Su
   return new Subscription(options);
 }
 
-export class Subscription<Message = any> implements AsyncIterable<StreamRecord<Message>> {
-  /** Settles when the subscription is over: resolves if all streams have ended or `close()` was called, and rejects if the server refuses it. */
-  readonly closed: Promise<void>;
-  /** The streams that have ended, by name. */
-  readonly ends = new Map<string, End>();
-  /** The id of the last event: good for `after` of another subscription to the same streams. Of a `url` it is an offset. */
-  position?: string;
-
+export class Subscription<Message = any> extends Following<Message> {
   readonly #options: SubscribeOptions<Message>;
   readonly #origin: Origin;
   /** With `url` there are no names. */
   readonly #names: string[];
   readonly #closing = new AbortController();
   readonly #records: AsyncGenerator<StreamRecord<Message>, void>;
-  readonly #settle: (error?: unknown) => void;
   #stopRequested = false;
 
   constructor(options: SubscribeOptions<Message>) {
     const { url, stream, streams = stream === undefined ? [] : [stream], signal, onRecord, after } = options;
+    super(options);
     if ((url === undefined) === (streams.length === 0)) throw new TypeError('name `stream`, `streams` or `url`');
     this.#options = options;
     this.#origin = new Origin(url === undefined ? options : { ...options, base: url });
     this.#names = streams.map(nameOf);
     this.position = after;
-    let settle: (error?: unknown) => void;
-    this.closed = new Promise((resolve, reject) => (settle = (error) => (error ? reject(error) : resolve())));
-    this.#settle = settle!;
     if (signal?.aborted) this.close();
     signal?.addEventListener('abort', () => this.close(), { once: true, signal: this.#closing.signal });
     this.#records = this.#run();
     if (onRecord) void this.#deliver(onRecord);
-    else this.closed.catch(() => {}); // The iteration throws it.
-  }
-
-  /** Why the stream has ended, of a subscription to one stream. */
-  get endReason(): EndReason | undefined {
-    return [...this.ends.values()][0]?.endReason;
   }
 
   [Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
     return this.#records;
   }
 
-  /** Ends the subscription. Nothing is delivered behind it. */
   close(): void {
     this.#closing.abort();
-    this.#settle();
+    this.settle();
   }
 
   async #deliver(onRecord: (record: StreamRecord<Message>) => unknown): Promise<void> {
@@ -96,7 +80,7 @@ export class Subscription<Message = any> implements AsyncIterable<StreamRecord<M
         try {
           await onRecord(record);
         } catch (error) {
-          this.#settle(error);
+          this.settle(error);
           return;
         }
       }
@@ -110,7 +94,7 @@ export class Subscription<Message = any> implements AsyncIterable<StreamRecord<M
       yield* this.#connections();
     } catch (error) {
       if (this.#closing.signal.aborted) return;
-      this.#settle(error);
+      this.settle(error);
       throw error;
     } finally {
       this.close(); // Also when the iteration was left.
@@ -236,9 +220,8 @@ export class Subscription<Message = any> implements AsyncIterable<StreamRecord<M
   }
 
   #end(end: End): void {
-    const isKnown = this.ends.has(end.stream) && !this.#names.some(isPattern);
-    this.ends.set(end.stream, end);
-    if (!isKnown) this.#options.onEnd?.(end);
+    // A stream of a list has one end. After a cut the server may say it again.
+    if (!this.ends.has(end.stream) || this.#names.some(isPattern)) this.noteEnd(end);
   }
 
   /** Whether all streams have ended. A pattern never ends. */

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { Channel, EnckeError } from '@encke/client';
+import { Channel, EnckeError } from '@encke/client/websocket';
 import { WebSocket } from 'ws';
 import { waitFor } from '../../../tests/web/wait.mjs';
 import { numbers, Server } from './server.mjs';

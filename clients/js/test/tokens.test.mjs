@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { Channel, Client, subscribe } from '@encke/client';
+import { Client, subscribe } from '@encke/client';
+import { Channel } from '@encke/client/websocket';
 import { WebSocket } from 'ws';
 import { waitFor } from '../../../tests/web/wait.mjs';
 import { Server } from './server.mjs';

@@ -1,0 +1,126 @@
+// Jobs and workers, in Node: results, refusals, time that is extended, a stop that loses nothing, and kill -9.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { EnckeError, Pool, RetryLater } from '@encke/client/jobs';
+import { waitFor } from '../../../tests/web/wait.mjs';
+import { numbers, Server } from './server.mjs';
+
+const TIMEOUT = { timeout: 120_000 };
+
+let server;
+
+before(async () => {
+  server = await Server.start();
+});
+after(() => server?.end());
+
+async function create(name, settings) {
+  const pool = new Pool(name, { base: server.url });
+  assert.equal(await pool.create({ type: 'claim', retry_ms: 0, ...settings }), true);
+  assert.equal(await pool.create({ type: 'claim', retry_ms: 0, ...settings }), false);
+  return pool;
+}
+
+test('jobs of JSON, text and bytes come back as results', TIMEOUT, async () => {
+  const pool = await create('kinds');
+  const worker = pool.worker('ann', ({ data }) => data);
+  for (const data of [{ text: 'Grüße' }, 'Grüße', Uint8Array.of(0, 255, 128)]) {
+    const job = await pool.post(data);
+    assert.deepEqual(await pool.wait(job), data);
+    assert.equal((await pool.result(job)).state, 'done');
+  }
+  assert.equal(await pool.wait(await pool.post(null)), null);
+  await worker.stop();
+  await assert.rejects(pool.post('nobody', { ifConnected: true, signal: AbortSignal.timeout(60_000) }), { status: 503, code: 'nobody_connected' });
+  await assert.rejects(new Pool('missing', { base: server.url }).post(1), { status: 404, code: 'unknown_pool' });
+});
+
+test('a handler that throws refuses its attempt, and the last one makes the job dead', TIMEOUT, async () => {
+  const pool = await create('refusing', { attempts: 2 });
+  const attempts = [];
+  const worker = pool.worker('ann', ({ attempt }) => {
+    attempts.push(attempt);
+    if (attempt === 1) throw new RetryLater('not yet', 1);
+    throw new Error('this is no image');
+  });
+  await assert.rejects(pool.wait(await pool.post('x')), (error) => error instanceof EnckeError && error.code === 'job_failed' && /this is no image/.test(error.message));
+  assert.deepEqual(attempts, [1, 2]);
+  await worker.stop();
+});
+
+test('the time of an attempt is extended while its handler runs', TIMEOUT, async () => {
+  const pool = await create('long', { ack_ms: 3_000 });
+  const worker = pool.worker('ann', async (job) => {
+    const first = (await pool.result(posted)).deadline_ms;
+    await waitFor('the time is extended', async () => (await pool.result(posted)).deadline_ms > first + 10_000);
+    assert.equal(job.signal.aborted, false);
+    return job.attempt;
+  });
+  const posted = await pool.post('x');
+  assert.equal(await pool.wait(posted), 1);
+  await worker.stop();
+});
+
+test('a worker that loses its attempt is told so', TIMEOUT, async () => {
+  const pool = await create('lost', { ack_ms: 3_000 });
+  const errors = [];
+  const worker = pool.worker('ann', async (job) => {
+    if (job.attempt === 1) {
+      // Another client reports on the attempt.
+      await server.request('POST', `/v1/pool/lost/job/${job.job}/refuse?attempt=1`);
+      await new Promise((resolve) => job.signal.addEventListener('abort', resolve));
+    }
+    return job.attempt;
+  }, { onError: (error) => errors.push(error.code) });
+  assert.equal(await pool.wait(await pool.post('x')), 2);
+  await worker.stop();
+  assert.deepEqual(errors, ['attempt_over']);
+});
+
+test('a stop lets the jobs that run end, and takes no other', TIMEOUT, async () => {
+  const pool = await create('stopping', { type: 'round_robin' });
+  let go;
+  const goes = new Promise((resolve) => (go = resolve));
+  let running = 0;
+  const worker = pool.worker('ann', async () => {
+    running += 1;
+    await goes;
+    return 'done';
+  }, { concurrency: 2 });
+  const jobs = [await pool.post(1), await pool.post(2), await pool.post(3)];
+  await waitFor('two jobs run', () => running === 2);
+  const stopped = worker.stop();
+  go();
+  await stopped;
+  const states = await Promise.all(jobs.map(async (job) => (await pool.result(job)).state));
+  assert.deepEqual(states, ['done', 'done', 'waiting']);
+  // One that waits for a job stops at once.
+  const idle = (await create('idle')).worker('ann', () => {});
+  await waitFor('it is registered', async () => JSON.parse((await server.request('GET', '/v1/pool/idle')).body).workers.length === 1);
+  await idle.stop();
+});
+
+test('every job has its result over kill -9 and SIGTERM', TIMEOUT, async () => {
+  const pool = await create('cuts', { type: 'round_robin', attempts: 10, ack_ms: 3_000 });
+  const workers = ['ann', 'ben'].map((name) => pool.worker(name, ({ data }) => data * 2, { concurrency: 2, wait: 5 }));
+  const jobs = [];
+  for (const how of ['kill', 'stop']) {
+    for (let count = 0; count < 15; count += 1) jobs.push(await pool.post(jobs.length));
+    await server.restart(how);
+  }
+  const results = await Promise.all(jobs.map((job) => pool.wait(job)));
+  assert.deepEqual(results, numbers(jobs.length).map((number) => number * 2));
+  await Promise.all(workers.map((worker) => worker.stop()));
+});
+
+test('a name is one worker', TIMEOUT, async () => {
+  const pool = await create('names');
+  const first = pool.worker('ann', () => 1);
+  const isReplaced = assert.rejects(first.stopped, { status: 409, code: 'worker_replaced' });
+  await waitFor('it is registered', async () => JSON.parse((await server.request('GET', '/v1/pool/names')).body).workers.length === 1);
+  const second = pool.worker('ann', () => 2);
+  await isReplaced;
+  assert.equal(await pool.wait(await pool.post('x')), 2);
+  await second.stop();
+});
