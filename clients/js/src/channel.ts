@@ -197,6 +197,8 @@ export class Channel {
     const { id } = message;
     if (id !== undefined && id === this.#authenticateId) return this.#authenticated(message);
     this.#appends.receive(message);
+    // An acknowledgement has an offset, and is no position of a subscription: the records before it may still come.
+    if (message.type === 'appended') return;
     this.#subscriptions.get(message.subscription ?? message.stream)?.receive(message);
   }
 

@@ -14,9 +14,17 @@ let server;
 before(async () => {
   server = await Server.start();
 });
-after(() => server?.end());
+after(async () => {
+  for (const channel of channels) channel.close();
+  await server?.end();
+});
 
-const open = (options) => new Channel({ base: server.url, WebSocket, ...options });
+const channels = [];
+function open(options) {
+  const channel = new Channel({ base: server.url, WebSocket, ...options });
+  channels.push(channel);
+  return channel;
+}
 
 /** A subscription of a channel, and the messages that came to it. */
 function follow(channel, options) {
@@ -133,4 +141,31 @@ test('a stream that ends while the client is away', TIMEOUT, async () => {
   assert.deepEqual([one.messages, list.messages], [[0, 1], [0, 0, 1]]);
   assert.equal(list.subscription.ends.get('ends-too').why, 'deleted');
   channel.close();
+});
+
+test('an acknowledgement that comes before the record does not move a subscription', TIMEOUT, async () => {
+  let socket;
+  const sent = [];
+  class Scripted {
+    constructor() {
+      socket = this;
+      setImmediate(() => this.onopen());
+    }
+    send(text) {
+      sent.push(JSON.parse(text));
+    }
+    close() {}
+  }
+  const say = (message) => socket.onmessage({ data: JSON.stringify(message) });
+  const channel = open({ WebSocket: Scripted });
+  const { subscription } = follow(channel, { stream: 'a' });
+  const appended = channel.append('a', 1);
+  await waitFor('both are sent', () => sent.length === 2);
+  say({ type: 'subscribed', id: sent[0].id, stream: 'a', offset: '1' });
+  say({ type: 'appended', id: sent[1].id, stream: 'a', offset: '2' });
+  assert.equal((await appended).offset, '2');
+  socket.onclose({ code: 1006 });
+  await waitFor('it subscribes again', () => sent.length === 3);
+  assert.equal(sent[2].offset, '1');
+  assert.equal(subscription.position, '1');
 });
