@@ -13,7 +13,18 @@ let server;
 before(async () => {
   server = await Server.start();
 });
-after(() => server?.end());
+const workers = [];
+after(async () => {
+  await Promise.allSettled(workers.map((worker) => worker.stop()));
+  await server?.end();
+});
+
+/** A worker, which ends with the tests. */
+function work(pool, ...options) {
+  const worker = pool.worker(...options);
+  workers.push(worker);
+  return worker;
+}
 
 async function create(name, settings) {
   const pool = new Pool(name, { base: server.url });
@@ -24,7 +35,7 @@ async function create(name, settings) {
 
 test('jobs of JSON, text and bytes come back as results', TIMEOUT, async () => {
   const pool = await create('kinds');
-  const worker = pool.worker('ann', ({ data }) => data);
+  const worker = work(pool, 'ann', ({ data }) => data);
   for (const data of [{ text: 'Grüße' }, 'Grüße', Uint8Array.of(0, 255, 128)]) {
     const job = await pool.post(data);
     assert.deepEqual(await pool.wait(job), data);
@@ -39,7 +50,7 @@ test('jobs of JSON, text and bytes come back as results', TIMEOUT, async () => {
 test('a handler that throws refuses its attempt, and the last one makes the job dead', TIMEOUT, async () => {
   const pool = await create('refusing', { attempts: 2 });
   const attempts = [];
-  const worker = pool.worker('ann', ({ attempt }) => {
+  const worker = work(pool, 'ann', ({ attempt }) => {
     attempts.push(attempt);
     if (attempt === 1) throw new RetryLater('not yet', 1);
     throw new Error('this is no image');
@@ -51,7 +62,7 @@ test('a handler that throws refuses its attempt, and the last one makes the job 
 
 test('the time of an attempt is extended while its handler runs', TIMEOUT, async () => {
   const pool = await create('long', { ack_ms: 3_000 });
-  const worker = pool.worker('ann', async (job) => {
+  const worker = work(pool, 'ann', async (job) => {
     const first = (await pool.result(posted)).deadline_ms;
     await waitFor('the time is extended', async () => (await pool.result(posted)).deadline_ms > first + 10_000);
     assert.equal(job.signal.aborted, false);
@@ -65,7 +76,7 @@ test('the time of an attempt is extended while its handler runs', TIMEOUT, async
 test('a worker that loses its attempt is told so', TIMEOUT, async () => {
   const pool = await create('lost', { ack_ms: 3_000 });
   const errors = [];
-  const worker = pool.worker('ann', async (job) => {
+  const worker = work(pool, 'ann', async (job) => {
     if (job.attempt === 1) {
       // Another client reports on the attempt.
       await server.request('POST', `/v1/pool/lost/job/${job.job}/refuse?attempt=1`);
@@ -83,7 +94,7 @@ test('a stop lets the jobs that run end, and takes no other', TIMEOUT, async () 
   let go;
   const goes = new Promise((resolve) => (go = resolve));
   let running = 0;
-  const worker = pool.worker('ann', async () => {
+  const worker = work(pool, 'ann', async () => {
     running += 1;
     await goes;
     return 'done';
@@ -96,14 +107,14 @@ test('a stop lets the jobs that run end, and takes no other', TIMEOUT, async () 
   const states = await Promise.all(jobs.map(async (job) => (await pool.result(job)).state));
   assert.deepEqual(states, ['done', 'done', 'waiting']);
   // One that waits for a job stops at once.
-  const idle = (await create('idle')).worker('ann', () => {});
+  const idle = work(await create('idle'), 'ann', () => {});
   await waitFor('it is registered', async () => JSON.parse((await server.request('GET', '/v1/pool/idle')).body).workers.length === 1);
   await idle.stop();
 });
 
 test('every job has its result over kill -9 and SIGTERM', TIMEOUT, async () => {
   const pool = await create('cuts', { type: 'round_robin', attempts: 10, ack_ms: 3_000 });
-  const workers = ['ann', 'ben'].map((name) => pool.worker(name, ({ data }) => data * 2, { concurrency: 2, wait: 5 }));
+  const both = ['ann', 'ben'].map((name) => work(pool, name, ({ data }) => data * 2, { concurrency: 2, wait: 5 }));
   const jobs = [];
   for (const how of ['kill', 'stop']) {
     for (let count = 0; count < 15; count += 1) jobs.push(await pool.post(jobs.length));
@@ -111,15 +122,15 @@ test('every job has its result over kill -9 and SIGTERM', TIMEOUT, async () => {
   }
   const results = await Promise.all(jobs.map((job) => pool.wait(job)));
   assert.deepEqual(results, numbers(jobs.length).map((number) => number * 2));
-  await Promise.all(workers.map((worker) => worker.stop()));
+  await Promise.all(both.map((worker) => worker.stop()));
 });
 
 test('a name is one worker', TIMEOUT, async () => {
   const pool = await create('names');
-  const first = pool.worker('ann', () => 1);
+  const first = work(pool, 'ann', () => 1);
   const isReplaced = assert.rejects(first.stopped, { status: 409, code: 'worker_replaced' });
   await waitFor('it is registered', async () => JSON.parse((await server.request('GET', '/v1/pool/names')).body).workers.length === 1);
-  const second = pool.worker('ann', () => 2);
+  const second = work(pool, 'ann', () => 2);
   await isReplaced;
   assert.equal(await pool.wait(await pool.post('x')), 2);
   await second.stop();
