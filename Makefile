@@ -19,6 +19,7 @@ WEB := tests/web/node_modules/.package-lock.json
 QUAKES := examples/quakes/node_modules/.package-lock.json
 THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 CHAT_AI := examples/chat-ai/node_modules/.package-lock.json
+CLIENT_JS := clients/js/node_modules/.package-lock.json
 
 export NGINX ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),$(TARGET)/tools/usr/sbin/nginx)
 export CADDY ?= $(or $(shell command -v caddy),$(TARGET)/tools/usr/bin/caddy)
@@ -32,7 +33,7 @@ CLIENT_PYTHON := $(TARGET)/client-python
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
 DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
-	$(CLIENT_PYTHON)/installed
+	$(CLIENT_PYTHON)/installed $(CLIENT_JS)
 
 FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
@@ -86,7 +87,7 @@ test: prerequisites $(DOWNLOADS) fmt lint doc unit ## runs all checks and tests;
 
 # Against the server that the Rust tests have built: an optimised one would take minutes more.
 .PHONY: of-the-binary
-of-the-binary: metrics h2spec conformance browser docs-commands python clients-python
+of-the-binary: metrics h2spec conformance browser docs-commands python clients-python clients-js
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -213,6 +214,11 @@ conformance: prerequisites build $(WEB) $(PYTHON)/installed ## runs the publishe
 browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server
 	$(call section,browser)
 	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
+
+.PHONY: clients-js
+clients-js: prerequisites build $(WEB) $(CLIENT_JS) ## builds the JavaScript client, and tests it in Node and headless Chromium
+	$(call section,JavaScript client)
+	cd clients/js && npm run --silent build && npm test --silent
 
 # Default ports are free in a network of its own; where the system allows none, the commands get other ports.
 DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/*.test.mjs

@@ -194,6 +194,7 @@ test('refusals have status, code and message, and a reader can ask to stop', TIM
     subscription.close();
   }
   const failing = subscribe({ base: server.url, stream: 'stop', from: '-1', onRecord: () => Promise.reject(new Error('mine')) });
+  const fails = assert.rejects(failing.closed, /mine/);
   await server.append('stop', 1);
-  await assert.rejects(failing.closed, /mine/);
+  await fails;
 });
