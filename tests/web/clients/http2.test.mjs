@@ -123,7 +123,6 @@ test('bodies are larger than any window, and trailers are left out', async () =>
   invited.close();
   const whole = await request('GET', '/v1/stream/large?offset=-1');
   assert.equal(whole.body, `[${message}]`);
-  assert.equal(whole.headers['content-length'], String(message.length + 2));
   const coded = await request('GET', '/v1/stream/large?offset=-1', { headers: { 'accept-encoding': 'gzip' } });
   assert.equal(coded.headers['content-encoding'], 'gzip');
   const again = await request('GET', '/v1/stream/large?offset=-1', { headers: { 'if-none-match': whole.headers.etag } });
