@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_clock::{Now, WallSeconds, WallTime};
-use encke_stream::{Fetch, Offset, Piece, Stream};
+use encke_stream::{Fetch, Offset, Piece, Stream, each_record};
 
 use crate::machine::{JobMachine, JobTimer};
 use crate::op::PoolNo;
@@ -439,34 +439,24 @@ impl Replay {
 
 /// Calls `each` for all records of a stream that hold data.
 fn each(stream: &Arc<Stream>, read: ReadStream<'_>, each: OnRecord<'_>) -> Result<(), ReplayError> {
-    let mut from = Offset::START;
-    let tail = stream.facts().tail;
-    loop {
-        let fetch = Fetch::new(stream, from, tail, PIECE_BYTES);
-        let piece = read(&fetch).map_err(|reason| ReplayError::Unreadable {
+    let read = |fetch: &Fetch| {
+        read(fetch).map_err(|reason| ReplayError::Unreadable {
             stream: stream.name.to_string(),
             reason,
-        })?;
-        for item in piece.items() {
-            let sequence = item.end.sequence;
-            each(sequence, item.data).map_err(|source| ReplayError::Record {
-                stream: stream.name.to_string(),
-                sequence,
-                source,
-            })?;
-        }
-        if !piece.more {
-            return Ok(());
-        }
-        from = piece.end;
-    }
+        })
+    };
+    each_record(stream, Offset::START, read, |sequence, data| {
+        each(sequence, data).map_err(|source| ReplayError::Record {
+            stream: stream.name.to_string(),
+            sequence,
+            source,
+        })
+    })?;
+    Ok(())
 }
 
 /// How far from the current segment the recovery looks for segments that were not deleted or not completed.
 const SEGMENTS_NEAR: u32 = 8;
-
-/// Bytes read at a time.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// The minimum time that workers have after a start to acknowledge their jobs.
 const GRACE: Duration = Duration::from_secs(5);

@@ -10,6 +10,7 @@ use encke_net::{now, wall_time};
 use encke_protocol::REVOCATIONS;
 use encke_stream::{
     AckLevel, Command, Create, Fetch, Lookup, Offset, Sequencers, Submission, Submitter,
+    each_record,
 };
 
 use crate::archive::Archive;
@@ -25,27 +26,20 @@ pub(crate) fn restore(archive: &Archive, access: &Access) -> Result<(), StartErr
 }
 
 /// Reads the revocations behind a position. Returns the position behind the last one.
-fn read(archive: &Archive, access: &Access, mut from: Offset) -> Result<Offset, String> {
+fn read(archive: &Archive, access: &Access, from: Offset) -> Result<Offset, String> {
     let known = archive.loaders.load(REVOCATIONS);
     let stream = match known.map_err(|error| error.to_string())? {
         Lookup::Stream(stream) => stream,
         Lookup::Free(_) => return Ok(from),
     };
-    let tail = stream.facts().tail;
-    while from < tail {
-        let fetch = Fetch::new(&stream, from, tail, PIECE_BYTES);
-        let piece = archive.read(&fetch);
-        let piece = piece.map_err(|error| error.to_string())?;
-        for item in piece.items() {
-            let revocation: Revocation = serde_json::from_slice(item.data)
-                .map_err(|error| format!("record {}: {error}", item.end.sequence))?;
-            access
-                .restore(revocation, wall_time())
-                .map_err(|error| error.to_string())?;
-        }
-        from = piece.end;
-    }
-    Ok(from)
+    let read = |fetch: &Fetch| archive.read(fetch).map_err(|error| error.to_string());
+    each_record(&stream, from, read, |sequence, data| {
+        let revocation: Revocation =
+            serde_json::from_slice(data).map_err(|error| format!("record {sequence}: {error}"))?;
+        access
+            .restore(revocation, wall_time())
+            .map_err(|error| error.to_string())
+    })
 }
 
 /// On a node of a fleet: hands what other nodes revoke to the access control.
@@ -100,6 +94,3 @@ pub(crate) fn create(sequencers: &Sequencers) {
 
 /// Revocations of other nodes are looked for this often: a connection ends within a second.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
-
-/// Bytes that are read at a time.
-const PIECE_BYTES: usize = 1 << 20;

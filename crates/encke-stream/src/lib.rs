@@ -64,6 +64,7 @@ pub use read::order_read::OrderFetch;
 pub use read::piece::{
     Fetch, Item, LargeData, LargePart, OrderEvent, OrderedRecord, PartRead, Piece,
 };
+pub use read::records::each_record;
 pub use replicated::{
     Applied, BadMessage, BatchId, Chain, DispatcherTerm, FollowError, FollowStopped, Following,
     IncomingBatches, JOURNAL_PREFIXES, KIND_MARK, NODE_NAME_BYTES_MAX, NODES_MAX, OrderHandle,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_clock::Now;
-use encke_stream::{Fetch, Offset, Stream};
+use encke_stream::{Fetch, Offset, Stream, each_record};
 
 use super::compare::find;
 use super::decision::Decision;
@@ -43,7 +43,7 @@ impl SubscriptionMachine {
         };
         machine.segments.has_registry = true;
         let mut current = None;
-        each_record(streams, &registry, &mut |_, bytes| {
+        each(streams, &registry, &mut |_, bytes| {
             let SegmentsRecord::Current { segment } = SegmentsRecord::decode(bytes)?;
             current = Some(segment);
             Ok(())
@@ -72,7 +72,7 @@ impl SubscriptionMachine {
             has_begun: false,
             now,
         };
-        each_record(streams, &stream, &mut |_, bytes| replayed.record(bytes))?;
+        each(streams, &stream, &mut |_, bytes| replayed.record(bytes))?;
         let ReplayedSegment {
             incomplete,
             has_begun,
@@ -216,41 +216,30 @@ impl ReplayedSegment<'_> {
 type OnBytes<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), BadSubscriptionRecord>;
 
 /// Calls `each` for all records of a stream that hold data.
-fn each_record(
+fn each(
     streams: &dyn SubscribedStreams,
     stream: &Stream,
     each: OnBytes<'_>,
 ) -> Result<(), SubscriptionReplayError> {
-    let mut from = Offset::START;
-    let tail = stream.facts().tail;
-    loop {
-        let fetch = Fetch::new(stream, from, tail, PIECE_BYTES);
-        let piece = streams
-            .read(&fetch)
-            .map_err(|reason| SubscriptionReplayError::Unreadable {
-                stream: stream.name.to_string(),
-                reason,
-            })?;
-        for item in piece.items() {
-            let sequence = item.end.sequence;
-            each(sequence, item.data).map_err(|source| SubscriptionReplayError::Record {
-                stream: stream.name.to_string(),
-                sequence,
-                source,
-            })?;
-        }
-        if !piece.more {
-            return Ok(());
-        }
-        from = piece.end;
-    }
+    let read = |fetch: &Fetch| {
+        let piece = streams.read(fetch);
+        piece.map_err(|reason| SubscriptionReplayError::Unreadable {
+            stream: stream.name.to_string(),
+            reason,
+        })
+    };
+    each_record(stream, Offset::START, read, |sequence, data| {
+        each(sequence, data).map_err(|source| SubscriptionReplayError::Record {
+            stream: stream.name.to_string(),
+            sequence,
+            source,
+        })
+    })?;
+    Ok(())
 }
 
 /// How far from the current segment the recovery looks for segments that were not deleted or not completed.
 const SEGMENTS_NEAR: u32 = 8;
-
-/// Bytes read at a time.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// The minimum time that workers have after a start to report.
 const GRACE: Duration = Duration::from_secs(5);
