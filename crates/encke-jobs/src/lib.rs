@@ -88,4 +88,4 @@ pub use settings::{PoolLimits, PoolSettings, SettingOutOfRange, SettingsChange};
 pub use stats::{PublishedPool, PublishedStats};
 pub use streams::pool_of_stream;
 pub use subscriptions::{BuildDeliverer, SubscriptionsContext};
-pub use token::{BadToken, JobToken, KeySeed};
+pub use token::{BadToken, JobToken};

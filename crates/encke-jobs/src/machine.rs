@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use encke_clock::{Now, SteadyTime};
 use encke_stream::Command;
+use encke_subscriptions::KeySeed;
 
 use crate::cache::PayloadCache;
 use crate::error::JobError;
@@ -18,7 +19,6 @@ use crate::response::{DispatchResponse, JobInfo};
 use crate::settings::PoolLimits;
 use crate::stats::PublishedStats;
 use crate::streams::StreamOwners;
-use crate::token::KeySeed;
 use crate::workers::WorkerLink;
 
 /// The pools: requests, outcomes of commands and the time go in; commands, jobs to read and responses come out.

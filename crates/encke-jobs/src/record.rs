@@ -273,11 +273,11 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use encke_subscriptions::KeySeed;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::token::KeySeed;
 
     #[test]
     fn parts_are_within_their_bound_and_hold_all_jobs() {

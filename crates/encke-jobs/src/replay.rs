@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use encke_clock::{Now, WallSeconds, WallTime};
 use encke_stream::{Fetch, Offset, Piece, Stream, each_record};
+use encke_subscriptions::KeySeed;
 
 use crate::machine::{JobMachine, JobTimer};
 use crate::op::PoolNo;
@@ -21,7 +22,7 @@ use crate::request::JobId;
 use crate::settings::{PoolLimits, PoolSettings};
 use crate::stats::PublishedStats;
 use crate::streams::StreamOwners;
-use crate::token::{KeySeed, PoolKey};
+use crate::token::PoolKey;
 
 /// Why the pools could not be recovered.
 #[derive(Debug, thiserror::Error)]

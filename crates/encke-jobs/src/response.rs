@@ -240,8 +240,10 @@ impl PoolStats {
 
 #[cfg(test)]
 mod tests {
+    use encke_subscriptions::KeySeed;
+
     use super::*;
-    use crate::token::{KeySeed, PoolKey};
+    use crate::token::PoolKey;
 
     #[test]
     fn a_job_weighs_its_body_and_needs_its_client() {

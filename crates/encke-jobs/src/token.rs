@@ -6,14 +6,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use aws_lc_rs::{constant_time, hmac, rand};
+use aws_lc_rs::constant_time;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use encke_subscriptions::{KEY_BYTES, KeySeed, code};
 use serde::{Deserialize, Serialize};
-
-/// What the keys of new pools are made of: random, one for each run of a dispatcher. The machine itself draws nothing at random.
-#[derive(Clone)]
-pub struct KeySeed([u8; KEY_BYTES]);
 
 /// The key of a pool's tokens.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,28 +25,10 @@ pub struct JobToken([u8; TOKEN_BYTES]);
 #[error("it is not a token of a job or of an attempt")]
 pub struct BadToken;
 
-impl KeySeed {
-    /// A new one.
-    ///
-    /// # Errors
-    /// The operating system gives no random bytes.
-    pub fn random() -> std::io::Result<KeySeed> {
-        let mut bytes = [0; KEY_BYTES];
-        rand::fill(&mut bytes)
-            .map_err(|_| std::io::Error::other("no random bytes for the keys of pools"))?;
-        Ok(KeySeed(bytes))
-    }
-
-    /// One of these bytes, for tests that repeat a run.
-    pub fn of(bytes: [u8; 32]) -> KeySeed {
-        KeySeed(bytes)
-    }
-}
-
 impl PoolKey {
     /// The key of a pool that has none yet. A number is of one pool, so no two pools have the same.
     pub(crate) fn new(seed: &KeySeed, no: u64) -> PoolKey {
-        PoolKey(code(&seed.0, &[b"pool", &no.to_le_bytes()]))
+        PoolKey(seed.key(&[b"pool", &no.to_le_bytes()]))
     }
 
     pub(crate) fn of_job(&self, id: u64) -> JobToken {
@@ -66,15 +45,6 @@ impl PoolKey {
         token.copy_from_slice(&code[..TOKEN_BYTES]);
         JobToken(token)
     }
-}
-
-/// HMAC-SHA256 over parts of which the first one says how many bytes the others have.
-fn code(key: &[u8; KEY_BYTES], parts: &[&[u8]]) -> [u8; KEY_BYTES] {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-    let tag = hmac::sign(&key, &parts.concat());
-    let mut code = [0; KEY_BYTES];
-    code.copy_from_slice(tag.as_ref());
-    code
 }
 
 /// In a time that says nothing of where they differ.
@@ -113,14 +83,6 @@ impl fmt::Debug for PoolKey {
         f.write_str("PoolKey")
     }
 }
-
-impl fmt::Debug for KeySeed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeySeed")
-    }
-}
-
-const KEY_BYTES: usize = 32;
 
 /// 128 bits cannot be guessed.
 const TOKEN_BYTES: usize = 16;

@@ -6,13 +6,13 @@ use std::thread::JoinHandle;
 use encke_jobs::fleet::{PacketTo, RelayContext, RelayFigures};
 use encke_jobs::{
     DispatcherContext, DispatcherMachines, DispatcherMessage, DispatcherOutlet, DispatcherReceiver,
-    DispatcherSender, DispatcherThreads, JobMachine, KeySeed, PoolLimits, PublishedStats,
-    RelayMessage, ReplayError, SendResponse, SubscriptionsContext,
+    DispatcherSender, DispatcherThreads, JobMachine, PoolLimits, PublishedStats, RelayMessage,
+    ReplayError, SendResponse, SubscriptionsContext,
 };
 use encke_mailbox::Gauge;
 use encke_net::{Metrics, ShardSender, now, wall_time};
 use encke_stream::{InlineCommit, Logs, Sequencers};
-use encke_subscriptions::{PublishedSubscriptions, SubscriptionMachine, SubscriptionSeed};
+use encke_subscriptions::{KeySeed, PublishedSubscriptions, SubscriptionMachine};
 
 use crate::archive::Archive;
 use crate::errors::StartError;
@@ -77,17 +77,18 @@ impl DispatcherTools {
         let find = |name: &str| archive.find(name);
         let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
         let published = Arc::clone(&self.published.pools);
+        let seed = KeySeed::random()?;
         let jobs = JobMachine::replay(
             self.pools.clone(),
             published,
-            KeySeed::random()?,
+            seed.clone(),
             &find,
             &read,
             now(),
         )?;
         let subscriptions = SubscriptionMachine::replay(
             self.subscriptions.limits.clone(),
-            &SubscriptionSeed::random()?,
+            &seed,
             self.published.subscriptions.begin(),
             &SubscribedArchive(archive.clone()),
             now(),

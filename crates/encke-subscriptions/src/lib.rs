@@ -63,7 +63,7 @@
 //! `request.rs` and `response.rs` have the interface, `machine/state.rs` the effects. `machine/observe.rs`, `machine/wakes.rs`,
 //! `machine/deliveries.rs` and `machine/reports.rs` are a wake's way, `machine/commit.rs` writes decisions, `entry.rs` is the format.
 //! `machine/create.rs` and `machine/look_ups.rs` have the begin of a subscription, `machine/replay.rs` recovers all of it. `glob.rs` and
-//! `index/` are the patterns, `webhook/` has what is needed for calls.
+//! `index/` are the patterns, `webhook/` has what is needed for calls, `key.rs` and `token.rs` the secrets.
 
 mod bounds;
 mod config;
@@ -71,6 +71,7 @@ mod entry;
 mod error;
 mod glob;
 mod index;
+mod key;
 mod machine;
 mod names;
 mod published;
@@ -92,6 +93,7 @@ pub use glob::{
     BadGlob, Glob, PATTERN_BYTES_MAX, PATTERN_SEGMENTS_MAX, PATTERN_WILDCARDS_MAX, RESERVED_SEGMENT,
 };
 pub use index::SubscriptionIndex;
+pub use key::{KEY_BYTES, KeySeed, code};
 pub use machine::{
     LookUpError, SubscriptionCounts, SubscriptionEffect, SubscriptionMachine,
     SubscriptionReplayError,
@@ -104,7 +106,6 @@ pub use response::{
     ClaimedWake, LinkStatus, SubscriptionResponse, SubscriptionStatus, shown_offset,
 };
 pub use subscribed_streams::SubscribedStreams;
-pub use token::SubscriptionSeed;
 /// How calls are encrypted, for [`DelivererContext`].
 pub use ureq::tls::TlsConfig;
 pub use webhook::addresses::{AllowedAddresses, is_public};

@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::token::SubscriptionSeed;
+    use crate::key::KeySeed;
 
     #[test]
     fn only_the_dispatcher_of_a_fleet_changes_the_journal() {
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_first_record_reads_back() {
         let record = SubscriptionRecord::Begin {
-            secrets: SubscriptionSecrets::new(&SubscriptionSeed::of([1; 32])),
+            secrets: SubscriptionSecrets::new(&KeySeed::of([1; 32])),
             next_no: 7,
         };
         assert_eq!(SubscriptionRecord::decode(&record.encode()), Ok(record));

@@ -7,32 +7,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use aws_lc_rs::{constant_time, hmac, rand};
+use aws_lc_rs::constant_time;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-/// What the keys of a new journal are made of: random, one for each run. The machine itself draws nothing at random.
-#[derive(Clone)]
-pub struct SubscriptionSeed([u8; KEY_BYTES]);
-
-impl SubscriptionSeed {
-    /// A new one.
-    ///
-    /// # Errors
-    /// The operating system gives no random bytes.
-    pub fn random() -> std::io::Result<SubscriptionSeed> {
-        let mut bytes = [0; KEY_BYTES];
-        rand::fill(&mut bytes)
-            .map_err(|_| std::io::Error::other("no random bytes for the keys of subscriptions"))?;
-        Ok(SubscriptionSeed(bytes))
-    }
-
-    /// One of these bytes, for tests that repeat a run.
-    pub fn of(bytes: [u8; 32]) -> SubscriptionSeed {
-        SubscriptionSeed(bytes)
-    }
-}
+use crate::key::{KEY_BYTES, KeySeed, code};
 
 /// The secrets that the journal holds.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,10 +24,10 @@ pub(crate) struct SubscriptionSecrets {
 }
 
 impl SubscriptionSecrets {
-    pub(crate) fn new(seed: &SubscriptionSeed) -> SubscriptionSecrets {
+    pub(crate) fn new(seed: &KeySeed) -> SubscriptionSecrets {
         SubscriptionSecrets {
-            webhook_key: code(&seed.0, &[b"webhook key"]),
-            token_key: code(&seed.0, &[b"token key"]),
+            webhook_key: seed.key(&[b"webhook key"]),
+            token_key: seed.key(&[b"token key"]),
         }
     }
 
@@ -94,12 +74,6 @@ impl SubscriptionSecrets {
 impl fmt::Debug for SubscriptionSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SubscriptionSecrets")
-    }
-}
-
-impl fmt::Debug for SubscriptionSeed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SubscriptionSeed")
     }
 }
 
@@ -169,17 +143,6 @@ impl fmt::Debug for WakeToken {
     }
 }
 
-/// HMAC-SHA256 over parts of which the first one says how many bytes the others have.
-fn code(key: &[u8; KEY_BYTES], parts: &[&[u8]]) -> [u8; KEY_BYTES] {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-    let tag = hmac::sign(&key, &parts.concat());
-    let mut code = [0; KEY_BYTES];
-    code.copy_from_slice(tag.as_ref());
-    code
-}
-
-const KEY_BYTES: usize = 32;
-
 /// 128 bits cannot be guessed.
 const CODE_BYTES: usize = 16;
 
@@ -197,7 +160,7 @@ mod tests {
     }
 
     fn secrets(byte: u8) -> SubscriptionSecrets {
-        SubscriptionSecrets::new(&SubscriptionSeed::of([byte; 32]))
+        SubscriptionSecrets::new(&KeySeed::of([byte; 32]))
     }
 
     #[test]
@@ -254,12 +217,12 @@ mod tests {
 
     #[test]
     fn what_is_secret_is_not_shown() {
-        let seed = SubscriptionSeed::random().expect("random bytes");
+        let seed = KeySeed::random().expect("random bytes");
         let own = SubscriptionSecrets::new(&seed);
         let shown = format!("{seed:?} {own:?} {:?}", own.token(wake(1, 2)));
         assert_eq!(
             shown,
-            "SubscriptionSeed SubscriptionSecrets WakeToken(WakeName { subscription: 1, generation: 2 })"
+            "KeySeed SubscriptionSecrets WakeToken(WakeName { subscription: 1, generation: 2 })"
         );
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use encke_stream::{DispatcherTerm, FleetCommand, Outcome, Refusal, Reply, StreamChange};
+use encke_subscriptions::KeySeed;
 use proptest::prelude::*;
 
 use super::clients::HELD_MAX;
@@ -20,7 +21,7 @@ use crate::request::{
     Registration, WorkerCaller,
 };
 use crate::response::DispatchResponse;
-use crate::token::{KeySeed, PoolKey};
+use crate::token::PoolKey;
 
 /// How long requests wait for a dispatcher in these tests.
 const HOLD: Duration = Duration::from_secs(5);

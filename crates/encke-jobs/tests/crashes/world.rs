@@ -7,7 +7,7 @@ use std::sync::Arc;
 use encke_clock::{Now, SteadyTime, WallTime};
 use encke_jobs::{
     AttemptAction, AttemptReport, DispatchClient, DispatchResponse, DispatchedJob, Effect, JobId,
-    JobInfo, JobMachine, JobToken, KeySeed, NewJob, Payload, PoolLimits, PoolRequest, PoolSettings,
+    JobInfo, JobMachine, JobToken, NewJob, Payload, PoolLimits, PoolRequest, PoolSettings,
     PublishedStats, Registration, SettingsChange, WorkerCaller,
 };
 use encke_log::simulated::SimulatedDisk;
@@ -15,6 +15,7 @@ use encke_log::{Log, Options};
 use encke_stream::{
     Command, Fetch, LogJournal, Offset, Outcome, Piece, Refusal, Stream, View, restore_on,
 };
+use encke_subscriptions::KeySeed;
 
 pub(crate) const POOL: &str = "p";
 

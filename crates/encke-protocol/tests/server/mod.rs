@@ -198,7 +198,7 @@ impl Server {
             jobs: encke_jobs::JobMachine::new(
                 Default::default(),
                 Default::default(),
-                encke_jobs::KeySeed::of([7; 32]),
+                encke_subscriptions::KeySeed::of([7; 32]),
             ),
             subscriptions: TestSubscriptions::new(Default::default()),
             waited: 0,

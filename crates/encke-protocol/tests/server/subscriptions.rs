@@ -5,8 +5,8 @@ use std::sync::Arc;
 use encke_protocol::{DispatchResponse, OnDispatch};
 use encke_stream::{Fetch, Piece, Stream, StreamChange, StreamState, View};
 use encke_subscriptions::{
-    SubscriptionEffect, SubscriptionIndex, SubscriptionLimits, SubscriptionMachine,
-    SubscriptionRequest, SubscriptionResponse, SubscriptionSeed, WebhookDelivery,
+    KeySeed, SubscriptionEffect, SubscriptionIndex, SubscriptionLimits, SubscriptionMachine,
+    SubscriptionRequest, SubscriptionResponse, WebhookDelivery,
 };
 
 use super::{Heard, Reply, Server, Waiting, said};
@@ -27,7 +27,7 @@ pub struct TestSubscriptions {
 impl TestSubscriptions {
     pub fn new(limits: SubscriptionLimits) -> Self {
         let index = Arc::new(SubscriptionIndex::default());
-        let seed = SubscriptionSeed::of([7; 32]);
+        let seed = KeySeed::of([7; 32]);
         TestSubscriptions {
             machine: SubscriptionMachine::new(limits, &seed, Arc::clone(&index)),
             index,

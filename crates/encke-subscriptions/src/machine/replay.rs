@@ -16,11 +16,11 @@ use super::wakes::PAUSE_MAX;
 use crate::bounds::SubscriptionLimits;
 use crate::entry::SubscriptionEntry;
 use crate::index::SubscriptionIndex;
+use crate::key::KeySeed;
 use crate::record::{
     BadSubscriptionRecord, SEGMENTS, SegmentsRecord, SubscriptionRecord, segment_name,
 };
 use crate::subscribed_streams::SubscribedStreams;
-use crate::token::SubscriptionSeed;
 use crate::webhook::signature::WebhookKey;
 use crate::webhook::url::receiver_of;
 
@@ -32,7 +32,7 @@ impl SubscriptionMachine {
     /// A stream could not be read or decoded.
     pub fn replay(
         limits: SubscriptionLimits,
-        seed: &SubscriptionSeed,
+        seed: &KeySeed,
         index: Arc<SubscriptionIndex>,
         streams: &dyn SubscribedStreams,
         now: Now,

@@ -17,9 +17,10 @@ use crate::bounds::SubscriptionLimits;
 use crate::error::SubscriptionError;
 use crate::glob::Glob;
 use crate::index::SubscriptionIndex;
+use crate::key::KeySeed;
 use crate::request::{RequestNo, SubscriptionRequest};
 use crate::response::{SubscriptionResponse, SubscriptionStatus};
-use crate::token::{SubscriptionSecrets, SubscriptionSeed};
+use crate::token::SubscriptionSecrets;
 use crate::webhook::delivery::WebhookDelivery;
 use crate::webhook::signature::WebhookKey;
 
@@ -133,7 +134,7 @@ impl SubscriptionMachine {
     /// A machine without subscriptions and without a journal.
     pub fn new(
         limits: SubscriptionLimits,
-        seed: &SubscriptionSeed,
+        seed: &KeySeed,
         index: Arc<SubscriptionIndex>,
     ) -> SubscriptionMachine {
         let secrets = SubscriptionSecrets::new(seed);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use encke_clock::{Now, SteadyTime, WallTime};
 use encke_stream::{Command, Offset, Outcome, StreamChange, StreamState, born};
 use encke_subscriptions::{
-    ClaimedWake, DeliveryResult, Glob, LookUpError, ReportKind, RequestNo, SubscriptionConfig,
-    SubscriptionError, SubscriptionIndex, SubscriptionLimits, SubscriptionMachine,
-    SubscriptionRequest, SubscriptionResponse, SubscriptionSeed, SubscriptionStatus,
+    ClaimedWake, DeliveryResult, Glob, KeySeed, LookUpError, ReportKind, RequestNo,
+    SubscriptionConfig, SubscriptionError, SubscriptionIndex, SubscriptionLimits,
+    SubscriptionMachine, SubscriptionRequest, SubscriptionResponse, SubscriptionStatus,
     WebhookDelivery,
 };
 
@@ -73,7 +73,7 @@ impl World {
     fn start(limits: SubscriptionLimits, streams: Streams, now_ms: u64) -> World {
         let index = Arc::new(SubscriptionIndex::default());
         // Each run has another one.
-        let seed = SubscriptionSeed::of([(now_ms % 251) as u8; 32]);
+        let seed = KeySeed::of([(now_ms % 251) as u8; 32]);
         let machine = SubscriptionMachine::replay(
             limits.clone(),
             &seed,

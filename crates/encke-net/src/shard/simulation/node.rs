@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use encke_clock::{Now, WallTime};
 use encke_jobs::{
-    DispatchClient, DispatchResponse, DispatcherContext, DispatcherOutlet, JobMachine, KeySeed,
-    PoolLimits, SimulatedDispatcher, SubscriptionsContext,
+    DispatchClient, DispatchResponse, DispatcherContext, DispatcherOutlet, JobMachine, PoolLimits,
+    SimulatedDispatcher, SubscriptionsContext,
 };
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Options, Reader, SEGMENT_BYTES_MIN};
@@ -20,9 +20,7 @@ use encke_stream::{
     AckLevel, Batch, Fetch, Limits, Loader, Lookup, Outlet, Piece, Reply, Sequencer, Sequencers,
     Stream, Views, restore_on,
 };
-use encke_subscriptions::{
-    SubscribedStreams, SubscriptionLimits, SubscriptionMachine, SubscriptionSeed,
-};
+use encke_subscriptions::{KeySeed, SubscribedStreams, SubscriptionLimits, SubscriptionMachine};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -147,7 +145,7 @@ impl Node {
             subscriptions: SubscriptionsContext {
                 machine: SubscriptionMachine::new(
                     SubscriptionLimits::default(),
-                    &SubscriptionSeed::of([7; 32]),
+                    &KeySeed::of([7; 32]),
                     Arc::default(),
                 ),
                 published: Arc::default(),
