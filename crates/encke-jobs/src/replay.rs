@@ -51,9 +51,6 @@ pub enum ReplayError {
         /// The stream.
         stream: String,
     },
-    /// There are no random bytes for the keys of pools.
-    #[error("cannot make keys for the tokens of pools: {0}")]
-    Random(#[from] std::io::Error),
 }
 
 /// Reads a part of a stream.

@@ -77,7 +77,7 @@ impl DispatcherTools {
         let find = |name: &str| archive.find(name);
         let read = |fetch: &_| archive.read(fetch).map_err(|error| error.to_string());
         let published = Arc::clone(&self.published.pools);
-        let seed = KeySeed::random()?;
+        let seed = KeySeed::random().map_err(StartError::Random)?;
         let jobs = JobMachine::replay(
             self.pools.clone(),
             published,

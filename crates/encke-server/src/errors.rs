@@ -21,6 +21,9 @@ pub enum StartError {
     /// The node cannot follow its fleet.
     #[error(transparent)]
     Fleet(Box<dyn std::error::Error + Send + Sync>),
+    /// There are no random bytes for the keys of tokens.
+    #[error("cannot make keys for tokens: {0}")]
+    Random(std::io::Error),
     /// The system refuses a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
