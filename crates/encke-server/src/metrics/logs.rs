@@ -2,7 +2,9 @@
 
 use encke_log::Health;
 use encke_stream::{AckLevel, Committed, Views};
-use prometheus::{CounterVec, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{CounterVec, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
+
+use super::registrar::{Registrar, set_total};
 
 /// The activity and the health of the logs.
 #[derive(Clone)]
@@ -33,81 +35,35 @@ pub(crate) struct CommitCounters {
 
 impl LogMetrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let count = |name: &str, help: &str, labels: &[&str]| -> Result<_, prometheus::Error> {
-            let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(counters.clone()))?;
-            Ok(counters)
-        };
-        let whole = |name: &str, help: &str| -> Result<IntGaugeVec, prometheus::Error> {
-            let gauges = IntGaugeVec::new(Opts::new(name, help), &[LOG])?;
-            registry.register(Box::new(gauges.clone()))?;
-            Ok(gauges)
-        };
-        let total_seconds = |name: &str, help: &str| -> Result<CounterVec, prometheus::Error> {
-            let counters = CounterVec::new(Opts::new(name, help), &[LOG])?;
-            registry.register(Box::new(counters.clone()))?;
-            Ok(counters)
-        };
-        let seconds = |name: &str, help: &str| -> Result<GaugeVec, prometheus::Error> {
-            let gauges = GaugeVec::new(Opts::new(name, help), &[LOG])?;
-            registry.register(Box::new(gauges.clone()))?;
-            Ok(gauges)
-        };
+        let metrics = Registrar(registry);
         Ok(LogMetrics {
-            records: count(
+            records: metrics.counters(
                 "encke_log_records_total",
                 "Records committed to a log.",
                 &[LOG],
             )?,
-            bytes: count("encke_log_bytes_total", "Bytes committed to a log.", &[LOG])?,
-            acknowledged: count(
+            bytes: metrics.counters("encke_log_bytes_total", "Bytes committed to a log.", &[LOG])?,
+            acknowledged: metrics.counters(
                 "encke_acknowledged_total",
                 "Acknowledged changes to streams, by durability level at the acknowledgement.",
                 &[LEVEL, LOG],
             )?,
-            syncs: count("encke_log_syncs_total", "Syncs of records.", &[LOG])?,
-            syncing_seconds: total_seconds(
-                "encke_log_syncing_seconds_total",
-                "Time spent on syncing records.",
-            )?,
-            segment_bytes: whole(
-                "encke_log_segment_bytes",
-                "Bytes of segments on the disk, including those that are in history already.",
-            )?,
-            history_bytes: whole("encke_log_history_bytes", "Bytes of history on the disk.")?,
-            segments_waiting: whole(
-                "encke_log_segments_waiting",
-                "Sealed segments that are not in history yet.",
-            )?,
-            history_failed: whole(
-                "encke_log_history_failed",
-                "1 while sealed segments cannot be added to history.",
-            )?,
-            waited_seconds: total_seconds(
-                "encke_log_waited_seconds_total",
-                "Time writes have waited for a segment to be prepared or to be added to history.",
-            )?,
-            rolled_seconds: total_seconds(
-                "encke_log_rolled_seconds_total",
-                "Time spent on changing to the next segment, including syncs.",
-            )?,
-            stalls: count(
+            syncs: metrics.counters("encke_log_syncs_total", "Syncs of records.", &[LOG])?,
+            syncing_seconds: metrics.total_seconds("encke_log_syncing_seconds_total", "Time spent on syncing records.", &[LOG])?,
+            segment_bytes: metrics.gauges("encke_log_segment_bytes", "Bytes of segments on the disk, including those that are in history already.", &[LOG])?,
+            history_bytes: metrics.gauges("encke_log_history_bytes", "Bytes of history on the disk.", &[LOG])?,
+            segments_waiting: metrics.gauges("encke_log_segments_waiting", "Sealed segments that are not in history yet.", &[LOG])?,
+            history_failed: metrics.gauges("encke_log_history_failed", "1 while sealed segments cannot be added to history.", &[LOG])?,
+            waited_seconds: metrics.total_seconds("encke_log_waited_seconds_total", "Time writes have waited for a segment to be prepared or to be added to history.", &[LOG])?,
+            rolled_seconds: metrics.total_seconds("encke_log_rolled_seconds_total", "Time spent on changing to the next segment, including syncs.", &[LOG])?,
+            stalls: metrics.counters(
                 "encke_log_stalls_total",
                 "Writes that took 50 ms or more, without the change to the next segment; the server's log says why.",
                 &[LOG],
             )?,
-            longest_stall_seconds: seconds(
-                "encke_log_longest_stall_seconds",
-                "Time of the slowest write, without the change to the next segment and syncs.",
-            )?,
-            kept_behind: whole(
-                "encke_log_kept_behind",
-                "Sequence up to which retention has removed records.",
-            )?,
-            poisoned: whole(
-                "encke_log_poisoned",
-                "1 for a log that has failed and refuses writes.",
-            )?,
+            longest_stall_seconds: metrics.seconds("encke_log_longest_stall_seconds", "Time of the slowest write, without the change to the next segment and syncs.", &[LOG])?,
+            kept_behind: metrics.gauges("encke_log_kept_behind", "Sequence up to which retention has removed records.", &[LOG])?,
+            poisoned: metrics.gauges("encke_log_poisoned", "1 for a log that has failed and refuses writes.", &[LOG])?,
         })
     }
 
@@ -127,7 +83,7 @@ impl LogMetrics {
             gauges.with_label_values(&[&log]).set(value as i64);
         };
         let total = |counters: &IntCounterVec, value: u64| {
-            raise(&counters.with_label_values(&[&log]), value);
+            set_total(&counters.with_label_values(&[&log]), value);
         };
         let total_seconds = |counters: &CounterVec, value: std::time::Duration| {
             let counter = counters.with_label_values(&[&log]);
@@ -158,7 +114,7 @@ impl LogMetrics {
         for (log, counts) in views.acknowledged().enumerate() {
             for (level, count) in AckLevel::ALL.into_iter().zip(counts) {
                 let labels = &[level.name(), &log.to_string()];
-                raise(&self.acknowledged.with_label_values(labels), count);
+                set_total(&self.acknowledged.with_label_values(labels), count);
             }
         }
     }
@@ -170,11 +126,6 @@ impl CommitCounters {
         self.records.inc_by(committed.records as u64);
         self.bytes.inc_by(committed.bytes as u64);
     }
-}
-
-/// Raises a counter to a total that is counted elsewhere.
-pub(crate) fn raise(counter: &IntCounter, total: u64) {
-    counter.inc_by(total.saturating_sub(counter.get()));
 }
 
 const LOG: &str = "log";

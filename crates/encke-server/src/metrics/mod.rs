@@ -3,6 +3,7 @@
 mod access;
 mod logs;
 mod pools;
+mod registrar;
 mod streams;
 mod subscriptions;
 
@@ -10,11 +11,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{Encoder, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{Encoder, Registry, TextEncoder};
 
 pub(crate) use self::access::AccessMetrics;
 pub(crate) use self::logs::LogMetrics;
 pub(crate) use self::pools::{PoolMetrics, RelayMetrics};
+use self::registrar::Registrar;
 pub(crate) use self::streams::StreamMetrics;
 pub(crate) use self::subscriptions::SubscriptionMetrics;
 
@@ -41,13 +43,13 @@ impl ServerMetrics {
     /// Two metrics have the same name.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let build_info = IntGaugeVec::new(
-            Opts::new("encke_build_info", "1; the version of this server."),
+        let build_info = Registrar(&registry).gauges(
+            "encke_build_info",
+            "1; the version of this server.",
             &["version"],
         )?;
         let version = env!("CARGO_PKG_VERSION");
         build_info.with_label_values(&[version]).set(1);
-        registry.register(Box::new(build_info))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
         Ok(ServerMetrics {
             reactor: encke_net::Metrics::new(&registry)?,

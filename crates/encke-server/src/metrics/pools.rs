@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use encke_jobs::fleet::RelayFigures;
 use encke_jobs::{PoolStats, PublishedStats, WorkerStatus};
 use encke_net::now;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+
+use super::registrar::{Registrar, set_total};
 
 /// The metrics of a relay: which node of a fleet dispatches jobs.
 #[derive(Clone)]
@@ -23,30 +25,26 @@ impl RelayMetrics {
         registry: &Registry,
         figures: Arc<RelayFigures>,
     ) -> Result<Self, prometheus::Error> {
-        let metrics = RelayMetrics {
+        let metrics = Registrar(registry);
+        Ok(RelayMetrics {
             figures,
-            dispatcher: IntGauge::new(
+            dispatcher: metrics.gauge(
                 "encke_fleet_dispatcher",
                 "1 if this node dispatches the jobs of the fleet, otherwise 0.",
             )?,
-            held: IntGauge::new(
+            held: metrics.gauge(
                 "encke_fleet_pool_requests_held",
                 "Requests to pools that wait for a node that dispatches.",
             )?,
-            takeovers: IntCounter::new(
+            takeovers: metrics.counter(
                 "encke_fleet_takeovers_total",
                 "How often this node has become the one that dispatches jobs.",
             )?,
-            broken: IntCounter::new(
+            broken: metrics.counter(
                 "encke_fleet_pool_sessions_broken_total",
                 "Sessions for jobs with other nodes that have broken off.",
             )?,
-        };
-        registry.register(Box::new(metrics.dispatcher.clone()))?;
-        registry.register(Box::new(metrics.held.clone()))?;
-        registry.register(Box::new(metrics.takeovers.clone()))?;
-        registry.register(Box::new(metrics.broken.clone()))?;
-        Ok(metrics)
+        })
     }
 
     /// Whether the node dispatches, and how often it has begun to.
@@ -63,11 +61,8 @@ impl RelayMetrics {
         let dispatching = figures.dispatching.load(Ordering::Relaxed);
         self.dispatcher.set(dispatching.into());
         self.held.set(figures.held.load(Ordering::Relaxed) as i64);
-        self.takeovers.reset();
-        self.takeovers
-            .inc_by(figures.takeovers.load(Ordering::Relaxed));
-        self.broken.reset();
-        self.broken.inc_by(figures.broken.load(Ordering::Relaxed));
+        set_total(&self.takeovers, figures.takeovers.load(Ordering::Relaxed));
+        set_total(&self.broken, figures.broken.load(Ordering::Relaxed));
     }
 }
 
@@ -87,60 +82,47 @@ pub(crate) struct PoolMetrics {
 
 impl PoolMetrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let gauges = |name: &str, help: &str, labels: &[&str]| {
-            let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(gauges.clone()))?;
-            Ok::<_, prometheus::Error>(gauges)
-        };
-        let counters = |name: &str, help: &str, labels: &[&str]| {
-            let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(counters.clone()))?;
-            Ok::<_, prometheus::Error>(counters)
-        };
-        let cache = IntGauge::new(
-            "encke_pool_cache_bytes",
-            "Content of jobs in memory, of all pools.",
-        )?;
-        registry.register(Box::new(cache.clone()))?;
-        let loads = IntCounter::new(
-            "encke_pool_loads_total",
-            "Jobs read from the log because their content was not in memory.",
-        )?;
-        registry.register(Box::new(loads.clone()))?;
+        let metrics = Registrar(registry);
         Ok(PoolMetrics {
-            cache,
-            loads,
-            jobs: gauges(
+            cache: metrics.gauge(
+                "encke_pool_cache_bytes",
+                "Content of jobs in memory, of all pools.",
+            )?,
+            loads: metrics.counter(
+                "encke_pool_loads_total",
+                "Jobs read from the log because their content was not in memory.",
+            )?,
+            jobs: metrics.gauges(
                 "encke_pool_jobs",
                 "Unfinished jobs of a pool, by state: waiting or running.",
                 &["pool", "state"],
             )?,
-            oldest: gauges(
+            oldest: metrics.gauges(
                 "encke_pool_oldest_seconds",
                 "Age of a pool's oldest unfinished job.",
                 &["pool"],
             )?,
-            workers: gauges(
+            workers: metrics.gauges(
                 "encke_pool_workers",
                 "Connected workers of a pool.",
                 &["pool"],
             )?,
-            done: counters(
+            done: metrics.counters(
                 "encke_pool_done_total",
                 "Jobs of a pool that are done.",
                 &["pool"],
             )?,
-            retried: counters(
+            retried: metrics.counters(
                 "encke_pool_retried_total",
                 "Failed attempts at a pool's jobs that were retried.",
                 &["pool"],
             )?,
-            dead: counters(
+            dead: metrics.counters(
                 "encke_pool_dead_total",
                 "Jobs of a pool that failed for good and went to the dead letters.",
                 &["pool"],
             )?,
-            given: counters(
+            given: metrics.counters(
                 "encke_pool_worker_jobs_total",
                 "Jobs given to a pool's worker; workers beyond the first 100 of a pool, and beyond 1,000 in total, share one series per pool.",
                 &["pool", "worker"],
@@ -156,8 +138,7 @@ impl PoolMetrics {
             counters.reset();
         }
         self.cache.set(published.cached_bytes() as i64);
-        self.loads.reset();
-        self.loads.inc_by(published.loads());
+        set_total(&self.loads, published.loads());
         self.show_pools(&published.read());
     }
 

@@ -1,9 +1,9 @@
 //! The metrics of streams and their commits.
 
 use encke_stream::{Committed, Totals};
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Registry};
+use prometheus::{Histogram, IntCounter, IntGauge, Registry};
 
-use super::logs::raise;
+use super::registrar::{Registrar, set_total};
 
 /// The streams of all logs, and the commits of their records.
 #[derive(Clone)]
@@ -25,59 +25,46 @@ pub(crate) struct StreamMetrics {
 
 impl StreamMetrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let gauge = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
-            let gauge = IntGauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let counter = |name: &str, help: &str| -> Result<IntCounter, prometheus::Error> {
-            let counter = IntCounter::new(name, help)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let histogram = |name: &str, help: &str, buckets: Vec<f64>| {
-            let histogram = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?;
-            registry.register(Box::new(histogram.clone()))?;
-            Ok::<_, prometheus::Error>(histogram)
-        };
+        let metrics = Registrar(registry);
         let powers =
             |first: f64, factor: f64, count| prometheus::exponential_buckets(first, factor, count);
         Ok(StreamMetrics {
-            records: counter("encke_records_total", "Records committed.")?,
-            batch_records: histogram(
+            records: metrics.counter("encke_records_total", "Records committed.")?,
+            batch_records: metrics.histogram(
                 "encke_batch_records",
                 "Records in one commit.",
                 powers(1.0, 2.0, 16)?,
             )?,
-            sync_seconds: histogram(
+            sync_seconds: metrics.histogram(
                 "encke_fdatasync_seconds",
                 "How long fdatasync took.",
                 powers(0.000_05, 2.0, 18)?,
             )?,
-            log_failed: gauge("encke_log_failed", "1 when the log takes no more records.")?,
-            patterns: gauge(
+            log_failed: metrics
+                .gauge("encke_log_failed", "1 when the log takes no more records.")?,
+            patterns: metrics.gauge(
                 "encke_patterns",
                 "Patterns of stream names that have subscribers.",
             )?,
-            streams: gauge("encke_streams", "Streams, in memory or not.")?,
-            streams_in_memory: gauge("encke_streams_in_memory", "Streams in memory.")?,
-            names_free: gauge(
+            streams: metrics.gauge("encke_streams", "Streams, in memory or not.")?,
+            streams_in_memory: metrics.gauge("encke_streams_in_memory", "Streams in memory.")?,
+            names_free: metrics.gauge(
                 "encke_names_free",
                 "Names in memory that are free, because requests named them.",
             )?,
-            stream_loads: counter(
+            stream_loads: metrics.counter(
                 "encke_stream_loads_total",
                 "Streams loaded into memory because requests named them.",
             )?,
-            stream_evictions: counter(
+            stream_evictions: metrics.counter(
                 "encke_stream_evictions_total",
                 "Streams evicted from memory because they were unused.",
             )?,
-            producers_forgotten: counter(
+            producers_forgotten: metrics.counter(
                 "encke_producers_forgotten_total",
                 "Producers evicted because their stream had too many.",
             )?,
-            look_up_seconds: histogram(
+            look_up_seconds: metrics.histogram(
                 "encke_look_up_seconds",
                 "Time a reader thread took to load a name that was not in memory.",
                 powers(0.000_01, 2.0, 20)?,
@@ -91,9 +78,9 @@ impl StreamMetrics {
         self.patterns.set(totals.patterns as i64);
         self.streams_in_memory.set(totals.in_memory as i64);
         self.names_free.set(totals.free_names as i64);
-        raise(&self.stream_loads, totals.loads);
-        raise(&self.stream_evictions, totals.evictions);
-        raise(&self.producers_forgotten, totals.producers_forgotten);
+        set_total(&self.stream_loads, totals.loads);
+        set_total(&self.stream_evictions, totals.evictions);
+        set_total(&self.producers_forgotten, totals.producers_forgotten);
     }
 
     /// Counts a commit.

@@ -1,7 +1,9 @@
 //! The metrics of the subscriptions, from what the dispatcher publishes.
 
 use encke_subscriptions::SubscriptionCounts;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
+
+use super::registrar::{Registrar, set_total};
 
 /// The metrics of the subscriptions. On a fleet they are 0 at the nodes that do not dispatch.
 #[derive(Clone)]
@@ -19,55 +21,42 @@ pub(crate) struct SubscriptionMetrics {
 
 impl SubscriptionMetrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok::<_, prometheus::Error>(gauge)
-        };
-        let counter = |name: &str, help: &str| {
-            let counter = IntCounter::new(name, help)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok::<_, prometheus::Error>(counter)
-        };
-        let calls = IntCounterVec::new(
-            Opts::new(
+        let metrics = Registrar(registry);
+        Ok(SubscriptionMetrics {
+            calls: metrics.counters(
                 "encke_webhook_calls_total",
                 "Calls of webhooks that are over, by their result: accepted or failed.",
-            ),
-            &["result"],
-        )?;
-        registry.register(Box::new(calls.clone()))?;
-        Ok(SubscriptionMetrics {
-            calls,
-            subscriptions: gauge(
+                &["result"],
+            )?,
+            subscriptions: metrics.gauge(
                 "encke_subscriptions",
                 "Subscriptions of workers to streams.",
             )?,
-            links: gauge(
+            links: metrics.gauge(
                 "encke_subscription_links",
                 "Streams that subscriptions of workers follow, a stream counted once for each, and for each 128 bytes begun of its name.",
             )?,
-            links_refused: counter(
+            links_refused: metrics.counter(
                 "encke_subscription_links_refused_total",
                 "Commits of streams that the pattern of a subscription matches and that it does not follow, because it follows as many as it may.",
             )?,
-            failing: gauge(
+            failing: metrics.gauge(
                 "encke_subscriptions_failing",
                 "Subscriptions whose last attempt to wake a worker has failed.",
             )?,
-            calling: gauge(
+            calling: metrics.gauge(
                 "encke_webhook_calls",
                 "Calls of webhooks that are under way.",
             )?,
-            wakes: counter(
+            wakes: metrics.counter(
                 "encke_subscription_wakes_total",
                 "Wakes of subscriptions that have begun.",
             )?,
-            leases_over: counter(
+            leases_over: metrics.counter(
                 "encke_subscription_leases_over_total",
                 "Wakes that have ended because their worker did not report in time.",
             )?,
-            events_refused: counter(
+            events_refused: metrics.counter(
                 "encke_subscription_events_refused_total",
                 "Events of wakes that their streams have refused.",
             )?,
@@ -93,8 +82,7 @@ impl SubscriptionMetrics {
                 counts.calls_failed,
             ),
         ] {
-            counter.reset();
-            counter.inc_by(value);
+            set_total(counter, value);
         }
     }
 }
