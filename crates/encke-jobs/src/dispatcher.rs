@@ -339,33 +339,28 @@ impl Dispatcher {
         loop {
             let effects = self.machine.take_effects();
             let DriverWork {
-                commands,
+                mut commands,
                 mut responses,
             } = self.subscriptions.work(now);
             if effects.is_empty() && commands.is_empty() && responses.is_empty() {
                 break;
             }
-            let mut commits = Vec::new();
+            for effect in effects {
+                match effect {
+                    Effect::Commit { op, command } => commands.push((op, command)),
+                    Effect::Load { pool, id, stream } => self.load(now, pool, id, &stream),
+                    Effect::Respond { to, response } => responses.push((to, response)),
+                }
+            }
+            let mut commits = Vec::with_capacity(commands.len());
             for (op, command) in commands {
                 match self.request(op, command) {
                     Ok(request) => commits.push(request),
                     Err(error) => {
-                        tracing::error!(%error, "cannot look up a stream of the subscriptions");
-                        self.subscriptions.unsent(now, op);
+                        let of = OpKind::of(op);
+                        tracing::error!(%error, ?of, "cannot look up the stream of a command");
+                        self.unsent(now, op);
                     }
-                }
-            }
-            for effect in effects {
-                match effect {
-                    Effect::Commit { op, command } => match self.request(op, command) {
-                        Ok(request) => commits.push(request),
-                        Err(error) => {
-                            tracing::error!(%error, "cannot look up a stream of the pools");
-                            self.machine.unsent(now, op);
-                        }
-                    },
-                    Effect::Load { pool, id, stream } => self.load(now, pool, id, &stream),
-                    Effect::Respond { to, response } => responses.push((to, response)),
                 }
             }
             if !commits.is_empty() {
