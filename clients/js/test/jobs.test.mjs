@@ -73,7 +73,7 @@ test('the time of an attempt is extended while its handler runs', TIMEOUT, async
   await worker.stop();
 });
 
-test('a worker that loses its attempt is told so', TIMEOUT, async () => {
+test('a worker learns that it has lost its attempt', TIMEOUT, async () => {
   const pool = await create('lost', { ack_ms: 3_000 });
   const errors = [];
   const worker = work(pool, 'ann', async (job) => {

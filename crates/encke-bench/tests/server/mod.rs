@@ -31,7 +31,7 @@ pub(crate) struct Behaviour {
     pub(crate) deaf: bool,
     /// Events have ids, and a client continues behind the one that it names.
     pub(crate) ids: bool,
-    /// The metrics say so many times that segments wait; without it there are no metrics.
+    /// The metrics show a segment that waits, in so many responses. `None`: there are no metrics.
     pub(crate) segments_waiting: Option<u64>,
     /// Messages (stream or `*`, position) that readers don't get.
     pub(crate) lost: Vec<(&'static str, usize)>,

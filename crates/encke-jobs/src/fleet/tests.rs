@@ -709,7 +709,7 @@ fn changes_of_streams_wait_for_the_machines_that_are_restored() {
     assert_eq!(dispatched(&mut relay), [2]);
     relay.message(now, DispatcherMessage::Changed(vec![change()]));
     assert_eq!(dispatched(&mut relay), [1]);
-    // Without a turn they are for nobody.
+    // A node that does not dispatch drops them.
     relay.not_restored(now, 1);
     relay.message(now, DispatcherMessage::Changed(vec![change()]));
     assert!(dispatched(&mut relay).is_empty());

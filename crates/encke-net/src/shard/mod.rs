@@ -148,7 +148,7 @@ impl Shard {
             }
             ShardEvent::Handshaken { token, ended } => self.deferred.add_handshaken(token, ended),
             ShardEvent::DismissAll => self.dismiss_all(),
-            // Nobody waits any more, if that fails.
+            // It fails only if nothing waits for the result any more.
             ShardEvent::Probe(answer) => drop(answer.send(())),
             ShardEvent::Stop => self.stop(),
         }
