@@ -161,8 +161,8 @@ fn a_link_keeps_its_cursor_and_gets_both_types() {
     assert_eq!(world.links("s"), left);
 }
 
-#[test]
-fn a_deleted_stream_leaves_its_name_if_that_was_given() {
+/// A subscription that follows one stream by its name and one by a pattern, and is done with the messages of both.
+fn done_with_two_streams(messages: u32) -> World {
     let mut world = world();
     world.must_create(
         "s",
@@ -171,8 +171,8 @@ fn a_deleted_stream_leaves_its_name_if_that_was_given() {
             ..pull("events/*")
         },
     );
-    world.write(create_with("manual/a", 1));
-    world.write(create_with("events/b", 1));
+    world.write(create_with("manual/a", messages));
+    world.write(create_with("events/b", messages));
     let held = world.must_claim("s", "w");
     let acks = [
         ("manual/a", world.tail("manual/a")),
@@ -180,6 +180,22 @@ fn a_deleted_stream_leaves_its_name_if_that_was_given() {
     ];
     let kind = encke_subscriptions::ReportKind::Ack;
     world.report(kind, &held, &acks, true).unwrap();
+    world
+}
+
+/// Both streams are followed from their begin.
+fn assert_begun_anew(world: &mut World) {
+    let expected = [
+        ("events/b".to_owned(), false, Offset::START),
+        ("manual/a".to_owned(), true, Offset::START),
+    ];
+    assert_eq!(world.links("s"), expected);
+    assert!(is_pending(world, "s"));
+}
+
+#[test]
+fn a_deleted_stream_leaves_its_name_if_that_was_given() {
+    let mut world = done_with_two_streams(1);
     world.write(delete("manual/a"));
     world.write(delete("events/b"));
     let gone = [("manual/a".to_owned(), true, Offset::START)];
@@ -189,33 +205,12 @@ fn a_deleted_stream_leaves_its_name_if_that_was_given() {
     // The next streams of the names begin anew.
     world.write(create_with("manual/a", 1));
     world.write(create_with("events/b", 1));
-    let expected = [
-        ("events/b".to_owned(), false, Offset::START),
-        ("manual/a".to_owned(), true, Offset::START),
-    ];
-    assert_eq!(world.links("s"), expected);
-    assert!(is_pending(&mut world, "s"));
+    assert_begun_anew(&mut world);
 }
 
 #[test]
 fn a_name_that_is_given_again_while_the_server_is_down_begins_anew() {
-    let mut world = world();
-    world.must_create(
-        "s",
-        SubscriptionConfig {
-            streams: vec!["manual/a".into()],
-            ..pull("events/*")
-        },
-    );
-    world.write(create_with("manual/a", 3));
-    world.write(create_with("events/b", 3));
-    let held = world.must_claim("s", "w");
-    let acks = [
-        ("manual/a", world.tail("manual/a")),
-        ("events/b", world.tail("events/b")),
-    ];
-    let kind = encke_subscriptions::ReportKind::Ack;
-    world.report(kind, &held, &acks, true).unwrap();
+    let mut world = done_with_two_streams(3);
     // Nothing of this is reported before the crash.
     for name in ["manual/a", "events/b"] {
         world.store(delete(name));
@@ -223,12 +218,7 @@ fn a_name_that_is_given_again_while_the_server_is_down_begins_anew() {
     }
     let mut world = world.crash(0, false);
     world.settle();
-    let expected = [
-        ("events/b".to_owned(), false, Offset::START),
-        ("manual/a".to_owned(), true, Offset::START),
-    ];
-    assert_eq!(world.links("s"), expected);
-    assert!(is_pending(&mut world, "s"));
+    assert_begun_anew(&mut world);
 }
 
 #[test]

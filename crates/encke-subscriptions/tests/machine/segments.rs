@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use encke_subscriptions::{ReportKind, SubscriptionConfig, SubscriptionError};
 
-use crate::asked::{pull, report, webhook};
+use crate::asked::{Held, pull, report, webhook};
 use crate::journal::{keys, short_segments};
 use crate::streams::{append, create, create_with};
 use crate::world::World;
@@ -77,8 +77,8 @@ fn a_rotated_journal_has_everything() {
     ));
 }
 
-#[test]
-fn no_decision_is_lost_when_a_segment_begins() {
+/// A subscription with one stream whose wake a worker has for ten minutes.
+fn claimed() -> (World, Held) {
     let mut world = World::new(short_segments());
     world.write(create("wake/pool"));
     world.must_create(
@@ -90,6 +90,12 @@ fn no_decision_is_lost_when_a_segment_begins() {
     );
     world.write(create_with("events/a", 1));
     let held = world.must_claim("s", "w");
+    (world, held)
+}
+
+#[test]
+fn no_decision_is_lost_when_a_segment_begins() {
+    let (mut world, held) = claimed();
     let mut rotated = 0;
     for _ in 0..60 {
         let segment = world.streams.segment();
@@ -107,17 +113,7 @@ fn no_decision_is_lost_when_a_segment_begins() {
 
 #[test]
 fn segments_that_crash_after_crash_leaves_are_deleted() {
-    let mut world = World::new(short_segments());
-    world.write(create("wake/pool"));
-    world.must_create(
-        "s",
-        SubscriptionConfig {
-            lease_ms: 600_000,
-            ..pull("events/*")
-        },
-    );
-    world.write(create_with("events/a", 1));
-    let held = world.must_claim("s", "w");
+    let (mut world, held) = claimed();
     let mut begun = 0;
     for round in 0..30 {
         for _ in 0..100 {
