@@ -76,7 +76,7 @@ pub fn dump_on<D: Disk>(
         }
         let upto = diagnosis.marks.history_upto;
         let mut flow = ControlFlow::Continue(());
-        let read = history.read(stream, from - 1, upto, &mut |view| {
+        let read = history.read(stream, from - 1, upto, &mut |view, _| {
             flow = give(view);
             flow
         });

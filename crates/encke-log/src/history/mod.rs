@@ -205,7 +205,7 @@ impl History {
     /// Whether history has a record of a stream.
     pub(crate) fn has_any(&self, stream: StreamNo) -> Result<bool, HistoryError> {
         let mut any = false;
-        self.read(stream, 0, Sequence::MAX - 1, &mut |_| {
+        self.read(stream, 0, Sequence::MAX - 1, &mut |_, _| {
             any = true;
             ControlFlow::Break(())
         })?;
@@ -259,13 +259,13 @@ impl History {
         })
     }
 
-    /// Gives `each` the records of a stream with `after` < sequence <= `upto`, in order, until it breaks.
+    /// Gives `each` the records of a stream with `after` < sequence <= `upto`, in order, until it breaks: each with its value.
     pub(crate) fn read(
         &self,
         stream: StreamNo,
         after: Sequence,
         upto: Sequence,
-        each: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
+        each: &mut EachRecord<'_>,
     ) -> Result<(), HistoryError> {
         let Some(from) = after.checked_add(1).filter(|from| *from <= upto) else {
             return Ok(());
@@ -288,7 +288,7 @@ impl History {
         stream: StreamNo,
         after: Sequence,
         upto: Sequence,
-        each: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
+        each: &mut EachRecord<'_>,
     ) -> Result<(), HistoryError> {
         let Some(from) = after.checked_add(1).filter(|from| *from <= upto) else {
             return Ok(());
@@ -440,11 +440,15 @@ impl fmt::Debug for History {
     }
 }
 
+/// What is called with each record: as it is read, and its value in the tree, whose end is the payload.
+pub(crate) type EachRecord<'e> =
+    dyn FnMut(FrameView<'_>, &fjall::UserValue) -> ControlFlow<()> + 'e;
+
 /// Gives `each` the records of a stream in these pairs, until it breaks.
 fn give(
     stream: StreamNo,
     pairs: impl Iterator<Item = fjall::Guard>,
-    each: &mut dyn FnMut(FrameView<'_>) -> ControlFlow<()>,
+    each: &mut EachRecord<'_>,
 ) -> Result<ControlFlow<()>, HistoryError> {
     for pair in pairs {
         let (key, value) = pair.into_inner()?;
@@ -452,7 +456,7 @@ fn give(
             let reason = format!("record {key:02x?} is too short");
             return Err(HistoryError::from(reason));
         };
-        if each(view).is_break() {
+        if each(view, &value).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }

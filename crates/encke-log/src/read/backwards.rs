@@ -72,7 +72,7 @@ pub(crate) fn stream_back<D: Disk>(
     }
     let mut left = None;
     if let Some(history) = &shared.history {
-        let read = history.read_back(stream, after, history_upto, &mut |view| {
+        let read = history.read_back(stream, after, history_upto, &mut |view, _| {
             let (bytes, sequence) = (
                 HEAD_BYTES + STREAM_BYTES + view.payload.len(),
                 view.sequence,

@@ -9,9 +9,10 @@ use crate::error::ReadError;
 use crate::history::History;
 use crate::history::state_range::StateRange;
 use crate::ids::{Sequence, StreamNo};
-use crate::read;
 use crate::read::backwards::{BackwardBounds, stream_back};
+use crate::read::forwards::stream;
 use crate::read::large::StreamRead;
+use crate::read::order::order;
 use crate::shared::Shared;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -78,28 +79,27 @@ fn is_disk_failure<D: Disk>(shared: &Shared<D>, error: &ReadError) -> bool {
 
 /// Whether a read works now. A read of records that were removed meanwhile counts as working.
 fn works<D: Disk>(shared: &Shared<D>, wanted: &Wanted) -> bool {
-    let read = match *wanted {
-        Wanted::Stream(ref wanted) => read::stream(shared, wanted, &mut |_| {}).map(|_| ()),
-        Wanted::Back {
-            stream,
-            after,
-            upto,
-            bounds,
-        } => stream_back(shared, stream, (after, upto), bounds, &mut |_| {}).map(|_| ()),
-        Wanted::Order {
-            after,
-            upto,
-            bytes_max,
-        } => read::order(shared, after, upto, bytes_max, &mut |_, _| {}, &mut |_| {}).map(|_| ()),
-        Wanted::State(ref key) => shared.read_state(key).map(|_| ()),
-        Wanted::States(ref prefix) => {
-            shared.read_states(
+    let read =
+        match *wanted {
+            Wanted::Stream(ref wanted) => stream(shared, wanted, &mut |_| {}).map(|_| ()),
+            Wanted::Back {
+                stream,
+                after,
+                upto,
+                bounds,
+            } => stream_back(shared, stream, (after, upto), bounds, &mut |_| {}).map(|_| ()),
+            Wanted::Order {
+                after,
+                upto,
+                bytes_max,
+            } => order(shared, after, upto, bytes_max, &mut |_, _| {}, &mut |_| {}).map(|_| ()),
+            Wanted::State(ref key) => shared.read_state(key).map(|_| ()),
+            Wanted::States(ref prefix) => shared.read_states(
                 StateRange::of(prefix),
                 &mut |_, _| ControlFlow::Continue(()),
-            )
-        }
-        Wanted::Floor(stream) => shared.read_floor(stream).map(|_| ()),
-    };
+            ),
+            Wanted::Floor(stream) => shared.read_floor(stream).map(|_| ()),
+        };
     !matches!(
         read,
         Err(ReadError::Io { .. } | ReadError::History { io: true, .. })

@@ -3,7 +3,7 @@
 //! A record is verified before anything of it is given, whole, in a buffer of bounded size. That it was is kept for a while, so that
 //! many readers of one record, and one that reads it in many parts, verify it once.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -43,7 +43,7 @@ pub struct LargeRecord<'a> {
     pub payload: FileRange,
 }
 
-/// A part of a file of the log. It can be read as long as it is held, whatever retention removes.
+/// A part of a file of the log, or of a value of history. It can be read as long as it is held, whatever retention removes.
 #[derive(Clone)]
 pub struct FileRange {
     file: Arc<dyn LogFile>,
@@ -53,8 +53,8 @@ pub struct FileRange {
     pub bytes: u64,
 }
 
-/// The file of a segment.
-trait LogFile: Send + Sync {
+/// What a large record lies in.
+pub(super) trait LogFile: Send + Sync {
     fn name(&self) -> &str;
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize>;
     fn fd(&self) -> Option<BorrowedFd<'_>>;
@@ -75,6 +75,10 @@ impl<F: DiskFile> LogFile for Segment<F> {
 }
 
 impl FileRange {
+    pub(super) fn whole(file: Arc<dyn LogFile>, bytes: u64) -> FileRange {
+        FileRange { file, at: 0, bytes }
+    }
+
     /// The same without its first `bytes` bytes.
     #[must_use]
     pub fn skip(&self, bytes: u64) -> FileRange {
@@ -104,7 +108,7 @@ impl FileRange {
         })
     }
 
-    /// The file, for a system call that sends a part of it. `None`: it is no file of this system.
+    /// The file, for a system call that sends a part of it. `None`: it is in memory, or no file of this system.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.file.fd()
     }
@@ -116,31 +120,44 @@ impl fmt::Debug for FileRange {
     }
 }
 
-/// The large records that were verified last, oldest first: the segment, the position, and when.
+/// The large records that were verified last.
 #[derive(Debug, Default)]
-pub(crate) struct VerifiedRecords(Mutex<VecDeque<(u64, u32, Instant)>>);
+pub(crate) struct VerifiedRecords(Mutex<Verified>);
+
+#[derive(Debug, Default)]
+struct Verified {
+    /// The segment and the position of each.
+    records: HashSet<(u64, u32)>,
+    /// Oldest first, with the time.
+    order: VecDeque<((u64, u32), Instant)>,
+}
 
 impl VerifiedRecords {
     fn has(&self, segment: u64, position: u32) -> bool {
-        let mut records = self.0.lock();
-        while records
-            .front()
-            .is_some_and(|(_, _, at)| at.elapsed() > VERIFIED_FOR)
+        let mut verified = self.0.lock();
+        while let Some((record, at)) = verified.order.front()
+            && at.elapsed() > VERIFIED_FOR
         {
-            records.pop_front();
+            let record = *record;
+            verified.order.pop_front();
+            verified.records.remove(&record);
         }
-        let mut places = records
-            .iter()
-            .map(|(segment, position, _)| (*segment, *position));
-        places.any(|place| place == (segment, position))
+        verified.records.contains(&(segment, position))
     }
 
     fn add(&self, segment: u64, position: u32) {
-        let mut records = self.0.lock();
-        if records.len() == VERIFIED_KEPT {
-            records.pop_front();
+        let mut verified = self.0.lock();
+        let record = (segment, position);
+        // Another reader may have verified it meanwhile.
+        if !verified.records.insert(record) {
+            return;
         }
-        records.push_back((segment, position, Instant::now()));
+        if verified.order.len() == VERIFIED_KEPT
+            && let Some((oldest, _)) = verified.order.pop_front()
+        {
+            verified.records.remove(&oldest);
+        }
+        verified.order.push_back((record, Instant::now()));
     }
 }
 
@@ -217,7 +234,8 @@ pub struct StreamRead {
     pub upto: Sequence,
     /// About how many bytes are given; at least one record.
     pub bytes_max: usize,
-    /// Records whose frames have at least so many bytes stay in their files. `None`: all are given whole.
+    /// Records whose frames have at least so many bytes stay in their files. `None`: all are given whole. A read that ends with a
+    /// record of a file may say that there are more without having looked.
     pub large_min: Option<u32>,
     /// Further large records are given behind the first one while there are fewer bytes of them.
     pub large_together: usize,
@@ -227,8 +245,8 @@ pub struct StreamRead {
 const VERIFIED_AT_ONCE: usize = 256 << 10;
 
 /// The most bytes of a frame in which its head, and that of its payload, are looked for.
-const HEAD_AT_ONCE: usize = 2 << 10;
+pub(super) const HEAD_AT_ONCE: usize = 2 << 10;
 
 /// Large records of which it is kept that they were verified, and for how long: what is read again from the disk may be damaged since.
-const VERIFIED_KEPT: usize = 256;
+const VERIFIED_KEPT: usize = 4096;
 const VERIFIED_FOR: Duration = Duration::from_secs(10);

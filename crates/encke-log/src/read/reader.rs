@@ -9,8 +9,10 @@ use crate::history::state_range::{EachState, StateRange};
 use crate::ids::{Sequence, StreamNo};
 use crate::read::backwards::{BackwardBounds, stream_back};
 use crate::read::failed_read::{Wanted, watch};
+use crate::read::forwards::stream;
 use crate::read::large::{GivenRecord, StreamRead};
-use crate::read::{self, ReadEnd};
+use crate::read::order::order;
+use crate::read::progress::ReadEnd;
 use crate::segments::frame::FrameView;
 use crate::shared::Shared;
 use std::ops::ControlFlow;
@@ -107,7 +109,7 @@ impl<D: Disk> Reader<D> {
         wanted: &StreamRead,
         each: &mut dyn FnMut(GivenRecord<'_>),
     ) -> Result<ReadEnd, ReadError> {
-        let read = read::stream(&self.shared, wanted, each);
+        let read = stream(&self.shared, wanted, each);
         watch(&self.shared, read, || Wanted::Stream(*wanted))
     }
 
@@ -149,7 +151,7 @@ impl<D: Disk> Reader<D> {
         removed: &mut dyn FnMut(FrameView<'_>, Sequence),
         each: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<ReadEnd, ReadError> {
-        let read = read::order(&self.shared, after, upto, bytes_max, removed, each);
+        let read = order(&self.shared, after, upto, bytes_max, removed, each);
         watch(&self.shared, read, || Wanted::Order {
             after,
             upto,

@@ -88,7 +88,7 @@ fn fill<D: Disk>(
         let sequence = writer.next();
         if let Some((stream, history)) = in_history.get(&sequence).zip(history) {
             let mut pushed = Ok(());
-            let read = history.read(*stream, sequence - 1, sequence, &mut |view| {
+            let read = history.read(*stream, sequence - 1, sequence, &mut |view, _| {
                 pushed = writer.push(&view);
                 ControlFlow::Break(())
             });

@@ -270,7 +270,7 @@ impl Piece {
                 }
                 (GivenRecord::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
                     match piece.records.is_empty() {
-                        // History has read it whole, and would for each part.
+                        // History has read it whole, has no room to keep it, and would read it again for each part.
                         true => piece.take_part(span, frame.sequence, frame.payload, parts),
                         false => left = Some(frame.sequence),
                     }
@@ -472,7 +472,7 @@ impl Piece {
         self.records.reverse();
     }
 
-    /// Takes what is left of a large record that is in memory.
+    /// Takes what is left of a large record that was given whole.
     fn take_part(&mut self, span: &Span, sequence: Sequence, payload: &[u8], parts: PartRead) {
         let Ok((change, data)) = Change::decode(payload) else {
             return;

@@ -285,6 +285,8 @@ settings! {
         "background-jobs-max": COUNT => config.log_options.background_jobs_max;
         /// Cache of history's blocks, per log
         "history-cache": Size(64 << 10) => config.log_options.history_cache_bytes;
+        /// Memory for large records of history, per log, which their readers share
+        "history-large-max": Size(0) => config.log_options.history_large_bytes_max;
         /// Age at which segments that are in history are removed from the global order
         "order-age": Optional(PERIOD) => config.log_options.done_age_max, "unlimited";
         /// Producers that a stream remembers; above it, the one idle longest is forgotten

@@ -1,0 +1,258 @@
+//! Large records of history: their readers share them, in bounded memory.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+
+use encke_clock::WallTime;
+use encke_log::{
+    FileRange, Frame, GivenRecord, Health, Log, Options, Reader, Sequence, StreamNo, StreamRead,
+};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const KIB: usize = 1 << 10;
+
+/// A log of which history has the records of these sizes, in turn in streams 1 to 3.
+fn log_with(directory: &Path, options: Options, sizes: &[usize]) -> (Log, Vec<Vec<u8>>) {
+    let options = Options {
+        segment_bytes: 2 << 20,
+        ..options
+    };
+    let mut log = Log::open(directory, options, &mut |_| {}).unwrap();
+    let payloads: Vec<Vec<u8>> = (sizes.iter().enumerate())
+        .map(|(i, bytes)| (0..*bytes).map(|at| (at / 251 + at + i) as u8).collect())
+        .collect();
+    for (i, payload) in payloads.iter().enumerate() {
+        append(&mut log, (i % 3) as StreamNo + 1, payload);
+    }
+    // What is behind them seals their segment.
+    append(&mut log, 9, &vec![0; (2 << 20) - KIB]);
+    append(&mut log, 9, b"the newest segment");
+    wait_until(&log, |health| health.segments_waiting == 0);
+    (log, payloads)
+}
+
+/// Removes the segments that are in history from the order, if the options do not keep them.
+fn remove_segments(log: &mut Log) {
+    log.checkpoint(vec![]);
+    wait_until(log, |health| health.segment_bytes <= 2 * (2 << 20));
+}
+
+fn wait_until(log: &Log, is_so: impl Fn(&Health) -> bool) {
+    let begun = Instant::now();
+    while !is_so(&log.health()) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{:?}",
+            log.health()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Options with so much room for large records, of which no segment is kept.
+fn values_of(large_bytes_max: usize) -> Options {
+    Options {
+        history_large_bytes_max: large_bytes_max as u64,
+        done_bytes_max: 0,
+        ..Options::default()
+    }
+}
+
+fn append(log: &mut Log, stream: StreamNo, payload: &[u8]) {
+    let frame = Frame {
+        kind: 7,
+        time: WallTime::from_ms(42),
+        streams: &[stream],
+        payload: &[payload],
+    };
+    log.append(&frame).unwrap();
+    log.write().unwrap();
+    log.sync().unwrap();
+    log.publish();
+}
+
+type Records = Vec<(Sequence, Vec<u8>)>;
+
+/// What one read gives: the records, the ranges of the large ones, and whether there are more.
+fn read(reader: &Reader, wanted: StreamRead) -> (Records, Vec<FileRange>, bool) {
+    let (mut records, mut ranges) = (Vec::new(), Vec::new());
+    let end = reader.read_parts(&wanted, &mut |given| match given {
+        GivenRecord::Whole(view) => records.push((view.sequence, view.payload.to_vec())),
+        GivenRecord::Large(record) => {
+            let mut payload = vec![0; record.payload.bytes as usize];
+            record.payload.read(&mut payload).unwrap();
+            let middle = record.payload.bytes / 2;
+            let mut rest = vec![0; (record.payload.bytes - middle) as usize];
+            record.payload.skip(middle).read(&mut rest).unwrap();
+            assert!(payload.starts_with(record.head) && payload.ends_with(&rest));
+            assert_eq!(record.kind, 7);
+            records.push((record.sequence, payload));
+            ranges.push(record.payload);
+        }
+    });
+    let end = end.unwrap();
+    assert!(!end.more || end.last == records.last().unwrap().0);
+    (records, ranges, end.more)
+}
+
+/// A read of a stream whose records from 64 KiB on are large.
+fn large(stream: StreamNo, after: Sequence) -> StreamRead {
+    StreamRead {
+        stream,
+        after,
+        upto: Sequence::MAX,
+        bytes_max: 300 * KIB,
+        large_min: Some(64 << 10),
+        large_together: 0,
+    }
+}
+
+#[test]
+fn reads_of_any_size_give_each_record_once() {
+    let sizes = [
+        10, 70, 90, 100, 300, 20, 1, 600, 64, 63, 256, 255, 5, 100, 400, 2, 3, 80,
+    ];
+    let sizes = sizes.map(|kib| kib * KIB);
+    for large_bytes_max in [
+        None,
+        Some(0),
+        Some(100 * KIB),
+        Some(700 * KIB),
+        Some(32 << 20),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = large_bytes_max.map_or_else(Options::default, values_of);
+        let (mut log, payloads) = log_with(directory.path(), options, &sizes);
+        if large_bytes_max.is_some() {
+            remove_segments(&mut log);
+        }
+        let reader = log.reader();
+        for (stream, bytes_max, min, large_together) in [
+            (1, 1, 64, 0),
+            (1, 300 * KIB, 64, 2 << 20),
+            (2, 300 * KIB, 64, 0),
+            (2, 300 * KIB, 200, 200 * KIB),
+            (3, usize::MAX, 64, 500 * KIB),
+            (3, usize::MAX, 1, usize::MAX),
+        ] {
+            // From each record on, so that what is kept was found from different ones.
+            for from in (0..sizes.len() as Sequence).rev() {
+                let mut given = Vec::new();
+                let mut after = from;
+                loop {
+                    let wanted = StreamRead {
+                        bytes_max,
+                        large_min: Some(min << 10),
+                        large_together,
+                        ..large(stream, after)
+                    };
+                    let (records, _, more) = read(&reader, wanted);
+                    after = records.last().map_or(after, |(last, _)| *last);
+                    given.extend(records);
+                    if !more {
+                        break;
+                    }
+                }
+                let due = (payloads.iter().enumerate())
+                    .map(|(i, payload)| (i as Sequence + 1, payload))
+                    .filter(|(sequence, _)| *sequence > from && (sequence - 1) % 3 + 1 == stream);
+                assert!(
+                    given.iter().map(|(at, payload)| (*at, payload)).eq(due),
+                    "stream {stream} behind {from}"
+                );
+                let held = log.health().old_large_bytes as usize;
+                assert!(held <= large_bytes_max.unwrap_or(0));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_record_is_kept_for_its_next_reader_while_there_is_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, payloads) = log_with(directory.path(), values_of(1000 * KIB), &[400 * KIB; 9]);
+    remove_segments(&mut log);
+    let reader = log.reader();
+    let held = || log.health().old_large_bytes as usize / KIB;
+    let fd = |ranges: &[FileRange]| {
+        ranges[0]
+            .fd()
+            .map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd))
+    };
+
+    let (_, first, more) = read(&reader, large(1, 0));
+    assert!(more && held() == 400 && fd(&first).is_some());
+    let (_, again, _) = read(&reader, large(1, 0));
+    assert_eq!(fd(&again), fd(&first), "its readers share it");
+    let (_, second, _) = read(&reader, large(2, 0));
+    assert_eq!(held(), 800);
+
+    // Both are lent: there is no room for a third one, which is given whole.
+    let (records, third, more) = read(&reader, large(3, 0));
+    assert!(third.is_empty() && more && held() == 800);
+    assert_eq!(records, [(3, payloads[2].clone())]);
+
+    // The one that was used longest ago goes when it is not lent any more.
+    drop((first, again));
+    let (_, third, _) = read(&reader, large(3, 0));
+    assert_eq!(held(), 800);
+    let (_, shared, _) = read(&reader, large(2, 0));
+    assert_eq!(fd(&shared), fd(&second));
+
+    // A part that is lent can be read when its log is closed.
+    drop(reader);
+    log.close().unwrap();
+    let mut payload = vec![0; 400 * KIB];
+    third[0].read(&mut payload).unwrap();
+    assert_eq!(payload, payloads[2]);
+}
+
+#[test]
+fn what_is_removed_from_a_stream_is_not_read_because_it_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, _) = log_with(directory.path(), values_of(1 << 20), &[100 * KIB; 6]);
+    remove_segments(&mut log);
+    let reader = log.reader();
+    assert_eq!(read(&reader, large(1, 0)).0[0].0, 1);
+    assert_eq!(read(&reader, large(1, 1)).0[0].0, 4);
+    log.set_floor(1, 1);
+    assert_eq!(read(&reader, large(1, 0)).0[0].0, 4);
+    log.set_floor(1, encke_log::FORGOTTEN);
+    assert!(read(&reader, large(1, 0)).0.is_empty());
+}
+
+#[test]
+fn a_record_is_read_from_its_segment_while_that_is_there_and_sound() {
+    for damages in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut log, payloads) = log_with(directory.path(), values_of(1 << 20), &[400 * KIB; 6]);
+        let reader = log.reader();
+        let held = || reader.health().old_large_bytes as usize / KIB;
+        let (records, ranges, _) = read(&reader, large(1, 0));
+        assert_eq!(records, [(1, payloads[0].clone())]);
+        assert_eq!((ranges.len(), held()), (1, 0));
+        drop(ranges);
+        match damages {
+            true => {
+                let first = std::fs::read_dir(directory.path()).unwrap();
+                let mut segments: Vec<_> = (first.map(|entry| entry.unwrap().path()))
+                    .filter(|path| path.extension().is_some_and(|of| of == "segment"))
+                    .collect();
+                segments.sort();
+                let file = std::fs::OpenOptions::new().write(true).open(&segments[0]);
+                // In record 4, which is the stream's next one.
+                file.unwrap()
+                    .write_all_at(b"damage", 3 * 400 * 1024 + 5000)
+                    .unwrap();
+            }
+            false => remove_segments(&mut log),
+        }
+        let (records, ranges, _) = read(&reader, large(1, 1));
+        assert_eq!(records, [(4, payloads[3].clone())]);
+        assert_eq!((ranges.len(), held()), (1, 400));
+        let (records, ..) = read(&reader, large(1, 0));
+        assert_eq!(records, [(1, payloads[0].clone())]);
+        assert_eq!(held(), if damages { 400 } else { 800 });
+    }
+}
