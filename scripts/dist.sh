@@ -21,9 +21,12 @@ export SOURCE_DATE_EPOCH
 rm -rf "$out"
 mkdir -p "$root/man" "$root/completions" "$root/doc"
 
-# The binary of 25 MB, and what a debugger wants to know about it.
+# The binary, and what a debugger wants to know about it.
 objcopy --only-keep-debug --compress-debug-sections=zlib "$binary" "$out/$name.debug"
 strip --strip-all -o "$root/encke" "$binary"
+bytes_max=25000000
+bytes=$(stat -c %s "$root/encke")
+[ "$bytes" -le $bytes_max ] || { echo "dist.sh: the binary has $bytes bytes, more than $bytes_max" >&2; exit 1; }
 (cd "$out" && objcopy --add-gnu-debuglink="$name.debug" root/encke)
 
 "$root/encke" man "$root/man"

@@ -15,7 +15,7 @@ pub struct ReadEnd {
     /// The floor of a stream: its records up to this one are removed, 0 when none are, [`FORGOTTEN`](crate::FORGOTTEN) when
     /// all are. It includes what retention removed during the read. When it is above the requested position, records in
     /// between may have been removed. Of the global order: always 0; a read that begins too early fails with
-    /// [`ReadError::NoLongerKept`].
+    /// [`ReadError::NoLongerKept`](crate::ReadError::NoLongerKept).
     pub floor: Sequence,
 }
 
