@@ -61,6 +61,10 @@ run: prerequisites-run build ## builds and serves on 127.0.0.1:4437, data in ./e
 dist: prerequisites-run build ## makes packages of this build: tarball, .deb, .rpm, debug symbols, checksums
 	scripts/dist.sh $(RELEASED)
 
+.PHONY: try-packages
+try-packages: dist ## installs the packages in clean roots of Debian: start, upgrade, removal; needs root and debootstrap
+	scripts/try-packages.sh
+
 .PHONY: image
 image: prerequisites-run build ## makes a container image of this build with buildah
 	scripts/image.sh $(RELEASED)
@@ -81,7 +85,7 @@ instruments: build # The load tools and experiments.
 	cargo build --locked --release -p encke-bench
 
 .PHONY: test
-test: prerequisites $(DOWNLOADS) fmt lint doc unit ## runs all checks and tests; installs missing tools first
+test: prerequisites $(DOWNLOADS) fmt lint doc crates unit ## runs all checks and tests; installs missing tools first
 	@$(MAKE) ENCKE_BIN=$(TARGET)/debug/encke of-the-binary
 	$(call section,everything passes)
 
@@ -128,6 +132,11 @@ doc-paths: ## checks that the source files exist which texts and comments name
 doc: fetch ## builds the documentation; every warning is an error
 	$(call section,documentation)
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+
+.PHONY: crates
+crates: fetch ## makes the crates as `cargo publish` would, without building them again
+	$(call section,crates)
+	cargo package --locked --workspace --exclude encke-bench --no-verify --allow-dirty --quiet
 
 .PHONY: unit
 unit: prerequisites fetch ## runs all Rust tests, including the system tests

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Tries the packages of `make dist` in clean Debian roots, as a newcomer installs them.
+#
+#   sudo scripts/try-packages.sh [--older DEB] [--keep] [SUITE...]
+#
+# In a root of each suite (bookworm and trixie by default) it installs the .deb of an older build, serves by the unit's ExecStart, appends a record,
+# upgrades to the .deb of target/dist, reads the record, changes the configuration, installs once more, removes and purges; and it
+# serves with the tarball's binary. --older names the package of the older build; without it the new package gets an older version.
+# Needs root, debootstrap, curl and python3.
+set -euo pipefail
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+fail() { echo "try-packages.sh: $1" >&2; exit 1; }
+# shellcheck source=scripts/debian-root.sh
+. "$repository/scripts/debian-root.sh"
+dist=${CARGO_TARGET_DIR:-$repository/target}/dist
+
+older='' suites=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --older) older=$(realpath "${2:?--older needs a file}"); shift 2 ;;
+    --keep) keep=yes; shift ;;
+    -*) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) suites+=("$1"); shift ;;
+  esac
+done
+[ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
+one() { [ $# = 1 ] && [ -e "$1" ] || fail "$dist must have one of each package: make dist"; echo "$1"; }
+package=$(one "$dist"/*.deb)
+tarball=$(one "$dist"/*.tar.gz)
+(cd "$dist" && sha256sum --quiet --check SHA256SUMS) || fail 'a checksum is wrong'
+
+work=$(mktemp -d)
+trap 'remove_roots; rm -rf "$work"' EXIT
+if [ -z "$older" ]; then
+  dpkg-deb --raw-extract "$package" "$work/older"
+  sed -i 's/^Version: .*/Version: 0.0.1-1/' "$work/older/DEBIAN/control"
+  older=$work/older.deb
+  dpkg-deb --root-owner-group --build "$work/older" "$older" > /dev/null
+fi
+
+# Begins to serve in the root by a command line, as systemd would: as a user who may nothing, until the server says that it is ready.
+serve() {
+  # The directory that systemd makes for the user of the unit.
+  mkdir -p "$root/var/lib/encke"
+  chown -R 65534:65534 "$root/var/lib/encke"
+  rm -f "$root/run/notify"
+  python3 - "$root/run/notify" << 'PYTHON' &
+import os, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+    notified.bind(sys.argv[1])
+    os.chmod(sys.argv[1], 0o666)
+    notified.settimeout(60)
+    while b"READY=1" not in notified.recv(4096).split(b"\n"):
+        pass
+PYTHON
+  local listener=$! port
+  until [ -S "$root/run/notify" ]; do sleep 0.05; done
+  port=$(free_port)
+  # shellcheck disable=SC2086 # A command line.
+  chroot "$root" setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all \
+    env -i NOTIFY_SOCKET=/run/notify ENCKE_LISTEN=127.0.0.1:"$port" $1 > "$work/server" 2>&1 &
+  server=$!
+  wait "$listener" || { cat "$work/server" >&2; fail "\`$1\` did not say that it is ready"; }
+  address=http://127.0.0.1:$port/v1/stream/try-packages
+}
+
+# Ends the server, which must stop cleanly.
+stop() {
+  kill -TERM "$server"
+  wait "$server" || { cat "$work/server" >&2; fail "the server ended with $? after SIGTERM"; }
+}
+
+install_package() {
+  cp "$1" "$root/tmp/encke.deb"
+  inside apt-get install --quiet --quiet --yes --no-install-recommends --allow-downgrades -o Dpkg::Options::=--force-confold /tmp/encke.deb > "$work/apt" 2>&1 ||
+    { cat "$work/apt" >&2; fail "$1 cannot be installed"; }
+}
+
+expect() { [ "$2" = "$3" ] || fail "$1: '$2' instead of '$3'"; }
+installed_version() { inside dpkg-query --show --showformat '${Version}' encke; }
+version_of() { dpkg-deb --field "$1" Version; }
+
+for suite in "${suites[@]}"; do
+  make_root "$suite" ca-certificates,man-db
+  # Services are started by hand here.
+  printf '#!/bin/sh\nexit 101\n' > "$root/usr/sbin/policy-rc.d"
+  chmod +x "$root/usr/sbin/policy-rc.d"
+  rm -f "$root/etc/dpkg/dpkg.cfg.d/excludes"
+  inside apt-get update --quiet --quiet > /dev/null
+
+  section "the older package, $(version_of "$older")"
+  install_package "$older"
+  expect 'the version' "$(installed_version)" "$(version_of "$older")"
+  command=$(sed -n 's/^ExecStart=//p' "$root"/usr/lib/systemd/system/encke.service "$root"/lib/systemd/system/encke.service 2> /dev/null | head -n 1)
+  serve "$command"
+  curl -sSf -X PUT "$address" -H 'Content-Type: text/plain' -d 'kept'
+  stop
+
+  section "upgraded to $(version_of "$package")"
+  install_package "$package"
+  expect 'the version' "$(installed_version)" "$(version_of "$package")"
+  serve "$command"
+  expect 'the record' "$(curl -sSf "$address?offset=-1")" kept
+  stop
+  inside encke --version
+  for file in /usr/share/bash-completion/completions/encke /usr/share/zsh/vendor-completions/_encke /usr/share/fish/vendor_completions.d/encke.fish \
+    /usr/share/man/man1/encke.1.gz /usr/share/man/man1/encke-serve.1.gz /usr/share/doc/encke/operations.md; do
+    [ -s "$root$file" ] || fail "the package has no $file"
+  done
+  inside man --pager=cat encke-serve | grep -q 'ENCKE_LISTEN' || fail 'man encke-serve does not name ENCKE_LISTEN'
+  inside bash -c '. /usr/share/bash-completion/completions/encke && complete -p encke' | grep -q _encke || fail 'bash completes nothing'
+
+  section 'installed again over a changed configuration, removed, purged'
+  echo '# changed' >> "$root/etc/encke/encke.toml"
+  install_package "$package"
+  expect 'the configuration' "$(tail -n 1 "$root/etc/encke/encke.toml")" '# changed'
+  inside apt-get remove --quiet --quiet --yes encke > /dev/null 2>&1
+  [ ! -e "$root/usr/bin/encke" ] || fail 'the program is still there'
+  [ -e "$root/etc/encke/encke.toml" ] || fail 'the configuration is gone'
+  inside dpkg --purge encke > /dev/null 2>&1
+  [ ! -e "$root/etc/encke/encke.toml" ] || fail 'the configuration is still there'
+  [ -d "$root/var/lib/encke" ] || fail 'the data is gone'
+
+  section 'the binary of the tarball'
+  tar --extract --gzip --file "$tarball" --directory "$root/opt"
+  serve "/opt/$(basename "$tarball" .tar.gz)/encke serve --data /var/lib/encke"
+  expect 'the record' "$(curl -sSf "$address?offset=-1")" kept
+  stop
+  section "everything passes in a clean root of $suite"
+done
