@@ -252,7 +252,51 @@ fn large_record(number: usize, json: bool) -> Vec<u8> {
 
 #[test]
 fn records_of_all_sizes_are_read_whole_and_from_every_position() {
-    let encke = Encke::start(&[]);
+    every_read_of_all_sizes(&[], |_| {});
+}
+
+/// Segments of which all but the last are in history soon.
+const SMALL_SEGMENTS: [&str; 4] = ["--segment", "12MiB", "--body-max", "5500kB"];
+
+#[test]
+fn old_records_of_all_sizes_are_read_from_segments_that_are_kept() {
+    let small_parts = ["--tuning", "page=40KiB", "--ring", "64KiB"];
+    every_read_of_all_sizes(&[SMALL_SEGMENTS, small_parts].concat(), |encke| {
+        make_old(encke, false);
+    });
+}
+
+#[test]
+fn old_records_of_all_sizes_are_read_from_history() {
+    let small_parts = ["--tuning", "page=40KiB", "--order-size", "1MiB"];
+    every_read_of_all_sizes(&[SMALL_SEGMENTS, small_parts].concat(), |encke| {
+        make_old(encke, true);
+    });
+}
+
+/// Appends to another stream until what was appended before is in history, and its segments are removed if the order is small.
+fn make_old(encke: &Encke, removed: bool) {
+    let mut connection = encke.connect();
+    connection.ask("PUT", &path("other"), &[JSON], b"");
+    for _ in 0..20 {
+        let body = format!("[\"{}\"]", "x".repeat(1_800_000));
+        let appended = connection.ask("POST", &path("other"), &[JSON], body.as_bytes());
+        assert_eq!(appended.status, 204);
+    }
+    eventually("segments are in history", || {
+        encke.metric("encke_log_segments_waiting", "") == 0.0
+    });
+    if removed {
+        eventually("old segments are removed", || {
+            // The current one, and the next one.
+            encke.metric("encke_log_segment_bytes", "") <= f64::from(25 << 20)
+        });
+    }
+}
+
+/// Reads a stream of records of all sizes from everywhere. What `between` does comes behind the appends.
+fn every_read_of_all_sizes(settings: &[&str], between: impl Fn(&Encke)) {
+    let encke = Encke::start(settings);
     for (name, json) in [("json", true), ("bytes", false)] {
         // Its header is longer than what is read of a large record at first.
         let metadata = format!("Encke-Metadata: {{\"of\":\"{}\"}}", "x".repeat(2_000));
@@ -285,6 +329,7 @@ fn records_of_all_sizes_are_read_whole_and_from_every_position() {
                     .to_owned(),
             );
         }
+        between(&encke);
         let body_from = |parts: &[Vec<u8>]| match json {
             true => [b"[", &parts.join(&b',')[..], b"]"].concat(),
             false => parts.concat(),
@@ -322,6 +367,53 @@ fn records_of_all_sizes_are_read_whole_and_from_every_position() {
         let mut connection = encke.connect();
         connection.send(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes());
         assert!(connection.answer().body == body_from(&parts), "{name}");
+    }
+}
+
+#[test]
+fn a_response_goes_on_when_its_segments_are_removed_meanwhile() {
+    let small_order = [
+        "--order-size",
+        "1MiB",
+        "--ring",
+        "64KiB",
+        "--tuning",
+        "page=40KiB",
+    ];
+    let encke = Encke::start(&[&SMALL_SEGMENTS[..], &small_order].concat());
+    let mut connection = encke.connect();
+    let content_type = "Content-Type: application/octet-stream";
+    assert_eq!(
+        connection
+            .ask("PUT", &path("s"), &[content_type], b"")
+            .status,
+        201
+    );
+    let mut expected = Vec::new();
+    // Around the size from which a record is read in parts.
+    for bytes in [
+        200_000, 65_480, 65_492, 65_500, 65_535, 65_536, 300_000, 1_000_000, 65_510, 500_000,
+    ] {
+        let body: Vec<u8> = (0..bytes)
+            .map(|at| (at / 251 + at * 7 + bytes) as u8)
+            .collect();
+        let appended = connection.ask("POST", &path("s"), &[content_type], &body);
+        assert_eq!(appended.status, 204);
+        expected.extend(body);
+    }
+    // Each of these stands still in another place of its response.
+    let mut readers: Vec<Connection> = (0..24)
+        .map(|_| Connection::open_narrow(encke.address))
+        .collect();
+    for (number, reader) in readers.iter_mut().enumerate() {
+        reader.send(&request("GET", &path("s"), &[], b""));
+        while reader.input().len() < number * 100_000 {
+            assert!(reader.fill());
+        }
+    }
+    make_old(&encke, true);
+    for reader in &mut readers {
+        assert!(reader.answer().body == expected);
     }
 }
 

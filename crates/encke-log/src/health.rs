@@ -40,8 +40,6 @@ pub struct Health {
     pub segment_bytes: u64,
     /// Bytes of history on disk.
     pub history_bytes: u64,
-    /// Bytes of history's large records in memory.
-    pub old_large_bytes: u64,
 }
 
 /// A write that takes this long is a stall.
@@ -208,7 +206,6 @@ impl Vitals {
             longest_stall: Duration::from_nanos(self.longest_stall_ns.load(Ordering::Relaxed)),
             segment_bytes: self.segment_bytes.load(Ordering::Relaxed),
             history_bytes,
-            old_large_bytes: 0,
         }
     }
 }

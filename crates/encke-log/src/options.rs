@@ -35,8 +35,6 @@ pub struct Options {
     pub retention: LogRetention,
     /// Size of the cache of history's blocks in bytes. Default 16 MiB.
     pub history_cache_bytes: u64,
-    /// Bytes of history's large records that may be kept in memory, for those who read them in parts. Default 32 MiB.
-    pub history_large_bytes_max: u64,
 }
 
 impl Default for Options {
@@ -50,7 +48,6 @@ impl Default for Options {
             done_age_max: None,
             retention: LogRetention::default(),
             history_cache_bytes: 16 << 20,
-            history_large_bytes_max: 32 << 20,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::history::state::States;
 use crate::history::state_range::{EachState, StateRange};
 use crate::ids::{Sequence, StreamNo};
 use crate::read::large::VerifiedRecords;
-use crate::read::old_large::OldLargeRecords;
+use crate::read::large_places::LargePlaces;
 use crate::retention::RetentionFloor;
 use crate::segments::index::Index;
 use crate::superblock::Superblock;
@@ -32,7 +32,7 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) floors: Floors,
     pub(crate) retention_floor: RetentionFloor,
     pub(crate) verified: VerifiedRecords,
-    pub(crate) old_large: OldLargeRecords<D::File>,
+    pub(crate) large_places: LargePlaces,
     pub(crate) history: Option<History>,
     pub(crate) superblock: Arc<Superblock<D::File>>,
     /// Held while the statement of history is made and changed.
@@ -46,10 +46,7 @@ impl<D: Disk> Shared<D> {
         // The newest segment is still written to; the others wait.
         let waiting = self.index.read().segments.len().saturating_sub(1);
         let history_bytes = self.history.as_ref().map_or(0, History::bytes);
-        Health {
-            old_large_bytes: self.old_large.held_bytes(),
-            ..self.vitals.health(waiting, history_bytes)
-        }
+        self.vitals.health(waiting, history_bytes)
     }
 
     /// The records of a stream up to this one are removed; 0 when none are.

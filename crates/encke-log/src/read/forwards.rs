@@ -44,10 +44,15 @@ pub(crate) fn stream<D: Disk>(
     drop(index);
     let mut given = ReadProgress::new(read);
     let mut more = false;
+    let mut floor = floor;
     if let Some(history) = &shared.history {
         let history = (shared, history);
         let read = stream_in_history(history, read, (from, history_upto), &mut given, each);
         more = read.map_err(|e| shared.unreadable(e))?;
+        if given.has_large() {
+            // History was read several times, between which records may have been removed.
+            floor = shared.floor(stream).map_err(|e| shared.unreadable(e))?;
+        }
     }
     // A retention floor that rose during the read may have taken records away from it.
     let end = |last, more| ReadEnd {

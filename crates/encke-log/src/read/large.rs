@@ -43,7 +43,7 @@ pub struct LargeRecord<'a> {
     pub payload: FileRange,
 }
 
-/// A part of a file of the log, or of a value of history. It can be read as long as it is held, whatever retention removes.
+/// A part of a file of the log. It can be read as long as it is held, whatever retention removes.
 #[derive(Clone)]
 pub struct FileRange {
     file: Arc<dyn LogFile>,
@@ -53,8 +53,8 @@ pub struct FileRange {
     pub bytes: u64,
 }
 
-/// What a large record lies in.
-pub(super) trait LogFile: Send + Sync {
+/// The file of a segment.
+trait LogFile: Send + Sync {
     fn name(&self) -> &str;
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize>;
     fn fd(&self) -> Option<BorrowedFd<'_>>;
@@ -75,10 +75,6 @@ impl<F: DiskFile> LogFile for Segment<F> {
 }
 
 impl FileRange {
-    pub(super) fn whole(file: Arc<dyn LogFile>, bytes: u64) -> FileRange {
-        FileRange { file, at: 0, bytes }
-    }
-
     /// The same without its first `bytes` bytes.
     #[must_use]
     pub fn skip(&self, bytes: u64) -> FileRange {
@@ -108,7 +104,7 @@ impl FileRange {
         })
     }
 
-    /// The file, for a system call that sends a part of it. `None`: it is in memory, or no file of this system.
+    /// The file, for a system call that sends a part of it. `None`: it is no file of this system.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.file.fd()
     }

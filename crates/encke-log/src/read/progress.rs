@@ -48,6 +48,10 @@ impl ReadProgress {
         self.last.is_none() || self.large > 0 && self.large < self.large_together
     }
 
+    pub(crate) fn has_large(&self) -> bool {
+        self.large > 0
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         !self.takes_whole() && !self.takes_large()
     }

@@ -23,7 +23,7 @@ use crate::history::verify::private_copy::{HistoryCopy, private_directory};
 use crate::ids::Sequence;
 use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::read::large::VerifiedRecords;
-use crate::read::old_large::OldLargeRecords;
+use crate::read::large_places::LargePlaces;
 use crate::repair::salvage;
 use crate::retention::RetentionFloor;
 use crate::segments::frame::FrameView;
@@ -172,7 +172,7 @@ pub(crate) fn start<D: Disk>(
         floors: Floors::default(),
         retention_floor: RetentionFloor::new(stated_history.retention_floor),
         verified: VerifiedRecords::default(),
-        old_large: OldLargeRecords::new(options.history_large_bytes_max),
+        large_places: LargePlaces::default(),
         history,
         superblock,
         stating: Mutex::default(),

@@ -350,6 +350,7 @@ impl<D: Disk> Log<D> {
     /// is left on the disk, its floor is dropped too.
     pub fn forget(&mut self, stream: StreamNo) {
         self.set_floor(stream, FORGOTTEN);
+        self.shared.large_places.forget_stream(stream);
     }
 
     /// Whether a segment was sealed since the last checkpoint, so that another checkpoint would shorten the next

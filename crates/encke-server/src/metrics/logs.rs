@@ -16,7 +16,6 @@ pub(crate) struct LogMetrics {
     syncing_seconds: CounterVec,
     segment_bytes: IntGaugeVec,
     history_bytes: IntGaugeVec,
-    old_large_bytes: IntGaugeVec,
     segments_waiting: IntGaugeVec,
     history_failed: IntGaugeVec,
     waited_seconds: CounterVec,
@@ -53,7 +52,6 @@ impl LogMetrics {
             syncing_seconds: metrics.total_seconds("encke_log_syncing_seconds_total", "Time spent on syncing records.", &[LOG])?,
             segment_bytes: metrics.gauges("encke_log_segment_bytes", "Bytes of segments on the disk, including those that are in history already.", &[LOG])?,
             history_bytes: metrics.gauges("encke_log_history_bytes", "Bytes of history on the disk.", &[LOG])?,
-            old_large_bytes: metrics.gauges("encke_log_history_large_bytes", "Bytes of history's large records in memory.", &[LOG])?,
             segments_waiting: metrics.gauges("encke_log_segments_waiting", "Sealed segments that are not in history yet.", &[LOG])?,
             history_failed: metrics.gauges("encke_log_history_failed", "1 while sealed segments cannot be added to history.", &[LOG])?,
             waited_seconds: metrics.total_seconds("encke_log_waited_seconds_total", "Time writes have waited for a segment to be prepared or to be added to history.", &[LOG])?,
@@ -98,7 +96,6 @@ impl LogMetrics {
         total_seconds(&self.syncing_seconds, health.syncing);
         whole(&self.segment_bytes, health.segment_bytes);
         whole(&self.history_bytes, health.history_bytes);
-        whole(&self.old_large_bytes, health.old_large_bytes);
         whole(&self.segments_waiting, health.segments_waiting as u64);
         whole(
             &self.history_failed,

@@ -268,12 +268,17 @@ impl Piece {
                         Err(error) => failed = Some(error),
                     }
                 }
+                (GivenRecord::Whole(frame), _) if !piece.large.is_empty() => {
+                    left = Some(frame.sequence);
+                }
+                // The rest of a record that was begun in parts, or a large one that history has read whole, and would for each part.
+                (GivenRecord::Whole(frame), Some(parts))
+                    if piece.records.is_empty() && (parts.had > 0 || is_large(&frame, parts)) =>
+                {
+                    piece.take_part(span, frame.sequence, frame.payload, parts);
+                }
                 (GivenRecord::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
-                    match piece.records.is_empty() {
-                        // History has read it whole, has no room to keep it, and would read it again for each part.
-                        true => piece.take_part(span, frame.sequence, frame.payload, parts),
-                        false => left = Some(frame.sequence),
-                    }
+                    left = Some(frame.sequence);
                 }
                 (GivenRecord::Whole(frame), _) => piece.take(span, &frame),
                 // Nothing is large where parts are not wanted.
@@ -283,10 +288,14 @@ impl Piece {
                 return Err(failed);
             }
             match left {
-                // Its head could not be decoded, so that it was not read in part before.
+                // Its head could not be decoded.
                 Some(_) if piece.is_empty() => {
+                    let parts = fetch.parts.map(|parts| PartRead {
+                        large_bytes: u32::MAX,
+                        ..parts
+                    });
                     let whole = Fetch {
-                        parts: None,
+                        parts,
                         ..fetch.clone()
                     };
                     return Piece::read_first(log, &whole);
@@ -505,7 +514,7 @@ impl Piece {
         }
         let data = record.payload.skip((record.head.len() - rest.len()) as u64);
         let in_file = parts.in_file && data.fd().is_some();
-        if !in_file && !self.large.is_empty() {
+        if !self.large.is_empty() && (!in_file || self.cut > 0) {
             return Ok(false);
         }
         let room = match in_file {

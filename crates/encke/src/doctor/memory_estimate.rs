@@ -28,8 +28,6 @@ pub(super) struct MemoryEstimate {
     pub(super) ring_bytes: u64,
     /// History's caches of all logs.
     pub(super) history_bytes: u64,
-    /// The bound on large records of history in memory, of all logs (`tuning.history-large-max`).
-    pub(super) large_bytes: u64,
     /// The bound on waiting commands of all logs (`tuning.mailbox-size`).
     pub(super) mailbox_bytes: u64,
     /// The bound on partly received requests and unsent output (`--buffers-max`).
@@ -49,10 +47,6 @@ impl MemoryEstimate {
             kernel_bytes: connections.saturating_mul(KERNEL_BYTES),
             ring_bytes: settings.ring_bytes as u64,
             history_bytes: history_bytes.saturating_mul(logs),
-            large_bytes: config
-                .log_options
-                .history_large_bytes_max
-                .saturating_mul(logs),
             mailbox_bytes: (config.server.mailbox_bytes_max as u64).saturating_mul(logs),
             buffers_bytes: settings.buffers_bytes_max as u64,
             unread_bytes: (connections / 100).saturating_mul(settings.send_buffer_bytes as u64),
@@ -74,13 +68,8 @@ impl MemoryEstimate {
 
     /// The same when every bound is reached.
     pub(super) fn worst_bytes(&self) -> u64 {
-        [
-            self.large_bytes,
-            self.mailbox_bytes,
-            self.buffers_bytes,
-            self.unread_bytes,
-        ]
-        .into_iter()
-        .fold(self.total_bytes(), u64::saturating_add)
+        [self.mailbox_bytes, self.buffers_bytes, self.unread_bytes]
+            .into_iter()
+            .fold(self.total_bytes(), u64::saturating_add)
     }
 }

@@ -204,10 +204,6 @@ impl fmt::Display for Report {
             ("history's cache", estimate.history_bytes),
             ("total", self.memory_total_bytes),
             (
-                "plus old large records (tuning.history-large-max)",
-                estimate.large_bytes,
-            ),
-            (
                 "plus waiting commands (tuning.mailbox-size)",
                 estimate.mailbox_bytes,
             ),

@@ -1,4 +1,4 @@
-//! Large records of history: their readers share them, in bounded memory.
+//! Large records of history are read in parts from their segments, while those are there and sound.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 
@@ -14,10 +14,6 @@ const KIB: usize = 1 << 10;
 
 /// A log of which history has the records of these sizes, in turn in streams 1 to 3.
 fn log_with(directory: &Path, options: Options, sizes: &[usize]) -> (Log, Vec<Vec<u8>>) {
-    let options = Options {
-        segment_bytes: 2 << 20,
-        ..options
-    };
     let mut log = Log::open(directory, options, &mut |_| {}).unwrap();
     let payloads: Vec<Vec<u8>> = (sizes.iter().enumerate())
         .map(|(i, bytes)| (0..*bytes).map(|at| (at / 251 + at + i) as u8).collect())
@@ -50,11 +46,11 @@ fn wait_until(log: &Log, is_so: impl Fn(&Health) -> bool) {
     }
 }
 
-/// Options with so much room for large records, of which no segment is kept.
-fn values_of(large_bytes_max: usize) -> Options {
+/// Options with which the order has so many bytes of segments that are in history.
+fn order_of(done_bytes_max: u64) -> Options {
     Options {
-        history_large_bytes_max: large_bytes_max as u64,
-        done_bytes_max: 0,
+        segment_bytes: 2 << 20,
+        done_bytes_max,
         ..Options::default()
     }
 }
@@ -114,17 +110,10 @@ fn reads_of_any_size_give_each_record_once() {
         10, 70, 90, 100, 300, 20, 1, 600, 64, 63, 256, 255, 5, 100, 400, 2, 3, 80,
     ];
     let sizes = sizes.map(|kib| kib * KIB);
-    for large_bytes_max in [
-        None,
-        Some(0),
-        Some(100 * KIB),
-        Some(700 * KIB),
-        Some(32 << 20),
-    ] {
+    for kept in [u64::MAX, 0] {
         let directory = tempfile::tempdir().unwrap();
-        let options = large_bytes_max.map_or_else(Options::default, values_of);
-        let (mut log, payloads) = log_with(directory.path(), options, &sizes);
-        if large_bytes_max.is_some() {
+        let (mut log, payloads) = log_with(directory.path(), order_of(kept), &sizes);
+        if kept == 0 {
             remove_segments(&mut log);
         }
         let reader = log.reader();
@@ -139,6 +128,7 @@ fn reads_of_any_size_give_each_record_once() {
             // From each record on, so that what is kept was found from different ones.
             for from in (0..sizes.len() as Sequence).rev() {
                 let mut given = Vec::new();
+                let mut lent = 0;
                 let mut after = from;
                 loop {
                     let wanted = StreamRead {
@@ -147,9 +137,10 @@ fn reads_of_any_size_give_each_record_once() {
                         large_together,
                         ..large(stream, after)
                     };
-                    let (records, _, more) = read(&reader, wanted);
+                    let (records, ranges, more) = read(&reader, wanted);
                     after = records.last().map_or(after, |(last, _)| *last);
                     given.extend(records);
+                    lent += ranges.len();
                     if !more {
                         break;
                     }
@@ -157,82 +148,28 @@ fn reads_of_any_size_give_each_record_once() {
                 let due = (payloads.iter().enumerate())
                     .map(|(i, payload)| (i as Sequence + 1, payload))
                     .filter(|(sequence, _)| *sequence > from && (sequence - 1) % 3 + 1 == stream);
+                let is_large = |payload: &Vec<u8>| payload.len() + 44 >= (min as usize) << 10;
+                let due_large = due.clone().filter(|(_, payload)| is_large(payload));
+                assert_eq!(lent, if kept == 0 { 0 } else { due_large.count() });
                 assert!(
                     given.iter().map(|(at, payload)| (*at, payload)).eq(due),
                     "stream {stream} behind {from}"
                 );
-                let held = log.health().old_large_bytes as usize;
-                assert!(held <= large_bytes_max.unwrap_or(0));
             }
         }
     }
 }
 
 #[test]
-fn a_record_is_kept_for_its_next_reader_while_there_is_room() {
-    let directory = tempfile::tempdir().unwrap();
-    let (mut log, payloads) = log_with(directory.path(), values_of(1000 * KIB), &[400 * KIB; 9]);
-    remove_segments(&mut log);
-    let reader = log.reader();
-    let held = || log.health().old_large_bytes as usize / KIB;
-    let fd = |ranges: &[FileRange]| {
-        ranges[0]
-            .fd()
-            .map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd))
-    };
-
-    let (_, first, more) = read(&reader, large(1, 0));
-    assert!(more && held() == 400 && fd(&first).is_some());
-    let (_, again, _) = read(&reader, large(1, 0));
-    assert_eq!(fd(&again), fd(&first), "its readers share it");
-    let (_, second, _) = read(&reader, large(2, 0));
-    assert_eq!(held(), 800);
-
-    // Both are lent: there is no room for a third one, which is given whole.
-    let (records, third, more) = read(&reader, large(3, 0));
-    assert!(third.is_empty() && more && held() == 800);
-    assert_eq!(records, [(3, payloads[2].clone())]);
-
-    // The one that was used longest ago goes when it is not lent any more.
-    drop((first, again));
-    let (_, third, _) = read(&reader, large(3, 0));
-    assert_eq!(held(), 800);
-    let (_, shared, _) = read(&reader, large(2, 0));
-    assert_eq!(fd(&shared), fd(&second));
-
-    // A part that is lent can be read when its log is closed.
-    drop(reader);
-    log.close().unwrap();
-    let mut payload = vec![0; 400 * KIB];
-    third[0].read(&mut payload).unwrap();
-    assert_eq!(payload, payloads[2]);
-}
-
-#[test]
-fn what_is_removed_from_a_stream_is_not_read_because_it_is_kept() {
-    let directory = tempfile::tempdir().unwrap();
-    let (mut log, _) = log_with(directory.path(), values_of(1 << 20), &[100 * KIB; 6]);
-    remove_segments(&mut log);
-    let reader = log.reader();
-    assert_eq!(read(&reader, large(1, 0)).0[0].0, 1);
-    assert_eq!(read(&reader, large(1, 1)).0[0].0, 4);
-    log.set_floor(1, 1);
-    assert_eq!(read(&reader, large(1, 0)).0[0].0, 4);
-    log.set_floor(1, encke_log::FORGOTTEN);
-    assert!(read(&reader, large(1, 0)).0.is_empty());
-}
-
-#[test]
-fn a_record_is_read_from_its_segment_while_that_is_there_and_sound() {
+fn a_record_comes_from_history_when_its_segment_is_gone_or_damaged() {
     for damages in [false, true] {
         let directory = tempfile::tempdir().unwrap();
-        let (mut log, payloads) = log_with(directory.path(), values_of(1 << 20), &[400 * KIB; 6]);
+        let (mut log, payloads) = log_with(directory.path(), order_of(0), &[400 * KIB; 6]);
         let reader = log.reader();
-        let held = || reader.health().old_large_bytes as usize / KIB;
-        let (records, ranges, _) = read(&reader, large(1, 0));
+        // Another record is behind it, of which nothing is given.
+        let (records, ranges, more) = read(&reader, large(1, 0));
+        assert!(more && ranges.len() == 1);
         assert_eq!(records, [(1, payloads[0].clone())]);
-        assert_eq!((ranges.len(), held()), (1, 0));
-        drop(ranges);
         match damages {
             true => {
                 let first = std::fs::read_dir(directory.path()).unwrap();
@@ -242,17 +179,47 @@ fn a_record_is_read_from_its_segment_while_that_is_there_and_sound() {
                 segments.sort();
                 let file = std::fs::OpenOptions::new().write(true).open(&segments[0]);
                 // In record 4, which is the stream's next one.
-                file.unwrap()
-                    .write_all_at(b"damage", 3 * 400 * 1024 + 5000)
-                    .unwrap();
+                let at = 3 * 400 * 1024 + 5000;
+                file.unwrap().write_all_at(b"damage", at).unwrap();
             }
             false => remove_segments(&mut log),
         }
-        let (records, ranges, _) = read(&reader, large(1, 1));
-        assert_eq!(records, [(4, payloads[3].clone())]);
-        assert_eq!((ranges.len(), held()), (1, 400));
+        for _ in 0..2 {
+            let (records, ranges, _) = read(&reader, large(1, 1));
+            assert_eq!(records, [(4, payloads[3].clone())]);
+            assert!(ranges.is_empty());
+        }
         let (records, ..) = read(&reader, large(1, 0));
         assert_eq!(records, [(1, payloads[0].clone())]);
-        assert_eq!(held(), if damages { 400 } else { 800 });
+
+        // What was given can be read when its segment is removed and its log closed.
+        drop(reader);
+        log.close().unwrap();
+        let mut payload = vec![0; 400 * KIB];
+        ranges[0].read(&mut payload).unwrap();
+        assert_eq!(payload, payloads[0]);
     }
+}
+
+#[test]
+fn segments_that_were_in_history_at_the_start_are_used_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (log, payloads) = log_with(directory.path(), order_of(u64::MAX), &[400 * KIB; 6]);
+    log.close().unwrap();
+    let log = Log::open(directory.path(), order_of(u64::MAX), &mut |_| {}).unwrap();
+    let (records, ranges, _) = read(&log.reader(), large(3, 3));
+    assert_eq!((records, ranges.len()), (vec![(6, payloads[5].clone())], 1));
+}
+
+#[test]
+fn what_is_removed_from_a_stream_is_not_read_because_its_place_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, _) = log_with(directory.path(), order_of(u64::MAX), &[100 * KIB; 6]);
+    let reader = log.reader();
+    assert_eq!(read(&reader, large(1, 0)).0[0].0, 1);
+    assert_eq!(read(&reader, large(1, 1)).0[0].0, 4);
+    log.set_floor(1, 1);
+    assert_eq!(read(&reader, large(1, 0)).0[0].0, 4);
+    log.forget(1);
+    assert!(read(&reader, large(1, 0)).0.is_empty());
 }
