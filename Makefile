@@ -91,7 +91,7 @@ test: prerequisites $(DOWNLOADS) fmt lint doc crates unit ## runs all checks and
 
 # Against the server that the Rust tests have built: an optimised one would take minutes more.
 .PHONY: of-the-binary
-of-the-binary: metrics h2spec conformance browser docs-commands python clients-python clients-js
+of-the-binary: reference-check metrics h2spec conformance browser docs-commands python clients-python clients-js
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -103,7 +103,7 @@ fmt: ## checks the formatting
 	cargo fmt --all --check
 
 .PHONY: lint
-lint: fetch type-names import-cycles call-cycles doc-paths ## clippy, conflict markers, type names, cycles, paths in texts; every warning is an error
+lint: fetch type-names import-cycles call-cycles doc-paths links ## clippy, conflict markers, type names, cycles, paths and links in texts; every warning is an error
 	$(call section,clippy)
 	@! git grep -nE '^(<{7}|>{7}) '
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -127,6 +127,19 @@ call-cycles: ## checks that files do not call each other, and the bounds of the 
 doc-paths: ## checks that the source files exist which texts and comments name
 	$(call section,paths in texts)
 	@scripts/doc-paths.py
+
+.PHONY: links
+links: ## checks the links between documents, and that each document is a chapter of the site
+	$(call section,links)
+	@scripts/site-links.py --check
+
+MDBOOK_VERSION := 0.5.4
+MDBOOK := $(TARGET)/tools/bin/mdbook
+.PHONY: site
+site: links ## makes the documentation one site, with a search, in target/site
+	@[ "$$($(MDBOOK) --version 2> /dev/null)" = "mdbook v$(MDBOOK_VERSION)" ] || \
+		cargo install --quiet --locked --root $(TARGET)/tools mdbook@$(MDBOOK_VERSION)
+	$(MDBOOK) build --dest-dir $(TARGET)/site
 
 .PHONY: doc
 doc: fetch ## builds the documentation; every warning is an error
@@ -192,6 +205,15 @@ $(TARGET)/tools/usr/sbin/nginx $(TARGET)/tools/usr/bin/caddy:
 # Its directory is named after the processor.
 $(TARGET)/tools/libfaketime.so.1:
 	$(unpack) && cp usr/lib/*/faketime/libfaketime.so.1 $@
+
+.PHONY: reference
+reference: build ## writes docs/reference.md: settings, metrics, errors, exit codes
+	scripts/reference.py $(ENCKE_BIN)
+
+.PHONY: reference-check
+reference-check: build
+	$(call section,reference)
+	scripts/reference.py --check $(ENCKE_BIN)
 
 .PHONY: metrics
 metrics: build $(PROMLINT) ## checks the server's metrics by the rules of promtool

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the container image of Containerfile from a build of this machine, without a daemon and without other images, and tries it: as its user, with a
-# read-only root. Needs buildah.
+# Builds the container image of Containerfile from a build of this machine, without a daemon and without other images; if run as root, scripts/try-image.sh
+# tries it. Needs buildah.
 #
 #   scripts/image.sh [BINARY]
 #
@@ -32,3 +32,5 @@ mkdir -p "$out"
 image=$(buildah commit --quiet "$container" "encke:$version")
 buildah push --quiet "$image" "oci-archive:$out/encke-$version.oci.tar:encke:$version"
 ls -l --block-size=1 "$out/encke-$version.oci.tar"
+# Only root can begin it as another user.
+[ "$(id -u)" != 0 ] || scripts/try-image.sh "encke:$version"

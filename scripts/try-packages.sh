@@ -81,6 +81,12 @@ expect() { [ "$2" = "$3" ] || fail "$1: '$2' instead of '$3'"; }
 installed_version() { inside dpkg-query --show --showformat '${Version}' encke; }
 version_of() { dpkg-deb --field "$1" Version; }
 
+# Exposure at most 2 of 10.
+if command -v systemd-analyze > /dev/null; then
+  section 'the unit'
+  systemd-analyze security --offline=true --threshold=20 --no-pager "$repository/packaging/systemd/encke.service" | tail -n 1
+fi
+
 for suite in "${suites[@]}"; do
   make_root "$suite" ca-certificates,man-db
   # Services are started by hand here.

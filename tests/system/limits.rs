@@ -211,36 +211,6 @@ fn sources_behind_a_fork() {
     assert_eq!(fork("a", "c"), 201);
 }
 
-#[test]
-fn every_setting_is_in_the_manual() {
-    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
-    let manual = std::fs::read_to_string(manual).expect("a manual");
-    let documented: Vec<&str> = manual
-        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
-        .collect();
-    let help = crate::rig::Ended::of(&mut crate::rig::command(&["serve", "--help"])).stdout;
-    // The lines of help on options are those that begin with one; these two are every command's.
-    let flags = help
-        .lines()
-        .filter_map(|line| {
-            let line = line.trim_start();
-            let option = line.starts_with('-');
-            line.split([' ', '['])
-                .find(|word| option && word.starts_with("--"))
-        })
-        .filter(|setting| !["--help", "--version"].contains(setting));
-    let tuning = tuning();
-    let mut count = 0;
-    for setting in flags.chain(tuning.iter().map(String::as_str)) {
-        count += 1;
-        assert!(
-            documented.contains(&setting),
-            "{setting} is not in the manual"
-        );
-    }
-    assert!(count >= 50, "only {count} settings");
-}
-
 /// The keys of the table `[tuning]`.
 fn tuning() -> Vec<String> {
     let check = ["serve", "--check", "--tuning", "order-age=1h"];

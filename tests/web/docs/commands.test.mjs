@@ -36,6 +36,9 @@ const NOT_RUN = [
   [/^make fleet\b/, 'runs until it is stopped; tests/system/fleet.rs has fleets'],
   [/^nats-server |--fleet nats:/, 'needs brokers; tests/system/fleet.rs has them'],
   [/^(docker|podman) /, 'needs a container runtime'],
+  [/^sudo (apt-get|dnf|systemctl|editor) |^systemctl |\/etc\/encke\/|^tar xzf encke-|-linux-gnu\/encke /, 'changes the system; scripts/try-packages.sh does it in a clean root'],
+  [/^kubectl /, 'needs a cluster'],
+  [/^(nix|brew|cargo install) /, 'builds the server again, with what is not installed here'],
   [/--tls-cert chain\.pem\b/, 'needs a certificate'],
   [/\bstreams\.example\b/, 'needs the service that is left; tests/web/clients/import.test.mjs has another server'],
   [/\b127\.0\.0\.1:4438\b|^node -e .*data\/streams/, 'needs a server of its own; tests/web/clients/import.test.mjs has one, and runs this list'],
@@ -55,10 +58,10 @@ const OTHER_PORTS = [
 /** Exit codes besides 0 that the document states. */
 const OTHER_CODES = [[/^encke doctor --connections 1000000 /, [5]]];
 /** Commands that continue until their document ends. */
-const CONTINUES = [/^curl -N /, /^while :/, /^(\w+=\S+ )?encke serve /, /\bnode (serve|worker|feed)\.mjs\b/, /^encke import .*--follow$/];
+const CONTINUES = [/^curl -N /, /^while :/, /^(\w+=\S+ )?encke serve( |$)/, /\bnode (serve|worker|feed)\.mjs\b/, /^encke import .*--follow$/];
 /** What continues may end when the server says so. */
 const ENDED_BY_SERVER = /^event: removed$/m;
-const SERVES = /^(\w+=\S+ )?encke serve /;
+const SERVES = /^(\w+=\S+ )?encke serve( |$)/;
 /**
  * What succeeds once a program that continues has done its part, which is before a reader types it: reports of a worker when it has the
  * job, and reads of the stream that the feed makes.
@@ -250,7 +253,7 @@ async function runInPage(run, block, logged) {
   const publish = async () => {
     if (block.text.includes('fetch(')) return;
     const body = '{"text":"in a page"}';
-    const stream = /stream=(\w+)/.exec(block.text)[1];
+    const stream = /stream[=/](\w+)/.exec(block.text)[1];
     const posted = await fetch(`${URL_OF_SERVER}/v1/stream/${stream}`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
     assert.ok(posted.ok, `${run.name}:${block.line}: ${posted.status}`);
   };

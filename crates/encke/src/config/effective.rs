@@ -43,7 +43,9 @@ pub(crate) fn effective(config: &Config, given: &Given) -> String {
 }
 
 fn origin(setting: &Setting, given: &Given) -> String {
-    given
-        .origin(setting)
-        .map_or_else(|| "default".to_owned(), ToString::to_string)
+    match (given.origin(setting), setting.default) {
+        (Some(origin), _) => origin.to_string(),
+        (None, "") => "default".to_owned(),
+        (None, text) => format!("default: {text}"),
+    }
 }

@@ -471,7 +471,7 @@ mod tests {
             "heartbeat = \"1s\"  # flag --tuning",
             "logs = 1  # default",
             "pool-job-max = \"64KiB\"  # default, lowered by another limit",
-            "# retention-age is not set  # default",
+            "# retention-age is not set  # default: unlimited",
         ] {
             assert!(shown.lines().any(|shown| shown == line), "{line}:\n{shown}");
         }

@@ -29,7 +29,7 @@ pub(super) struct Setting {
     pub(super) value_name: &'static str,
     pub(super) help: &'static str,
     /// What the help shows as default, for settings whose default is not a constant value.
-    default: &'static str,
+    pub(super) default: &'static str,
     /// Reads the value and sets it. Paths in it begin in this folder.
     pub(super) set: fn(&mut Config, &str, &Path) -> anyhow::Result<()>,
     /// The effective value; nothing if it is not set.
@@ -193,7 +193,7 @@ settings! {
         "fleet-name": Text => config.fleet.name;
         /// Brokers that store the order of the fleet: 1, 3 or 5; fixed at the first start of its first node
         "fleet-replicas": Text => config.fleet.replicas;
-        /// Time for which the brokers keep the order; fixed at the first start of the first node of the fleet
+        /// Time for which the brokers keep the order: a node that is away for less continues by itself; fixed at the first start of the first node
         "fleet-keep": PERIOD => config.fleet.keep;
         /// File of the credentials for the brokers
         "fleet-credentials": Optional(FilePath) => config.fleet.credentials, "none";
@@ -201,7 +201,7 @@ settings! {
         "fleet-ca": Optional(FilePath) => config.fleet.ca, "that of the system";
         /// Number of pools
         "pools-max": COUNT => config.server.pools.pools_max;
-        /// File of the audit log, instead of standard error
+        /// File of the audit log, instead of standard error; reopened on SIGHUP
         "audit-log-file": Optional(FilePath) => config.audit_log_file, "standard error";
         /// Hosts that requests may name without access control, beside localhost and loopback addresses; or none
         "hosts": Text => config.hosts;
@@ -211,13 +211,13 @@ settings! {
         "access-log-queue": Size(4 << 10) => config.net.access_log_bytes_max;
         /// Whether clients must present a certificate when tls-client-ca is set: required or optional
         "tls-clients": Choice(TLS_CLIENTS) => config.tls.clients;
-        /// Time for which browsers use https only, once they have; 0s makes them forget
+        /// Time for which browsers use https only, once they have (`Strict-Transport-Security`); 0s makes them forget
         "hsts-max-age": Optional(Period(Duration::ZERO)) => config.net.hsts_max_age, "none: they are told nothing";
         /// Threads that make handshakes of TLS
         "handshake-threads": count_to(SHARDS_MAX) => config.net.handshake_threads, "one per four cores";
         /// Handshakes of TLS at a time; further connections wait in the kernel's queue
         "handshakes-max": COUNT => config.net.handshakes_max;
-        /// Handshakes of TLS at a time per client address (IPv6: per /64); its further connections wait. 0: no limit
+        /// Handshakes of TLS at a time per client address (IPv6: per /64), at most three quarters of handshakes-max; its further connections wait. 0: no limit
         "handshakes-per-address": LIMIT => config.net.handshakes_per_address;
         /// Longest time for a handshake of TLS; a tenth of it while others wait for its place
         "handshake-timeout": PERIOD => config.net.handshake_timeout;
@@ -285,8 +285,6 @@ settings! {
         "background-jobs-max": COUNT => config.log_options.background_jobs_max;
         /// Cache of history's blocks, per log
         "history-cache": Size(64 << 10) => config.log_options.history_cache_bytes;
-        /// Memory for large records of history, per log, which their readers share
-        "history-large-max": Size(0) => config.log_options.history_large_bytes_max;
         /// Age at which segments that are in history are removed from the global order
         "order-age": Optional(PERIOD) => config.log_options.done_age_max, "unlimited";
         /// Producers that a stream remembers; above it, the one idle longest is forgotten
@@ -295,7 +293,7 @@ settings! {
         "fork-depth-max": COUNT => config.limits.fork_depth_max;
         /// Time without use after which a stream leaves memory, at most twice as long
         "streams-idle": PERIOD => config.server.eviction.idle;
-        /// Streams and free names in memory; above it, those idle longest leave sooner
+        /// Streams and free names in memory; above it, those idle longest leave sooner. A name counts once more for each 128 bytes
         "streams-hot-max": COUNT => config.server.eviction.hot_max;
         /// Jobs waiting in a pool, unless the pool allows fewer
         "pool-waiting-max": COUNT => config.server.pools.waiting_max;
