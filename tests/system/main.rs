@@ -10,6 +10,7 @@ mod access_log;
 mod answers;
 mod at_rest;
 mod backpressure;
+mod backups;
 mod bad_http;
 mod bad_requests;
 mod banner;

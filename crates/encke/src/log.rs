@@ -1,10 +1,9 @@
-//! `encke log`: checks, prints and repairs a log that no server has open.
+//! `encke log`: checks, prints and repairs a log that no server has open; `backup_commands.rs` has what saves and restores one.
 
-use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use base64::Engine;
@@ -16,8 +15,11 @@ use encke_stream::{Change, Extras, KIND_CHANGE, log_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::backup_commands::{self, BackupArgs, BackupsArgs, RestoreArgs};
 use crate::config::{self, whole_number};
 use crate::failure::{Code, Failed, say};
+use crate::progress_line::ProgressLine;
+use crate::report_output::{print, print_json};
 
 /// What `encke log` can do.
 #[derive(Debug, Args)]
@@ -60,6 +62,25 @@ enum LogCommand {
             given; 2 the command line is wrong; 3 the directory can't be used."
     )]
     Repair(RepairArgs),
+    /// Copy the data of a running server to a directory or a bucket
+    #[command(
+        long_about = "Copy the data of a running server to a directory or a bucket.\n\n\
+            Asks the server that runs on DIR for a snapshot of all its logs, and stores what earlier backups in TO do not have. Appends do not \
+            wait. A backup is there as a whole or not at all. TO is a directory, or s3://BUCKET/PREFIX with AWS_ACCESS_KEY_ID, \
+            AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION and, for what is compatible with S3, AWS_ENDPOINT_URL. Run it as the user of the \
+            server or as root, for example every minute.",
+        after_help = "Exit codes: 0 the backup is stored; 1 it is not; 2 the command line is wrong; 3 no server runs on DIR."
+    )]
+    Backup(BackupArgs),
+    /// List the backups in a directory or a bucket, or verify them
+    Backups(BackupsArgs),
+    /// Write a backup into an empty directory
+    #[command(
+        long_about = "Write a backup into an empty directory.\n\n\
+            Each piece is compared with its hash. `encke serve --data DIR` then continues at the moment of the backup.",
+        after_help = "Exit codes: 0 the data is there; 1 it is not; 2 the command line is wrong; 3 DIR is not empty."
+    )]
+    Restore(RestoreArgs),
 }
 
 #[derive(Debug, Args)]
@@ -121,6 +142,9 @@ pub(crate) fn log(args: &LogArgs) -> Result<ExitCode, Failed> {
         LogCommand::Check(args) => check(args),
         LogCommand::Dump(args) => dump(args),
         LogCommand::Repair(args) => repair(args),
+        LogCommand::Backup(args) => backup_commands::backup(args),
+        LogCommand::Backups(args) => backup_commands::backups(args),
+        LogCommand::Restore(args) => backup_commands::restore(args),
     }
 }
 
@@ -172,7 +196,9 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failed> {
     let mut reports = Vec::new();
     for log in logs(&args.directory)? {
         let mut progress_line = ProgressLine::new(args.quiet);
-        let report = encke_log::check(&log, &mut |progress| progress_line.report(&log, progress));
+        let report = encke_log::check(&log, &mut |progress| {
+            progress_line.show(|| progress_text(&log, progress));
+        });
         progress_line.end();
         let report = report.map_err(failed)?;
         sound &= report.problems.is_empty();
@@ -186,6 +212,24 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failed> {
         print_json(&json!({ "sound": sound, "logs": reports }))?;
     }
     Ok(ExitCode::from(u8::from(!sound)))
+}
+
+fn progress_text(log: &Path, progress: Progress<'_>) -> String {
+    match progress {
+        Progress::Segments {
+            name,
+            done_bytes,
+            total_bytes,
+        } => format!(
+            "{}: segments {} of {} MiB, in {name}",
+            log.display(),
+            done_bytes >> 20,
+            total_bytes >> 20
+        ),
+        Progress::History { entries } => {
+            format!("{}: history, {entries} entries read", log.display())
+        }
+    }
 }
 
 fn check_text(log: &Path, report: &CheckReport) -> String {
@@ -246,62 +290,6 @@ fn check_json(log: &Path, report: &CheckReport) -> Value {
         "checkpoint_upto": report.checkpoint_upto,
         "problems": problems,
     })
-}
-
-/// Reports the progress of a check on standard error: on one line of a terminal, otherwise as a line from time to time.
-struct ProgressLine {
-    quiet: bool,
-    terminal: bool,
-    /// The time of the next report. A short check reports nothing.
-    due: Instant,
-    shown: bool,
-}
-
-impl ProgressLine {
-    fn new(quiet: bool) -> ProgressLine {
-        ProgressLine {
-            quiet,
-            terminal: std::io::stderr().is_terminal(),
-            due: Instant::now() + Duration::from_secs(1),
-            shown: false,
-        }
-    }
-
-    fn report(&mut self, log: &Path, progress: Progress<'_>) {
-        let now = Instant::now();
-        if self.quiet || now < self.due {
-            return;
-        }
-        let text = match progress {
-            Progress::Segments {
-                name,
-                done_bytes,
-                total_bytes,
-            } => format!(
-                "{}: segments {} of {} MiB, in {name}",
-                log.display(),
-                done_bytes >> 20,
-                total_bytes >> 20
-            ),
-            Progress::History { entries } => {
-                format!("{}: history, {entries} entries read", log.display())
-            }
-        };
-        if self.terminal {
-            say(format_args!("\r\x1b[K{text}"));
-            self.due = now + Duration::from_millis(200);
-        } else {
-            say(format_args!("{text}\n"));
-            self.due = now + Duration::from_secs(10);
-        }
-        self.shown = true;
-    }
-
-    fn end(&self) {
-        if self.shown && self.terminal {
-            say(format_args!("\r\x1b[K"));
-        }
-    }
 }
 
 /// One record as a line.
@@ -492,16 +480,6 @@ fn repair_json(log: &Path, report: &RepairReport) -> Value {
         "set_aside": aside,
         "notes": report.notes,
     })
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.context("the report can't be written")
-}
-
-fn print_json(report: &Value) -> anyhow::Result<()> {
-    print(&format!("{report:#}\n"))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! can't be used; 4 the address can't be listened on; 5 the machine or the data directory is unsuitable (`doctor`).
 
 mod allocator;
+mod backup_commands;
 mod banner;
 mod command_texts;
 mod config;
@@ -26,6 +27,8 @@ mod log_locations;
 mod log_output;
 mod node;
 mod obstacles;
+mod progress_line;
+mod report_output;
 mod resource_limits;
 mod serve;
 mod service_manager;
@@ -60,7 +63,7 @@ struct Cli {
 enum Command {
     /// Serve streams
     Serve(Box<serve::ServeArgs>),
-    /// Check, print or repair a log that no server has open
+    /// Check, print, repair, back up or restore the data of a server
     Log(log::LogArgs),
     /// Check whether the machine and the data directory suit a server, and print the settings to change
     Doctor(Box<doctor::DoctorArgs>),

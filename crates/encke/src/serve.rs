@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 use encke_access::Access;
+use encke_backup::SnapshotServer;
 use encke_log::Reader;
 use encke_net::ReactorError;
 use encke_protocol::{Admin, Policy, Probes, ProtocolSettings, Router};
@@ -79,7 +80,11 @@ pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
         )),
         None => None,
     };
-    let (mut server, node) = start(&config, access.clone())?;
+    let (mut server, node, readers) = start(&config, access.clone())?;
+    let snapshots = SnapshotServer::start(&config.data, readers);
+    if let Err(error) = &snapshots {
+        tracing::warn!(%error, data = %config.data.display(), "there can be no backups of this server");
+    }
     let watch = match &node {
         Some(node) => Some(
             Watch::start(node.status(), server.dismissal())
@@ -128,6 +133,9 @@ pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
     if let Some(watchdog) = watchdog {
         watchdog.stop();
     }
+    if let Ok(snapshots) = snapshots {
+        snapshots.stop();
+    }
     server.stop().context("the stop was not clean")?;
     if let Some(node) = node {
         node.leave();
@@ -156,7 +164,11 @@ fn print_check(settings: &SettingsArgs) -> Result<ExitCode, Failed> {
     Ok(code.unwrap_or(ExitCode::SUCCESS))
 }
 
-fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option<Node>), Failed> {
+/// Starts the server. Also returns the readers of its logs.
+fn start(
+    config: &Config,
+    access: Option<Arc<Access>>,
+) -> Result<(Server, Option<Node>, Vec<Reader>), Failed> {
     if config.server.pools.evicts_records {
         refuse_to_forget_pools(config)?;
     }
@@ -184,9 +196,9 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
     );
     let readers: Vec<_> = logs.logs.iter().map(|(_, log)| log.reader()).collect();
     let status = node.as_ref().map(Node::status).unwrap_or_default();
-    let (rendered, shown) = (metrics.clone(), status.clone());
+    let (rendered, shown, watched) = (metrics.clone(), status.clone(), readers.clone());
     let probes = Probes {
-        unready: Arc::new(move || unready(&readers).or_else(|| status.unready())),
+        unready: Arc::new(move || unready(&watched).or_else(|| status.unready())),
         metrics: Arc::new(move || {
             shown.show();
             rendered.render()
@@ -224,7 +236,7 @@ fn start(config: &Config, access: Option<Arc<Access>>) -> Result<(Server, Option
     if let Some(node) = &node {
         node.show_activity(&server);
     }
-    Ok((server, node))
+    Ok((server, node, readers))
 }
 
 /// Opens all logs.

@@ -27,6 +27,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 use tempfile::TempDir;
 
 /// The files of a copy of a log, as they were at one moment. Dropping it releases the space of what the log has removed
@@ -35,6 +36,7 @@ use tempfile::TempDir;
 pub struct LogSnapshot<D: Disk = Files> {
     files: Vec<Entry<D::File>>,
     directories: Vec<String>,
+    log_id: u64,
     upto: Sequence,
     /// Links to the tables of history.
     _links: Option<TempDir>,
@@ -130,9 +132,15 @@ impl<D: Disk> LogSnapshot<D> {
         Ok(LogSnapshot {
             files,
             directories,
+            log_id: statement.log_id,
             upto,
             _links: links,
         })
+    }
+
+    /// The identity of the log, which each copy of it has.
+    pub fn log_id(&self) -> u64 {
+        self.log_id
     }
 
     /// The last record of the copy.
@@ -148,6 +156,22 @@ impl<D: Disk> LogSnapshot<D> {
     /// The names of the files, relative to the directory of the log, and their sizes in bytes.
     pub fn files(&self) -> impl ExactSizeIterator<Item = (&str, u64)> {
         self.files.iter().map(|file| (&*file.name, file.bytes))
+    }
+
+    /// When a file was last written to, by its index in [`LogSnapshot::files`], if the log has it as a file. A file of the same log, name,
+    /// size and time is the same one, unless it is the last segment, which grows.
+    pub fn written_at(&self, file: usize) -> Option<SystemTime> {
+        match &self.files.get(file)?.content {
+            Content::Segment(segment) => segment.file.written_at().ok(),
+            Content::Table(link) => link.metadata().and_then(|table| table.modified()).ok(),
+            Content::Bytes(_) => None,
+        }
+    }
+
+    /// The index of the last segment, which grows, in [`LogSnapshot::files`].
+    pub fn last_segment(&self) -> Option<usize> {
+        let is_segment = |file: &Entry<_>| matches!(file.content, Content::Segment(_));
+        self.files.iter().rposition(is_segment)
     }
 
     /// Reads a file, by its index in [`LogSnapshot::files`], from `offset` until `buffer` is full or the file ends. Returns the

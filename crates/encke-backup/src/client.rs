@@ -1,0 +1,109 @@
+//! A snapshot of a running server, from its socket.
+
+use std::io::{self, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::BackupError;
+use crate::server::connect;
+use crate::wire::{READ_BYTES_MAX, SnapshotList, SnapshotReply, SnapshotRequest, receive, send};
+
+/// The files of all logs of a running server. The server keeps what it removes meanwhile until this is dropped.
+#[derive(Debug)]
+pub struct ServerSnapshot {
+    directory: PathBuf,
+    connection: BufReader<UnixStream>,
+    pub(crate) list: SnapshotList,
+}
+
+impl ServerSnapshot {
+    /// Asks the server that runs on a data directory for a snapshot.
+    ///
+    /// # Errors
+    /// No server runs there, this process may not connect to it, or the snapshot cannot be taken.
+    pub fn take(directory: &Path) -> Result<ServerSnapshot, BackupError> {
+        let connection = connect(directory).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => BackupError::NotRunning {
+                directory: directory.to_owned(),
+            },
+            _ => BackupError::io(directory, "connect to the server on")(source),
+        })?;
+        let timeout = connection.set_read_timeout(Some(ANSWER_TIME_MAX));
+        timeout.map_err(BackupError::io(directory, "connect to the server on"))?;
+        let mut snapshot = ServerSnapshot {
+            directory: directory.to_owned(),
+            connection: BufReader::new(connection),
+            list: SnapshotList {
+                start: 0,
+                logs: Vec::new(),
+            },
+        };
+        match snapshot.ask(&SnapshotRequest::Snapshot)? {
+            SnapshotReply::Snapshot(list) => snapshot.list = list,
+            other => return Err(unexpected(other)),
+        }
+        Ok(snapshot)
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        let files = self.list.logs.iter().flat_map(|log| &log.files);
+        files.map(|file| file.bytes).sum()
+    }
+
+    /// Reads a part of a file, as much as there is.
+    pub(crate) fn read(
+        &mut self,
+        (log, file): (usize, usize),
+        from: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, BackupError> {
+        let mut read = 0;
+        while read < buffer.len() {
+            let asked = SnapshotRequest::Read {
+                log,
+                file,
+                from: from + read as u64,
+                bytes: (buffer.len() - read).min(READ_BYTES_MAX),
+            };
+            let bytes = match self.ask(&asked)? {
+                SnapshotReply::Bytes(0) => break,
+                SnapshotReply::Bytes(bytes) => bytes,
+                other => return Err(unexpected(other)),
+            };
+            let Some(into) = buffer.get_mut(read..read + bytes) else {
+                return Err(unexpected(SnapshotReply::Bytes(bytes)));
+            };
+            let received = self.connection.read_exact(into);
+            received.map_err(BackupError::io(&self.directory, "read from the server on"))?;
+            read += bytes;
+        }
+        Ok(read)
+    }
+
+    fn ask(&mut self, asked: &SnapshotRequest) -> Result<SnapshotReply, BackupError> {
+        let failed = || BackupError::io(&self.directory, "talk to the server on");
+        // A server that takes no more connections says so, and closes: that is in this side's socket already.
+        let sent = send(self.connection.get_mut(), asked);
+        let said = receive(&mut self.connection, SAID_BYTES_MAX);
+        let said = match (said, sent) {
+            (Ok(Some(said)), _) => Some(said),
+            (_, Err(error)) | (Err(error), _) => return Err(failed()(error)),
+            (Ok(None), Ok(())) => None,
+        };
+        said.ok_or_else(|| BackupError::Server("nothing: it has closed the connection".to_owned()))
+    }
+}
+
+fn unexpected(said: SnapshotReply) -> BackupError {
+    match said {
+        SnapshotReply::Failed(why) => BackupError::Server(why),
+        other => BackupError::Version(format!("{other:?} is not expected")),
+    }
+}
+
+/// A list of files of the largest log.
+const SAID_BYTES_MAX: u64 = 256 << 20;
+/// A snapshot waits for the background work of the log.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);

@@ -1,0 +1,74 @@
+//! Why a backup or a restore failed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use encke_log::{CopyError, LayoutError};
+
+/// A backup or a restore failed. What was stored before is unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// No server answers at the directory.
+    #[error("no server is running on {}: a stopped server's directory can be copied as it is", directory.display())]
+    NotRunning {
+        /// The data directory.
+        directory: PathBuf,
+    },
+    /// The operating system returned an error.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// The file, directory or socket.
+        path: PathBuf,
+        /// What failed.
+        action: &'static str,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The server could not do what was asked.
+    #[error("the server says: {0}")]
+    Server(String),
+    /// The server has sent what this version does not understand.
+    #[error("the server is of another version: {0}")]
+    Version(String),
+    /// The place of backups is no URL or directory, or its settings are missing.
+    #[error("{0}")]
+    Place(String),
+    /// The object storage has refused a request, or did not answer.
+    #[error("cannot {action} {key} in the bucket: {reason}")]
+    Bucket {
+        /// What failed.
+        action: &'static str,
+        /// The key of the object.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+    /// Something stored is missing, or is not what it was.
+    #[error("the backup is damaged: {0}")]
+    Damaged(String),
+    /// There is no such backup.
+    #[error("{0}")]
+    NoBackup(String),
+    /// The directory of a restore has a log.
+    #[error("{} is not empty: restore into a directory that is new or empty", directory.display())]
+    NotEmpty {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The files of a log could not be written.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    /// The directories of the logs could not be made.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+}
+
+impl BackupError {
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> BackupError {
+        move |source| BackupError::Io {
+            path: path.to_owned(),
+            action,
+            source,
+        }
+    }
+}

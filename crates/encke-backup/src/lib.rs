@@ -1,0 +1,29 @@
+//! Backups of a running server.
+//!
+//! A server has a socket in its data directory ([`SnapshotServer`]), at which whoever may use that directory gets a snapshot of all logs ([`ServerSnapshot`]): their
+//! files as they are at one moment of each. A backup copies them to a [`Repository`]: pieces of files under the names of their hashes, each
+//! stored once, and for each backup a manifest that names the pieces of each file. It is written last, so that a backup is there as a
+//! whole or not at all. A restore writes the files of a manifest into an empty directory, which then opens as the log of that moment
+//! would.
+//!
+//! `server.rs` and `client.rs` are the two ends of the socket, whose messages are in `wire.rs`. `repository.rs` and `manifest.rs` say what is
+//! stored, `storage/` where; `backup.rs` and `restore.rs` do the work.
+
+mod backup;
+mod client;
+mod error;
+mod manifest;
+mod repository;
+mod restore;
+mod server;
+mod storage;
+mod wire;
+
+pub use backup::{BackupReport, back_up};
+pub use client::ServerSnapshot;
+pub use error::BackupError;
+pub use manifest::{BackupName, Manifest};
+pub use repository::{Removed, Repository, Verified};
+pub use restore::{RestoreReport, restore};
+pub use server::{SNAPSHOTS_MAX, SnapshotServer};
+pub use storage::BucketAccess;

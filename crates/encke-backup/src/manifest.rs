@@ -1,0 +1,239 @@
+//! What a backup consists of.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::BackupError;
+
+/// A backup: the pieces of each file of each log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The version of this format.
+    pub(crate) format: u32,
+    /// The start of the server that it was made of.
+    pub(crate) start: u64,
+    /// The logs, by index.
+    pub(crate) logs: Vec<SavedLog>,
+}
+
+/// A log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedLog {
+    pub(crate) log_id: u64,
+    /// Its last record.
+    pub(crate) upto: u64,
+    /// Outer ones first.
+    pub(crate) directories: Vec<String>,
+    pub(crate) files: Vec<SavedFile>,
+}
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedFile {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    /// See [`FileListed`](crate::wire::FileListed).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) written_ns: Option<u128>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) grows: bool,
+    /// The hashes of its pieces, each of [`PIECE_BYTES`], but for the last one.
+    pub(crate) pieces: Vec<Hash>,
+}
+
+/// The SHA-256 of a piece.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Hash(pub(crate) [u8; 32]);
+
+/// The name of a backup: when it was begun, in UTC, such as `2026-11-26T16:15:48.123Z`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BackupName(Timestamp);
+
+impl Manifest {
+    /// The last record of each log.
+    pub fn upto(&self) -> impl Iterator<Item = u64> {
+        self.logs.iter().map(|log| log.upto)
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files().map(|file| file.bytes).sum()
+    }
+
+    pub(crate) fn files(&self) -> impl Iterator<Item = &SavedFile> {
+        self.logs.iter().flat_map(|log| &log.files)
+    }
+
+    pub(crate) fn decode(text: &[u8]) -> Result<Manifest, BackupError> {
+        let damaged = |why: String| BackupError::Damaged(format!("its list of files: {why}"));
+        let manifest: Manifest =
+            serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+        if manifest.format != FORMAT {
+            let (format, known) = (manifest.format, FORMAT);
+            return Err(damaged(format!(
+                "format {format}, this version knows {known}"
+            )));
+        }
+        for file in manifest.files() {
+            if file.pieces.len() as u64 != file.bytes.div_ceil(PIECE_BYTES) {
+                return Err(damaged(format!("{} lacks pieces", file.name)));
+            }
+        }
+        Ok(manifest)
+    }
+}
+
+impl SavedFile {
+    /// Each piece with its size.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (Hash, usize)> {
+        let last = self.bytes % PIECE_BYTES;
+        let whole = self.bytes / PIECE_BYTES;
+        (self.pieces.iter().zip(0..)).map(move |(hash, at)| match at < whole {
+            true => (*hash, PIECE_BYTES as usize),
+            false => (*hash, last as usize),
+        })
+    }
+}
+
+impl Hash {
+    pub(crate) fn of(bytes: &[u8]) -> Hash {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest.as_ref());
+        Hash(hash)
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for Hash {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Hash, Self::Err> {
+        let wrong = "a hash has 64 hexadecimal digits";
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(wrong);
+        }
+        let mut hash = [0; 32];
+        for (at, byte) in hash.iter_mut().enumerate() {
+            let digits = text.get(2 * at..2 * at + 2).ok_or(wrong)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong)?;
+        }
+        Ok(Hash(hash))
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'d> Deserialize<'d> for Hash {
+    fn deserialize<D: serde::Deserializer<'d>>(deserializer: D) -> Result<Hash, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl BackupName {
+    /// The name of a backup that begins now.
+    pub(crate) fn now() -> BackupName {
+        BackupName(Timestamp::now())
+    }
+
+    /// When it was begun.
+    pub fn time(&self) -> Timestamp {
+        self.0
+    }
+}
+
+impl fmt::Display for BackupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.strftime("%Y-%m-%dT%H:%M:%S.%3fZ"))
+    }
+}
+
+impl FromStr for BackupName {
+    type Err = jiff::Error;
+
+    fn from_str(text: &str) -> Result<BackupName, jiff::Error> {
+        text.parse().map(BackupName)
+    }
+}
+
+/// The version of the format of manifests.
+pub(crate) const FORMAT: u32 = 1;
+/// The size of pieces.
+pub(crate) const PIECE_BYTES: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(bytes: u64, pieces: usize) -> Manifest {
+        let file = SavedFile {
+            name: "superblock-0".to_owned(),
+            bytes,
+            written_ns: Some(7),
+            grows: false,
+            pieces: vec![Hash::of(b"piece"); pieces],
+        };
+        Manifest {
+            format: FORMAT,
+            start: u64::MAX,
+            logs: vec![SavedLog {
+                log_id: 1,
+                upto: 2,
+                directories: vec!["history".to_owned()],
+                files: vec![file],
+            }],
+        }
+    }
+
+    #[test]
+    fn a_manifest_has_the_pieces_of_its_files() {
+        for (bytes, pieces) in [(0, 0), (1, 1), (PIECE_BYTES, 1), (PIECE_BYTES + 1, 2)] {
+            let manifest = manifest(bytes, pieces);
+            let text = serde_json::to_vec(&manifest).expect("it is JSON");
+            let decoded = Manifest::decode(&text).expect("it is sound");
+            assert_eq!(decoded, manifest);
+            let sizes = decoded.files().flat_map(SavedFile::pieces);
+            assert_eq!(sizes.map(|(_, bytes)| bytes as u64).sum::<u64>(), bytes);
+        }
+        for (bytes, pieces) in [(0, 1), (1, 0), (PIECE_BYTES + 1, 1)] {
+            let text = serde_json::to_vec(&manifest(bytes, pieces)).expect("it is JSON");
+            assert!(Manifest::decode(&text).is_err());
+        }
+        let mut other = manifest(1, 1);
+        other.format = 2;
+        let text = serde_json::to_vec(&other).expect("it is JSON");
+        let error = Manifest::decode(&text).expect_err("another format");
+        assert!(error.to_string().contains("format 2"), "{error}");
+    }
+
+    #[test]
+    fn names_are_times_in_their_order() {
+        let names = ["2026-11-26T16:15:48.123Z", "2026-11-26T16:15:49.000Z"];
+        let [first, second] = names.map(|name| name.parse::<BackupName>().expect("a time"));
+        assert!(first < second);
+        assert_eq!([first, second].map(|name| name.to_string()), names);
+        assert!("yesterday".parse::<BackupName>().is_err());
+    }
+}

@@ -1,0 +1,204 @@
+//! The socket of a running server at which backups get snapshots of its logs.
+//!
+//! It lies in the data directory, and the file's mode lets only the user of the server, and root, connect. Each connection has a thread and
+//! at most one snapshot, which lasts as long as the connection: a client that vanishes leaves nothing.
+
+use std::io::{self, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, UNIX_EPOCH};
+
+use encke_log::{LogSnapshot, Reader};
+use rustix::fs::{Mode, OFlags};
+
+use crate::wire::{
+    FileListed, LogList, READ_BYTES_MAX, SnapshotList, SnapshotReply, SnapshotRequest, receive,
+    send,
+};
+
+/// The socket of a running server.
+#[derive(Debug)]
+pub struct SnapshotServer {
+    directory: PathBuf,
+    stopping: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// What each connection needs.
+#[derive(Debug)]
+struct Shared {
+    readers: Vec<Reader>,
+    start: u64,
+    connections: AtomicUsize,
+    stopping: Arc<AtomicBool>,
+}
+
+impl SnapshotServer {
+    /// Listens in a data directory, which this process has for itself, and gives snapshots of its logs.
+    ///
+    /// # Errors
+    /// The directory's file system has no sockets, or a thread cannot be made.
+    pub fn start(directory: &Path, readers: Vec<Reader>) -> io::Result<SnapshotServer> {
+        let mut start = [0; 8];
+        aws_lc_rs::rand::fill(&mut start).map_err(io::Error::other)?;
+        let listener = with_short_path(directory, |path| {
+            // What a killed server has left; no other process has the directory.
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => UnixListener::bind(path),
+            }
+        })?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new(Shared {
+            readers,
+            start: u64::from_le_bytes(start),
+            connections: AtomicUsize::new(0),
+            stopping: Arc::clone(&stopping),
+        });
+        let thread = std::thread::Builder::new().name("encke-snapshots".to_owned());
+        let thread = thread.spawn(move || accept(&listener, &shared))?;
+        Ok(SnapshotServer {
+            directory: directory.to_owned(),
+            stopping,
+            thread,
+        })
+    }
+
+    /// Takes no more connections. Those that there are end by themselves.
+    pub fn stop(self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts.
+        let woken = connect(&self.directory).is_ok();
+        let _ = with_short_path(&self.directory, |path| std::fs::remove_file(path));
+        if woken {
+            let _ = self.thread.join();
+        }
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    for connection in listener.incoming() {
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(mut connection) = connection else {
+            // No descriptors are left, most likely.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if shared.connections.fetch_add(1, Ordering::SeqCst) >= SNAPSHOTS_MAX {
+            shared.connections.fetch_sub(1, Ordering::SeqCst);
+            let why = format!("{SNAPSHOTS_MAX} backups are being made, and no more at a time");
+            let _ = send(&mut connection, &SnapshotReply::Failed(why));
+            continue;
+        }
+        let of_connection = Arc::clone(shared);
+        let thread = std::thread::Builder::new().name("encke-snapshot".to_owned());
+        let spawned = thread.spawn(move || {
+            if let Err(error) = serve(connection, &of_connection) {
+                tracing::warn!(%error, "a backup was broken off");
+            }
+            of_connection.connections.fetch_sub(1, Ordering::SeqCst);
+        });
+        if let Err(error) = spawned {
+            shared.connections.fetch_sub(1, Ordering::SeqCst);
+            tracing::warn!(%error, "no thread for a backup");
+        }
+    }
+}
+
+/// Answers a client until it ends.
+fn serve(connection: UnixStream, shared: &Shared) -> io::Result<()> {
+    // A client that stands still must not keep the space of what is removed meanwhile.
+    connection.set_read_timeout(Some(PAUSE_MAX))?;
+    connection.set_write_timeout(Some(PAUSE_MAX))?;
+    let mut from = BufReader::new(connection.try_clone()?);
+    let mut to = connection;
+    let mut snapshots: Vec<LogSnapshot> = Vec::new();
+    let mut buffer = Vec::new();
+    while let Some(asked) = receive(&mut from, ASKED_BYTES_MAX)? {
+        match asked {
+            SnapshotRequest::Snapshot => {
+                // The one before gives its space back first.
+                snapshots.clear();
+                let taken = shared.readers.iter().map(Reader::snapshot);
+                match taken.collect() {
+                    Ok(taken) => snapshots = taken,
+                    Err(error) => {
+                        send(&mut to, &SnapshotReply::Failed(format!("{error}")))?;
+                        continue;
+                    }
+                }
+                let list = SnapshotList {
+                    start: shared.start,
+                    logs: snapshots.iter().map(list).collect(),
+                };
+                send(&mut to, &SnapshotReply::Snapshot(list))?;
+            }
+            SnapshotRequest::Read {
+                log,
+                file,
+                from,
+                bytes,
+            } => {
+                let snapshot = snapshots.get(log).ok_or(io::ErrorKind::InvalidInput)?;
+                buffer.resize(bytes.min(READ_BYTES_MAX), 0);
+                match snapshot.read(file, from, &mut buffer) {
+                    Ok(read) => {
+                        send(&mut to, &SnapshotReply::Bytes(read))?;
+                        to.write_all(&buffer[..read])?;
+                    }
+                    Err(error) => send(&mut to, &SnapshotReply::Failed(error.to_string()))?,
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn list(snapshot: &LogSnapshot) -> LogList {
+    let last = snapshot.last_segment();
+    let files = snapshot.files().enumerate().map(|(file, (name, bytes))| {
+        let written_at = snapshot.written_at(file);
+        let since = written_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        FileListed {
+            name: name.to_owned(),
+            bytes,
+            written_ns: since.map(|since| since.as_nanos()),
+            grows: Some(file) == last,
+        }
+    });
+    LogList {
+        log_id: snapshot.log_id(),
+        upto: snapshot.upto(),
+        directories: snapshot.directories().to_vec(),
+        files: files.collect(),
+    }
+}
+
+/// Connects to the server of a data directory.
+pub(crate) fn connect(directory: &Path) -> io::Result<UnixStream> {
+    with_short_path(directory, |path| UnixStream::connect(path))
+}
+
+/// Calls `work` with a path of the socket that is short enough for any depth of the directory: an address of a socket has 107 bytes at most.
+fn with_short_path<T>(
+    directory: &Path,
+    work: impl FnOnce(&Path) -> io::Result<T>,
+) -> io::Result<T> {
+    let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
+    let held = rustix::fs::open(directory, flags, Mode::empty())?;
+    let number = std::os::fd::AsRawFd::as_raw_fd(&held);
+    work(&PathBuf::from(format!("/proc/self/fd/{number}/{SOCKET}")))
+}
+
+/// The socket in the data directory.
+const SOCKET: &str = "snapshots";
+/// Connections at a time, each of which may have a snapshot.
+pub const SNAPSHOTS_MAX: usize = 2;
+const ASKED_BYTES_MAX: u64 = 4 << 10;
+/// The longest time that a client reads nothing, or asks for nothing.
+const PAUSE_MAX: Duration = Duration::from_secs(300);

@@ -1,0 +1,216 @@
+//! Objects in a bucket of S3, or of what is compatible with it.
+
+use std::time::Duration;
+
+use rusty_s3::actions::ListObjectsV2;
+use rusty_s3::{Bucket as S3Bucket, Credentials, S3Action, UrlStyle};
+use ureq::Agent;
+
+use super::objects::{BucketAccess, Storage};
+use crate::error::BackupError;
+
+/// A part of a bucket.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    bucket: S3Bucket,
+    credentials: Credentials,
+    /// Before each key; empty, or with `/` at its end.
+    prefix: String,
+    agent: Agent,
+}
+
+impl Bucket {
+    /// `place` is `BUCKET` or `BUCKET/PREFIX`.
+    pub(super) fn at(place: &str, access: &BucketAccess<'_>) -> Result<Bucket, BackupError> {
+        let (name, prefix) = place.split_once('/').unwrap_or((place, ""));
+        let wrong = |why: String| BackupError::Place(format!("s3://{place}: {why}"));
+        if name.is_empty() {
+            return Err(wrong("the name of the bucket is missing".to_owned()));
+        }
+        let needed = |variable: &str| {
+            let value = (access.setting)(variable).filter(|value| !value.is_empty());
+            value.ok_or_else(|| wrong(format!("the variable {variable} is not set")))
+        };
+        let (key, secret) = (
+            needed("AWS_ACCESS_KEY_ID")?,
+            needed("AWS_SECRET_ACCESS_KEY")?,
+        );
+        let credentials = match needed("AWS_SESSION_TOKEN") {
+            Ok(token) => Credentials::new_with_token(key, secret, token),
+            Err(_) => Credentials::new(key, secret),
+        };
+        let region = needed("AWS_REGION").unwrap_or_else(|_| "us-east-1".to_owned());
+        let (endpoint, style) = match needed("AWS_ENDPOINT_URL") {
+            // What is compatible has rarely a name for each bucket.
+            Ok(endpoint) => (endpoint, UrlStyle::Path),
+            Err(_) => {
+                let endpoint = format!("https://s3.{region}.amazonaws.com");
+                (endpoint, UrlStyle::VirtualHost)
+            }
+        };
+        let endpoint = endpoint
+            .parse()
+            .map_err(|error| wrong(format!("AWS_ENDPOINT_URL is no URL: {error}")))?;
+        let bucket = S3Bucket::new(endpoint, style, name.to_owned(), region)
+            .map_err(|error| wrong(error.to_string()))?;
+        let prefix = prefix.trim_matches('/');
+        let agent = Agent::config_builder()
+            .tls_config((access.tls)())
+            .timeout_connect(Some(CONNECT))
+            .timeout_per_read(Some(SILENCE_MAX))
+            .timeout_per_write(Some(SILENCE_MAX))
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .user_agent("encke-backup")
+            .build()
+            .into();
+        Ok(Bucket {
+            bucket,
+            credentials,
+            prefix: match prefix {
+                "" => String::new(),
+                prefix => format!("{prefix}/"),
+            },
+            agent,
+        })
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// Makes a request until there is an answer that another attempt would not change. Returns its status and its body.
+    fn ask(
+        &self,
+        (action, key): (&'static str, &str),
+        request: &dyn Fn() -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<(u16, Vec<u8>), BackupError> {
+        let failed = |reason: String| BackupError::Bucket {
+            action,
+            key: key.to_owned(),
+            reason,
+        };
+        let mut waits = WAITS.iter();
+        loop {
+            let answered = request().and_then(|mut response| {
+                let status = response.status().as_u16();
+                let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
+                Ok((status, body.read_to_vec()?))
+            });
+            let reason = match answered {
+                Ok((status, body)) if status == 200 || status == 204 || status == 404 => {
+                    return Ok((status, body));
+                }
+                Ok((status, body)) => {
+                    let said = String::from_utf8_lossy(&body);
+                    let said: String = said.chars().take(SAID_CHARS_MAX).collect();
+                    let reason = format!("status {status} {said}");
+                    if !(500..600).contains(&status) && status != 429 {
+                        return Err(failed(reason));
+                    }
+                    reason
+                }
+                Err(error) => error.to_string(),
+            };
+            match waits.next() {
+                Some(wait) => std::thread::sleep(*wait),
+                None => return Err(failed(reason)),
+            }
+        }
+    }
+}
+
+impl Storage for Bucket {
+    fn put(&self, key: &str, content: &[u8]) -> Result<(), BackupError> {
+        let key = self.key(key);
+        let action = self.bucket.put_object(Some(&self.credentials), &key);
+        let request = || {
+            self.agent
+                .put(action.sign(SIGNED_FOR).as_str())
+                .send(content)
+        };
+        match self.ask(("put", &key), &request)? {
+            (404, _) => Err(BackupError::Bucket {
+                action: "put",
+                reason: format!("there is no bucket {}", self.bucket.name()),
+                key,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError> {
+        let key = self.key(key);
+        let action = self.bucket.get_object(Some(&self.credentials), &key);
+        let request = || self.agent.get(action.sign(SIGNED_FOR).as_str()).call();
+        let (status, body) = self.ask(("get", &key), &request)?;
+        Ok((status == 200).then_some(body))
+    }
+
+    fn has(&self, key: &str) -> Result<bool, BackupError> {
+        let key = self.key(key);
+        let action = self.bucket.head_object(Some(&self.credentials), &key);
+        let request = || self.agent.head(action.sign(SIGNED_FOR).as_str()).call();
+        let (status, _) = self.ask(("look for", &key), &request)?;
+        Ok(status == 200)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str)) -> Result<(), BackupError> {
+        let prefix = self.key(prefix);
+        let mut next: Option<String> = None;
+        loop {
+            let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
+            action.with_prefix(prefix.as_str());
+            if let Some(next) = &next {
+                action.with_continuation_token(next.as_str());
+            }
+            let request = || self.agent.get(action.sign(SIGNED_FOR).as_str()).call();
+            let (status, body) = self.ask(("list", &prefix), &request)?;
+            let failed = |reason: String| BackupError::Bucket {
+                action: "list",
+                key: prefix.clone(),
+                reason,
+            };
+            if status == 404 {
+                let name = self.bucket.name();
+                return Err(failed(format!("there is no bucket {name}")));
+            }
+            let text = String::from_utf8_lossy(&body);
+            let page = ListObjectsV2::parse_response(&text);
+            let page = page.map_err(|error| failed(format!("the list is no list: {error}")))?;
+            for object in &page.contents {
+                if let Some(key) = object.key.strip_prefix(&*self.prefix) {
+                    each(key);
+                }
+            }
+            next = page.next_continuation_token;
+            if next.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn remove(&self, key: &str) -> Result<(), BackupError> {
+        let key = self.key(key);
+        let action = self.bucket.delete_object(Some(&self.credentials), &key);
+        let request = || self.agent.delete(action.sign(SIGNED_FOR).as_str()).call();
+        self.ask(("remove", &key), &request).map(|_| ())
+    }
+}
+
+/// How long a signature is good.
+const SIGNED_FOR: Duration = Duration::from_secs(600);
+const CONNECT: Duration = Duration::from_secs(10);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Before further attempts.
+const WAITS: [Duration; 4] = [
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(15),
+];
+/// The largest object: a list of files.
+const BODY_BYTES_MAX: u64 = 256 << 20;
+/// What is repeated of an error.
+const SAID_CHARS_MAX: usize = 300;

@@ -1,0 +1,30 @@
+//! What a place of backups can do, and what one in a bucket needs.
+
+use std::fmt::Debug;
+
+use ureq::tls::TlsConfig;
+
+use crate::error::BackupError;
+
+/// Objects with keys, such as `backups/2026-11-26T16:15:48.123Z.json`.
+pub(crate) trait Storage: Debug + Send {
+    /// Stores an object durably, whole or not at all.
+    fn put(&self, key: &str, content: &[u8]) -> Result<(), BackupError>;
+    /// An object; `None` if there is none of that key.
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError>;
+    /// Whether there is an object.
+    fn has(&self, key: &str) -> Result<bool, BackupError>;
+    /// Calls `each` with the keys that begin with `prefix`, which ends in `/`, in no order.
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str)) -> Result<(), BackupError>;
+    /// Removes an object, which may be gone already.
+    fn remove(&self, key: &str) -> Result<(), BackupError>;
+}
+
+/// What access to a bucket needs.
+pub struct BucketAccess<'a> {
+    /// Variables of the environment, as tools for S3 have them: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION` and
+    /// `AWS_ENDPOINT_URL`.
+    pub setting: &'a dyn Fn(&str) -> Option<String>,
+    /// Whom to trust.
+    pub tls: &'a dyn Fn() -> TlsConfig,
+}

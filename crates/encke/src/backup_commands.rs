@@ -1,0 +1,205 @@
+//! `encke log backup`, `backups` and `restore`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bytesize::ByteSize;
+use clap::Args;
+use encke_backup::{BackupError, BackupName, BucketAccess, Repository, ServerSnapshot, back_up};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::failure::{Code, Failed};
+use crate::keys;
+use crate::progress_line::ProgressLine;
+use crate::report_output::{print, print_json};
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// Directory of the data, as given to `encke serve --data`
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// Where backups are: a directory, or s3://BUCKET/PREFIX
+    #[arg(value_name = "TO")]
+    to: String,
+
+    /// Remove all backups but the last N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Print no progress on standard error
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupsArgs {
+    /// Where backups are: a directory, or s3://BUCKET/PREFIX
+    #[arg(value_name = "FROM")]
+    from: String,
+
+    /// Read each backup whole, and compare it with its hashes
+    #[arg(long)]
+    verify: bool,
+
+    /// Print the list as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// Where backups are: a directory, or s3://BUCKET/PREFIX
+    #[arg(value_name = "FROM")]
+    from: String,
+
+    /// Directory to write into, which must be empty or missing
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// The last backup that was begun then or before, such as 2026-11-26T16:15:00Z; otherwise the last one
+    #[arg(long, value_name = "TIME")]
+    at: Option<Timestamp>,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Print no progress on standard error
+    #[arg(long)]
+    quiet: bool,
+}
+
+pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
+    let repository = repository(&args.to)?;
+    let mut snapshot = ServerSnapshot::take(&args.directory).map_err(failed)?;
+    let mut line = ProgressLine::new(args.quiet);
+    let report = back_up(&mut snapshot, &repository, &mut |done, all| {
+        line.show(|| format!("{} of {}", ByteSize(done), ByteSize(all)));
+    });
+    line.end();
+    // What the server has removed meanwhile is free.
+    drop(snapshot);
+    let report = report.map_err(failed)?;
+    let removed = match args.keep {
+        Some(kept) => repository.remove_old(kept as usize).map_err(failed)?,
+        None => encke_backup::Removed::default(),
+    };
+    if args.json {
+        print_json(&json!({
+            "name": report.name.to_string(),
+            "bytes": report.bytes,
+            "bytes_read": report.bytes_read,
+            "bytes_stored": report.bytes_stored,
+            "removed_backups": removed.backups,
+            "removed_pieces": removed.pieces,
+        }))?;
+    } else {
+        print(&format!(
+            "{}: {} in all, {} read, {} stored; {} older backups removed\n",
+            report.name,
+            ByteSize(report.bytes),
+            ByteSize(report.bytes_read),
+            ByteSize(report.bytes_stored),
+            removed.backups
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn backups(args: &BackupsArgs) -> Result<ExitCode, Failed> {
+    let repository = repository(&args.from)?;
+    let mut sound = true;
+    let mut listed = Vec::new();
+    for name in repository.backups().map_err(failed)? {
+        let problem = match look_at(&repository, name, args.verify) {
+            Ok((bytes, upto)) => {
+                if !args.json {
+                    print(&format!(
+                        "{name}  {}  up to record {upto:?}\n",
+                        ByteSize(bytes)
+                    ))?;
+                }
+                listed.push(json!({ "name": name.to_string(), "bytes": bytes, "upto": upto }));
+                continue;
+            }
+            Err(problem) => problem,
+        };
+        // A storage that does not answer says nothing of a backup.
+        if !matches!(problem, BackupError::Damaged(_)) {
+            return Err(failed(problem));
+        }
+        sound = false;
+        if !args.json {
+            print(&format!("{name}  {problem}\n"))?;
+        }
+        listed.push(json!({ "name": name.to_string(), "problem": problem.to_string() }));
+    }
+    if args.json {
+        print_json(&json!({ "sound": sound, "backups": listed }))?;
+    }
+    Ok(ExitCode::from(u8::from(!sound)))
+}
+
+/// The bytes of a backup, and the last record of each log.
+fn look_at(
+    repository: &Repository,
+    name: BackupName,
+    verify: bool,
+) -> Result<(u64, Vec<u64>), BackupError> {
+    let manifest = repository.manifest(name)?;
+    if verify {
+        repository.verify(&manifest)?;
+    }
+    Ok((manifest.bytes(), manifest.upto().collect()))
+}
+
+pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode, Failed> {
+    let repository = repository(&args.from)?;
+    let name = repository
+        .backup_at(args.at.unwrap_or(Timestamp::MAX))
+        .map_err(failed)?;
+    let manifest = repository.manifest(name).map_err(failed)?;
+    let mut line = ProgressLine::new(args.quiet);
+    let report =
+        encke_backup::restore(&repository, &manifest, &args.directory, &mut |done, all| {
+            line.show(|| format!("{} of {}", ByteSize(done), ByteSize(all)));
+        });
+    line.end();
+    let report = report.map_err(failed)?;
+    if args.json {
+        print_json(
+            &json!({ "name": name.to_string(), "bytes": report.bytes, "upto": report.upto }),
+        )?;
+    } else {
+        print(&format!(
+            "{} has the backup of {name}: {}, up to record {:?}\n",
+            args.directory.display(),
+            ByteSize(report.bytes),
+            report.upto
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn repository(place: &str) -> Result<Repository, Failed> {
+    let access = BucketAccess {
+        setting: &|name| std::env::var(name).ok(),
+        tls: &keys::system_trust,
+    };
+    Repository::at(place, &access).map_err(failed)
+}
+
+fn failed(error: BackupError) -> Failed {
+    let code = match error {
+        BackupError::Place(_) => Code::Usage,
+        BackupError::NotRunning { .. } | BackupError::NotEmpty { .. } => Code::Data,
+        _ => Code::Running,
+    };
+    code.with(error)
+}
