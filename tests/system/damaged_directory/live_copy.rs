@@ -91,9 +91,10 @@ fn copy_live(from: &Path, to: &Path, random: &mut Random) {
         // A directory or a file can vanish at any time.
         for entry in std::fs::read_dir(&directory).into_iter().flatten() {
             let path = entry.expect("it can be read").path();
-            match path.is_dir() {
-                true => open.push(path),
-                false => files.push(path),
+            if path.is_dir() {
+                open.push(path);
+            } else if path.is_file() {
+                files.push(path);
             }
         }
     }

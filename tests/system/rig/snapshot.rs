@@ -79,10 +79,11 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) {
             fs::create_dir(&to).expect("it can be made");
         } else if kind.is_file() {
             fs::copy(&from, &to).expect("it can be copied");
-        } else {
+        } else if kind.is_symlink() {
             let target = fs::read_link(&from).expect("it is a link");
             std::os::unix::fs::symlink(target, &to).expect("it can be made");
         }
+        // The socket for backups is the server's own.
     }
 }
 
