@@ -20,6 +20,8 @@ QUAKES := examples/quakes/node_modules/.package-lock.json
 THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 CHAT_AI := examples/chat-ai/node_modules/.package-lock.json
 CLIENT_JS := clients/js/node_modules/.package-lock.json
+# Adapters of other packages, over the client.
+ADAPTERS := clients/resumable-stream clients/assistant-stream
 
 export NGINX ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),$(TARGET)/tools/usr/sbin/nginx)
 export CADDY ?= $(or $(shell command -v caddy),$(TARGET)/tools/usr/bin/caddy)
@@ -33,7 +35,7 @@ CLIENT_PYTHON := $(TARGET)/client-python
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
 DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
-	$(CLIENT_PYTHON)/installed $(CLIENT_JS)
+	$(CLIENT_PYTHON)/installed $(CLIENT_JS) $(ADAPTERS:%=%/node_modules/.package-lock.json)
 
 FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
@@ -91,7 +93,7 @@ test: prerequisites $(DOWNLOADS) fmt lint doc crates unit ## runs all checks and
 
 # Against the server that the Rust tests have built: an optimised one would take minutes more.
 .PHONY: of-the-binary
-of-the-binary: reference-check metrics h2spec conformance browser docs-commands python clients-python clients-js
+of-the-binary: reference-check metrics h2spec conformance browser docs-commands python clients-python clients-js adapters
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -250,6 +252,11 @@ browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) $(
 clients-js: prerequisites build $(WEB) $(CLIENT_JS) ## builds the JavaScript client, and tests it in Node and headless Chromium
 	$(call section,JavaScript client)
 	cd clients/js && npm run --silent build && npm test --silent
+
+.PHONY: adapters
+adapters: prerequisites clients-js $(ADAPTERS:%=%/node_modules/.package-lock.json) ## builds and tests the adapters of other packages
+	$(call section,adapters)
+	for adapter in $(ADAPTERS); do (cd $$adapter && npm run --silent build && npm test --silent); done
 
 # Default ports are free in a network of its own; where the system allows none, the commands get other ports.
 DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/*.test.mjs
