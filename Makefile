@@ -93,7 +93,7 @@ test: prerequisites $(DOWNLOADS) fmt lint doc crates unit ## runs all checks and
 
 # Against the server that the Rust tests have built: an optimised one would take minutes more.
 .PHONY: of-the-binary
-of-the-binary: reference-check metrics h2spec conformance browser docs-commands python clients-python clients-js adapters
+of-the-binary: reference-check metrics h2spec conformance browser docs-commands python clients-python clients-js clients-adapters
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -253,8 +253,8 @@ clients-js: prerequisites build $(WEB) $(CLIENT_JS) ## builds the JavaScript cli
 	$(call section,JavaScript client)
 	cd clients/js && npm run --silent build && npm test --silent
 
-.PHONY: adapters
-adapters: prerequisites clients-js $(ADAPTERS:%=%/node_modules/.package-lock.json) ## builds and tests the adapters of other packages
+.PHONY: clients-adapters
+clients-adapters: prerequisites clients-js $(ADAPTERS:%=%/node_modules/.package-lock.json) ## builds and tests the adapters of other packages
 	$(call section,adapters)
 	for adapter in $(ADAPTERS); do (cd $$adapter && npm run --silent build && npm test --silent); done
 

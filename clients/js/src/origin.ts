@@ -94,3 +94,6 @@ export class Origin {
 
 /** A signal that is never aborted, for operations without one. */
 export const never = (): AbortSignal => new AbortController().signal;
+
+/** A query. Servers take `+` for itself, and not for a space as forms do. */
+export const queryOf = (fields: Record<string, string> | string[][]): string => new URLSearchParams(fields).toString().replaceAll('+', '%20');

@@ -2,7 +2,7 @@ import { Backoff } from './backoff.js';
 import { EnckeError } from './error.js';
 import { Cut, eventsOf, type StreamEvent } from './event-stream.js';
 import { Following } from './following.js';
-import { Origin, type OriginOptions } from './origin.js';
+import { Origin, type OriginOptions, queryOf } from './origin.js';
 import { isPattern, nameOf, type Named } from './stream-names.js';
 import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
 
@@ -172,7 +172,7 @@ export class Subscription<Message = any> extends Following<Message> {
     if (last !== undefined) query.push(['last', String(last)]);
     if (times) query.push(['times', 'true']);
     if (this.position !== undefined) query.push(['lastEventId', this.position]);
-    return this.#origin.path(`/v1/events?${new URLSearchParams(query)}`);
+    return this.#origin.path(`/v1/events?${queryOf(query)}`);
   }
 
   /** An event of docs/events.md. */

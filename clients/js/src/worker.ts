@@ -1,7 +1,7 @@
 import { sleep } from './backoff.js';
 import { encodeContent, readContent, type Content } from './content.js';
 import { EnckeError } from './error.js';
-import { never, type Origin } from './origin.js';
+import { never, type Origin, queryOf } from './origin.js';
 
 /** An attempt at a job. */
 export interface Job {
@@ -157,7 +157,7 @@ export class Worker {
 
   /** Reports until the server has taken or refused it: repeating a report changes nothing. */
   #report(job: Job, what: 'ack' | 'refuse' | 'extend', query: Record<string, string>, body?: BodyInit, type = 'text/plain', signal = never()): Promise<Response> {
-    const url = new URL(`${this.#pool}/job/${job.job}/${what}?${new URLSearchParams({ attempt: String(job.attempt), ...query })}`);
+    const url = new URL(`${this.#pool}/job/${job.job}/${what}?${queryOf({ attempt: String(job.attempt), ...query })}`);
     const headers = { 'Job-Token': job.token, 'Content-Type': type };
     return this.#origin.persist(url, { method: 'POST', headers, body }, { signal });
   }

@@ -28,6 +28,19 @@ const byUrl = (stream) => ({ url: `${server.url}/v1/stream/${stream}` });
 const byName = (stream) => ({ stream });
 
 for (const [form, options] of [['by name', byName], ['by URL', byUrl]]) {
+  test(`${form}: names may have any character`, TIMEOUT, async () => {
+    const stream = `two words + 1 & more/${form.length}/é?`;
+    const client = new Client({ base: server.url });
+    await client.create(stream);
+    await client.publish(stream, 'hello');
+    const { messages, has, subscription } = follow(options(form === 'by URL' ? encodeURIComponent(stream) : stream));
+    await has(1);
+    assert.deepEqual(messages, ['hello']);
+    subscription.close();
+  });
+}
+
+for (const [form, options] of [['by name', byName], ['by URL', byUrl]]) {
   test(`${form}: each record once and in order, over kill -9 and SIGTERM`, TIMEOUT, async () => {
     const stream = `cuts ${form}/a`.replaceAll(' ', '-');
     await server.create(stream);

@@ -18,6 +18,7 @@ pub fn phrase(status: u16) -> &'static str {
         409 => "Conflict",
         410 => "Gone",
         411 => "Length Required",
+        412 => "Precondition Failed",
         413 => "Content Too Large",
         415 => "Unsupported Media Type",
         417 => "Expectation Failed",
