@@ -25,16 +25,19 @@ ADAPTERS := clients/resumable-stream clients/assistant-stream
 
 export NGINX ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),$(TARGET)/tools/usr/sbin/nginx)
 export CADDY ?= $(or $(shell command -v caddy),$(TARGET)/tools/usr/bin/caddy)
+export HAPROXY ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v haproxy),$(TARGET)/tools/usr/sbin/haproxy)
+export LOGROTATE ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v logrotate),$(TARGET)/tools/usr/sbin/logrotate)
 # With it a test sets the time of day of a server.
 export LIBFAKETIME ?= $(or $(firstword $(wildcard /usr/lib/*/faketime/libfaketime.so.1)),$(TARGET)/tools/libfaketime.so.1)
 H2SPEC := $(TARGET)/tools/h2spec
 PROMLINT := $(TARGET)/tools/promlint
+export PROMRULES := $(TARGET)/tools/promrules
 PYTHON := $(TARGET)/python
 CLIENT_PYTHON := $(TARGET)/client-python
 # The broker of fleets; the package has its binary.
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMLINT) $(NGINX) $(CADDY) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
+DOWNLOADS := fetch $(PROMLINT) $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
 	$(CLIENT_PYTHON)/installed $(CLIENT_JS) $(ADAPTERS:%=%/node_modules/.package-lock.json)
 
 FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
@@ -93,7 +96,7 @@ test: prerequisites $(DOWNLOADS) fmt lint doc crates unit ## runs all checks and
 
 # Against the server that the Rust tests have built: an optimised one would take minutes more.
 .PHONY: of-the-binary
-of-the-binary: reference-check metrics h2spec conformance browser docs-commands python clients-python clients-js clients-adapters
+of-the-binary: reference-check metrics h2spec conformance browser contrib docs-commands python clients-python clients-js clients-adapters
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -196,13 +199,23 @@ pool-load: fetch ## runs 100,000 jobs with dying workers and five kills of the s
 # Programs and a library of Debian whose packages are only unpacked: to install them would start servers.
 $(TARGET)/tools/usr/sbin/nginx: PACKAGE := nginx
 $(TARGET)/tools/usr/bin/caddy: PACKAGE := caddy
+$(TARGET)/tools/usr/sbin/haproxy: PACKAGE := haproxy
+$(TARGET)/tools/usr/sbin/logrotate: PACKAGE := logrotate
 $(TARGET)/tools/libfaketime.so.1: PACKAGE := libfaketime
 unpack = @mkdir -p $(TARGET)/tools && cd $(TARGET)/tools && rm -f $(PACKAGE)_*.deb && \
 	(apt-get -qq download $(PACKAGE) || { $$([ "$$(id -u)" = 0 ] || echo sudo) apt-get -qq update && apt-get -qq download $(PACKAGE); }) && \
 	dpkg -x $(PACKAGE)_*.deb .
+# What it needs besides, such as libraries, as far as that is not installed.
+unpack_needs = @cd $(TARGET)/tools && for needed in $$(apt-get -qq --simulate install --no-install-recommends $(PACKAGE) | sed -n 's/^Inst \([^ ]*\).*/\1/p'); do \
+	rm -f $${needed}_*.deb && apt-get -qq download $$needed && dpkg -x $${needed}_*.deb .; done
 
 $(TARGET)/tools/usr/sbin/nginx $(TARGET)/tools/usr/bin/caddy:
 	$(unpack) && test -x $@ && touch $@
+
+$(TARGET)/tools/usr/sbin/haproxy $(TARGET)/tools/usr/sbin/logrotate:
+	$(unpack)
+	$(unpack_needs)
+	@test -x $@ && touch $@
 
 # Its directory is named after the processor.
 $(TARGET)/tools/libfaketime.so.1:
@@ -227,6 +240,11 @@ $(PROMLINT): tests/promlint/main.go tests/promlint/go.mod tests/promlint/go.sum 
 	@mkdir -p $(@D)
 	cd tests/promlint && go build -buildvcs=false -o $@ .
 
+# As tests/promrules/go.mod and go.sum pin it.
+$(PROMRULES): tests/promrules/main.go tests/promrules/queries.go tests/promrules/ruletest.go tests/promrules/go.mod tests/promrules/go.sum | prerequisites
+	@mkdir -p $(@D)
+	cd tests/promrules && go build -buildvcs=false -o $@ .
+
 # As tests/h2spec/go.mod and go.sum pin it.
 $(H2SPEC): tests/h2spec/go.mod tests/h2spec/go.sum | prerequisites
 	@mkdir -p $(@D)
@@ -247,6 +265,11 @@ conformance: prerequisites build $(WEB) $(PYTHON)/installed ## runs the publishe
 browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server
 	$(call section,browser)
 	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
+
+.PHONY: contrib
+contrib: prerequisites build $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(WEB) ## tests the dashboard, the alerts, and the configurations of proxies and logrotate
+	$(call section,contrib)
+	LD_LIBRARY_PATH=$(wildcard $(TARGET)/tools/usr/lib/*-linux-gnu) node --test --test-force-exit --test-reporter=spec tests/contrib/*.test.mjs
 
 .PHONY: clients-js
 clients-js: prerequisites build $(WEB) $(CLIENT_JS) ## builds the JavaScript client, and tests it in Node and headless Chromium

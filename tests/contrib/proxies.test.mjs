@@ -1,5 +1,5 @@
-// Encke behind Caddy and behind nginx, with the configurations of docs/proxies.md: events arrive when they are sent, and Encke knows
-// the client's address, the scheme and the host, whatever the client writes into its header fields.
+// Encke behind nginx, Caddy, HAProxy and Traefik, with the configurations of contrib: events arrive when they are sent, and Encke knows the
+// client's address, the scheme and the host, whatever the client writes into its header fields.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -7,13 +7,18 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { request as plainRequest } from 'node:http';
 import { connect as connect2 } from 'node:http2';
 import { Agent, request as tlsRequest } from 'node:https';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
-import { launchChromium } from '../browser/chromium.mjs';
-import { Encke } from '../encke.mjs';
-import { NAME, Proxy, documented, program } from './proxy-process.mjs';
+import { fileURLToPath } from 'node:url';
+import { launchChromium } from '../web/browser/chromium.mjs';
+import { blocks } from '../web/docs/blocks.mjs';
+import { Encke } from '../web/encke.mjs';
+import { NAME, Proxy, program } from './proxy-process.mjs';
+
+const { WebSocket } = createRequire(new URL('../web/', import.meta.url))('ws');
 
 /** The client's address: of this machine, but not that of the proxy. */
 const CLIENT = '127.0.0.77';
@@ -29,8 +34,12 @@ const FORGED = {
   Forwarded: 'for=203.0.113.9;proto=http;host=evil.example.com',
 };
 
-for (const name of ['nginx', 'caddy']) {
-  const skip = !program(name) && `${name} is missing: install it, or run \`make browser\`, which unpacks Debian's package`;
+/** How the document starts Encke behind a proxy. */
+const DOCUMENT = fileURLToPath(new URL('../../docs/proxies.md', import.meta.url));
+const [, FLAGS] = /^encke serve (.*)$/m.exec(blocks(DOCUMENT).find(({ language }) => language === 'sh').text);
+
+for (const name of ['nginx', 'caddy', 'haproxy', 'traefik']) {
+  const skip = !program(name) && `${name} is missing: install it, or run \`make contrib\`, which unpacks Debian's package; Debian has no Traefik`;
   describe(`behind ${name}`, { skip }, () => behind(name));
 }
 
@@ -43,15 +52,15 @@ function behind(name) {
 
   /** Starts Encke as the document does, with another port for operators. */
   async function serve(heartbeat, listen) {
-    const [, flags] = /^encke serve (.*)$/m.exec(documented('sh'));
     const test = ['--admin-listen', '127.0.0.1:0', '--access-log', 'json', '--tuning', `heartbeat=${heartbeat}`];
-    encke = await Encke.start({ data, listen, args: [...flags.split(' '), ...test] });
+    encke = await Encke.start({ data, listen, args: [...FLAGS.split(' '), ...test] });
   }
 
   before(async () => {
     // No heartbeat brings an event along, or tells Encke that a client has left.
     await serve('1h');
     proxy = await Proxy.start(name, encke.listen);
+    await answers();
   });
 
   after(async () => {
@@ -79,10 +88,18 @@ function behind(name) {
     return { status: response.statusCode, headers: response.headers, body };
   }
 
-  /** Waits for the line of the access log about a path. */
-  async function line(path) {
+  /** Waits until the proxy reaches Encke. */
+  async function answers() {
+    for (const begun = performance.now(); (await whole('GET', '/healthz')).status !== 200; ) {
+      assert.ok(performance.now() - begun < LATE_MS, 'the proxy does not reach Encke');
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+
+  /** Waits for a line of the access log about a path. */
+  async function line(path, isMeant = () => true) {
     const found = () => encke.output.split('\n').filter((text) => text.startsWith('{') && text.endsWith('}')).map((text) => JSON.parse(text))
-      .find((entry) => entry.path === path);
+      .find((entry) => entry.path === path && isMeant(entry));
     await until(`the access log has ${path}: ${encke.output}`, found);
     return found();
   }
@@ -121,7 +138,7 @@ function behind(name) {
   });
 
   /** Follows a stream over a version of HTTP; `text` grows while events arrive. */
-  async function follow(version, path) {
+  async function follow(version, path, headers = {}) {
     const follower = { text: '', ended: false };
     const read = (stream) => {
       stream.setEncoding('utf8').on('data', (chunk) => (follower.text += chunk)).on('close', () => (follower.ended = true)).on('error', () => {});
@@ -138,7 +155,7 @@ function behind(name) {
       read(events);
       follower.leave = () => session.destroy();
     } else {
-      const response = await send('GET', path);
+      const response = await send('GET', path, { headers });
       assert.equal(response.statusCode, 200);
       read(response);
       follower.leave = () => response.destroy();
@@ -163,14 +180,67 @@ function behind(name) {
     });
   }
 
+  test('lines of JSON flow', async () => {
+    await whole('PUT', '/v1/stream/lines', { headers: JSON_TYPE });
+    const follower = await follow('1.1', '/v1/stream/lines?offset=-1&live=true', { Accept: 'application/x-ndjson' });
+    for (const record of ['first', 'second']) {
+      await appendDirectly('lines', record);
+      await until(`the line arrives: ${record}`, () => follower.text.includes(record));
+    }
+    follower.leave();
+  });
+
+  test('a long poll is answered when there is something to read', async () => {
+    const created = await whole('PUT', '/v1/stream/polled', { headers: JSON_TYPE });
+    const answer = whole('GET', `/v1/stream/polled?offset=${created.headers['stream-next-offset']}&live=long-poll`);
+    while ((await metric(encke, 'encke_subscribers')) < 1) await new Promise((resolve) => setTimeout(resolve, 5));
+    await appendDirectly('polled', 'at last');
+    assert.equal((await answer).body, '["at last"]');
+  });
+
+  test('a WebSocket gets records and appends, and ends at Encke when the client leaves', async () => {
+    await whole('PUT', '/v1/stream/socket', { headers: JSON_TYPE });
+    const options = { localAddress: CLIENT, servername: NAME, rejectUnauthorized: false, headers: { Host: NAME }, origin: `https://${NAME}` };
+    const socket = new WebSocket(`wss://127.0.0.1:${proxy.tls}/v1/events?from-socket`, ['encke.v1'], options);
+    const messages = [];
+    socket.on('message', (data) => messages.push(JSON.parse(data)));
+    await once(socket, 'open');
+    const say = (message) => socket.send(JSON.stringify(message));
+    const got = (what) => until(`the message arrives: ${JSON.stringify(messages)}`, () => messages.some(what));
+    say({ type: 'subscribe', stream: 'socket', offset: '-1' });
+    await got(({ type }) => type === 'subscribed');
+    await appendDirectly('socket', 'to the socket');
+    await got(({ type, data }) => type === 'records' && data.includes('to the socket'));
+    say({ type: 'append', id: 1, stream: 'socket', data: 'from the socket' });
+    await got(({ type, id }) => type === 'appended' && id === 1);
+    socket.terminate();
+    assert.equal((await line('/v1/events?from-socket')).client, CLIENT);
+  });
+
+  test('a reload cuts no event stream', { skip: name === 'traefik' && 'it watches the file' }, async () => {
+    await whole('PUT', '/v1/stream/reloaded', { headers: JSON_TYPE });
+    const follower = await follow('1.1', '/v1/stream/reloaded?offset=-1&live=sse');
+    await proxy.reload(name);
+    for (const record of ['after the reload', 'and another']) {
+      assert.equal((await whole('POST', '/v1/stream/reloaded', { headers: JSON_TYPE, body: JSON.stringify(record) })).status, 204);
+      await until(`the event arrives: ${record}`, () => follower.text.includes(record));
+    }
+    follower.leave();
+  });
+
+  test('the proxy asks for the health of Encke', { skip: name === 'nginx' && 'it does not' }, async () => {
+    await line('/healthz', ({ client, status }) => client !== CLIENT && status === 200);
+  });
+
   test('requests share connections to Encke', async () => {
     await whole('PUT', '/v1/stream/shared', { headers: JSON_TYPE });
-    const before = await accepted(encke);
+    const before = await metric(encke, 'encke_connections_accepted_total');
     for (let record = 0; record < 50; record += 1) {
       assert.equal((await whole('POST', '/v1/stream/shared', { headers: JSON_TYPE, body: String(record) })).status, 204);
     }
-    const opened = (await accepted(encke)) - before;
-    assert.ok(opened < 10, `${opened} connections for 50 requests`);
+    const opened = (await metric(encke, 'encke_connections_accepted_total')) - before;
+    // Checks of the health are among them.
+    assert.ok(opened < 25, `${opened} connections for 50 requests`);
   });
 
   test('other hosts and the paths of operators are out of reach', async () => {
@@ -187,7 +257,8 @@ function behind(name) {
 
   test('http is redirected to https', async () => {
     const response = await whole('GET', '/v1/stream/room', { plain: true });
-    assert.equal(response.status, 308);
+    // Traefik sends 308 for other methods than GET.
+    assert.equal(response.status, name === 'traefik' ? 301 : 308);
     const { protocol, hostname, pathname } = new URL(response.headers.location);
     assert.deepEqual([protocol, hostname, pathname], ['https:', NAME, '/v1/stream/room']);
   });
@@ -225,6 +296,7 @@ function behind(name) {
     await encke.stop();
     await until('the stream ends', () => cut.ended);
     await serve('1s', listen);
+    await answers();
     const follower = await follow('1.1', path);
     await until('a heartbeat arrives', () => /^:/m.test(follower.text));
     await appendDirectly('restarted', 'after the restart');
@@ -244,13 +316,12 @@ async function responseTo(request) {
   }
 }
 
-/** The connections that Encke has accepted, as it says to operators. */
-async function accepted(encke) {
+/** The value of a metric, as Encke says it to operators. */
+async function metric(encke, name) {
   const [, operators] = /for operators on (http:\/\/[0-9.:]+)/.exec(encke.output);
   const metrics = await (await fetch(`${operators}/metrics`)).text();
-  const values = [...metrics.matchAll(/^encke_connections_accepted_total(?:\{.*\})? (\d+)/gm)].map(([, value]) => Number(value));
-  assert.ok(values.length > 0, metrics);
-  return values.reduce((sum, value) => sum + value, 0);
+  const [, value] = new RegExp(`^${name} (\\d+)$`, 'm').exec(metrics) ?? assert.fail(metrics);
+  return Number(value);
 }
 
 async function until(what, condition) {
