@@ -5,7 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::rig::{Connection, Encke, Ended, JSON, data_dir, newest_segment, path, request, serve};
+use crate::rig::{
+    Connection, Encke, Ended, JSON, copy_tree, data_dir, newest_segment, path, request, serve,
+};
 
 /// Segments as small as the command line allows, so that there are many.
 const SMALL: [&str; 4] = ["--segment", "1MiB", "--body-max", "256KiB"];
@@ -278,20 +280,8 @@ fn used(segment: &[u8]) -> usize {
 }
 
 fn copy(from: &Path) -> tempfile::TempDir {
-    fn into(from: &Path, to: &Path) {
-        std::fs::create_dir_all(to).expect("a directory can be made");
-        for entry in std::fs::read_dir(from).expect("it is there") {
-            let entry = entry.expect("it can be read");
-            let (from, to) = (entry.path(), to.join(entry.file_name()));
-            if entry.file_type().expect("it has a type").is_dir() {
-                into(&from, &to);
-            } else {
-                std::fs::copy(&from, &to).expect("a file can be copied");
-            }
-        }
-    }
     let to = data_dir();
-    into(from, to.path());
+    copy_tree(from, to.path());
     to
 }
 
