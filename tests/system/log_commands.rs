@@ -8,7 +8,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::disk::SmallDisk;
-use crate::rig::{Encke, Ended, JSON, command, copy_tree, data_dir, newest_segment, path, serve};
+use crate::rig::{
+    Encke, Ended, JSON, command, copy_tree, data_dir, eventually, newest_segment, path, serve,
+};
 
 fn log(arguments: &[&str], data: &Path) -> Ended {
     Ended::of(command(&["log"]).args(arguments).arg(data))
@@ -282,4 +284,40 @@ fn several_logs_in_one_directory_are_all_looked_at() {
         (&report["logs"][0]["sound"], &report["logs"][1]["sound"]),
         (&true.into(), &false.into())
     );
+}
+
+#[test]
+fn the_space_of_deleted_streams_is_freed_at_once() {
+    let data = data_dir();
+    let small = ["--segment", "1MiB", "--body-max", "400KiB"];
+    let encke = Encke::start_in(data.path(), &small);
+    let body = format!("[\"{}\"]", "x".repeat(100_000));
+    for stream in ["kept", "gone", "other"] {
+        encke.create(stream);
+        for _ in 0..20 {
+            let appended = encke.ask("POST", &path(stream), &[JSON], body.as_bytes());
+            assert_eq!(appended.status, 204);
+        }
+    }
+    assert_eq!(encke.ask("DELETE", &path("gone"), &[], b"").status, 204);
+    let running = log(&["compact"], data.path());
+    assert_eq!(running.code, Some(3), "{running:?}");
+    assert!(running.stderr.contains("stop it first"), "{running:?}");
+    eventually("segments are in history", || {
+        encke.metric("encke_log_segments_waiting", "") == 0.0
+    });
+    assert_eq!(encke.terminate().code, Some(0));
+    // The floor of a deleted stream is durable with the next checkpoint, which a stop makes.
+    let compacted = log(&["compact", "--json"], data.path());
+    assert_eq!(compacted.code, Some(0), "{compacted:?}");
+    let report: Value = serde_json::from_str(&compacted.stdout).expect("JSON");
+    let of = |name: &str| report["logs"][0][name].as_u64().expect("bytes");
+    assert!(
+        of("bytes_after") + 1_500_000 < of("bytes_before"),
+        "{report}"
+    );
+    let checked = log(&["check"], data.path());
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let encke = Encke::start_in(data.path(), &small);
+    assert_eq!(encke.messages("kept").len(), 20);
 }

@@ -156,7 +156,8 @@ fn a_webhook_is_called_until_it_has_done_the_work_though_the_server_is_killed() 
         &tails(&wake["streams"]),
         true,
     );
-    assert_eq!(json_of(&done), json!({ "ok": true, "next_wake": true }));
+    // The next wake begins with the end of this one, or when the dispatcher hears of the record: it may not have yet.
+    assert_eq!(json_of(&done)["ok"], true, "{done:?}");
     let again = report(&encke, "s", "callback", &wake, &json!([]), true);
     assert_eq!((again.status, &*again.error_code()), (409, "FENCED"));
     // The next wake is for what was appended behind the first one.

@@ -8,9 +8,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use encke_clock::WallTime;
-use encke_log::{CheckReport, DumpFilter, Files, FrameView, OpenError, Progress, RepairReport};
+use encke_log::{
+    CheckReport, DumpFilter, Files, FrameView, Log, OpenError, Options, Progress, RepairReport,
+};
 use encke_stream::{Change, Extras, KIND_CHANGE, log_of};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -62,6 +65,14 @@ enum LogCommand {
             given; 2 the command line is wrong; 3 the directory can't be used."
     )]
     Repair(RepairArgs),
+    /// Free the space of removed records
+    #[command(
+        long_about = "Free the space of removed records.\n\n\
+            A server frees it gradually, while new records come. This sorts all of history anew, without the records that are removed; it reads and \
+            writes all of it, and needs as much free space as what stays. No server may be running on the directory.",
+        after_help = "Exit codes: 0 done; 1 a record can't be read; 2 the command line is wrong; 3 the directory can't be used."
+    )]
+    Compact(CompactArgs),
     /// Copy the data of a running server to a directory or a bucket
     #[command(
         long_about = "Copy the data of a running server to a directory or a bucket.\n\n\
@@ -128,6 +139,17 @@ struct RepairArgs {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct CompactArgs {
+    /// Directory of the data, as given to `encke serve --data`
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 fn stream_number(text: &str) -> anyhow::Result<u64> {
     text.parse().map_err(|_| {
         anyhow::anyhow!(
@@ -142,6 +164,7 @@ pub(crate) fn log(args: &LogArgs) -> Result<ExitCode, Failed> {
         LogCommand::Check(args) => check(args),
         LogCommand::Dump(args) => dump(args),
         LogCommand::Repair(args) => repair(args),
+        LogCommand::Compact(args) => compact(args),
         LogCommand::Backup(args) => backup_commands::backup(args),
         LogCommand::Backups(args) => backup_commands::backups(args),
         LogCommand::Restore(args) => backup_commands::restore(args),
@@ -433,6 +456,40 @@ fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
         print_json(&json!({ "refused": refused, "logs": reports }))?;
     }
     Ok(ExitCode::from(u8::from(refused)))
+}
+
+fn compact(args: &CompactArgs) -> Result<ExitCode, Failed> {
+    // What the server keeps for the order is not for this command to remove.
+    let options = Options {
+        done_bytes_max: u64::MAX,
+        ..Options::default()
+    };
+    let mut reports = Vec::new();
+    for log in logs(&args.directory)? {
+        let opened = Log::open(&log, options.clone(), &mut |_| {}).map_err(failed)?;
+        let before = opened.health().history_bytes;
+        opened
+            .reclaim()
+            .map_err(|error| Code::Running.with(error))?;
+        opened.close().map_err(|error| Code::Running.with(error))?;
+        // Tables that nothing needs any more are gone when it is closed.
+        let opened = Log::open(&log, options.clone(), &mut |_| {}).map_err(failed)?;
+        let after = opened.health().history_bytes;
+        opened.close().map_err(|error| Code::Running.with(error))?;
+        if args.json {
+            reports.push(json!({ "log": log, "bytes_before": before, "bytes_after": after }));
+        } else {
+            let (before, after) = (ByteSize(before), ByteSize(after));
+            print(&format!(
+                "{}: history has {after}, before {before}\n",
+                log.display()
+            ))?;
+        }
+    }
+    if args.json {
+        print_json(&json!({ "logs": reports }))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn plan_text(log: &Path, plan: &RepairReport, accept_loss: bool) -> String {
