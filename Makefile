@@ -43,7 +43,7 @@ DOWNLOADS := fetch $(PROMLINT) $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGRO
 FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
 
-section = @printf '\n=== %s\n' '$(1)'
+section = @printf '\n=== %s (%s)\n' '$(1)' "$$(date +%T)"
 
 .PHONY: help
 help: ## lists the commands
@@ -241,9 +241,9 @@ $(PROMLINT): tests/promlint/main.go tests/promlint/go.mod tests/promlint/go.sum 
 	cd tests/promlint && go build -buildvcs=false -o $@ .
 
 # As tests/promrules/go.mod and go.sum pin it.
-$(PROMRULES): tests/promrules/main.go tests/promrules/queries.go tests/promrules/ruletest.go tests/promrules/go.mod tests/promrules/go.sum | prerequisites
+$(PROMRULES): $(wildcard tests/promrules/*.go) tests/promrules/go.mod tests/promrules/go.sum | prerequisites
 	@mkdir -p $(@D)
-	cd tests/promrules && go build -buildvcs=false -o $@ .
+	cd tests/promrules && go build -buildvcs=false -ldflags='-s -w' -o $@ .
 
 # As tests/h2spec/go.mod and go.sum pin it.
 $(H2SPEC): tests/h2spec/go.mod tests/h2spec/go.sum | prerequisites
@@ -258,16 +258,17 @@ h2spec: build $(H2SPEC) ## checks the server's HTTP/2 with h2spec
 .PHONY: conformance
 conformance: prerequisites build $(WEB) $(PYTHON)/installed ## runs the published conformance suite against the server and against a fleet
 	$(call section,conformance)
-	node tests/web/conformance/run.mjs --over plain,tls,http2,access,killed
-	node tests/web/conformance/run.mjs --over node,fleet
+	node tests/web/conformance/run.mjs --over node,fleet & fleet=$$!; status=0; \
+	node tests/web/conformance/run.mjs --over plain,tls,http2,access,killed || status=$$?; \
+	wait $$fleet || status=$$?; exit $$status
 
 .PHONY: browser
-browser: prerequisites build $(NGINX) $(CADDY) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server
+browser: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server
 	$(call section,browser)
 	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
 
 .PHONY: contrib
-contrib: prerequisites build $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(WEB) ## tests the dashboard, the alerts, and the configurations of proxies and logrotate
+contrib: prerequisites build $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(WEB) $(PYTHON)/installed ## tests the dashboard, the alerts, and the configurations of proxies and logrotate
 	$(call section,contrib)
 	LD_LIBRARY_PATH=$(wildcard $(TARGET)/tools/usr/lib/*-linux-gnu) node --test --test-force-exit --test-reporter=spec tests/contrib/*.test.mjs
 

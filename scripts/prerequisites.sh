@@ -73,7 +73,7 @@ python() {
   fi
 }
 
-# Go builds h2spec. Debian's package counts only if it is recent enough.
+# Go builds h2spec and the checks of Prometheus. Debian's package counts only if it is recent enough.
 go() {
   local version candidate
   version=$(command go env GOVERSION 2> /dev/null | tr -d go) || version=
@@ -104,6 +104,8 @@ if [ "$for_what" = test ]; then
   # The packages of these are only unpacked, because to install them would start servers.
   has nginx || [ -x /usr/sbin/nginx ] || has apt-get || others+=("nginx from https://nginx.org/en/download.html")
   has caddy || has apt-get || others+=("Caddy from https://caddyserver.com/download")
+  has haproxy || [ -x /usr/sbin/haproxy ] || has apt-get || others+=("HAProxy from https://www.haproxy.org")
+  has logrotate || [ -x /usr/sbin/logrotate ] || has apt-get || others+=("logrotate from https://github.com/logrotate/logrotate")
 fi
 
 if [ ${#packages[@]} -gt 0 ] && { ! has apt-get || { [ "$(id -u)" != 0 ] && ! sudo -n true 2> /dev/null; }; }; then

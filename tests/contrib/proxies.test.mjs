@@ -14,6 +14,7 @@ import { after, before, describe, test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 import { launchChromium } from '../web/browser/chromium.mjs';
+import { selfSigned } from '../web/certificate.mjs';
 import { blocks } from '../web/docs/blocks.mjs';
 import { Encke } from '../web/encke.mjs';
 import { NAME, Proxy, program } from './proxy-process.mjs';
@@ -39,7 +40,7 @@ const DOCUMENT = fileURLToPath(new URL('../../docs/proxies.md', import.meta.url)
 const [, FLAGS] = /^encke serve (.*)$/m.exec(blocks(DOCUMENT).find(({ language }) => language === 'sh').text);
 
 for (const name of ['nginx', 'caddy', 'haproxy', 'traefik']) {
-  const skip = !program(name) && `${name} is missing: install it, or run \`make contrib\`, which unpacks Debian's package; Debian has no Traefik`;
+  const skip = !program(name) && `${name} is missing: install it${name === 'traefik' ? '' : ", or run `make contrib`, which unpacks Debian's package"}`;
   describe(`behind ${name}`, { skip }, () => behind(name));
 }
 
@@ -71,11 +72,11 @@ function behind(name) {
     rmSync(data, { recursive: true, force: true });
   });
 
-  /** Sends a request to the proxy from the client's address; the response has only its head yet. */
-  async function send(method, path, { headers = {}, body, plain = false } = {}) {
+  /** Sends a request to the proxy from the client's address, over a connection of its `own` or a kept one; the response has only its head yet. */
+  async function send(method, path, { headers = {}, body, plain = false, own = false } = {}) {
     const target = { host: '127.0.0.1', port: plain ? proxy.plain : proxy.tls, localAddress: CLIENT };
     const options = { ...target, method, path, headers: { Host: NAME, ...headers }, servername: NAME, rejectUnauthorized: false };
-    const sent = plain ? plainRequest(options) : tlsRequest({ ...options, agent });
+    const sent = plain ? plainRequest(options) : tlsRequest({ ...options, agent: own ? false : agent });
     sent.end(body);
     return responseTo(sent);
   }
@@ -221,11 +222,13 @@ function behind(name) {
     await whole('PUT', '/v1/stream/reloaded', { headers: JSON_TYPE });
     const follower = await follow('1.1', '/v1/stream/reloaded?offset=-1&live=sse');
     await proxy.reload(name);
+    // Connections that are kept may end now, so each request has its own.
     for (const record of ['after the reload', 'and another']) {
-      assert.equal((await whole('POST', '/v1/stream/reloaded', { headers: JSON_TYPE, body: JSON.stringify(record) })).status, 204);
+      assert.equal((await whole('POST', '/v1/stream/reloaded', { headers: JSON_TYPE, body: JSON.stringify(record), own: true })).status, 204);
       await until(`the event arrives: ${record}`, () => follower.text.includes(record));
     }
     follower.leave();
+    agent.destroy();
   });
 
   test('the proxy asks for the health of Encke', { skip: name === 'nginx' && 'it does not' }, async () => {
@@ -304,6 +307,42 @@ function behind(name) {
     follower.leave();
   });
 }
+
+test('HAProxy passes TLS and HTTP/2 on, and the PROXY protocol names the client', { skip: !program('haproxy') && 'haproxy is missing' }, async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'encke-passthrough-'));
+  const { cert, key } = selfSigned(folder);
+  const files = ['--data', join(folder, 'data'), '--tls-cert', cert, '--tls-key', key];
+  const flags = ['--trust', '127.0.0.1/32', '--proxy-protocol', '--open', '--tuning', `hosts=${NAME}`, '--admin-listen', 'none', '--access-log', 'json'];
+  const encke = new Encke(['serve', '--listen', '127.0.0.1:0', ...files, ...flags], { cert });
+  await until('Encke listens', () => encke.url);
+  // It has started when a handshake through it succeeds.
+  const proxy = await Proxy.start('haproxy with TLS passed through', encke.listen);
+  const socket = connectTls({ host: '127.0.0.1', port: proxy.tls, localAddress: CLIENT, servername: NAME, rejectUnauthorized: false, ALPNProtocols: ['h2'] });
+  await once(socket, 'secureConnect');
+  const session = connect2(`https://${NAME}`, { createConnection: () => socket });
+  after(async () => {
+    session.destroy();
+    await proxy.stop();
+    await encke.kill();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const ask = async (method, path, body) => {
+    const request = session.request({ ':method': method, ':path': path, 'content-type': 'application/json' });
+    request.end(body);
+    return { request, head: await responseTo(request) };
+  };
+  const created = await ask('PUT', '/v1/stream/passed');
+  assert.equal(created.head[':status'], 201);
+  assert.equal(new URL(created.head.location).href, `https://${NAME}/v1/stream/passed`);
+  const { request } = await ask('GET', '/v1/stream/passed?offset=-1&live=sse');
+  let text = '';
+  request.setEncoding('utf8').on('data', (chunk) => (text += chunk));
+  assert.equal((await ask('POST', '/v1/stream/passed', '"through"')).head[':status'], 204);
+  await until('the event arrives', () => text.includes('through'));
+  const line = (path, isMeant) => encke.output.split('\n').some((one) => one.includes(`"path":"${path}"`) && isMeant(one));
+  await until('the access log has the client', () => line('/v1/stream/passed', (one) => one.includes(CLIENT) && one.includes('"HTTP/2.0"')));
+  await until('HAProxy asks for the health', () => line('/healthz', (one) => one.includes('"status":200')));
+});
 
 /** The head of the response to a request. */
 async function responseTo(request) {

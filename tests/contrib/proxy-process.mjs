@@ -14,13 +14,16 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const START_MS_MAX = 60_000;
 const OUTPUT_CHARS_MAX = 64 * 1024;
 
+/** What HAProxy needs of its package and of the machine is left out. */
+const WITHOUT_SYSTEM = [[/^ +(user|group) haproxy\n|^ +log .*\n|^ +option (http|tcp)log\n/gm, ''], [/maxconn \d+/, 'maxconn 500']];
+
 /** The public name in the configurations. */
 export const NAME = 'push.example.com';
 
 /** The program of that name: as the environment says, of the system, or as the Makefile unpacks it; undefined if it is missing. */
 export function program(name) {
   const set = process.env[name.toUpperCase()];
-  const unpacked = ['', 'usr/sbin', 'usr/bin'].map((folder) => join(ROOT, 'target/tools', folder));
+  const unpacked = ['sbin', 'bin'].map((folder) => join(ROOT, 'target/tools/usr', folder));
   const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', ...unpacked];
   return (set ? [set] : folders.map((folder) => join(folder, name))).find((path) => {
     try {
@@ -44,12 +47,13 @@ export class Proxy {
   /** Checks the configuration, starts the proxy in front of the server at `upstream` (host and port), and waits until it answers. */
   static async start(name, upstream) {
     const proxy = new Proxy();
+    const binary = program(name.split(' ')[0]);
     proxy.#directory = mkdtempSync(join(tmpdir(), `encke-${name}-`));
     [proxy.tls, proxy.plain] = await freePorts(2);
     try {
       const { check, run } = proxy.#configure(name, upstream);
-      if (check) execFileSync(program(name), check, { stdio: 'pipe', env: proxy.#environment() });
-      await proxy.#run(program(name), run);
+      if (check) execFileSync(binary, check, { stdio: 'pipe', env: proxy.#environment() });
+      await proxy.#run(binary, run);
     } catch (error) {
       await proxy.stop();
       throw error;
@@ -57,13 +61,13 @@ export class Proxy {
     return proxy;
   }
 
-  /** Has nginx, Caddy or HAProxy read its configuration anew, and waits until it has. */
+  /** Has nginx, Caddy or HAProxy read its configuration anew, and waits until old processes take no connections. */
   async reload(name) {
     if (name === 'caddy') {
       execFileSync(program(name), ['reload', '--force', ...this.#caddyfile()], { stdio: 'pipe', env: this.#environment() });
       return;
     }
-    const [signal, sign] = { nginx: ['SIGHUP', /start worker process/g], haproxy: ['SIGUSR2', /Loading success/g] }[name];
+    const [signal, sign] = { nginx: ['SIGHUP', /gracefully shutting down/g], haproxy: ['SIGUSR2', /Loading success/g] }[name];
     const count = () => [...this.#output.matchAll(sign)].length;
     const before = count();
     this.#child.kill(signal);
@@ -99,6 +103,8 @@ export class Proxy {
         return this.#caddy(upstream);
       case 'haproxy':
         return this.#haproxy(upstream);
+      case 'haproxy with TLS passed through':
+        return this.#haproxyPassingThrough(upstream);
       case 'traefik':
         return this.#traefik(upstream);
     }
@@ -161,12 +167,17 @@ http {
     writeFileSync(path('both.pem'), readFileSync(cert, 'utf8') + readFileSync(key, 'utf8'));
     writeFileSync(path('haproxy.cfg'), contrib('haproxy/haproxy.cfg', [
       [/127\.0\.0\.1:4437/g, upstream],
-      [/^ +(user|group) haproxy\n|^ +log .*\n|^ +option httplog\n/gm, ''],
-      [/maxconn \d+/, 'maxconn 500'],
+      ...WITHOUT_SYSTEM,
       [/bind :(80|443)/g, (_, port) => `bind 127.0.0.1:${this.#port(port)}`],
       [/\/etc\/haproxy\/push\.example\.com\.pem/, path('both.pem')],
     ]));
     return { check: ['-c', '-f', path('haproxy.cfg')], run: ['-W', '-f', path('haproxy.cfg')] };
+  }
+
+  #haproxyPassingThrough(upstream) {
+    const path = join(this.#directory, 'haproxy.cfg');
+    writeFileSync(path, contrib('haproxy/tls-passthrough.cfg', [[/127\.0\.0\.1:4437/g, upstream], ...WITHOUT_SYSTEM, [/bind :443/, `bind 127.0.0.1:${this.tls}`]]));
+    return { check: ['-c', '-f', path], run: ['-W', '-f', path] };
   }
 
   #traefik(upstream) {
