@@ -21,12 +21,12 @@ pub struct BackupReport {
     pub bytes_stored: u64,
 }
 
-/// Copies a snapshot of a running server. `progress` gets the bytes that are done, of all.
+/// Copies a snapshot of a running server, and gives it back. `progress` gets the bytes that are done, of all.
 ///
 /// # Errors
 /// The server or the storage fails. Then there is no new backup.
 pub fn back_up(
-    snapshot: &mut ServerSnapshot,
+    mut snapshot: ServerSnapshot,
     repository: &Repository,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<BackupReport, BackupError> {
@@ -45,12 +45,15 @@ pub fn back_up(
     let mut done = 0;
     let mut logs = Vec::new();
     let start = snapshot.list.start;
-    for (log, listed) in snapshot.list.logs.clone().into_iter().enumerate() {
+    let mut buffer = Vec::new();
+    for (log, listed) in std::mem::take(&mut snapshot.list.logs)
+        .into_iter()
+        .enumerate()
+    {
         let known = Known::of(before.as_ref(), log, listed.log_id, start);
         let mut files = Vec::with_capacity(listed.files.len());
         for (index, file) in listed.files.into_iter().enumerate() {
             let mut pieces = known.pieces(&file);
-            let mut buffer = Vec::new();
             loop {
                 let at = pieces.len() as u64 * PIECE_BYTES;
                 progress(done + at.min(file.bytes), bytes);

@@ -1,7 +1,7 @@
 //! Backups of a running server.
 //!
-//! A server has a socket in its data directory ([`SnapshotServer`]), at which whoever may use that directory gets a snapshot of all logs ([`ServerSnapshot`]): their
-//! files as they are at one moment of each. A backup copies them to a [`Repository`]: pieces of files under the names of their hashes, each
+//! A server listens on a socket in its data directory ([`SnapshotServer`]). A process that may use that directory gets a snapshot of all
+//! logs there ([`ServerSnapshot`]): their files as they are at one moment of each. A backup copies them to a [`Repository`]: pieces of files under the names of their hashes, each
 //! stored once, and for each backup a manifest that names the pieces of each file. It is written last, so that a backup is there as a
 //! whole or not at all. A restore writes the files of a manifest into an empty directory, which then opens as the log of that moment
 //! would.

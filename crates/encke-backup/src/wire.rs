@@ -27,7 +27,7 @@ pub(crate) enum SnapshotRequest {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SnapshotReply {
     Snapshot(SnapshotList),
-    /// So many bytes follow.
+    /// This number of bytes follows.
     Bytes(usize),
     Failed(String),
 }

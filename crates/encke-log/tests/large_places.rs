@@ -46,7 +46,7 @@ fn wait_until(log: &Log, is_so: impl Fn(&Health) -> bool) {
     }
 }
 
-/// Options with which the order has so many bytes of segments that are in history.
+/// Options that keep this number of bytes of segments for the order.
 fn order_of(done_bytes_max: u64) -> Options {
     Options {
         segment_bytes: 2 << 20,

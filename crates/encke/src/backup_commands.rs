@@ -77,14 +77,12 @@ pub(crate) struct RestoreArgs {
 
 pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
     let repository = repository(&args.to)?;
-    let mut snapshot = ServerSnapshot::take(&args.directory).map_err(failed)?;
+    let snapshot = ServerSnapshot::take(&args.directory).map_err(failed)?;
     let mut line = ProgressLine::new(args.quiet);
-    let report = back_up(&mut snapshot, &repository, &mut |done, all| {
+    let report = back_up(snapshot, &repository, &mut |done, all| {
         line.show(|| format!("{} of {}", ByteSize(done), ByteSize(all)));
     });
     line.end();
-    // What the server has removed meanwhile is free.
-    drop(snapshot);
     let report = report.map_err(failed)?;
     let removed = match args.keep {
         Some(kept) => repository.remove_old(kept as usize).map_err(failed)?,

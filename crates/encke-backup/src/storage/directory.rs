@@ -1,9 +1,11 @@
 //! Objects as files in a directory.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
 use super::objects::Storage;
@@ -13,6 +15,8 @@ use crate::error::BackupError;
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
+    /// Folders whose own names, and those above them, this process has made durable.
+    named: Mutex<BTreeSet<PathBuf>>,
     _lock: File,
 }
 
@@ -36,6 +40,7 @@ impl Directory {
         })?;
         Ok(Directory {
             path: path.to_owned(),
+            named: Mutex::default(),
             _lock: lock,
         })
     }
@@ -51,13 +56,13 @@ impl Storage for Directory {
         let written = file.write_all(content).and_then(|()| file.sync_all());
         written.map_err(BackupError::io(&partial, "write"))?;
         std::fs::rename(&partial, &path).map_err(BackupError::io(&path, "name"))?;
-        // The names of the folders above it, too, which may be new.
-        for folder in folder
-            .ancestors()
-            .take_while(|one| one.starts_with(&self.path))
-        {
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(BackupError::io(folder, "sync"))?;
+        sync(folder)?;
+        // The folder may be new, and those above it.
+        if !self.named.lock().contains(folder) {
+            let above = folder.ancestors().skip(1);
+            let mut above = above.take_while(|one| one.starts_with(&self.path));
+            above.try_for_each(sync)?;
+            self.named.lock().insert(folder.to_owned());
         }
         Ok(())
     }
@@ -104,4 +109,9 @@ impl Storage for Directory {
             removed => removed.map_err(BackupError::io(&path, "remove")),
         }
     }
+}
+
+fn sync(folder: &Path) -> Result<(), BackupError> {
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(BackupError::io(folder, "sync"))
 }

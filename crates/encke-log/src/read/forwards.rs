@@ -27,7 +27,7 @@ pub(crate) fn stream<D: Disk>(
         large_min,
         ..
     } = *read;
-    let floor = shared.floor(stream).map_err(|e| shared.unreadable(e))?;
+    let mut floor = shared.floor(stream).map_err(|e| shared.unreadable(e))?;
     let from = after.max(floor);
     let records_max = bytes_max / FRAME_BYTES + 1;
     let index = shared.index.read();
@@ -44,7 +44,6 @@ pub(crate) fn stream<D: Disk>(
     drop(index);
     let mut given = ReadProgress::new(read);
     let mut more = false;
-    let mut floor = floor;
     if let Some(history) = &shared.history {
         let history = (shared, history);
         let read = stream_in_history(history, read, (from, history_upto), &mut given, each);

@@ -10,12 +10,11 @@ use crate::read::large_places::LargePlace;
 use crate::read::order::build_sparse_index;
 use crate::read::progress::{FRAME_BYTES, ReadProgress};
 use crate::segments::frame;
-use crate::segments::index::Entry;
+use crate::segments::index::{Entry, Start};
 use crate::segments::scan::{Scan, Step};
 use crate::segments::segment::Segment;
 use crate::shared::Shared;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 /// Gives `each` the records of a stream in history with `from` < sequence <= `upto`. Returns whether more is requested.
 pub(crate) fn stream_in_history<D: Disk>(
@@ -94,9 +93,9 @@ fn give<D: Disk>(
     place: &LargePlace,
     each: &mut dyn FnMut(GivenRecord<'_>),
 ) -> bool {
-    let segment = segment_with(shared, place.sequence);
-    let segment = segment.filter(|segment| segment.number == place.segment);
-    if let Some(segment) = &segment {
+    let start = start(shared, place.sequence);
+    let start = start.filter(|start| start.segment.number == place.segment);
+    if let Some(Start { segment, .. }) = &start {
         let (directory, verified) = (&shared.directory, &shared.verified);
         let (entry, bytes) = (&place.entry, place.bytes);
         match large::give(directory, segment, entry, bytes, verified, each) {
@@ -114,23 +113,19 @@ fn find<D: Disk>(
     shared: &Shared<D>,
     (after, sequence): (Sequence, Sequence),
 ) -> Option<LargePlace> {
-    let segment = segment_with(shared, sequence)?;
-    if shared.large_places.is_given_up(segment.number) {
+    let mut begin = start(shared, sequence)?;
+    if shared.large_places.is_given_up(begin.segment.number) {
         return None;
     }
-    let start = || shared.index.read().start(sequence);
-    let mut begin = start()?;
     if begin.at.is_none() {
         // It was in history when the log was opened.
         if let Err(error) = build_sparse_index(shared, &begin) {
-            give_up(shared, &segment, &error.to_string());
+            give_up(shared, &begin.segment, &error.to_string());
             return None;
         }
-        begin = start()?;
+        begin = start(shared, sequence)?;
     }
-    let at = begin
-        .at
-        .filter(|_| begin.segment.number == segment.number)?;
+    let (segment, at) = (begin.segment, begin.at?);
     let first = segment.first + u64::from(at.delta);
     let mut scan = Scan::from(&segment, at.position, first, SCAN_BYTES);
     loop {
@@ -175,10 +170,10 @@ fn large_at<F: DiskFile>(segment: &Segment<F>, position: u64, sequence: Sequence
     (found.sequence == sequence && bytes as usize > head.len()).then_some(bytes)
 }
 
-/// The segment that is in history and has a record, if it is kept.
-fn segment_with<D: Disk>(shared: &Shared<D>, sequence: Sequence) -> Option<Arc<Segment<D::File>>> {
-    let start = shared.index.read().start(sequence)?;
-    (start.segment.first <= sequence).then_some(start.segment)
+/// Where to begin to look for a record, if its segment is kept.
+fn start<D: Disk>(shared: &Shared<D>, sequence: Sequence) -> Option<Start<D::File>> {
+    let start = shared.index.read().start(sequence);
+    start.filter(|start| start.segment.first <= sequence)
 }
 
 /// Leaves the records of a segment to history, which has them too.

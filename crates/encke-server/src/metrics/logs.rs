@@ -42,28 +42,76 @@ impl LogMetrics {
                 "Records committed to a log.",
                 &[LOG],
             )?,
-            bytes: metrics.counters("encke_log_bytes_total", "Bytes committed to a log.", &[LOG])?,
+            bytes: metrics.counters(
+                "encke_log_bytes_total",
+                "Bytes committed to a log.",
+                &[LOG],
+            )?,
             acknowledged: metrics.counters(
                 "encke_acknowledged_total",
                 "Acknowledged changes to streams, by durability level at the acknowledgement.",
                 &[LEVEL, LOG],
             )?,
-            syncs: metrics.counters("encke_log_syncs_total", "Syncs of records.", &[LOG])?,
-            syncing_seconds: metrics.total_seconds("encke_log_syncing_seconds_total", "Time spent on syncing records.", &[LOG])?,
-            segment_bytes: metrics.gauges("encke_log_segment_bytes", "Bytes of segments on the disk, including those that are in history already.", &[LOG])?,
-            history_bytes: metrics.gauges("encke_log_history_bytes", "Bytes of history on the disk.", &[LOG])?,
-            segments_waiting: metrics.gauges("encke_log_segments_waiting", "Sealed segments that are not in history yet.", &[LOG])?,
-            history_failed: metrics.gauges("encke_log_history_failed", "1 while sealed segments cannot be added to history.", &[LOG])?,
-            waited_seconds: metrics.total_seconds("encke_log_waited_seconds_total", "Time writes have waited for a segment to be prepared or to be added to history.", &[LOG])?,
-            rolled_seconds: metrics.total_seconds("encke_log_rolled_seconds_total", "Time spent on changing to the next segment, including syncs.", &[LOG])?,
+            syncs: metrics.counters(
+                "encke_log_syncs_total",
+                "Syncs of records.",
+                &[LOG],
+            )?,
+            syncing_seconds: metrics.total_seconds(
+                "encke_log_syncing_seconds_total",
+                "Time spent on syncing records.",
+                &[LOG],
+            )?,
+            segment_bytes: metrics.gauges(
+                "encke_log_segment_bytes",
+                "Bytes of segments on the disk, including those that are in history already.",
+                &[LOG],
+            )?,
+            history_bytes: metrics.gauges(
+                "encke_log_history_bytes",
+                "Bytes of history on the disk.",
+                &[LOG],
+            )?,
+            segments_waiting: metrics.gauges(
+                "encke_log_segments_waiting",
+                "Sealed segments that are not in history yet.",
+                &[LOG],
+            )?,
+            history_failed: metrics.gauges(
+                "encke_log_history_failed",
+                "1 while sealed segments cannot be added to history.",
+                &[LOG],
+            )?,
+            waited_seconds: metrics.total_seconds(
+                "encke_log_waited_seconds_total",
+                "Time writes have waited for a segment to be prepared or to be added to history.",
+                &[LOG],
+            )?,
+            rolled_seconds: metrics.total_seconds(
+                "encke_log_rolled_seconds_total",
+                "Time spent on changing to the next segment, including syncs.",
+                &[LOG],
+            )?,
             stalls: metrics.counters(
                 "encke_log_stalls_total",
                 "Writes that took 50 ms or more, without the change to the next segment; the server's log says why.",
                 &[LOG],
             )?,
-            longest_stall_seconds: metrics.seconds("encke_log_longest_stall_seconds", "Time of the slowest write, without the change to the next segment and syncs.", &[LOG])?,
-            kept_behind: metrics.gauges("encke_log_kept_behind", "Sequence up to which retention has removed records.", &[LOG])?,
-            poisoned: metrics.gauges("encke_log_poisoned", "1 for a log that has failed and refuses writes.", &[LOG])?,
+            longest_stall_seconds: metrics.seconds(
+                "encke_log_longest_stall_seconds",
+                "Time of the slowest write, without the change to the next segment and syncs.",
+                &[LOG],
+            )?,
+            kept_behind: metrics.gauges(
+                "encke_log_kept_behind",
+                "Sequence up to which retention has removed records.",
+                &[LOG],
+            )?,
+            poisoned: metrics.gauges(
+                "encke_log_poisoned",
+                "1 for a log that has failed and refuses writes.",
+                &[LOG],
+            )?,
         })
     }
 
