@@ -53,9 +53,6 @@ processes() {
   done
 }
 
-# A port on which nothing listens at the moment.
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-
 remove_roots() {
   local left mounted one
   for one in "${roots[@]}"; do

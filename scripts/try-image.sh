@@ -16,7 +16,6 @@ user=$(config .OCIv1.Config.User)
 [ "$user" = "${user#0}" ] || fail "its user is $user"
 mapfile -t settings < <(config 'range .OCIv1.Config.Env}}{{println .}}{{end')
 entry=$(config 'index .OCIv1.Config.Entrypoint 0')
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 mkdir "$work/data"
 chown "$user" "$work/data"
 
@@ -28,18 +27,17 @@ inside() {
     mount --options remount,bind,ro "$1"
     mount --bind "$2" "$1/data"
     exec env --ignore-environment "${@:4}" "$(command -v chroot)" --userspec="$3" "$1" '"'$entry' $*" \
-    inside "$root" "$work/data" "$user" "${settings[@]}" ENCKE_LISTEN=127.0.0.1:"$port" ENCKE_ADMIN_LISTEN=none
+    inside "$root" "$work/data" "$user" "${settings[@]}" ENCKE_LISTEN=127.0.0.1:0 ENCKE_ADMIN_LISTEN=none
 }
 
 inside serve > "$work/output" 2>&1 &
 server=$!
-for _ in $(seq 100); do
-  ! (inside health "http://127.0.0.1:$port" > /dev/null 2>&1) || break
+until url=$(sed -n 's/^listening on //p' "$work/output") && [ -n "$url" ]; do
   kill -0 "$server" 2> /dev/null || { cat "$work/output" >&2; fail 'the server has ended'; }
   sleep 0.1
 done
-(inside health "http://127.0.0.1:$port")
-address=http://127.0.0.1:$port/v1/stream/try-image
+(inside health "$url")
+address=$url/v1/stream/try-image
 curl -sSf -X PUT "$address" -H 'Content-Type: text/plain' -d 'it serves'
 [ "$(curl -sSf "$address?offset=-1")" = 'it serves' ] || fail 'the stream does not have the record'
 kill -TERM "$server"

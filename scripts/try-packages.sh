@@ -54,15 +54,14 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
     while b"READY=1" not in notified.recv(4096).split(b"\n"):
         pass
 PYTHON
-  local listener=$! port
+  local listener=$!
   until [ -S "$root/run/notify" ]; do sleep 0.05; done
-  port=$(free_port)
   # shellcheck disable=SC2086 # A command line.
   chroot "$root" setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all \
-    env -i NOTIFY_SOCKET=/run/notify ENCKE_LISTEN=127.0.0.1:"$port" $1 > "$work/server" 2>&1 &
+    env -i NOTIFY_SOCKET=/run/notify ENCKE_LISTEN=127.0.0.1:0 $1 > "$work/server" 2>&1 &
   server=$!
   wait "$listener" || { cat "$work/server" >&2; fail "\`$1\` did not say that it is ready"; }
-  address=http://127.0.0.1:$port/v1/stream/try-packages
+  address=$(sed -n 's/^listening on //p' "$work/server")/v1/stream/try-packages
 }
 
 # Ends the server, which must stop cleanly.
