@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::compression::CompressedPiece;
 use crate::feed::slot::Token;
 use crate::lag::Lag;
+use crate::moved::{MoveCensus, MoveOut};
 use crate::settings::NetSettings;
 use crate::transport::tls::Handshaken;
 
@@ -67,6 +68,10 @@ pub(crate) enum ShardEvent {
     DismissAll,
     /// Somebody asks whether the shard takes turns.
     Probe(mpsc::Sender<()>),
+    /// Somebody asks which connections could move to another process.
+    CountMovable(mpsc::Sender<MoveCensus>),
+    /// The server moves to another process.
+    MoveOut(Box<MoveOut>),
     /// The server stops.
     Stop,
 }
@@ -202,6 +207,8 @@ impl ShardSender {
             ShardEvent::KeysFetched
             | ShardEvent::DismissAll
             | ShardEvent::Probe(_)
+            | ShardEvent::CountMovable(_)
+            | ShardEvent::MoveOut(_)
             | ShardEvent::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the channel's bound may be in it alone.
@@ -262,6 +269,8 @@ impl Outlet for ShardSender {
                 | ShardEvent::DismissAll
                 | ShardEvent::Probe(_)
                 | ShardEvent::Handshaken { .. }
+                | ShardEvent::CountMovable(_)
+                | ShardEvent::MoveOut(_)
                 | ShardEvent::Stop,
             ) => Ok(()),
         }

@@ -22,6 +22,7 @@ mod errors;
 mod fleet_links;
 mod gauges;
 mod metrics;
+mod moved;
 mod readers;
 mod redirect;
 mod revocations;
@@ -32,9 +33,12 @@ mod subscribed_archive;
 
 pub use dispatcher::pools;
 pub use encke_jobs::pools_at_rest;
-pub use encke_net::{Dismissal, Liveness};
+pub use encke_net::{
+    Dismissal, Gate, Liveness, MoveCensus, MovedConnection, MovedListeners, MovedOut, Moving,
+};
 pub use errors::{StartError, StopError};
 pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
 pub use metrics::ServerMetrics;
+pub use moved::{ClosingServer, MovedIn};
 pub use server::{Activity, ServedStreams, Server};
 pub use settings::{ServerSettings, SubscriptionSettings};
