@@ -80,6 +80,7 @@ mod sync_every;
 mod times;
 mod tls;
 mod tls_clients;
+mod upgrades;
 mod vanished;
 mod websocket;
 mod websocket_http2;

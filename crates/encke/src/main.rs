@@ -81,9 +81,6 @@ enum Command {
     Health(health::HealthArgs),
     /// Have a running server replaced by another version, which takes its connections over
     Upgrade(upgrade::UpgradeArgs),
-    /// Wait for the end of a server that was upgraded
-    #[command(hide = true)]
-    Attend(upgrade::AttendArgs),
     /// Print the completions of a shell
     Completions(command_texts::CompletionsArgs),
     /// Write the manual pages of all commands
@@ -107,7 +104,6 @@ fn main() -> ExitCode {
         Command::Sign(args) => credential_commands::sign(&args),
         Command::Health(args) => health::health(&args),
         Command::Upgrade(args) => upgrade::upgrade(&args),
-        Command::Attend(args) => upgrade::attend(&args),
         Command::Completions(args) => command_texts::completions(Cli::command(), &args),
         Command::Man(args) => command_texts::man(Cli::command(), &args),
     };

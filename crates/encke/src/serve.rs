@@ -20,8 +20,8 @@ use crate::obstacles::{self, Obstacle};
 use crate::serving::{Outputs, Serving};
 use crate::terminal::Terminal;
 use crate::upgrade::{
-    Asked, HandedOver, Launcher, PreparedSuccessor, Shape, Successor, UpgradeAnswer, UpgradeReport,
-    UpgradeSocket, become_attendant, not_upgraded,
+    Asked, Attendant, HandedOver, Launcher, PreparedSuccessor, Shape, Successor, UpgradeAnswer,
+    UpgradeReport, UpgradeSocket, not_upgraded,
 };
 use crate::{descriptors, exposure, log_filter, service_manager};
 
@@ -104,7 +104,8 @@ fn serve_until_asked(
             (Some(moved), Some(taken_over))
         }
     };
-    let mut attended = false;
+    // The process that waits for the end of this one.
+    let mut attendant = None;
     let mut catching = Some(move |asks: mpsc::Sender<Ask>| {
         for signal in signals.forever() {
             if asks.send(Ask::Signal(signal)).is_err() {
@@ -121,7 +122,7 @@ fn serve_until_asked(
         let outputs = Outputs::open(&config).map_err(|error| Code::Usage.with(error))?;
         let mut serving = Serving::start(&config, &outputs, moved.take())?;
         if let Some(taken_over) = taken_over.take() {
-            attended = taken_over.serve()?;
+            attendant = taken_over.serve()?;
         }
         serving.announce(&config, outputs, is_first)?;
         let upgrades = UpgradeSocket::start(&config.data, asks.clone(), Ask::Upgrade);
@@ -188,9 +189,10 @@ fn serve_until_asked(
         let begun = Instant::now();
         let (given, closing) = serving.move_out(config.upgrade.drain)?;
         (report.moved, report.closed) = (given.connections.len(), given.closed);
-        let stays = !attended && !service_manager::follows();
+        let stays = attendant.is_none() && !service_manager::follows();
+        let attendant_then = attendant.or(stays.then(std::process::id));
         let close = || closing.close();
-        match successor.hand_over(given, close, attended || stays, config.upgrade.timeout) {
+        match successor.hand_over(given, close, attendant_then, config.upgrade.timeout) {
             HandedOver::Done { successor } => {
                 let paused_ms = begun.elapsed().as_millis() as u64;
                 tracing::info!(
@@ -205,12 +207,11 @@ fn serve_until_asked(
                 if let Some(asker) = asker {
                     asker.answer(&UpgradeAnswer::Done(report));
                 }
-                pass_on(&asked, successor);
-                if stays {
-                    let Err(error) = become_attendant(launcher.program(), successor);
-                    tracing::warn!(%error, "no process waits for the end of the successor");
+                if !stays {
+                    pass_on(&asked, successor);
+                    return Ok(ExitCode::SUCCESS);
                 }
-                return Ok(ExitCode::SUCCESS);
+                return Ok(attend(successor, asked, terminal));
             }
             HandedOver::Kept { moved: kept, why } => {
                 tracing::error!("{}", not_upgraded(&why));
@@ -236,7 +237,7 @@ fn prepare(
     config: &Config,
     program: Option<&Path>,
 ) -> anyhow::Result<PreparedSuccessor> {
-    launcher.prepare(program, &Shape::of(config))
+    launcher.prepare(program, &Shape::of(config), config.upgrade.timeout)
 }
 
 /// What an upgrade would close.
@@ -265,6 +266,24 @@ fn pass_on(asked: &mpsc::Receiver<Ask>, successor: u32) {
             let _ = kill_process(successor, signal);
         }
     }
+}
+
+/// Stays for the successor, to which it passes signals on.
+fn attend(successor: u32, asked: mpsc::Receiver<Ask>, terminal: Terminal) -> ExitCode {
+    let attendant = Arc::new(Attendant::of(successor));
+    let passing = Arc::clone(&attendant);
+    let thread = std::thread::Builder::new().name("signals-on".to_owned());
+    let passes = thread.spawn(move || {
+        for ask in asked {
+            if let Ask::Signal(signal) = ask {
+                passing.pass_on(signal, &terminal);
+            }
+        }
+    });
+    if let Err(error) = passes {
+        tracing::error!(%error, successor, "signals are not passed on to the server");
+    }
+    attendant.attend()
 }
 
 /// The connections of this process, which it serves again.

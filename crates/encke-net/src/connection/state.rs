@@ -133,11 +133,6 @@ impl Connection {
         matches!(&self.wire, Wire::Http1(http1) if http1.exchange.is_listener())
     }
 
-    /// Whether it speaks HTTP/2.
-    pub(crate) fn is_http2(&self) -> bool {
-        matches!(self.wire, Wire::Http2(_))
-    }
-
     /// Whether its client speaks HTTP/1.0.
     pub(crate) fn is_http_1_0(&self) -> bool {
         matches!(&self.wire, Wire::Http1(http1) if http1.exchange.facts.http_1_0)

@@ -53,10 +53,15 @@ impl Shard {
             if self.connections.slots[index].fd().is_none() || !self.connections.is_open(index) {
                 continue;
             }
+            self.connections.newcomer = Some(index);
+            if self.connections.is_blocked(index) {
+                self.connections.watch_output(index);
+            } else {
+                // What was received and not handled.
+                self.on(index, Event::Drained);
+            }
             // What has arrived is read, and the connection enters epoll.
-            self.on(index, Event::Drained);
             if self.connections.is_open(index) {
-                self.connections.newcomer = Some(index);
                 self.read_newcomer(index);
             }
         }

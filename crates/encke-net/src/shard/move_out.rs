@@ -128,13 +128,7 @@ impl Shard {
 
     fn all_can_move(&self) -> bool {
         let slots = &self.connections.slots;
-        (0..slots.len() as u32).all(|index| match slots[index].state {
-            SlotState::Active => {
-                let connection = self.connections.get(index);
-                connection.is_none_or(|connection| connection.can_move())
-            }
-            _ => true,
-        })
+        (0..slots.len() as u32).all(|index| self.connections.can_move(index))
     }
 
     /// Takes a connection out of the shard. `None`: it can't move, and is still there.

@@ -42,7 +42,8 @@ impl Shard {
         if !self.connections.is_open(index) {
             return;
         }
-        let is_left_unread = self.connections.moving.is_some() && !self.connections.is_http2(index);
+        // What has begun needs its rest.
+        let is_left_unread = self.connections.moving.is_some() && self.connections.can_move(index);
         let flags = &mut self.connections.slots[index].flags;
         flags.set(Flags::UNREAD, is_left_unread);
         if is_left_unread {

@@ -1,97 +1,73 @@
-//! What is left of a server that was upgraded, where no service manager learns of its successor: a small process with the number by which
-//! the server is known, which passes signals on and ends with the last successor. In a container that is process 1.
+//! What is left of a server that was upgraded, where no service manager learns of its successor: the process by whose number the server is
+//! known. It passes signals on, and ends with the last successor. In a container that is process 1.
 
-use std::convert::Infallible;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
-use clap::Args;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR2};
-use signal_hook::iterator::Signals;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
+use signal_hook::consts::{SIGHUP, SIGINT};
 
-use crate::failure::Failed;
 use crate::terminal::Terminal;
 
-/// The arguments of the hidden command `encke attend`.
-#[derive(Args, Debug)]
-pub(crate) struct AttendArgs {
-    /// The process that serves
-    server: u32,
+/// The process that passes signals on to a server.
+#[derive(Debug, Default)]
+pub(crate) struct Attendant {
+    /// The server, by its number; 0 for none.
+    server: AtomicI32,
 }
 
-/// Makes this process the attendant of a server that it has started.
-///
-/// # Errors
-/// The program can't be started; this process goes on.
-pub(crate) fn become_attendant(program: &Path, server: u32) -> std::io::Result<Infallible> {
-    let mut command = Command::new(program);
-    Err(command.arg("attend").arg(server.to_string()).exec())
-}
+impl Attendant {
+    /// An attendant of a successor. Successors of that become children of this process.
+    pub(crate) fn of(successor: u32) -> Self {
+        if let Err(error) = set_child_subreaper(Some(getpid())) {
+            tracing::warn!(%error, "the next successor will not be a child of this process, which ends with the present one");
+        }
+        Attendant {
+            server: AtomicI32::new(i32::try_from(successor).unwrap_or_default()),
+        }
+    }
 
-/// Passes signals on until the last server ends, and ends as it has.
-pub(crate) fn attend(args: &AttendArgs) -> Result<ExitCode, Failed> {
-    // The successors of the server are then children of this process.
-    set_child_subreaper(Some(rustix::process::getpid()))
-        .context("this system has no processes that adopt others")?;
-    let terminal = Terminal::of_this_process();
-    let handled = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR2, SIGCHLD];
-    let mut signals = Signals::new(handled).context("signals can't be caught")?;
-    let mut server = Pid::from_raw(args.server as i32);
-    let mut ended = ExitCode::SUCCESS;
-    loop {
-        while let Some((pid, code)) = reap() {
-            if Some(pid) == server {
-                server = None;
-                ended = code;
+    /// Passes a signal on. What a terminal sends, the server gets as well.
+    pub(crate) fn pass_on(&self, signal: i32, terminal: &Terminal) {
+        let is_sent_to_all = terminal.is_there() && matches!(signal, SIGINT | SIGHUP);
+        let server = Pid::from_raw(self.server.load(Ordering::SeqCst));
+        if let (false, Some(server), Some(signal)) =
+            (is_sent_to_all, server, Signal::from_named_raw(signal))
+        {
+            // It may have ended just now.
+            let _ = kill_process(server, signal);
+        }
+    }
+
+    /// Waits until there is no server any more, and returns how the last one has ended.
+    pub(crate) fn attend(&self) -> ExitCode {
+        let mut ended = ExitCode::SUCCESS;
+        // It fails when no child is left.
+        while let Ok(Some((pid, status))) = wait(WaitOptions::empty()) {
+            if pid.as_raw_nonzero().get() != self.server.load(Ordering::SeqCst) {
+                continue;
             }
-        }
-        if server.is_none() {
-            server = child();
-        }
-        let Some(serving) = server else {
-            return Ok(ended);
-        };
-        for signal in signals.wait() {
-            let passed_on = match signal {
-                // What a terminal sends, the server gets as well.
-                SIGINT | SIGQUIT | SIGHUP if terminal.is_there() => None,
-                SIGCHLD => None,
-                signal => Signal::from_named_raw(signal),
+            let code = match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => code,
+                (None, Some(signal)) => 128 + signal,
+                // It was stopped or goes on.
+                (None, None) => continue,
             };
-            if let Some(signal) = passed_on {
-                // It may have ended just now, which is noticed next.
-                let _ = kill_process(serving, signal);
-            }
+            ended = ExitCode::from(u8::try_from(code).unwrap_or(1));
+            self.server.store(child().unwrap_or(0), Ordering::SeqCst);
         }
+        ended
     }
 }
 
-/// A child that has ended, and how.
-fn reap() -> Option<(Pid, ExitCode)> {
-    let (pid, status) = wait(WaitOptions::NOHANG).ok()??;
-    let code = match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(1),
-        (None, Some(signal)) => u8::try_from(128 + signal).unwrap_or(1),
-        (None, None) => return reap(),
-    };
-    Some((pid, ExitCode::from(code)))
-}
-
-/// A child of this process. One that was adopted appears when the process before it has ended, which may take a moment.
-fn child() -> Option<Pid> {
-    let own = rustix::process::getpid().as_raw_nonzero().get().to_string();
+/// A child of this process. One that is adopted appears when the process before it has ended, which may take a moment.
+fn child() -> Option<i32> {
+    let own = getpid().as_raw_nonzero().get().to_string();
     for _ in 0..ADOPTION_LOOKS {
-        let processes = std::fs::read_dir("/proc").ok()?;
-        for process in processes.flatten() {
-            let Some(number) = process
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            else {
+        for process in std::fs::read_dir("/proc").ok()?.flatten() {
+            let name = process.file_name();
+            let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
             let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
@@ -99,7 +75,7 @@ fn child() -> Option<Pid> {
             let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
             let mut fields = behind.split_ascii_whitespace();
             if fields.next() != Some("Z") && fields.next() == Some(own.as_str()) {
-                return Pid::from_raw(number);
+                return Some(number);
             }
         }
         std::thread::sleep(ADOPTION_PAUSE);

@@ -15,7 +15,7 @@ mod predecessor;
 mod successor;
 mod wire;
 
-pub(crate) use attendant::{AttendArgs, attend, become_attendant};
+pub(crate) use attendant::Attendant;
 pub(crate) use command::{UpgradeArgs, upgrade};
 pub(crate) use control::{Asked, UpgradeAnswer, UpgradeReport, UpgradeSocket};
 pub(crate) use predecessor::{HandedOver, Launcher, PreparedSuccessor, not_upgraded};

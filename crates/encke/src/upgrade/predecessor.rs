@@ -13,7 +13,6 @@ use encke_access::MovedAuthority;
 use encke_server::{MovedConnection, MovedOut};
 use serde::Serialize;
 
-use super::successor::PREPARE_MAX;
 use super::wire::{
     CONNECTIONS_AT_ONCE, FORM, FORM_READ_FROM, FromSuccessor, Prepared, Shape, ToSuccessor, Wire,
 };
@@ -58,16 +57,12 @@ impl Launcher {
         })
     }
 
-    /// The program of this process, or the next version of it.
-    pub(crate) fn program(&self) -> &Path {
-        &self.program
-    }
-
-    /// Starts a successor, and waits until it can go on. `program`: another one than that of this process.
+    /// Starts a successor, and waits until it can go on, for at most `patience`. `program`: another one than that of this process.
     pub(crate) fn prepare(
         &self,
         program: Option<&Path>,
         own: &Shape,
+        patience: Duration,
     ) -> anyhow::Result<PreparedSuccessor> {
         let program = program.unwrap_or(&self.program);
         let (socket, given) = UnixStream::pair()?;
@@ -78,7 +73,7 @@ impl Launcher {
             .spawn()
             .with_context(|| format!("{} can't be started", program.display()))?;
         let mut wire = Wire::new(socket);
-        wire.set_patience(Some(PREPARE_MAX))?;
+        wire.set_patience(Some(patience))?;
         let said = wire.receive();
         let mut successor = PreparedSuccessor {
             child,
@@ -95,7 +90,7 @@ impl Launcher {
             },
             Ok(FromSuccessor::Failed(why)) => anyhow::anyhow!("the successor gave up: {why}"),
             Ok(_) => anyhow::anyhow!("the successor said something else than that it is ready"),
-            Err(error) => lost(&error, PREPARE_MAX),
+            Err(error) => lost(&error, patience),
         };
         successor.dismiss();
         Err(why)
@@ -120,10 +115,10 @@ impl PreparedSuccessor {
         mut self,
         moved: MovedOut,
         close: impl FnOnce() -> anyhow::Result<()>,
-        attended: bool,
+        attendant: Option<u32>,
         patience: Duration,
     ) -> HandedOver {
-        let given = self.give(&moved, close, attended, patience);
+        let given = self.give(&moved, close, attendant, patience);
         match given {
             Ok(()) => {
                 // Descriptors are closed with the process, and not before its successor has said that it serves.
@@ -143,7 +138,7 @@ impl PreparedSuccessor {
         &mut self,
         moved: &MovedOut,
         close: impl FnOnce() -> anyhow::Result<()>,
-        attended: bool,
+        attendant: Option<u32>,
         patience: Duration,
     ) -> anyhow::Result<()> {
         self.wire.set_patience(Some(patience))?;
@@ -166,7 +161,7 @@ impl PreparedSuccessor {
             _ => anyhow::bail!("the successor said something else than that it is ready"),
         }
         self.wire
-            .send(&ToSuccessor::Serve { attended })
+            .send(&ToSuccessor::Serve { attendant })
             .map_err(lost)?;
         // It has everything, whatever it says now.
         if let Err(error) = self.wire.receive::<FromSuccessor>() {

@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use encke_access::MovedAuthority;
 use encke_server::{Gate, MovedIn, MovedListeners, Moving};
+use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
 use super::wire::{FORM, FORM_READ_FROM, FromSuccessor, Prepared, Shape, ToSuccessor, Wire};
 use crate::config::Config;
@@ -112,25 +113,58 @@ impl Successor {
 }
 
 impl TakenOver {
-    /// Says that everything is here, and serves once the server has let go. Whether another process waits for the end of this one.
+    /// Says that everything is here, and serves once the server has let go. Returns the process that waits for the end of this one, if there
+    /// is one; this one then ends with it.
     ///
     /// # Errors
     /// The server takes everything back.
-    pub(crate) fn serve(mut self) -> anyhow::Result<bool> {
-        let attended = self.let_go();
-        match &attended {
+    pub(crate) fn serve(mut self) -> anyhow::Result<Option<u32>> {
+        let attendant = self.let_go();
+        match &attendant {
             Ok(_) => self.gate.open(),
             Err(_) => self.gate.give_up(),
         }
+        let attendant = attendant?;
         // The server has gone if it could not wait.
         let _ = self.wire.send(&FromSuccessor::Serving);
-        attended
+        if let Some(attendant) = attendant {
+            self.end_with(attendant);
+        }
+        Ok(attendant)
     }
 
-    fn let_go(&mut self) -> anyhow::Result<bool> {
+    /// The end of the attendant, however it comes, is a request to stop. Until the server has gone, if it is not the attendant, its end
+    /// would be one as well.
+    fn end_with(mut self, attendant: u32) {
+        let parent = || getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
+        let first = parent();
+        // The server closes the socket when it is done.
+        let _ = self.wire.set_patience(Some(GONE_MAX));
+        let _ = self.wire.receive::<ToSuccessor>();
+        let until = Instant::now() + GONE_MAX;
+        while first != attendant && parent() == first {
+            if Instant::now() > until {
+                tracing::warn!(
+                    attendant,
+                    "the server outlives the process that waits for its end"
+                );
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
+            tracing::warn!(%error, "the server outlives the process that waits for its end");
+        }
+        if parent() != attendant {
+            // It has ended before.
+            let _ = kill_process(getpid(), Signal::TERM);
+        }
+    }
+
+    fn let_go(&mut self) -> anyhow::Result<Option<u32>> {
         self.wire.send(&FromSuccessor::Ready)?;
         match self.wire.receive() {
-            Ok(ToSuccessor::Serve { attended }) => Ok(attended),
+            Ok(ToSuccessor::Serve { attendant }) => Ok(attendant),
             Ok(_) => anyhow::bail!("the server said something else than to serve"),
             Err(error) => Err(error).context("the server has not let go"),
         }
@@ -188,5 +222,5 @@ impl Prepared {
     }
 }
 
-/// How long a successor may take to read its configuration.
-pub(super) const PREPARE_MAX: Duration = Duration::from_secs(30);
+/// How long a server may take to end, or to become the attendant, once its successor serves.
+const GONE_MAX: Duration = Duration::from_secs(5);

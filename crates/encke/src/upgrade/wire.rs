@@ -64,8 +64,8 @@ pub(super) enum ToSuccessor {
     Callers(Vec<MovedAuthority>),
     /// The log is closed.
     LogClosed,
-    /// The server has let go. `attended`: another process waits for the successor's end.
-    Serve { attended: bool },
+    /// The server has let go. `attendant`: the process that waits for the successor's end, which is the server itself if that stays.
+    Serve { attendant: Option<u32> },
 }
 
 /// One end of the socket.

@@ -289,9 +289,7 @@ impl Connections {
 
     /// Takes a connection apart that another process takes over. Its slot is left. `None`: it can't move.
     pub(crate) fn take_moving(&mut self, index: u32) -> Option<MovingParts> {
-        if let Some(connection) = self.get(index)
-            && !connection.can_move()
-        {
+        if !self.can_move(index) {
             return None;
         }
         let connection = self.take(index)?;

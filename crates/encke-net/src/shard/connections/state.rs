@@ -164,9 +164,9 @@ impl Connections {
         feeds
     }
 
-    /// Whether a connection speaks HTTP/2.
-    pub(crate) fn is_http2(&self, index: u32) -> bool {
-        self.get(index).is_some_and(Connection::is_http2)
+    /// Whether another process can take a connection over now.
+    pub(crate) fn can_move(&self, index: u32) -> bool {
+        self.get(index).is_none_or(Connection::can_move)
     }
 
     /// Names a message of a channel, whose feed was taken over from another process.
