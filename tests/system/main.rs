@@ -36,6 +36,7 @@ mod fleet_copy;
 mod fleet_older_store;
 mod fleet_pools;
 mod fleet_repair;
+mod fleet_rolling;
 mod frozen;
 mod full_stderr;
 mod generations;
