@@ -281,6 +281,8 @@ pub(crate) struct ShardArrivals {
     /// The callers and the streams of the connections of all shards.
     pub(crate) together: Arc<(CallersIn, HashMap<StreamNo, Arc<Stream>>)>,
     pub(crate) gate: Gate,
+    /// Is told when they are taken over, and how many were lost.
+    pub(crate) arrived: mpsc::Sender<usize>,
 }
 
 /// Connections that a reactor begins with.

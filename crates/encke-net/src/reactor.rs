@@ -230,7 +230,10 @@ impl BoundReactor {
             }
         };
         let mut shards = Vec::new();
-        let mut arrivals = spread(links.arrivals, self.listeners.len());
+        let (arrived, all_arrived) = mpsc::channel();
+        let mut arrivals = spread(links.arrivals, self.listeners.len(), &arrived);
+        drop(arrived);
+        let arriving = arrivals.len();
         for (number, (listener, receiver)) in self.listeners.into_iter().zip(receivers).enumerate()
         {
             let context = ShardContext {
@@ -269,6 +272,14 @@ impl BoundReactor {
                     .name(format!("shard-{number}"))
                     .spawn(move || shard.run(arriving))?,
             );
+        }
+        let lost: Vec<usize> = all_arrived.iter().collect();
+        if lost.len() < arriving {
+            return Err(ReactorError::NotTakenOver);
+        }
+        let lost: usize = lost.iter().sum();
+        if lost > 0 {
+            tracing::warn!(lost, "connections could not be taken over, and are closed");
         }
         if let Some(access) = links.router.access() {
             notice_keys(access, senders.clone());
@@ -475,7 +486,11 @@ fn open_access_log(settings: &NetSettings) -> (Option<AccessLogSender>, AccessLo
 }
 
 /// Gives each shard a part of the connections that were taken over.
-fn spread(arrivals: Option<Arrivals>, shards: usize) -> Vec<Option<ShardArrivals>> {
+fn spread(
+    arrivals: Option<Arrivals>,
+    shards: usize,
+    arrived: &mpsc::Sender<usize>,
+) -> Vec<Option<ShardArrivals>> {
     let Some(arrivals) = arrivals else {
         return Vec::new();
     };
@@ -494,6 +509,7 @@ fn spread(arrivals: Option<Arrivals>, shards: usize) -> Vec<Option<ShardArrivals
             connections,
             together: Arc::clone(&together),
             gate: arrivals.gate.clone(),
+            arrived: arrived.clone(),
         })
     });
     parts.collect()

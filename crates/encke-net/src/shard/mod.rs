@@ -53,11 +53,15 @@ impl Shard {
             connections,
             together,
             gate,
+            arrived,
         }) = arrivals
         {
             let (callers, streams) = &*together;
-            self.move_in(connections, MovedTogether { callers, streams });
+            let lost = self.move_in(connections, MovedTogether { callers, streams });
             drop(together);
+            // It fails only if the server has not started.
+            let _ = arrived.send(lost);
+            drop(arrived);
             if !gate.wait() {
                 return;
             }
