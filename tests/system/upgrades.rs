@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -79,8 +80,10 @@ fn whatever_is_connected_stays_and_gets_each_record_once() {
     let mut channel = WebSocketClient::open(encke.address, "/v1/events", &[]);
     for stream in ["a", "b"] {
         let subscribe = json!({"type": "subscribe", "stream": stream, "offset": "-1"});
-        let answer = channel.ask(&subscribe.to_string());
-        assert_eq!(answer["type"], "subscribed");
+        channel.send(&subscribe.to_string());
+        let answers = std::iter::from_fn(|| channel.message());
+        let mut answers = answers.take_while(|answer| answer["type"] != "subscribed");
+        assert!(answers.all(|answer| answer["type"] == "position"));
     }
     // Between two requests, and in the middle of a head.
     let mut idle = encke.connect();
@@ -315,7 +318,12 @@ fn a_signal_upgrades_and_the_server_ends_with_the_process_that_was_started() {
     assert_eq!(follower.numbers(2), [1, 2]);
     encke.kill();
     assert_eq!(follower.rest(), [0; 0], "the server stops");
-    let again = Encke::start_in(data.path(), &[]);
+    let mut again = None;
+    eventually("the log is closed", || {
+        again = Encke::try_start_by(&mut serve(data.path(), &[])).ok();
+        again.is_some()
+    });
+    let again = again.expect("it has started");
     assert_eq!(again.messages("a").len(), 2);
 }
 
@@ -331,4 +339,19 @@ fn only_a_server_starts_a_successor() {
     );
     let ended = upgrade(data.path(), &[]);
     assert!(ended.stderr.contains("no server answers"), "{ended:?}");
+}
+
+#[test]
+fn quiet_subscribers_are_kept_alive_however_often_the_server_is_upgraded() {
+    let data = data_dir();
+    let encke = Encke::start_in(data.path(), &["--tuning", "heartbeat=3s"]);
+    encke.create("a");
+    let mut follower = encke.subscribe("a", "-1");
+    follower.catch_up();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(8) {
+        upgraded(data.path());
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    assert!(follower.connection().has_input(), "no heartbeat for 8 s");
 }

@@ -82,7 +82,9 @@ pub use clock::{now, wall_time};
 pub use errors::{ReactorError, ThreadPanicked};
 pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;
-pub use moved::{Arrivals, Gate, MoveCensus, MovedConnection, MovedListeners, MovedOut, Moving};
+pub use moved::{
+    Arrivals, MoveCensus, MovedConnection, MovedListeners, MovedOut, Moving, StartGate,
+};
 pub use networks::{Networks, NotNetworks};
 pub use one_shot::{OneShotListener, OneShotResponder, OneShotStop};
 pub use reactor::{BoundReactor, Dismissal, Liveness, Reactor, ReactorGauges, ReactorLinks};

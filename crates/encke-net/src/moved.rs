@@ -2,7 +2,7 @@
 //!
 //! A shard that moves out ([`MoveOut`]) finishes the requests in work and gives its connections away: a socket, and what is to be known of
 //! it as plain data ([`MovedConnection`]). A reactor starts with such connections ([`Arrivals`]); it does not touch them before its
-//! [`Gate`] opens, so that they can still be taken back.
+//! [`StartGate`] opens, so that they can still be taken back.
 //!
 //! The data is JSON, so that another version finds what it knows by name. What is written to another process is secret: it contains keys
 //! of TLS sessions.
@@ -280,7 +280,7 @@ pub(crate) struct ShardArrivals {
     pub(crate) connections: Vec<Moving>,
     /// The callers and the streams of the connections of all shards.
     pub(crate) together: Arc<(CallersIn, HashMap<StreamNo, Arc<Stream>>)>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: StartGate,
     /// Is told when they are taken over, and how many were lost.
     pub(crate) arrived: mpsc::Sender<usize>,
 }
@@ -295,14 +295,14 @@ pub struct Arrivals {
     /// Their streams, by number. A subscriber of another stream is closed.
     pub streams: HashMap<StreamNo, Arc<Stream>>,
     /// Opens when they are to be served.
-    pub gate: Gate,
+    pub gate: StartGate,
 }
 
 /// What shards wait for before they serve connections that have moved in.
 #[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<(Mutex<Option<bool>>, Condvar)>);
+pub struct StartGate(Arc<(Mutex<Option<bool>>, Condvar)>);
 
-impl Gate {
+impl StartGate {
     /// Serves the connections.
     pub fn open(&self) {
         self.decide(true);

@@ -1,12 +1,7 @@
 //! Channels in a form in which another process takes them over.
 
-use encke_access::{CallersIn, CallersOut, MovedCaller, Operation, SignedFields, SignedUrl};
-use encke_access::{OperationSet, UnknownAuthority};
+use encke_access::{MovedCaller, OperationSet};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-
-use crate::gate::{Rights, SignedRequest};
-use crate::requirement::{Paths, Requirement};
 
 /// A channel, by its protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,98 +50,14 @@ pub(crate) enum MovedRights {
 /// The request that a signed URL is good for. The fields that it signs were those of the request that has opened the channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MovedSignedRequest {
-    leaves_parameters: bool,
-    stream: Option<u64>,
-    needs: Vec<MovedRequirement>,
+    pub(crate) leaves_parameters: bool,
+    pub(crate) stream: Option<u64>,
+    pub(crate) needs: Vec<MovedRequirement>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct MovedRequirement {
-    operations: OperationSet,
-    path: Box<str>,
-    is_prefix: bool,
-}
-
-impl MovedRights {
-    pub(crate) fn of(rights: &Rights, callers: &mut CallersOut) -> Self {
-        match rights {
-            Rights::Everything => MovedRights::Everything,
-            Rights::EverythingButAdmin => MovedRights::EverythingButAdmin,
-            Rights::Operator => MovedRights::Operator,
-            Rights::Nobody => MovedRights::Nobody,
-            Rights::Unidentified => MovedRights::Unidentified,
-            Rights::Caller {
-                caller,
-                conceals,
-                signed,
-            } => MovedRights::Caller {
-                caller: callers.caller(caller),
-                conceals: *conceals,
-                signed: signed.as_deref().map(MovedSignedRequest::of),
-            },
-        }
-    }
-
-    pub(crate) fn arrive(self, callers: &CallersIn) -> Result<Rights, UnknownAuthority> {
-        Ok(match self {
-            MovedRights::Everything => Rights::Everything,
-            MovedRights::EverythingButAdmin => Rights::EverythingButAdmin,
-            MovedRights::Operator => Rights::Operator,
-            MovedRights::Nobody => Rights::Nobody,
-            MovedRights::Unidentified => Rights::Unidentified,
-            MovedRights::Caller {
-                caller,
-                conceals,
-                signed,
-            } => Rights::Caller {
-                caller: callers.caller(caller)?,
-                conceals,
-                signed: signed.map(|signed| Arc::new(signed.arrive())),
-            },
-        })
-    }
-}
-
-impl MovedSignedRequest {
-    fn of(signed: &SignedRequest) -> Self {
-        let needs = signed.needs.iter().map(|needed| {
-            let (path, is_prefix) = match &needed.paths {
-                Paths::One(path) => (path, false),
-                Paths::Below(prefix) => (prefix, true),
-            };
-            MovedRequirement {
-                operations: needed.alternatives().collect(),
-                path: path.as_ref().into(),
-                is_prefix,
-            }
-        });
-        MovedSignedRequest {
-            leaves_parameters: signed.url.leaves_parameters,
-            stream: signed.url.stream,
-            needs: needs.collect(),
-        }
-    }
-
-    fn arrive(self) -> SignedRequest {
-        let needs = self.needs.into_iter().flat_map(|needed| {
-            let paths = match needed.is_prefix {
-                false => Paths::One(String::from(needed.path).into()),
-                true => Paths::Below(String::from(needed.path).into()),
-            };
-            let operations: Vec<Operation> = needed.operations.iter().collect();
-            operations.into_iter().map(move |operation| Requirement {
-                operation,
-                or: None,
-                paths: paths.clone(),
-            })
-        });
-        SignedRequest {
-            url: SignedUrl {
-                fields: SignedFields::default(),
-                leaves_parameters: self.leaves_parameters,
-                stream: self.stream,
-            },
-            needs: needs.collect(),
-        }
-    }
+pub(crate) struct MovedRequirement {
+    pub(crate) operations: OperationSet,
+    pub(crate) path: Box<str>,
+    pub(crate) is_prefix: bool,
 }

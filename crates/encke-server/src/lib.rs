@@ -34,7 +34,7 @@ mod subscribed_archive;
 pub use dispatcher::pools;
 pub use encke_jobs::pools_at_rest;
 pub use encke_net::{
-    Dismissal, Gate, Liveness, MoveCensus, MovedConnection, MovedListeners, MovedOut, Moving,
+    Dismissal, Liveness, MoveCensus, MovedConnection, MovedListeners, MovedOut, Moving, StartGate,
 };
 pub use errors::{StartError, StopError};
 pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};

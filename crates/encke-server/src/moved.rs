@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use encke_access::{CallersIn, MovedAuthority};
 use encke_jobs::{DispatcherMessage, DispatcherSender};
-use encke_net::{Arrivals, Gate, MovedListeners, Moving, ThreadPanicked};
+use encke_net::{Arrivals, MovedListeners, Moving, StartGate, ThreadPanicked};
 use encke_stream::{Stream, StreamNo};
 use foldhash::{HashMap, HashMapExt};
 
@@ -24,7 +24,7 @@ pub struct MovedIn {
     /// The authorities of their callers, by number.
     pub authorities: Vec<MovedAuthority>,
     /// Opens when they are to be served.
-    pub gate: Gate,
+    pub gate: StartGate,
 }
 
 /// The rest of a server that has given its connections away.
@@ -58,7 +58,7 @@ impl ClosingServer {
 pub(crate) fn arrivals(
     connections: Vec<Moving>,
     authorities: Vec<MovedAuthority>,
-    gate: Gate,
+    gate: StartGate,
     archive: &Archive,
 ) -> Arrivals {
     let mut streams: HashMap<StreamNo, Arc<Stream>> = HashMap::new();

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use encke_protocol::Policy;
-use encke_server::{Gate, MovedIn, MovedOut};
+use encke_server::{MovedIn, MovedOut, StartGate};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use tracing_subscriber::EnvFilter;
@@ -20,8 +20,8 @@ use crate::obstacles::{self, Obstacle};
 use crate::serving::{Outputs, Serving};
 use crate::terminal::Terminal;
 use crate::upgrade::{
-    Asked, Attendant, HandedOver, Launcher, PreparedSuccessor, Shape, Successor, UpgradeAnswer,
-    UpgradeReport, UpgradeSocket, not_upgraded,
+    Attendant, HandedOver, Launcher, PreparedSuccessor, ServerShape, Successor, UpgradeAnswer,
+    UpgradeAsker, UpgradeReport, UpgradeSocket, not_upgraded,
 };
 use crate::{descriptors, exposure, log_filter, service_manager};
 
@@ -207,11 +207,14 @@ fn serve_until_asked(
                 if let Some(asker) = asker {
                     asker.answer(&UpgradeAnswer::Done(report));
                 }
-                if !stays {
-                    pass_on(&asked, successor);
-                    return Ok(ExitCode::SUCCESS);
+                if stays {
+                    return Ok(attend(successor, asked, terminal));
                 }
-                return Ok(attend(successor, asked, terminal));
+                // An attendant sends them again itself.
+                if attendant.is_none() {
+                    pass_on(&asked, successor);
+                }
+                return Ok(ExitCode::SUCCESS);
             }
             HandedOver::Kept { moved: kept, why } => {
                 tracing::error!("{}", not_upgraded(&why));
@@ -228,7 +231,7 @@ fn serve_until_asked(
 /// What the main thread is asked for.
 enum Ask {
     Signal(i32),
-    Upgrade(Asked),
+    Upgrade(UpgradeAsker),
 }
 
 /// Starts a successor, which the server goes on beside until everything is handed over.
@@ -237,7 +240,7 @@ fn prepare(
     config: &Config,
     program: Option<&Path>,
 ) -> anyhow::Result<PreparedSuccessor> {
-    launcher.prepare(program, &Shape::of(config), config.upgrade.timeout)
+    launcher.prepare(program, &ServerShape::of(config), config.upgrade.timeout)
 }
 
 /// What an upgrade would close.
@@ -288,7 +291,7 @@ fn attend(successor: u32, asked: mpsc::Receiver<Ask>, terminal: Terminal) -> Exi
 
 /// The connections of this process, which it serves again.
 fn take_back(kept: MovedOut) -> MovedIn {
-    let gate = Gate::default();
+    let gate = StartGate::default();
     gate.open();
     MovedIn {
         listeners: kept.listeners,

@@ -8,6 +8,7 @@ mod pools;
 mod revocation;
 mod signed_urls;
 mod sites;
+mod upgrades;
 
 use std::path::Path;
 use std::process::Command;

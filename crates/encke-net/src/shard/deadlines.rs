@@ -134,7 +134,7 @@ impl Shard {
     }
 
     /// Closes a connection that is idle for too long, keeps a quiet one alive, and lets streams leave memory.
-    fn visit(&mut self, index: u32) {
+    pub(super) fn visit(&mut self, index: u32) {
         let now_s = self.connections.clock.now_s();
         let slot = &self.connections.slots[index];
         let quiet = Duration::from_secs(u64::from(now_s.saturating_sub(slot.active_s)));

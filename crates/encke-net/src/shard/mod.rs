@@ -41,7 +41,8 @@ use crate::shard_channel::ShardEvent;
 use crate::timer_wheel::TICK_MS;
 
 pub(crate) use admission::Admission;
-use move_in::MovedTogether;
+use move_in::{Arrival, MovedTogether};
+use move_out::Departure;
 
 pub(crate) use hand_over::HandOver;
 pub(crate) use state::{Shard, ShardContext};
@@ -57,7 +58,8 @@ impl Shard {
         }) = arrivals
         {
             let (callers, streams) = &*together;
-            let lost = self.move_in(connections, MovedTogether { callers, streams });
+            let together_now = MovedTogether { callers, streams };
+            let lost = Arrival(&mut self).take(connections, together_now);
             drop(together);
             // It fails only if the server has not started.
             let _ = arrived.send(lost);
@@ -65,7 +67,7 @@ impl Shard {
             if !gate.wait() {
                 return;
             }
-            self.begin_moved();
+            Arrival(&mut self).begin();
         }
         let mut buffers = TurnBuffers::new();
         while !self.connections.is_stopped() {
@@ -74,7 +76,7 @@ impl Shard {
                 tracing::error!(%error, "epoll failed; the shard stops");
                 return;
             }
-            if self.finish_move() {
+            if Departure(&mut self).finish() {
                 return;
             }
         }
@@ -177,8 +179,10 @@ impl Shard {
             // It fails only if nothing waits for the result any more.
             ShardEvent::Probe(answer) => drop(answer.send(())),
             // It fails only if nothing waits for the result any more.
-            ShardEvent::CountMovable(answer) => drop(answer.send(self.count_movable())),
-            ShardEvent::MoveOut(order) => self.begin_move(*order),
+            ShardEvent::CountMovable(answer) => {
+                drop(answer.send(Departure(self).count_movable()));
+            }
+            ShardEvent::MoveOut(order) => Departure(self).begin(*order),
             ShardEvent::Stop => self.stop(),
         }
     }

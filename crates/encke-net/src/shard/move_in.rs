@@ -1,6 +1,6 @@
 //! Takes connections over that another process has given away.
 //!
-//! They get their slots, feeds and callers before anything is done with their sockets: until the [`Gate`](crate::moved::Gate) opens the other process can
+//! They get their slots, feeds and callers before anything is done with their sockets: until the [`StartGate`](crate::moved::StartGate) opens the other process can
 //! take them back.
 
 use std::net::SocketAddr;
@@ -32,43 +32,51 @@ pub(crate) struct MovedTogether<'a> {
     pub(crate) streams: &'a HashMap<StreamNo, Arc<Stream>>,
 }
 
-impl Shard {
+/// A shard that connections move to.
+pub(super) struct Arrival<'a>(pub(super) &'a mut Shard);
+
+impl Arrival<'_> {
     /// Takes connections over, and leaves their sockets alone. Returns how many were lost: what this version does not know, or what is
     /// gone, ends with a reset, so that no client takes its beginning for the whole.
-    pub(super) fn move_in(&mut self, moved: Vec<Moving>, together: MovedTogether<'_>) -> usize {
+    pub(super) fn take(&mut self, moved: Vec<Moving>, together: MovedTogether<'_>) -> usize {
         let mut lost = 0;
         for moving in moved {
-            if let Err(why) = self.move_in_one(moving, together) {
+            if let Err(why) = self.take_one(moving, together) {
                 tracing::warn!(why, "a connection could not be taken over");
                 lost += 1;
             }
         }
-        self.connections.counts.add_up(&self.context.metrics);
+        self.0.connections.counts.add_up(&self.0.context.metrics);
         lost
     }
 
     /// Serves the connections that were taken over.
-    pub(super) fn begin_moved(&mut self) {
-        for index in 0..self.connections.slots.len() as u32 {
-            if self.connections.slots[index].fd().is_none() || !self.connections.is_open(index) {
+    pub(super) fn begin(&mut self) {
+        for index in 0..self.0.connections.slots.len() as u32 {
+            if self.0.connections.slots[index].fd().is_none() || !self.0.connections.is_open(index)
+            {
                 continue;
             }
-            self.connections.newcomer = Some(index);
-            if self.connections.is_blocked(index) {
-                self.connections.watch_output(index);
+            self.0.connections.newcomer = Some(index);
+            if self.0.connections.is_blocked(index) {
+                self.0.connections.watch_output(index);
             } else {
                 // What was received and not handled.
-                self.on(index, Event::Drained);
+                self.0.on(index, Event::Drained);
             }
             // What has arrived is read, and the connection enters epoll.
-            if self.connections.is_open(index) {
-                self.read_newcomer(index);
+            if self.0.connections.is_open(index) {
+                self.0.read_newcomer(index);
+            }
+            // The next sweep may come too late, where upgrades follow each other.
+            if self.0.connections.is_open(index) {
+                self.0.visit(index);
             }
         }
-        self.flush_dirty();
+        self.0.flush_dirty();
     }
 
-    fn move_in_one(&mut self, moving: Moving, together: MovedTogether<'_>) -> Result<(), String> {
+    fn take_one(&mut self, moving: Moving, together: MovedTogether<'_>) -> Result<(), String> {
         let Moving { socket, connection } = moving;
         let MovedTogether { callers, streams } = together;
         let session = match &connection.session {
@@ -85,10 +93,10 @@ impl Shard {
             None => None,
             Some(tag) => Some(callers.tag(tag).map_err(|error| error.to_string())?),
         };
-        let index = self.connections.add(socket);
+        let index = self.0.connections.add(socket);
         let id = ExchangeId::new(index);
-        let now_s = self.connections.clock.now_s();
-        let slot = &mut self.connections.slots[index];
+        let now_s = self.0.connections.clock.now_s();
+        let slot = &mut self.0.connections.slots[index];
         slot.active_s = now_s.saturating_sub(connection.quiet_s);
         slot.flags.set(Flags::TLS, connection.tls);
         slot.flags.set(Flags::OPERATOR, connection.operator);
@@ -101,14 +109,17 @@ impl Shard {
             });
         let until = certificate.as_ref().map(|certificate| certificate.ends_at);
         if let Some(session) = session {
-            self.connections.transports.enter(id, session, certificate);
+            self.0
+                .connections
+                .transports
+                .enter(id, session, certificate);
         }
-        self.connections.counts.connections += 1;
+        self.0.connections.counts.connections += 1;
         match connection.operator {
             true => self.operator_arrives(index),
-            false => self.admission.arrive(),
+            false => self.0.admission.arrive(),
         }
-        let clients = &mut self.connections.clients;
+        let clients = &mut self.0.connections.clients;
         clients.arrive(id, (connection.client, connection.trusted));
         clients.callers.set(id, caller, until);
         let mut parts = MovingParts {
@@ -147,11 +158,11 @@ impl Shard {
                 awaits_pong,
             } => {
                 parts.doing = Resting::Channel;
-                let channel = self.context.router.move_in(&channel, callers);
+                let channel = self.0.context.router.move_in(&channel, callers);
                 let channel = channel.map_err(|why| self.lose(index, why))?;
                 let mut keys = Vec::new();
                 for (key, feed) in of_channel {
-                    let message = self.connections.begin_message(id, deflate);
+                    let message = self.0.connections.begin_message(id, deflate);
                     keys.push((message, key));
                     feeds.push((message, feed));
                 }
@@ -164,16 +175,16 @@ impl Shard {
             feeds.map(|(id, feed)| Ok((id, self.arriving_feed(feed, streams, &mut parts)?)));
         let feeds = feeds.collect::<Result<Vec<_>, String>>();
         let feeds = feeds.map_err(|why| self.lose(index, why))?;
-        self.connections.arrive(index, parts);
+        self.0.connections.arrive(index, parts);
         for (id, feed) in feeds {
-            let (feeds, mut cx) = self.feeds();
+            let (feeds, mut cx) = self.0.feeds();
             feeds.subscribe(id.slot(), feed, &mut cx);
-            if self.connections.is_blocked(id.slot()) {
-                let (feeds, mut cx) = self.feeds();
+            if self.0.connections.is_blocked(id.slot()) {
+                let (feeds, mut cx) = self.0.feeds();
                 feeds.falls_behind(id.slot(), &mut cx);
             }
-            let token: Token = self.connections.slots.token_of(id);
-            self.due.push(token);
+            let token: Token = self.0.connections.slots.token_of(id);
+            self.0.due.push(token);
         }
         Ok(())
     }
@@ -188,7 +199,7 @@ impl Shard {
             MovedFeed::Single { .. } => None,
             MovedFeed::Merged { log, .. } => Some(*log),
         };
-        let feed = self.feeds.arrive(feed, streams);
+        let feed = self.0.feeds.arrive(feed, streams);
         let feed = feed.map_err(|error| error.to_string())?;
         if let (Feed::Merged { sources, .. }, Some(turn)) = (&feed, turn)
             && sources.first().is_none_or(|first| first.kind.log() != turn)
@@ -202,22 +213,22 @@ impl Shard {
 
     /// Gives a connection of an operator its place.
     fn operator_arrives(&mut self, index: u32) {
-        let token = self.connections.slots.token(index);
-        let peer = self.connections.slots[index].fd().map(getpeername);
-        if let Some(operators) = &mut self.operators
+        let token = self.0.connections.slots.token(index);
+        let peer = self.0.connections.slots[index].fd().map(getpeername);
+        if let Some(operators) = &mut self.0.operators
             && let Some(Ok(Some(peer))) = peer
             && let Ok(peer) = SocketAddr::try_from(peer)
         {
             // Without a place it goes on all the same: there are no more of them than before.
-            let _ = operators.enter(token, peer.ip(), |other| self.connections.doing(other));
+            let _ = operators.enter(token, peer.ip(), |other| self.0.connections.doing(other));
         }
     }
 
     /// Ends a connection that can't be taken over.
     fn lose(&mut self, index: u32, why: String) -> String {
-        self.connections.reset(index);
-        self.close(index, CloseReason::Moved);
-        self.connections.free_closed();
+        self.0.connections.reset(index);
+        self.0.close(index, CloseReason::Moved);
+        self.0.connections.free_closed();
         why
     }
 }

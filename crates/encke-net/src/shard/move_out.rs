@@ -17,30 +17,34 @@ use crate::moved::{
     MoveCensus, MoveOut, MovedConnection, MovedFeed, MovedOutput, MovedTask, Moving, ShardMoved,
 };
 
-impl Shard {
+/// A shard that moves out.
+pub(super) struct Departure<'a>(pub(super) &'a mut Shard);
+
+impl Departure<'_> {
     /// Begins to move out.
-    pub(super) fn begin_move(&mut self, order: MoveOut) {
-        if self.connections.stopping.is_some() || self.connections.moving.is_some() {
+    pub(super) fn begin(&mut self, order: MoveOut) {
+        if self.0.connections.stopping.is_some() || self.0.connections.moving.is_some() {
             return;
         }
-        if let Err(error) = self.acceptor.listen(&self.connections.poller, false) {
+        if let Err(error) = self.0.acceptor.listen(&self.0.connections.poller, false) {
             tracing::warn!(%error, "the listener could not be removed from epoll");
         }
-        self.connections.moving = Some(Box::new(order));
-        for index in 0..self.connections.slots.len() as u32 {
-            if self.connections.slots[index].state == SlotState::Active {
-                self.act(index, |connection, cx| connection.prepare_move(cx));
+        self.0.connections.moving = Some(Box::new(order));
+        for index in 0..self.0.connections.slots.len() as u32 {
+            if self.0.connections.slots[index].state == SlotState::Active {
+                self.0
+                    .act(index, |connection, cx| connection.prepare_move(cx));
             }
         }
     }
 
     /// Gives the connections away, if it is time to. Whether it has.
-    pub(super) fn finish_move(&mut self) -> bool {
-        let is_ready = self.connections.moving.is_some()
-            && self.feeds.fan_out.is_quiet()
+    pub(super) fn finish(&mut self) -> bool {
+        let is_ready = self.0.connections.moving.is_some()
+            && self.0.feeds.fan_out.is_quiet()
             && self.all_can_move();
-        let number = self.context.number;
-        let Some(order) = &mut self.connections.moving else {
+        let number = self.0.context.number;
+        let Some(order) = &mut self.0.connections.moving else {
             return false;
         };
         let now = Instant::now();
@@ -57,13 +61,13 @@ impl Shard {
             }
             false => {}
         }
-        let Some(order) = self.connections.moving.take() else {
+        let Some(order) = self.0.connections.moving.take() else {
             return false;
         };
         let mut connections = Vec::new();
         let mut closed = 0;
-        for index in 0..self.connections.slots.len() as u32 {
-            match self.connections.slots[index].state {
+        for index in 0..self.0.connections.slots.len() as u32 {
+            match self.0.connections.slots[index].state {
                 SlotState::Idle
                 | SlotState::Subscribed
                 | SlotState::Channel
@@ -71,23 +75,24 @@ impl Shard {
                     Some(moving) => connections.push(moving),
                     None => {
                         closed += 1;
-                        self.connections.reset(index);
-                        self.close(index, CloseReason::Moved);
+                        self.0.connections.reset(index);
+                        self.0.close(index, CloseReason::Moved);
                     }
                 },
                 SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => {}
             }
         }
-        self.flush_dirty();
-        self.connections.free_closed();
-        let metrics = &self.context.metrics;
-        self.connections.requests.hand_over(metrics);
-        self.connections.counts.add_up(metrics);
+        self.0.flush_dirty();
+        self.0.connections.free_closed();
+        let metrics = &self.0.context.metrics;
+        self.0.connections.requests.hand_over(metrics);
+        self.0.connections.counts.add_up(metrics);
         // It fails if the server is gone, and the process with it.
         let _ = order.to.send(ShardMoved {
-            number: self.context.number,
-            listener: self.acceptor.take_listener(),
+            number: self.0.context.number,
+            listener: self.0.acceptor.take_listener(),
             operators: self
+                .0
                 .operators
                 .take()
                 .map(|operators| operators.into_listener()),
@@ -100,17 +105,21 @@ impl Shard {
     /// Which connections could move now.
     pub(super) fn count_movable(&mut self) -> MoveCensus {
         let mut census = MoveCensus::default();
-        for index in 0..self.connections.slots.len() as u32 {
-            let slot = &self.connections.slots[index];
+        for index in 0..self.0.connections.slots.len() as u32 {
+            let slot = &self.0.connections.slots[index];
             let is_encrypted = slot.flags.has(Flags::ENCRYPTED);
             let obstacle = match slot.state {
-                SlotState::Active => self.connections.get(index).and_then(Connection::obstacle),
+                SlotState::Active => self.0.connections.get(index).and_then(Connection::obstacle),
                 SlotState::Idle | SlotState::Subscribed | SlotState::Channel => None,
                 SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => {
                     continue;
                 }
             };
-            let session = self.connections.transports.session(ExchangeId::new(index));
+            let session = self
+                .0
+                .connections
+                .transports
+                .session(ExchangeId::new(index));
             let can_move = session.is_none_or(|session| session.moved().is_some());
             match obstacle {
                 Some(obstacle) => *census.immovable.entry(obstacle).or_default() += 1,
@@ -127,26 +136,31 @@ impl Shard {
     }
 
     fn all_can_move(&self) -> bool {
-        let slots = &self.connections.slots;
-        (0..slots.len() as u32).all(|index| self.connections.can_move(index))
+        let slots = &self.0.connections.slots;
+        (0..slots.len() as u32).all(|index| self.0.connections.can_move(index))
     }
 
     /// Takes a connection out of the shard. `None`: it can't move, and is still there.
     fn move_out(&mut self, index: u32, order: &MoveOut) -> Option<Moving> {
         let id = ExchangeId::new(index);
-        let slot = &self.connections.slots[index];
+        let slot = &self.0.connections.slots[index];
         let flags = slot.flags;
-        let quiet_s = self.connections.clock.now_s().saturating_sub(slot.active_s);
+        let quiet_s = self
+            .0
+            .connections
+            .clock
+            .now_s()
+            .saturating_sub(slot.active_s);
         let session = match flags.has(Flags::ENCRYPTED) {
-            true => Some(self.connections.transports.session(id)?.moved()?),
+            true => Some(self.0.connections.transports.session(id)?.moved()?),
             false => None,
         };
-        let certificate = self.connections.transports.certificate(id);
+        let certificate = self.0.connections.transports.certificate(id);
         let feeds = self.moved_feeds(index)?;
-        let of_channel = self.connections.channel_feeds(index);
-        let parts = self.connections.take_moving(index)?;
+        let of_channel = self.0.connections.channel_feeds(index);
+        let parts = self.0.connections.take_moving(index)?;
         for (feed, _) in of_channel {
-            self.release(feed.slot(), CloseReason::Moved);
+            self.0.release(feed.slot(), CloseReason::Moved);
         }
         let MovingParts {
             facts,
@@ -180,8 +194,8 @@ impl Shard {
             }
             (Resting::Idle | Resting::Channel, _) => MovedTask::Idle,
         };
-        let (client, trusted) = self.connections.clients.moved(id);
-        let caller = self.connections.clients.callers.tag(id);
+        let (client, trusted) = self.0.connections.clients.moved(id);
+        let caller = self.0.connections.clients.callers.tag(id);
         let connection = MovedConnection {
             tls: facts.tls,
             operator: facts.operator,
@@ -197,19 +211,19 @@ impl Shard {
             unsent: unsent.map(|(bytes, reached)| MovedOutput { bytes, reached }),
             doing,
         };
-        let socket = self.connections.slots[index].take_socket()?;
-        self.connections.counts.connections -= 1;
-        self.release(index, CloseReason::Moved);
+        let socket = self.0.connections.slots[index].take_socket()?;
+        self.0.connections.counts.connections -= 1;
+        self.0.release(index, CloseReason::Moved);
         Some(Moving { socket, connection })
     }
 
     /// The feeds of a connection, with their keys on its channel; 0 without one.
     fn moved_feeds(&self, index: u32) -> Option<Vec<(u32, MovedFeed)>> {
-        let slots = &self.connections.slots;
-        let keys = self.connections.channel_feeds(index);
+        let slots = &self.0.connections.slots;
+        let keys = self.0.connections.channel_feeds(index);
         let feeds = keys.into_iter();
-        let of_channel = feeds.map(|(id, key)| Some((key, self.feeds.moved(id.slot(), slots)?)));
-        let own = self.feeds.moved(index, slots).map(|feed| Some((0, feed)));
+        let of_channel = feeds.map(|(id, key)| Some((key, self.0.feeds.moved(id.slot(), slots)?)));
+        let own = self.0.feeds.moved(index, slots).map(|feed| Some((0, feed)));
         of_channel.chain(own).collect()
     }
 }

@@ -11,6 +11,7 @@ mod conversation;
 mod follow;
 mod merged;
 mod message;
+mod moved;
 mod object;
 mod records;
 mod reply;

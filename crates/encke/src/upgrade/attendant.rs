@@ -2,19 +2,25 @@
 //! known. It passes signals on, and ends with the last successor. In a container that is process 1.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
-use signal_hook::consts::{SIGHUP, SIGINT};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::terminal::Terminal;
 
 /// The process that passes signals on to a server.
+#[derive(Debug)]
+pub(crate) struct Attendant(Mutex<Attended>);
+
+/// The present server.
 #[derive(Debug, Default)]
-pub(crate) struct Attendant {
-    /// The server, by its number; 0 for none.
-    server: AtomicI32,
+struct Attended {
+    /// Its number; 0 for none.
+    server: i32,
+    /// It was asked to end by these. If it has ended because its successor serves, they are for that one.
+    ends: Vec<i32>,
 }
 
 impl Attendant {
@@ -23,20 +29,21 @@ impl Attendant {
         if let Err(error) = set_child_subreaper(Some(getpid())) {
             tracing::warn!(%error, "the next successor will not be a child of this process, which ends with the present one");
         }
-        Attendant {
-            server: AtomicI32::new(i32::try_from(successor).unwrap_or_default()),
-        }
+        Attendant(Mutex::new(Attended {
+            server: i32::try_from(successor).unwrap_or_default(),
+            ends: Vec::new(),
+        }))
     }
 
     /// Passes a signal on. What a terminal sends, the server gets as well.
     pub(crate) fn pass_on(&self, signal: i32, terminal: &Terminal) {
-        let is_sent_to_all = terminal.is_there() && matches!(signal, SIGINT | SIGHUP);
-        let server = Pid::from_raw(self.server.load(Ordering::SeqCst));
-        if let (false, Some(server), Some(signal)) =
-            (is_sent_to_all, server, Signal::from_named_raw(signal))
-        {
-            // It may have ended just now.
-            let _ = kill_process(server, signal);
+        if terminal.is_there() && matches!(signal, SIGINT | SIGHUP) {
+            return;
+        }
+        let mut attended = self.0.lock();
+        attended.send(signal);
+        if matches!(signal, SIGINT | SIGTERM) {
+            attended.ends.push(signal);
         }
     }
 
@@ -45,7 +52,8 @@ impl Attendant {
         let mut ended = ExitCode::SUCCESS;
         // It fails when no child is left.
         while let Ok(Some((pid, status))) = wait(WaitOptions::empty()) {
-            if pid.as_raw_nonzero().get() != self.server.load(Ordering::SeqCst) {
+            let mut attended = self.0.lock();
+            if pid.as_raw_nonzero().get() != attended.server {
                 continue;
             }
             let code = match (status.exit_status(), status.terminating_signal()) {
@@ -55,9 +63,23 @@ impl Attendant {
                 (None, None) => continue,
             };
             ended = ExitCode::from(u8::try_from(code).unwrap_or(1));
-            self.server.store(child().unwrap_or(0), Ordering::SeqCst);
+            attended.server = child().unwrap_or(0);
+            for signal in attended.ends.clone() {
+                attended.send(signal);
+            }
         }
         ended
+    }
+}
+
+impl Attended {
+    fn send(&self, signal: i32) {
+        if let (Some(server), Some(signal)) =
+            (Pid::from_raw(self.server), Signal::from_named_raw(signal))
+        {
+            // It may have ended just now.
+            let _ = kill_process(server, signal);
+        }
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct UpgradeReport {
 }
 
 /// Asks a server to upgrade, and waits for the answer.
-pub(crate) struct Asked {
+pub(crate) struct UpgradeAsker {
     pub(crate) request: UpgradeRequest,
     wire: Wire,
 }
@@ -66,7 +66,7 @@ pub(crate) struct UpgradeSocket {
     thread: JoinHandle<()>,
 }
 
-impl Asked {
+impl UpgradeAsker {
     /// Answers. The one who has asked may be gone.
     pub(crate) fn answer(mut self, answer: &UpgradeAnswer) {
         if let Err(error) = self.wire.send(answer) {
@@ -80,7 +80,7 @@ impl UpgradeSocket {
     pub(crate) fn start<T: Send + 'static>(
         directory: &Path,
         asks: Sender<T>,
-        pass_on: impl Fn(Asked) -> T + Send + 'static,
+        pass_on: impl Fn(UpgradeAsker) -> T + Send + 'static,
     ) -> io::Result<Self> {
         let listener = with_short_path(directory, SOCKET, |path| {
             // What a killed server has left; no other process has the directory.
@@ -137,11 +137,11 @@ fn connect(directory: &Path) -> io::Result<UnixStream> {
     with_short_path(directory, SOCKET, |path| UnixStream::connect(path))
 }
 
-fn read(connection: UnixStream) -> io::Result<Asked> {
+fn read(connection: UnixStream) -> io::Result<UpgradeAsker> {
     let mut wire = Wire::new(connection);
     wire.set_patience(Some(ASK_MAX))?;
     let request = wire.receive()?;
-    Ok(Asked { request, wire })
+    Ok(UpgradeAsker { request, wire })
 }
 
 /// The socket in the data directory.

@@ -14,7 +14,8 @@ use encke_server::{MovedConnection, MovedOut};
 use serde::Serialize;
 
 use super::wire::{
-    CONNECTIONS_AT_ONCE, FORM, FORM_READ_FROM, FromSuccessor, Prepared, Shape, ToSuccessor, Wire,
+    CONNECTIONS_AT_ONCE, FORM, FORM_READ_FROM, FromSuccessor, Prepared, ServerShape, ToSuccessor,
+    Wire,
 };
 use crate::failure::with_causes;
 
@@ -61,7 +62,7 @@ impl Launcher {
     pub(crate) fn prepare(
         &self,
         program: Option<&Path>,
-        own: &Shape,
+        own: &ServerShape,
         patience: Duration,
     ) -> anyhow::Result<PreparedSuccessor> {
         let program = program.unwrap_or(&self.program);
@@ -213,7 +214,7 @@ fn lost(error: &io::Error, patience: Duration) -> anyhow::Error {
 }
 
 impl Prepared {
-    fn default_for(own: &Shape) -> Self {
+    fn default_for(own: &ServerShape) -> Self {
         Prepared {
             version: String::new(),
             forms: [FORM_READ_FROM, FORM],

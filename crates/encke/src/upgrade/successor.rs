@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use encke_access::MovedAuthority;
-use encke_server::{Gate, MovedIn, MovedListeners, Moving};
+use encke_server::{MovedIn, MovedListeners, Moving, StartGate};
 use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
-use super::wire::{FORM, FORM_READ_FROM, FromSuccessor, Prepared, Shape, ToSuccessor, Wire};
+use super::wire::{FORM, FORM_READ_FROM, FromSuccessor, Prepared, ServerShape, ToSuccessor, Wire};
 use crate::config::Config;
 use crate::failure::{Failed, with_causes};
 
@@ -22,7 +22,7 @@ pub(crate) struct Successor {
 /// What was taken over, and the server that still can take it back.
 pub(crate) struct TakenOver {
     wire: Wire,
-    gate: Gate,
+    gate: StartGate,
 }
 
 impl Successor {
@@ -53,7 +53,7 @@ impl Successor {
         self.wire.send(&FromSuccessor::Prepared(Prepared {
             version: env!("BUILD_OF_ENCKE").to_owned(),
             forms: [FORM_READ_FROM, FORM],
-            shape: Shape::of(config),
+            shape: ServerShape::of(config),
         }))?;
         let moved = self.receive().context("the server was not handed over")?;
         let gate = moved.gate.clone();
@@ -105,7 +105,7 @@ impl Successor {
                     listeners,
                     connections,
                     authorities: std::mem::take(authorities),
-                    gate: Gate::default(),
+                    gate: StartGate::default(),
                 });
             }
         }
@@ -171,9 +171,9 @@ impl TakenOver {
     }
 }
 
-impl Shape {
+impl ServerShape {
     pub(crate) fn of(config: &Config) -> Self {
-        Shape {
+        ServerShape {
             data: config
                 .data
                 .canonicalize()
@@ -189,7 +189,7 @@ impl Shape {
 
 impl Prepared {
     /// Why a server of that shape can't be handed over to this successor.
-    pub(super) fn obstacle(&self, own: &Shape) -> Option<String> {
+    pub(super) fn obstacle(&self, own: &ServerShape) -> Option<String> {
         let [from, to] = self.forms;
         if !(from..=to).contains(&FORM) {
             return Some(format!(

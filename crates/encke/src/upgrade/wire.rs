@@ -38,12 +38,12 @@ pub(super) struct Prepared {
     pub(super) version: String,
     /// The first and the last form of what it takes over.
     pub(super) forms: [u32; 2],
-    pub(super) shape: Shape,
+    pub(super) shape: ServerShape,
 }
 
 /// What a successor must have in common with the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Shape {
+pub(crate) struct ServerShape {
     pub(super) data: std::path::PathBuf,
     pub(super) listen: SocketAddr,
     pub(super) admin_listen: Option<SocketAddr>,
