@@ -65,6 +65,17 @@ impl TokenCache {
         }
     }
 
+    /// A cache of at most that many tokens without any, that goes on counting.
+    pub(crate) fn emptied(&self, entries_max: usize) -> Self {
+        let counted = |count: &AtomicU64| AtomicU64::new(count.load(Ordering::Relaxed));
+        TokenCache {
+            hits: counted(&self.hits),
+            misses: counted(&self.misses),
+            evictions: counted(&self.evictions),
+            ..TokenCache::new(entries_max)
+        }
+    }
+
     pub(crate) fn get(&self, digest: &Digest) -> Option<Arc<Caller>> {
         let mut part = self.part(digest).lock();
         let found = part.find(digest).map(|at| {
@@ -211,7 +222,8 @@ mod tests {
     use crate::grants::Grants;
 
     fn caller(name: &str) -> Arc<Caller> {
-        Authority::new(CallerKind::Token, name, Grants::default()).caller()
+        let authority = Authority::new(CallerKind::Token, name, Grants::default());
+        Caller::of(Arc::new(authority))
     }
 
     #[test]

@@ -42,8 +42,26 @@ pub(crate) struct Authority {
     pub(crate) bound: Option<Arc<Grants>>,
     /// Claims that grants or bound name, other than `sub`; sorted.
     pub(crate) claims: Box<[Box<str>]>,
-    /// The key that signed the tokens. `None`: there is none, or none that can be withdrawn.
+    /// The key that is presented, or that signs what is presented. `None`: there is none, as with a certificate.
     pub(crate) signed_by: Option<KeyFingerprint>,
+    /// Of tokens: what their grants follow from.
+    pub(crate) source: GrantSource,
+    /// Of tokens: the version of the configuration ([`crate::rules::AccessRules::version`]) that their issuer is of.
+    pub(crate) version: u64,
+    /// Of tokens: another process has accepted them, by a configuration that may have been another one.
+    pub(crate) is_moved: bool,
+}
+
+/// What the grants of a caller follow from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum GrantSource {
+    /// The configuration alone.
+    #[default]
+    Configured,
+    /// The claim `encke`, which a change of the configuration does not change.
+    Claim,
+    /// These scopes, which the configuration explains.
+    Scopes(Box<[String]>),
 }
 
 /// How a caller was resolved.
@@ -77,21 +95,29 @@ pub fn name_of_identity(identity: &str) -> &str {
 impl Caller {
     /// Whether it may do this to a canonical path.
     pub fn may(&self, operation: Operation, path: &str) -> bool {
-        let allows = |grants: &Grants| {
-            grants
-                .allowing(operation, path, |name| self.claim(name))
-                .is_some()
-        };
+        let has = |name: &str, value: &str| self.claim(name) == Some(value);
+        let allows = |grants: &Grants| grants.allow(operation, path, has);
         allows(&self.authority.grants) && self.authority.bound.as_deref().is_none_or(allows)
     }
 
     /// Whether it may do this to every path below a canonical path: for subscriptions to all streams below a prefix. One grant
     /// must cover all of them.
     pub fn may_below(&self, operation: Operation, prefix: &str) -> bool {
-        let prefix = prefix.trim_end_matches('/');
-        let allows =
-            |grants: &Grants| grants.allows_below(operation, prefix, |name| self.claim(name));
+        let has = |name: &str, value: &str| self.claim(name) == Some(value);
+        let allows = |grants: &Grants| grants.allow_below(operation, prefix, has);
         allows(&self.authority.grants) && self.authority.bound.as_deref().is_none_or(allows)
+    }
+
+    /// A caller with this authority and nothing of its own.
+    pub(crate) fn of(authority: Arc<Authority>) -> Arc<Caller> {
+        Arc::new(Caller {
+            authority,
+            subject: None,
+            claims: None,
+            token_id: None,
+            ends_at: NEVER,
+            issued_at: WallSeconds::default(),
+        })
     }
 
     /// When its credential ends; the leeway for clocks is included, so that a client that comes
@@ -211,7 +237,7 @@ impl Caller {
         }
     }
 
-    fn claim(&self, name: &str) -> Option<&str> {
+    pub(crate) fn claim(&self, name: &str) -> Option<&str> {
         if name == SUBJECT {
             return self.subject.as_deref();
         }
@@ -232,7 +258,23 @@ impl Authority {
             grants,
             bound: None,
             signed_by: None,
+            source: GrantSource::Configured,
+            version: 0,
+            is_moved: false,
         }
+    }
+
+    /// The same by a key with that fingerprint.
+    pub(crate) fn with_key(self, key: KeyFingerprint) -> Self {
+        Authority {
+            signed_by: Some(key),
+            ..self
+        }
+    }
+
+    /// Whether another authority without tokens comes from the same key and grants the same.
+    pub(crate) fn is_same(&self, other: &Authority) -> bool {
+        self.kind == other.kind && self.signed_by == other.signed_by && self.grants == other.grants
     }
 
     pub(crate) fn with_bound(mut self, kid: Option<&str>, bound: Option<Arc<Grants>>) -> Self {
@@ -254,18 +296,6 @@ impl Authority {
         subject
             .into_iter()
             .chain(self.claims.iter().map(|name| &**name))
-    }
-
-    /// A caller with this authority and nothing of its own.
-    pub(crate) fn caller(self) -> Arc<Caller> {
-        Arc::new(Caller {
-            authority: Arc::new(self),
-            subject: None,
-            claims: None,
-            token_id: None,
-            ends_at: NEVER,
-            issued_at: WallSeconds::default(),
-        })
     }
 }
 

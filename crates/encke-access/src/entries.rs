@@ -1,14 +1,12 @@
 //! Entries of the configuration, checked.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use crate::caller::{ANONYMOUS, Authority, Caller, CallerKind};
+use crate::caller::{ANONYMOUS, Authority, CallerKind};
 use crate::config::{AccessConfigError, ApiKeyConfig, SigningKeyConfig};
 use crate::digest::Digest;
 use crate::files::KeyFiles;
 use crate::grants::Grants;
-use crate::signed_url::SigningKey;
 
 /// Names by which revocations find keys.
 #[derive(Default)]
@@ -38,23 +36,25 @@ impl Names {
     }
 }
 
+/// The digest of an API key, and what it may do.
 pub(crate) fn api_key(
     config: &ApiKeyConfig,
     key: &str,
-) -> Result<(Digest, Arc<Caller>), AccessConfigError> {
+) -> Result<(Digest, Authority), AccessConfigError> {
     let digest = Digest::from_hex(&config.sha256).ok_or_else(|| {
         let problem = "must be the SHA-256 digest of the key in 64 hexadecimal digits; encke token new-key prints both";
         AccessConfigError::new(format!("{key}.sha256"), problem)
     })?;
     let authority = Authority::new(CallerKind::ApiKey, &config.name, config.grants.clone());
-    Ok((digest, authority.caller()))
+    Ok((digest, authority.with_key(digest.short())))
 }
 
+/// The secret of a key that signs URLs, and what they may do.
 pub(crate) fn signing_key(
     config: &SigningKeyConfig,
     key: &str,
     files: &KeyFiles<'_>,
-) -> Result<SigningKey, AccessConfigError> {
+) -> Result<(Vec<u8>, Authority), AccessConfigError> {
     let secret = match (&config.secret, &config.secret_file) {
         (Some(secret), None) => secret.expose().as_bytes().to_vec(),
         (None, Some(path)) => files.secret(&format!("{key}.secret-file"), path)?,
@@ -75,7 +75,8 @@ pub(crate) fn signing_key(
     let grants = config.grants.clone();
     let grants = grants.unwrap_or_else(Grants::everything_but_admin);
     let authority = Authority::new(CallerKind::SignedUrl, &config.kid, grants);
-    Ok(SigningKey::new(&config.kid, &secret, authority))
+    let fingerprint = Digest::of(&secret).short();
+    Ok((secret, authority.with_key(fingerprint)))
 }
 
 pub(crate) fn is_cookie_name(name: &str) -> bool {

@@ -50,15 +50,27 @@ impl Grants {
             .find(|pattern| pattern.matches(path, &claim))
     }
 
+    /// Whether a pattern allows an operation on a canonical path. `has`: whether the claim of that name has that value.
+    pub(crate) fn allow(
+        &self,
+        operation: Operation,
+        path: &str,
+        has: impl Fn(&str, &str) -> bool,
+    ) -> bool {
+        self.patterns(operation)
+            .any(|pattern| pattern.matches_if(path, &has))
+    }
+
     /// Whether one pattern allows an operation on every path below a prefix.
-    pub(crate) fn allows_below<'c>(
+    pub(crate) fn allow_below(
         &self,
         operation: Operation,
         prefix: &str,
-        claim: impl Fn(&str) -> Option<&'c str>,
+        has: impl Fn(&str, &str) -> bool,
     ) -> bool {
+        let prefix = prefix.trim_end_matches('/');
         self.patterns(operation)
-            .any(|pattern| pattern.matches_below(prefix, &claim))
+            .any(|pattern| pattern.matches_below_if(prefix, &has))
     }
 
     fn patterns(&self, operation: Operation) -> impl Iterator<Item = &PathPattern> {

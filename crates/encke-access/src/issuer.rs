@@ -10,7 +10,7 @@ use jsonwebtoken::Algorithm;
 use parking_lot::RwLock;
 
 use crate::authorities::Authorities;
-use crate::caller::{Authority, Caller, CallerKind, NEVER, SUBJECT};
+use crate::caller::{Authority, Caller, CallerKind, GrantSource, NEVER, SUBJECT};
 use crate::config::{AccessConfigError, IssuerConfig, Secret};
 use crate::denied::AccessDenied;
 use crate::digest::Digest;
@@ -21,6 +21,11 @@ use crate::token::{Claims, DecodedToken, Header, wrong};
 
 #[derive(Debug)]
 pub(crate) struct Issuer {
+    /// The version of the configuration that it is of.
+    pub(crate) version: u64,
+    /// What accepts its tokens has not become stricter since this version. Whether one of before would still be accepted, only the
+    /// token can say.
+    pub(crate) accepts_since: u64,
     pub(crate) name: Arc<str>,
     /// The claim `iss`.
     pub(crate) issuer: String,
@@ -28,12 +33,12 @@ pub(crate) struct Issuer {
     algorithms: Vec<Algorithm>,
     /// `None`: they were never fetched.
     keys: RwLock<Option<Arc<KeySet>>>,
-    /// The fingerprints of the keys that were fetched last. Empty: they were never fetched, or are configured and stay.
-    fetched: RwLock<HashSet<KeyFingerprint>>,
+    /// The fingerprints of these keys.
+    listed: RwLock<HashSet<KeyFingerprint>>,
     /// Where its keys are fetched, if they are.
     pub(crate) url: Option<String>,
     pub(crate) lifetime_s_max: Option<u64>,
-    bound: Option<Arc<Grants>>,
+    pub(crate) bound: Option<Arc<Grants>>,
     scopes: BTreeMap<String, Grants>,
 }
 
@@ -44,8 +49,8 @@ pub(crate) struct UsedKey {
     pub(crate) kid: Option<Box<str>>,
     /// The set.
     pub(crate) keys: Arc<KeySet>,
-    /// What [`Issuer::has_withdrawn`] knows it by, if the keys of its issuer are fetched.
-    pub(crate) fingerprint: Option<KeyFingerprint>,
+    /// What [`Issuer::has_withdrawn`] knows it by.
+    pub(crate) fingerprint: KeyFingerprint,
 }
 
 /// Where the keys of an issuer come from.
@@ -63,6 +68,7 @@ impl Issuer {
         config: &IssuerConfig,
         key: &str,
         files: &KeyFiles<'_>,
+        version: u64,
     ) -> Result<Self, AccessConfigError> {
         let wrong =
             |name: &str, problem: String| AccessConfigError::new(format!("{key}.{name}"), problem);
@@ -101,7 +107,10 @@ impl Issuer {
                 Some(set.map_err(|problem| wrong(name, problem))?)
             }
         };
+        let listed = keys.as_ref().map(KeySet::fingerprints);
         Ok(Issuer {
+            version,
+            accepts_since: version,
             name: config
                 .name
                 .as_ref()
@@ -112,11 +121,59 @@ impl Issuer {
             audience: config.audience.clone(),
             algorithms,
             keys: RwLock::new(keys.map(Arc::new)),
-            fetched: RwLock::default(),
+            listed: RwLock::new(listed.unwrap_or_default()),
             url: config.jwks_url.clone(),
             lifetime_s_max: config.lifetime_max.map(|period| period.as_secs()),
             bound: config.grants.clone().map(Arc::new),
             scopes: config.scopes.clone(),
+        })
+    }
+
+    /// This issuer behind one of the same name in the configuration before: that one if nothing differs.
+    pub(crate) fn after(self, before: &Arc<Issuer>) -> Arc<Issuer> {
+        let is_strict = |list: &[String]| list.iter().any(|one| !self.audience.contains(one));
+        let has_same_keys = match (&self.url, &before.url) {
+            (Some(url), Some(url_before)) => url == url_before,
+            (None, None) => {
+                let (keys, keys_before) = (self.keys.read(), before.keys.read());
+                let both = keys.as_ref().zip(keys_before.as_ref());
+                both.is_some_and(|(keys, before)| keys.is_same(before))
+            }
+            _ => false,
+        };
+        let has_same_algorithms = self.algorithms == before.algorithms;
+        let is_same = self.issuer == before.issuer
+            && self.audience == before.audience
+            && has_same_algorithms
+            && has_same_keys
+            && self.lifetime_s_max == before.lifetime_s_max
+            && self.bound == before.bound
+            && self.scopes == before.scopes;
+        if is_same {
+            return Arc::clone(before);
+        }
+        let lifetime = |issuer: &Issuer| issuer.lifetime_s_max.unwrap_or(u64::MAX);
+        let accepts_all = self.issuer == before.issuer
+            && !is_strict(&before.audience)
+            && has_same_algorithms
+            && lifetime(&self) >= lifetime(before);
+        let is_fetched = self.url.is_some() && has_same_keys && has_same_algorithms;
+        let (keys, listed) = match is_fetched {
+            // Until the next fetch.
+            true => {
+                let keys = before.keys.read();
+                (keys.clone(), before.listed.read().clone())
+            }
+            false => (self.keys.into_inner(), self.listed.into_inner()),
+        };
+        Arc::new(Issuer {
+            accepts_since: match accepts_all {
+                true => before.accepts_since,
+                false => self.version,
+            },
+            keys: RwLock::new(keys),
+            listed: RwLock::new(listed),
+            ..self
         })
     }
 
@@ -127,14 +184,29 @@ impl Issuer {
         if keys.as_ref().is_some_and(|keys| keys.is_same(&set)) {
             return Ok(false);
         }
-        *self.fetched.write() = set.fingerprints();
+        *self.listed.write() = set.fingerprints();
         *keys = Some(Arc::new(set));
         Ok(true)
     }
 
-    /// Whether a key that was fetched once was missing in the last fetch that went well.
+    /// Whether a key that was listed once is not listed any more: in the configuration, or by the last fetch that went well. While no
+    /// fetch has, nothing is known.
     pub(crate) fn has_withdrawn(&self, key: KeyFingerprint) -> bool {
-        !self.fetched.read().contains(&key)
+        self.keys.read().is_some() && !self.listed.read().contains(&key)
+    }
+
+    /// What scopes grant. Those that mean nothing are left out.
+    pub(crate) fn grants_of_scopes(&self, scopes: &[String]) -> Grants {
+        let mut grants = Grants::default();
+        for granted in scopes.iter().filter_map(|scope| self.scopes.get(scope)) {
+            grants.extend(granted);
+        }
+        grants
+    }
+
+    /// Whether a token without the claim `encke` grants what its scopes do.
+    pub(crate) fn has_scopes(&self) -> bool {
+        !self.scopes.is_empty()
     }
 
     /// Number of keys.
@@ -173,7 +245,7 @@ impl Issuer {
         }
         Ok(UsedKey {
             kid: kid.map(Into::into),
-            fingerprint: self.url.is_some().then(|| key.fingerprint(kid)),
+            fingerprint: key.fingerprint(kid),
             keys: Arc::clone(&keys),
         })
     }
@@ -234,36 +306,35 @@ impl Issuer {
         used: &UsedKey,
         authorities: &Authorities,
     ) -> Result<Arc<Authority>, AccessDenied> {
-        let make = |grants: Grants| Authority {
-            signed_by: used.fingerprint,
+        let make = |source: GrantSource, grants: Grants| Authority {
+            source,
+            version: self.version,
             ..Authority::new(CallerKind::Token, &self.name, grants)
+                .with_key(used.fingerprint)
                 .with_bound(used.kid.as_deref(), self.bound.clone())
         };
-        // Another key of the same name has another authority.
-        let fingerprint = used.fingerprint.map(KeyFingerprint::get);
+        // Another key of the same name has another authority, and so has the issuer in another version of the configuration.
         let kid = used.kid.as_deref().unwrap_or_default();
-        let kid = &*format!("{}/{kid}", fingerprint.unwrap_or_default());
+        let kid = &*format!("{}/{}/{kid}", self.version, used.fingerprint);
         if let Some(raw) = claims.raw(GRANTS_CLAIM) {
             return authorities.get([&self.name, kid, "claim", raw], || {
                 let claim = serde_json::from_str::<GrantsClaim>(raw);
                 let claim =
                     claim.map_err(|error| wrong(GRANTS_CLAIM, format!("is wrong: {error}")));
-                claim.map(|claim| make(claim.0))
+                claim.map(|claim| make(GrantSource::Claim, claim.0))
             });
         }
-        if self.scopes.is_empty() {
+        if !self.has_scopes() {
             return authorities.get([&self.name, kid, "default", ""], || {
-                Ok(make(self.bound.as_deref().cloned().unwrap_or_default()))
+                let grants = self.bound.as_deref().cloned().unwrap_or_default();
+                Ok(make(GrantSource::Configured, grants))
             });
         }
         let mut scopes = claims.scopes()?.unwrap_or_default();
         scopes.retain(|scope| self.scopes.contains_key(scope));
         authorities.get([&self.name, kid, "scopes", &scopes.join(" ")], || {
-            let mut grants = Grants::default();
-            for granted in scopes.iter().filter_map(|scope| self.scopes.get(scope)) {
-                grants.extend(granted);
-            }
-            Ok(make(grants))
+            let grants = self.grants_of_scopes(&scopes);
+            Ok(make(GrantSource::Scopes(scopes.clone().into()), grants))
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::unknown_keys::{Unknown, UnknownKeys};
 
 /// The state of all issuers with a `jwks-url`, by the order of the configuration.
 #[derive(Debug)]
-pub struct KeyRequests {
+pub(crate) struct KeyRequests {
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -70,7 +70,7 @@ impl KeyRequests {
 
     /// Waits until a fetch of this source is asked for, for at most `time`; one that nothing asked for is due then. The fetch
     /// has begun when this returns.
-    pub fn wait(&self, source: usize, time: Duration) -> KeyFetch {
+    pub(crate) fn wait(&self, source: usize, time: Duration) -> KeyFetch {
         let mut state = self.state.lock();
         let is_idle = |state: &mut State| !state.stopped && !state.sources[source].asked;
         self.wake.wait_while_for(&mut state, is_idle, time);
@@ -85,7 +85,7 @@ impl KeyRequests {
     }
 
     /// Makes [`Self::wait`] return [`KeyFetch::Stop`], for all sources.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
         self.wake.notify_all();
     }

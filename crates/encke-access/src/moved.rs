@@ -9,8 +9,9 @@ use std::sync::Arc;
 use encke_clock::WallSeconds;
 use serde::{Deserialize, Serialize};
 
-use crate::caller::{Authority, Caller, CallerKind, CallerTag};
+use crate::caller::{Authority, Caller, CallerKind, CallerTag, GrantSource};
 use crate::grants::Grants;
+use crate::rules::FIRST_VERSION;
 
 /// What the callers of one key with the same grants share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +23,8 @@ pub struct MovedAuthority {
     bound: Option<Grants>,
     claims: Box<[Box<str>]>,
     signed_by: Option<NonZeroU64>,
+    #[serde(default)]
+    source: GrantSource,
 }
 
 /// A caller with all that it may do.
@@ -107,6 +110,7 @@ impl CallersOut {
             bound: authority.bound.as_deref().cloned(),
             claims: authority.claims.clone(),
             signed_by: authority.signed_by,
+            source: authority.source.clone(),
         });
         let known = (number, Arc::clone(authority));
         self.numbers.insert(address, known);
@@ -168,6 +172,10 @@ impl MovedAuthority {
             bound: self.bound.map(Arc::new),
             claims: self.claims,
             signed_by: self.signed_by,
+            source: self.source,
+            // What the first configuration of this process makes of it, is judged when the connections are looked at first.
+            version: FIRST_VERSION,
+            is_moved: true,
         })
     }
 }

@@ -107,10 +107,15 @@ impl PathPattern {
 
     /// Whether it matches a canonical path. `claim` returns the value of a string claim.
     pub fn matches<'c>(&self, path: &str, claim: impl Fn(&str) -> Option<&'c str>) -> bool {
+        self.matches_if(path, |name, value| claim(name) == Some(value))
+    }
+
+    /// As [`Self::matches`]; `has`: whether the claim of that name has that value.
+    pub(crate) fn matches_if(&self, path: &str, has: impl Fn(&str, &str) -> bool) -> bool {
         let mut rest = segments(path);
         for segment in &self.segments {
             match rest.next() {
-                Some(name) if segment.matches(name, &claim) => {}
+                Some(name) if segment.matches(name, &has) => {}
                 _ => return false,
             }
         }
@@ -119,10 +124,15 @@ impl PathPattern {
 
     /// Whether it matches every path that continues the canonical path `prefix` by at least one segment.
     pub fn matches_below<'c>(&self, prefix: &str, claim: impl Fn(&str) -> Option<&'c str>) -> bool {
+        self.matches_below_if(prefix, |name, value| claim(name) == Some(value))
+    }
+
+    /// As [`Self::matches_below`]; `has` as above.
+    pub(crate) fn matches_below_if(&self, prefix: &str, has: impl Fn(&str, &str) -> bool) -> bool {
         let mut own = self.segments.iter();
         for name in segments(prefix) {
             match own.next() {
-                Some(segment) if segment.matches(name, &claim) => {}
+                Some(segment) if segment.matches(name, &has) => {}
                 Some(_) => return false,
                 None => break,
             }
@@ -142,11 +152,11 @@ impl PathPattern {
 }
 
 impl Segment {
-    fn matches<'c>(&self, name: &str, claim: impl Fn(&str) -> Option<&'c str>) -> bool {
+    fn matches(&self, name: &str, has: impl Fn(&str, &str) -> bool) -> bool {
         match self {
             Segment::Literal(text) => **text == *name,
             Segment::Any => true,
-            Segment::Claim(of) => claim(of) == Some(name),
+            Segment::Claim(of) => has(of, name),
         }
     }
 }

@@ -53,8 +53,8 @@ pub struct TooManyRevocations;
 #[derive(Debug)]
 pub(crate) struct Revocations {
     /// By how much the clock of an issuer may be fast: a token that was issued before a revocation can say that it was issued so much
-    /// later.
-    leeway: Duration,
+    /// later. In seconds.
+    leeway_s: AtomicU64,
     table: RwLock<Revoked>,
     len: AtomicUsize,
     version: AtomicU64,
@@ -70,11 +70,16 @@ struct Revoked {
 impl Revocations {
     pub(crate) fn new(leeway: Duration) -> Self {
         Revocations {
-            leeway,
+            leeway_s: AtomicU64::new(leeway.as_secs()),
             table: RwLock::default(),
             len: AtomicUsize::default(),
             version: AtomicU64::default(),
         }
+    }
+
+    /// Sets by how much the clock of an issuer may be fast.
+    pub(crate) fn set_leeway(&self, leeway: Duration) {
+        self.leeway_s.store(leeway.as_secs(), Ordering::Relaxed);
     }
 
     /// Adds a revocation. One of the same target takes the place of an older one.
@@ -148,7 +153,8 @@ impl Revocations {
 
     /// The earliest time at which a token can have been issued. One that does not say when has 1970 there.
     fn issued_at(&self, claim: WallSeconds) -> WallTime {
-        claim.start().before(self.leeway)
+        let leeway = Duration::from_secs(self.leeway_s.load(Ordering::Relaxed));
+        claim.start().before(leeway)
     }
 
     pub(crate) fn all(&self) -> Vec<Revocation> {

@@ -29,7 +29,6 @@ use crate::signed_fields::{SIGNED_FIELDS_MAX, SignedField, SignedFields, write_v
 /// A key that signs URLs.
 #[derive(Debug)]
 pub(crate) struct SigningKey {
-    pub(crate) kid: Box<str>,
     key: hmac::Key,
     authority: Arc<Authority>,
 }
@@ -80,12 +79,17 @@ pub enum SignError {
 }
 
 impl SigningKey {
-    pub(crate) fn new(kid: &str, secret: &[u8], authority: Authority) -> Self {
+    /// The key of that secret; it has the name of its authority.
+    pub(crate) fn new(secret: &[u8], authority: Arc<Authority>) -> Self {
         SigningKey {
-            kid: kid.into(),
             key: hmac::Key::new(hmac::HMAC_SHA256, secret),
-            authority: Arc::new(authority),
+            authority,
         }
+    }
+
+    /// What signed URLs hold in their parameter `kid`.
+    pub(crate) fn kid(&self) -> &str {
+        &self.authority.name
     }
 
     /// The path and query of a URL with the parameters that sign it.
@@ -100,10 +104,10 @@ impl SigningKey {
         let list = list.to_string();
         let mut parameters = vec![
             (Cow::Borrowed(EXPIRES), Cow::Borrowed(&*expires)),
-            (Cow::Borrowed(KID), Cow::Borrowed(&*self.kid)),
+            (Cow::Borrowed(KID), Cow::Borrowed(self.kid())),
         ];
         // A URL that signs no fields has the form that it had before there were any.
-        let mut own = format!("expires={expires}&kid={}", encoded(&self.kid));
+        let mut own = format!("expires={expires}&kid={}", encoded(self.kid()));
         if !list.is_empty() {
             parameters.push((Cow::Borrowed(FIELDS), Cow::Borrowed(&*list)));
             own.push_str(&format!("&{FIELDS}={list}"));

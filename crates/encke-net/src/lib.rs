@@ -31,6 +31,7 @@ mod connection;
 mod deferred;
 mod errors;
 mod feed;
+mod file_watcher;
 mod hash_index;
 mod http;
 mod http2;
@@ -77,9 +78,11 @@ pub mod fuzzing {
 }
 
 pub use access_log::AccessLogFormat;
+pub use clients::addresses::{AddressLimiter, AddressLimits};
 pub use clients::forwarded::ForwardedBy;
 pub use clock::{now, wall_time};
 pub use errors::{ReactorError, ThreadPanicked};
+pub use file_watcher::FileWatcher;
 pub use listen::{ACCEPT_BACKLOG, check_address};
 pub use metrics::Metrics;
 pub use moved::{

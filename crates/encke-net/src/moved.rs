@@ -15,7 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use encke_access::{CallersIn, CallersOut, MovedAuthority, MovedTag};
-use encke_protocol::MovedChannel;
+use encke_protocol::{CallerNeeds, MovedChannel};
 use encke_stream::{Offset, Stream, StreamNo, Viewer};
 use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex};
@@ -47,6 +47,9 @@ pub struct MovedConnection {
     /// Whose request it serves.
     #[serde(default)]
     pub(crate) caller: Option<MovedTag>,
+    /// What that request needs of its caller.
+    #[serde(default)]
+    pub(crate) needs: Option<CallerNeeds>,
     /// The names in the certificate of its client, and when that ends, in milliseconds since 1970.
     #[serde(default)]
     pub(crate) certificate: Option<(Vec<String>, u64)>,

@@ -21,10 +21,11 @@ use parking_lot::Mutex;
 use crate::access_log::{AccessLogQueue, AccessLogSender, AccessLogThread, RequestIds, access_log};
 use crate::audit::{AuditQueue, AuditThread, audit_log};
 use crate::buffers::Buffers;
-use crate::clients::addresses::Addresses;
+use crate::clients::addresses::{AddressLimiter, Addresses};
 use crate::compression::Compressors;
 use crate::errors::{ReactorError, ThreadPanicked};
 use crate::feed::congested_streams::CongestedStreams;
+use crate::file_watcher::FileWatcher;
 use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::moved::{
@@ -35,7 +36,7 @@ use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Admission, HandOver, Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender, shard_channel};
 use crate::transport::tls::{
-    Certificates, FileWatcher, HandshakeBounds, HandshakeGauges, Handshakes,
+    Certificates, HandshakeBounds, HandshakeGauges, HandshakeMetrics, Handshakes, tls_files,
 };
 
 /// A reactor that listens and accepts nothing yet.
@@ -79,6 +80,7 @@ pub struct Reactor {
     audit_queue: Option<AuditQueue>,
     audit_thread: Option<AuditThread>,
     tls: Option<ServedTls>,
+    address_limiter: AddressLimiter,
 }
 
 /// Sets the gauges of what shards share, when metrics are rendered.
@@ -284,6 +286,7 @@ impl BoundReactor {
         if let Some(access) = links.router.access() {
             notice_keys(access, senders.clone());
         }
+        let addresses_limited = Arc::clone(&addresses);
         let gauges = ReactorGauges {
             metrics: metrics.clone(),
             senders: senders.clone(),
@@ -296,6 +299,7 @@ impl BoundReactor {
             audit: Box::new(audit.watch()),
         };
         let reactor = Reactor {
+            address_limiter: AddressLimiter(addresses_limited),
             settings,
             address: self.address,
             operators_address: self.operators_address,
@@ -322,6 +326,11 @@ impl Reactor {
         self.operators_address
     }
 
+    /// Sets other limits per client address while the server runs.
+    pub fn address_limiter(&self) -> AddressLimiter {
+        self.address_limiter.clone()
+    }
+
     /// Ends the subscriptions of a node that does not follow its fleet.
     pub fn dismissal(&self) -> Dismissal {
         Dismissal {
@@ -340,7 +349,7 @@ impl Reactor {
     /// Connections go on.
     pub fn reload_tls(&self) {
         if let Some(tls) = &self.tls {
-            tls.watcher.reload();
+            tls.watcher.ask();
         }
     }
 
@@ -524,6 +533,27 @@ fn notice_keys(access: &Access, senders: Vec<Arc<ShardSender>>) {
     });
 }
 
+/// Reads certificates and keys again when their files change, or when it is asked to.
+fn watch_tls(
+    settings: TlsSettings,
+    certificates: Arc<Certificates>,
+    metrics: HandshakeMetrics,
+) -> std::io::Result<FileWatcher> {
+    let files = tls_files(&settings);
+    let read_again = move || {
+        let reloaded = certificates.reload(&settings, HTTP2);
+        let result = if reloaded.is_ok() { "done" } else { "failed" };
+        metrics.reloads.with_label_values(&[result]).inc();
+        match reloaded {
+            Ok(()) => tracing::info!("read the certificates and keys of TLS again"),
+            Err(error) => {
+                tracing::error!(%error, "the certificates and keys of TLS stay as they were");
+            }
+        }
+    };
+    FileWatcher::start("tls-files", move || files.clone(), read_again)
+}
+
 /// Starts what TLS needs beside the shards.
 fn start_tls(
     files: &TlsSettings,
@@ -539,7 +569,7 @@ fn start_tls(
     };
     let (handshakes, threads) = Handshakes::start(bounds, &certificates, &metrics.handshakes)?;
     let counted = metrics.handshakes.clone();
-    let watcher = FileWatcher::start(files.clone(), certificates, HTTP2, counted)?;
+    let watcher = watch_tls(files.clone(), certificates, counted)?;
     Ok((handshakes, ServedTls { watcher, threads }))
 }
 

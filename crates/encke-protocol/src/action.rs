@@ -53,6 +53,27 @@ pub enum Action {
     Unsubscribe(u32, Response),
 }
 
+impl Action {
+    /// Whether what it begins may go on for long, as a request by which its caller gets something.
+    pub(crate) fn lasts(&self) -> bool {
+        match self {
+            Action::Read(..)
+            | Action::Stream(..)
+            | Action::Subscribe(_)
+            | Action::Wait(_)
+            | Action::Dispatch(..) => true,
+            // A channel asks for each message.
+            Action::Open(_) | Action::Unsubscribe(..) => false,
+            Action::Respond(_)
+            | Action::Load(_)
+            | Action::AwaitKeys(..)
+            | Action::AwaitOrder(..)
+            | Action::Commit(..)
+            | Action::List(..) => false,
+        }
+    }
+}
+
 /// A channel, and how it begins.
 #[derive(Debug)]
 pub struct ChannelOpening {
@@ -75,6 +96,9 @@ pub trait Channel: Debug + Send {
     /// What the reactor itself responds to a message that waits to be asked about again, such as that the server is overloaded, as a
     /// message. `text` is the message.
     fn refuse(&self, text: &str, refused: Response) -> Response;
+    /// Judges the channel by the grants that its caller has now; the reactor asks before each message, and when the configuration has
+    /// changed. `None`: nothing has changed, or the caller's credential is not accepted any more, which ends the channel soon.
+    fn regrant(&mut self) -> Option<RegrantedChannel>;
     /// The message that tells the client that its caller's time is over, before the channel is closed. `why` is one line.
     fn farewell(&self, why: &str) -> Vec<u8>;
     /// Whether it has a caller, or needs none. A channel without one accepts nothing but credentials; the wire closes it if none come in
@@ -111,6 +135,15 @@ pub struct ChannelAction {
     pub caller: Option<Option<Arc<Caller>>>,
     /// Feeds that end after the action, by their keys, because the new caller may not have them. Each response is sent behind the last
     /// bytes of its feed. [`Channel::ended`] is not called for them, as for [`Action::Unsubscribe`].
+    pub ended: Vec<(u32, Response)>,
+}
+
+/// What is left of a channel whose caller is granted something else.
+#[derive(Debug)]
+pub struct RegrantedChannel {
+    /// The caller from now on.
+    pub caller: Arc<Caller>,
+    /// Feeds that end, as those of [`ChannelAction::ended`].
     pub ended: Vec<(u32, Response)>,
 }
 

@@ -21,6 +21,7 @@
 mod action;
 mod admin;
 mod append;
+mod caller_needs;
 mod channel;
 mod coding;
 mod content;
@@ -66,10 +67,11 @@ mod unknown_path;
 pub use action::{
     Action, BodyPart, Channel, ChannelAction, ChannelMessage, ChannelOpening, DispatchRequest,
     DispatchResponse, Dispatched, Failure, Feed, FeedEnd, LoadName, MergeSource, NextPart,
-    OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind,
-    Subscription, ViewedPattern, Wait, WorkerOutput,
+    OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent, RegrantedChannel,
+    SourceKind, Subscription, ViewedPattern, Wait, WorkerOutput,
 };
 pub use admin::{Admin, Probes, REVOCATIONS};
+pub use caller_needs::{CallerJudgement, CallerNeeds};
 pub use coding::{CodingOffer, ContentCoding};
 pub use cross_origin::CrossOriginFields;
 pub use durable_streams::DurableStreamsSettings;

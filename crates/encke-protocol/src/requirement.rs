@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use encke_access::{Caller, Operation};
+use encke_access::{Caller, Grantee, Operation};
 
 use crate::request::Headers;
 
@@ -73,7 +73,7 @@ impl<'a> Requirement<'a> {
     }
 
     /// Whether a caller has the right by its grants.
-    pub fn is_met_by(&self, caller: &Caller) -> bool {
+    pub fn is_met_by(&self, caller: &impl Grantee) -> bool {
         self.alternatives()
             .any(|operation| self.paths.allow(caller, operation))
     }
@@ -120,7 +120,7 @@ impl<'a> Requirement<'a> {
 
 impl Paths<'_> {
     /// Whether a caller may do this at all of them.
-    pub(crate) fn allow(&self, caller: &Caller, operation: Operation) -> bool {
+    pub(crate) fn allow(&self, caller: &impl Grantee, operation: Operation) -> bool {
         match self {
             Paths::One(path) => caller.may(operation, path),
             Paths::Below(prefix) => caller.may_below(operation, prefix),

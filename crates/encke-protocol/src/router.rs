@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use encke_access::{Access, Caller, CallersIn, CanonicalPath, SignedUrl};
 use encke_stream::Views;
 
 use crate::action::{Action, Channel};
 use crate::admin::Admin;
+use crate::caller_needs::CallerNeeds;
 use crate::content;
 use crate::cross_origin::CrossOriginFields;
 use crate::encoder::Encoders;
@@ -26,7 +28,9 @@ use crate::unknown_path::{bad_path, not_found};
 /// All protocols over the same streams.
 #[derive(Clone, Debug)]
 pub struct Router {
-    gate: Arc<Gate>,
+    /// [`Router::set_gate`] replaces it for all clones.
+    gate: Arc<ArcSwap<Gate>>,
+    access: Option<Arc<Access>>,
     protocols: Arc<Protocols>,
     encoders: Arc<Encoders>,
 }
@@ -38,6 +42,9 @@ pub struct Routed {
     pub action: Action,
     /// Who made it, with access control: what lasts longer than the caller's credentials ends with them.
     pub caller: Option<Arc<Caller>>,
+    /// What the request needs of the caller for as long as it lasts. `None`: it ends soon, or it is a channel, which asks for each
+    /// message.
+    pub needs: Option<CallerNeeds>,
     /// The origin that the response names as its reader.
     pub reader: OriginReader,
 }
@@ -67,7 +74,8 @@ impl Router {
 
     fn over(protocols: Protocols, gate: Gate, encoders: Encoders) -> Self {
         Router {
-            gate: Arc::new(gate),
+            access: gate.access.control().cloned(),
+            gate: Arc::new(ArcSwap::from_pointee(gate)),
             protocols: Arc::new(protocols),
             encoders: Arc::new(encoders),
         }
@@ -75,42 +83,52 @@ impl Router {
 
     /// What to do for a request.
     pub fn request(&self, request: Request<'_>) -> Routed {
-        let reader = self.gate.reader(&request);
-        let (action, caller) = match self.gate.check(&request) {
-            Ok(()) => self.admit(request),
-            Err(response) => (Action::Respond(response), None),
-        };
-        Routed {
+        let gate = self.gate.load();
+        let reader = gate.reader(&request);
+        let routed = |action| Routed {
             action,
-            caller,
+            caller: None,
+            needs: None,
             reader,
+        };
+        match gate.check(&request) {
+            Ok(()) => self.admit(&gate, request, routed),
+            Err(response) => routed(Action::Respond(response)),
         }
     }
 
     /// Whether a request may go on whose body is still to come: what it is refused for by its head alone, it is refused for before
     /// memory is spent on its body.
     pub fn head(&self, request: &Request<'_>) -> HeadAdmission {
-        let checked = self.gate.check(request);
-        match checked.and_then(|()| self.admit_head(request)) {
+        let gate = self.gate.load();
+        let checked = gate.check(request);
+        match checked.and_then(|()| self.admit_head(&gate, request)) {
             Ok(caller) => HeadAdmission::Admitted(caller),
             Err(response) => HeadAdmission::Refused {
                 response: Box::new(response),
-                reader: self.gate.reader(request),
+                reader: gate.reader(request),
             },
         }
     }
 
     /// The access control, if there is one.
     pub fn access(&self) -> Option<&Arc<Access>> {
-        self.gate.access.control()
+        self.access.as_ref()
+    }
+
+    /// Sets other rules of the gate while the server runs. Who may do what stays as it is: [`Access::reload`] changes that.
+    pub fn set_gate(&self, gate: Gate) {
+        let access = self.gate.load().access.clone();
+        self.gate.store(Arc::new(Gate { access, ..gate }));
     }
 
     /// What responses say to pages of other origins; `reader` is the one that the request named.
     pub fn cross_origin<'a>(&self, reader: &'a OriginReader) -> CrossOriginFields<'a> {
+        let gate = self.gate.load();
         CrossOriginFields {
             reader,
-            any: self.gate.origins == Origins::Any,
-            vary: self.gate.origins.vary(),
+            any: gate.origins == Origins::Any,
+            vary: gate.origins.vary(),
         }
     }
 
@@ -135,13 +153,18 @@ impl Router {
         &self.encoders
     }
 
-    fn admit(&self, request: Request<'_>) -> (Action, Option<Arc<Caller>>) {
+    fn admit(
+        &self,
+        gate: &Gate,
+        request: Request<'_>,
+        routed: impl FnOnce(Action) -> Routed,
+    ) -> Routed {
         // Without a body its fields mean nothing.
-        let passage = match self.pass(&request, !request.body.is_empty()) {
+        let passage = match self.pass(gate, &request, !request.body.is_empty()) {
             Ok(passage) => passage,
-            Err(Stop::Refused(response)) => return (Action::Respond(response), None),
+            Err(Stop::Refused(response)) => return routed(Action::Respond(response)),
             Err(Stop::AwaitingKeys(response)) => {
-                return (Action::AwaitKeys(response, request.body), None);
+                return routed(Action::AwaitKeys(response, request.body));
             }
         };
         let Passage {
@@ -156,6 +179,7 @@ impl Router {
         };
         let caller = rights.caller().cloned();
         let admitted = destination.admitted(request.method, path.as_str(), rights);
+        let (method, query, headers) = (request.method, request.query, request.headers);
         let action = match self.serves(&request, admitted.path, destination) {
             Err(refused) => Action::Respond(refused),
             Ok(()) => match destination.protocol() {
@@ -163,11 +187,24 @@ impl Router {
                 None => Action::Respond(not_found(admitted.path)),
             },
         };
-        (action, caller)
+        let needs = (caller.is_some() && action.lasts()).then(|| {
+            let head = destination.head(method, admitted.path, query, headers);
+            // A request that is refused for what it needs has led to a response.
+            CallerNeeds::of(&destination.requirements(&head).unwrap_or_default())
+        });
+        Routed {
+            caller,
+            needs,
+            ..routed(action)
+        }
     }
 
-    fn admit_head(&self, request: &Request<'_>) -> Result<Option<Arc<Caller>>, Response> {
-        let passage = match self.pass(request, true) {
+    fn admit_head(
+        &self,
+        gate: &Gate,
+        request: &Request<'_>,
+    ) -> Result<Option<Arc<Caller>>, Response> {
+        let passage = match self.pass(gate, request, true) {
             Ok(passage) => passage,
             Err(Stop::Refused(response)) => return Err(response),
             // The keys may be there when the body is. Until then it is the body of a client without credentials.
@@ -193,7 +230,7 @@ impl Router {
 
     /// The origin that the response to a request names as its reader, if the request is refused before it is routed.
     pub fn reader(&self, request: &Request<'_>) -> OriginReader {
-        self.gate.reader(request)
+        self.gate.load().reader(request)
     }
 
     /// Whether a request, if it is served, opens a stream of events.
@@ -202,7 +239,12 @@ impl Router {
     }
 
     /// Lets a request through to its protocol, by its head: its path, its credentials, the page that sends it and the fields of its body.
-    fn pass<'a>(&'a self, request: &Request<'a>, has_body: bool) -> Result<Passage<'a>, Stop> {
+    fn pass<'a>(
+        &'a self,
+        gate: &Gate,
+        request: &Request<'a>,
+        has_body: bool,
+    ) -> Result<Passage<'a>, Stop> {
         // A preflight request has no credentials, and the answer says nothing but what a browser may ask.
         if request.method == "OPTIONS" {
             let allowed = self.protocols.allowed();
@@ -223,9 +265,9 @@ impl Router {
             free_parameters: destination.free_parameters(request.method, path.as_str()),
             has_own_credentials: destination.has_own_credentials(request.method, path.as_str()),
         };
-        let passed = self.gate.resolve(request, &path, route)?;
+        let passed = gate.resolve(request, &path, route)?;
         let (covered, rights) = self
-            .rights(request, (path.as_str(), destination), passed)
+            .rights(gate, request, (path.as_str(), destination), passed)
             .map_err(Stop::Refused)?;
         if has_body {
             content::check_content(request.headers).map_err(Stop::Refused)?;
@@ -264,13 +306,14 @@ impl Router {
     /// The rights of a request's caller, and the header fields that a signed URL covers, if it has one.
     fn rights<'a>(
         &self,
+        gate: &Gate,
         request: &Request<'a>,
         (path, destination): (&str, Destination<'_>),
         passed: Passed,
     ) -> Result<(Option<CoveredFields<'a>>, Rights), Response> {
         misspelled::check_fields(request.headers, self.protocols.own_fields())?;
         let changes = destination.changes(request.method, path);
-        self.gate.check_site(request, changes)?;
+        gate.check_site(request, changes)?;
         match passed {
             Passed::With(rights) => Ok((None, rights)),
             Passed::SignedUrl {

@@ -393,9 +393,11 @@ fn a_token_of_an_unknown_key_may_come_again_when_keys_can_be_fetched() {
     let keys = json!({"keys": [{"kty": "EC", "crv": "P-256", "kid": "k",
         "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]});
     let fetch = || {
-        access.key_requests().wait(0, std::time::Duration::ZERO);
+        access.key_fetches().wait(0, std::time::Duration::ZERO);
         let json = keys.to_string();
-        access.keys_fetched(0, Some(json.as_bytes())).unwrap();
+        access
+            .keys_fetched(&access.key_fetches(), 0, Some(json.as_bytes()))
+            .unwrap();
     };
     fetch();
     let mut ask = |kid: usize| {
@@ -621,7 +623,7 @@ fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
             let settings = ProtocolSettings::default();
             let needed = settings.requirements(method, &path, query, Headers(&fields));
             let needed = needed.unwrap();
-            let is_met = needed.iter().all(|one| one.is_met_by(&caller));
+            let is_met = needed.iter().all(|one| one.is_met_by(&*caller));
             let (_, code) = answer(server.reply(line, &all, b""));
             let name = caller.name();
             assert_eq!(code == "forbidden", !is_met, "{line} {headers:?} {name}");

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use encke_jobs::{DispatcherMessage, DispatcherSender};
 use encke_net::{
-    BoundReactor, Dismissal, Liveness, MoveCensus, MovedOut, NetSettings, Reactor, ReactorLinks,
-    Readers, ThreadPanicked, Ticker,
+    AddressLimiter, BoundReactor, Dismissal, Liveness, MoveCensus, MovedOut, NetSettings, Reactor,
+    ReactorLinks, Readers, ThreadPanicked, Ticker,
 };
 use encke_protocol::Router;
 use encke_stream::{AckLevel, Logs};
@@ -192,6 +192,11 @@ impl Server {
     /// Where plain requests are redirected to https, if they are.
     pub fn redirect_address(&self) -> Option<SocketAddr> {
         self.redirect.as_ref().map(Redirect::address)
+    }
+
+    /// Sets other limits per client address while the server runs.
+    pub fn address_limiter(&self) -> AddressLimiter {
+        self.reactor.address_limiter()
     }
 
     /// Ends the subscriptions of a node that does not follow its fleet.

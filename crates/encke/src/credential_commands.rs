@@ -325,24 +325,25 @@ fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
         text += &format!("allowed: {} {path} needs no grant\n", args.method);
     }
     for requirement in &needed {
-        let is_met = requirement.is_met_by(&caller);
+        let is_met = requirement.is_met_by(&*caller);
         let verdict = if is_met { "allowed" } else { "refused" };
         text += &format!("{verdict}: {}\n", requirement.explain(&caller));
     }
-    Ok((text, needed.iter().all(|one| one.is_met_by(&caller))))
+    Ok((text, needed.iter().all(|one| one.is_met_by(&*caller))))
 }
 
 /// The token selects the issuer, so that it does no harm to give the set to each.
 fn use_key_set(access: &Access, file: &Path) -> anyhow::Result<()> {
     let json = std::fs::read(file)
         .with_context(|| format!("the key set {} can't be read", file.display()))?;
-    let sources = access.key_locations().len();
+    let fetches = access.key_fetches();
+    let sources = fetches.locations().len();
     ensure!(
         sources > 0,
         "--jwks is for issuers with a jwks-url, and there is none"
     );
     let results: Vec<_> = (0..sources)
-        .map(|source| access.keys_fetched(source, Some(&json)))
+        .map(|source| access.keys_fetched(&fetches, source, Some(&json)))
         .collect();
     match results.iter().any(Result::is_ok) {
         true => Ok(()),
@@ -354,15 +355,16 @@ fn use_key_set(access: &Access, file: &Path) -> anyhow::Result<()> {
 }
 
 fn fetch_keys(access: &Access, issuer: &str, timeout: Duration) -> anyhow::Result<()> {
-    let locations = access.key_locations();
+    let fetches = access.key_fetches();
+    let locations = fetches.locations();
     let source = locations.iter().position(|one| one.issuer == issuer);
     let source = source.context("the issuer has no jwks-url")?;
     let url = locations[source].url;
     // The fetch that the token waits for begins.
-    access.key_requests().wait(source, Duration::ZERO);
+    fetches.wait(source, Duration::ZERO);
     let json = keys::fetch(&keys::agent(timeout), url)
         .with_context(|| format!("the keys can't be fetched from {url}"))?;
-    access.keys_fetched(source, Some(&json))?;
+    access.keys_fetched(&fetches, source, Some(&json))?;
     Ok(())
 }
 

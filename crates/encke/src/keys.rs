@@ -7,44 +7,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use encke_access::{Access, AccessConfig, JWKS_BYTES_MAX, KeyFetch};
+use encke_access::{Access, AccessConfig, JWKS_BYTES_MAX, KeyFetch, KeyFetches};
 use flate2::read::GzDecoder;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// The threads that fetch keys.
+/// The threads that fetch keys, for the configuration that was in force when they were started.
 pub(crate) struct KeyFetcher {
-    access: Arc<Access>,
+    fetches: KeyFetches,
 }
 
 impl KeyFetcher {
     /// Starts the threads; the first fetch of each issuer begins at once. `None`: no issuer needs it.
     pub(crate) fn start(access: Arc<Access>, config: &AccessConfig) -> io::Result<Option<Self>> {
-        let sources = access.key_locations().len();
+        let fetches = access.key_fetches();
+        let sources = fetches.locations().len();
         if sources == 0 {
             return Ok(None);
         }
         let agent = agent(config.jwks_timeout);
         let refresh = config.jwks_refresh.max(REFRESH_MIN);
         for source in 0..sources {
-            let (access, agent) = (Arc::clone(&access), agent.clone());
+            let (access, fetches, agent) = (Arc::clone(&access), fetches.clone(), agent.clone());
             std::thread::Builder::new()
                 .name("jwks".into())
-                .spawn(move || run(&access, &agent, source, refresh))?;
+                .spawn(move || run(&access, &fetches, &agent, source, refresh))?;
         }
-        Ok(Some(KeyFetcher { access }))
+        Ok(Some(KeyFetcher { fetches }))
     }
 
     /// Ends the threads. A fetch that runs is not waited for: a server of keys may never respond.
     pub(crate) fn stop(self) {
-        self.access.key_requests().stop();
+        self.fetches.stop();
     }
 }
 
-fn run(access: &Access, agent: &Agent, source: usize, refresh: Duration) {
+fn run(access: &Access, fetches: &KeyFetches, agent: &Agent, source: usize, refresh: Duration) {
     let mut pause = refresh;
-    while access.key_requests().wait(source, pause) == KeyFetch::Now {
-        pause = match fetch_one(access, agent, source) {
+    while fetches.wait(source, pause) == KeyFetch::Now {
+        pause = match fetch_one(access, fetches, agent, source) {
             true => refresh,
             false => RETRY.min(refresh),
         };
@@ -52,10 +53,10 @@ fn run(access: &Access, agent: &Agent, source: usize, refresh: Duration) {
 }
 
 /// Fetches the keys of one source and hands them in. Whether they are good.
-fn fetch_one(access: &Access, agent: &Agent, source: usize) -> bool {
-    let location = access.key_locations()[source];
+fn fetch_one(access: &Access, fetches: &KeyFetches, agent: &Agent, source: usize) -> bool {
+    let location = fetches.locations()[source];
     let fetched = fetch(agent, location.url);
-    let result = access.keys_fetched(source, fetched.as_deref().ok());
+    let result = access.keys_fetched(fetches, source, fetched.as_deref().ok());
     let failure = match (&fetched, result) {
         (Err(error), _) => format!("{error:#}"),
         (Ok(_), Err(error)) => error.to_string(),

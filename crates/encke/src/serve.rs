@@ -1,6 +1,5 @@
 //! `encke serve`: from settings to a running server, and down again.
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -12,18 +11,18 @@ use encke_protocol::Policy;
 use encke_server::{MovedIn, MovedOut, StartGate};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
-use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, Given, LogFormat, SettingsArgs, effective};
+use crate::config::{Config, Given, SettingsArgs, effective};
 use crate::failure::{Code, Failed, with_causes};
 use crate::obstacles::{self, Obstacle};
+use crate::reload::{Reloads, RunningServer};
 use crate::serving::{Outputs, Serving};
 use crate::terminal::Terminal;
 use crate::upgrade::{
     Attendant, HandedOver, Launcher, PreparedSuccessor, ServerShape, Successor, UpgradeAnswer,
     UpgradeAsker, UpgradeReport, UpgradeSocket, not_upgraded,
 };
-use crate::{descriptors, exposure, log_filter, service_manager};
+use crate::{descriptors, exposure, program_log, service_manager};
 
 /// The arguments of `encke serve`.
 #[derive(Args, Debug)]
@@ -77,10 +76,10 @@ fn serve_until_asked(
     let terminal = Terminal::of_this_process();
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2])
         .context("signals can't be caught")?;
-    let settings = &args.settings;
-    let (mut config, _, files) = resolve(settings)?;
+    let settings = Arc::new(args.settings);
+    let (mut config, _, files) = resolve(&settings)?;
     config.net.inherited = inherited.map(Arc::new);
-    let filter = start_log(&config).map_err(|error| Code::Usage.with(error))?;
+    let filter = program_log::start(&config).map_err(|error| Code::Usage.with(error))?;
     for warning in exposure::warnings(&config) {
         tracing::warn!("{warning}");
     }
@@ -125,6 +124,15 @@ fn serve_until_asked(
             attendant = taken_over.serve()?;
         }
         serving.announce(&config, outputs, is_first)?;
+        let reloads = Reloads::start(RunningServer {
+            settings: Arc::clone(&settings),
+            config: config.clone(),
+            access: serving.access.clone(),
+            router: serving.router.clone(),
+            address_limiter: serving.server.address_limiter(),
+            filter: Arc::clone(&filter),
+            metrics: serving.reload_metrics.clone(),
+        })?;
         let upgrades = UpgradeSocket::start(&config.data, asks.clone(), Ask::Upgrade);
         if let Err(error) = &upgrades {
             tracing::warn!(%error, data = %config.data.display(), "the server can't be asked to upgrade");
@@ -145,7 +153,7 @@ fn serve_until_asked(
             match asked.recv().context("nothing asks any more")? {
                 Ask::Signal(SIGHUP) if !terminal.is_closed() => {
                     serving.reopen_logs();
-                    reload(settings, &filter);
+                    reloads.ask();
                     serving.server.reload_tls();
                 }
                 Ask::Signal(SIGUSR2) => match prepare(&launcher, &config, None) {
@@ -173,6 +181,8 @@ fn serve_until_asked(
             }
         };
         stop_asking(upgrades);
+        // What it runs with now: it may have to serve again.
+        config.take_current(&reloads.stop());
         let Some((successor, asker)) = upgrade else {
             drop(asked);
             serving.stop()?;
@@ -319,53 +329,6 @@ fn print_check(settings: &SettingsArgs) -> Result<ExitCode, Failed> {
     print!("{}", check(&config, &given, (files, &obstacles)));
     let code = obstacles.first().map(|first| first.code.into());
     Ok(code.unwrap_or(ExitCode::SUCCESS))
-}
-
-/// Replaces the filter of the log.
-type FilterHandle = Box<dyn Fn(EnvFilter) -> anyhow::Result<()>>;
-
-/// Reads the configuration anew and applies what can change while the server runs: the filter of the log. A wrong
-/// configuration changes nothing.
-fn reload(settings: &SettingsArgs, replace_filter: &FilterHandle) {
-    let reloaded = settings.resolve().and_then(|(config, _)| {
-        replace_filter(filter(&config)?)?;
-        Ok(config.log)
-    });
-    match reloaded {
-        Ok(log) => tracing::info!(
-            log,
-            "reloaded the filter of the log; other settings need a restart"
-        ),
-        Err(error) => tracing::error!(error = with_causes(&error), "nothing was reloaded"),
-    }
-}
-
-fn filter(config: &Config) -> anyhow::Result<EnvFilter> {
-    EnvFilter::try_new(log_filter::without_internals(&config.log))
-        .with_context(|| format!("--log {:?} is no filter", config.log))
-}
-
-fn start_log(config: &Config) -> anyhow::Result<FilterHandle> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(config)?)
-        .with_ansi(std::io::stderr().is_terminal())
-        // It would say on standard error that standard error can't be written to, and panic.
-        .log_internal_errors(false)
-        .with_writer(std::io::stderr);
-    Ok(match config.log_format {
-        LogFormat::Human => {
-            let builder = builder.with_filter_reloading();
-            let handle = builder.reload_handle();
-            builder.init();
-            Box::new(move |filter| Ok(handle.reload(filter)?))
-        }
-        LogFormat::Json => {
-            let builder = builder.json().with_filter_reloading();
-            let handle = builder.reload_handle();
-            builder.init();
-            Box::new(move |filter| Ok(handle.reload(filter)?))
-        }
-    })
 }
 
 /// The output of `--check`: the effective configuration, below comments on this machine and the data directory.

@@ -45,6 +45,14 @@ pub(crate) fn main_process(process: u32) {
     notify(&[NotifyState::MainPid(process)]);
 }
 
+/// Says that the server reads its configuration again.
+pub(crate) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "the service manager can't be told of a reload"),
+    }
+}
+
 /// Says that the server is about to stop.
 pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);

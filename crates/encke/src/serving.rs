@@ -1,4 +1,4 @@
-//! A server that runs, with everything that runs beside it: the node of a fleet, the threads that fetch keys, the sockets in the data
+//! A server that runs, with everything that runs beside it: the node of a fleet, the sockets in the data
 //! directory, the watchdog, the logs of requests.
 
 use std::sync::Arc;
@@ -17,19 +17,21 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::failure::{Code, Failed};
-use crate::keys::KeyFetcher;
 use crate::log_output::{LogOutput, ReopenHandle};
 use crate::node::{Node, Watch};
+use crate::reload::ReloadMetrics;
 use crate::service_manager::Watchdog;
 use crate::{banner, log_copies, obstacles, service_manager};
 
 /// A server that runs.
 pub(crate) struct Serving {
     pub(crate) server: Server,
+    pub(crate) access: Option<Arc<Access>>,
+    pub(crate) router: Router,
+    pub(crate) reload_metrics: ReloadMetrics,
     node: Option<Node>,
     snapshots: std::io::Result<SnapshotServer>,
     watch: Option<Watch>,
-    key_fetcher: Option<KeyFetcher>,
     watchdog: Option<Watchdog>,
     reopen_handles: [ReopenHandle; 2],
 }
@@ -73,7 +75,13 @@ impl Serving {
             )),
             None => None,
         };
-        let (server, node, readers) = start(config, access.clone(), moved)?;
+        let Started {
+            server,
+            node,
+            readers,
+            router,
+            reload_metrics,
+        } = start(config, access.clone(), moved)?;
         let snapshots = SnapshotServer::start(&config.data, readers);
         if let Err(error) = &snapshots {
             tracing::warn!(%error, data = %config.data.display(), "there can be no backups of this server");
@@ -85,19 +93,16 @@ impl Serving {
             ),
             None => None,
         };
-        let key_fetcher = match (&config.access, access) {
-            (Some(table), Some(access)) => KeyFetcher::start(access, &table.config)
-                .context("the thread that fetches keys can't be started")?,
-            _ => None,
-        };
         let watchdog = Watchdog::start(server.liveness())
             .context("the thread that watches the shards can't be started")?;
         Ok(Serving {
             server,
+            access,
+            router,
+            reload_metrics,
             node,
             snapshots,
             watch,
-            key_fetcher,
             watchdog,
             reopen_handles,
         })
@@ -150,9 +155,6 @@ impl Serving {
 
     /// Stops what runs beside the server.
     fn stop_beside(self) -> (Server, Option<Node>) {
-        if let Some(key_fetcher) = self.key_fetcher {
-            key_fetcher.stop();
-        }
         if let Some(watch) = self.watch {
             watch.stop();
         }
@@ -177,17 +179,29 @@ impl Closing {
     }
 }
 
-/// Starts the server. Also returns the readers of its logs.
+/// A server that runs, and what it was put together of.
+struct Started {
+    server: Server,
+    node: Option<Node>,
+    /// Of its logs.
+    readers: Vec<Reader>,
+    router: Router,
+    reload_metrics: ReloadMetrics,
+}
+
+/// Starts the server.
 fn start(
     config: &Config,
     access: Option<Arc<Access>>,
     moved: Option<MovedIn>,
-) -> Result<(Server, Option<Node>, Vec<Reader>), Failed> {
+) -> Result<Started, Failed> {
     if config.server.pools.evicts_records {
         refuse_to_forget_pools(config)?;
     }
     let began = std::time::Instant::now();
     let metrics = ServerMetrics::new().context("the metrics can't be set up")?;
+    let reload_metrics = ReloadMetrics::new(metrics.registry());
+    let reload_metrics = reload_metrics.context("the metrics of reloads can't be set up")?;
     let (logs, node) = match config.fleet.settings(config.log_options.segment_bytes) {
         None => (restore(config, &config.log_options)?, None),
         Some(settings) => {
@@ -250,7 +264,13 @@ fn start(
     if let Some(node) = &node {
         node.show_activity(&server);
     }
-    Ok((server, node, readers))
+    Ok(Started {
+        server,
+        node,
+        readers,
+        router,
+        reload_metrics,
+    })
 }
 
 /// Opens all logs.

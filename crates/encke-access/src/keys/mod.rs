@@ -8,6 +8,7 @@ mod pem;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 
+use crate::digest::Digest;
 use algorithms::check_secret;
 use key_set::VerifyingKey;
 
@@ -25,7 +26,7 @@ impl KeySet {
         Ok(KeySet::single(VerifyingKey {
             algorithms: algorithms.to_vec(),
             key: DecodingKey::from_secret(secret),
-            source: String::new(),
+            source: Digest::of(secret).to_hex(),
         }))
     }
 

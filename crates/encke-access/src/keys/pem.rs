@@ -4,6 +4,7 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
 
 use super::jwks::RSA_BYTES_MIN;
 use super::key_set::VerifyingKey;
+use crate::digest::Digest;
 
 /// A public key for the algorithms, which must all be of one family.
 pub(super) fn public_key(pem: &[u8], algorithms: &[Algorithm]) -> Result<VerifyingKey, String> {
@@ -49,7 +50,7 @@ pub(super) fn public_key(pem: &[u8], algorithms: &[Algorithm]) -> Result<Verifyi
     }
     Ok(VerifyingKey {
         algorithms: fitting,
-        source: String::new(),
+        source: Digest::of(pem).to_hex(),
         key,
     })
 }

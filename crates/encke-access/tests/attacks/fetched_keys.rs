@@ -39,14 +39,18 @@ fn the_first_request_waits_for_the_first_fetch() {
     let token = good("k", &P256);
     assert_eq!(bearer(&access, &token).unwrap_err(), pending("i"));
     for source in 0..2 {
-        let due = access.key_requests().wait(source, Duration::ZERO);
+        let due = access.key_fetches().wait(source, Duration::ZERO);
         assert_eq!(due, KeyFetch::Now);
     }
     assert_eq!(bearer(&access, &token).unwrap_err(), pending("i"));
     access
-        .keys_fetched(0, Some(jwks(&[("k", &P256)]).as_bytes()))
+        .keys_fetched(
+            &access.key_fetches(),
+            0,
+            Some(jwks(&[("k", &P256)]).as_bytes()),
+        )
         .unwrap();
-    access.keys_fetched(1, None).unwrap();
+    access.keys_fetched(&access.key_fetches(), 1, None).unwrap();
     assert!(bearer(&access, &token).is_ok());
     assert_eq!(
         *heard.lock(),
@@ -61,10 +65,10 @@ fn the_first_request_waits_for_the_first_fetch() {
 
 /// Fetches what is due, if something is, with these keys.
 fn fetch(access: &Access, keys: Option<&[(&str, &Key)]>) {
-    assert_eq!(access.key_requests().wait(0, Duration::ZERO), KeyFetch::Now);
+    assert_eq!(access.key_fetches().wait(0, Duration::ZERO), KeyFetch::Now);
     let json = keys.map(jwks);
     let json = json.as_ref().map(|json| json.as_bytes());
-    access.keys_fetched(0, json).unwrap();
+    access.keys_fetched(&access.key_fetches(), 0, json).unwrap();
 }
 
 #[test]
@@ -177,7 +181,11 @@ fn a_failed_fetch_is_no_evidence_against_a_key() {
 fn the_last_good_set_stays_while_the_issuer_is_unreachable_or_wrong() {
     let access = fetching();
     access
-        .keys_fetched(0, Some(jwks(&[("k", &P256)]).as_bytes()))
+        .keys_fetched(
+            &access.key_fetches(),
+            0,
+            Some(jwks(&[("k", &P256)]).as_bytes()),
+        )
         .unwrap();
     let many = json!({"keys": vec![json!({"kty": "EC"}); JWKS_KEYS_MAX + 1]}).to_string();
     let same = jwks(&[("k", &P256), ("k", &OTHER_P256)]);
@@ -190,9 +198,12 @@ fn the_last_good_set_stays_while_the_issuer_is_unreachable_or_wrong() {
         (jwks(&[("k", &P384)]), JwksError::NoUsableKey),
         (same, JwksError::SameKid("k".into())),
     ] {
-        assert_eq!(access.keys_fetched(0, Some(json.as_bytes())), Err(error));
+        assert_eq!(
+            access.keys_fetched(&access.key_fetches(), 0, Some(json.as_bytes())),
+            Err(error)
+        );
     }
-    access.keys_fetched(0, None).unwrap();
+    access.keys_fetched(&access.key_fetches(), 0, None).unwrap();
     assert!(bearer(&access, &good("k", &P256)).is_ok());
 }
 
@@ -200,21 +211,35 @@ fn the_last_good_set_stays_while_the_issuer_is_unreachable_or_wrong() {
 fn a_rotation_ends_tokens_of_removed_keys_also_in_the_cache() {
     let access = fetching();
     access
-        .keys_fetched(0, Some(jwks(&[("old", &P256)]).as_bytes()))
+        .keys_fetched(
+            &access.key_fetches(),
+            0,
+            Some(jwks(&[("old", &P256)]).as_bytes()),
+        )
         .unwrap();
     let old = good("old", &P256);
     assert!(bearer(&access, &old).is_ok());
     let both = jwks(&[("old", &P256), ("new", &OTHER_P256)]);
-    access.keys_fetched(0, Some(both.as_bytes())).unwrap();
+    access
+        .keys_fetched(&access.key_fetches(), 0, Some(both.as_bytes()))
+        .unwrap();
     assert!(bearer(&access, &old).is_ok());
     assert!(bearer(&access, &good("new", &OTHER_P256)).is_ok());
     access
-        .keys_fetched(0, Some(jwks(&[("new", &OTHER_P256)]).as_bytes()))
+        .keys_fetched(
+            &access.key_fetches(),
+            0,
+            Some(jwks(&[("new", &OTHER_P256)]).as_bytes()),
+        )
         .unwrap();
     assert!(bearer(&access, &old).is_err());
     // The same name, and another key.
     access
-        .keys_fetched(0, Some(jwks(&[("new", &P256)]).as_bytes()))
+        .keys_fetched(
+            &access.key_fetches(),
+            0,
+            Some(jwks(&[("new", &P256)]).as_bytes()),
+        )
         .unwrap();
     assert_eq!(
         bearer(&access, &good("new", &OTHER_P256)).unwrap_err(),
@@ -226,36 +251,47 @@ fn a_rotation_ends_tokens_of_removed_keys_also_in_the_cache() {
 #[test]
 fn a_rotation_ends_subscriptions_of_removed_keys() {
     let access = fetching();
-    let version = access.revocations_version();
+    let version = access.version();
     let both = jwks(&[("old", &P256), ("new", &OTHER_P256)]);
-    access.keys_fetched(0, Some(both.as_bytes())).unwrap();
+    access
+        .keys_fetched(&access.key_fetches(), 0, Some(both.as_bytes()))
+        .unwrap();
     let tag = |kid: &str, key: &Key| bearer(&access, &good(kid, key)).unwrap().caller.tag();
     let (old, new) = (tag("old", &P256), tag("new", &OTHER_P256));
-    assert!(!access.is_tag_revoked(&old) && !access.is_tag_revoked(&new));
-    let before = access.revocations_version();
+    assert!(!is_refused(&access, &old) && !is_refused(&access, &new));
+    let before = access.version();
     assert_ne!(before, version);
     // The same keys, and a fetch that failed, end nothing.
-    access.keys_fetched(0, Some(both.as_bytes())).unwrap();
-    access.keys_fetched(0, None).unwrap();
-    assert_eq!(access.revocations_version(), before);
+    access
+        .keys_fetched(&access.key_fetches(), 0, Some(both.as_bytes()))
+        .unwrap();
+    access.keys_fetched(&access.key_fetches(), 0, None).unwrap();
+    assert_eq!(access.version(), before);
     let new_only = jwks(&[("new", &OTHER_P256)]);
-    access.keys_fetched(0, Some(new_only.as_bytes())).unwrap();
-    assert_ne!(access.revocations_version(), before);
-    assert!(access.is_tag_revoked(&old) && !access.is_tag_revoked(&new));
+    access
+        .keys_fetched(&access.key_fetches(), 0, Some(new_only.as_bytes()))
+        .unwrap();
+    assert_ne!(access.version(), before);
+    assert!(is_refused(&access, &old) && !is_refused(&access, &new));
     // Another key of the same name is another key, and the name of a removed one may come back.
     let replaced = jwks(&[("new", &P256), ("old", &P256)]);
-    access.keys_fetched(0, Some(replaced.as_bytes())).unwrap();
-    assert!(access.is_tag_revoked(&new) && !access.is_tag_revoked(&old));
+    access
+        .keys_fetched(&access.key_fetches(), 0, Some(replaced.as_bytes()))
+        .unwrap();
+    assert!(is_refused(&access, &new) && !is_refused(&access, &old));
 }
 
 #[test]
 fn the_same_keys_again_keep_the_cache() {
     let access = fetching();
     let keys = jwks(&[("a", &P256), ("b", &OTHER_P256)]);
-    access.keys_fetched(0, Some(keys.as_bytes())).unwrap();
+    access
+        .keys_fetched(&access.key_fetches(), 0, Some(keys.as_bytes()))
+        .unwrap();
     bearer(&access, &good("a", &P256)).unwrap();
     access
         .keys_fetched(
+            &access.key_fetches(),
             0,
             Some(jwks(&[("b", &OTHER_P256), ("a", &P256)]).as_bytes()),
         )
@@ -282,7 +318,7 @@ fn keys_for_other_purposes_are_left_out() {
         secret, 5, null, last,
     ]});
     access
-        .keys_fetched(0, Some(keys.to_string().as_bytes()))
+        .keys_fetched(&access.key_fetches(), 0, Some(keys.to_string().as_bytes()))
         .unwrap();
     assert_eq!(access.counts().keys, 1);
     assert!(bearer(&access, &good("k", &P256)).is_ok());
@@ -303,7 +339,7 @@ fn short_rsa_keys_are_left_out() {
     for bytes in [128, 255, 1_025] {
         let key = json!({"kty": "RSA", "kid": "k", "n": encode(vec![0xC3; bytes]), "e": "AQAB"});
         let keys = json!({"keys": [key]}).to_string();
-        let result = access.keys_fetched(0, Some(keys.as_bytes()));
+        let result = access.keys_fetched(&access.key_fetches(), 0, Some(keys.as_bytes()));
         assert_eq!(result, Err(JwksError::NoUsableKey), "{bytes}");
     }
 }
@@ -332,7 +368,7 @@ fn no_claim_becomes_part_of_a_url() {
         for name in ["iss", "tid", "aud", "sub"] {
             let token = es256(claim, &claims("i", json!({name: claim})), &P256);
             let _ = bearer(&access, &token);
-            assert_eq!(access.key_locations(), expected);
+            assert_eq!(access.key_fetches().locations(), expected);
         }
     }
     // And a URL with a place for a claim is no URL.

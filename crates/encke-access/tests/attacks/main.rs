@@ -4,6 +4,7 @@
 
 mod fetched_keys;
 mod other_credentials;
+mod reload;
 mod rig;
 mod tokens;
 mod works;

@@ -232,3 +232,8 @@ pub(crate) fn sign_url(
     };
     access.sign_url("u", &url)
 }
+
+/// Whether what a caller does must end, because its credential is not accepted any more.
+pub(crate) fn is_refused(access: &Access, tag: &encke_access::CallerTag) -> bool {
+    matches!(access.standing(tag), encke_access::Standing::Refused)
+}

@@ -6,9 +6,11 @@
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
@@ -25,9 +27,31 @@ pub(crate) struct Addresses {
     known: AtomicUsize,
     /// The next part to clean up.
     untidy: AtomicUsize,
+    /// Another value may take its place while the server runs.
+    limits: ArcSwap<EffectiveLimits>,
+    part_max: usize,
+}
+
+/// The limits per client address that a reload of the configuration may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressLimits {
+    /// See [`NetSettings::connections_per_address`].
+    pub connections_per_address: usize,
+    /// See [`NetSettings::request_rate`].
+    pub request_rate: u64,
+    /// See [`NetSettings::request_burst`].
+    pub request_burst: u64,
+}
+
+/// Sets other limits per client address while the server runs.
+#[derive(Clone, Debug)]
+pub struct AddressLimiter(pub(crate) Arc<Addresses>);
+
+/// Limits as they are applied.
+#[derive(Clone, Copy, Debug)]
+struct EffectiveLimits {
     connections_max: u32,
     pace: Option<RateLimit>,
-    part_max: usize,
 }
 
 /// The number of an address in the table; valid while a connection that has entered has not left.
@@ -90,11 +114,7 @@ impl Addresses {
             begin: Instant::now(),
             known: AtomicUsize::new(0),
             untidy: AtomicUsize::new(0),
-            connections_max: match settings.connections_per_address {
-                0 => u32::MAX,
-                max => u32::try_from(max).unwrap_or(u32::MAX),
-            },
-            pace: RateLimit::new(settings.request_rate, settings.request_burst),
+            limits: ArcSwap::from_pointee(AddressLimits::of(settings).effective()),
             part_max: settings.addresses_max.div_ceil(PARTS).min(PART_MAX),
         }
     }
@@ -109,10 +129,11 @@ impl Addresses {
         let at = self.find_or_add(&mut part, key, now_ns);
         let at = at.ok_or(Denied::Full)?;
         let entry = &mut part.entries[at as usize];
-        if entry.connections >= self.connections_max {
+        let limits = self.limits.load();
+        if entry.connections >= limits.connections_max {
             return Err(Denied::TooMany);
         }
-        take(self.pace, entry, now_ns)?;
+        take(limits.pace, entry, now_ns)?;
         entry.connections += 1;
         Ok(AddressNo(at << PART_BITS | number as u32))
     }
@@ -131,7 +152,7 @@ impl Addresses {
 
     /// Counts a request.
     pub(crate) fn request(&self, address: AddressNo, now: Instant) -> Result<(), Denied> {
-        let Some(pace) = self.pace else {
+        let Some(pace) = self.limits.load().pace else {
             return Ok(());
         };
         let now_ns = self.ns(now);
@@ -256,6 +277,34 @@ impl Addresses {
     fn ns(&self, now: Instant) -> u64 {
         // 0 stands for a new address, so the present is never 0.
         now.duration_since(self.begin).as_nanos() as u64 + 1
+    }
+}
+
+impl AddressLimits {
+    /// Those of settings.
+    pub fn of(settings: &NetSettings) -> Self {
+        AddressLimits {
+            connections_per_address: settings.connections_per_address,
+            request_rate: settings.request_rate,
+            request_burst: settings.request_burst,
+        }
+    }
+
+    fn effective(self) -> EffectiveLimits {
+        EffectiveLimits {
+            connections_max: match self.connections_per_address {
+                0 => u32::MAX,
+                max => u32::try_from(max).unwrap_or(u32::MAX),
+            },
+            pace: RateLimit::new(self.request_rate, self.request_burst),
+        }
+    }
+}
+
+impl AddressLimiter {
+    /// Sets other limits for all that comes from now on. Connections that are there stay.
+    pub fn set(&self, limits: AddressLimits) {
+        self.0.limits.store(Arc::new(limits.effective()));
     }
 }
 
@@ -392,6 +441,34 @@ mod tests {
         assert_eq!(addresses.known(), 1);
         (0..PARTS).for_each(|_| addresses.tidy(later + Duration::from_secs(2)));
         assert_eq!(addresses.known(), 0);
+    }
+
+    #[test]
+    fn other_limits_apply_to_what_comes_next() {
+        let addresses = Arc::new(addresses(|settings| {
+            settings.connections_per_address = 2;
+            settings.request_rate = 0;
+        }));
+        let now = Instant::now();
+        let limiter = AddressLimiter(Arc::clone(&addresses));
+        let entered = addresses.enter(v4(1), now).unwrap();
+        addresses.enter(v4(1), now).unwrap();
+        limiter.set(AddressLimits {
+            connections_per_address: 1,
+            request_rate: 1,
+            request_burst: 1,
+        });
+        // Both are still there.
+        assert_eq!(addresses.enter(v4(1), now), Err(Denied::TooMany));
+        assert!(addresses.request(entered, now).is_ok());
+        let too_fast = Denied::TooFast { retry_s: 1 };
+        assert_eq!(addresses.request(entered, now), Err(too_fast));
+        limiter.set(AddressLimits {
+            connections_per_address: 0,
+            request_rate: 0,
+            request_burst: 1,
+        });
+        assert!(addresses.request(entered, now).is_ok() && addresses.enter(v4(1), now).is_ok());
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The callers of a shard's connections: what lasts longer than a caller's credentials ends with them. Some 36 bytes for each
-//! connection, and none without access control.
+//! The callers of a shard's connections: what lasts longer than a caller's credentials ends with them, and with the grants that it needs.
+//! Some 52 bytes for each connection and what its path takes, and none without access control.
 
 use std::time::Duration;
 
 use encke_access::{CallerIdentity, CallerTag};
 use encke_clock::{WallSeconds, WallTime};
+use encke_protocol::{CallerJudgement, CallerNeeds};
 
 use crate::chunked_vec::ChunkedVec;
 use crate::clock::Monotonic;
@@ -14,6 +15,8 @@ use crate::connection::exchange_id::ExchangeId;
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCallers {
     callers: ChunkedVec<Option<CallerTag>>,
+    /// What their requests need of them while they last.
+    needs: ChunkedVec<Option<CallerNeeds>>,
     /// When their credentials end, rounded up; [`NEVER`] for those that do not. Apart from the callers, because the sweep reads
     /// little else.
     ends_at: ChunkedVec<WallSeconds>,
@@ -29,9 +32,9 @@ struct Sweep {
     next: Option<u32>,
     /// The time of this pass.
     now: WallSeconds,
-    /// The revocations that this pass knows, and whether connections are compared with them.
-    revocations: u64,
-    compares: bool,
+    /// The version of the access control that this pass knows, and whether connections are judged by it.
+    version: u64,
+    judges: bool,
 }
 
 /// Why the time of a caller is over.
@@ -39,8 +42,17 @@ struct Sweep {
 pub(crate) enum CallerEnd {
     /// The token, or the certificate of the connection, has expired.
     Expired,
-    /// An operator has revoked it.
+    /// An operator has revoked it, or what it did is not allowed any more.
     Revoked,
+}
+
+/// What the sweep has found of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SweptCaller {
+    /// The time of its caller is over.
+    Ended(CallerEnd),
+    /// Its caller is granted something else than before.
+    Regranted,
 }
 
 impl ConnectionCallers {
@@ -50,10 +62,12 @@ impl ConnectionCallers {
         &mut self,
         exchange: ExchangeId,
         caller: Option<CallerTag>,
+        needs: Option<CallerNeeds>,
         until: Option<WallTime>,
     ) {
         let ends_at = caller.as_ref().and_then(CallerTag::ends_at);
-        self.put(exchange, caller, ends_at.into_iter().chain(until).min());
+        let ends_at = ends_at.into_iter().chain(until).min();
+        self.put(exchange, (caller, needs), ends_at);
     }
 
     /// The caller of a connection's request, if it has credentials.
@@ -66,7 +80,17 @@ impl ConnectionCallers {
         self.callers.get(exchange.slot())?.as_ref()
     }
 
-    fn put(&mut self, exchange: ExchangeId, caller: Option<CallerTag>, ends_at: Option<WallTime>) {
+    /// What a connection's request needs of its caller, if that is kept.
+    pub(crate) fn needs(&self, exchange: ExchangeId) -> Option<&CallerNeeds> {
+        self.needs.get(exchange.slot())?.as_ref()
+    }
+
+    fn put(
+        &mut self,
+        exchange: ExchangeId,
+        (caller, needs): (Option<CallerTag>, Option<CallerNeeds>),
+        ends_at: Option<WallTime>,
+    ) {
         let index = exchange.slot();
         let is_new = self.callers.len() <= index as usize;
         if is_new && caller.is_none() && ends_at.is_none() {
@@ -74,6 +98,7 @@ impl ConnectionCallers {
         }
         while self.callers.len() <= index as usize {
             self.callers.push(None);
+            self.needs.push(None);
             self.ends_at.push(NEVER);
         }
         self.ends_at[index] = ends_at.map_or(NEVER, |at| {
@@ -81,11 +106,12 @@ impl ConnectionCallers {
             rounded_up.in_seconds()
         });
         self.callers[index] = caller;
+        self.needs[index] = needs;
     }
 
     /// Begins a pass over all connections, if it is time to. Credentials end at a time of day, which is `wall`;
-    /// `revocations` is the version of the list of revocations.
-    pub(crate) fn begin_sweep(&mut self, now: Monotonic, wall: WallTime, revocations: u64) {
+    /// `version` is that of the access control.
+    pub(crate) fn begin_sweep(&mut self, now: Monotonic, wall: WallTime, version: u64) {
         if self.callers.len() == 0
             || self.sweep.next.is_some()
             || (self.sweep.begun).is_some_and(|begun| now.since(begun) < SWEEP_EVERY)
@@ -96,32 +122,40 @@ impl ConnectionCallers {
             begun: Some(now),
             next: Some(0),
             now: wall.in_seconds().min(LATEST),
-            compares: revocations != self.sweep.revocations,
-            revocations,
+            judges: version != self.sweep.version,
+            version,
         };
     }
 
-    /// Looks at the next connections of the pass, up to the next one whose caller's time is over, or so many that other work is
+    /// Looks at the next connections of the pass, up to the next one to which something has happened, or so many that other work is
     /// due. False: the pass is over.
     pub(crate) fn sweep(
         &mut self,
-        is_revoked: impl Fn(&CallerTag) -> bool,
-        over: &mut Option<(ExchangeId, CallerEnd)>,
+        judge: impl Fn(&CallerTag, Option<&CallerNeeds>) -> CallerJudgement,
+        found: &mut Option<(ExchangeId, SweptCaller)>,
     ) -> bool {
         let Some(mut index) = self.sweep.next else {
             return false;
         };
         let end = (index as usize + SLOTS_AT_ONCE).min(self.callers.len()) as u32;
-        while index < end && over.is_none() {
+        while index < end && found.is_none() {
             if self.ends_at[index] <= self.sweep.now {
                 // It is told once.
                 self.ends_at[index] = NEVER;
-                *over = Some((ExchangeId::new(index), CallerEnd::Expired));
-            } else if self.sweep.compares
+                *found = Some((
+                    ExchangeId::new(index),
+                    SweptCaller::Ended(CallerEnd::Expired),
+                ));
+            } else if self.sweep.judges
                 && let Some(caller) = &self.callers[index]
-                && is_revoked(caller)
             {
-                *over = Some((ExchangeId::new(index), CallerEnd::Revoked));
+                let swept = match judge(caller, self.needs[index].as_ref()) {
+                    CallerJudgement::Unchanged => None,
+                    CallerJudgement::Regranted => Some(SweptCaller::Regranted),
+                    CallerJudgement::Refused => Some(SweptCaller::Ended(CallerEnd::Revoked)),
+                    CallerJudgement::Unknown => Some(SweptCaller::Ended(CallerEnd::Expired)),
+                };
+                *found = swept.map(|swept| (ExchangeId::new(index), swept));
             }
             index += 1;
         }
@@ -159,12 +193,28 @@ mod tests {
     }
 
     fn all_over(callers: &mut ConnectionCallers, revoked: bool) -> Vec<(ExchangeId, CallerEnd)> {
-        let mut found = Vec::new();
-        let mut over = None;
-        while callers.sweep(|_| revoked, &mut over) {
-            found.extend(over.take());
+        let judgement = match revoked {
+            true => CallerJudgement::Refused,
+            false => CallerJudgement::Unchanged,
+        };
+        let ended = |(id, swept)| match swept {
+            SweptCaller::Ended(end) => (id, end),
+            SweptCaller::Regranted => panic!("nobody was granted something else"),
+        };
+        let swept = all_swept(callers, |_| judgement);
+        swept.into_iter().map(ended).collect()
+    }
+
+    fn all_swept(
+        callers: &mut ConnectionCallers,
+        judge: impl Fn(Option<&CallerNeeds>) -> CallerJudgement,
+    ) -> Vec<(ExchangeId, SweptCaller)> {
+        let mut all = Vec::new();
+        let mut found = None;
+        while callers.sweep(|_, needs| judge(needs), &mut found) {
+            all.extend(found.take());
         }
-        found
+        all
     }
 
     fn caller() -> Option<CallerTag> {
@@ -181,10 +231,10 @@ mod tests {
     #[test]
     fn a_connection_ends_with_its_certificate_whoever_calls() {
         let mut callers = ConnectionCallers::default();
-        callers.set(ExchangeId::new(3), None, None);
+        callers.set(ExchangeId::new(3), None, None, None);
         assert_eq!(callers.callers.len(), 0, "nothing to keep");
-        callers.set(ExchangeId::new(3), None, Some(wall(10_000)));
-        callers.set(ExchangeId::new(4), caller(), Some(wall(10_000)));
+        callers.set(ExchangeId::new(3), None, None, Some(wall(10_000)));
+        callers.set(ExchangeId::new(4), caller(), None, Some(wall(10_000)));
         callers.begin_sweep(Monotonic::from_ms(9_999), wall(9_999), 0);
         assert_eq!(all_over(&mut callers, false), []);
         callers.begin_sweep(Monotonic::from_ms(10_500), wall(10_500), 0);
@@ -195,8 +245,8 @@ mod tests {
     #[test]
     fn callers_end_with_their_time_or_by_revocation() {
         let mut callers = ConnectionCallers::default();
-        callers.put(ExchangeId::new(2_000), caller(), Some(wall(10_000)));
-        callers.put(ExchangeId::new(7), caller(), Some(wall(20_000)));
+        callers.put(ExchangeId::new(2_000), (caller(), None), Some(wall(10_000)));
+        callers.put(ExchangeId::new(7), (caller(), None), Some(wall(20_000)));
         callers.begin_sweep(Monotonic::from_ms(9_999), wall(9_999), 0);
         assert_eq!(all_over(&mut callers, true), [], "no revocation is new");
         callers.begin_sweep(Monotonic::from_ms(10_000), wall(10_000), 0);
@@ -210,8 +260,8 @@ mod tests {
             all_over(&mut callers, true),
             [(ExchangeId::new(2_000), CallerEnd::Expired)]
         );
-        callers.put(ExchangeId::new(2_000), None, None);
-        callers.put(ExchangeId::new(8), caller(), None);
+        callers.put(ExchangeId::new(2_000), (None, None), None);
+        callers.put(ExchangeId::new(8), (caller(), None), None);
         callers.begin_sweep(Monotonic::from_ms(11_000), wall(11_000), 1);
         let revoked = [
             (ExchangeId::new(7), CallerEnd::Revoked),
@@ -229,9 +279,34 @@ mod tests {
     }
 
     #[test]
+    fn a_new_version_is_judged_once_and_each_outcome_is_reported() {
+        let mut callers = ConnectionCallers::default();
+        for slot in 0..5_000 {
+            callers.put(ExchangeId::new(slot), (caller(), None), None);
+        }
+        callers.put(ExchangeId::new(3), (None, None), None);
+        callers.begin_sweep(Monotonic::from_ms(1_000), wall(1_000), 1);
+        let swept = all_swept(&mut callers, |_| CallerJudgement::Regranted);
+        assert_eq!(swept.len(), 4_999, "all but the one without a caller");
+        assert!(
+            swept
+                .iter()
+                .all(|(_, swept)| *swept == SweptCaller::Regranted)
+        );
+        callers.begin_sweep(Monotonic::from_ms(2_000), wall(2_000), 1);
+        let swept = all_swept(&mut callers, |_| CallerJudgement::Refused);
+        assert_eq!(swept, [], "the version is the same");
+        callers.begin_sweep(Monotonic::from_ms(3_000), wall(3_000), 2);
+        let swept = all_swept(&mut callers, |_| CallerJudgement::Unknown);
+        let expired = SweptCaller::Ended(CallerEnd::Expired);
+        assert_eq!(swept.len(), 4_999);
+        assert!(swept.iter().all(|(_, swept)| *swept == expired));
+    }
+
+    #[test]
     fn without_access_control_it_costs_nothing() {
         let mut callers = ConnectionCallers::default();
-        callers.set(ExchangeId::new(5_000), None, None);
+        callers.set(ExchangeId::new(5_000), None, None, None);
         assert_eq!(callers.callers.len(), 0);
         callers.begin_sweep(Monotonic::from_ms(10_000), wall(10_000), 1);
         assert!(!callers.is_sweeping());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use encke_access::{Caller, CallerIdentity, ClientCertificate};
-use encke_protocol::CallerInfo;
+use encke_protocol::{CallerInfo, CallerNeeds};
 
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::http::Rejection;
@@ -158,16 +158,17 @@ impl Clients {
         }
     }
 
-    /// Notes who has sent a request, and until when its credentials are good.
+    /// Notes who has sent a request, what that needs of its caller while it lasts, and until when its credentials are good.
     pub(crate) fn keep_caller(
         &mut self,
         exchange: ExchangeId,
         caller: Option<Arc<Caller>>,
+        needs: Option<CallerNeeds>,
         certificate: Option<&ClientCertificate>,
     ) {
         let tag = caller.map(|caller| caller.tag());
         let until = certificate.map(|certificate| certificate.ends_at);
-        self.callers.set(exchange, tag, until);
+        self.callers.set(exchange, tag, needs, until);
     }
 
     /// The client for which an exchange holds memory.
@@ -192,7 +193,7 @@ impl Clients {
     /// A connection or an exchange has ended.
     pub(crate) fn end(&mut self, exchange: ExchangeId, now: Instant) {
         self.leave(exchange, now);
-        self.callers.set(exchange, None, None);
+        self.callers.set(exchange, None, None, None);
     }
 
     /// The address for which a connection is counted, and whether it is a proxy that is trusted to name others.

@@ -133,6 +133,12 @@ impl Connection {
         }
     }
 
+    /// The caller of one of its exchanges is granted something else. What the exchange itself does was judged before; a channel judges
+    /// its subscriptions.
+    pub(crate) fn regrant_caller(&mut self, id: ExchangeId, cx: &mut Context<'_>) {
+        self.with_channel(id, cx, |websocket, _, cx| websocket.regrant(cx));
+    }
+
     /// There is no room for the connection: its request is refused, if it can still be.
     pub(crate) fn turn_away(&mut self, cx: &mut Context<'_>) {
         match &self.wire {

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use encke_access::CallerTag;
+use encke_protocol::{CallerJudgement, CallerNeeds};
+
 use super::state::Shard;
+use crate::clients::callers::SweptCaller;
 use crate::connection::Event;
 use crate::connection::close::CloseReason;
 use crate::connection::exchange::ExchangeEvent;
@@ -31,8 +35,8 @@ impl Shard {
             clients.tidy(self.connections.clock.now());
             // Without access control there may be certificates.
             let access = self.context.router.access();
-            let revocations = access.map_or(0, |access| access.revocations_version());
-            clients.callers.begin_sweep(now, wall, revocations);
+            let version = access.map_or(0, |access| access.version());
+            clients.callers.begin_sweep(now, wall, version);
         }
     }
 
@@ -80,22 +84,34 @@ impl Shard {
         true
     }
 
-    /// Looks at the next connections whose callers' time may be over. False: nothing is left to do.
+    /// Looks at the next connections whose callers' time may be over, or whose callers may be granted something else. False: nothing is
+    /// left to do.
     pub(super) fn sweep_callers(&mut self) -> bool {
         let access = self.context.router.access();
-        let mut over = None;
-        let is_revoked = |caller: &encke_access::CallerTag| {
-            access.is_some_and(|access| access.is_tag_revoked(caller))
+        let mut found = None;
+        let judge = |caller: &CallerTag, needs: Option<&CallerNeeds>| match access {
+            Some(access) => CallerNeeds::judge(needs, caller, access),
+            None => CallerJudgement::Unchanged,
         };
         let callers = &mut self.connections.clients.callers;
-        let busy = callers.sweep(is_revoked, &mut over);
-        if let Some((id, end)) = over
-            && self.connections.is_open(id.slot())
-        {
-            let connection = self.connections.slots.connection_of(id.slot());
-            self.act(connection, |connection, cx| {
+        let busy = callers.sweep(judge, &mut found);
+        let Some((id, swept)) = found.filter(|(id, _)| self.connections.is_open(id.slot())) else {
+            return busy;
+        };
+        let connection = self.connections.slots.connection_of(id.slot());
+        match swept {
+            SweptCaller::Ended(end) => self.act(connection, |connection, cx| {
                 connection.end_caller(id, end, cx);
-            });
+            }),
+            // What a plain subscription needs was judged. Anything else may be a channel.
+            SweptCaller::Regranted
+                if self.connections.slots[id.slot()].state != SlotState::Subscribed =>
+            {
+                self.act(connection, |connection, cx| {
+                    connection.regrant_caller(id, cx);
+                });
+            }
+            SweptCaller::Regranted => {}
         }
         busy
     }

@@ -121,7 +121,7 @@ impl Arrival<'_> {
         }
         let clients = &mut self.0.connections.clients;
         clients.arrive(id, (connection.client, connection.trusted));
-        clients.callers.set(id, caller, until);
+        clients.callers.set(id, caller, connection.needs, until);
         let mut parts = MovingParts {
             facts: ConnectionFacts {
                 tls: connection.tls,

@@ -12,7 +12,7 @@ use super::merged::reason;
 use super::message::{AppendMessage, ClientMessage, MessageLimits, MessageRequest};
 use super::reply::{MessageTag, Subject};
 use super::subscriptions::Subscriptions;
-use crate::action::{Action, Channel, ChannelAction, ChannelMessage, FeedEnd};
+use crate::action::{Action, Channel, ChannelAction, ChannelMessage, FeedEnd, RegrantedChannel};
 use crate::append::{awaits_order, stop};
 use crate::encoder::StreamEnd;
 use crate::events::{Named, Parameters};
@@ -298,10 +298,27 @@ impl Conversation {
                 };
             }
         };
-        let before = std::mem::replace(&mut self.rights, rights);
         if let Some(origin) = &mut self.origin {
             origin.first = None;
         }
+        let ended = self.set_rights(rights);
+        let caller = self.rights.caller().cloned();
+        let until = caller.as_deref().and_then(Caller::ends_at);
+        let response = tag.reply("authenticated", |message| {
+            if let Some(until) = until {
+                message.literal("until", until.as_ms());
+            }
+        });
+        Ok(ChannelAction {
+            caller: Some(caller),
+            ended,
+            ..plain(Action::Respond(response))
+        })
+    }
+
+    /// Sets what the caller may do, and removes the subscriptions that it may not have.
+    fn set_rights(&mut self, rights: Rights) -> Vec<(u32, Response)> {
+        let before = std::mem::replace(&mut self.rights, rights);
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
         let refused = subscriptions.remove_refused(|subject| {
             self.check_readable(subject)?;
@@ -315,18 +332,7 @@ impl Conversation {
             };
             (one.key, tag.error(refused))
         });
-        let caller = self.rights.caller().cloned();
-        let until = caller.as_deref().and_then(Caller::ends_at);
-        let response = tag.reply("authenticated", |message| {
-            if let Some(until) = until {
-                message.literal("until", until.as_ms());
-            }
-        });
-        Ok(ChannelAction {
-            caller: Some(caller),
-            ended: ended.collect(),
-            ..plain(Action::Respond(response))
-        })
+        ended.collect()
     }
 
     /// Refuses what belongs or may belong to somebody else, if the caller before had more rights to it.
@@ -403,10 +409,8 @@ impl Conversation {
         if caller.ends_at().is_some_and(has_ended) {
             return Err(self.denied(&AccessDenied::Expired("token")));
         }
-        match access.is_revoked(caller) {
-            false => Ok(()),
-            true => Err(self.denied(&AccessDenied::Revoked)),
-        }
+        let renewed = access.renewed(caller);
+        renewed.map(drop).map_err(|denied| self.denied(&denied))
     }
 
     fn denied(&self, denied: &AccessDenied) -> Response {
@@ -478,6 +482,29 @@ impl Channel for Conversation {
             Err(bad) => bad.tag,
         };
         tag.error(refused)
+    }
+
+    fn regrant(&mut self) -> Option<RegrantedChannel> {
+        let access = self.context.access.as_ref()?;
+        let Rights::Caller {
+            caller, conceals, ..
+        } = &mut self.rights
+        else {
+            return None;
+        };
+        *conceals = access.conceals();
+        let renewed = access.renewed(caller).ok()?;
+        if Arc::ptr_eq(&renewed, caller) {
+            return None;
+        }
+        let mut rights = self.rights.clone();
+        if let Rights::Caller { caller, .. } = &mut rights {
+            *caller = Arc::clone(&renewed);
+        }
+        Some(RegrantedChannel {
+            caller: renewed,
+            ended: self.set_rights(rights),
+        })
     }
 
     fn farewell(&self, why: &str) -> Vec<u8> {

@@ -205,7 +205,7 @@ impl DurableStreams {
         admitted.require(Operation::Read)?;
         let bad = |why: String| error(400, "bad_field", why);
         let access = self.access.as_ref();
-        let kid = access.and_then(|access| access.signing_kids().next());
+        let kid = access.and_then(|access| access.first_signing_kid());
         let (Some(access), Some(kid)) = (access, kid) else {
             return Err(bad(
                 "Encke-Read-URL needs a key in access.signing-keys, of which the first one signs"

@@ -246,7 +246,7 @@ impl Gate {
         if resolved.by_cookie && self.is_foreign_with_credentials(request) {
             return Err(Stop::Refused(foreign_origin(request)));
         }
-        let (caller, conceals) = (resolved.caller, access.conceals());
+        let (caller, conceals) = (resolved.caller, resolved.conceals);
         Ok(match resolved.signed_url {
             None => Passed::With(Rights::Caller {
                 caller,

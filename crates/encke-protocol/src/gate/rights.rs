@@ -167,7 +167,7 @@ impl Rights {
                 signed
                     .as_ref()
                     .is_none_or(|signed| signed.allows(operation, paths))
-                    && paths.allow(caller, operation)
+                    && paths.allow(&**caller, operation)
             }
         }
     }
@@ -176,7 +176,7 @@ impl Rights {
     pub(crate) fn viewer(&self, paths: &Paths<'_>) -> Viewer {
         match self {
             Rights::Everything | Rights::EverythingButAdmin => Viewer::All,
-            Rights::Caller { caller, .. } if paths.allow(caller, Operation::Own) => Viewer::All,
+            Rights::Caller { caller, .. } if paths.allow(&**caller, Operation::Own) => Viewer::All,
             Rights::Caller { caller, .. } => Viewer::Of(caller.identity().map(Into::into)),
             Rights::Operator | Rights::Nobody | Rights::Unidentified => Viewer::Of(None),
         }

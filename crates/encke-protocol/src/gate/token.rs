@@ -1,7 +1,5 @@
 //! Tokens that do not come in `Authorization`: in the handshake of a channel, and in a message of it.
 
-use std::sync::Arc;
-
 use encke_access::{Access, AccessDenied, CanonicalPath, ClientCertificate, Credentials};
 use encke_clock::Now;
 
@@ -35,8 +33,8 @@ pub(crate) fn resolve_token(
         denied => denied,
     })?;
     Ok(Rights::Caller {
-        caller: Arc::clone(&resolved.caller),
-        conceals: access.conceals(),
+        caller: resolved.caller,
+        conceals: resolved.conceals,
         signed: None,
     })
 }

@@ -111,6 +111,29 @@ impl AccessTable {
         files
     }
 
+    /// The files that the server reads for it, beside the configuration itself.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let AccessConfig {
+            issuers,
+            signing_keys,
+            ..
+        } = &self.config;
+        let of_issuers = issuers.iter().flat_map(|one| {
+            let files = [&one.keys_file, &one.secret_file, &one.public_key_file];
+            files.into_iter().flatten()
+        });
+        let of_keys = signing_keys
+            .iter()
+            .filter_map(|one| one.secret_file.as_ref());
+        let files = of_issuers.chain(of_keys);
+        files.map(|path| self.folder.join(path)).collect()
+    }
+
+    /// Puts the table in force in the place of another one. Reads the files that it names.
+    pub(crate) fn reload(&self, access: &Access) -> anyhow::Result<()> {
+        Ok(access.reload(&self.config, &|path| self.file(path))?)
+    }
+
     /// The policy that the table describes. Reads the files that it names.
     pub(crate) fn access(&self) -> anyhow::Result<Access> {
         Ok(Access::from_config(&self.config, &|path| self.file(path))?)
@@ -315,6 +338,19 @@ mod tests {
         ] {
             assert_eq!(files(&text), ["access /etc/encke/encke.toml"]);
         }
+    }
+
+    #[test]
+    fn the_files_that_the_server_reads_are_those_to_watch() {
+        let text = format!(
+            "{ISSUER}keys-file = 'a'\nprivate-key-file = 'b'\n[[issuers]]\nissuer = 'j'\naudience = 'encke'\nalgorithms = \
+             ['ES256']\npublic-key-file = '/c'\n[[signing-keys]]\nkid = 'k'\nsecret-file = 'd'"
+        );
+        let files = table(&text).unwrap().files();
+        assert_eq!(
+            files,
+            ["/etc/encke/a", "/c", "/etc/encke/d"].map(PathBuf::from)
+        );
     }
 
     #[test]

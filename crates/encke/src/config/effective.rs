@@ -19,7 +19,7 @@ pub(crate) fn effective(config: &Config, given: &Given) -> String {
             group = Some(setting.group);
         }
         if setting.is_tuning() {
-            let _ = writeln!(text, "#{}", setting.help);
+            let _ = writeln!(text, "# {}", setting.help());
         }
         let origin = origin(setting, given);
         let _ = match (setting.get)(config) {

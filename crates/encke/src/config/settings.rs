@@ -2,7 +2,8 @@
 //!
 //! To add a setting, write one entry here. The group decides where it is set: an entry of the group `Tuning` is a key of the table
 //! `[tuning]`; any other entry is a flag, an `ENCKE_` variable and a key of the configuration file, all of the same name.
-//! `Config::settle` checks rules between settings.
+//! A reload of the configuration applies those that are marked `@reload`; the others need a restart. `Config::settle` checks rules between
+//! settings.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub(super) struct Setting {
     /// What the help shows in place of a flag's value.
     pub(super) value_name: &'static str,
     pub(super) help: &'static str,
+    /// Whether a reload applies it.
+    pub(super) is_reloaded: bool,
     /// What the help shows as default, for settings whose default is not a constant value.
     pub(super) default: &'static str,
     /// Reads the value and sets it. Paths in it begin in this folder.
@@ -55,6 +58,15 @@ impl Setting {
         format!("ENCKE_{}", self.name.replace('-', "_").to_uppercase())
     }
 
+    /// What it does, and how a change of it takes effect if that takes no restart.
+    pub(super) fn help(&self) -> String {
+        let help = self.help.trim();
+        match self.is_reloaded {
+            true => format!("{help} [reloaded]"),
+            false => help.to_owned(),
+        }
+    }
+
     /// Its default, for people.
     pub(super) fn default_text(&self) -> String {
         match (self.default, (self.get)(&Config::default())) {
@@ -72,7 +84,7 @@ macro_rules! settings {
         |$config:ident|
         $($group:ident {
             $($(#[doc = $help:literal])+
-            $name:literal $($value_name:literal)?: $kind:expr => $place:expr $(, $default:literal)?;)+
+            $name:literal $($value_name:literal)? $(@$reload:ident)?: $kind:expr => $place:expr $(, $default:literal)?;)+
         })+
     ) => {
         /// All settings, by group.
@@ -81,6 +93,7 @@ macro_rules! settings {
             name: $name,
             value_name: concat!($($value_name)?),
             help: concat!($($help),+),
+            is_reloaded: !str::is_empty(concat!($(stringify!($reload))?)),
             default: concat!($($default)?),
             set: |$config, text, folder| {
                 $place = $kind.within($kind.parse(text)?, folder);
@@ -102,7 +115,7 @@ settings! {
         /// Address for operators (/metrics, /v1/admin/), or none
         "admin-listen" "ADDR": Optional(OrNone(Address)) => config.admin_listen, "127.0.0.1:4438 if others may connect, otherwise none";
         /// Origins whose pages may use the server, such as https://app.example.com or https://*.example.com; or none, loopback, *
-        "cors-origins" "ORIGINS": Optional(Text) => config.cors_origins, "loopback, and none with access control";
+        "cors-origins" "ORIGINS" @reload: Optional(Text) => config.cors_origins, "loopback, and none with access control";
         /// Trusted proxies, whose headers name the client: networks such as 10.0.0.0/8,::1, or none
         "trust" "NETWORKS": Text => config.net.trust;
         /// Header fields in which trusted proxies name the client: x-forwarded or forwarded
@@ -152,9 +165,9 @@ settings! {
         /// Connections in total; further ones get 503
         "connections-max" "N": COUNT => config.net.connections_max, "1000000, or fewer by the limit on open files";
         /// Connections per client address (IPv6: per /64); further ones get 429. 0: no limit
-        "connections-per-address" "N": LIMIT => config.net.connections_per_address;
+        "connections-per-address" "N" @reload: LIMIT => config.net.connections_per_address;
         /// Requests per second and client address; further ones get 429. 0: no limit
-        "request-rate" "PER_SECOND": LIMIT => config.net.request_rate;
+        "request-rate" "PER_SECOND" @reload: LIMIT => config.net.request_rate;
         /// Networks without limits per address, or none
         "exempt" "NETWORKS": Text => config.net.exempt;
         /// Largest request body
@@ -181,7 +194,7 @@ settings! {
 
     Logging {
         /// Level (error, warn, info, debug, trace) or filter such as info,encke_net=debug
-        "log" "FILTER": LogFilter => config.log;
+        "log" "FILTER" @reload: LogFilter => config.log;
         /// Format of log lines on standard error: human or json
         "log-format" "FORMAT": Choice(FORMATS) => config.log_format;
         /// Access log on standard output, a line for each request: off, json or combined
@@ -208,7 +221,7 @@ settings! {
         /// File of the audit log, instead of standard error; reopened on SIGHUP
         "audit-log-file": Optional(FilePath) => config.audit_log_file, "standard error";
         /// Hosts that requests may name without access control, beside localhost and loopback addresses; or none
-        "hosts": Text => config.hosts;
+        "hosts" @reload: Text => config.hosts;
         /// File of the access log, instead of standard output; reopened on SIGHUP
         "access-log-file": Optional(FilePath) => config.access_log_file, "standard output";
         /// Memory for access log entries that wait to be written; further ones are dropped
@@ -228,7 +241,7 @@ settings! {
         /// Connections accepted per second in total; further ones wait in the kernel's queue. 0: no limit
         "accept-rate": LIMIT => config.net.accept_rate;
         /// Requests that one client address may send at once after a pause
-        "request-burst": COUNT => config.net.request_burst;
+        "request-burst" @reload: COUNT => config.net.request_burst;
         /// Client addresses in the table of limits
         "addresses-max": COUNT => config.net.addresses_max;
         /// Largest request head

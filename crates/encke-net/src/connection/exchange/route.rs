@@ -112,7 +112,7 @@ impl Exchange {
             HeadAdmission::Admitted(caller) => {
                 let exchange = self.place.exchange;
                 cx.clients
-                    .keep_caller(exchange, caller, certificate.as_deref());
+                    .keep_caller(exchange, caller, None, certificate.as_deref());
                 Ok(())
             }
             HeadAdmission::Refused { response, reader } => {
@@ -279,8 +279,12 @@ impl Exchange {
             ..request
         };
         let routed = cx.router.request(request);
-        cx.clients
-            .keep_caller(self.place.exchange, routed.caller, certificate.as_deref());
+        cx.clients.keep_caller(
+            self.place.exchange,
+            routed.caller,
+            routed.needs,
+            certificate.as_deref(),
+        );
         if certificate.is_some_and(|certificate| certificate.has_ended(now)) {
             // The client connects again.
             self.facts.keep_alive = false;

@@ -1,5 +1,8 @@
 //! The messages of a client: each is an exchange, whose response is a message.
 
+use std::sync::Arc;
+
+use encke_access::Caller;
 use encke_protocol::{Action, ChannelMessage, Failure, FeedEnd, Response, problem};
 use encke_stream::{Command, FleetCommand, Outcome};
 
@@ -35,6 +38,7 @@ impl WebSocket {
 
     /// Asks the channel about a message, and performs the action.
     pub(super) fn ask(&mut self, mut waiting: WaitingMessage, cx: &mut Context<'_>) {
+        self.regrant(cx);
         let asked = self.channel.message(ChannelMessage {
             text: &waiting.text,
             now: cx.clock.time(),
@@ -43,9 +47,7 @@ impl WebSocket {
         });
         let id = waiting.id;
         if let Some(caller) = asked.caller {
-            let certificate = cx.certificate.clone();
-            cx.clients
-                .keep_caller(self.place.exchange, caller, certificate.as_deref());
+            self.keep_caller(caller, cx);
         }
         let mut pending = PendingMessage {
             exchange: Exchange::new(ExchangePlace {
@@ -81,7 +83,27 @@ impl WebSocket {
                 self.keep(pending, cx);
             }
         }
-        for (key, response) in asked.ended {
+        self.end_feeds(asked.ended, cx);
+    }
+
+    /// Judges the channel by the grants that its caller has now.
+    pub(crate) fn regrant(&mut self, cx: &mut Context<'_>) {
+        if let Some(regranted) = self.channel.regrant() {
+            self.keep_caller(Some(regranted.caller), cx);
+            self.end_feeds(regranted.ended, cx);
+        }
+    }
+
+    fn keep_caller(&self, caller: Option<Arc<Caller>>, cx: &mut Context<'_>) {
+        let certificate = cx.certificate.clone();
+        let exchange = self.place.exchange;
+        cx.clients
+            .keep_caller(exchange, caller, None, certificate.as_deref());
+    }
+
+    /// Ends feeds that the caller may not have, each with its last message.
+    fn end_feeds(&mut self, ended: Vec<(u32, Response)>, cx: &mut Context<'_>) {
+        for (key, response) in ended {
             self.end_feed(key, cx);
             write_message(response.body.as_ref(), cx);
         }

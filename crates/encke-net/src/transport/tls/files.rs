@@ -136,19 +136,10 @@ impl Certificates {
     }
 }
 
-/// The states of all files, to find out whether one has changed.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct FileStates(Vec<Option<(SystemTime, u64)>>);
-
-impl FileStates {
-    pub(super) fn of(settings: &TlsSettings) -> Self {
-        let state = |path: &PathBuf| {
-            let metadata = std::fs::metadata(path).ok()?;
-            Some((metadata.modified().ok()?, metadata.len()))
-        };
-        let files = settings.certificates.iter().chain(&settings.keys);
-        FileStates(files.chain(&settings.client_ca).map(state).collect())
-    }
+/// All files that are read.
+pub(crate) fn tls_files(settings: &TlsSettings) -> Vec<PathBuf> {
+    let files = settings.certificates.iter().chain(&settings.keys);
+    files.chain(&settings.client_ca).cloned().collect()
 }
 
 fn warn(warnings: &[CertificateWarning]) {

@@ -28,16 +28,14 @@ mod session_tests;
 mod shares;
 #[cfg(test)]
 mod testing;
-mod watcher;
 
 pub use self::files::{CertificateWarning, TlsError, check_tls};
 
 pub(crate) use self::fault::TlsFault;
-pub(crate) use self::files::Certificates;
+pub(crate) use self::files::{Certificates, tls_files};
 pub(crate) use self::handshake::Established;
 pub(crate) use self::handshaken::Handshaken;
 pub(crate) use self::handshakes::{HandshakeBounds, HandshakeGauges, HandshakeTask, Handshakes};
 pub(crate) use self::metrics::HandshakeMetrics;
 pub(crate) use self::moved::MovedSession;
 pub(crate) use self::session::{ReadOutcome, TlsSession};
-pub(crate) use self::watcher::FileWatcher;
