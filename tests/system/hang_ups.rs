@@ -26,7 +26,7 @@ fn a_hang_up_reloads_the_configuration() {
     encke.signal(Signal::HUP);
     // At the level before, this line is not logged.
     eventually("the filter is replaced", || {
-        encke.log().contains("reloaded the filter of the log")
+        encke.log().contains("reloaded the configuration")
     });
     assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
     assert_eq!(encke.terminate().code, Some(0));
@@ -95,7 +95,7 @@ fn a_closed_terminal_is_a_stop_and_further_hang_ups_change_nothing() {
     // With the terminal there, it is a reload.
     encke.signal(Signal::HUP);
     eventually("the configuration is reloaded", || {
-        encke.log().contains("reloaded the filter of the log")
+        encke.log().contains("reloaded the configuration")
     });
     // It makes the stop wait.
     let _stalled = encke.subscribe("s", "-1");
@@ -122,7 +122,7 @@ fn without_hang_ups_the_server_outlives_its_terminal() {
     terminal.close();
     // It leads the session, so the kernel has sent it a SIGHUP.
     eventually("the hang-up is a reload", || {
-        encke.log().contains("reloaded the filter of the log")
+        encke.log().contains("reloaded the configuration")
     });
     assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
     assert_eq!(encke.terminate().code, Some(0));

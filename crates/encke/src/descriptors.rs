@@ -2,7 +2,16 @@
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+use crate::config::Config;
 use crate::resource_limits::limit;
+
+/// Raises the limit, and bounds the connections of a configuration by it. Returns the limit.
+pub(crate) fn bound(config: &mut Config) -> u64 {
+    let files = raise();
+    let connections_max = &mut config.net.connections_max;
+    *connections_max = (*connections_max).min(connections(files));
+    files
+}
 
 /// Raises the limit to what the system allows. Returns the new limit.
 pub(crate) fn raise() -> u64 {

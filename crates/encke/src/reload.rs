@@ -17,7 +17,7 @@ use crate::config::{AccessTable, Config, SettingsArgs};
 use crate::failure::with_causes;
 use crate::keys::KeyFetcher;
 use crate::program_log::{self, FilterHandle};
-use crate::{exposure, service_manager};
+use crate::{descriptors, exposure, service_manager};
 
 /// What a reload changes of a running server.
 pub(crate) struct RunningServer {
@@ -112,7 +112,8 @@ impl RunningServer {
 
     /// Reads the configuration and applies it.
     fn reload(&mut self, key_fetcher: &SharedFetcher) -> anyhow::Result<()> {
-        let (config, _) = self.settings.resolve()?;
+        let (mut config, _) = self.settings.resolve()?;
+        descriptors::bound(&mut config);
         let filter = program_log::filter(&config)?;
         match (&self.access, &config.access) {
             (Some(access), Some(table)) => {

@@ -316,9 +316,7 @@ fn resolve(settings: &SettingsArgs) -> Result<(Config, Given, u64), Failed> {
     let (mut config, given) = settings
         .resolve()
         .map_err(|error| Code::Usage.with(error))?;
-    let files = descriptors::raise();
-    let room = descriptors::connections(files);
-    config.net.connections_max = config.net.connections_max.min(room);
+    let files = descriptors::bound(&mut config);
     Ok((config, given, files))
 }
 

@@ -7,7 +7,7 @@ use crate::rig::{Ended, command, request};
 
 impl Guarded {
     /// A URL that `encke sign` makes.
-    fn signed(&self, method: &str, target: &str, fields: &[&str]) -> String {
+    pub(super) fn signed(&self, method: &str, target: &str, fields: &[&str]) -> String {
         let config = self.config.to_str().expect("the path is text");
         let mut command = command(&["sign", "--config", config, "--method", method, target]);
         command.args(fields.iter().flat_map(|field| ["--field", field]));
