@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use encke_clock::{Now, WallTime};
+use encke_clock::{Now, SteadyTime, WallTime};
 use parking_lot::{Mutex, RwLock};
 
+use crate::accounts::{AccountOwner, AccountUsage, QuotaAccounts, SubscriberHold};
 use crate::cache::TokenCacheCounts;
 use crate::caller::{Caller, CallerKind, CallerTag, identity};
 use crate::config::{AccessConfig, AccessConfigError};
@@ -18,6 +19,7 @@ use crate::credentials::Credentials;
 use crate::denied::{AccessDenied, DenialCounts};
 use crate::key_fetches::KeyFetches;
 use crate::keys::JwksError;
+use crate::quotas::{Quota, QuotaExceeded};
 use crate::revocation::{Revocation, RevocationTarget, Revocations, TooManyRevocations};
 use crate::rules::AccessRules;
 use crate::signed_url::{SignError, SignedUrl, UrlToSign};
@@ -30,6 +32,7 @@ pub struct Access {
     /// Held while the rules are replaced.
     reloading: Mutex<()>,
     revocations: Revocations,
+    accounts: QuotaAccounts,
     key_listener: RwLock<Option<KeyListener>>,
     denials: DenialCounts,
     fetches: [AtomicU64; 2],
@@ -80,6 +83,10 @@ pub struct AccessCounts {
     pub revocations: usize,
     /// Different grants of tokens in memory.
     pub shared_grants: usize,
+    /// Callers whose use is counted for quotas.
+    pub accounts: usize,
+    /// How often each quota was exceeded.
+    pub quotas_exceeded: Vec<(Quota, u64)>,
 }
 
 impl Access {
@@ -96,6 +103,7 @@ impl Access {
             revocations: Revocations::new(config.leeway),
             rules: ArcSwap::from_pointee(rules),
             reloading: Mutex::default(),
+            accounts: QuotaAccounts::default(),
             key_listener: RwLock::new(None),
             denials: DenialCounts::default(),
             fetches: Default::default(),
@@ -119,7 +127,11 @@ impl Access {
         let before = self.rules.load_full();
         let rules = AccessRules::new(config, read, Some(&before))?;
         self.revocations.set_leeway(config.leeway);
+        let has_quotas = rules.quotas.is_some();
         self.rules.store(Arc::new(rules));
+        if !has_quotas {
+            self.accounts.forget();
+        }
         // Behind the rules, so that whoever sees the number sees them.
         self.changes.fetch_add(1, Ordering::Release);
         // Requests that wait for keys are asked about again: their issuer may be gone.
@@ -286,6 +298,55 @@ impl Access {
         }
     }
 
+    /// Notes the name of a caller that is about to use something for which there may be quotas, so that [`Self::usage`] shows it.
+    pub fn note_use(&self, caller: &Caller) {
+        if let Some(quotas) = &self.rules.load().quotas {
+            self.accounts.note(quotas, AccountOwner::of(caller));
+        }
+    }
+
+    /// Counts messages that a caller appends.
+    ///
+    /// # Errors
+    /// It appends more than its quota allows.
+    pub fn count_appends(
+        &self,
+        tag: &CallerTag,
+        messages: u64,
+        now: SteadyTime,
+    ) -> Result<(), QuotaExceeded> {
+        match &self.rules.load().quotas {
+            None => Ok(()),
+            Some(quotas) => self
+                .accounts
+                .append(quotas, AccountOwner::of_tag(tag), messages, now),
+        }
+    }
+
+    /// Counts a subscription of a caller while what is returned is kept. `None`: there is no limit.
+    ///
+    /// # Errors
+    /// It has as many as its quota allows.
+    pub fn count_subscriber(
+        &self,
+        tag: &CallerTag,
+        now: SteadyTime,
+    ) -> Result<Option<SubscriberHold>, QuotaExceeded> {
+        match &self.rules.load().quotas {
+            None => Ok(None),
+            Some(quotas) => self
+                .accounts
+                .subscribe(quotas, AccountOwner::of_tag(tag), now),
+        }
+    }
+
+    /// What callers use of their quotas, those with the most subscriptions first and at most `most` of them. `None`: there are no quotas.
+    pub fn usage(&self, most: usize) -> Option<Vec<AccountUsage>> {
+        let rules = self.rules.load();
+        let quotas = rules.quotas.as_ref()?;
+        Some(self.accounts.usage(quotas, most))
+    }
+
     /// Changes with each revocation, each change of fetched keys and each reload: while it stays the same, a subscription that was
     /// judged needs no other judgement.
     pub fn version(&self) -> u64 {
@@ -344,6 +405,8 @@ impl Access {
             keys: issuers.sum(),
             unknown_keys: rules.key_requests.unknown_len(),
             revocations: self.revocations.len(),
+            accounts: self.accounts.known(),
+            quotas_exceeded: self.accounts.exceeded().collect(),
             shared_grants: rules.token_authorities.len(),
         }
     }

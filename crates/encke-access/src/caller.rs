@@ -35,6 +35,8 @@ pub(crate) struct Authority {
     pub(crate) kind: CallerKind,
     /// The name of the issuer, the API key, the signing key or the certificate.
     pub(crate) name: Box<str>,
+    /// A digest of the name, by which quotas are counted.
+    pub(crate) name_digest: std::num::NonZeroU64,
     /// What [`Caller::key_name`] says.
     pub(crate) key: Box<str>,
     pub(crate) grants: Grants,
@@ -77,6 +79,19 @@ pub enum CallerKind {
     SignedUrl,
     /// A client certificate.
     Certificate,
+}
+
+impl CallerKind {
+    /// Its name for operators.
+    pub fn name(self) -> &'static str {
+        match self {
+            CallerKind::Anonymous => "anonymous",
+            CallerKind::Token => "token",
+            CallerKind::ApiKey => "api_key",
+            CallerKind::SignedUrl => "signed_url",
+            CallerKind::Certificate => "certificate",
+        }
+    }
 }
 
 /// Who a caller is, see [`Caller::identity`]. It is stored with what belongs to callers, so its form must not change.
@@ -253,6 +268,7 @@ impl Authority {
         Authority {
             kind,
             name: name.into(),
+            name_digest: Digest::of(name).short(),
             key: name.into(),
             claims: Box::default(),
             grants,

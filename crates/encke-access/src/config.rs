@@ -39,6 +39,8 @@ pub struct AccessConfig {
     pub signing_keys: Vec<SigningKeyConfig>,
     /// Client certificates.
     pub certificates: Vec<CertificateConfig>,
+    /// How much callers may use. `None`: they have no quotas.
+    pub quotas: Option<QuotasConfig>,
 }
 
 impl Default for AccessConfig {
@@ -55,6 +57,7 @@ impl Default for AccessConfig {
             api_keys: Vec::new(),
             signing_keys: Vec::new(),
             certificates: Vec::new(),
+            quotas: None,
         }
     }
 }
@@ -148,6 +151,50 @@ pub struct CertificateConfig {
     pub name: String,
     /// What its holder may do.
     pub grants: Grants,
+}
+
+/// The table `[access.quotas]`. A limit of 0 is none.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct QuotasConfig {
+    /// Messages that a caller may append a second.
+    pub appends_per_second: u64,
+    /// Messages that a caller may append at once after a pause. `None`: as many as in a second.
+    pub append_burst: Option<u64>,
+    /// Subscriptions and long polls that a caller may have at a time.
+    pub subscribers: u64,
+    /// Callers whose use is counted at a time.
+    pub accounts_max: usize,
+    /// Other limits for some callers.
+    pub overrides: Vec<QuotaOverride>,
+}
+
+impl Default for QuotasConfig {
+    fn default() -> Self {
+        QuotasConfig {
+            appends_per_second: 0,
+            append_burst: None,
+            subscribers: 0,
+            accounts_max: 100_000,
+            overrides: Vec::new(),
+        }
+    }
+}
+
+/// An entry of `[[access.quotas.overrides]]`. What it leaves out is as for all callers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct QuotaOverride {
+    /// The name of an issuer, a key or a certificate, or `anonymous`.
+    pub name: String,
+    /// The subject of tokens of the issuer. `None`: each of its subjects that has no entry of its own.
+    pub subject: Option<String>,
+    /// See [`QuotasConfig::appends_per_second`].
+    pub appends_per_second: Option<u64>,
+    /// See [`QuotasConfig::append_burst`].
+    pub append_burst: Option<u64>,
+    /// See [`QuotasConfig::subscribers`].
+    pub subscribers: Option<u64>,
 }
 
 /// Text that is not shown.

@@ -13,6 +13,10 @@ use crate::grants::Grants;
 pub(crate) struct Names(HashSet<String>);
 
 impl Names {
+    pub(crate) fn all(&self) -> &HashSet<String> {
+        &self.0
+    }
+
     pub(crate) fn add(
         &mut self,
         key: &str,

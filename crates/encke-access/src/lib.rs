@@ -11,6 +11,7 @@
 //! a reload replaces, and `standing.rs` says what that leaves to those who are there.
 
 mod access;
+mod accounts;
 mod authorities;
 mod cache;
 mod caller;
@@ -33,6 +34,7 @@ mod moved;
 mod operation;
 mod path;
 mod pattern;
+mod quotas;
 mod revocation;
 mod rules;
 mod signed_fields;
@@ -42,12 +44,13 @@ mod token;
 mod unknown_keys;
 
 pub use access::{Access, AccessCounts, Resolved, UnknownIssuer};
+pub use accounts::{AccountUsage, SubscriberHold};
 pub use authorities::SHARED_GRANTS_MAX;
 pub use cache::TokenCacheCounts;
 pub use caller::{Caller, CallerIdentity, CallerKind, CallerTag, name_of_identity};
 pub use config::{
     AccessConfig, AccessConfigError, AnonymousConfig, ApiKeyConfig, CertificateConfig,
-    IssuerConfig, Secret, SigningKeyConfig,
+    IssuerConfig, QuotaOverride, QuotasConfig, Secret, SigningKeyConfig,
 };
 pub use credentials::{ClientCertificate, Credentials, LAST_EVENT_ID, SIGNING_PARAMETERS};
 pub use denied::{AccessDenied, TOKEN_BYTES_MAX};
@@ -61,6 +64,7 @@ pub use moved::{CallersIn, CallersOut, MovedAuthority, MovedCaller, MovedTag, Un
 pub use operation::{Operation, OperationSet, UnknownOperation};
 pub use path::{CanonicalPath, PathError};
 pub use pattern::{PathPattern, PatternError};
+pub use quotas::{Quota, QuotaExceeded, QuotaLimits};
 pub use revocation::{REVOCATIONS_MAX, Revocation, RevocationTarget, TooManyRevocations};
 pub use rules::API_KEYS_MAX;
 pub use signed_fields::{NotAField, SIGNED_FIELDS_MAX, SignedField, SignedFields};

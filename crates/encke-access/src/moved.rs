@@ -10,6 +10,7 @@ use encke_clock::WallSeconds;
 use serde::{Deserialize, Serialize};
 
 use crate::caller::{Authority, Caller, CallerKind, CallerTag, GrantSource};
+use crate::digest::Digest;
 use crate::grants::Grants;
 use crate::rules::FIRST_VERSION;
 
@@ -166,6 +167,7 @@ impl MovedAuthority {
     fn into_authority(self) -> Arc<Authority> {
         Arc::new(Authority {
             kind: self.kind,
+            name_digest: Digest::of(&*self.name).short(),
             name: self.name,
             key: self.key,
             grants: self.grants,

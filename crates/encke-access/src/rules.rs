@@ -19,6 +19,7 @@ use crate::entries::{Names, api_key, is_cookie_name, signing_key};
 use crate::files::KeyFiles;
 use crate::issuer::Issuer;
 use crate::key_requests::{Asked, KeyRequests};
+use crate::quotas::QuotaRules;
 use crate::signed_url::{SignedUrl, SigningKey};
 use crate::token::{DecodedToken, Header};
 
@@ -42,6 +43,7 @@ pub(crate) struct AccessRules {
     pub(crate) token_authorities: Arc<Authorities>,
     pub(crate) tokens: TokenCache,
     pub(crate) key_requests: KeyRequests,
+    pub(crate) quotas: Option<QuotaRules>,
 }
 
 /// A caller, how it was resolved, and what its URL covers if that is signed.
@@ -128,7 +130,10 @@ impl AccessRules {
         let fetched: Vec<usize> = (0..issuers.len())
             .filter(|at| issuers[*at].url.is_some())
             .collect();
+        let quotas = config.quotas.as_ref();
+        let quotas = quotas.map(|quotas| QuotaRules::new(quotas, names.all()));
         Ok(AccessRules {
+            quotas: quotas.transpose()?,
             version,
             conceal: config.conceal,
             leeway_s: config.leeway.as_secs(),

@@ -54,6 +54,14 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether what it begins may count for a quota of its caller.
+    pub fn may_count(&self) -> bool {
+        matches!(
+            self,
+            Action::Commit(..) | Action::Subscribe(_) | Action::Wait(_) | Action::Open(_)
+        )
+    }
+
     /// Whether what it begins may go on for long, as a request by which its caller gets something.
     pub(crate) fn lasts(&self) -> bool {
         match self {

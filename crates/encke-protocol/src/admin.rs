@@ -1,4 +1,4 @@
-//! Endpoints for operators: liveness, readiness, metrics, and the revocation of credentials.
+//! Endpoints for operators: liveness, readiness, metrics, the revocation of credentials, and what callers use of their quotas.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl AdminApi {
 
     fn show(&self, method: &str, admitted: &Admitted<'_>) -> Result<Response, Response> {
         let path = admitted.path;
-        if matches!(path, HEALTHZ | READYZ | METRICS) {
+        if matches!(path, HEALTHZ | READYZ | METRICS | USAGE) {
             check_method(method, &["GET", "HEAD"])?;
         }
         Ok(match path {
@@ -104,8 +104,45 @@ impl AdminApi {
                     .field("Cache-Control", "no-store")
                     .body((self.admin.probes.metrics)())
             }
+            USAGE => {
+                admitted.require(Operation::Admin)?;
+                self.usage()?
+            }
             path => not_found(path),
         })
+    }
+
+    /// `GET /v1/admin/usage`: what callers use of their quotas, those first that use the most.
+    fn usage(&self) -> Result<Response, Response> {
+        let used = self
+            .access
+            .as_ref()
+            .and_then(|access| access.usage(USAGE_MAX));
+        let Some(used) = used else {
+            let why =
+                "there is no usage: no quotas are configured, which are the table access.quotas";
+            return Err(error(409, "no_quotas", why));
+        };
+        let limit = |limit: u64| (limit > 0).then_some(limit);
+        let accounts: Vec<_> = used
+            .iter()
+            .map(|one| {
+                serde_json::json!({
+                    "kind": one.kind.name(),
+                    "name": one.name,
+                    "subject": one.subject,
+                    "subscribers": {"used": one.subscribers, "max": limit(one.limits.subscribers)},
+                    "appends": {"counted": one.appended, "per_second_max": limit(one.limits.appends_per_second)},
+                    "exceeded": one.exceeded,
+                })
+            })
+            .collect();
+        let counted = self.access.as_ref().map(|access| access.counts().accounts);
+        let body = serde_json::json!({"counted": counted, "callers": accounts});
+        Ok(Response::new(200)
+            .field("Content-Type", "application/json")
+            .field("Cache-Control", "no-store")
+            .body(body.to_string()))
     }
 
     /// `POST /v1/admin/revoke`: ends credentials, by the id of a token, its subject, or the name of a key.
@@ -176,7 +213,7 @@ impl Protocol for AdminApi {
     }
 
     fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response> {
-        let is_restricted = matches!(head.path, METRICS | REVOKE);
+        let is_restricted = matches!(head.path, METRICS | REVOKE | USAGE);
         let needed = is_restricted.then(|| Requirement::at(Operation::Admin, head.path));
         Ok(needed.into_iter().collect())
     }
@@ -226,3 +263,7 @@ const READYZ: &str = "/readyz";
 const METRICS: &str = "/metrics";
 const ADMIN: &str = "/v1/admin/";
 const REVOKE: &str = "/v1/admin/revoke";
+const USAGE: &str = "/v1/admin/usage";
+
+/// Callers in one answer about usage.
+const USAGE_MAX: usize = 1_000;

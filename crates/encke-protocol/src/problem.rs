@@ -1,5 +1,6 @@
 //! Errors as responses: the one place that writes them as JSON, by RFC 9457.
 
+use encke_access::{Quota, QuotaExceeded};
 use encke_stream::{Outcome, Refusal};
 use serde_json::Value;
 
@@ -36,6 +37,20 @@ pub fn rejected(status: u16, code: &'static str, message: &str, retry_s: u64) ->
         .field("Content-Type", MEDIA_TYPE)
         .field_if("Retry-After", (retry_s > 0).then_some(retry_s))
         .body(problem(status, code, message).to_string())
+}
+
+/// The response to a request that exceeds a quota of its caller.
+pub fn quota_exceeded(exceeded: &QuotaExceeded) -> Response {
+    let why = exceeded.to_string();
+    let response = match exceeded.quota {
+        Quota::Appends => error(429, "quota_appends_per_second", why),
+        Quota::Subscribers => error(429, "quota_subscribers", why),
+        Quota::Accounts => error(429, "quota_accounts_max", why),
+    };
+    let retry_s = exceeded.retry.map_or(QUOTA_RETRY_S, |time| {
+        time.as_millis().div_ceil(1_000) as u64
+    });
+    response.field("Retry-After", retry_s)
 }
 
 /// The response to a request whose continuation cannot be resumed.
@@ -178,5 +193,8 @@ fn problem(status: u16, code: &str, message: &str) -> Value {
 }
 
 const MEDIA_TYPE: &str = "application/problem+json";
+
+/// Seconds after which a request may be tried again that exceeds a number of something.
+const QUOTA_RETRY_S: u64 = 5;
 
 const RETRY_AFTER_S: u32 = 1;

@@ -5,6 +5,7 @@ mod grants;
 mod issuer_keys;
 mod operators;
 mod pools;
+mod quotas;
 mod reload;
 mod revocation;
 mod signed_urls;

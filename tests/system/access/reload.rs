@@ -53,7 +53,7 @@ impl Guarded {
         std::fs::write(&self.config, config).expect("it is ours");
     }
 
-    fn metric(&self, line: &str) -> u64 {
+    pub(super) fn metric(&self, line: &str) -> u64 {
         let answer = Connection::open(self.operators).ask("GET", "/metrics", &[], b"");
         let text = String::from_utf8(answer.body).expect("metrics are text");
         let value = text.lines().find_map(|one| one.strip_prefix(line));
@@ -61,7 +61,7 @@ impl Guarded {
     }
 
     /// Puts a configuration in force.
-    fn reload(&self, config: &str) {
+    pub(super) fn reload(&self, config: &str) {
         let done = || self.metric("encke_config_reloads_total{result=\"done\"}");
         let before = done();
         self.write(config);
@@ -83,14 +83,14 @@ impl Guarded {
         line.expect("the log says it").to_owned()
     }
 
-    fn subscribe(&self, target: &str, credentials: &str) -> Connection {
+    pub(super) fn subscribe(&self, target: &str, credentials: &str) -> Connection {
         let mut connection = self.encke.connect();
         connection.send(&request("GET", target, &[credentials], b""));
         assert_eq!(connection.head().status, 200, "{target}");
         connection
     }
 
-    fn append(&self, path: &str, body: &[u8]) {
+    pub(super) fn append(&self, path: &str, body: &[u8]) {
         let appended = self.ask("POST", path, &bearer(API_KEY), body);
         assert_eq!(appended.0, 204);
     }

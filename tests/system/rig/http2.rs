@@ -41,8 +41,7 @@ impl Frame {
         for (name, value) in fields {
             block.push(0);
             for text in [name, value] {
-                assert!(text.len() < 127, "the length takes one byte");
-                block.push(text.len() as u8);
+                push_length(text.len(), &mut block);
                 block.extend_from_slice(text.as_bytes());
             }
         }
@@ -195,6 +194,20 @@ impl Http2Client {
         let body: serde_json::Value = serde_json::from_slice(&body).expect("an error is JSON");
         body["error"]["code"].as_str().expect("a code").to_owned()
     }
+}
+
+/// Writes the length of a text that is not compressed (RFC 7541, section 5.1).
+fn push_length(length: usize, block: &mut Vec<u8>) {
+    const PREFIX: usize = 127;
+    let Some(mut rest) = length.checked_sub(PREFIX) else {
+        return block.push(length as u8);
+    };
+    block.push(PREFIX as u8);
+    while rest >= 128 {
+        block.push((rest % 128) as u8 | 128);
+        rest /= 128;
+    }
+    block.push(rest as u8);
 }
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

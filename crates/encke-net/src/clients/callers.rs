@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use encke_access::{CallerIdentity, CallerTag};
+use encke_access::{CallerIdentity, CallerTag, SubscriberHold};
 use encke_clock::{WallSeconds, WallTime};
 use encke_protocol::{CallerJudgement, CallerNeeds};
 
@@ -17,6 +17,8 @@ pub(crate) struct ConnectionCallers {
     callers: ChunkedVec<Option<CallerTag>>,
     /// What their requests need of them while they last.
     needs: ChunkedVec<Option<CallerNeeds>>,
+    /// Their subscriptions as they are counted for quotas. Empty without quotas.
+    holds: ChunkedVec<Option<SubscriberHold>>,
     /// When their credentials end, rounded up; [`NEVER`] for those that do not. Apart from the callers, because the sweep reads
     /// little else.
     ends_at: ChunkedVec<WallSeconds>,
@@ -85,12 +87,25 @@ impl ConnectionCallers {
         self.needs.get(exchange.slot())?.as_ref()
     }
 
+    /// Keeps the count of a subscription until its exchange ends, or has another request.
+    pub(crate) fn keep_hold(&mut self, exchange: ExchangeId, hold: Option<SubscriberHold>) {
+        let index = exchange.slot();
+        if hold.is_none() && self.holds.len() <= index as usize {
+            return;
+        }
+        while self.holds.len() <= index as usize {
+            self.holds.push(None);
+        }
+        self.holds[index] = hold;
+    }
+
     fn put(
         &mut self,
         exchange: ExchangeId,
         (caller, needs): (Option<CallerTag>, Option<CallerNeeds>),
         ends_at: Option<WallTime>,
     ) {
+        self.keep_hold(exchange, None);
         let index = exchange.slot();
         let is_new = self.callers.len() <= index as usize;
         if is_new && caller.is_none() && ends_at.is_none() {

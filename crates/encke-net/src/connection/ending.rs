@@ -29,7 +29,7 @@ impl Ending {
     pub(crate) fn of(task: &Task, end: CallerEnd) -> Ending {
         match (task, end) {
             (Task::Subscribed, _) => Ending::Dismiss,
-            (Task::AwaitingRecord(_), _) => Ending::AnswerPoll,
+            (Task::AwaitingRecord(..), _) => Ending::AnswerPoll,
             (Task::Working { .. }, _) => Ending::EndWork,
             (Task::AwaitingDispatch { .. }, _) => Ending::EndWait,
             // What it sends was there when it was asked for. A client that gets a part only could never finish with short tokens.

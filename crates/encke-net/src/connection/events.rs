@@ -242,7 +242,7 @@ impl Connection {
     /// A deadline of the connection has passed. False: it is one of its exchange.
     fn time_out(&mut self, cx: &mut Context<'_>) -> bool {
         if let Wire::Http1(http1) = &self.wire
-            && matches!(http1.exchange.task, Task::AwaitingRecord(_))
+            && matches!(http1.exchange.task, Task::AwaitingRecord(..))
         {
             return false;
         }
@@ -278,7 +278,7 @@ impl Connection {
         };
         http1.exchange.facts.keep_alive = false;
         match &http1.exchange.task {
-            Task::AwaitingRecord(_) => self.on_exchange(self.id, ExchangeEvent::TimedOut, cx),
+            Task::AwaitingRecord(..) => self.on_exchange(self.id, ExchangeEvent::TimedOut, cx),
             Task::Receiving => cx.push(ConnectionEffect::CloseBehind(CloseReason::Stopping)),
             // The last event says where to continue.
             Task::Subscribed => cx.push(ConnectionEffect::Dismiss(self.id, CloseReason::Stopping)),
@@ -302,7 +302,7 @@ impl Connection {
                 None | Some(Task::Subscribed) => {
                     cx.push(ConnectionEffect::Dismiss(id, reason));
                 }
-                Some(Task::AwaitingRecord(_)) => self.on_exchange(id, ExchangeEvent::TimedOut, cx),
+                Some(Task::AwaitingRecord(..)) => self.on_exchange(id, ExchangeEvent::TimedOut, cx),
                 Some(_) => {}
             }
         }

@@ -124,7 +124,7 @@ impl Connection {
     pub(crate) fn prepare_move(&mut self, cx: &mut Context<'_>) {
         let is_blocked = self.outbound.is_some();
         match &mut self.wire {
-            Wire::Http1(http1) if matches!(http1.exchange.task, Task::AwaitingRecord(_)) => {
+            Wire::Http1(http1) if matches!(http1.exchange.task, Task::AwaitingRecord(..)) => {
                 self.on_exchange(self.id, ExchangeEvent::TimedOut, cx);
             }
             Wire::Http2(http2) => http2.stop(is_blocked, cx),

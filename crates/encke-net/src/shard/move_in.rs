@@ -121,7 +121,9 @@ impl Arrival<'_> {
         }
         let clients = &mut self.0.connections.clients;
         clients.arrive(id, (connection.client, connection.trusted));
-        clients.callers.set(id, caller, connection.needs, until);
+        clients
+            .callers
+            .set(id, caller.clone(), connection.needs, until);
         let mut parts = MovingParts {
             facts: ConnectionFacts {
                 tls: connection.tls,
@@ -177,6 +179,12 @@ impl Arrival<'_> {
         let feeds = feeds.map_err(|why| self.lose(index, why))?;
         self.0.connections.arrive(index, parts);
         for (id, feed) in feeds {
+            if let (Some(access), Some(caller)) = (self.0.context.router.access(), &caller) {
+                // One that exceeds a quota of now goes on, and is not counted.
+                let now = self.0.connections.clock.time().steady;
+                let hold = access.count_subscriber(caller, now).ok().flatten();
+                self.0.connections.clients.callers.keep_hold(id, hold);
+            }
             let (feeds, mut cx) = self.0.feeds();
             feeds.subscribe(id.slot(), feed, &mut cx);
             if self.0.connections.is_blocked(id.slot()) {

@@ -220,7 +220,7 @@ impl DurableStreams {
         let expires = ends_at.map_or(asked, |ends_at| ends_at.min(asked));
         Ok(Some(ReadUrl {
             access: Arc::clone(access),
-            kid: kid.into(),
+            kid,
             base: request.base(),
             target: request.path.into(),
             path,

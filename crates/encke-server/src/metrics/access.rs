@@ -17,6 +17,8 @@ pub(crate) struct AccessMetrics {
     keys: IntGauge,
     unknown_keys: IntGauge,
     revocations: IntGauge,
+    accounts: IntGauge,
+    quotas_exceeded: IntCounterVec,
 }
 
 impl AccessMetrics {
@@ -52,6 +54,15 @@ impl AccessMetrics {
                 "Keys in memory that tokens have named and their issuers may not have.",
             )?,
             revocations: metrics.gauge("encke_revocations", "Revocations in memory.")?,
+            accounts: metrics.gauge(
+                "encke_quota_accounts",
+                "Callers whose use is counted for quotas (access.quotas).",
+            )?,
+            quotas_exceeded: metrics.counters(
+                "encke_quotas_exceeded_total",
+                "Requests and messages that were refused because a quota of their caller was used up, by quota.",
+                &["quota"],
+            )?,
         })
     }
 
@@ -73,5 +84,10 @@ impl AccessMetrics {
         self.keys.set(counts.keys as i64);
         self.unknown_keys.set(counts.unknown_keys as i64);
         self.revocations.set(counts.revocations as i64);
+        self.accounts.set(counts.accounts as i64);
+        for (quota, count) in &counts.quotas_exceeded {
+            let counter = self.quotas_exceeded.with_label_values(&[quota.key()]);
+            set_total(&counter, *count);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use encke_access::{Access, AccessConfig, IssuerConfig};
+use encke_access::{Access, AccessConfig, IssuerConfig, QuotasConfig};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
@@ -29,7 +29,9 @@ impl AccessTable {
         let api_keys = entries(&mut table, "api-keys")?;
         let signing_keys = entries(&mut table, "signing-keys")?;
         let certificates = entries(&mut table, "certificates")?;
+        let quotas = quotas(&mut table)?;
         let mut config: AccessConfig = parse(Value::Table(table), NAME)?;
+        config.quotas = quotas;
         config.issuers = issuers;
         config.api_keys = api_keys;
         config.signing_keys = signing_keys;
@@ -167,19 +169,47 @@ impl AccessTable {
     }
 }
 
+/// Takes the table of quotas out of the table `[access]`.
+fn quotas(table: &mut Table) -> anyhow::Result<Option<QuotasConfig>> {
+    let mut quotas = match table.remove("quotas") {
+        None => return Ok(None),
+        Some(Value::Table(quotas)) => quotas,
+        Some(other) => anyhow::bail!(
+            "the key {NAME}.quotas must be a table, [{NAME}.quotas], not a value of type {}",
+            other.type_str()
+        ),
+    };
+    let at = format!("{NAME}.quotas");
+    let overrides = entries_of(&mut quotas, &at, "overrides")?;
+    let config: QuotasConfig = parse(Value::Table(quotas), &at)?;
+    Ok(Some(QuotasConfig {
+        overrides,
+        ..config
+    }))
+}
+
 /// Takes a list of tables out of the table `[access]`.
 fn entries<T: DeserializeOwned>(table: &mut Table, name: &str) -> anyhow::Result<Vec<T>> {
+    entries_of(table, NAME, name)
+}
+
+/// Takes a list of tables out of the table that is called `parent`.
+fn entries_of<T: DeserializeOwned>(
+    table: &mut Table,
+    parent: &str,
+    name: &str,
+) -> anyhow::Result<Vec<T>> {
     let list = match table.remove(name) {
         None => return Ok(Vec::new()),
         Some(Value::Array(list)) => list,
         Some(other) => anyhow::bail!(
-            "the key {NAME}.{name} must be a list of tables, [[{NAME}.{name}]], not a value of type {}",
+            "the key {parent}.{name} must be a list of tables, [[{parent}.{name}]], not a value of type {}",
             other.type_str()
         ),
     };
     let entries = list.into_iter().enumerate();
     entries
-        .map(|(at, entry)| parse(entry, &format!("{NAME}.{name}[{at}]")))
+        .map(|(at, entry)| parse(entry, &format!("{parent}.{name}[{at}]")))
         .collect()
 }
 
@@ -279,6 +309,15 @@ mod tests {
                 "[[api-keys]]\nname = 'a'\nsha = 'b'",
                 "unknown key sha in access.api-keys[0]; a similar key is sha256",
             ),
+            (
+                "[quotas]\nsubscriber = 1",
+                "unknown key subscriber in access.quotas; a similar key is subscribers",
+            ),
+            (
+                "[[quotas.overrides]]\nname = 'a'\nsubscribers = -1",
+                "the key access.quotas.overrides[0] is wrong",
+            ),
+            ("quotas = 1", "must be a table, [access.quotas]"),
             (
                 "[anonymous]\ngrants = [{ actions = ['reed'], paths = ['/'] }]",
                 "unknown action \"reed\"",

@@ -35,6 +35,9 @@ impl Exchange {
                 self.fail(CloseReason::Internal, cx);
             }
             Action::Commit(command, then) => {
+                if let Err(exceeded) = cx.count_appends(exchange, &command) {
+                    return self.respond(&then.not_submitted(exceeded), out, cx);
+                }
                 self.task = Task::AwaitingCommit(then);
                 cx.push(ConnectionEffect::Submit(exchange, command));
             }
@@ -55,12 +58,23 @@ impl Exchange {
                 self.respond(&problem::failed(Failure::Stopping), out, cx);
             }
             Action::Subscribe(subscription) => {
+                // A channel has counted its feed before it asked.
+                if cx.ids.channel_of(exchange).is_none() {
+                    match cx.count_subscriber(exchange) {
+                        Ok(hold) => cx.clients.callers.keep_hold(exchange, hold),
+                        Err(exceeded) => return self.respond(&exceeded, out, cx),
+                    }
+                }
                 self.task = Task::Subscribed;
                 self.open(&subscription.response, out, cx);
                 cx.push(ConnectionEffect::Subscribe(exchange, subscription.feed));
             }
             Action::Wait(wait) => {
-                self.task = Task::AwaitingRecord(wait.then);
+                let hold = match cx.count_subscriber(exchange) {
+                    Ok(hold) => hold,
+                    Err(exceeded) => return self.respond(&exceeded, out, cx),
+                };
+                self.task = Task::AwaitingRecord(wait.then, hold);
                 let timeout = Duration::from_millis(wait.wait_ms);
                 self.timer.deadline = Some(cx.clock.monotonic().after(timeout));
                 cx.push(ConnectionEffect::Remind(exchange));

@@ -279,6 +279,11 @@ impl Exchange {
             ..request
         };
         let routed = cx.router.request(request);
+        if let (Some(access), Some(caller)) = (cx.router.access(), &routed.caller)
+            && routed.action.may_count()
+        {
+            access.note_use(caller);
+        }
         cx.clients.keep_caller(
             self.place.exchange,
             routed.caller,

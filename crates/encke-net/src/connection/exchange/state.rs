@@ -131,12 +131,12 @@ impl Exchange {
 
     /// Takes the continuation of a long poll, which is answered with what it says.
     pub(crate) fn take_poll(&mut self) -> Option<Box<dyn OnRecord>> {
-        if !matches!(self.task, Task::AwaitingRecord(_)) {
+        if !matches!(self.task, Task::AwaitingRecord(..)) {
             return None;
         }
         self.timer.deadline = None;
         match std::mem::take(&mut self.task) {
-            Task::AwaitingRecord(then) => Some(then),
+            Task::AwaitingRecord(then, _) => Some(then),
             _ => None,
         }
     }

@@ -1,5 +1,6 @@
 //! What an exchange is doing, with its data.
 
+use encke_access::SubscriberHold;
 use encke_protocol::{
     CallerInfo, ChannelOpening, CodingOffer, NextPart, OnCommit, OnDispatch, OnList, OnRead,
     OnRecord, OnWorkerEvent, Response,
@@ -28,7 +29,11 @@ pub(crate) enum Task {
     /// A reader thread reads a page of the list of streams.
     AwaitingList(Box<dyn OnList>),
     /// A long poll: its feed waits for a record.
-    AwaitingRecord(Box<dyn OnRecord>),
+    AwaitingRecord(
+        Box<dyn OnRecord>,
+        #[expect(dead_code, reason = "it counts for as long as the task lasts")]
+        Option<SubscriberHold>,
+    ),
     /// The dispatcher has its request.
     AwaitingDispatch {
         request: u32,

@@ -71,7 +71,7 @@ impl Http1 {
             | Task::Opened(_) => true,
             // The rest of a request may wait behind an invitation to send it that the client has not taken.
             Task::Receiving => is_blocked && !self.input.is_empty(),
-            Task::AwaitingRecord(_) | Task::Working { .. } | Task::Subscribed => false,
+            Task::AwaitingRecord(..) | Task::Working { .. } | Task::Subscribed => false,
         };
         if !is_waiting {
             return cx.push(ConnectionEffect::Close(CloseReason::HangUp));

@@ -149,7 +149,7 @@ impl Http2 {
             return;
         };
         let task = stream.exchange.as_ref().map(|exchange| &exchange.task);
-        if matches!(task, Some(Task::AwaitingRecord(_))) {
+        if matches!(task, Some(Task::AwaitingRecord(..))) {
             self.on(id, ExchangeEvent::TimedOut, is_blocked, cx);
         }
     }

@@ -344,7 +344,7 @@ impl Stream {
     /// A deadline has passed. False: that is the exchange's own.
     pub(super) fn time_out(&mut self, frames: &mut Http2Frames, cx: &mut Context<'_>) -> bool {
         let task = self.exchange.as_ref().map(|exchange| &exchange.task);
-        if matches!(task, Some(Task::AwaitingRecord(_))) {
+        if matches!(task, Some(Task::AwaitingRecord(..))) {
             return false;
         }
         if let Some(outbound) = &self.outbound {

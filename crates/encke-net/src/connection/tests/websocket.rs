@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_access::Access;
+use encke_access::{Access, AccessConfig};
 use encke_protocol::{Gate, Policy};
 use serde_json::{Value, json};
 
@@ -215,6 +215,52 @@ fn a_channel_that_ends_gives_up_what_waits_for_its_beginning() {
     rig.release();
     assert_eq!(subscriptions(&rig), 0);
     assert_eq!(take_frames(&mut rig)[1].close_code(), Some(4401));
+}
+
+/// A configuration of access in which requests without credentials may create and read this.
+fn readable(path: &str) -> AccessConfig {
+    let grants = json!([{"actions": ["read", "create"], "paths": [path]}]);
+    serde_json::from_value(json!({"anonymous": {"grants": grants}})).unwrap()
+}
+
+#[test]
+fn a_change_of_grants_ends_a_subscription_also_if_it_waits_for_its_beginning() {
+    let access = Access::from_config(&readable("/v1/**"), &|_| Ok(Vec::new())).unwrap();
+    let access = Arc::new(access);
+    let gate = Gate {
+        access: Policy::Controlled(Arc::clone(&access)),
+        ..Gate::default()
+    };
+    for waits in [false, true] {
+        access
+            .reload(&readable("/v1/**"), &|_| Ok(Vec::new()))
+            .unwrap();
+        let server = TestServer::behind(gate.clone(), NetSettings::default());
+        let mut rig = Rig::of(server, ConnectionFacts::default());
+        create(&mut rig, "x");
+        let mut rig = open(rig.reconnect(), "/v1/events");
+        rig.held = waits;
+        rig.receive(&subscribe_last(1, 5));
+        access
+            .reload(&readable("/v1/events"), &|_| Ok(Vec::new()))
+            .unwrap();
+        rig.act(|connection, cx| connection.regrant_caller(ID, cx));
+        rig.release();
+        let frames = take_frames(&mut rig);
+        let types: Vec<Value> = frames
+            .iter()
+            .map(|frame| frame.json()["type"].take())
+            .collect();
+        assert_eq!(types, ["subscribed", "error"], "waits: {waits}");
+        assert_eq!(
+            (rig.closed, rig.ended.len()),
+            (None, 1),
+            "only the feed has ended"
+        );
+        let refused = messages(&mut rig, &subscribe(2));
+        assert_eq!(refused[0]["id"], 2);
+        assert_eq!(refused[0]["type"], "error");
+    }
 }
 
 #[test]

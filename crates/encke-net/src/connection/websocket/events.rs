@@ -94,8 +94,12 @@ impl WebSocket {
             self.ask_again(event, cx);
         } else if let Some(place) = self.exchange(id) {
             let mut pending = self.work().exchanges.swap_remove(place);
+            let may_begin = pending.key != 0;
             pending.exchange.on(event, &mut ChannelWriter, cx);
             self.keep(pending, cx);
+            if may_begin {
+                self.regrant(cx);
+            }
         }
         self.go_on(is_blocked, cx);
         // What was left in the socket because so much was under way.

@@ -49,6 +49,16 @@ impl WebSocket {
         if let Some(caller) = asked.caller {
             self.keep_caller(caller, cx);
         }
+        // Of a subscription that begins, or may begin behind a read.
+        if asked.key != 0 {
+            match cx.count_subscriber(self.place.exchange) {
+                Ok(hold) => cx.clients.callers.keep_hold(id, hold),
+                Err(exceeded) => {
+                    self.channel.ended(asked.key, FeedEnd::Told);
+                    return self.refuse_with(id, &waiting.text, exceeded, cx);
+                }
+            }
+        }
         let mut pending = PendingMessage {
             exchange: Exchange::new(ExchangePlace {
                 exchange: id,
@@ -86,8 +96,13 @@ impl WebSocket {
         self.end_feeds(asked.ended, cx);
     }
 
-    /// Judges the channel by the grants that its caller has now.
+    /// Judges the channel by the grants that its caller has now. While it is not decided whether a feed begins, it waits for that: the
+    /// feed would begin although it was ended.
     pub(crate) fn regrant(&mut self, cx: &mut Context<'_>) {
+        let work = self.work.as_ref();
+        if work.is_some_and(|work| work.exchanges.iter().any(|pending| pending.key != 0)) {
+            return;
+        }
         if let Some(regranted) = self.channel.regrant() {
             self.keep_caller(Some(regranted.caller), cx);
             self.end_feeds(regranted.ended, cx);
