@@ -313,3 +313,21 @@ fn usage_is_for_operators_and_needs_quotas() {
     );
     assert!(guarded.metric("encke_quota_accounts") <= 16);
 }
+
+#[test]
+fn subscriptions_that_move_to_a_successor_count_there() {
+    let guarded = limited("subscribers = 2\n");
+    let mine = guarded.allowed("ann", "read=/v1/**");
+    let live = "/v1/stream/a?offset=-1&live=sse";
+    let first = guarded.subscribe(live, &mine);
+    let mut channel = WebSocketClient::open(guarded.encke.address, "/v1/events", &[&mine]);
+    let subscribe = r#"{"type":"subscribe","stream":"a"}"#;
+    assert_eq!(channel.ask(subscribe)["type"], "subscribed");
+    guarded.upgrade();
+    guarded.refused(&guarded.encke.ask("GET", live, &[&mine], b""), SUBSCRIBERS);
+    drop(first);
+    eventually("the subscription has ended", || {
+        guarded.used_by("ann")["subscribers"]["used"] == 1
+    });
+    guarded.subscribe(live, &mine);
+}

@@ -400,3 +400,59 @@ fn revocations_stay_in_force_and_long_polls_and_workers_are_judged() {
     let answer = guarded.ask("GET", "/v1/stream/a", &bearer(&revoked), b"");
     assert_eq!(answer, (401, "revoked".into()));
 }
+
+impl Guarded {
+    /// Has a successor take the server over.
+    pub(super) fn upgrade(&self) {
+        let data = self._data.as_ref().expect("the test has not taken it");
+        let ended = Ended::of(command(&["upgrade"]).arg(data.path()));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+}
+
+#[test]
+fn callers_that_move_to_a_successor_are_judged_there() {
+    let guarded = Guarded::start(&[]);
+    let guest = Guest::new();
+    guarded.reload(&guest.reading());
+    for path in ["/v1/stream/a", "/v1/stream/b"] {
+        guarded.create(path, b"[1]");
+    }
+    let mine = guest.field();
+    let mut a = guarded.subscribe(LIVE, &mine);
+    let mut b = guarded.subscribe("/v1/stream/b?offset=-1&live=sse", &mine);
+    let mut backend = guarded.subscribe(LIVE, &bearer(API_KEY));
+    let mut token = guarded.subscribe(LIVE, &guarded.allowed("ann", "read=/v1/**"));
+    let mut channel = WebSocketClient::open(guarded.encke.address, "/v1/events", &[&mine]);
+    for stream in ["a", "b"] {
+        let subscribe = json!({"type": "subscribe", "stream": stream, "offset": "now"});
+        assert_eq!(channel.ask(&subscribe.to_string())["type"], "subscribed");
+    }
+    // The successor reads it, if the server has not before.
+    guarded.write(&guest.allowed("['read']", "['/v1/stream/a', '/v1/events']"));
+    guarded.upgrade();
+    assert!(contains(&b.rest(), "the token was revoked"));
+    let ended = channel.message().expect("b ends");
+    assert_eq!(
+        (&ended["type"], &ended["stream"]),
+        (&json!("error"), &json!("b")),
+        "{ended}"
+    );
+    guarded.append("/v1/stream/a", b"[2]");
+    for goes_on in [&mut a, &mut backend, &mut token] {
+        expect(goes_on, "data:[2]");
+    }
+    assert_eq!(channel.message().expect("a goes on")["stream"], "a");
+    // And what it reloads concerns them too.
+    guarded.write(&configuration());
+    guarded.encke.signal(Signal::HUP);
+    assert!(contains(&a.rest(), "the token was revoked"));
+    assert_eq!(
+        channel.message().expect("a farewell")["code"],
+        "credentials_ended"
+    );
+    guarded.append("/v1/stream/a", b"[3]");
+    for goes_on in [&mut backend, &mut token] {
+        expect(goes_on, "data:[3]");
+    }
+}
