@@ -204,7 +204,7 @@ impl Departure<'_> {
             client,
             trusted,
             caller: caller.map(|tag| order.callers.lock().tag(tag)),
-            needs: self.connections.clients.callers.needs(id).cloned(),
+            needs: self.0.connections.clients.callers.needs(id).cloned(),
             certificate: certificate.map(|one| (one.names.clone(), one.ends_at.as_ms())),
             session,
             awaits_proxy,
