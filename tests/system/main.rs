@@ -40,6 +40,7 @@ mod frozen;
 mod full_stderr;
 mod generations;
 mod hang_ups;
+mod health;
 mod hostile;
 mod http2;
 mod http2_limits;

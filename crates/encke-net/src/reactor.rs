@@ -26,6 +26,7 @@ use crate::errors::{ReactorError, ThreadPanicked};
 use crate::feed::congested_streams::CongestedStreams;
 use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
+use crate::probe_connector::ProbeConnector;
 use crate::readers::Readers;
 use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Admission, HandOver, Shard, ShardContext};
@@ -304,6 +305,11 @@ impl Reactor {
         }
     }
 
+    /// Connects to the shards, for the health probe.
+    pub fn probe_connector(&self) -> ProbeConnector {
+        ProbeConnector::new(self.senders.clone())
+    }
+
     /// Asks the shards whether they take turns.
     pub fn liveness(&self) -> Liveness {
         Liveness {
@@ -412,7 +418,7 @@ fn open_access_log(settings: &NetSettings) -> (Option<AccessLogSender>, AccessLo
 fn notice_keys(access: &Access, senders: Vec<Arc<ShardSender>>) {
     access.when_keys_arrive(move |_, _| {
         for sender in &senders {
-            sender.put(ShardEvent::KeysFetched);
+            sender.put(ShardEvent::Unpark);
         }
     });
 }

@@ -29,6 +29,7 @@ mod durable_streams;
 mod encoder;
 pub mod events;
 mod gate;
+mod health_probe;
 mod json;
 mod known_field;
 mod last_messages;
@@ -68,7 +69,7 @@ pub use action::{
     OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind,
     Subscription, ViewedPattern, Wait, WorkerOutput,
 };
-pub use admin::{Admin, Probes, REVOCATIONS};
+pub use admin::{Admin, PROBE, Probes, REVOCATIONS, Readiness};
 pub use coding::{CodingOffer, ContentCoding};
 pub use cross_origin::CrossOriginFields;
 pub use durable_streams::DurableStreamsSettings;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_access::{Access, CanonicalPath, PathError};
 use encke_stream::{View, Views};
 
-use crate::admin::{Admin, AdminApi, Probes};
+use crate::admin::{Admin, AdminApi, Probes, Readiness};
 use crate::channel::Channels;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
@@ -127,7 +127,7 @@ fn registered(
         Box::new(SubscriptionApi::new(streams.clone())),
         Box::new(Events::new(planner, channels, encoders)),
         Box::new(PoolApi::new(settings.pool.clone())),
-        Box::new(AdminApi::new(admin, access, streams.clone())),
+        Box::new(AdminApi::new(admin, access, streams.clone(), encoders)),
     ]
 }
 
@@ -154,7 +154,7 @@ impl Protocols {
     pub(crate) fn without_streams(settings: &ProtocolSettings) -> Self {
         let views = Views::one(Arc::new(View::default()));
         let probes = Probes {
-            unready: Arc::new(|| None),
+            readiness: Arc::new(|| Readiness::Ready),
             metrics: Arc::new(Vec::new),
         };
         let admin = Admin::new(probes, false);

@@ -124,7 +124,7 @@ impl Router {
             Ok(passage) => passage,
             Err(Stop::Refused(response)) => return (Action::Respond(response), None),
             Err(Stop::AwaitingKeys(response)) => {
-                return (Action::AwaitKeys(response, request.body), None);
+                return (Action::Park(response, request.body), None);
             }
         };
         let Passage {

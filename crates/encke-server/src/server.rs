@@ -18,6 +18,7 @@ use crate::dispatcher::{DispatchThreads, DispatcherService};
 use crate::errors::{StartError, StopError};
 use crate::fleet_links::FleetLinks;
 use crate::gauges::{self, ServerGauges};
+use crate::health::{DeliveryHealth, Prober};
 use crate::metrics::ServerMetrics;
 use crate::readers::{self, ReaderTools};
 use crate::redirect::Redirect;
@@ -33,6 +34,7 @@ pub struct Server {
     sequencers: SequencerThreads,
     readers: Vec<JoinHandle<()>>,
     redirect: Option<Redirect>,
+    prober: Prober,
     /// On a node of a fleet with access control.
     revocation_follower: Option<RevocationFollower>,
     metrics: ServerMetrics,
@@ -48,6 +50,8 @@ pub struct ServedStreams {
     pub level: AckLevel,
     /// On a node of a fleet: what connects it with the others.
     pub fleet: Option<FleetLinks>,
+    /// Where a probe of deliveries is asked for.
+    pub health: DeliveryHealth,
 }
 
 /// What a server does now.
@@ -80,6 +84,7 @@ impl Server {
             logs,
             level,
             mut fleet,
+            health,
         } = streams;
         let net = Arc::new(net);
         let ticker = Ticker::start()?;
@@ -137,6 +142,8 @@ impl Server {
             readers: readers.clone(),
             metrics: metrics.reactor.clone(),
         })?;
+        let connector = reactor.probe_connector();
+        let prober = Prober::start(health, connector, logs.len(), metrics.probes.clone())?;
         let gauges = ServerGauges {
             reactor: reactor_gauges,
             access: router.access().cloned(),
@@ -156,6 +163,7 @@ impl Server {
             sequencers: sequencer_threads,
             readers: reader_threads,
             redirect,
+            prober,
             revocation_follower,
             metrics: metrics.clone(),
             _ticker: ticker,
@@ -232,6 +240,9 @@ impl Server {
     pub fn stop(self) -> Result<(), StopError> {
         // Workers and clients that wait for a result get their last events before their shards stop.
         self.dispatcher.control(DispatcherMessage::Stop);
+        if !self.prober.stop() {
+            return Err(ThreadPanicked("health").into());
+        }
         self.reactor.stop()?;
         if let Some(redirect) = self.redirect
             && !redirect.stop()

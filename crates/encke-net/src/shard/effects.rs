@@ -126,9 +126,9 @@ impl Shard {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.load_name(token, name));
             }
-            ConnectionEffect::AwaitKeys(id) => {
+            ConnectionEffect::Park(id) => {
                 let token = self.connections.slots.token_of(id);
-                let refused = self.hand_over.await_keys(token);
+                let refused = self.hand_over.park(token);
                 self.refused(id, refused);
             }
             ConnectionEffect::Read(id, fetch) => {

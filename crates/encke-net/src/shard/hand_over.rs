@@ -28,7 +28,7 @@ pub(crate) struct HandOver {
     sender: Arc<ShardSender>,
     outbox: Outbox,
     /// Exchanges whose requests wait for keys.
-    awaiting_keys: Vec<Token>,
+    parked: Vec<Token>,
 }
 
 /// What is to be read for a subscriber.
@@ -57,7 +57,7 @@ impl HandOver {
             readers,
             sender,
             outbox: Outbox::default(),
-            awaiting_keys: Vec::new(),
+            parked: Vec::new(),
         }
     }
 
@@ -157,18 +157,18 @@ impl HandOver {
         refused.map(ExchangeEvent::NotCompressed)
     }
 
-    /// Notes that an exchange waits for keys.
-    pub(super) fn await_keys(&mut self, token: Token) -> Option<ExchangeEvent> {
-        if self.awaiting_keys.len() >= AWAITING_KEYS_MAX {
-            return Some(ExchangeEvent::NoPlaceForKeys);
+    /// Notes that an exchange waits until [`ShardEvent::Unpark`](crate::shard_channel::ShardEvent::Unpark) comes.
+    pub(super) fn park(&mut self, token: Token) -> Option<ExchangeEvent> {
+        if self.parked.len() >= PARKED_MAX {
+            return Some(ExchangeEvent::NoPlaceToPark);
         }
-        self.awaiting_keys.push(token);
+        self.parked.push(token);
         None
     }
 
-    /// The exchanges that wait for keys; they wait no longer.
-    pub(super) fn take_awaiting_keys(&mut self) -> Vec<Token> {
-        std::mem::take(&mut self.awaiting_keys)
+    /// The exchanges that are parked; they wait no longer.
+    pub(super) fn take_parked(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.parked)
     }
 
     pub(super) fn has_commands(&self) -> bool {
@@ -194,5 +194,5 @@ impl HandOver {
     }
 }
 
-/// Requests of a shard that may wait for keys; further ones are refused at once.
-const AWAITING_KEYS_MAX: usize = 1_024;
+/// Requests of a shard that may be parked; further ones are refused at once.
+const PARKED_MAX: usize = 1_024;

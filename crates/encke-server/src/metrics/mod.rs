@@ -3,6 +3,7 @@
 mod access;
 mod logs;
 mod pools;
+mod probes;
 mod registrar;
 mod streams;
 mod subscriptions;
@@ -16,6 +17,7 @@ use prometheus::{Encoder, Registry, TextEncoder};
 pub(crate) use self::access::AccessMetrics;
 pub(crate) use self::logs::LogMetrics;
 pub(crate) use self::pools::{PoolMetrics, RelayMetrics};
+pub(crate) use self::probes::ProbeMetrics;
 use self::registrar::Registrar;
 pub(crate) use self::streams::StreamMetrics;
 pub(crate) use self::subscriptions::SubscriptionMetrics;
@@ -34,6 +36,7 @@ pub struct ServerMetrics {
     pub(crate) access: AccessMetrics,
     pub(crate) pools: PoolMetrics,
     pub(crate) subscriptions: SubscriptionMetrics,
+    pub(crate) probes: ProbeMetrics,
 }
 
 impl ServerMetrics {
@@ -58,6 +61,7 @@ impl ServerMetrics {
             access: AccessMetrics::new(&registry)?,
             pools: PoolMetrics::new(&registry)?,
             subscriptions: SubscriptionMetrics::new(&registry)?,
+            probes: ProbeMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,
         })

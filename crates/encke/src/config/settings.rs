@@ -275,6 +275,10 @@ settings! {
         "send-buffer": Size(4 << 10) => config.net.send_buffer_bytes;
         /// Bytes that the kernel takes for a connection beyond what it has sent
         "unsent-max": Size(4 << 10) => config.net.unsent_bytes_max;
+        /// Time for which the outcome of a health probe counts, at least 1s: `/readyz` makes no other probe meanwhile
+        "health-every": Period(HEALTH_EVERY_MIN) => config.server.health.every;
+        /// Longest time that a record may take through the log to a subscriber on each shard; after it `/readyz` says what stalls
+        "health-wait-max": PERIOD => config.server.health.wait_max;
         /// Commands waiting to be committed, per log; further ones get 503
         "mailbox-items": COUNT => config.server.mailbox_items_max;
         /// Size of the commands waiting to be committed, per log
@@ -355,6 +359,9 @@ const ACCESS_LOGS: &[(&str, Option<AccessLogFormat>)] = &[
 
 /// More threads than any machine has cores.
 const SHARDS_MAX: usize = 1024;
+
+/// A shorter time could end before those who asked hear of the outcome.
+const HEALTH_EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// Reading the clock takes longer than less than this.
 const DEFERRED_TIME_MIN: Duration = Duration::from_micros(1);

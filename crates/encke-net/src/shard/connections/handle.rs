@@ -334,6 +334,7 @@ fn rest_of(slot: &Slot) -> Rest {
             tls: flags.has(Flags::TLS),
             operator: flags.has(Flags::OPERATOR),
             turned_away: flags.has(Flags::TURNED_AWAY),
+            probe: flags.has(Flags::PROBE),
         },
         requests: slot.requests,
         doing: match slot.state {
