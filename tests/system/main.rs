@@ -81,6 +81,7 @@ mod sync_every;
 mod times;
 mod tls;
 mod tls_clients;
+mod traces;
 mod vanished;
 mod websocket;
 mod websocket_http2;

@@ -295,6 +295,12 @@ impl<'p> Destination<'p> {
         path.get(self.below_at..).unwrap_or_default()
     }
 
+    /// The pattern of the mount that serves it; empty if there is none.
+    pub(crate) fn route(&self) -> String {
+        let pattern = self.served_by.map(|(_, mount)| mount.pattern().to_string());
+        pattern.unwrap_or_default()
+    }
+
     /// The head of a request for the path.
     pub(crate) fn head<'a>(
         &self,

@@ -184,6 +184,14 @@ impl Router {
         self.protocols.find(path).opens_events(path, query)
     }
 
+    /// The pattern of paths that serves a path, such as `/v1/stream/**`, for statistics; empty if nothing does.
+    pub fn route(&self, path: &str) -> String {
+        let path = CanonicalPath::parse(path).and_then(|path| self.protocols.resolve(path));
+        let path = path.ok();
+        let found = path.as_ref().map(|path| self.protocols.find(path.as_str()));
+        found.map(|found| found.route()).unwrap_or_default()
+    }
+
     /// Lets a request through to its protocol, by its head: its path, its credentials, the page that sends it and the fields of its body.
     fn pass<'a>(&'a self, request: &Request<'a>, has_body: bool) -> Result<Passage<'a>, Stop> {
         // A preflight request has no credentials, and the answer says nothing but what a browser may ask.

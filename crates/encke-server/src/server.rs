@@ -154,6 +154,7 @@ impl Server {
             dispatcher: dispatcher.clone(),
             published,
             dispatching: dispatching.gauges(),
+            tracer: net.tracer.clone(),
         };
         metrics.on_render(move |metrics| gauges.show(metrics));
         Ok(Server {

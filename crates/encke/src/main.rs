@@ -34,6 +34,7 @@ mod serve;
 mod service_manager;
 mod shell_words;
 mod terminal;
+mod traces;
 
 use std::process::ExitCode;
 use std::sync::Arc;

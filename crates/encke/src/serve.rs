@@ -24,7 +24,7 @@ use crate::node::{Node, Watch};
 use crate::obstacles::{self, Obstacle};
 use crate::service_manager::Watchdog;
 use crate::terminal::Terminal;
-use crate::{banner, descriptors, exposure, log_copies, log_filter, service_manager};
+use crate::{banner, descriptors, exposure, log_copies, log_filter, service_manager, traces};
 
 /// The arguments of `encke serve`.
 #[derive(Args, Debug)]
@@ -57,6 +57,13 @@ pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
     let (mut config, _, files) = resolve(settings)?;
     config.net.inherited = inherited.map(Arc::new);
     let filter = start_log(&config).map_err(|error| Code::Usage.with(error))?;
+    let exporter = match config.traces.start()? {
+        Some((tracer, exporter)) => {
+            config.net.tracer = Some(tracer);
+            Some(exporter)
+        }
+        None => None,
+    };
     for warning in exposure::warnings(&config) {
         tracing::warn!("{warning}");
     }
@@ -139,6 +146,11 @@ pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
     server.stop().context("the stop was not clean")?;
     if let Some(node) = node {
         node.leave();
+    }
+    if let Some(exporter) = exporter
+        && !exporter.stop(traces::FLUSH_WITHIN)
+    {
+        tracing::error!("the thread that exports traces panicked");
     }
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)

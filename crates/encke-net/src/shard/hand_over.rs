@@ -9,6 +9,7 @@ use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
 use encke_log::StreamNo;
 use encke_protocol::DispatchRequest;
 use encke_stream::{Command, Fetch, ListFetch, OrderFetch, Sequencers, Submission, Submitter};
+use encke_trace::CommandTrace;
 
 use crate::compression::Compressor;
 use crate::connection::exchange::ExchangeEvent;
@@ -62,13 +63,23 @@ impl HandOver {
     }
 
     /// Adds a command to those that are handed over next.
-    pub(super) fn add_command(&mut self, token: Token, command: Command) {
+    pub(super) fn add_command(
+        &mut self,
+        token: Token,
+        command: Command,
+        trace: Option<Arc<CommandTrace>>,
+    ) {
         let bytes = command.weight_bytes();
         let from = Submitter {
             shard: self.shard,
             token,
         };
-        self.outbox.add_command(Submission { command, from }, bytes);
+        let submission = Submission {
+            command,
+            from,
+            trace,
+        };
+        self.outbox.add_command(submission, bytes);
     }
 
     /// Hands all commands to the sequencers. Returns the exchanges for whose commands there is no room.

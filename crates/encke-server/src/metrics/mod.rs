@@ -7,6 +7,7 @@ mod probes;
 mod registrar;
 mod streams;
 mod subscriptions;
+mod traces;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub(crate) use self::probes::ProbeMetrics;
 use self::registrar::Registrar;
 pub(crate) use self::streams::StreamMetrics;
 pub(crate) use self::subscriptions::SubscriptionMetrics;
+pub(crate) use self::traces::TraceMetrics;
 
 type Refresh = Box<dyn Fn(&ServerMetrics) + Send>;
 
@@ -37,6 +39,7 @@ pub struct ServerMetrics {
     pub(crate) pools: PoolMetrics,
     pub(crate) subscriptions: SubscriptionMetrics,
     pub(crate) probes: ProbeMetrics,
+    pub(crate) traces: TraceMetrics,
 }
 
 impl ServerMetrics {
@@ -62,6 +65,7 @@ impl ServerMetrics {
             pools: PoolMetrics::new(&registry)?,
             subscriptions: SubscriptionMetrics::new(&registry)?,
             probes: ProbeMetrics::new(&registry)?,
+            traces: TraceMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,
         })

@@ -272,6 +272,7 @@ impl Config {
             .public_url
             .as_ref()
             .map(|url| format!("{url}{STREAMS}").into());
+        self.traces.check()?;
         self.check_addresses()
     }
 }

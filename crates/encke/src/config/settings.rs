@@ -14,7 +14,7 @@ use toml::Value;
 
 use super::kinds::{
     Address, COUNT, Choice, FilePath, FilePaths, Kind, LIMIT, LogFilter, Milliseconds, Optional,
-    OrNone, PERIOD, Period, Seconds, Size, Switch, Text, WebUrl, count_to,
+    OrNone, PERIOD, Period, Seconds, Share, Size, Switch, Text, WebUrl, count_to,
 };
 use super::{Config, LogFormat};
 
@@ -186,9 +186,19 @@ settings! {
         "log-format" "FORMAT": Choice(FORMATS) => config.log_format;
         /// Access log on standard output, a line for each request: off, json or combined
         "access-log" "FORMAT": Choice(ACCESS_LOGS) => config.net.access_log;
+        /// OpenTelemetry collector that gets traces by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces
+        "traces" "URL": Optional(WebUrl) => config.traces.url, "none: nothing is traced";
     }
 
     Tuning {
+        /// Share of requests that are traced, from 0 to 1, of those without a `traceparent`, which decides by its sampled flag
+        "traces-ratio": Share => config.traces.ratio;
+        /// File with header fields for the collector of traces, one `Name: value` per line
+        "traces-headers": Optional(FilePath) => config.traces.headers, "none";
+        /// Spans of traces that wait for the collector; further ones are dropped
+        "traces-queue": COUNT => config.traces.spans_max;
+        /// Name of this server in traces (`service.name`)
+        "traces-service": Text => config.traces.service;
         /// Name of the fleet: several can use the same brokers
         "fleet-name": Text => config.fleet.name;
         /// Brokers that store the order of the fleet: 1, 3 or 5; fixed at the first start of its first node

@@ -9,6 +9,7 @@ use encke_protocol::{HostList, Origins};
 use encke_stream::AckLevel;
 
 use super::access::AccessTable;
+use crate::traces::TraceConfig;
 
 /// The effective settings.
 #[derive(Clone, Debug)]
@@ -41,6 +42,7 @@ pub(crate) struct Config {
     pub(crate) access_log_file: Option<PathBuf>,
     /// `None` for standard error.
     pub(crate) audit_log_file: Option<PathBuf>,
+    pub(crate) traces: TraceConfig,
 }
 
 /// The settings of a node of a fleet.
@@ -129,6 +131,7 @@ impl Default for Config {
             log_format: LogFormat::default(),
             access_log_file: None,
             audit_log_file: None,
+            traces: TraceConfig::default(),
         }
     }
 }

@@ -281,7 +281,20 @@ impl Exchange {
             },
             ..request
         };
+        let path = cx
+            .requests
+            .span_mut(self.place.exchange)
+            .map(|_| request.path);
+        let operator = request.caller.operator;
         let routed = cx.router.request(request);
+        if let (Some(path), Some(span)) = (path, cx.requests.span_mut(self.place.exchange)) {
+            span.route = cx.router.route(path).into();
+            span.caller = match routed.caller {
+                Some(_) => "identified",
+                None if operator => "operator",
+                None => "anonymous",
+            };
+        }
         cx.clients
             .keep_caller(self.place.exchange, routed.caller, certificate.as_deref());
         if certificate.is_some_and(|certificate| certificate.has_ended(now)) {

@@ -89,7 +89,7 @@ impl TestServer {
             clock: ShardClock::simulated(NOW),
             counts: ShardCounts::default(),
             clients: Clients::new(Arc::clone(&settings), addresses),
-            requests: OpenRequests::new(RequestIds::new(1, 0, 1), None),
+            requests: OpenRequests::new(RequestIds::new(1, 0, 1), None, None),
             compressors: Compressors::new(settings.compressions_max, Arc::clone(&buffers)),
             buffers,
             effects: Effects::default(),
