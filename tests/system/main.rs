@@ -11,6 +11,7 @@ mod answers;
 mod at_rest;
 mod backpressure;
 mod backups;
+mod backups_bucket;
 mod bad_http;
 mod bad_requests;
 mod banner;
