@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use crate::context::{SpanId, TraceContext};
+use crate::sink::SpanSink;
 use crate::span::{Moment, SpanKind, SpanValue, TraceSpan};
-use crate::tracer::Tracer;
 
 /// The span of a command on its way.
 #[derive(Debug)]
 pub struct CommandTrace {
-    tracer: Tracer,
+    sink: SpanSink,
     context: TraceContext,
     /// The request.
     parent: SpanId,
@@ -17,9 +17,9 @@ pub struct CommandTrace {
 }
 
 impl CommandTrace {
-    pub(crate) fn new(tracer: Tracer, context: TraceContext, parent: SpanId) -> Self {
+    pub(crate) fn new(sink: SpanSink, context: TraceContext, parent: SpanId) -> Self {
         CommandTrace {
-            tracer,
+            sink,
             context,
             parent,
             submitted: Moment::now(),
@@ -30,15 +30,15 @@ impl CommandTrace {
     /// first, the command was in a queue.
     pub fn committed(&self, stages: &[(&'static str, Instant)], visible: Instant, sequence: u64) {
         let submitted = self.submitted.steady();
-        self.tracer.send(TraceSpan {
+        self.sink.send(TraceSpan {
             attributes: vec![("encke.sequence", sequence.into())],
             ..self.span(self.context, self.parent, "append", (submitted, visible))
         });
         let mut began = ("queue", submitted);
         for next in stages.iter().copied().chain([("", visible)]) {
-            let context = self.tracer.beside(self.context);
+            let context = self.sink.new_span(self.context.trace);
             let times = (began.1, next.1);
-            self.tracer
+            self.sink
                 .send(self.span(context, self.context.span, began.0, times));
             began = next;
         }
@@ -53,13 +53,13 @@ impl CommandTrace {
         delivered: u64,
         behind: u64,
     ) {
-        let context = self.tracer.beside(self.context);
+        let context = self.sink.new_span(self.context.trace);
         let attributes: Vec<(&'static str, SpanValue)> = vec![
             ("encke.shard", u64::from(shard).into()),
             ("encke.subscribers", delivered.into()),
             ("encke.subscribers_behind", behind.into()),
         ];
-        self.tracer.send(TraceSpan {
+        self.sink.send(TraceSpan {
             kind: SpanKind::Producer,
             attributes,
             ..self.span(context, self.context.span, "deliver", (taken, written))
@@ -91,7 +91,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::tracer::TracerSettings;
+    use crate::tracer::{Tracer, TracerSettings};
 
     #[test]
     fn stages_and_deliveries_are_parts_of_the_append() {

@@ -10,8 +10,8 @@ use ureq::Agent;
 use ureq::tls::TlsConfig;
 
 use crate::otlp;
+use crate::sink::{SpanCounts, SpanQueue};
 use crate::span::TraceSpan;
-use crate::tracer::{SpanCounts, SpanQueue};
 
 /// Where spans go.
 #[derive(Clone)]

@@ -16,6 +16,7 @@ mod export;
 mod ids;
 mod otlp;
 mod request;
+mod sink;
 mod span;
 mod tracer;
 
@@ -23,5 +24,6 @@ pub use command::CommandTrace;
 pub use context::{SpanId, TraceContext, TraceId, TraceParent};
 pub use export::{CollectorSettings, SpanExporter};
 pub use request::{RequestOutcome, RequestTrace};
+pub use sink::{SpanCounts, SpanQueue};
 pub use span::{SpanKind, SpanValue, TraceSpan};
-pub use tracer::{SpanCounts, SpanQueue, Tracer, TracerSettings};
+pub use tracer::{Tracer, TracerSettings};

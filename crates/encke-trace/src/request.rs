@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use crate::command::CommandTrace;
 use crate::context::{SpanId, TraceContext};
+use crate::sink::SpanSink;
 use crate::span::{Moment, SpanKind, TraceSpan};
-use crate::tracer::Tracer;
 
 /// The span of a request that is open.
 #[derive(Debug)]
 pub struct RequestTrace {
-    tracer: Tracer,
+    sink: SpanSink,
     context: TraceContext,
     parent: Option<SpanId>,
     began: Moment,
@@ -41,9 +41,9 @@ pub struct RequestOutcome<'a> {
 }
 
 impl RequestTrace {
-    pub(crate) fn new(tracer: Tracer, context: TraceContext, parent: Option<SpanId>) -> Self {
+    pub(crate) fn new(sink: SpanSink, context: TraceContext, parent: Option<SpanId>) -> Self {
         RequestTrace {
-            tracer,
+            sink,
             context,
             parent,
             began: Moment::now(),
@@ -60,8 +60,8 @@ impl RequestTrace {
 
     /// The span of a command of the request, which is handed over now.
     pub fn command(&self) -> Arc<CommandTrace> {
-        let context = self.tracer.beside(self.context);
-        let command = CommandTrace::new(self.tracer.clone(), context, self.context.span);
+        let context = self.sink.new_span(self.context.trace);
+        let command = CommandTrace::new(self.sink.clone(), context, self.context.span);
         Arc::new(command)
     }
 
@@ -75,8 +75,8 @@ impl RequestTrace {
         let Some((name, began)) = self.part.take() else {
             return;
         };
-        self.tracer.send(TraceSpan {
-            context: self.tracer.beside(self.context),
+        self.sink.send(TraceSpan {
+            context: self.sink.new_span(self.context.trace),
             parent: Some(self.context.span),
             kind: SpanKind::Internal,
             name: name.into(),
@@ -108,7 +108,7 @@ impl RequestTrace {
         let known = [("http.route", &*self.route), ("encke.caller", self.caller)];
         let known = known.into_iter().filter(|(_, text)| !text.is_empty());
         attributes.extend(known.map(|(name, text)| (name, text.into())));
-        self.tracer.send(TraceSpan {
+        self.sink.send(TraceSpan {
             context: self.context,
             parent: self.parent,
             kind: SpanKind::Server,

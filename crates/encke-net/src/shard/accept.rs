@@ -77,17 +77,6 @@ impl Shard {
         }
     }
 
-    /// Begins with a connection of the health probe. It counts for no limit and in no metric of connections.
-    pub(super) fn adopt(&mut self, socket: OwnedFd) {
-        if self.connections.stopping.is_some() {
-            return;
-        }
-        let index = self.connections.add(socket);
-        self.connections.slots[index].flags.set(Flags::PROBE, true);
-        self.connections.newcomer = Some(index);
-        self.read_newcomer(index);
-    }
-
     /// Begins with a new connection, or refuses it.
     pub(super) fn admit_connection(
         &mut self,

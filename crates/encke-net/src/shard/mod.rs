@@ -147,7 +147,11 @@ impl Shard {
                 }
             }
             ShardEvent::Handshaken { token, ended } => self.deferred.add_handshaken(token, ended),
-            ShardEvent::Adopt(socket) => self.adopt(socket),
+            ShardEvent::Adopt(socket) => {
+                if let Some(index) = self.connections.adopt(socket) {
+                    self.read_newcomer(index);
+                }
+            }
             ShardEvent::DismissAll => self.dismiss_all(),
             // It fails only if nothing waits for the result any more.
             ShardEvent::Probe(answer) => drop(answer.send(())),

@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use encke_protocol::PROBE;
 
-use super::probe::Connect;
+/// Connects to a shard.
+pub(super) type Connect<'a> = &'a dyn Fn(usize) -> std::io::Result<UnixStream>;
 
 /// One request, and its response as far as it has come.
 #[derive(Debug)]

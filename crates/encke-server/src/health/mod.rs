@@ -1,136 +1,14 @@
 //! Whether records reach subscribers: a probe that goes the whole way of a client's request and of its delivery.
 //!
-//! [`DeliveryHealth`] says what the last probe found, and has its thread (`prober`) make another one when that is too old. Between
+//! [`DeliveryHealth`] (`delivery_health`) says what the last probe found, and has its thread (`prober`) make another one when that is too old. Between
 //! two questions nothing happens. `probe` is one probe: it subscribes on each shard, appends a record, and waits until each shard has
 //! delivered it. `link` is one of its connections.
 
+mod delivery_health;
 mod link;
 mod probe;
 mod prober;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use encke_clock::SteadyTime;
-use encke_net::now;
-use encke_protocol::Readiness;
-use parking_lot::{Condvar, Mutex};
-
+pub use delivery_health::{DeliveryHealth, HealthSettings};
 pub(crate) use probe::{OUTCOMES, ProbeReport};
 pub(crate) use prober::Prober;
-
-/// Bounds of the health probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealthSettings {
-    /// How long an outcome counts, at least a second: questions in this time make no other probe.
-    pub every: Duration,
-    /// How long a record may take until each shard has delivered it.
-    pub wait_max: Duration,
-}
-
-impl Default for HealthSettings {
-    fn default() -> Self {
-        HealthSettings {
-            every: Duration::from_secs(5),
-            wait_max: Duration::from_secs(3),
-        }
-    }
-}
-
-/// What the health probe has found. Clones share it.
-#[derive(Clone)]
-pub struct DeliveryHealth {
-    shared: Arc<Shared>,
-}
-
-/// What those who ask and the thread that probes share.
-struct Shared {
-    settings: HealthSettings,
-    state: Mutex<State>,
-    /// A probe is wanted, or the thread is to end.
-    called: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// From the first question that no outcome answers until the outcome of a probe.
-    is_wanted: bool,
-    is_stopping: bool,
-    last: Option<LastProbe>,
-}
-
-#[derive(Debug)]
-struct LastProbe {
-    ended: SteadyTime,
-    /// What stalled, if anything did.
-    stalled: Option<String>,
-}
-
-impl DeliveryHealth {
-    /// No probe was made yet.
-    pub fn new(settings: HealthSettings) -> Self {
-        DeliveryHealth {
-            shared: Arc::new(Shared {
-                settings,
-                state: Mutex::default(),
-                called: Condvar::new(),
-            }),
-        }
-    }
-
-    /// What the last probe found. If that is too old, another one is made, unless one is in work. It does not block.
-    pub fn readiness(&self) -> Readiness {
-        self.readiness_at(now().steady)
-    }
-
-    fn readiness_at(&self, now: SteadyTime) -> Readiness {
-        let mut state = self.shared.state.lock();
-        if state.is_stopping {
-            return Readiness::NotReady("the server stops".into());
-        }
-        match &state.last {
-            Some(last) if now.since(last.ended) < self.shared.settings.every => {
-                match &last.stalled {
-                    None => Readiness::Ready,
-                    Some(why) => Readiness::NotReady(format!("deliveries stall: {why}")),
-                }
-            }
-            _ => {
-                state.is_wanted = true;
-                self.shared.called.notify_one();
-                Readiness::Probing
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ms(ms: u64) -> SteadyTime {
-        SteadyTime::from_ms(ms)
-    }
-
-    #[test]
-    fn an_outcome_counts_for_as_long_as_the_setting_says() {
-        let health = DeliveryHealth::new(HealthSettings::default());
-        assert_eq!(health.readiness_at(ms(1_000)), Readiness::Probing);
-        assert_eq!(health.readiness_at(ms(1_000)), Readiness::Probing);
-        assert!(health.shared.state.lock().is_wanted);
-        health.shared.end(None, ms(2_000));
-        assert!(!health.shared.state.lock().is_wanted);
-        assert_eq!(health.readiness_at(ms(6_999)), Readiness::Ready);
-        assert!(
-            !health.shared.state.lock().is_wanted,
-            "nothing was asked of the thread"
-        );
-        assert_eq!(health.readiness_at(ms(7_000)), Readiness::Probing);
-        health
-            .shared
-            .end(Some("shard 1 delivers nothing".into()), ms(8_000));
-        let why = "deliveries stall: shard 1 delivers nothing".to_owned();
-        assert_eq!(health.readiness_at(ms(8_001)), Readiness::NotReady(why));
-        assert_eq!(health.readiness_at(ms(13_000)), Readiness::Probing);
-    }
-}

@@ -5,12 +5,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use std::os::unix::net::UnixStream;
-
 use encke_net::now;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::link::Link;
+use super::link::{Connect, Link};
 
 /// A probe in work.
 pub(super) struct Probe<'a> {
@@ -23,9 +21,6 @@ pub(super) struct Probe<'a> {
     /// When the records were sent.
     appended: Option<Instant>,
 }
-
-/// Connects to a shard.
-pub(super) type Connect<'a> = &'a dyn Fn(usize) -> io::Result<UnixStream>;
 
 /// One request of the probe, repeated while the server has no room for it.
 struct Party<'a> {

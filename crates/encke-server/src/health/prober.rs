@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_clock::SteadyTime;
 use encke_net::{ProbeConnector, now};
 
+use super::delivery_health::DeliveryHealth;
 use super::probe::Probe;
-use super::{DeliveryHealth, LastProbe, Shared};
 use crate::metrics::ProbeMetrics;
 
 /// The running thread.
@@ -66,24 +65,6 @@ impl Prober {
         self.health.shared.state.lock().is_stopping = true;
         self.health.shared.called.notify_one();
         self.thread.join().is_ok()
-    }
-}
-
-impl Shared {
-    /// Waits until a probe is wanted. False: the thread is to end.
-    fn await_question(&self) -> bool {
-        let mut state = self.state.lock();
-        while !state.is_wanted && !state.is_stopping {
-            self.called.wait(&mut state);
-        }
-        !state.is_stopping
-    }
-
-    /// Notes the outcome of a probe.
-    pub(super) fn end(&self, stalled: Option<String>, ended: SteadyTime) {
-        let mut state = self.state.lock();
-        state.is_wanted = false;
-        state.last = Some(LastProbe { ended, stalled });
     }
 }
 
