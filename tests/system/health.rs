@@ -94,6 +94,43 @@ fn a_probe_is_made_when_health_is_asked_and_is_shared() {
 }
 
 #[test]
+fn limits_of_clients_do_not_reach_the_probe() {
+    let limits = [
+        "--exempt",
+        "none",
+        "--connections-max",
+        "1",
+        "--request-rate",
+        "1",
+        "--tuning",
+        "request-burst=1",
+        "--proxy-protocol",
+        "--trust",
+        "127.0.0.1",
+    ];
+    let flags = ["--shards", "2", "--admin-listen", "127.0.0.1:0"];
+    let mut encke = Encke::start(&[&flags[..], &limits, &EVERY_SECOND].concat());
+    let operators = operators_address(&mut encke.take_stdout());
+    // The only place is taken.
+    let _client = encke.connect();
+    let ask = |target: &str| Connection::open(operators).ask("GET", target, &[], b"");
+    let delivered = || {
+        let metrics = ask("/metrics");
+        let text = String::from_utf8(metrics.body).expect("metrics are text");
+        let line = "encke_probes_total{outcome=\"delivered\"} ";
+        let count = text.lines().find_map(|line_of| line_of.strip_prefix(line));
+        count
+            .expect("it is there")
+            .parse::<u64>()
+            .expect("a number")
+    };
+    eventually("there were several probes", || {
+        assert_eq!(ask("/readyz").status, 200);
+        delivered() > 2
+    });
+}
+
+#[test]
 fn a_restart_continues_with_the_stream_of_the_probe() {
     let data = data_dir();
     for _ in 0..2 {

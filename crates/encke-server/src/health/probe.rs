@@ -62,13 +62,13 @@ pub(crate) struct ProbeReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The shard answers no request.
-    NoAnswer { shard: usize },
+    Unanswered { shard: usize },
     /// The mailbox of the log's sequencer is full all the time.
-    NoRoom { log: usize },
+    MailboxFull { log: usize },
     /// The log has acknowledged nothing.
-    NoCommit { log: usize },
+    Uncommitted { log: usize },
     /// The shard has delivered nothing, although the log has acknowledged the record.
-    NoDelivery { shard: usize },
+    Undelivered { shard: usize },
 }
 
 impl<'a> Probe<'a> {
@@ -157,16 +157,16 @@ impl<'a> Probe<'a> {
                 .iter()
                 .enumerate()
                 .filter_map(|(shard, party)| match party.stage {
-                    Stage::Asking | Stage::NoRoom => Some(Fault::NoAnswer { shard }),
-                    Stage::Subscribed if is_first_taken => Some(Fault::NoDelivery { shard }),
+                    Stage::Asking | Stage::NoRoom => Some(Fault::Unanswered { shard }),
+                    Stage::Subscribed if is_first_taken => Some(Fault::Undelivered { shard }),
                     Stage::Subscribed | Stage::Done(_) | Stage::Refused => None,
                 });
         let uncommitted = self.appends.iter().enumerate().filter_map(|(log, party)| {
             match party.stage {
                 // A shard that answers nothing kept the record from being sent.
                 Stage::Asking if self.appended.is_none() => None,
-                Stage::Asking | Stage::Subscribed => Some(Fault::NoCommit { log }),
-                Stage::NoRoom => Some(Fault::NoRoom { log }),
+                Stage::Asking | Stage::Subscribed => Some(Fault::Uncommitted { log }),
+                Stage::NoRoom => Some(Fault::MailboxFull { log }),
                 Stage::Done(_) | Stage::Refused => None,
             }
         });
@@ -265,20 +265,20 @@ impl ProbeReport {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::NoAnswer { shard } => write!(f, "shard {shard} has answered no request"),
-            Fault::NoRoom { log } => {
+            Fault::Unanswered { shard } => write!(f, "shard {shard} has answered no request"),
+            Fault::MailboxFull { log } => {
                 write!(
                     f,
                     "log {log} has taken no command, because its mailbox is full"
                 )
             }
-            Fault::NoCommit { log } => {
+            Fault::Uncommitted { log } => {
                 write!(
                     f,
                     "log {log} has made no record durable (its sequencer, or the write or sync of its disk)"
                 )
             }
-            Fault::NoDelivery { shard } => {
+            Fault::Undelivered { shard } => {
                 write!(
                     f,
                     "shard {shard} has delivered no record, although the log has it"

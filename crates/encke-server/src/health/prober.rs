@@ -51,6 +51,8 @@ impl Prober {
                     std::thread::sleep(UNPARK_PAUSE);
                 }
             }
+            // Requests that wait for a probe hear that the server stops.
+            connector.unpark();
         })?;
         Ok(Prober {
             health,
