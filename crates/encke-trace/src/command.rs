@@ -90,7 +90,6 @@ impl CommandTrace {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
     use crate::tracer::{Tracer, TracerSettings};
 
     #[test]
