@@ -23,14 +23,14 @@ use crate::unknown_path::not_found;
 #[derive(Clone)]
 pub struct Probes {
     /// Whether the server is ready.
-    pub readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
+    pub readiness: Arc<dyn Fn() -> ReadyState + Send + Sync>,
     /// All metrics in the Prometheus text format.
     pub metrics: Arc<dyn Fn() -> Vec<u8> + Send + Sync>,
 }
 
 /// Whether the server is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Readiness {
+pub enum ReadyState {
     /// It is.
     Ready,
     /// It is not, for this reason.
@@ -124,15 +124,15 @@ impl AdminApi {
     fn ready(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Result<Action, Response> {
         check_method(request.method, &["GET", "HEAD"])?;
         Ok(match (self.admin.probes.readiness)() {
-            Readiness::Ready => Action::Respond(Response::plain_text(200).body("ready\n")),
+            ReadyState::Ready => Action::Respond(Response::plain_text(200).body("ready\n")),
             // The reasons name files and devices.
-            Readiness::NotReady(_) if !admitted.may_at(Operation::Admin, READYZ) => {
+            ReadyState::NotReady(_) if !admitted.may_at(Operation::Admin, READYZ) => {
                 Action::Respond(Response::plain_text(503).body("not ready\n"))
             }
-            Readiness::NotReady(why) => {
+            ReadyState::NotReady(why) => {
                 Action::Respond(Response::plain_text(503).body(format!("not ready: {why}\n")))
             }
-            Readiness::Probing => {
+            ReadyState::Probing => {
                 let crowded = "not known: too many requests wait for the same probe\n";
                 Action::Park(Response::plain_text(503).body(crowded), request.body)
             }

@@ -69,7 +69,7 @@ pub use action::{
     OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind,
     Subscription, ViewedPattern, Wait, WorkerOutput,
 };
-pub use admin::{Admin, PROBE, Probes, REVOCATIONS, Readiness};
+pub use admin::{Admin, PROBE, Probes, REVOCATIONS, ReadyState};
 pub use coding::{CodingOffer, ContentCoding};
 pub use cross_origin::CrossOriginFields;
 pub use durable_streams::DurableStreamsSettings;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_access::{Access, CanonicalPath, PathError};
 use encke_stream::{View, Views};
 
-use crate::admin::{Admin, AdminApi, Probes, Readiness};
+use crate::admin::{Admin, AdminApi, Probes, ReadyState};
 use crate::channel::Channels;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
@@ -154,7 +154,7 @@ impl Protocols {
     pub(crate) fn without_streams(settings: &ProtocolSettings) -> Self {
         let views = Views::one(Arc::new(View::default()));
         let probes = Probes {
-            readiness: Arc::new(|| Readiness::Ready),
+            readiness: Arc::new(|| ReadyState::Ready),
             metrics: Arc::new(Vec::new),
         };
         let admin = Admin::new(probes, false);

@@ -10,7 +10,7 @@ use encke_access::Access;
 use encke_backup::SnapshotServer;
 use encke_log::Reader;
 use encke_net::ReactorError;
-use encke_protocol::{Admin, Policy, Probes, ProtocolSettings, Readiness, Router};
+use encke_protocol::{Admin, Policy, Probes, ProtocolSettings, ReadyState, Router};
 use encke_server::{DeliveryHealth, ServedStreams, Server, ServerMetrics, StartError};
 use encke_stream::{Logs, OrderKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -215,7 +215,7 @@ fn start(
         // What is known by itself comes first, because a probe would only wait.
         readiness: Arc::new(
             move || match unready(&watched).or_else(|| status.unready()) {
-                Some(why) => Readiness::NotReady(why),
+                Some(why) => ReadyState::NotReady(why),
                 None => probed.readiness(),
             },
         ),

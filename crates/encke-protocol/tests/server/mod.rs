@@ -15,7 +15,7 @@ use encke_log::{Log, Options};
 use encke_protocol::{
     Action, Admin, Body, CallerInfo, CrossOriginFields, DispatchRequest, DispatchResponse,
     Dispatched, EncodedRun, Feed, Gate, HeadAdmission, Headers, Mark, OnDispatch, OnRead,
-    OnWorkerEvent, OriginReader, Origins, Policy, Probes, ProtocolSettings, Readiness, Request,
+    OnWorkerEvent, OriginReader, Origins, Policy, Probes, ProtocolSettings, ReadyState, Request,
     Response, Router, Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
@@ -181,7 +181,7 @@ impl Server {
         let (machine, view, log) =
             restore_on(disk, options, limits, SteadyTime::from_ms(NOW_MS)).unwrap();
         let probes = Probes {
-            readiness: Arc::new(|| Readiness::Ready),
+            readiness: Arc::new(|| ReadyState::Ready),
             metrics: Arc::new(|| b"# none\n".to_vec()),
         };
         Server {

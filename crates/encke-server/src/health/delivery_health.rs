@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use encke_clock::SteadyTime;
 use encke_net::now;
-use encke_protocol::Readiness;
+use encke_protocol::ReadyState;
 use parking_lot::{Condvar, Mutex};
 
 /// Bounds of the health probe.
@@ -68,26 +68,26 @@ impl DeliveryHealth {
     }
 
     /// What the last probe found. If that is too old, another one is made, unless one is in work. It does not block.
-    pub fn readiness(&self) -> Readiness {
+    pub fn readiness(&self) -> ReadyState {
         self.readiness_at(now().steady)
     }
 
-    fn readiness_at(&self, now: SteadyTime) -> Readiness {
+    fn readiness_at(&self, now: SteadyTime) -> ReadyState {
         let mut state = self.shared.state.lock();
         if state.is_stopping {
-            return Readiness::NotReady("the server stops".into());
+            return ReadyState::NotReady("the server stops".into());
         }
         match &state.last {
             Some(last) if now.since(last.ended) < self.shared.settings.every => {
                 match &last.stalled {
-                    None => Readiness::Ready,
-                    Some(why) => Readiness::NotReady(format!("deliveries stall: {why}")),
+                    None => ReadyState::Ready,
+                    Some(why) => ReadyState::NotReady(format!("deliveries stall: {why}")),
                 }
             }
             _ => {
                 state.is_wanted = true;
                 self.shared.called.notify_one();
-                Readiness::Probing
+                ReadyState::Probing
             }
         }
     }
@@ -122,22 +122,22 @@ mod tests {
     #[test]
     fn an_outcome_counts_for_as_long_as_the_setting_says() {
         let health = DeliveryHealth::new(HealthSettings::default());
-        assert_eq!(health.readiness_at(ms(1_000)), Readiness::Probing);
-        assert_eq!(health.readiness_at(ms(1_000)), Readiness::Probing);
+        assert_eq!(health.readiness_at(ms(1_000)), ReadyState::Probing);
+        assert_eq!(health.readiness_at(ms(1_000)), ReadyState::Probing);
         assert!(health.shared.state.lock().is_wanted);
         health.shared.end(None, ms(2_000));
         assert!(!health.shared.state.lock().is_wanted);
-        assert_eq!(health.readiness_at(ms(6_999)), Readiness::Ready);
+        assert_eq!(health.readiness_at(ms(6_999)), ReadyState::Ready);
         assert!(
             !health.shared.state.lock().is_wanted,
             "nothing was asked of the thread"
         );
-        assert_eq!(health.readiness_at(ms(7_000)), Readiness::Probing);
+        assert_eq!(health.readiness_at(ms(7_000)), ReadyState::Probing);
         health
             .shared
             .end(Some("shard 1 delivers nothing".into()), ms(8_000));
         let why = "deliveries stall: shard 1 delivers nothing".to_owned();
-        assert_eq!(health.readiness_at(ms(8_001)), Readiness::NotReady(why));
-        assert_eq!(health.readiness_at(ms(13_000)), Readiness::Probing);
+        assert_eq!(health.readiness_at(ms(8_001)), ReadyState::NotReady(why));
+        assert_eq!(health.readiness_at(ms(13_000)), ReadyState::Probing);
     }
 }

@@ -8,7 +8,7 @@ use encke_access::ClientCertificate;
 use encke_clock::Now;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, Reader};
-use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, Readiness, Router};
+use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, ReadyState, Router};
 use encke_stream::{
     Command, Fetch, Limits, Loader, LogJournal, Lookup, Machine, Outcome, Piece, View, Views,
     restore_on,
@@ -162,7 +162,7 @@ impl TestServer {
 
 fn router(view: Arc<View>, gate: Gate) -> Router {
     let probes = Probes {
-        readiness: Arc::new(|| Readiness::Ready),
+        readiness: Arc::new(|| ReadyState::Ready),
         metrics: Arc::new(|| b"# none\n".to_vec()),
     };
     Router::new(
