@@ -30,6 +30,8 @@ export LOGROTATE ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v logrotate),$
 # With it a test sets the time of day of a server.
 export LIBFAKETIME ?= $(or $(firstword $(wildcard /usr/lib/*/faketime/libfaketime.so.1)),$(TARGET)/tools/libfaketime.so.1)
 H2SPEC := $(TARGET)/tools/h2spec
+# A server that is compatible with S3, for backups to a bucket.
+export S3_SERVER ?= $(TARGET)/tools/versitygw
 PROMLINT := $(TARGET)/tools/promlint
 export PROMRULES := $(TARGET)/tools/promrules
 PYTHON := $(TARGET)/python
@@ -37,7 +39,7 @@ CLIENT_PYTHON := $(TARGET)/client-python
 # The broker of fleets; the package has its binary.
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMLINT) $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(LIBFAKETIME) $(H2SPEC) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
+DOWNLOADS := fetch $(PROMLINT) $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(LIBFAKETIME) $(H2SPEC) $(S3_SERVER) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
 	$(CLIENT_PYTHON)/installed $(CLIENT_JS) $(ADAPTERS:%=%/node_modules/.package-lock.json)
 
 FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
@@ -256,6 +258,11 @@ $(PROMRULES): $(wildcard tests/promrules/*.go) tests/promrules/go.mod tests/prom
 $(H2SPEC): tests/h2spec/go.mod tests/h2spec/go.sum | prerequisites
 	@mkdir -p $(@D)
 	cd tests/h2spec && go build -buildvcs=false -o $@ github.com/summerwind/h2spec/cmd/h2spec
+
+# As tests/s3/go.mod and go.sum pin it.
+$(TARGET)/tools/versitygw: tests/s3/go.mod tests/s3/go.sum | prerequisites
+	@mkdir -p $(@D)
+	cd tests/s3 && go build -buildvcs=false -ldflags='-s -w' -o $@ github.com/versity/versitygw/cmd/versitygw
 
 .PHONY: h2spec
 h2spec: build $(H2SPEC) ## checks the server's HTTP/2 with h2spec

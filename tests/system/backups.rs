@@ -9,6 +9,46 @@ use tempfile::TempDir;
 
 use crate::rig::{Encke, Ended, JSON, command, data_dir, eventually, path};
 
+/// Where backups are: a directory, or a bucket.
+pub(crate) struct Place {
+    pub(crate) at: PathBuf,
+    /// Environment variables that lead there.
+    pub(crate) variables: Vec<(&'static str, String)>,
+}
+
+impl Place {
+    fn directory(path: &Path) -> Place {
+        Place {
+            at: path.to_owned(),
+            variables: Vec::new(),
+        }
+    }
+
+    /// The command of `encke log`.
+    pub(crate) fn log(&self, arguments: &[&str], paths: &[&Path]) -> Ended {
+        let variables = self.variables.iter().cloned();
+        let mut command = command(&["log"]);
+        Ended::of(command.args(arguments).args(paths).envs(variables))
+    }
+
+    /// The report of such a command.
+    pub(crate) fn succeeds(&self, arguments: &[&str], paths: &[&Path]) -> Value {
+        let ended = self.log(&[arguments, &["--json"]].concat(), paths);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        serde_json::from_str(&ended.stdout).expect("a report")
+    }
+
+    /// A backup restored into a directory of its own, by its name.
+    pub(crate) fn restored(&self, name: &Value) -> TempDir {
+        let directory = data_dir();
+        let at = name.as_str().expect("a name");
+        self.succeeds(&["restore", "--at", at], &[&self.at, directory.path()]);
+        let checked = log(&["check"], &[directory.path()]);
+        assert_eq!(checked.code, Some(0), "{checked:?}");
+        directory
+    }
+}
+
 fn log(arguments: &[&str], paths: &[&Path]) -> Ended {
     Ended::of(command(&["log"]).args(arguments).args(paths))
 }
@@ -19,17 +59,11 @@ fn succeeds(arguments: &[&str], paths: &[&Path]) -> Value {
     serde_json::from_str(&ended.stdout).expect("a report")
 }
 
-/// A backup restored into a directory of its own, by its name.
 fn restored(backups: &Path, name: &Value) -> TempDir {
-    let directory = data_dir();
-    let at = name.as_str().expect("a name");
-    succeeds(&["restore", "--at", at], &[backups, directory.path()]);
-    let checked = log(&["check"], &[directory.path()]);
-    assert_eq!(checked.code, Some(0), "{checked:?}");
-    directory
+    Place::directory(backups).restored(name)
 }
 
-fn append(encke: &Encke, stream: &str, number: u64) {
+pub(crate) fn append(encke: &Encke, stream: &str, number: u64) {
     let body = number.to_string();
     let appended = encke.ask("POST", &path(stream), &[JSON], body.as_bytes());
     assert_eq!(appended.status, 204);
@@ -37,7 +71,13 @@ fn append(encke: &Encke, stream: &str, number: u64) {
 
 #[test]
 fn each_backup_under_load_is_a_prefix_of_what_was_acknowledged() {
-    let (data, backups) = (data_dir(), data_dir());
+    let backups = data_dir();
+    backups_under_load(&Place::directory(backups.path()));
+}
+
+/// Makes backups while records are appended, restores each, and checks that it is a prefix of what was acknowledged.
+pub(crate) fn backups_under_load(place: &Place) {
+    let data = data_dir();
     let small = [
         "--segment",
         "1MiB",
@@ -76,7 +116,7 @@ fn each_backup_under_load_is_a_prefix_of_what_was_acknowledged() {
         let mut made = Vec::new();
         for _ in 0..6 {
             let before = load(&acknowledged);
-            let report = succeeds(&["backup"], &[data.path(), backups.path()]);
+            let report = place.succeeds(&["backup"], &[data.path(), &place.at]);
             made.push((report["name"].clone(), before, load(&begun)));
             // The writers go on between two backups.
             let enough = load(&acknowledged).map(|number| number + 200);
@@ -84,7 +124,7 @@ fn each_backup_under_load_is_a_prefix_of_what_was_acknowledged() {
         }
         over.store(true, Ordering::SeqCst);
         for (name, before, behind) in made {
-            let directory = restored(backups.path(), &name);
+            let directory = place.restored(&name);
             let encke = Encke::start_in(directory.path(), &small);
             for (at, stream) in streams.into_iter().enumerate() {
                 let numbers: Vec<u64> = encke

@@ -400,7 +400,7 @@ impl Dispatcher {
             shard: self.number,
             token: op,
         };
-        Ok((Submission { command, from }, bytes))
+        Ok((Submission::new(command, from), bytes))
     }
 
     /// Resolves a target's name to its stream, if the stream exists.

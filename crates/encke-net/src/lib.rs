@@ -45,6 +45,7 @@ mod one_shot;
 mod operators;
 mod outbox;
 mod poller;
+mod probe_connector;
 mod proxy;
 #[cfg(any(test, feature = "fuzzing"))]
 mod proxy_fuzzing;
@@ -90,6 +91,7 @@ pub use moved::{
 };
 pub use networks::{Networks, NotNetworks};
 pub use one_shot::{OneShotListener, OneShotResponder, OneShotStop};
+pub use probe_connector::ProbeConnector;
 pub use reactor::{BoundReactor, Dismissal, Liveness, Reactor, ReactorGauges, ReactorLinks};
 pub use readers::{CompressTask, ReadReply, ReadTask, Readers};
 pub use settings::{NetSettings, TlsClients, TlsSettings};

@@ -31,6 +31,7 @@ use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::moved::{
     Arrivals, MoveCensus, MoveOut, MovedListeners, MovedOut, Readiness, ShardArrivals, ShardMoved,
 };
+use crate::probe_connector::ProbeConnector;
 use crate::readers::Readers;
 use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Admission, HandOver, Shard, ShardContext};
@@ -338,6 +339,11 @@ impl Reactor {
         }
     }
 
+    /// Connects to the shards, for the health probe.
+    pub fn probe_connector(&self) -> ProbeConnector {
+        ProbeConnector::new(self.senders.clone())
+    }
+
     /// Asks the shards whether they take turns.
     pub fn liveness(&self) -> Liveness {
         Liveness {
@@ -528,7 +534,7 @@ fn spread(
 fn notice_keys(access: &Access, senders: Vec<Arc<ShardSender>>) {
     access.when_keys_arrive(move |_, _| {
         for sender in &senders {
-            sender.put(ShardEvent::KeysFetched);
+            sender.put(ShardEvent::Unpark);
         }
     });
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_trace::Tracer;
+
 use crate::access_log::AccessLogFormat;
 use crate::clients::forwarded::ForwardedBy;
 use crate::http::take::RequestLimits;
@@ -111,6 +113,8 @@ pub struct NetSettings {
     pub access_log: Option<AccessLogFormat>,
     /// Bytes of the entries that wait to be written to the access log; further ones are dropped.
     pub access_log_bytes_max: usize,
+    /// What decides which requests are traced, and takes their spans; `None` if none are.
+    pub tracer: Option<Tracer>,
     /// How long a stop waits for what is under way.
     pub stop_timeout: Duration,
 }
@@ -211,6 +215,7 @@ impl Default for NetSettings {
             deferred_time: Duration::from_micros(200),
             access_log: None,
             access_log_bytes_max: 16 << 20,
+            tracer: None,
             stop_timeout: Duration::from_secs(5),
         }
     }

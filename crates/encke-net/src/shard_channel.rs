@@ -57,8 +57,10 @@ pub(crate) enum ShardEvent {
         client: DispatchClient,
         event: DispatchResponse,
     },
-    /// The attempt to fetch the keys of a token's issuer is over.
-    KeysFetched,
+    /// Another thread has what requests are parked for: keys of a token's issuer, or the outcome of a health probe.
+    Unpark,
+    /// The other end of this socket is a connection of the health probe.
+    Adopt(OwnedFd),
     /// A handshake thread gives a connection's socket back.
     Handshaken {
         token: Token,
@@ -175,6 +177,12 @@ impl ShardSender {
         asked.is_ok()
     }
 
+    /// Sends an event that must not make its sender wait. False: there is no room for it.
+    pub(crate) fn offer_event(&self, event: ShardEvent) -> bool {
+        let (lane, bytes) = self.weigh(&event);
+        self.events.try_send(lane, event, bytes).is_ok()
+    }
+
     /// Sends an event; waits while the channel is full. For a shard that is gone it does nothing.
     pub(crate) fn put(&self, event: ShardEvent) {
         let (lane, bytes) = self.weigh(&event);
@@ -204,7 +212,8 @@ impl ShardSender {
             // The bound on handshakes bounds them.
             ShardEvent::Handshaken { .. } => (Lane::Data, 0),
             ShardEvent::Dispatched { event, .. } => (Lane::Data, event.weight_bytes()),
-            ShardEvent::KeysFetched
+            ShardEvent::Unpark
+            | ShardEvent::Adopt(_)
             | ShardEvent::DismissAll
             | ShardEvent::Probe(_)
             | ShardEvent::CountMovable(_)
@@ -265,7 +274,8 @@ impl Outlet for ShardSender {
                 | ShardEvent::Listed { .. }
                 | ShardEvent::StreamLoaded { .. }
                 | ShardEvent::Dispatched { .. }
-                | ShardEvent::KeysFetched
+                | ShardEvent::Unpark
+                | ShardEvent::Adopt(_)
                 | ShardEvent::DismissAll
                 | ShardEvent::Probe(_)
                 | ShardEvent::Handshaken { .. }

@@ -9,7 +9,7 @@ use encke_clock::{Now, WallTime};
 use encke_log::Sequence;
 use encke_protocol::{
     Action, Admin, CallerInfo, EncodedRun, EncoderId, Feed, Gate, Headers, Probes,
-    ProtocolSettings, Request, Router, Run, Variant,
+    ProtocolSettings, ReadyState, Request, Router, Run, Variant,
 };
 use encke_stream::{
     Batch, Change, Command, Create, Item, Journal, Limits, Machine, MediaKind, Offset, Record,
@@ -40,7 +40,7 @@ impl SyntheticShard {
         let next = create(&view, std::iter::once("example".to_owned()), 1);
         let views = Views::one(view);
         let probes = Probes {
-            unready: Arc::new(|| None),
+            readiness: Arc::new(|| ReadyState::Ready),
             metrics: Arc::new(Vec::new),
         };
         let topics = Topics::new(RING_BYTES, 0, Arc::clone(&views));

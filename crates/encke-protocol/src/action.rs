@@ -27,9 +27,9 @@ pub enum Action {
     Respond(Response),
     /// Load the stream of this name into memory, then ask the router again.
     Load(LoadName),
-    /// The keys of the issuer of the request's token are being fetched: ask the router again whenever a fetch is over, or respond
-    /// with this if too many requests wait. The body is the request's, given back.
-    AwaitKeys(Response, Vec<u8>),
+    /// Another thread fetches the keys of the issuer of the request's token, or probes the health of the server: ask the router again
+    /// whenever such work is over, or respond with this if too many requests wait. The body is the request's, given back.
+    Park(Response, Vec<u8>),
     /// On a node of a fleet: wait until the log with this index has everything that was acknowledged before, then ask the router
     /// again. The body is the request's, given back.
     AwaitOrder(usize, Vec<u8>),
@@ -74,7 +74,7 @@ impl Action {
             Action::Open(_) | Action::Unsubscribe(..) => false,
             Action::Respond(_)
             | Action::Load(_)
-            | Action::AwaitKeys(..)
+            | Action::Park(..)
             | Action::AwaitOrder(..)
             | Action::Commit(..)
             | Action::List(..) => false,
@@ -96,7 +96,7 @@ pub struct ChannelOpening {
 /// The protocol's side of a channel. It keeps the caller and the names of subscriptions. Between two messages it is idle data.
 pub trait Channel: Debug + Send {
     /// What to do for a text message. The bodies of all responses that it leads to are messages of the channel, whatever their status
-    /// says; an empty body sends nothing. For [`Action::Load`], [`Action::AwaitKeys`] and [`Action::AwaitOrder`] the reactor asks again
+    /// says; an empty body sends nothing. For [`Action::Load`], [`Action::Park`] and [`Action::AwaitOrder`] the reactor asks again
     /// with the same text.
     fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction;
     /// The feed with that key has ended. Returns what the client is told of it, if its last bytes have not.

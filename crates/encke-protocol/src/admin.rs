@@ -6,7 +6,9 @@ use encke_access::{Access, Operation, RevocationTarget};
 use encke_stream::{AckLevel, Append, Command, Data, Outcome, Target};
 
 use crate::action::{Action, OnCommit};
+use crate::encoder::Encoders;
 use crate::gate::Admitted;
+use crate::health_probe::HealthProbe;
 use crate::known_field::KnownFields;
 use crate::mount::Mount;
 use crate::problem::{check_method, error, unexpected};
@@ -20,10 +22,21 @@ use crate::unknown_path::not_found;
 /// The sources of the answers. They run on a shard's thread, so they must not block.
 #[derive(Clone)]
 pub struct Probes {
-    /// Why the server is not ready; `None` if it is.
-    pub unready: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Whether the server is ready.
+    pub readiness: Arc<dyn Fn() -> ReadyState + Send + Sync>,
     /// All metrics in the Prometheus text format.
     pub metrics: Arc<dyn Fn() -> Vec<u8> + Send + Sync>,
+}
+
+/// Whether the server is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadyState {
+    /// It is.
+    Ready,
+    /// It is not, for this reason.
+    NotReady(String),
+    /// A probe is in work. When it is over, requests that are parked are asked about again ([`Action::Park`]).
+    Probing,
 }
 
 impl std::fmt::Debug for Probes {
@@ -58,6 +71,7 @@ pub(crate) struct AdminApi {
     /// The access control, if there is one.
     access: Option<Arc<Access>>,
     streams: StreamAccess,
+    health_probe: HealthProbe,
 }
 
 /// Waits until a revocation is in the log.
@@ -68,7 +82,12 @@ struct Revoked {
 
 impl AdminApi {
     /// The endpoints over their sources. `access`: the access control, if there is one.
-    pub(crate) fn new(admin: Admin, access: Option<Arc<Access>>, streams: StreamAccess) -> Self {
+    pub(crate) fn new(
+        admin: Admin,
+        access: Option<Arc<Access>>,
+        streams: StreamAccess,
+        encoders: &mut Encoders,
+    ) -> Self {
         AdminApi {
             mounts: [
                 Mount::at(HEALTHZ).public().for_operators(),
@@ -78,25 +97,18 @@ impl AdminApi {
             ],
             admin,
             access,
+            health_probe: HealthProbe::new(streams.clone(), encoders),
             streams,
         }
     }
 
     fn show(&self, method: &str, admitted: &Admitted<'_>) -> Result<Response, Response> {
         let path = admitted.path;
-        if matches!(path, HEALTHZ | READYZ | METRICS | USAGE) {
+        if matches!(path, HEALTHZ | METRICS | USAGE) {
             check_method(method, &["GET", "HEAD"])?;
         }
         Ok(match path {
             HEALTHZ => Response::plain_text(200).body("ok\n"),
-            READYZ => match (self.admin.probes.unready)() {
-                None => Response::plain_text(200).body("ready\n"),
-                // The reasons name files and devices.
-                Some(_) if !admitted.may_at(Operation::Admin, path) => {
-                    Response::plain_text(503).body("not ready\n")
-                }
-                Some(why) => Response::plain_text(503).body(format!("not ready: {why}\n")),
-            },
             METRICS => {
                 admitted.require(Operation::Admin)?;
                 Response::new(200)
@@ -143,6 +155,25 @@ impl AdminApi {
             .field("Content-Type", "application/json")
             .field("Cache-Control", "no-store")
             .body(body.to_string()))
+    }
+
+    /// `GET /readyz`: waits for a probe if there is no fresh outcome of one.
+    fn ready(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Result<Action, Response> {
+        check_method(request.method, &["GET", "HEAD"])?;
+        Ok(match (self.admin.probes.readiness)() {
+            ReadyState::Ready => Action::Respond(Response::plain_text(200).body("ready\n")),
+            // The reasons name files and devices.
+            ReadyState::NotReady(_) if !admitted.may_at(Operation::Admin, READYZ) => {
+                Action::Respond(Response::plain_text(503).body("not ready\n"))
+            }
+            ReadyState::NotReady(why) => {
+                Action::Respond(Response::plain_text(503).body(format!("not ready: {why}\n")))
+            }
+            ReadyState::Probing => {
+                let crowded = "not known: too many requests wait for the same probe\n";
+                Action::Park(Response::plain_text(503).body(crowded), request.body)
+            }
+        })
     }
 
     /// `POST /v1/admin/revoke`: ends credentials, by the id of a token, its subject, or the name of a key.
@@ -224,6 +255,7 @@ impl Protocol for AdminApi {
                 admitted.require(Operation::Admin)?;
                 check_method(head.method, &["POST"])
             }
+            READYZ => check_method(head.method, &["GET", "HEAD"]),
             _ => match self.show(head.method, admitted)? {
                 response if response.status >= 400 => Err(response),
                 _ => Ok(()),
@@ -234,6 +266,8 @@ impl Protocol for AdminApi {
     fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
         let action = match admitted.path {
             REVOKE => self.revoke(&request, admitted),
+            READYZ => self.ready(request, admitted),
+            PROBE if request.caller.probe => Ok(self.health_probe.request(&request)),
             _ => self.show(request.method, admitted).map(Action::Respond),
         };
         action.unwrap_or_else(Action::Respond)
@@ -267,3 +301,6 @@ const USAGE: &str = "/v1/admin/usage";
 
 /// Callers in one answer about usage.
 const USAGE_MAX: usize = 1_000;
+
+/// Where the health probe of the server itself sends its requests. For others there is nothing.
+pub const PROBE: &str = "/v1/admin/probe";

@@ -30,6 +30,7 @@ mod durable_streams;
 mod encoder;
 pub mod events;
 mod gate;
+mod health_probe;
 mod json;
 mod known_field;
 mod last_messages;
@@ -70,7 +71,7 @@ pub use action::{
     OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent, RegrantedChannel,
     SourceKind, Subscription, ViewedPattern, Wait, WorkerOutput,
 };
-pub use admin::{Admin, Probes, REVOCATIONS};
+pub use admin::{Admin, PROBE, Probes, REVOCATIONS, ReadyState};
 pub use caller_needs::{CallerJudgement, CallerNeeds};
 pub use coding::{CodingOffer, ContentCoding};
 pub use cross_origin::CrossOriginFields;

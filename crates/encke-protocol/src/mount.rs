@@ -1,5 +1,7 @@
 //! Where a protocol is served.
 
+use std::fmt;
+
 /// A place where a protocol is served: one path, or all paths below a prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Mount {
@@ -81,6 +83,13 @@ impl Mount {
     pub(crate) fn match_path<'a>(&self, path: &'a str) -> Option<&'a str> {
         let mut patterns = std::iter::once(&self.pattern).chain(&self.aliases);
         patterns.find_map(|pattern| pattern.match_path(path))
+    }
+}
+
+impl fmt::Display for MountPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        f.write_str(if self.is_prefix { ALL } else { "" })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use encke_access::{Access, CallersIn, CanonicalPath, PathError};
 use encke_stream::{View, Views};
 
-use crate::admin::{Admin, AdminApi, Probes};
+use crate::admin::{Admin, AdminApi, Probes, ReadyState};
 use crate::channel::Channels;
 use crate::durable_streams::{DurableStreams, DurableStreamsSettings};
 use crate::encoder::Encoders;
@@ -128,7 +128,7 @@ fn registered(
         Box::new(SubscriptionApi::new(streams.clone())),
         Box::new(Events::new(planner, channels, encoders)),
         Box::new(PoolApi::new(settings.pool.clone())),
-        Box::new(AdminApi::new(admin, access, streams.clone())),
+        Box::new(AdminApi::new(admin, access, streams.clone(), encoders)),
     ]
 }
 
@@ -155,7 +155,7 @@ impl Protocols {
     pub(crate) fn without_streams(settings: &ProtocolSettings) -> Self {
         let views = Views::one(Arc::new(View::default()));
         let probes = Probes {
-            unready: Arc::new(|| None),
+            readiness: Arc::new(|| ReadyState::Ready),
             metrics: Arc::new(Vec::new),
         };
         let admin = Admin::new(probes, false);
@@ -304,6 +304,12 @@ impl<'p> Destination<'p> {
     /// The part of the path that the mount's `**` stands for.
     pub(crate) fn below<'a>(&self, path: &'a str) -> &'a str {
         path.get(self.below_at..).unwrap_or_default()
+    }
+
+    /// The pattern of the mount that serves it; empty if there is none.
+    pub(crate) fn route(&self) -> String {
+        let pattern = self.served_by.map(|(_, mount)| mount.pattern().to_string());
+        pattern.unwrap_or_default()
     }
 
     /// The head of a request for the path.

@@ -60,6 +60,8 @@ pub struct CallerInfo<'a> {
     pub certificate: Option<&'a ClientCertificate>,
     /// The client is connected to the address for operators.
     pub operator: bool,
+    /// The client is the server itself, which probes its own health.
+    pub probe: bool,
     /// A trusted proxy sends the request for a client.
     pub forwarded: bool,
 }

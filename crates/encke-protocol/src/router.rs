@@ -164,7 +164,7 @@ impl Router {
             Ok(passage) => passage,
             Err(Stop::Refused(response)) => return routed(Action::Respond(response)),
             Err(Stop::AwaitingKeys(response)) => {
-                return routed(Action::AwaitKeys(response, request.body));
+                return routed(Action::Park(response, request.body));
             }
         };
         let Passage {
@@ -236,6 +236,14 @@ impl Router {
     /// Whether a request, if it is served, opens a stream of events.
     pub fn opens_events(&self, path: &str, query: Option<&str>) -> bool {
         self.protocols.find(path).opens_events(path, query)
+    }
+
+    /// The pattern of paths that serves a path, such as `/v1/stream/**`, for statistics; empty if nothing does.
+    pub fn route(&self, path: &str) -> String {
+        let path = CanonicalPath::parse(path).and_then(|path| self.protocols.resolve(path));
+        let path = path.ok();
+        let found = path.as_ref().map(|path| self.protocols.find(path.as_str()));
+        found.map(|found| found.route()).unwrap_or_default()
     }
 
     /// Lets a request through to its protocol, by its head: its path, its credentials, the page that sends it and the fields of its body.

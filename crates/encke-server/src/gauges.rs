@@ -8,6 +8,7 @@ use encke_log::Reader;
 use encke_mailbox::Gauge;
 use encke_net::{ReactorGauges, Readers};
 use encke_stream::{Logs, Sequencers};
+use encke_trace::Tracer;
 
 use crate::dispatcher::{DispatchGauges, PublishedStates};
 use crate::metrics::ServerMetrics;
@@ -25,6 +26,7 @@ pub(crate) struct ServerGauges {
     pub(crate) dispatcher: DispatcherSender,
     pub(crate) published: PublishedStates,
     pub(crate) dispatching: DispatchGauges,
+    pub(crate) tracer: Option<Tracer>,
 }
 
 type MailboxGauge = Box<dyn Fn() -> Gauge + Send>;
@@ -59,6 +61,10 @@ impl ServerGauges {
         mailbox("dispatcher", self.dispatcher.gauge());
         for (number, gauge) in self.readers.gauges().enumerate() {
             mailbox(&format!("reader-{number}"), gauge);
+        }
+        if let Some(tracer) = &self.tracer {
+            metrics.traces.show(tracer.counts());
+            mailbox("traces", tracer.watch()());
         }
         let logs = self.logs.len();
         for (number, gauge) in self.sequencers.gauges().enumerate() {

@@ -14,13 +14,14 @@
 //! behind its last command.
 //!
 //! Start reading at [`Server::start`]. `archive` reads what is not in memory, for threads that may wait for files. `metrics` has the
-//! metrics of everything but the reactor, and `gauges` refreshes them. `fleet_links` connects a node with its fleet.
+//! metrics of everything but the reactor, and `gauges` refreshes them. `health` probes deliveries when it is asked. `fleet_links` connects a node with its fleet.
 
 mod archive;
 mod dispatcher;
 mod errors;
 mod fleet_links;
 mod gauges;
+mod health;
 mod metrics;
 mod moved;
 mod readers;
@@ -38,6 +39,7 @@ pub use encke_net::{
 };
 pub use errors::{StartError, StopError};
 pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
+pub use health::{DeliveryHealth, HealthSettings};
 pub use metrics::ServerMetrics;
 pub use moved::{ClosingServer, MovedIn};
 pub use server::{Activity, ServedStreams, Server};

@@ -87,7 +87,7 @@ pub(crate) fn create(sequencers: &Sequencers) {
         shard: 0,
         token: u64::MAX,
     };
-    let mut commands = vec![(Submission { command, from }, bytes)];
+    let mut commands = vec![(Submission::new(command, from), bytes)];
     // The mailbox is empty: nothing has been sent before.
     sequencers.submit(&mut commands, now());
 }

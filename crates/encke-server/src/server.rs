@@ -19,6 +19,7 @@ use crate::dispatcher::{DispatchThreads, DispatcherService};
 use crate::errors::{StartError, StopError};
 use crate::fleet_links::FleetLinks;
 use crate::gauges::{self, ServerGauges};
+use crate::health::{DeliveryHealth, Prober};
 use crate::metrics::ServerMetrics;
 use crate::moved::{ClosingServer, MovedIn, arrivals};
 use crate::readers::{self, ReaderTools};
@@ -35,6 +36,7 @@ pub struct Server {
     sequencers: SequencerThreads,
     readers: Vec<JoinHandle<()>>,
     redirect: Option<Redirect>,
+    prober: Prober,
     /// On a node of a fleet with access control.
     revocation_follower: Option<RevocationFollower>,
     metrics: ServerMetrics,
@@ -50,6 +52,8 @@ pub struct ServedStreams {
     pub level: AckLevel,
     /// On a node of a fleet: what connects it with the others.
     pub fleet: Option<FleetLinks>,
+    /// Where a probe of deliveries is asked for.
+    pub health: DeliveryHealth,
 }
 
 /// What a server does now.
@@ -93,6 +97,7 @@ impl Server {
             logs,
             level,
             mut fleet,
+            health,
         } = streams;
         let net = Arc::new(net);
         let ticker = Ticker::start()?;
@@ -154,6 +159,8 @@ impl Server {
             metrics: metrics.reactor.clone(),
             arrivals,
         })?;
+        let connector = reactor.probe_connector();
+        let prober = Prober::start(health, connector, logs.len(), metrics.probes.clone())?;
         let gauges = ServerGauges {
             reactor: reactor_gauges,
             access: router.access().cloned(),
@@ -164,6 +171,7 @@ impl Server {
             dispatcher: dispatcher.clone(),
             published,
             dispatching: dispatching.gauges(),
+            tracer: net.tracer.clone(),
         };
         metrics.on_render(move |metrics| gauges.show(metrics));
         Ok(Server {
@@ -173,6 +181,7 @@ impl Server {
             sequencers: sequencer_threads,
             readers: reader_threads,
             redirect,
+            prober,
             revocation_follower,
             metrics: metrics.clone(),
             _ticker: ticker,
@@ -287,6 +296,9 @@ impl Server {
     pub fn stop(self) -> Result<(), StopError> {
         // Workers and clients that wait for a result get their last events before their shards stop.
         self.dispatcher.control(DispatcherMessage::Stop);
+        if !self.prober.stop() {
+            return Err(ThreadPanicked("health").into());
+        }
         self.reactor.stop()?;
         if let Some(redirect) = self.redirect
             && !redirect.stop()

@@ -11,6 +11,8 @@ use encke_subscriptions::{
     Deliverer, DelivererContext, ReportResult, SubscriptionLimits, SystemNames, TlsConfig,
 };
 
+use crate::health::HealthSettings;
+
 /// Settings of the server beside those of the reactor, [`encke_net::NetSettings`].
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
@@ -34,6 +36,8 @@ pub struct ServerSettings {
     pub sync_every: Duration,
     /// Which streams stay in memory.
     pub eviction: Eviction,
+    /// Bounds of the health probe.
+    pub health: HealthSettings,
 }
 
 impl Default for ServerSettings {
@@ -49,6 +53,7 @@ impl Default for ServerSettings {
             subscriptions: SubscriptionSettings::default(),
             sync_every: Duration::from_secs(1),
             eviction: Eviction::default(),
+            health: HealthSettings::default(),
         }
     }
 }

@@ -78,7 +78,7 @@ pub use sequencer::inline::InlineCommit;
 pub use stream::ack::{AckLevel, BadLevel};
 pub use stream::count::MessageCount;
 pub use stream::label::StreamLabel;
-pub use stream::number::{LOGS_MAX, born, home, is_pattern, log_of};
+pub use stream::number::{LOGS_MAX, born, home, is_pattern, log_of, probe_stream};
 pub use stream::offset::{BadOffset, Offset};
 pub use stream::record::{
     BadRecord, Change, EndReason, Extras, Fork, KIND_CHANGE, Lifetime, Producer,

@@ -135,7 +135,7 @@ impl Rig {
     fn put(&self, shard: u16, token: u64, command: Command) {
         let bytes = command.weight_bytes();
         let from = Submitter { shard, token };
-        let request = Submission { command, from };
+        let request = Submission::new(command, from);
         assert!(self.sender.try_send(Lane::Data, request, bytes).is_ok());
     }
 

@@ -37,6 +37,7 @@ mod service_manager;
 mod serving;
 mod shell_words;
 mod terminal;
+mod traces;
 mod upgrade;
 
 use std::process::ExitCode;

@@ -22,7 +22,7 @@ use crate::upgrade::{
     Attendant, HandedOver, Launcher, PreparedSuccessor, ServerShape, Successor, UpgradeAnswer,
     UpgradeAsker, UpgradeReport, UpgradeSocket, not_upgraded,
 };
-use crate::{descriptors, exposure, program_log, service_manager};
+use crate::{descriptors, exposure, program_log, service_manager, traces};
 
 /// The arguments of `encke serve`.
 #[derive(Args, Debug)]
@@ -80,6 +80,13 @@ fn serve_until_asked(
     let (mut config, _, files) = resolve(&settings)?;
     config.net.inherited = inherited.map(Arc::new);
     let filter = program_log::start(&config).map_err(|error| Code::Usage.with(error))?;
+    let exporter = match config.traces.start()? {
+        Some((tracer, exporter)) => {
+            config.net.tracer = Some(tracer);
+            Some(exporter)
+        }
+        None => None,
+    };
     for warning in exposure::warnings(&config) {
         tracing::warn!("{warning}");
     }
@@ -186,6 +193,8 @@ fn serve_until_asked(
         let Some((successor, asker)) = upgrade else {
             drop(asked);
             serving.stop()?;
+            traces::stop(exporter);
+            tracing::info!("stopped");
             return Ok(ExitCode::SUCCESS);
         };
         let mut report = UpgradeReport {
@@ -217,6 +226,7 @@ fn serve_until_asked(
                 if let Some(asker) = asker {
                     asker.answer(&UpgradeAnswer::Done(report));
                 }
+                traces::stop(exporter);
                 if stays {
                     return Ok(attend(successor, asked, terminal));
                 }

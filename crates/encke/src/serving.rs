@@ -8,9 +8,10 @@ use encke_access::Access;
 use encke_backup::SnapshotServer;
 use encke_log::Reader;
 use encke_net::ReactorError;
-use encke_protocol::{Admin, Probes, ProtocolSettings, Router};
+use encke_protocol::{Admin, Probes, ProtocolSettings, ReadyState, Router};
 use encke_server::{
-    ClosingServer, MovedIn, MovedOut, ServedStreams, Server, ServerMetrics, StartError,
+    ClosingServer, DeliveryHealth, MovedIn, MovedOut, ServedStreams, Server, ServerMetrics,
+    StartError,
 };
 use encke_stream::{Logs, OrderKind};
 use std::time::Duration;
@@ -140,7 +141,6 @@ impl Serving {
         if let Some(node) = node {
             node.leave();
         }
-        tracing::info!("stopped");
         Ok(())
     }
 
@@ -225,8 +225,16 @@ fn start(
     let readers: Vec<_> = logs.logs.iter().map(|(_, log)| log.reader()).collect();
     let status = node.as_ref().map(Node::status).unwrap_or_default();
     let (rendered, shown, watched) = (metrics.clone(), status.clone(), readers.clone());
+    let health = DeliveryHealth::new(config.server.health);
+    let probed = health.clone();
     let probes = Probes {
-        unready: Arc::new(move || unready(&watched).or_else(|| status.unready())),
+        // What is known by itself comes first, because a probe would only wait.
+        readiness: Arc::new(
+            move || match unready(&watched).or_else(|| status.unready()) {
+                Some(why) => ReadyState::NotReady(why),
+                None => probed.readiness(),
+            },
+        ),
         metrics: Arc::new(move || {
             shown.show();
             rendered.render()
@@ -246,6 +254,7 @@ fn start(
         logs,
         level: config.ack,
         fleet: node.as_ref().map(Node::links),
+        health,
     };
     let (net, settings) = (config.net.clone(), &config.server);
     let server = Server::start(net, settings, &router, streams, &metrics, moved);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{Bucket as S3Bucket, Credentials, S3Action, UrlStyle};
 use ureq::Agent;
@@ -124,10 +126,15 @@ impl Bucket {
 impl Storage for Bucket {
     fn put(&self, key: &str, content: &[u8]) -> Result<(), BackupError> {
         let key = self.key(key);
-        let action = self.bucket.put_object(Some(&self.credentials), &key);
+        let mut action = self.bucket.put_object(Some(&self.credentials), &key);
+        // Some servers store what has arrived of an upload that is cut off, unless they know what it must be. A piece that is there is
+        // not stored again, so that no later backup would be whole.
+        let checksum = STANDARD.encode(md5::compute(content).0);
+        action.headers_mut().insert(CHECKSUM, checksum.as_str());
         let request = || {
             self.agent
                 .put(action.sign(SIGNED_FOR).as_str())
+                .header(CHECKSUM, &checksum)
                 .send(content)
         };
         match self.ask(("put", &key), &request)? {
@@ -198,6 +205,9 @@ impl Storage for Bucket {
         self.ask(("remove", &key), &request).map(|_| ())
     }
 }
+
+/// The field with the MD5 of an object, which S3 and what is compatible compare. It protects from accidents only.
+const CHECKSUM: &str = "content-md5";
 
 /// How long a signature is good.
 const SIGNED_FOR: Duration = Duration::from_secs(600);

@@ -300,7 +300,7 @@ impl RelayThread {
         };
         let command = Command::Fleet(command);
         let bytes = command.weight_bytes();
-        let mut commands = vec![(Submission { command, from }, bytes)];
+        let mut commands = vec![(Submission::new(command, from), bytes)];
         (self.context.submit)(&mut commands, (self.context.clock)());
         if !commands.is_empty() {
             let outcome = Outcome::Refused(Refusal::Stalled("there is no room".into()));

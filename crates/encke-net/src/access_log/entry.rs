@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::TraceId;
+use encke_trace::TraceId;
+
 use super::secrets::without_secrets;
 
 /// A request that is over.

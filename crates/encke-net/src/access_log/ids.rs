@@ -3,20 +3,11 @@
 use std::hash::{BuildHasher, RandomState};
 
 use encke_protocol::Headers;
+use encke_trace::TraceParent;
 
-/// The trace id of a W3C Trace Context; never 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TraceId(std::num::NonZeroU128);
-
-impl std::fmt::Display for TraceId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-/// The trace id of a request. An invalid `traceparent`, or two of them, count as none (W3C Trace Context, sections 2.3 and 3.2).
-pub(crate) fn trace_id(headers: Headers<'_>) -> Option<TraceId> {
-    parse_traceparent(only(headers, "traceparent")?)
+/// The `traceparent` of a request. An invalid one, or two of them, count as none (W3C Trace Context, sections 2.3 and 3.2).
+pub(crate) fn trace_parent(headers: Headers<'_>) -> Option<TraceParent> {
+    TraceParent::parse(only(headers, "traceparent")?)
 }
 
 /// The id that the client gave the request in `X-Request-Id`, if it is acceptable: one field of 1 to
@@ -33,34 +24,6 @@ fn only<'a>(headers: Headers<'a>, name: &str) -> Option<&'a [u8]> {
     let mut values = headers.all(name);
     let value = values.next()?;
     values.next().is_none().then_some(value)
-}
-
-/// `version-traceid-parentid-flags` in lower-case hexadecimal digits. Later versions may append more behind another dash.
-fn parse_traceparent(value: &[u8]) -> Option<TraceId> {
-    let (known, more) = value.split_at_checked(VERSION_0_BYTES)?;
-    let [version, trace, parent, flags] =
-        [(0, 2), (3, 32), (36, 16), (53, 2)].map(|(at, digits)| hex(&known[at..at + digits]));
-    let dashes = [2, 35, 52].iter().all(|at| known[*at] == b'-');
-    flags?;
-    let version_fits = match version? {
-        0 => more.is_empty(),
-        0xff => false,
-        _ => more.is_empty() || more[0] == b'-',
-    };
-    let trace = std::num::NonZeroU128::new(trace?)?;
-    (dashes && version_fits && parent? != 0).then_some(TraceId(trace))
-}
-
-/// At most 32 digits.
-fn hex(digits: &[u8]) -> Option<u128> {
-    digits.iter().try_fold(0, |number, digit| {
-        let digit = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        Some(number << 4 | u128::from(digit))
-    })
 }
 
 /// Makes ids for requests that have none. They are unique in a process, and by chance (64 bits) among processes.
@@ -101,9 +64,6 @@ impl RequestIds {
 /// The longest id that is taken from a client.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
-/// The length of a `traceparent` of version 0.
-const VERSION_0_BYTES: usize = 55;
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -116,7 +76,7 @@ mod tests {
 
     fn trace(value: &str) -> Option<String> {
         let fields = [("Traceparent", value.as_bytes())];
-        trace_id(Headers(&fields)).map(|id| id.to_string())
+        trace_parent(Headers(&fields)).map(|parent| parent.trace.to_string())
     }
 
     #[test]
@@ -145,7 +105,7 @@ mod tests {
             assert_eq!(trace(wrong), None, "{wrong}");
         }
         let twice = [("traceparent", good.as_bytes()); 2];
-        assert_eq!(trace_id(Headers(&twice)), None);
+        assert_eq!(trace_parent(Headers(&twice)), None);
     }
 
     #[test]
@@ -197,7 +157,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_parsers_panic(value in prop::collection::vec(any::<u8>(), 0..140)) {
             let fields = [("traceparent", &value[..]), ("X-Request-Id", &value[..])];
-            let _ = trace_id(Headers(&fields));
+            let _ = trace_parent(Headers(&fields));
             let id = request_id(Headers(&fields));
             prop_assert!(id.is_none_or(|id| id.as_bytes() == value && value.is_ascii()));
         }

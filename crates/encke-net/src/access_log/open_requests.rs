@@ -1,15 +1,18 @@
 //! The requests of a shard that are open: what their lines in the access log need.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::{AccessEntry, AccessLogSender, RequestIds, RequestText, TraceId};
+use encke_trace::{CommandTrace, RequestTrace, TraceId, Tracer};
+
+use super::{AccessEntry, AccessLogSender, RequestIds, RequestText};
 use crate::by_slot::BySlot;
 use crate::connection::exchange_id::ExchangeId;
 use crate::metrics::Metrics;
 
-/// Open requests by the numbers of their connections' slots. A request is in the table if it is logged, or until its response
-/// has begun if the client gave it an id. It is empty while nothing is logged and no client sends ids.
+/// Open requests by the numbers of their connections' slots. A request is in the table if it is logged or traced, or until its
+/// response has begun if the client gave it an id. It is empty while nothing is logged or traced and no client sends ids.
 #[derive(Debug)]
 pub(crate) struct OpenRequests {
     open: BySlot<OpenRequest>,
@@ -19,6 +22,8 @@ pub(crate) struct OpenRequests {
     ids: RequestIds,
     /// Where entries go; `None` while there is no access log.
     log: Option<AccessLogSender>,
+    /// What decides which requests are traced; `None` if none are.
+    tracer: Option<Tracer>,
     ended: Vec<(Box<AccessEntry>, usize)>,
 }
 
@@ -35,22 +40,29 @@ pub(crate) struct OpenRequest {
     pub(crate) head_bytes: u32,
     /// Bytes of the response that the kernel has taken.
     pub(crate) sent_bytes: u64,
-    /// It gets a line; otherwise only its id matters.
+    /// It gets a line; otherwise only its id or its span matters.
     pub(crate) logged: bool,
+    /// Its span, if it is traced.
+    pub(crate) span: Option<Box<RequestTrace>>,
     pub(crate) text: RequestText,
 }
 
 // What the access log costs for each subscriber, beside the texts.
-const _: () = assert!(size_of::<OpenRequest>() <= 112);
+const _: () = assert!(size_of::<OpenRequest>() <= 128);
 
 impl OpenRequests {
-    pub(crate) fn new(ids: RequestIds, log: Option<AccessLogSender>) -> OpenRequests {
+    pub(crate) fn new(
+        ids: RequestIds,
+        log: Option<AccessLogSender>,
+        tracer: Option<Tracer>,
+    ) -> OpenRequests {
         OpenRequests {
             open: BySlot::default(),
             count: 0,
             clients: BySlot::default(),
             ids,
             log,
+            tracer,
             ended: Vec::new(),
         }
     }
@@ -58,6 +70,34 @@ impl OpenRequests {
     /// Whether there is an access log.
     pub(crate) fn has_log(&self) -> bool {
         self.log.is_some()
+    }
+
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
+    }
+
+    /// The span of a request, if it is traced.
+    pub(crate) fn span_mut(&mut self, exchange: ExchangeId) -> Option<&mut RequestTrace> {
+        self.get_mut(exchange)?.span.as_deref_mut()
+    }
+
+    /// Another thread begins to do something for a request.
+    pub(crate) fn begin_part(&mut self, exchange: ExchangeId, name: &'static str) {
+        if let Some(span) = self.span_mut(exchange) {
+            span.begin_part(name);
+        }
+    }
+
+    /// What another thread did for a request is done.
+    pub(crate) fn end_part(&mut self, exchange: ExchangeId) {
+        if let Some(span) = self.span_mut(exchange) {
+            span.end_part();
+        }
+    }
+
+    /// The span of a command that a request hands over now, if the request is traced.
+    pub(crate) fn trace_command(&mut self, exchange: ExchangeId) -> Option<Arc<CommandTrace>> {
+        self.span_mut(exchange).map(|span| span.command())
     }
 
     pub(crate) fn get_mut(&mut self, exchange: ExchangeId) -> Option<&mut OpenRequest> {

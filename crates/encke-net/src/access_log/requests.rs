@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use encke_protocol::Headers;
+use encke_trace::RequestOutcome;
 
 use super::{
     AccessEntry, COMPLETE, NO_RESPONSE, OpenRequest, OpenRequests, RequestText, hex_escaped,
-    request_id, trace_id,
+    request_id, trace_parent,
 };
 use crate::connection::close::CloseReason;
 use crate::connection::exchange_id::ExchangeId;
@@ -29,19 +30,25 @@ impl OpenRequests {
         let headers = Headers(fields);
         let id = request_id(headers);
         let logged = self.logs_requests();
-        if !logged && id.is_none() || self.get_mut(place.exchange).is_some() {
+        let is_nothing = !logged && id.is_none() && self.tracer().is_none();
+        if is_nothing || self.get_mut(place.exchange).is_some() {
             // It began when its head was complete; now its body is.
             return;
         }
+        let parent = trace_parent(headers);
+        let span = self.tracer().and_then(|tracer| tracer.begin(parent));
+        if !logged && id.is_none() && span.is_none() {
+            return;
+        }
         let id = id.unwrap_or_default().as_bytes();
-        let request = match logged {
+        let request = match logged || span.is_some() {
             false => OpenRequest {
                 text: RequestText::new(b"", (b"", None), b"", b"", id),
                 ..OpenRequest::unknown(false)
             },
             true => OpenRequest {
                 client: self.client_address(place, peer),
-                trace: trace_id(headers),
+                trace: parent.map(|parent| parent.trace),
                 version: Some(head.version),
                 text: RequestText::new(
                     head.method.as_bytes(),
@@ -50,7 +57,8 @@ impl OpenRequests {
                     headers.first("Referer").unwrap_or_default(),
                     id,
                 ),
-                ..OpenRequest::unknown(true)
+                span: span.map(Box::new),
+                ..OpenRequest::unknown(logged)
             },
         };
         self.begin(place.exchange, request);
@@ -119,7 +127,7 @@ impl OpenRequests {
     /// The head of a response is encoded; its bytes are sent next.
     pub(crate) fn begin_response(&mut self, exchange: ExchangeId, status: u16, head_bytes: usize) {
         match self.get_mut(exchange) {
-            Some(request) if request.logged => {
+            Some(request) if request.logged || request.span.is_some() => {
                 request.status = status;
                 request.head_bytes = head_bytes as u32;
             }
@@ -146,9 +154,12 @@ impl OpenRequests {
     }
 
     fn end_request(&mut self, exchange: ExchangeId, end: &'static str) {
-        let Some(request) = self.take(exchange) else {
+        let Some(mut request) = self.take(exchange) else {
             return;
         };
+        if let Some(span) = request.span.take() {
+            span.end(outcome(&request, end));
+        }
         if !request.logged {
             return;
         }
@@ -161,9 +172,7 @@ impl OpenRequests {
                 0 => NO_RESPONSE,
                 status => status,
             },
-            body_bytes: request
-                .sent_bytes
-                .saturating_sub(u64::from(request.head_bytes)),
+            body_bytes: request.body_bytes(),
             version: request.version,
             trace: request.trace,
             end,
@@ -199,8 +208,36 @@ impl OpenRequest {
             head_bytes: 0,
             sent_bytes: 0,
             logged,
+            span: None,
             text: RequestText::default(),
         }
+    }
+
+    /// Bytes of the body that the kernel took, with the frames of chunks.
+    fn body_bytes(&self) -> u64 {
+        self.sent_bytes.saturating_sub(u64::from(self.head_bytes))
+    }
+}
+
+/// What the span of a request says of its end.
+fn outcome<'a>(request: &'a OpenRequest, end: &'static str) -> RequestOutcome<'a> {
+    let text =
+        |text: Option<&'a [u8]>| std::str::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+    let target = text(request.text.target());
+    RequestOutcome {
+        method: text(request.text.method()),
+        path: target.split('?').next().unwrap_or_default(),
+        version: match request.version {
+            Some(0) => "1.0",
+            Some(2) => "2",
+            _ => "1.1",
+        },
+        status: match request.status {
+            0 => NO_RESPONSE,
+            status => status,
+        },
+        body_bytes: request.body_bytes(),
+        end,
     }
 }
 

@@ -18,8 +18,8 @@ pub(crate) enum ConnectionEffect {
     Submit(ExchangeId, Command),
     /// Load what is known of a name.
     LoadName(ExchangeId, Box<str>),
-    /// Report when keys were fetched.
-    AwaitKeys(ExchangeId),
+    /// Report when another thread has what requests are parked for.
+    Park(ExchangeId),
     /// Read a part of a stream.
     Read(ExchangeId, Fetch),
     /// Read a page of the list of streams.

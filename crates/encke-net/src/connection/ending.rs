@@ -36,7 +36,7 @@ impl Ending {
             (Task::Streaming { .. }, CallerEnd::Expired) => Ending::Finish,
             (Task::Streaming { .. }, CallerEnd::Revoked) => Ending::Cut,
             // The router is asked again, with the credentials.
-            (Task::AwaitingLoad(_) | Task::AwaitingKeys(_) | Task::AwaitingOrder(_), _) => {
+            (Task::AwaitingLoad(_) | Task::AwaitingUnpark(_) | Task::AwaitingOrder(_), _) => {
                 Ending::Nothing
             }
             (Task::AwaitingRead(_) | Task::AwaitingList(_), _) => Ending::Later,

@@ -109,6 +109,11 @@ impl Backpressure {
         }
     }
 
+    /// How many subscribers of one stream the round has found behind.
+    pub(crate) fn found_behind(&self) -> usize {
+        self.found.behind
+    }
+
     /// A round over a topic's subscribers is over.
     pub(crate) fn end_round(
         &mut self,

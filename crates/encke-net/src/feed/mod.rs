@@ -25,6 +25,7 @@ pub(crate) mod slot;
 pub(crate) mod state;
 mod subscribe;
 pub(crate) mod topics;
+mod traced;
 pub(crate) mod weight;
 pub(crate) mod withheld;
 

@@ -12,6 +12,7 @@ use super::encoding::{EncodingKey, Encodings, Gathered, RUN_BYTES};
 use super::rounds::{DueRound, Rounds};
 use super::slot::{NONE, Slots};
 use super::topics::{Round, Topics};
+use super::traced::TracedDeliveries;
 
 /// A shard's deliveries.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct FanOut {
     /// What subscribers at the same position share.
     pub(crate) encodings: Encodings,
     rounds: Rounds,
+    /// Deliveries of records whose requests are traced.
+    traced: TracedDeliveries,
     /// Sends that are left to this turn.
     sends_left: usize,
     /// Bytes of all records taken so far.
@@ -44,6 +47,7 @@ impl FanOut {
             backpressure: Backpressure::default(),
             encodings: Encodings::default(),
             rounds: Rounds::new(rest_max),
+            traced: TracedDeliveries::new(shard),
             sends_left: 0,
             taken_bytes: 0,
             delivered: Vec::new(),
@@ -88,6 +92,7 @@ impl FanOut {
                 us: now_us,
             });
         });
+        self.traced.take(batch, &self.topics);
         self.encodings.forget();
     }
 
@@ -113,6 +118,7 @@ impl FanOut {
             self.topics.begin(topic);
             self.rounds.begin(now_us);
             self.backpressure.begin_round();
+            self.traced.begin_round();
         }
         Some(topic)
     }
@@ -124,6 +130,7 @@ impl FanOut {
             return None;
         }
         self.topics[topic].iter = slots[index].next;
+        self.traced.see();
         Some(index)
     }
 
@@ -139,6 +146,8 @@ impl FanOut {
 
     /// A topic's round is over. Whether the topic rests now.
     pub(crate) fn end_round(&mut self, topic: u32, now_us: u64) -> bool {
+        let behind = self.backpressure.found_behind();
+        self.traced.end_round(topic, self.topics.no(topic), behind);
         let round = &mut self.topics[topic];
         round.state = match round.state {
             Round::Again => Round::Queued,

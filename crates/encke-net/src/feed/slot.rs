@@ -116,6 +116,8 @@ impl Flags {
     pub(crate) const DEFLATE: Flags = Flags(1 << 9);
     /// A subscriber at rest: a request may follow behind the end of its feed.
     pub(crate) const KEEP_ALIVE: Flags = Flags(1 << 10);
+    /// Of the server itself, which probes its own health.
+    pub(crate) const PROBE: Flags = Flags(1 << 11);
 
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.0 != 0

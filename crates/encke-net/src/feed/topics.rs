@@ -477,7 +477,8 @@ impl Topics {
         &self.rings[log_of(self.topics[topic].no)]
     }
 
-    fn find(&self, stream: StreamNo) -> Option<u32> {
+    /// The topic of a stream or pattern.
+    pub(crate) fn find(&self, stream: StreamNo) -> Option<u32> {
         let topics = &self.topics;
         self.index.find(self.hasher.hash_one(stream), |number| {
             number_of(&topics[number]) == stream

@@ -1,6 +1,7 @@
 //! New connections.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 
 use rustix::net::{SendFlags, SocketAddrAny, send};
 
@@ -79,7 +80,7 @@ impl Shard {
     /// Begins with a new connection, or refuses it.
     pub(super) fn admit_connection(
         &mut self,
-        socket: std::os::fd::OwnedFd,
+        socket: OwnedFd,
         peer: Option<SocketAddrAny>,
         first: bool,
     ) {

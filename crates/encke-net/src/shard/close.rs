@@ -11,8 +11,11 @@ impl Shard {
         if !self.connections.is_open(index) {
             return;
         }
-        self.connections.count_closed(reason);
         let flags = self.connections.slots[index].flags;
+        if flags.has(Flags::PROBE) {
+            return self.release(index, reason);
+        }
+        self.connections.count_closed(reason);
         if reason != CloseReason::HangUp && flags.has(Flags::ENCRYPTED) {
             self.connections.close_session(index);
         }

@@ -120,18 +120,20 @@ impl Shard {
                     let backpressure = &mut self.feeds.fan_out.backpressure;
                     backpressure.note_command(token, &command, &self.context.congested);
                 }
-                self.hand_over.add_command(token, command);
+                let trace = self.connections.requests.trace_command(id);
+                self.hand_over.add_command(token, command, trace);
             }
             ConnectionEffect::LoadName(id, name) => {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.load_name(token, name));
             }
-            ConnectionEffect::AwaitKeys(id) => {
+            ConnectionEffect::Park(id) => {
                 let token = self.connections.slots.token_of(id);
-                let refused = self.hand_over.await_keys(token);
+                let refused = self.hand_over.park(token);
                 self.refused(id, refused);
             }
             ConnectionEffect::Read(id, fetch) => {
+                self.connections.requests.begin_part(id, "read");
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.read(token, fetch));
             }
@@ -144,6 +146,7 @@ impl Shard {
                 self.refused(id, self.hand_over.compress(token, compressor));
             }
             ConnectionEffect::Dispatch(id, number, request) => {
+                self.connections.requests.begin_part(id, "dispatch");
                 let token = self.connections.slots.token_of(id);
                 self.hand_over.dispatch(token, number, request);
             }

@@ -9,6 +9,7 @@ use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
 use encke_log::StreamNo;
 use encke_protocol::DispatchRequest;
 use encke_stream::{Command, Fetch, ListFetch, OrderFetch, Sequencers, Submission, Submitter};
+use encke_trace::CommandTrace;
 
 use crate::compression::Compressor;
 use crate::connection::exchange::ExchangeEvent;
@@ -28,7 +29,7 @@ pub(crate) struct HandOver {
     sender: Arc<ShardSender>,
     outbox: Outbox,
     /// Exchanges whose requests wait for keys.
-    awaiting_keys: Vec<Token>,
+    parked: Vec<Token>,
 }
 
 /// What is to be read for a subscriber.
@@ -57,18 +58,28 @@ impl HandOver {
             readers,
             sender,
             outbox: Outbox::default(),
-            awaiting_keys: Vec::new(),
+            parked: Vec::new(),
         }
     }
 
     /// Adds a command to those that are handed over next.
-    pub(super) fn add_command(&mut self, token: Token, command: Command) {
+    pub(super) fn add_command(
+        &mut self,
+        token: Token,
+        command: Command,
+        trace: Option<Arc<CommandTrace>>,
+    ) {
         let bytes = command.weight_bytes();
         let from = Submitter {
             shard: self.shard,
             token,
         };
-        self.outbox.add_command(Submission { command, from }, bytes);
+        let submission = Submission {
+            command,
+            from,
+            trace,
+        };
+        self.outbox.add_command(submission, bytes);
     }
 
     /// Hands all commands to the sequencers. Returns the exchanges for whose commands there is no room.
@@ -157,18 +168,18 @@ impl HandOver {
         refused.map(ExchangeEvent::NotCompressed)
     }
 
-    /// Notes that an exchange waits for keys.
-    pub(super) fn await_keys(&mut self, token: Token) -> Option<ExchangeEvent> {
-        if self.awaiting_keys.len() >= AWAITING_KEYS_MAX {
-            return Some(ExchangeEvent::NoPlaceForKeys);
+    /// Notes that an exchange waits until [`ShardEvent::Unpark`](crate::shard_channel::ShardEvent::Unpark) comes.
+    pub(super) fn park(&mut self, token: Token) -> Option<ExchangeEvent> {
+        if self.parked.len() >= PARKED_MAX {
+            return Some(ExchangeEvent::NoPlaceToPark);
         }
-        self.awaiting_keys.push(token);
+        self.parked.push(token);
         None
     }
 
-    /// The exchanges that wait for keys; they wait no longer.
-    pub(super) fn take_awaiting_keys(&mut self) -> Vec<Token> {
-        std::mem::take(&mut self.awaiting_keys)
+    /// The exchanges that are parked; they wait no longer.
+    pub(super) fn take_parked(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.parked)
     }
 
     pub(super) fn has_commands(&self) -> bool {
@@ -194,5 +205,5 @@ impl HandOver {
     }
 }
 
-/// Requests of a shard that may wait for keys; further ones are refused at once.
-const AWAITING_KEYS_MAX: usize = 1_024;
+/// Requests of a shard that may be parked; further ones are refused at once.
+const PARKED_MAX: usize = 1_024;

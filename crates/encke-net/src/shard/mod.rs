@@ -169,12 +169,17 @@ impl Shard {
             }
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
-            ShardEvent::KeysFetched => {
-                for token in self.hand_over.take_awaiting_keys() {
-                    self.on_token(token, ExchangeEvent::KeysFetched);
+            ShardEvent::Unpark => {
+                for token in self.hand_over.take_parked() {
+                    self.on_token(token, ExchangeEvent::Unparked);
                 }
             }
             ShardEvent::Handshaken { token, ended } => self.deferred.add_handshaken(token, ended),
+            ShardEvent::Adopt(socket) => {
+                if let Some(index) = self.connections.adopt(socket) {
+                    self.read_newcomer(index);
+                }
+            }
             ShardEvent::DismissAll => self.dismiss_all(),
             // It fails only if nothing waits for the result any more.
             ShardEvent::Probe(answer) => drop(answer.send(())),

@@ -129,6 +129,7 @@ impl Arrival<'_> {
                 tls: connection.tls,
                 operator: connection.operator,
                 turned_away: false,
+                probe: false,
             },
             requests: connection.requests,
             doing: Resting::Idle,

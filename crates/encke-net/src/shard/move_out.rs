@@ -67,6 +67,11 @@ impl Departure<'_> {
         let mut connections = Vec::new();
         let mut closed = 0;
         for index in 0..self.0.connections.slots.len() as u32 {
+            if self.0.connections.slots[index].flags.has(Flags::PROBE) {
+                // Its other end is in this process.
+                self.0.close(index, CloseReason::Moved);
+                continue;
+            }
             match self.0.connections.slots[index].state {
                 SlotState::Idle
                 | SlotState::Subscribed
@@ -107,6 +112,9 @@ impl Departure<'_> {
         let mut census = MoveCensus::default();
         for index in 0..self.0.connections.slots.len() as u32 {
             let slot = &self.0.connections.slots[index];
+            if slot.flags.has(Flags::PROBE) {
+                continue;
+            }
             let is_encrypted = slot.flags.has(Flags::ENCRYPTED);
             let obstacle = match slot.state {
                 SlotState::Active => self.0.connections.get(index).and_then(Connection::obstacle),

@@ -63,7 +63,10 @@ impl Shard {
         };
         match self.feeds.is_subscription(index, &self.connections.slots) {
             true => self.piece_read_for_feed(index, piece),
-            false => self.on_exchange(index, ExchangeEvent::PieceRead(piece)),
+            false => {
+                self.connections.requests.end_part(ExchangeId::new(index));
+                self.on_exchange(index, ExchangeEvent::PieceRead(piece));
+            }
         }
     }
 
@@ -76,7 +79,10 @@ impl Shard {
             connection.is_some_and(|one| one.awaits_dispatch(id, client.request))
         });
         match index {
-            Some(index) => self.on_exchange(index, ExchangeEvent::Dispatched(event)),
+            Some(index) => {
+                self.connections.requests.end_part(ExchangeId::new(index));
+                self.on_exchange(index, ExchangeEvent::Dispatched(event));
+            }
             // The connection is gone: its jobs and its slot go to other workers.
             None if event.needs_client() => {
                 self.hand_over.abandon_client(client);

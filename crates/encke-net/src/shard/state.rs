@@ -113,7 +113,7 @@ impl Shard {
             shared,
             poller,
             Clients::new(Arc::clone(settings), Arc::clone(&context.addresses)),
-            OpenRequests::new(ids, context.access_log.clone()),
+            OpenRequests::new(ids, context.access_log.clone(), settings.tracer.clone()),
         );
         let fan_out = FanOut::new(
             settings.ring_bytes,

@@ -292,7 +292,7 @@ impl Conversation {
                 return match denied {
                     AccessDenied::KeysUnknown { .. } => {
                         let response = tag.error(response);
-                        Ok(plain(Action::AwaitKeys(response, Vec::new())))
+                        Ok(plain(Action::Park(response, Vec::new())))
                     }
                     _ => Err(response),
                 };

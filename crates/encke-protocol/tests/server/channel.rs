@@ -89,7 +89,7 @@ impl Server {
             }
         }
         match action {
-            Action::Respond(response) | Action::AwaitKeys(response, _) => {
+            Action::Respond(response) | Action::Park(response, _) => {
                 said.push(message_of(&response));
             }
             Action::Commit(command, then) => {

@@ -15,8 +15,8 @@ use encke_log::{Log, Options};
 use encke_protocol::{
     Action, Admin, Body, CallerInfo, CrossOriginFields, DispatchRequest, DispatchResponse,
     Dispatched, EncodedRun, Feed, Gate, HeadAdmission, Headers, Mark, OnDispatch, OnRead,
-    OnWorkerEvent, OriginReader, Origins, Policy, Probes, ProtocolSettings, Request, Response,
-    Router, Run, Subscription, Variant, Wait, WorkerOutput,
+    OnWorkerEvent, OriginReader, Origins, Policy, Probes, ProtocolSettings, ReadyState, Request,
+    Response, Router, Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
     Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
@@ -181,7 +181,7 @@ impl Server {
         let (machine, view, log) =
             restore_on(disk, options, limits, SteadyTime::from_ms(NOW_MS)).unwrap();
         let probes = Probes {
-            unready: Arc::new(|| None),
+            readiness: Arc::new(|| ReadyState::Ready),
             metrics: Arc::new(|| b"# none\n".to_vec()),
         };
         Server {
@@ -283,7 +283,7 @@ impl Server {
                     };
                 }
                 Action::Wait(wait) => return Reply::Polls(wait),
-                Action::AwaitKeys(response, _) => return Reply::Said(said(response)),
+                Action::Park(response, _) => return Reply::Said(said(response)),
                 Action::AwaitOrder(..) => unreachable!("it has waited"),
                 Action::Load(load) => panic!("{} is not in memory", load.name),
                 Action::Open(opening) => return self.opened(opening),

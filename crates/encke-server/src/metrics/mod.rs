@@ -3,9 +3,11 @@
 mod access;
 mod logs;
 mod pools;
+mod probes;
 mod registrar;
 mod streams;
 mod subscriptions;
+mod traces;
 
 use std::sync::Arc;
 
@@ -16,9 +18,11 @@ use prometheus::{Encoder, Registry, TextEncoder};
 pub(crate) use self::access::AccessMetrics;
 pub(crate) use self::logs::LogMetrics;
 pub(crate) use self::pools::{PoolMetrics, RelayMetrics};
+pub(crate) use self::probes::ProbeMetrics;
 use self::registrar::Registrar;
 pub(crate) use self::streams::StreamMetrics;
 pub(crate) use self::subscriptions::SubscriptionMetrics;
+pub(crate) use self::traces::TraceMetrics;
 
 type Refresh = Box<dyn Fn(&ServerMetrics) + Send>;
 
@@ -34,6 +38,8 @@ pub struct ServerMetrics {
     pub(crate) access: AccessMetrics,
     pub(crate) pools: PoolMetrics,
     pub(crate) subscriptions: SubscriptionMetrics,
+    pub(crate) probes: ProbeMetrics,
+    pub(crate) traces: TraceMetrics,
 }
 
 impl ServerMetrics {
@@ -58,6 +64,8 @@ impl ServerMetrics {
             access: AccessMetrics::new(&registry)?,
             pools: PoolMetrics::new(&registry)?,
             subscriptions: SubscriptionMetrics::new(&registry)?,
+            probes: ProbeMetrics::new(&registry)?,
+            traces: TraceMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,
         })

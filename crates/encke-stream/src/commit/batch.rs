@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use encke_clock::WallTime;
 use encke_log::{Sequence, StreamNo};
+use encke_trace::CommandTrace;
 
 use crate::commit::change::{StreamChange, StreamState};
 use crate::stream::label::StreamLabel;
@@ -22,6 +23,8 @@ pub struct Batch {
     /// What the records change, of the streams that concern the observer ([`ObserveCommits`]), in the same order. Set before the batch is
     /// sent.
     pub changes: OnceLock<Box<[StreamChange]>>,
+    /// The records whose requests are traced, by their indices, in order.
+    pub traces: Vec<(u32, Arc<CommandTrace>)>,
 }
 
 /// A record of a stream that matches patterns with subscribers.
@@ -44,6 +47,7 @@ impl Batch {
             records,
             pattern_matches: OnceLock::new(),
             changes: OnceLock::new(),
+            traces: Vec::new(),
         }
     }
 

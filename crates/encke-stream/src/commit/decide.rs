@@ -38,6 +38,8 @@ pub(crate) struct Decided {
     pub(super) revocable: bool,
     /// Bytes that the group added to the log's batch in memory.
     pub(super) log_bytes: usize,
+    /// The stages of the commit and when each began, if a record is traced.
+    pub(super) stages: Vec<(&'static str, Instant)>,
 }
 
 /// Judges the commands, in their order. With `expiry`, streams whose lifetime is over end first.
@@ -56,9 +58,25 @@ pub(crate) fn decide<D: Disk>(
         expiry.run(now, machine, &mut draft);
     }
     let mut judged = Vec::with_capacity(ordered.commands.len());
-    for Submission { command, from } in ordered.commands.drain(..) {
+    let mut traces = Vec::new();
+    let mut stages = Vec::new();
+    for submission in ordered.commands.drain(..) {
+        let Submission {
+            command,
+            from,
+            trace,
+        } = submission;
+        if trace.is_some() && stages.is_empty() {
+            stages.push(("decide", Instant::now()));
+        }
         let ack = command.ack();
+        let first = draft.records.len();
         let outcome = machine.apply(command, now, &mut draft);
+        if let Some(trace) = trace
+            && draft.records.len() > first
+        {
+            traces.push((first as u32, trace));
+        }
         judged.push(Judged { from, ack, outcome });
     }
     let Draft {
@@ -70,7 +88,13 @@ pub(crate) fn decide<D: Disk>(
         level = Some(AckLevel::Synced);
     }
     let mut decided = Decided::new(level.unwrap_or(AckLevel::Accepted), judged);
-    decided.batch = (!records.is_empty()).then(|| Arc::new(Batch::new(records)));
+    decided.batch = (!records.is_empty()).then(|| {
+        Arc::new(Batch {
+            traces,
+            ..Batch::new(records)
+        })
+    });
+    decided.stages = stages;
     decided.streams = streams;
     decided.revocable = before == 0;
     decided.log_bytes = log.batch_bytes() - before;
@@ -110,6 +134,7 @@ impl Decided {
             commands: judged.len(),
             revocable: true,
             log_bytes: 0,
+            stages: Vec::new(),
         };
         for Judged { from, ack, outcome } in judged {
             let ack = match (ack, &outcome) {
@@ -127,6 +152,13 @@ impl Decided {
             }
         }
         decided
+    }
+
+    /// A stage of the commit begins.
+    pub(super) fn begin_stage(&mut self, name: &'static str) {
+        if !self.stages.is_empty() {
+            self.stages.push((name, Instant::now()));
+        }
     }
 
     /// The commands that the mailbox still counts as in hand, once.

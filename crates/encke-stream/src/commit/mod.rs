@@ -151,9 +151,10 @@ impl<D: Disk> Commit<D> {
     /// Takes a decided group through the other stages.
     fn write_and_sync(
         &mut self,
-        decided: Decided,
+        mut decided: Decided,
         order: &mut LocalOrder,
     ) -> Result<Option<Duration>, TakenBack> {
+        decided.begin_stage("write");
         let mut written = match write::write(decided, &mut self.log) {
             Ok(written) => written,
             Err((decided, error)) => {
@@ -174,6 +175,9 @@ impl<D: Disk> Commit<D> {
         self.send_late_replies(AckLevel::Written);
         if !written.group().written.is_empty() {
             self.acknowledge_early(AckLevel::Written, written.group(), order);
+        }
+        if written.group().level == AckLevel::Synced {
+            written.group().begin_stage("sync");
         }
         let (durable, sync) = match sync::sync(written, &mut self.log) {
             Ok(durable) => durable,

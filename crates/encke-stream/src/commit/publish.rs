@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use encke_log::{Disk, Log, StreamNo};
 
@@ -22,14 +23,17 @@ pub(crate) fn publish<D: Disk>(
     log: &mut Log<D>,
     outlets: &mut Outlets,
 ) -> Vec<LateReply> {
+    let mut group = durable.into_group();
+    group.begin_stage("publish");
     let Decided {
         level,
         batch,
         streams,
         replies,
         late,
+        stages,
         ..
-    } = durable.into_group();
+    } = group;
     let Some(batch) = batch else {
         outlets.send(None, replies);
         return late;
@@ -48,11 +52,24 @@ pub(crate) fn publish<D: Disk>(
     let shards = watchers(&streams, view)
         | match_patterns(&batch, &streams, view)
         | outlets.note_changes(&batch, &streams);
+    end_traces(&batch, &stages);
     outlets.send(Some((batch, shards)), replies);
     if outlets.backlog.is_empty() {
         view.set_delivered(last);
     }
     late
+}
+
+/// The records of the group are visible: ends the spans of those that are traced.
+fn end_traces(batch: &Batch, stages: &[(&'static str, Instant)]) {
+    if batch.traces.is_empty() {
+        return;
+    }
+    let visible = Instant::now();
+    for (index, trace) in &batch.traces {
+        let record = &batch.records[*index as usize];
+        trace.committed(stages, visible, record.sequence);
+    }
 }
 
 /// Sends replies whose records become visible at another time.

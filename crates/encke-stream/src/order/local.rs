@@ -144,7 +144,7 @@ mod tests {
             let target = Target::Named("x".into());
             let command = Command::Delete { target, ack: None };
             let from = Submitter { shard: 0, token };
-            let submission = Submission { command, from };
+            let submission = Submission::new(command, from);
             assert!(sender.try_send(Lane::Data, submission, 1).is_ok());
         }
     }

@@ -1,5 +1,9 @@
 //! Commands on their way to the order, and the shards that submit them.
 
+use std::sync::Arc;
+
+use encke_trace::CommandTrace;
+
 use crate::Command;
 
 /// A command, and the submitter that waits for its outcome.
@@ -9,6 +13,19 @@ pub struct Submission {
     pub command: Command,
     /// The caller.
     pub from: Submitter,
+    /// The span of the command, if its request is traced.
+    pub trace: Option<Arc<CommandTrace>>,
+}
+
+impl Submission {
+    /// A command that is not traced.
+    pub fn new(command: Command, from: Submitter) -> Self {
+        Submission {
+            command,
+            from,
+            trace: None,
+        }
+    }
 }
 
 /// The submitter of a command. The token means something to its shard only.

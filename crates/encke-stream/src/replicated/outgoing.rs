@@ -310,7 +310,10 @@ impl OutgoingBatches {
             submitters.push(None);
         }
         while let Some(submission) = self.left.pop_front() {
-            let Submission { mut command, from } = submission;
+            // Nodes do not tell each other of traces.
+            let Submission {
+                mut command, from, ..
+            } = submission;
             command.detach();
             content.push(&command);
             submitters.push(Some(from));

@@ -205,7 +205,7 @@ mod tests {
     fn create(name: &str) -> Submission {
         let command = Command::Create(Create::new(name));
         let from = Submitter { shard: 0, token: 0 };
-        Submission { command, from }
+        Submission::new(command, from)
     }
 
     fn sequencer(disk: &SimulatedDisk, level: AckLevel) -> (Sender, Sequencer<SimulatedDisk>) {

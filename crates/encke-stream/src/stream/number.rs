@@ -36,8 +36,14 @@ pub fn born(stream: StreamNo) -> Sequence {
 
 /// The home of a name: the log in which a stream of that name is created, unless it is a fork. It is the 64-bit FNV-1a
 /// hash of the name's bytes, modulo the number of logs. The streams of pools share one order, so they are all in the
-/// first log: names that begin with a control character, and those under `pool/`.
+/// first log: names that begin with a control character, and those under `pool/`. The streams of the health probe name their logs.
 pub fn home(name: &str, logs: usize) -> usize {
+    if let Some(log) = name
+        .strip_prefix(PROBE_PREFIX)
+        .and_then(|log| log.parse::<usize>().ok())
+    {
+        return log % logs;
+    }
     if logs == 1 || name.starts_with("pool/") || name.starts_with(char::is_control) {
         return 0;
     }
@@ -45,6 +51,11 @@ pub fn home(name: &str, logs: usize) -> usize {
         (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME)
     });
     (hash % logs as u64) as usize
+}
+
+/// The name of a log's stream for the health probe. No client can use it.
+pub fn probe_stream(log: usize) -> String {
+    format!("{PROBE_PREFIX}{log}")
 }
 
 /// The index of a log, and the number of logs.
@@ -72,6 +83,8 @@ pub(crate) const BORN_MAX: Sequence = (1 << BORN_BITS) - 1;
 
 /// No stream's number has this bit.
 const PATTERN_BIT: u64 = 1 << 63;
+
+const PROBE_PREFIX: &str = "\u{1}health/";
 
 const LOG_BITS: u32 = 6;
 
@@ -114,6 +127,10 @@ mod tests {
             }
         }
         assert_eq!((home("pool/a/results", 64), home("\u{1}pools", 64)), (0, 0));
+        for log in [0, 1, 63] {
+            assert_eq!(home(&probe_stream(log), 64), log);
+        }
+        assert_eq!(home("\u{1}health/x", 64), 0);
     }
 
     #[test]

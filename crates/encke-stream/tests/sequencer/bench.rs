@@ -193,7 +193,7 @@ impl<D: Disk> Bench<D> {
             let shard = (token % 2) as u16;
             let from = Submitter { shard, token };
             let mailbox = self.mailbox.as_ref().unwrap();
-            let request = Submission { command, from };
+            let request = Submission::new(command, from);
             mailbox.send(Lane::Data, request, bytes).unwrap();
         }
     }

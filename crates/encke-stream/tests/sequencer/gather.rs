@@ -44,7 +44,7 @@ fn halves_that_alternate_become_one_batch() {
     let thread = std::thread::spawn(move || sequencer.run(Now::default));
     let send = |token, command| {
         let from = Submitter { shard: 0, token };
-        let submission = Submission { command, from };
+        let submission = Submission::new(command, from);
         assert!(mailbox.try_send(Lane::Data, submission, 1).is_ok());
     };
     send(CLIENTS, create("a", TEXT));

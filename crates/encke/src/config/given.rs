@@ -53,9 +53,10 @@ impl Given {
         let text = match value {
             Value::String(text) => text,
             Value::Integer(number) => number.to_string(),
+            Value::Float(number) => number.to_string(),
             Value::Boolean(on) => on.to_string(),
             other => anyhow::bail!(
-                "the key {} must be a string, an integer or a boolean, not a value of type {}",
+                "the key {} must be a string, a number or a boolean, not a value of type {}",
                 setting.name,
                 other.type_str()
             ),

@@ -328,6 +328,23 @@ impl Kind<u64> for Seconds {
     }
 }
 
+/// A share, from 0 to 1.
+pub(super) struct Share;
+
+impl Kind<f64> for Share {
+    fn parse(&self, text: &str) -> anyhow::Result<f64> {
+        let share = text
+            .parse()
+            .ok()
+            .filter(|share| (0.0..=1.0).contains(share));
+        share.context("must be a number from 0 to 1, such as 0.01")
+    }
+
+    fn show(&self, value: &f64) -> Option<Value> {
+        Some(Value::Float(*value))
+    }
+}
+
 /// The URL of a server, without a slash at its end.
 pub(super) struct WebUrl;
 
@@ -453,6 +470,16 @@ mod tests {
             "https://a.example/#x",
         ] {
             assert!(WebUrl.parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares_are_between_0_and_1() {
+        for (text, share) in [("0", 0.0), ("1", 1.0), ("0.25", 0.25), ("1e-3", 0.001)] {
+            assert_eq!(Share.parse(text).unwrap(), share);
+        }
+        for wrong in ["", "-0.1", "1.01", "NaN", "inf", "1%", "half"] {
+            assert!(Share.parse(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -278,6 +278,7 @@ impl Config {
             .public_url
             .as_ref()
             .map(|url| format!("{url}{STREAMS}").into());
+        self.traces.check()?;
         self.check_addresses()
     }
 }

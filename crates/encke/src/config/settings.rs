@@ -15,7 +15,7 @@ use toml::Value;
 
 use super::kinds::{
     Address, COUNT, Choice, FilePath, FilePaths, Kind, LIMIT, LogFilter, Milliseconds, Optional,
-    OrNone, PERIOD, Period, Seconds, Size, Switch, Text, WebUrl, count_to,
+    OrNone, PERIOD, Period, Seconds, Share, Size, Switch, Text, WebUrl, count_to,
 };
 use super::{Config, LogFormat};
 
@@ -199,6 +199,8 @@ settings! {
         "log-format" "FORMAT": Choice(FORMATS) => config.log_format;
         /// Access log on standard output, a line for each request: off, json or combined
         "access-log" "FORMAT": Choice(ACCESS_LOGS) => config.net.access_log;
+        /// OpenTelemetry collector that gets traces by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces
+        "traces" "URL": Optional(WebUrl) => config.traces.url, "none: nothing is traced";
     }
 
     Tuning {
@@ -206,6 +208,14 @@ settings! {
         "upgrade-drain": PERIOD => config.upgrade.drain;
         /// How long each step of an upgrade may take before the server goes on as before
         "upgrade-timeout": PERIOD => config.upgrade.timeout;
+        /// Share of requests that are traced, from 0 to 1, of those without a `traceparent`, which decides by its sampled flag
+        "traces-ratio": Share => config.traces.ratio;
+        /// File with header fields for the collector of traces, one `Name: value` per line
+        "traces-headers": Optional(FilePath) => config.traces.headers, "none";
+        /// Spans of traces that wait for the collector; further ones are dropped
+        "traces-queue": COUNT => config.traces.spans_max;
+        /// Name of this server in traces (`service.name`)
+        "traces-service": Text => config.traces.service;
         /// Name of the fleet: several can use the same brokers
         "fleet-name": Text => config.fleet.name;
         /// Brokers that store the order of the fleet: 1, 3 or 5; fixed at the first start of its first node
@@ -292,6 +302,10 @@ settings! {
         "send-buffer": Size(4 << 10) => config.net.send_buffer_bytes;
         /// Bytes that the kernel takes for a connection beyond what it has sent
         "unsent-max": Size(4 << 10) => config.net.unsent_bytes_max;
+        /// Time for which the outcome of a health probe counts, at least 1s: `/readyz` makes no other probe meanwhile
+        "health-every": Period(HEALTH_EVERY_MIN) => config.server.health.every;
+        /// Longest time that a record may take through the log to a subscriber on each shard; after it `/readyz` says what stalls
+        "health-wait-max": PERIOD => config.server.health.wait_max;
         /// Commands waiting to be committed, per log; further ones get 503
         "mailbox-items": COUNT => config.server.mailbox_items_max;
         /// Size of the commands waiting to be committed, per log
@@ -372,6 +386,9 @@ const ACCESS_LOGS: &[(&str, Option<AccessLogFormat>)] = &[
 
 /// More threads than any machine has cores.
 const SHARDS_MAX: usize = 1024;
+
+/// A shorter time could end before those who asked hear of the outcome.
+const HEALTH_EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// Reading the clock takes longer than less than this.
 const DEFERRED_TIME_MIN: Duration = Duration::from_micros(1);

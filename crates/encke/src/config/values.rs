@@ -9,6 +9,7 @@ use encke_protocol::{HostList, Origins};
 use encke_stream::AckLevel;
 
 use super::access::AccessTable;
+use crate::traces::TraceConfig;
 
 /// The effective settings.
 #[derive(Clone, Debug)]
@@ -42,6 +43,7 @@ pub(crate) struct Config {
     /// `None` for standard error.
     pub(crate) audit_log_file: Option<PathBuf>,
     pub(crate) upgrade: UpgradeConfig,
+    pub(crate) traces: TraceConfig,
 }
 
 /// How long the parts of an upgrade may take.
@@ -149,6 +151,7 @@ impl Default for Config {
             access_log_file: None,
             audit_log_file: None,
             upgrade: UpgradeConfig::default(),
+            traces: TraceConfig::default(),
         }
     }
 }

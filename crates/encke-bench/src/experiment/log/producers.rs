@@ -144,7 +144,7 @@ impl Maker {
             shard: self.outlet,
             token: producer,
         };
-        (Submission { command, from }, weight)
+        (Submission::new(command, from), weight)
     }
 }
 

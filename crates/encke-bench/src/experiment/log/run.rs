@@ -379,7 +379,7 @@ pub(super) fn make_stream(
         shard: 0,
         token: STRANGER,
     };
-    let request = Submission { command, from };
+    let request = Submission::new(command, from);
     sender
         .send(Lane::Data, request, bytes)
         .map_err(|_| BenchError::Thread("sequencer"))?;

@@ -37,9 +37,9 @@ impl Exchange {
                 self.end_later(out, cx);
             }
             ExchangeEvent::NotRead => self.not_read(out, cx),
-            ExchangeEvent::KeysFetched => self.keys_fetched(out, cx),
-            ExchangeEvent::NoPlaceForKeys => {
-                if let Task::AwaitingKeys(awaited) = std::mem::take(&mut self.task) {
+            ExchangeEvent::Unparked => self.unparked(out, cx),
+            ExchangeEvent::NoPlaceToPark => {
+                if let Task::AwaitingUnpark(awaited) = std::mem::take(&mut self.task) {
                     self.respond(&awaited.response, out, cx);
                 }
             }

@@ -29,7 +29,7 @@ impl Exchange {
             },
             // Only a request leads to this action, and it is handled there.
             Action::Load(_)
-            | Action::AwaitKeys(..)
+            | Action::Park(..)
             | Action::AwaitOrder(..)
             | Action::Unsubscribe(..) => {
                 self.fail(CloseReason::Internal, cx);

@@ -7,7 +7,7 @@ use encke_protocol::{
 use encke_stream::{Command, FleetCommand, LoadError, Lookup, Outcome};
 
 use super::state::{ConnectionFacts, Exchange, RequestFacts, no_place};
-use super::task::{AwaitedKeys, ParkedRequest, Task};
+use super::task::{ParkedRequest, ParkedWithReply, Task};
 use super::writer::ResponseWriter;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -34,8 +34,10 @@ impl Exchange {
         out: &mut dyn ResponseWriter,
         cx: &mut Context<'_>,
     ) {
-        cx.counts.requests += 1;
-        cx.requests.begin_request(self.place, head, fields, cx.peer);
+        if !of.probe {
+            cx.counts.requests += 1;
+            cx.requests.begin_request(self.place, head, fields, cx.peer);
+        }
         self.timer.deadline = None;
         self.facts = RequestFacts {
             head_only: head.method == "HEAD",
@@ -148,10 +150,10 @@ impl Exchange {
         }
     }
 
-    /// The attempt to fetch keys is over: asks about the request again that waits for it.
-    pub(super) fn keys_fetched(&mut self, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
+    /// Another thread has what the request may wait for: asks about it again.
+    pub(super) fn unparked(&mut self, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
         match std::mem::take(&mut self.task) {
-            Task::AwaitingKeys(awaited) => self.route_again(Box::new(awaited.request), out, cx),
+            Task::AwaitingUnpark(awaited) => self.route_again(Box::new(awaited.request), out, cx),
             other => self.task = other,
         }
     }
@@ -194,9 +196,9 @@ impl Exchange {
                 let parked = ParkedRequest::new(head, fields, caller, load.body);
                 self.load(load.name, Box::new(parked), cx);
             }
-            Action::AwaitKeys(response, body) => {
+            Action::Park(response, body) => {
                 let request = ParkedRequest::new(head, fields, caller, body);
-                self.await_keys(AwaitedKeys { request, response }, cx);
+                self.park(ParkedWithReply { request, response }, cx);
             }
             Action::AwaitOrder(log, body) => {
                 let parked = ParkedRequest::new(head, fields, caller, body);
@@ -229,6 +231,7 @@ impl Exchange {
                 tls: parked.tls,
                 host: parked.host.as_deref(),
                 operator: parked.operator,
+                probe: parked.probe,
                 forwarded: parked.forwarded,
                 certificate: None,
             },
@@ -241,11 +244,11 @@ impl Exchange {
                 parked.body = load.body;
                 self.load(load.name, parked, cx);
             }
-            // The keys of another issuer came first. Those of its own come or fail within the time of a fetch.
-            Action::AwaitKeys(response, body) => {
+            // What another request waits for came first. What this one waits for comes or fails within a bounded time.
+            Action::Park(response, body) => {
                 parked.body = body;
                 let request = *parked;
-                self.await_keys(AwaitedKeys { request, response }, cx);
+                self.park(ParkedWithReply { request, response }, cx);
             }
             Action::AwaitOrder(log, body) => {
                 parked.body = body;
@@ -278,7 +281,20 @@ impl Exchange {
             },
             ..request
         };
+        let path = cx
+            .requests
+            .span_mut(self.place.exchange)
+            .map(|_| request.path);
+        let operator = request.caller.operator;
         let routed = cx.router.request(request);
+        if let (Some(path), Some(span)) = (path, cx.requests.span_mut(self.place.exchange)) {
+            span.route = cx.router.route(path).into();
+            span.caller = match routed.caller {
+                Some(_) => "identified",
+                None if operator => "operator",
+                None => "anonymous",
+            };
+        }
         if let (Some(access), Some(caller)) = (cx.router.access(), &routed.caller)
             && routed.action.may_count()
         {
@@ -304,9 +320,9 @@ impl Exchange {
         cx.push(ConnectionEffect::LoadName(self.place.exchange, name));
     }
 
-    fn await_keys(&mut self, awaited: AwaitedKeys, cx: &mut Context<'_>) {
-        self.task = Task::AwaitingKeys(Box::new(awaited));
-        cx.push(ConnectionEffect::AwaitKeys(self.place.exchange));
+    fn park(&mut self, awaited: ParkedWithReply, cx: &mut Context<'_>) {
+        self.task = Task::AwaitingUnpark(Box::new(awaited));
+        cx.push(ConnectionEffect::Park(self.place.exchange));
     }
 
     /// Sends a command that changes nothing: when the order has decided it, this node has everything that was acknowledged before.

@@ -58,6 +58,8 @@ pub(crate) struct ConnectionFacts {
     pub(crate) operator: bool,
     /// There was no room for it: it is open until its first request is refused.
     pub(crate) turned_away: bool,
+    /// Of the server itself, which probes its own health.
+    pub(crate) probe: bool,
 }
 
 /// Something that an exchange waits for, or that ends it.
@@ -75,10 +77,10 @@ pub(crate) enum ExchangeEvent {
     Listed(Result<StreamPage, LoadError>),
     /// The reader threads have no room for what it wants read or loaded.
     NotRead,
-    /// The attempt to fetch keys is over.
-    KeysFetched,
-    /// Too many requests wait for keys.
-    NoPlaceForKeys,
+    /// Another thread has what its request may be parked for.
+    Unparked,
+    /// Too many requests are parked.
+    NoPlaceToPark,
     /// The dispatcher has an event for its request.
     Dispatched(DispatchResponse),
     /// A part of its response was compressed.
@@ -183,6 +185,7 @@ impl Exchange {
         CallerInfo {
             tls: of.tls,
             operator: of.operator,
+            probe: of.probe,
             ..CallerInfo::default()
         }
     }

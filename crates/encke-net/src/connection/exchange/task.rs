@@ -18,8 +18,8 @@ pub(crate) enum Task {
     Receiving,
     /// A reader thread loads the stream that the request names.
     AwaitingLoad(Box<ParkedRequest>),
-    /// The keys of the issuer of its request's token are being fetched.
-    AwaitingKeys(Box<AwaitedKeys>),
+    /// Another thread fetches keys for its request, or probes the health of the server.
+    AwaitingUnpark(Box<ParkedWithReply>),
     /// On a node of a fleet: the order is to confirm that the node has everything that was acknowledged before its request.
     AwaitingOrder(Box<ParkedRequest>),
     /// The sequencer has its command.
@@ -59,9 +59,9 @@ pub(crate) enum Task {
     Opened(Box<ChannelOpening>),
 }
 
-/// A request that waits for keys, and the response to it where too many wait.
+/// A request that waits for another thread, and the response to it where too many wait.
 #[derive(Debug)]
-pub(crate) struct AwaitedKeys {
+pub(crate) struct ParkedWithReply {
     pub(crate) request: ParkedRequest,
     pub(crate) response: Response,
 }
@@ -108,6 +108,7 @@ pub(crate) struct ParkedRequest {
     pub(crate) tls: bool,
     pub(crate) host: Option<Box<str>>,
     pub(crate) operator: bool,
+    pub(crate) probe: bool,
     pub(crate) forwarded: bool,
     /// How often it has waited for the order of a fleet.
     pub(crate) barriers: usize,
@@ -125,7 +126,7 @@ impl Task {
     pub(crate) fn is_parked(&self) -> bool {
         matches!(
             self,
-            Task::AwaitingLoad(_) | Task::AwaitingKeys(_) | Task::AwaitingOrder(_)
+            Task::AwaitingLoad(_) | Task::AwaitingUnpark(_) | Task::AwaitingOrder(_)
         )
     }
 
@@ -133,7 +134,7 @@ impl Task {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Task::AwaitingLoad(parked) | Task::AwaitingOrder(parked) => parked.bytes(),
-            Task::AwaitingKeys(awaited) => awaited.request.bytes(),
+            Task::AwaitingUnpark(awaited) => awaited.request.bytes(),
             _ => 0,
         }
     }
@@ -169,6 +170,7 @@ impl ParkedRequest {
             tls: caller.tls,
             host: caller.host.map(Box::from),
             operator: caller.operator,
+            probe: caller.probe,
             forwarded: caller.forwarded,
             barriers: 0,
             held: Vec::new(),

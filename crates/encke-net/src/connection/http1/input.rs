@@ -61,7 +61,7 @@ impl Http1 {
             Task::AwaitingDispatch { .. } => !self.exchange.waits_long(),
             Task::AwaitingCommit(_)
             | Task::AwaitingLoad(_)
-            | Task::AwaitingKeys(_)
+            | Task::AwaitingUnpark(_)
             | Task::AwaitingOrder(_)
             | Task::AwaitingRead(_)
             | Task::AwaitingList(_)
@@ -284,7 +284,9 @@ impl Http1 {
         // Its time counts from now on.
         let place = self.exchange.place;
         let fields = &fields[..count];
-        cx.requests.begin_request(place, &head, fields, cx.peer);
+        if !shared.facts.probe {
+            cx.requests.begin_request(place, &head, fields, cx.peer);
+        }
         self.exchange.admit_head(&head, fields, shared.facts, cx)
     }
 

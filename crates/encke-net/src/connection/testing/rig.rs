@@ -172,8 +172,8 @@ impl Rig {
             | ConnectionEffect::List(id, _) => {
                 self.on_exchange(id, ExchangeEvent::NotRead);
             }
-            ConnectionEffect::AwaitKeys(id) => {
-                self.on_exchange(id, ExchangeEvent::NoPlaceForKeys);
+            ConnectionEffect::Park(id) => {
+                self.on_exchange(id, ExchangeEvent::NoPlaceToPark);
             }
             ConnectionEffect::Compress(id, compressor) => {
                 self.on_exchange(id, ExchangeEvent::NotCompressed(compressor));
@@ -293,7 +293,7 @@ impl Rig {
                 true => self.waiting.push_back(effect),
                 false => self.execute_elsewhere(effect),
             },
-            effect @ (ConnectionEffect::AwaitKeys(_) | ConnectionEffect::Dispatch(..)) => {
+            effect @ (ConnectionEffect::Park(_) | ConnectionEffect::Dispatch(..)) => {
                 self.waiting.push_back(effect);
             }
             effect => self.execute_here(effect),

@@ -8,7 +8,7 @@ use encke_access::ClientCertificate;
 use encke_clock::Now;
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, Reader};
-use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, Router};
+use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, ReadyState, Router};
 use encke_stream::{
     Command, Fetch, Limits, Loader, LogJournal, Lookup, Machine, Outcome, Piece, View, Views,
     restore_on,
@@ -89,7 +89,7 @@ impl TestServer {
             clock: ShardClock::simulated(NOW),
             counts: ShardCounts::default(),
             clients: Clients::new(Arc::clone(&settings), addresses),
-            requests: OpenRequests::new(RequestIds::new(1, 0, 1), None),
+            requests: OpenRequests::new(RequestIds::new(1, 0, 1), None, None),
             compressors: Compressors::new(settings.compressions_max, Arc::clone(&buffers)),
             buffers,
             effects: Effects::default(),
@@ -162,7 +162,7 @@ impl TestServer {
 
 fn router(view: Arc<View>, gate: Gate) -> Router {
     let probes = Probes {
-        unready: Arc::new(|| None),
+        readiness: Arc::new(|| ReadyState::Ready),
         metrics: Arc::new(|| b"# none\n".to_vec()),
     };
     Router::new(

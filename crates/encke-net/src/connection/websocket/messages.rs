@@ -72,8 +72,8 @@ impl WebSocket {
                 cx.push(ConnectionEffect::LoadName(id, load.name));
                 self.work().waiting = Some(waiting);
             }
-            Action::AwaitKeys(..) => {
-                cx.push(ConnectionEffect::AwaitKeys(id));
+            Action::Park(..) => {
+                cx.push(ConnectionEffect::Park(id));
                 self.work().waiting = Some(waiting);
             }
             Action::AwaitOrder(log, _) => {
@@ -134,7 +134,7 @@ impl WebSocket {
                 waiting.held.push(known);
                 self.ask(waiting, cx);
             }
-            ExchangeEvent::KeysFetched | ExchangeEvent::Committed(Outcome::Done) => {
+            ExchangeEvent::Unparked | ExchangeEvent::Committed(Outcome::Done) => {
                 self.ask(waiting, cx);
             }
             ExchangeEvent::NameLoaded(Err(error)) => {

@@ -26,6 +26,18 @@ impl Connections {
         self.slots.add(socket, self.clock.now_s())
     }
 
+    /// Begins with a connection of the health probe, whose request is to be read. It counts for no limit and in no metric of
+    /// connections. `None`: the shard stops.
+    pub(crate) fn adopt(&mut self, socket: OwnedFd) -> Option<u32> {
+        if self.stopping.is_some() {
+            return None;
+        }
+        let index = self.add(socket);
+        self.slots[index].flags.set(Flags::PROBE, true);
+        self.newcomer = Some(index);
+        Some(index)
+    }
+
     /// A new connection has to begin with a header of the PROXY protocol.
     pub(crate) fn await_proxy_header(&mut self, index: u32) {
         self.enter(index, |id, facts, cx| Connection::new(id, facts, true, cx));
@@ -350,6 +362,7 @@ fn rest_of(slot: &Slot) -> Rest {
             tls: flags.has(Flags::TLS),
             operator: flags.has(Flags::OPERATOR),
             turned_away: flags.has(Flags::TURNED_AWAY),
+            probe: flags.has(Flags::PROBE),
         },
         requests: slot.requests,
         doing: match slot.state {

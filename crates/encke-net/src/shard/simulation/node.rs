@@ -15,7 +15,7 @@ use encke_jobs::{
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Options, Reader, SEGMENT_BYTES_MIN};
 use encke_mailbox::{Bounds, Receiver, mailbox};
-use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, Router};
+use encke_protocol::{Admin, Gate, Probes, ProtocolSettings, ReadyState, Router};
 use encke_stream::{
     AckLevel, Batch, Fetch, Limits, Loader, Lookup, Outlet, Piece, Reply, Sequencer, Sequencers,
     Stream, Views, restore_on,
@@ -109,7 +109,7 @@ impl Node {
         let (audit, audit_queue) = audit_log(metrics.audit_dropped.with_label_values(&["test"]));
         let buffers = Arc::new(Buffers::new(settings.buffers_bytes_max, []));
         let probes = Probes {
-            unready: Arc::new(|| None),
+            readiness: Arc::new(|| ReadyState::Ready),
             metrics: Arc::new(Vec::new),
         };
         let router = Router::new(

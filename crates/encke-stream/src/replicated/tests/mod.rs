@@ -52,7 +52,7 @@ impl Running {
     /// The batch of a command, whose client has this token.
     fn batch(&mut self, command: Command, token: u64) -> OutgoingBatch {
         let from = Submitter { shard: 0, token };
-        let submission = Submission { command, from };
+        let submission = Submission::new(command, from);
         assert!(self.mailbox.try_send(Lane::Data, submission, 1).is_ok());
         self.outgoing.next_batch().unwrap()
     }

@@ -1,0 +1,212 @@
+//! The thread that sends spans to a collector, by OTLP over HTTP.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ureq::Agent;
+use ureq::tls::TlsConfig;
+
+use crate::otlp;
+use crate::sink::{SpanCounts, SpanQueue};
+use crate::span::TraceSpan;
+
+/// Where spans go.
+#[derive(Clone)]
+pub struct CollectorSettings {
+    /// The URL that takes spans, such as `http://127.0.0.1:4318/v1/traces`.
+    pub url: String,
+    /// Header fields of each request. They may hold secrets.
+    pub headers: Vec<(String, String)>,
+    /// How requests to https are encrypted.
+    pub tls: fn() -> TlsConfig,
+    /// The name of this program among others.
+    pub service: String,
+}
+
+/// The running thread.
+pub struct SpanExporter {
+    thread: JoinHandle<()>,
+    stop: mpsc::Sender<()>,
+    /// Disconnected when the thread ends.
+    ended: mpsc::Receiver<()>,
+}
+
+struct Exporter {
+    settings: CollectorSettings,
+    agent: Agent,
+    counts: Arc<SpanCounts>,
+    stopped: mpsc::Receiver<()>,
+    is_stopping: bool,
+    is_failing: bool,
+}
+
+impl SpanExporter {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn start(queue: SpanQueue, settings: CollectorSettings) -> std::io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let (alive, ended) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("traces".into());
+        let thread = thread.spawn(move || {
+            let SpanQueue { spans, counts } = queue;
+            let exporter = Exporter {
+                agent: agent((settings.tls)()),
+                settings,
+                counts,
+                stopped,
+                is_stopping: false,
+                is_failing: false,
+            };
+            exporter.run(spans);
+            drop(alive);
+        })?;
+        Ok(SpanExporter {
+            thread,
+            stop,
+            ended,
+        })
+    }
+
+    /// Exports what waits, and ends the thread; spans that the collector has not taken within this time are lost. False if the thread
+    /// panicked.
+    pub fn stop(self, wait_max: Duration) -> bool {
+        drop(self.stop);
+        if self.ended.recv_timeout(wait_max) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("the collector of traces does not respond; the last spans are lost");
+            return true;
+        }
+        self.thread.join().is_ok()
+    }
+}
+
+impl Exporter {
+    fn run(mut self, mut spans: encke_mailbox::Receiver<TraceSpan>) {
+        let mut batch = Vec::new();
+        while !self.is_stopping {
+            // The first span wakes the thread; those that follow within the delay go with it.
+            match spans.recv_timeout(LOOK_EVERY) {
+                Ok(None) => {
+                    self.notice_stop(Duration::ZERO);
+                    continue;
+                }
+                Ok(Some(first)) => batch.push(first),
+                Err(_) => return,
+            }
+            self.notice_stop(DELAY);
+            spans.drain(&mut batch);
+            self.export_all(&mut batch);
+        }
+        spans.drain(&mut batch);
+        self.export_all(&mut batch);
+    }
+
+    /// Waits this long for a stop.
+    fn notice_stop(&mut self, wait: Duration) {
+        let stopped = self.stopped.recv_timeout(wait);
+        self.is_stopping |= stopped == Err(mpsc::RecvTimeoutError::Disconnected);
+    }
+
+    fn export_all(&mut self, spans: &mut Vec<TraceSpan>) {
+        for some in spans.chunks(SPANS_PER_REQUEST) {
+            let count = some.len() as u64;
+            let counter = match self.export(some) {
+                Ok(()) => {
+                    if self.is_failing {
+                        tracing::info!("the collector takes traces again");
+                    }
+                    self.is_failing = false;
+                    &self.counts.exported
+                }
+                Err(why) => {
+                    if !self.is_failing {
+                        let url = &self.settings.url;
+                        tracing::warn!(
+                            url,
+                            why,
+                            "traces can't be exported; they are dropped until they can"
+                        );
+                    }
+                    self.is_failing = true;
+                    &self.counts.export_failed
+                }
+            };
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+        spans.clear();
+    }
+
+    /// Sends spans until the collector takes them, an attempt has said that others are in vain, or the time for attempts is over.
+    fn export(&mut self, spans: &[TraceSpan]) -> Result<(), String> {
+        let body = otlp::encode(&self.settings.service, spans);
+        let until = Instant::now() + ATTEMPTS_WITHIN;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let why = match self.post(&body) {
+                Ok(200..300) => return Ok(()),
+                // What OTLP has repeated (section "Retryable Response Codes").
+                Ok(status @ (429 | 502 | 503 | 504)) => format!("status {status}"),
+                Ok(status) => return Err(format!("status {status}")),
+                Err(error) => error.to_string(),
+            };
+            // While the collector fails, one attempt says whether it still does. At a stop there is no time for others.
+            if self.is_failing || self.is_stopping || Instant::now() + pause > until {
+                return Err(why);
+            }
+            self.notice_stop(pause);
+            pause *= 2;
+        }
+    }
+
+    fn post(&self, body: &[u8]) -> Result<u16, ureq::Error> {
+        let request = self.agent.post(&self.settings.url);
+        let request = request.header("Content-Type", "application/x-protobuf");
+        let headers = self.settings.headers.iter();
+        let request = headers.fold(request, |request, (name, value)| {
+            request.header(name, value)
+        });
+        let mut response = request.send(body)?;
+        let status = response.status().as_u16();
+        // The connection can be used again when its response is read.
+        let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
+        let _ = body.read_to_vec();
+        Ok(status)
+    }
+}
+
+fn agent(tls: TlsConfig) -> Agent {
+    Agent::config_builder()
+        .tls_config(tls)
+        .proxy(None)
+        .timeout_global(Some(REQUEST_WITHIN))
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .http_status_as_error(false)
+        .user_agent("encke")
+        .build()
+        .into()
+}
+
+/// Spans of one request to the collector.
+const SPANS_PER_REQUEST: usize = 512;
+
+/// How long the first span waits for others.
+const DELAY: Duration = Duration::from_millis(200);
+
+/// Time between two looks at whether the server stops, while there are no spans.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Time for one request to the collector.
+const REQUEST_WITHIN: Duration = Duration::from_secs(5);
+
+/// Time for all attempts to export the same spans.
+const ATTEMPTS_WITHIN: Duration = Duration::from_secs(10);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What is read of a response.
+const RESPONSE_BYTES_MAX: u64 = 64 << 10;
