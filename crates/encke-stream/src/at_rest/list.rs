@@ -49,6 +49,8 @@ pub struct ListedStream {
     pub floor: Sequence,
     /// See [`Facts::messages`].
     pub messages: Option<u64>,
+    /// Bytes that were appended, see [`ByteCount`](crate::ByteCount).
+    pub appended_bytes: Option<u64>,
     /// No append follows.
     pub closed: bool,
     /// Why it was closed, if that was said.
@@ -181,6 +183,7 @@ impl ListedStream {
             tail: facts.tail,
             floor: facts.floor,
             messages: facts.messages(),
+            appended_bytes: facts.appended.known(),
             closed: facts.closed,
             end: facts.end,
             stop_asked: facts.stop_asked,
