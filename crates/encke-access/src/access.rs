@@ -1,7 +1,9 @@
 //! The configured policy as a whole: from a request's credentials to its caller.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -193,7 +195,11 @@ impl Access {
             .inspect_err(|denied| self.denials.count(denied))
     }
 
-    fn resolve_uncounted(
+    /// The same for a request that is not made: a refusal is not counted.
+    ///
+    /// # Errors
+    /// As [`Access::resolve`].
+    pub fn resolve_uncounted(
         &self,
         request: &Credentials<'_>,
         now: Now,
@@ -227,6 +233,26 @@ impl Access {
             by_cookie,
             signed_url,
         })
+    }
+
+    /// The subjects with these digests ([`CallerTag::subject_digest`]), as far as a token of theirs is still in the cache. Looks at
+    /// all tokens in the cache.
+    ///
+    /// [`CallerTag::subject_digest`]: crate::CallerTag::subject_digest
+    pub fn subjects(&self, digests: &BTreeSet<NonZeroU64>) -> BTreeMap<NonZeroU64, Box<str>> {
+        let mut subjects = BTreeMap::new();
+        if digests.is_empty() {
+            return subjects;
+        }
+        self.tokens.for_each(|caller| {
+            if let Some(subject) = &caller.subject {
+                let digest = Digest::of(&**subject).short();
+                if digests.contains(&digest) {
+                    subjects.insert(digest, subject.clone());
+                }
+            }
+        });
+        subjects
     }
 
     /// Of a certificate that no entry names, nothing is known.

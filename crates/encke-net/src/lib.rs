@@ -34,6 +34,7 @@ mod feed;
 mod hash_index;
 mod http;
 mod http2;
+mod inspector;
 mod lag;
 mod listen;
 mod listener_places;
@@ -52,6 +53,7 @@ mod settings;
 mod shard;
 mod shard_channel;
 mod steady;
+mod survey;
 mod time_of_day;
 mod timer_wheel;
 mod timers;
@@ -76,11 +78,13 @@ pub mod fuzzing {
 }
 
 pub use access_log::AccessLogFormat;
+pub use audit::{RecentRefusals, RefusalEntry};
 pub use clients::forwarded::ForwardedBy;
 pub use clock::{now, wall_time};
 pub use errors::{ReactorError, ThreadPanicked};
+pub use inspector::{InspectReply, InspectTask, Inspector};
 pub use listen::{ACCEPT_BACKLOG, check_address};
-pub use metrics::Metrics;
+pub use metrics::{Metrics, ReactorTotals};
 pub use networks::{Networks, NotNetworks};
 pub use one_shot::{OneShotListener, OneShotResponder, OneShotStop};
 pub use reactor::{BoundReactor, Dismissal, Liveness, Reactor, ReactorGauges, ReactorLinks};
@@ -88,4 +92,7 @@ pub use readers::{CompressTask, ReadReply, ReadTask, Readers};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
 pub use shard_channel::ShardSender;
 pub use steady::Ticker;
+pub use survey::{
+    ConnectionFilter, ConnectionRow, LagOfRow, ShardSilent, SubscribedTo, SurveyPage, Surveyor,
+};
 pub use transport::tls::{CertificateWarning, TlsError, check_tls};

@@ -18,18 +18,20 @@ use encke_protocol::Router;
 use encke_stream::Sequencers;
 
 use crate::access_log::{AccessLogQueue, AccessLogSender, AccessLogThread, RequestIds, access_log};
-use crate::audit::{AuditQueue, AuditThread, audit_log};
+use crate::audit::{AuditQueue, AuditThread, RecentRefusals, audit_log};
 use crate::buffers::Buffers;
 use crate::clients::addresses::Addresses;
 use crate::compression::Compressors;
 use crate::errors::{ReactorError, ThreadPanicked};
 use crate::feed::congested_streams::CongestedStreams;
+use crate::inspector::Inspector;
 use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::readers::Readers;
 use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Admission, HandOver, Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender, shard_channel};
+use crate::survey::Surveyor;
 use crate::transport::tls::{
     Certificates, FileWatcher, HandshakeBounds, HandshakeGauges, Handshakes,
 };
@@ -56,6 +58,8 @@ pub struct ReactorLinks {
     pub dispatcher: DispatcherSender,
     /// Where reads of files go.
     pub readers: Readers,
+    /// Where questions of operators go.
+    pub inspector: Inspector,
     /// Where the shards count.
     pub metrics: Metrics,
 }
@@ -72,6 +76,7 @@ pub struct Reactor {
     /// `None` once a thread writes it.
     audit_queue: Option<AuditQueue>,
     audit_thread: Option<AuditThread>,
+    refusals: RecentRefusals,
     tls: Option<ServedTls>,
 }
 
@@ -242,6 +247,7 @@ impl BoundReactor {
                 links.sequencers.clone(),
                 links.dispatcher.clone(),
                 links.readers.clone(),
+                links.inspector.clone(),
                 Arc::clone(&senders[number]),
             );
             let admission = Admission::new(
@@ -278,6 +284,7 @@ impl BoundReactor {
             shards,
             metrics,
             access_log: access_log_state,
+            refusals: audit_queue.recent(),
             audit_queue: Some(audit_queue),
             audit_thread: None,
             tls,
@@ -309,6 +316,16 @@ impl Reactor {
         Liveness {
             senders: self.senders.clone(),
         }
+    }
+
+    /// Asks the shards about their connections. It must be gone before the reactor is stopped.
+    pub fn surveyor(&self) -> Surveyor {
+        Surveyor::new(self.senders.clone())
+    }
+
+    /// The last requests that were refused.
+    pub fn refusals(&self) -> RecentRefusals {
+        self.refusals.clone()
     }
 
     /// Reads the certificates and keys of TLS again, which also happens when their files change. The log says how it went.

@@ -12,6 +12,7 @@ use encke_stream::{
     Viewer, log_of,
 };
 
+use crate::admin::Inspection;
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
 use crate::response::Response;
 use crate::run::Run;
@@ -38,6 +39,8 @@ pub enum Action {
     Read(Fetch, Box<dyn OnRead>),
     /// Read a page of the list of streams, then resume.
     List(ListFetch, Box<dyn OnList>),
+    /// Have the question of an operator answered beside the shards, then send the answer.
+    Inspect(Box<Inspection>),
     /// Send this response, the beginning of a long body, then the parts that follow it.
     Stream(Response, NextPart),
     /// Send the head of a subscription, then every record that follows.

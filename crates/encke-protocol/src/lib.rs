@@ -68,7 +68,10 @@ pub use action::{
     OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent, SourceKind,
     Subscription, ViewedPattern, Wait, WorkerOutput,
 };
-pub use admin::{Admin, Probes, REVOCATIONS};
+pub use admin::{
+    Admin, ConnectionName, ConnectionQuery, ExplainedRequest, GroupKind, GroupQuery, Inspection,
+    ListPosition, Probes, Question, REVOCATIONS, StreamOrder, StreamQuery,
+};
 pub use coding::{CodingOffer, ContentCoding};
 pub use cross_origin::CrossOriginFields;
 pub use durable_streams::DurableStreamsSettings;

@@ -15,11 +15,12 @@ use crate::gate::{
     WithoutCredentials, covered_fields, refused, unsigned_field,
 };
 use crate::misspelled;
+use crate::mount::AtOperators;
 use crate::problem::error;
 use crate::protocols::{Destination, ProtocolSettings, Protocols};
 use crate::request::{Headers, Request};
 use crate::requirement::Requirement;
-use crate::response::Response;
+use crate::response::{AuditNote, Response};
 use crate::unknown_path::{bad_path, not_found};
 
 /// All protocols over the same streams.
@@ -39,6 +40,8 @@ pub struct Routed {
     pub caller: Option<Arc<Caller>>,
     /// The origin that the response names as its reader.
     pub reader: OriginReader,
+    /// What the audit log says of the request when it is answered, if an operator changes something by it.
+    pub note: Option<Box<AuditNote>>,
 }
 
 /// Whether a request may go on, by its head.
@@ -75,14 +78,20 @@ impl Router {
     /// What to do for a request.
     pub fn request(&self, request: Request<'_>) -> Routed {
         let reader = self.gate.reader(&request);
-        let (action, caller) = match self.gate.check(&request) {
+        let admitted = match self.gate.check(&request) {
             Ok(()) => self.admit(request),
-            Err(response) => (Action::Respond(response), None),
+            Err(response) => Admission::refused(response),
         };
+        let Admission {
+            action,
+            caller,
+            note,
+        } = admitted;
         Routed {
             action,
             caller,
             reader,
+            note,
         }
     }
 
@@ -118,13 +127,13 @@ impl Router {
         &self.encoders
     }
 
-    fn admit(&self, request: Request<'_>) -> (Action, Option<Arc<Caller>>) {
+    fn admit(&self, request: Request<'_>) -> Admission {
         // Without a body its fields mean nothing.
         let passage = match self.pass(&request, !request.body.is_empty()) {
             Ok(passage) => passage,
-            Err(Stop::Refused(response)) => return (Action::Respond(response), None),
+            Err(Stop::Refused(response)) => return Admission::refused(response),
             Err(Stop::AwaitingKeys(response)) => {
-                return (Action::AwaitKeys(response, request.body), None);
+                return Admission::of(Action::AwaitKeys(response, request.body));
             }
         };
         let Passage {
@@ -139,6 +148,10 @@ impl Router {
         };
         let caller = rights.caller().cloned();
         let admitted = destination.admitted(request.method, path.as_str(), rights);
+        let is_operation = request.caller.operator
+            && destination.at_operators() == AtOperators::ByGrant
+            && destination.changes(request.method, admitted.path);
+        let note = is_operation.then(|| admitted.note("admin", "change"));
         let action = match self.serves(&request, admitted.path, destination) {
             Err(refused) => Action::Respond(refused),
             Ok(()) => match destination.protocol() {
@@ -146,7 +159,11 @@ impl Router {
                 None => Action::Respond(not_found(admitted.path)),
             },
         };
-        (action, caller)
+        Admission {
+            action,
+            caller,
+            note,
+        }
     }
 
     fn admit_head(&self, request: &Request<'_>) -> Result<Option<Arc<Caller>>, Response> {
@@ -205,6 +222,7 @@ impl Router {
             without,
             free_parameters: destination.free_parameters(request.method, path.as_str()),
             has_own_credentials: destination.has_own_credentials(request.method, path.as_str()),
+            by_grant: destination.at_operators() == AtOperators::ByGrant,
         };
         let passed = self.gate.resolve(request, &path, route)?;
         let (covered, rights) = self
@@ -228,7 +246,7 @@ impl Router {
         path: &str,
         destination: Destination<'_>,
     ) -> Result<(), Response> {
-        if !request.caller.operator || destination.is_for_operators() {
+        if !request.caller.operator || destination.at_operators() != AtOperators::Missing {
             let is_missing = destination.protocol().is_some()
                 && request.upgrade
                 && !opens_channel(request, path, destination);
@@ -295,6 +313,27 @@ fn opens_channel(request: &Request<'_>, path: &str, destination: Destination<'_>
 
 /// Where channels are.
 const NO_WEBSOCKET: &str = "there is no WebSocket here; GET /v1/events has one, and so has a stream with live=websocket in its query";
+
+/// What becomes of a request behind the gate.
+struct Admission {
+    action: Action,
+    caller: Option<Arc<Caller>>,
+    note: Option<Box<AuditNote>>,
+}
+
+impl Admission {
+    fn of(action: Action) -> Self {
+        Admission {
+            action,
+            caller: None,
+            note: None,
+        }
+    }
+
+    fn refused(response: Response) -> Self {
+        Admission::of(Action::Respond(response))
+    }
+}
 
 /// What a request passes the gate with.
 struct Passage<'a> {

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use encke_jobs::{DispatcherMessage, DispatcherSender};
 use encke_net::{
-    BoundReactor, Dismissal, Liveness, NetSettings, Reactor, ReactorLinks, Readers, ThreadPanicked,
-    Ticker,
+    BoundReactor, Dismissal, Inspector, Liveness, NetSettings, Reactor, ReactorLinks, Readers,
+    ThreadPanicked, Ticker,
 };
 use encke_protocol::Router;
 use encke_stream::{AckLevel, Logs};
@@ -18,6 +18,7 @@ use crate::dispatcher::{DispatchThreads, DispatcherService};
 use crate::errors::{StartError, StopError};
 use crate::fleet_links::FleetLinks;
 use crate::gauges::{self, ServerGauges};
+use crate::inspect::{InspectionContext, InspectionSources, InspectorThread};
 use crate::metrics::ServerMetrics;
 use crate::readers::{self, ReaderTools};
 use crate::redirect::Redirect;
@@ -32,6 +33,7 @@ pub struct Server {
     dispatching: DispatchThreads,
     sequencers: SequencerThreads,
     readers: Vec<JoinHandle<()>>,
+    inspector: InspectorThread,
     redirect: Option<Redirect>,
     /// On a node of a fleet with access control.
     revocation_follower: Option<RevocationFollower>,
@@ -75,6 +77,7 @@ impl Server {
         router: &Router,
         streams: ServedStreams,
         metrics: &ServerMetrics,
+        sources: InspectionSources,
     ) -> Result<Server, StartError> {
         let ServedStreams {
             logs,
@@ -88,6 +91,7 @@ impl Server {
         let archive = Archive::of(&logs);
         let seals = gauges::seals(&logs);
         let (readers, read_tasks) = Readers::new(settings.readers);
+        let (inspector, inspections) = Inspector::new();
         let service = match fleet.is_some() {
             false => DispatcherService::restore(settings, archive.clone())?,
             true => DispatcherService::in_fleet(settings, archive.clone()),
@@ -116,8 +120,9 @@ impl Server {
         }
         let logs = archive.readers().to_vec();
         let inline_commits = sequencer_threads.inline_commits();
+        let archive = archive.with_inline_commits(Arc::clone(&inline_commits));
         let tools = ReaderTools {
-            archive: archive.with_inline_commits(Arc::clone(&inline_commits)),
+            archive: archive.clone(),
             took: metrics.streams.look_up_seconds.clone(),
         };
         let reader_threads = readers::start(read_tasks, &tools)?;
@@ -135,8 +140,20 @@ impl Server {
             sequencers: sequencers.clone(),
             dispatcher: dispatcher.clone(),
             readers: readers.clone(),
+            inspector: inspector.clone(),
             metrics: metrics.reactor.clone(),
         })?;
+        let inspector_thread = InspectorThread::start(
+            inspections,
+            InspectionContext {
+                sources,
+                metrics: metrics.clone(),
+                surveyor: reactor.surveyor(),
+                refusals: reactor.refusals(),
+                archive: archive.clone(),
+                access: router.access().cloned(),
+            },
+        )?;
         let gauges = ServerGauges {
             reactor: reactor_gauges,
             access: router.access().cloned(),
@@ -144,6 +161,7 @@ impl Server {
             sequencers,
             seals,
             readers,
+            inspector,
             dispatcher: dispatcher.clone(),
             published,
             dispatching: dispatching.gauges(),
@@ -155,6 +173,7 @@ impl Server {
             dispatching,
             sequencers: sequencer_threads,
             readers: reader_threads,
+            inspector: inspector_thread,
             redirect,
             revocation_follower,
             metrics: metrics.clone(),
@@ -244,6 +263,10 @@ impl Server {
             return Err(ThreadPanicked("revocations").into());
         }
         self.metrics.forget();
+        // That was the last sender of its queue.
+        if !self.inspector.join() {
+            return Err(ThreadPanicked("inspector").into());
+        }
         self.dispatcher.control(DispatcherMessage::Quit);
         if !self.dispatching.join() {
             return Err(ThreadPanicked("dispatcher").into());

@@ -11,12 +11,15 @@ use encke_backup::SnapshotServer;
 use encke_log::Reader;
 use encke_net::ReactorError;
 use encke_protocol::{Admin, Policy, Probes, ProtocolSettings, Router};
-use encke_server::{ServedStreams, Server, ServerMetrics, StartError};
+use encke_server::{InspectionSources, ServedStreams, Server, ServerMetrics, StartError};
 use encke_stream::{Logs, OrderKind};
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, Given, LogFormat, SettingsArgs, effective};
+use crate::config::{Config, Given, LogFormat, SettingsArgs, effective, effective_json};
+use crate::doctor;
+use crate::explanation::RunningServer;
 use crate::failure::{Code, Failed, with_causes};
 use crate::keys::KeyFetcher;
 use crate::log_output::{LogOutput, ReopenHandle};
@@ -54,7 +57,7 @@ pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .context("signals can't be caught")?;
     let settings = &args.settings;
-    let (mut config, _, files) = resolve(settings)?;
+    let (mut config, given, files) = resolve(settings)?;
     config.net.inherited = inherited.map(Arc::new);
     let filter = start_log(&config).map_err(|error| Code::Usage.with(error))?;
     for warning in exposure::warnings(&config) {
@@ -80,7 +83,7 @@ pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
         )),
         None => None,
     };
-    let (mut server, node, readers) = start(&config, access.clone())?;
+    let (mut server, node, readers) = start(&config, &given, access.clone())?;
     let snapshots = SnapshotServer::start(&config.data, readers);
     if let Err(error) = &snapshots {
         tracing::warn!(%error, data = %config.data.display(), "there can be no backups of this server");
@@ -167,6 +170,7 @@ fn print_check(settings: &SettingsArgs) -> Result<ExitCode, Failed> {
 /// Starts the server. Also returns the readers of its logs.
 fn start(
     config: &Config,
+    given: &Given,
     access: Option<Arc<Access>>,
 ) -> Result<(Server, Option<Node>, Vec<Reader>), Failed> {
     if config.server.pools.evicts_records {
@@ -197,8 +201,10 @@ fn start(
     let readers: Vec<_> = logs.logs.iter().map(|(_, log)| log.reader()).collect();
     let status = node.as_ref().map(Node::status).unwrap_or_default();
     let (rendered, shown, watched) = (metrics.clone(), status.clone(), readers.clone());
+    let looked_at = status.clone();
+    let is_ready = Arc::new(move || unready(&watched).or_else(|| looked_at.unready()));
     let probes = Probes {
-        unready: Arc::new(move || unready(&watched).or_else(|| status.unready())),
+        unready: Arc::clone(&is_ready) as Arc<_>,
         metrics: Arc::new(move || {
             shown.show();
             rendered.render()
@@ -207,6 +213,23 @@ fn start(
     let protocols = ProtocolSettings {
         in_fleet: node.is_some(),
         ..config.protocols.clone()
+    };
+    let configuration = effective_json(config, given);
+    let (of_doctor, of_fleet) = (config.clone(), config.fleet.clone());
+    let sources = InspectionSources {
+        unready: Box::new(move || is_ready()),
+        configuration: Box::new(move || configuration.clone()),
+        doctor: Box::new(move || {
+            doctor::of_running_server(&of_doctor).map_err(|error| error.to_string())
+        }),
+        fleet: Box::new(move || match &of_fleet.node {
+            None => json!({ "node": null, "logs": [] }),
+            Some(node) => json!({ "node": node.to_string(), "logs": status.to_json() }),
+        }),
+        explain: Box::new(RunningServer {
+            access: access.clone(),
+            settings: protocols.clone(),
+        }),
     };
     let router = Router::new(
         Arc::clone(&logs.views),
@@ -220,7 +243,7 @@ fn start(
         fleet: node.as_ref().map(Node::links),
     };
     let (net, settings) = (config.net.clone(), &config.server);
-    let server = Server::start(net, settings, &router, streams, &metrics);
+    let server = Server::start(net, settings, &router, streams, &metrics, sources);
     let server = server.map_err(|error| match error {
         StartError::Reactor(ReactorError::Listen {
             address,

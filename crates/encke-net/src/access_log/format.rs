@@ -50,6 +50,8 @@ impl Formatter {
             Some(client) => write!(out, "\"{client}\"")?,
             None => out.extend_from_slice(b"null"),
         }
+        out.extend_from_slice(b",\"caller\":");
+        json_text(text.caller(), out);
         out.extend_from_slice(b",\"method\":");
         json_text(text.method(), out);
         out.extend_from_slice(b",\"path\":");
@@ -83,7 +85,9 @@ impl Formatter {
             Some(client) => write!(out, "{client}")?,
             None => out.push(b'-'),
         }
-        write!(out, " - - [{} +0000] \"", self.time)?;
+        out.extend_from_slice(b" - ");
+        word(text.caller(), out);
+        write!(out, " [{} +0000] \"", self.time)?;
         match (text.method(), text.target()) {
             (Some(method), Some(target)) => {
                 hex_escaped(method, out);
@@ -155,6 +159,25 @@ pub(crate) fn json_text(text: Option<&[u8]>, out: &mut Vec<u8>) {
         }
     }
     out.push(b'"');
+}
+
+/// Appends a text as one word, or `-`: as [`hex_escaped`], and blanks are escaped too. A name that is `-` itself is told apart.
+fn word(text: Option<&[u8]>, out: &mut Vec<u8>) {
+    match text {
+        None => out.push(b'-'),
+        Some(b"-") => out.extend_from_slice(b"\\x2D"),
+        Some(text) => {
+            for part in text.split_inclusive(|byte| *byte == b' ') {
+                match part.strip_suffix(b" ") {
+                    None => hex_escaped(part, out),
+                    Some(before) => {
+                        hex_escaped(before, out);
+                        out.extend_from_slice(b"\\x20");
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Appends a text with `\xHH` for quotes, backslashes, controls and all bytes that are not ASCII, as nginx does.

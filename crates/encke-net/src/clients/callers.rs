@@ -61,6 +61,11 @@ impl ConnectionCallers {
         self.callers.get(exchange.slot())?.as_ref()?.identity()
     }
 
+    /// What is kept of the caller of a connection's request.
+    pub(crate) fn tag(&self, exchange: ExchangeId) -> Option<&CallerTag> {
+        self.callers.get(exchange.slot())?.as_ref()
+    }
+
     fn put(&mut self, exchange: ExchangeId, caller: Option<CallerTag>, ends_at: Option<WallTime>) {
         let index = exchange.slot();
         let is_new = self.callers.len() <= index as usize;

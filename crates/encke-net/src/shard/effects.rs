@@ -139,6 +139,10 @@ impl Shard {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.list(token, fetch));
             }
+            ConnectionEffect::Inspect(id, inspection) => {
+                let token = self.connections.slots.token_of(id);
+                self.refused(id, self.hand_over.inspect(token, inspection));
+            }
             ConnectionEffect::Compress(id, compressor) => {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.compress(token, compressor));

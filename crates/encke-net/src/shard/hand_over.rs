@@ -7,12 +7,13 @@ use std::sync::Arc;
 use encke_clock::Now;
 use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
 use encke_log::StreamNo;
-use encke_protocol::DispatchRequest;
+use encke_protocol::{DispatchRequest, Inspection};
 use encke_stream::{Command, Fetch, ListFetch, OrderFetch, Sequencers, Submission, Submitter};
 
 use crate::compression::Compressor;
 use crate::connection::exchange::ExchangeEvent;
 use crate::feed::slot::Token;
+use crate::inspector::Inspector;
 use crate::outbox::Outbox;
 use crate::readers::{CompressTask, Readers};
 use crate::shard_channel::ShardSender;
@@ -24,6 +25,7 @@ pub(crate) struct HandOver {
     sequencers: Sequencers,
     dispatcher: DispatcherSender,
     readers: Readers,
+    inspector: Inspector,
     /// The way back.
     sender: Arc<ShardSender>,
     outbox: Outbox,
@@ -48,6 +50,7 @@ impl HandOver {
         sequencers: Sequencers,
         dispatcher: DispatcherSender,
         readers: Readers,
+        inspector: Inspector,
         sender: Arc<ShardSender>,
     ) -> Self {
         HandOver {
@@ -55,6 +58,7 @@ impl HandOver {
             sequencers,
             dispatcher,
             readers,
+            inspector,
             sender,
             outbox: Outbox::default(),
             awaiting_keys: Vec::new(),
@@ -124,6 +128,16 @@ impl HandOver {
     /// Has a page of the list of streams read.
     pub(super) fn list(&self, token: Token, fetch: ListFetch) -> Option<ExchangeEvent> {
         let is_asked = self.readers.list(fetch, token, &self.sender);
+        (!is_asked).then_some(ExchangeEvent::NotRead)
+    }
+
+    /// Has an operator's question answered.
+    pub(super) fn inspect(
+        &self,
+        token: Token,
+        inspection: Box<Inspection>,
+    ) -> Option<ExchangeEvent> {
+        let is_asked = self.inspector.ask(inspection, token, &self.sender);
         (!is_asked).then_some(ExchangeEvent::NotRead)
     }
 

@@ -1,21 +1,37 @@
-//! Endpoints for operators: liveness, readiness, metrics, and the revocation of credentials.
+//! What operators use: liveness, readiness, metrics, the page at `/admin`, and the API below `/v1/admin/`.
+//!
+//! Questions of the API are answered beside the shards ([`Action::Inspect`]); `inspection` has them and their bounds. `revoke` ends
+//! credentials, and `page` has the files of the page. Streams and pools have their own APIs, which the page uses as any client does.
+
+mod explain;
+mod inspection;
+mod page;
+mod revoke;
 
 use std::sync::Arc;
 
-use encke_access::{Access, Operation, RevocationTarget};
-use encke_stream::{AckLevel, Append, Command, Data, Outcome, Target};
+use encke_access::{Access, Operation};
+use serde::Deserialize;
 
-use crate::action::{Action, OnCommit};
+use crate::action::Action;
 use crate::gate::Admitted;
 use crate::known_field::KnownFields;
 use crate::mount::Mount;
-use crate::problem::{check_method, error, unexpected};
+use crate::problem::{check_method, error};
 use crate::protocol::Protocol;
-use crate::request::Request;
+use crate::request::{Headers, Request};
 use crate::requirement::{RequestHead, Requirement};
-use crate::response::{AuditNote, Response};
-use crate::streams::{StreamAccess, load};
+use crate::response::Response;
+use crate::streams::StreamAccess;
 use crate::unknown_path::not_found;
+
+pub use self::explain::ExplainedRequest;
+pub use self::inspection::{
+    ConnectionName, ConnectionQuery, GroupKind, GroupQuery, Inspection, ListPosition, Question,
+    StreamOrder, StreamQuery,
+};
+pub use self::revoke::REVOCATIONS;
+use self::revoke::Revoker;
 
 /// The sources of the answers. They run on a shard's thread, so they must not block.
 #[derive(Clone)]
@@ -50,46 +66,83 @@ impl Admin {
     }
 }
 
-/// The endpoints `/healthz`, `/readyz`, `/metrics` and `/v1/admin/`.
+/// The endpoints `/healthz`, `/readyz`, `/metrics`, `/admin` and `/v1/admin/`.
 #[derive(Debug)]
 pub(crate) struct AdminApi {
-    mounts: [Mount; 4],
-    admin: Admin,
-    /// The access control, if there is one.
-    access: Option<Arc<Access>>,
-    streams: StreamAccess,
+    mounts: [Mount; 6],
+    probes: Probes,
+    revoker: Revoker,
 }
 
-/// Waits until a revocation is in the log.
-#[derive(Debug)]
-struct Revoked {
-    note: Box<AuditNote>,
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Liveness,
+    Readiness,
+    Metrics,
+    /// A file of the page.
+    Page,
+    /// An endpoint of the API.
+    Api(Endpoint),
+    Nothing,
+}
+
+/// An endpoint of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Overview,
+    Connections,
+    Groups,
+    CloseConnection,
+    Streams,
+    Refusals,
+    Explain,
+    Revoke,
+    History,
+    Configuration,
+    Doctor,
+    Fleet,
+}
+
+/// The body of a request that closes a connection.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToClose {
+    /// Its name in the list of connections.
+    connection: String,
 }
 
 impl AdminApi {
     /// The endpoints over their sources. `access`: the access control, if there is one.
     pub(crate) fn new(admin: Admin, access: Option<Arc<Access>>, streams: StreamAccess) -> Self {
+        let Admin {
+            probes,
+            evicts_records,
+        } = admin;
         AdminApi {
             mounts: [
                 Mount::at(HEALTHZ).public().for_operators(),
                 Mount::at(READYZ).public().for_operators(),
                 Mount::at(METRICS).for_operators(),
                 Mount::below(ADMIN).for_operators(),
+                Mount::at(page::PAGE).public().for_operators(),
+                Mount::below(page::FILES_BELOW).public().for_operators(),
             ],
-            admin,
-            access,
-            streams,
+            probes,
+            revoker: Revoker {
+                access,
+                evicts_records,
+                streams,
+            },
         }
     }
 
-    fn show(&self, method: &str, admitted: &Admitted<'_>) -> Result<Response, Response> {
+    /// The response to a request that changes nothing and asks nobody.
+    fn show(&self, place: Place, admitted: &Admitted<'_>) -> Result<Response, Response> {
         let path = admitted.path;
-        if matches!(path, HEALTHZ | READYZ | METRICS) {
-            check_method(method, &["GET", "HEAD"])?;
-        }
-        Ok(match path {
-            HEALTHZ => Response::plain_text(200).body("ok\n"),
-            READYZ => match (self.admin.probes.unready)() {
+        Ok(match place {
+            Place::Liveness => Response::plain_text(200).body("ok\n"),
+            Place::Readiness => match (self.probes.unready)() {
                 None => Response::plain_text(200).body("ready\n"),
                 // The reasons name files and devices.
                 Some(_) if !admitted.may_at(Operation::Admin, path) => {
@@ -97,64 +150,55 @@ impl AdminApi {
                 }
                 Some(why) => Response::plain_text(503).body(format!("not ready: {why}\n")),
             },
-            METRICS => {
-                admitted.require(Operation::Admin)?;
-                Response::new(200)
-                    .field("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                    .field("Cache-Control", "no-store")
-                    .body((self.admin.probes.metrics)())
-            }
-            path => not_found(path),
+            Place::Metrics => Response::new(200)
+                .field("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                .field("Cache-Control", "no-store")
+                .body((self.probes.metrics)()),
+            Place::Page => page::file(path).ok_or_else(|| not_found(path))?,
+            Place::Api(_) | Place::Nothing => not_found(path),
         })
     }
 
-    /// `POST /v1/admin/revoke`: ends credentials, by the id of a token, its subject, or the name of a key.
-    fn revoke(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<Action, Response> {
-        admitted.require(Operation::Admin)?;
-        check_method(request.method, &["POST"])?;
-        let Some(control) = &self.access else {
-            let why = "there is nothing to revoke: no access control is configured";
-            return Err(error(409, "no_access_control", why));
+    /// What to do for a request to the API.
+    fn inspect(
+        &self,
+        endpoint: Endpoint,
+        request: &Request<'_>,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
+        let query = request.query;
+        let mut note = None;
+        let question = match endpoint {
+            Endpoint::Connections => {
+                Question::Connections(inspection::ConnectionQuery::parse(query)?)
+            }
+            Endpoint::Groups => Question::Groups(inspection::GroupQuery::parse(query)?),
+            Endpoint::Streams => Question::Streams(inspection::StreamQuery::parse(query)?),
+            Endpoint::Refusals => Question::Refusals(inspection::refusals(query)?),
+            Endpoint::Revoke => return self.revoker.revoke(request, admitted),
+            Endpoint::Explain => {
+                if self.revoker.access.is_none() {
+                    let why = "there is nothing to explain: no access control is configured, and requests need no credentials";
+                    return Err(error(409, "no_access_control", why));
+                }
+                Question::Explain(ExplainedRequest::parse(&request.body)?)
+            }
+            Endpoint::CloseConnection => {
+                note = Some(admitted.note("admin", "close_connection"));
+                Question::Disconnect(connection_to_close(&request.body)?)
+            }
+            plain => {
+                inspection::no_parameters(query)?;
+                match plain {
+                    Endpoint::History => Question::History,
+                    Endpoint::Configuration => Question::Configuration,
+                    Endpoint::Doctor => Question::Doctor,
+                    Endpoint::Fleet => Question::Fleet,
+                    _ => Question::Overview,
+                }
+            }
         };
-        if self.admin.evicts_records {
-            let why = "with retention-age or retention-size the log would forget a revocation: limit what single streams keep instead";
-            return Err(error(409, "retention", why));
-        }
-        // A page of any site can send text and forms without asking.
-        let content_type = request.headers.text("Content-Type").ok().flatten();
-        if !content_type.is_some_and(is_json) {
-            let why = "the Content-Type of this request is application/json";
-            return Err(error(415, "content_type", why));
-        }
-        let target: RevocationTarget = serde_json::from_slice(&request.body).map_err(|why| {
-            let why = format!(
-                "the body is JSON with one member: jti, sub or key, such as {{\"jti\":\"0b6c\"}}: {why}"
-            );
-            error(400, "bad_revocation", why)
-        })?;
-        // Held until the action is decided, so that the stream stays in memory.
-        let Some(_known) = self.streams.known(REVOCATIONS) else {
-            return Ok(load(REVOCATIONS, request.body.clone()));
-        };
-        let stream = self.streams.find(REVOCATIONS, request.now)?;
-        // In force before it is durable: what is refused must not go on because a disk is slow.
-        let revocation = control
-            .revoke(target, request.now.wall)
-            .map_err(|why| error(507, "revocations_max", why.to_string()))?;
-        let record = serde_json::to_vec(&revocation);
-        let record = record.map_err(|why| error(500, "internal", why.to_string()))?;
-        let command = Command::Append(Append {
-            ack: Some(AckLevel::Synced),
-            data: Data {
-                bytes: record,
-                units: 1,
-            },
-            ..Append::to(Target::Known(stream))
-        });
-        let revoked = Revoked {
-            note: admitted.note("admin", "revoke"),
-        };
-        Ok(Action::Commit(command, Box::new(revoked)))
+        Ok(Action::Inspect(Box::new(Inspection { question, note })))
     }
 }
 
@@ -172,45 +216,114 @@ impl Protocol for AdminApi {
     }
 
     fn overview(&self) -> &'static str {
-        "Health       /healthz  /readyz  /metrics\n"
+        "Health       /healthz  /readyz  /metrics\nOperators    /admin\n"
     }
 
     fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response> {
-        let is_restricted = matches!(head.path, METRICS | REVOKE);
+        let is_restricted = matches!(Place::of(head.path), Place::Metrics | Place::Api(_));
         let needed = is_restricted.then(|| Requirement::at(Operation::Admin, head.path));
         Ok(needed.into_iter().collect())
     }
 
     fn authorise(&self, head: &RequestHead<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
-        match admitted.path {
-            REVOKE => {
-                admitted.require(Operation::Admin)?;
-                check_method(head.method, &["POST"])
-            }
-            _ => match self.show(head.method, admitted)? {
-                response if response.status >= 400 => Err(response),
-                _ => Ok(()),
-            },
+        let place = Place::of(admitted.path);
+        if matches!(place, Place::Metrics | Place::Api(_)) {
+            admitted.require(Operation::Admin)?;
         }
+        place.check(head.method, head.headers, head.path)
     }
 
     fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
-        let action = match admitted.path {
-            REVOKE => self.revoke(&request, admitted),
-            _ => self.show(request.method, admitted).map(Action::Respond),
+        let place = Place::of(admitted.path);
+        let head = RequestHead {
+            method: request.method,
+            path: admitted.path,
+            below: admitted.below,
+            query: request.query,
+            headers: request.headers,
         };
+        let action = self.authorise(&head, admitted).and_then(|()| match place {
+            Place::Api(endpoint) => self.inspect(endpoint, &request, admitted),
+            place => self.show(place, admitted).map(Action::Respond),
+        });
         action.unwrap_or_else(Action::Respond)
     }
 }
 
-impl OnCommit for Revoked {
-    fn committed(self: Box<Self>, outcome: Outcome) -> Response {
-        let response = match outcome {
-            Outcome::Appended { .. } => Response::new(204).field("Cache-Control", "no-store"),
-            other => unexpected(&other),
-        };
-        response.audited(Some(self.note))
+impl Place {
+    fn of(path: &str) -> Place {
+        match path {
+            HEALTHZ => Place::Liveness,
+            READYZ => Place::Readiness,
+            METRICS => Place::Metrics,
+            path if path == page::PAGE || path.starts_with(page::FILES_BELOW) => Place::Page,
+            path => match path.strip_prefix(ADMIN).and_then(Endpoint::of) {
+                Some(endpoint) => Place::Api(endpoint),
+                None => Place::Nothing,
+            },
+        }
     }
+
+    /// Refuses a method or a body that is not one of this place.
+    fn check(self, method: &str, headers: Headers<'_>, path: &str) -> Result<(), Response> {
+        match self {
+            Place::Nothing => Err(not_found(path)),
+            Place::Api(endpoint) if endpoint.is_posted() => {
+                check_method(method, &["POST"])?;
+                // A page of any site can send text and forms without asking.
+                let content_type = headers.text("Content-Type").ok().flatten();
+                match content_type.is_some_and(is_json) {
+                    true => Ok(()),
+                    false => {
+                        let why = "the Content-Type of this request is application/json";
+                        Err(error(415, "content_type", why))
+                    }
+                }
+            }
+            _ => check_method(method, &["GET", "HEAD"]),
+        }
+    }
+}
+
+impl Endpoint {
+    fn of(below: &str) -> Option<Endpoint> {
+        Some(match below {
+            "overview" => Endpoint::Overview,
+            "connections" => Endpoint::Connections,
+            "connections/groups" => Endpoint::Groups,
+            "connections/close" => Endpoint::CloseConnection,
+            "streams" => Endpoint::Streams,
+            "refusals" => Endpoint::Refusals,
+            "explain" => Endpoint::Explain,
+            "revoke" => Endpoint::Revoke,
+            "history" => Endpoint::History,
+            "configuration" => Endpoint::Configuration,
+            "doctor" => Endpoint::Doctor,
+            "fleet" => Endpoint::Fleet,
+            _ => return None,
+        })
+    }
+
+    /// Whether its requests have a body: those that change something, and those that hold a secret, which no URL may.
+    fn is_posted(self) -> bool {
+        matches!(
+            self,
+            Endpoint::CloseConnection | Endpoint::Explain | Endpoint::Revoke
+        )
+    }
+}
+
+/// The connection that the body of a request names.
+fn connection_to_close(body: &[u8]) -> Result<ConnectionName, Response> {
+    let bad = |why: String| error(400, "bad_connection", why);
+    let ToClose { connection } = serde_json::from_slice(body).map_err(|why| {
+        bad(format!(
+            "the body is JSON with one member, such as {{\"connection\":\"0-1f\"}}: {why}"
+        ))
+    })?;
+    connection.parse().map_err(|_| {
+        bad("connection is a name as the list of connections has it, such as 0-1f".to_owned())
+    })
 }
 
 fn is_json(content_type: &str) -> bool {
@@ -218,11 +331,7 @@ fn is_json(content_type: &str) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json")
 }
 
-/// The stream of revocations: its name is none that clients can use.
-pub const REVOCATIONS: &str = "\u{1}revocations";
-
 const HEALTHZ: &str = "/healthz";
 const READYZ: &str = "/readyz";
 const METRICS: &str = "/metrics";
 const ADMIN: &str = "/v1/admin/";
-const REVOKE: &str = "/v1/admin/revoke";

@@ -39,6 +39,8 @@ pub struct StreamPage {
 /// A stream in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedStream {
+    /// Its number.
+    pub no: StreamNo,
     /// Its name.
     pub name: Box<str>,
     /// Its content type.
@@ -178,6 +180,7 @@ impl<S: Store> Loader<S> {
 impl ListedStream {
     fn of(stream: &Stream, facts: Facts) -> Self {
         ListedStream {
+            no: stream.no,
             name: stream.name.clone(),
             content_type: stream.media.name.clone(),
             tail: facts.tail,

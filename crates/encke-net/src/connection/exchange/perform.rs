@@ -43,6 +43,10 @@ impl Exchange {
                 self.task = Task::AwaitingList(then);
                 cx.push(ConnectionEffect::List(exchange, fetch));
             }
+            Action::Inspect(inspection) => {
+                self.task = Task::AwaitingInspection;
+                cx.push(ConnectionEffect::Inspect(exchange, inspection));
+            }
             Action::Stream(response, next) => match response.coding {
                 Some(offer) => self.stream_coded(response, next, offer, out, cx),
                 None => {

@@ -17,7 +17,8 @@ impl Exchange {
         out: &mut dyn ResponseWriter,
         cx: &mut Context<'_>,
     ) {
-        cx.note_refusal(self.place, response);
+        let note = self.facts.note.take();
+        cx.note_response(self.place, response, note.as_deref());
         let is_open = matches!(response.body, Body::Open(_));
         self.facts.keep_alive &= !is_open && !cx.stopping;
         self.answer(response, out, cx);

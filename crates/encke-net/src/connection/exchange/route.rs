@@ -46,6 +46,7 @@ impl Exchange {
                 && cx.router.opens_events(head.path, head.query),
             tls: of.tls,
             reader: OriginReader::Unnamed,
+            note: None,
             is_handshake: false,
             accept: None,
             deflate: None,
@@ -111,8 +112,7 @@ impl Exchange {
         match cx.router.head(&request) {
             HeadAdmission::Admitted(caller) => {
                 let exchange = self.place.exchange;
-                cx.clients
-                    .keep_caller(exchange, caller, certificate.as_deref());
+                cx.keep_caller(exchange, caller, certificate.as_deref());
                 Ok(())
             }
             HeadAdmission::Refused { response, reader } => {
@@ -279,14 +279,14 @@ impl Exchange {
             ..request
         };
         let routed = cx.router.request(request);
-        cx.clients
-            .keep_caller(self.place.exchange, routed.caller, certificate.as_deref());
+        cx.keep_caller(self.place.exchange, routed.caller, certificate.as_deref());
         if certificate.is_some_and(|certificate| certificate.has_ended(now)) {
             // The client connects again.
             self.facts.keep_alive = false;
             out.leave(cx);
         }
         self.facts.reader = routed.reader;
+        self.facts.note = routed.note;
         routed.action
     }
 

@@ -44,8 +44,7 @@ impl WebSocket {
         let id = waiting.id;
         if let Some(caller) = asked.caller {
             let certificate = cx.certificate.clone();
-            cx.clients
-                .keep_caller(self.place.exchange, caller, certificate.as_deref());
+            cx.keep_caller(self.place.exchange, caller, certificate.as_deref());
         }
         let mut pending = PendingMessage {
             exchange: Exchange::new(ExchangePlace {
