@@ -26,7 +26,7 @@ function begin(given, page) {
     { title: 'Kind', text: (one) => (one.issuer ? `caller, ${one.issuer}` : one.kind) },
     { title: 'Connections', text: (one) => count(one.connections), number: true },
     { title: 'Too slow', text: (one) => count(one.behind), number: true },
-    { title: 'Longest lag', text: (one) => seconds(one.lagSeconds), number: true },
+    { title: 'Longest lag', text: (one) => seconds(one.behind ? one.lagSeconds : null), number: true },
   ], 'There are none of this kind.');
   const groupNote = h('p', { class: 'quiet' });
   const kind = h('select', { name: 'by' }, Object.values(GROUPS).map((name) => h('option', { value: name, selected: name === by }, name)));
@@ -38,9 +38,9 @@ function begin(given, page) {
   const list = new Table('Connections, and subscriptions of those that have several', [
     { title: 'Client', text: (one) => one.client, name: true },
     { title: 'Caller', text: (one) => one.caller?.name ?? '–' },
-    { title: 'Speaks', text: (one) => one.speaks + (one.tls ? ', TLS' : '') + (one.operator ? ', operator' : '') },
-    { title: 'Doing', text: (one) => one.doing.replaceAll('_', ' ') },
     { title: 'Streams', text: streamsOf, name: true },
+    { title: 'Doing', text: (one) => one.doing.replaceAll('_', ' ') },
+    { title: 'Speaks', text: (one) => one.speaks + (one.tls ? ', TLS' : '') + (one.operator ? ', operator' : '') },
     { title: 'Behind for', text: (one) => seconds(one.lagSeconds), number: true },
     { title: 'Lacks', text: (one) => bytes(one.lagBytes), number: true },
     { title: 'Quiet for', text: (one) => seconds(one.quietSeconds), number: true },

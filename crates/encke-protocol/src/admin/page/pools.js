@@ -52,19 +52,19 @@ function beginOne(name, page) {
   const path = pathOf(ROOT, name);
   const letters = new Table('The last jobs whose attempts have all failed', [
     { title: 'Job', text: (one) => one.job, number: true },
-    { title: 'Died at', text: (one) => clock(one.time_ms) },
+    { title: 'Died at', text: (one) => clock(one.timeMs) },
     { title: 'Last reason', text: (one) => one.reason ?? '–', name: true },
     { title: 'Content', text: (one) => String(contentOf(one).text).slice(0, 200), name: true },
     {
       title: 'Again',
-      make: (row) => h('button', { type: 'button', 'aria-label': `Post job ${row.current.job} again`, click: () => retry(row.current) }, 'Retry'),
+      make: (row) => h('button', { type: 'button', 'aria-label': `Retry job ${row.current.job}`, click: () => retry(row.current) }, 'Retry'),
     },
     {
       title: 'Discard',
       make: (row) => h('button', {
         type: 'button',
         class: 'danger',
-        'aria-label': `Discard the dead letters up to job ${row.current.job}`,
+        'aria-label': `Discard to here: job ${row.current.job} and all before`,
         click: () => discard(row.current),
       }, 'Discard to here'),
     },
@@ -79,19 +79,27 @@ function beginOne(name, page) {
   const facts = h('dl', { class: 'figures' });
   const pause = h('button', { type: 'button', click: () => toggle() });
   let paused = false;
+  let strategy = '';
   let seen = -1;
   const change = (settings) =>
     send(path, { method: 'PATCH', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(settings) });
   const toggle = () => page.act(() => change({ paused: !paused }), paused ? `${name} runs again.` : `${name} is paused: its jobs wait.`);
-  const retry = (letter) => page.act(async () => {
-    const { type, body } = contentOf(letter);
-    const response = await send(withQuery(path, { key: letter.key, slot: letter.slot }), {
-      method: 'POST',
-      headers: { 'Content-Type': type },
-      body,
+  const retry = async (letter) => {
+    let slot;
+    // A letter does not have the slot that the job was posted to.
+    if (strategy === 'direct') {
+      const fields = [field('Slot', h('input', { name: 'slot', inputmode: 'numeric', required: true, autocomplete: 'off' }))];
+      const answer = await ask(`Post job ${letter.job} again`, { fields, confirm: 'Post it' });
+      if (!answer) return;
+      slot = answer.slot;
+    }
+    await page.act(async () => {
+      const { type, body } = contentOf(letter);
+      const options = { method: 'POST', headers: { 'Content-Type': type }, body };
+      const response = await send(withQuery(path, { key: letter.key, slot }), options);
+      say(`Job ${letter.job} was posted again as job ${response.headers.get('job-id')}.`);
     });
-    say(`Job ${letter.job} was posted again as job ${response.headers.get('job-id')}.`);
-  });
+  };
   const discard = async (letter) => {
     const text = `The dead letters of ${name} up to job ${letter.job} are removed, with all that died before it.`;
     if (!(await ask('Discard these dead letters?', { text, confirm: 'Discard them', danger: true }))) return;
@@ -106,11 +114,11 @@ function beginOne(name, page) {
     everySeconds: 5,
     async refresh(signal) {
       const status = await get(path, signal);
-      paused = status.settings.paused;
+      ({ paused, type: strategy } = status.settings);
       setText(pause, paused ? 'Resume' : 'Pause');
       const figures = [
         ['State', paused ? 'paused' : 'runs'],
-        ['Type', status.settings.type],
+        ['Type', strategy],
         ['Waiting', count(status.waiting)],
         ['Running', count(status.running)],
         ['Done', count(status.done)],
@@ -135,9 +143,9 @@ const deadLetters = (name) => pathOf('/v1/stream/', `pool/${name}/dead`);
 /** The last dead letters, each with the offset behind it. */
 async function readLetters(name, signal) {
   const found = [];
-  const path = withQuery(deadLetters(name), { last: LETTERS_MAX, live: 'true' });
-  await followLines(path, ({ offset, data, control }) => {
-    if (data !== undefined) found.push({ ...data, offset });
+  const path = withQuery(deadLetters(name), { last: LETTERS_MAX, live: 'true', times: 'true' });
+  await followLines(path, ({ offset, timeMs, data, control }) => {
+    if (data !== undefined) found.push({ ...data, offset, timeMs });
     return !control?.upToDate;
   }, signal);
   return found;

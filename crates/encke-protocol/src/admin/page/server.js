@@ -15,7 +15,7 @@ const FIGURES = [
   ['Held for clients', (now) => bytes(now.bufferedBytes)],
   ['Log and history', (now) => bytes(now.segmentBytes + now.historyBytes)],
   ['Open files', (now) => count(now.openFiles)],
-  ['Processor time', (now) => seconds(now.cpuSeconds)],
+  ['Processor time', (now) => `${count(now.cpuSeconds)} s`],
   ['Running for', (now) => seconds(now.uptimeSeconds)],
 ];
 

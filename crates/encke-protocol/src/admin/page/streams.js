@@ -28,7 +28,7 @@ function begin(given, page) {
     { title: 'Appended', text: (one) => bytes(one.appendedBytes), number: true },
     { title: 'Subscribers', text: (one) => count(one.subscribers), number: true },
     { title: 'Too slow', text: (one) => count(one.behind), number: true },
-    { title: 'Longest lag', text: (one) => seconds(one.lagSeconds), number: true },
+    { title: 'Longest lag', text: (one) => seconds(one.behind ? one.lagSeconds : null), number: true },
     { title: 'State', text: (one) => (one.closed ? 'closed' : 'open') },
     { title: 'Owner', text: (one) => one.owner ?? '–' },
   ], 'No stream has a name that begins so.');
@@ -135,7 +135,7 @@ function beginOne(name, page) {
         ['Messages', count(one.messages)],
         ['Appended', bytes(one.appendedBytes)],
         ['Subscribers', `${count(one.subscribers)}, of which ${count(one.behind)} are too slow`],
-        ['Longest lag', `${seconds(one.lagSeconds)}, ${bytes(one.lagBytes)}`],
+        ['Longest lag', one.behind ? `${seconds(one.lagSeconds)}, ${bytes(one.lagBytes)}` : '–'],
         ['Owner', one.owner ?? 'none'],
         ['End', one.nextOffset],
       ];
