@@ -56,6 +56,7 @@ mod memory;
 mod mistakes;
 mod multi_stream;
 mod obstacles;
+mod operator_api;
 mod older_data;
 mod overload;
 mod patterns;
