@@ -47,7 +47,10 @@ fn pages_of_connections_have_each_of_them_once() {
     let mut after = String::new();
     let mut pages = 0;
     loop {
-        let page = ask(&encke, &format!("connections?stream=a&limit=4&after={after}"));
+        let page = ask(
+            &encke,
+            &format!("connections?stream=a&limit=4&after={after}"),
+        );
         assert!(rows(&page).len() <= 4);
         for row in rows(&page) {
             assert_eq!(row["streams"], json!(["a"]));
@@ -111,15 +114,24 @@ fn a_connection_is_closed_once_and_its_name_is_never_anothers() {
     );
     let end = subscriber.into_connection().rest();
     let end = String::from_utf8_lossy(&end).into_owned();
-    assert!(end.contains("an operator has closed the connection"), "{end}");
-    assert_eq!(encke.metric("encke_connections_closed_total", "disconnected"), 1.0);
+    assert!(
+        end.contains("an operator has closed the connection"),
+        "{end}"
+    );
+    assert_eq!(
+        encke.metric("encke_connections_closed_total", "disconnected"),
+        1.0
+    );
     // Its slot goes to the next connection, which has another name.
     let mut next = encke.subscribe("/v1/stream/a", "-1");
     next.accepted();
     let gone = (404, "unknown_connection".to_owned());
     let close = json!({ "connection": name });
     assert_eq!(post(&encke, "connections/close", &close), gone);
-    assert_eq!(encke.metric("encke_connections_closed_total", "disconnected"), 1.0);
+    assert_eq!(
+        encke.metric("encke_connections_closed_total", "disconnected"),
+        1.0
+    );
     for (body, code) in [
         (json!({ "connection": "9-0" }), (404, "unknown_connection")),
         (json!({ "connection": "x" }), (400, "bad_connection")),
@@ -141,7 +153,11 @@ fn a_connection_is_closed_once_and_its_name_is_never_anothers() {
             .filter(|row| row["doing"] == "idle" || row["doing"] == "receiving")
             .collect();
         for row in &others {
-            post(&encke, "connections/close", &json!({ "connection": row["id"] }));
+            post(
+                &encke,
+                "connections/close",
+                &json!({ "connection": row["id"] }),
+            );
         }
         others.is_empty()
     });
@@ -169,7 +185,9 @@ fn a_client_that_reads_nothing_is_shown_as_slow_and_closed_at_once() {
     assert_eq!(groups["groups"][0]["behind"], 1, "{groups}");
     let close = json!({ "connection": row["id"] });
     assert_eq!(post(&encke, "connections/close", &close).0, 204);
-    eventually("it is gone", || rows(&ask(&encke, "connections?stream=a")).is_empty());
+    eventually("it is gone", || {
+        rows(&ask(&encke, "connections?stream=a")).is_empty()
+    });
     drop(subscriber);
 }
 
@@ -177,18 +195,27 @@ fn a_client_that_reads_nothing_is_shown_as_slow_and_closed_at_once() {
 fn the_largest_streams_are_found_and_stay_so_over_a_restart() {
     let data = data_dir();
     let encke = Encke::start_in(data.path(), &[]);
-    for (name, messages, bytes) in [("t/many", 9, 10), ("t/large", 2, 5_000), ("other", 1, 9_000)] {
+    for (name, messages, bytes) in [
+        ("t/many", 9, 10),
+        ("t/large", 2, 5_000),
+        ("other", 1, 9_000),
+    ] {
         let path = format!("/v1/stream/{name}");
         encke.create(&path);
         for _ in 0..messages {
             let body = format!("\"{}\"", "x".repeat(bytes - 2));
-            assert_eq!(encke.ask("POST", &path, &[JSON], body.as_bytes()).status, 204);
+            assert_eq!(
+                encke.ask("POST", &path, &[JSON], body.as_bytes()).status,
+                204
+            );
         }
     }
     let names = |encke: &Encke, query: &str| {
         let answer = ask(encke, &format!("streams?{query}"));
         let streams = answer["streams"].as_array().expect("a list").clone();
-        let names = streams.iter().map(|one| one["name"].as_str().expect("a name"));
+        let names = streams
+            .iter()
+            .map(|one| one["name"].as_str().expect("a name"));
         names.map(str::to_owned).collect::<Vec<_>>()
     };
     let check = |encke: &Encke| {
@@ -210,7 +237,13 @@ fn the_largest_streams_are_found_and_stay_so_over_a_restart() {
 fn wrong_questions_are_named_and_change_nothing() {
     let encke = Encke::start(&[]);
     for (method, path, fields, status, code) in [
-        ("GET", "connections?limit=1001", &[][..], 400, "bad_parameter"),
+        (
+            "GET",
+            "connections?limit=1001",
+            &[][..],
+            400,
+            "bad_parameter",
+        ),
         ("GET", "connections?steam=a", &[], 400, "bad_parameter"),
         ("GET", "streams?sort=size", &[], 400, "bad_parameter"),
         ("GET", "history?x=1", &[], 400, "bad_parameter"),
@@ -224,7 +257,11 @@ fn wrong_questions_are_named_and_change_nothing() {
         let path = format!("/v1/admin/{path}");
         let response = encke.ask(method, &path, fields, b"{}");
         let named = response.error_code();
-        assert_eq!((response.status, &*named), (status, code), "{method} {path}");
+        assert_eq!(
+            (response.status, &*named),
+            (status, code),
+            "{method} {path}"
+        );
     }
     let head = encke.ask("HEAD", "/v1/admin/overview", &[], b"");
     assert_eq!(head.status, 200);
@@ -245,7 +282,10 @@ fn nobody_asks_and_nothing_is_done_but_the_samples() {
     let used = inspector(&encke) - before;
     assert!(used <= 0.02, "{used} s of 21 s");
     let history = ask(&encke, "history");
-    assert!(history["at"].as_array().expect("a list").len() >= 2, "{history}");
+    assert!(
+        history["at"].as_array().expect("a list").len() >= 2,
+        "{history}"
+    );
 }
 
 #[test]
@@ -268,6 +308,12 @@ fn where_other_machines_reach_operators_streams_are_for_programs_of_this_one() {
         assert_eq!(response.status, 403, "{method} {path}");
         assert_eq!(response.error_code(), "not_here", "{method} {path}");
     }
-    assert_eq!(operator.ask("GET", "/v1/admin/streams", &[], b"").status, 200);
-    assert_eq!(operator.ask("GET", "/v1/events?stream=a", &[], b"").status, 404);
+    assert_eq!(
+        operator.ask("GET", "/v1/admin/streams", &[], b"").status,
+        200
+    );
+    assert_eq!(
+        operator.ask("GET", "/v1/events?stream=a", &[], b"").status,
+        404
+    );
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
-use encke_protocol::{Inspection, Response};
+use encke_protocol::{Inquiry, Response};
 
 use crate::feed::slot::Token;
 use crate::shard_channel::{ShardEvent, ShardSender};
@@ -18,7 +18,7 @@ pub struct Inspector(Sender<InspectTask>);
 /// A question, and where its answer goes.
 pub struct InspectTask {
     /// The question.
-    pub inspection: Box<Inspection>,
+    pub inquiry: Box<Inquiry>,
     /// Where its answer goes.
     pub reply: InspectReply,
 }
@@ -52,13 +52,13 @@ impl Inspector {
     /// Asks a question for the connection with this token. False: the queue is full.
     pub(crate) fn ask(
         &self,
-        inspection: Box<Inspection>,
+        inquiry: Box<Inquiry>,
         token: Token,
         sender: &Arc<ShardSender>,
     ) -> bool {
         let sender = Arc::clone(sender);
         let task = InspectTask {
-            inspection,
+            inquiry,
             reply: InspectReply { token, sender },
         };
         let bytes = size_of::<InspectTask>();
@@ -77,7 +77,7 @@ impl InspectReply {
 
 #[cfg(test)]
 mod tests {
-    use encke_protocol::Question;
+    use encke_protocol::OperatorQuestion;
 
     use super::*;
     use crate::settings::NetSettings;
@@ -89,9 +89,9 @@ mod tests {
         let sender = Arc::new(sender);
         let (inspector, _questions) = Inspector::new();
         let ask = || {
-            let question = Question::Overview;
+            let question = OperatorQuestion::Overview;
             let note = None;
-            inspector.ask(Box::new(Inspection { question, note }), 0, &sender)
+            inspector.ask(Box::new(Inquiry { question, note }), 0, &sender)
         };
         for _ in 0..Inspector::QUESTIONS_MAX {
             assert!(ask());

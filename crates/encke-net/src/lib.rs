@@ -54,6 +54,7 @@ mod shard;
 mod shard_channel;
 mod steady;
 mod survey;
+mod surveyor;
 mod time_of_day;
 mod timer_wheel;
 mod timers;
@@ -92,7 +93,6 @@ pub use readers::{CompressTask, ReadReply, ReadTask, Readers};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
 pub use shard_channel::ShardSender;
 pub use steady::Ticker;
-pub use survey::{
-    ConnectionFilter, ConnectionRow, LagOfRow, ShardSilent, SubscribedTo, SurveyPage, Surveyor,
-};
+pub use survey::{ConnectionFilter, ConnectionRow, LagOfRow, SubscribedTo};
+pub use surveyor::{ShardSilent, SurveyPage, Surveyor};
 pub use transport::tls::{CertificateWarning, TlsError, check_tls};

@@ -31,7 +31,7 @@ use crate::readers::Readers;
 use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Admission, HandOver, Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender, shard_channel};
-use crate::survey::Surveyor;
+use crate::surveyor::Surveyor;
 use crate::transport::tls::{
     Certificates, FileWatcher, HandshakeBounds, HandshakeGauges, Handshakes,
 };

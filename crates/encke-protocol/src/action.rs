@@ -12,7 +12,7 @@ use encke_stream::{
     Viewer, log_of,
 };
 
-use crate::admin::Inspection;
+use crate::admin::inquiry::Inquiry;
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
 use crate::response::Response;
 use crate::run::Run;
@@ -40,7 +40,7 @@ pub enum Action {
     /// Read a page of the list of streams, then resume.
     List(ListFetch, Box<dyn OnList>),
     /// Have the question of an operator answered beside the shards, then send the answer.
-    Inspect(Box<Inspection>),
+    Inspect(Box<Inquiry>),
     /// Send this response, the beginning of a long body, then the parts that follow it.
     Stream(Response, NextPart),
     /// Send the head of a subscription, then every record that follows.

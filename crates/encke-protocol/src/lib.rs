@@ -69,8 +69,8 @@ pub use action::{
     Subscription, ViewedPattern, Wait, WorkerOutput,
 };
 pub use admin::{
-    Admin, ConnectionName, ConnectionQuery, ExplainedRequest, GroupKind, GroupQuery, Inspection,
-    ListPosition, Probes, Question, REVOCATIONS, StreamOrder, StreamQuery,
+    Admin, ConnectionName, ConnectionQuery, ExplainedRequest, GroupKind, GroupQuery, Inquiry,
+    ListPosition, OperatorQuestion, Probes, REVOCATIONS, StreamOrder, StreamQuery,
 };
 pub use coding::{CodingOffer, ContentCoding};
 pub use cross_origin::CrossOriginFields;

@@ -4,10 +4,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { waitFor as until } from '../wait.mjs';
 import { launchChromium } from './chromium.mjs';
-import { looks } from './looks.mjs';
+import { SCREENSHOTS, looks } from './looks.mjs';
 import { SECTIONS, must, openPage, startGuarded, subscribe } from './operator-page.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core'), 'utf8');
@@ -89,6 +90,7 @@ for (const [name, hash, text] of VIEWS) {
       await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
       await page.setViewportSize({ width, height: 800 });
       assert.deepEqual(await findings(page), [], `${name} at ${width} px in ${colorScheme} colours`);
+      if (width === 360) await page.screenshot({ path: join(SCREENSHOTS, `operators-${name}-360.png`), animations: 'disabled' });
     }
     assert.deepEqual(complaints, []);
   });

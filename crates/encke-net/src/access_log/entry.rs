@@ -198,6 +198,19 @@ mod tests {
         text.set_request_id("made");
         assert_eq!(text.request_id(), Some(&b"made"[..]));
         assert_eq!(text.referer(), Some(&b"r"[..]));
+        // The last caller counts, whenever it is known.
+        for name in ["ann", "", "somebody else"] {
+            text.set_caller(name);
+            assert_eq!(text.caller(), (!name.is_empty()).then_some(name.as_bytes()));
+            assert_eq!(text.request_id(), Some(&b"made"[..]));
+        }
+        text.set_request_id("another");
+        assert_eq!(text.request_id(), Some(&b"another"[..]));
+        assert_eq!(text.caller(), Some(&b"somebody else"[..]));
+        text.set_caller(&"x".repeat(CALLER_BYTES_MAX + 1));
+        let caller = text.caller().unwrap();
+        assert!(caller.len() == CALLER_BYTES_MAX && caller.ends_with(CUT));
+        assert_eq!(text.user_agent(), Some(&b"u"[..]));
         for length in TARGET_BYTES_MAX - 3..TARGET_BYTES_MAX + 3 {
             let path = vec![b'x'; length];
             let text = RequestText::new(b"", (&path, Some(b"")), b"", b"", b"");

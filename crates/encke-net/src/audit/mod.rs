@@ -17,6 +17,7 @@ use encke_protocol::AuditNote;
 use prometheus::IntCounter;
 
 pub(crate) use self::entry::AuditEntry;
+use self::entry::{PATH_BYTES_MAX, TEXT_BYTES_MAX};
 pub use self::recent::{RecentRefusals, RefusalEntry};
 use self::repeats::Repeats;
 use crate::access_log::{json_text, without_secrets};
@@ -180,10 +181,6 @@ fn line(entry: &AuditEntry, repeated: u64, out: &mut Vec<u8>) {
 /// Entries that wait to be written; further ones are dropped and counted.
 const AUDIT_ENTRIES_MAX: usize = 16_384;
 const AUDIT_BYTES_MAX: usize = 4 << 20;
-
-/// Bytes of a text in a line, before they are escaped; what follows is left out.
-const TEXT_BYTES_MAX: usize = 256;
-const PATH_BYTES_MAX: usize = 2_048;
 
 /// Between two looks at whether the writer has ended.
 const JOIN_PAUSE: Duration = Duration::from_millis(1);

@@ -7,8 +7,7 @@ use encke_clock::WallTime;
 use encke_protocol::AuditNote;
 use parking_lot::Mutex;
 
-use super::entry::AuditEntry;
-use super::{PATH_BYTES_MAX, TEXT_BYTES_MAX};
+use super::entry::{AuditEntry, PATH_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::access_log::without_secrets;
 
 /// The last refusals, the newest last: those that have lines in the audit log. Clones share them.

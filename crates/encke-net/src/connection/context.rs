@@ -163,7 +163,8 @@ impl Context<'_> {
         })
     }
 
-    fn add_to_audit(&mut self, place: ExchangePlace, note: &AuditNote, status: u16) {
+    /// Adds a line to the audit log.
+    pub(crate) fn add_to_audit(&mut self, place: ExchangePlace, note: &AuditNote, status: u16) {
         // A trusted proxy names the client of each request; it is kept while the request is logged.
         let request = self.requests.get_mut(place.exchange);
         let named = request.and_then(|request| request.client);

@@ -153,6 +153,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http1(http1) => {
                 http1.exchange.end_wait_for_client(cx);
+                http1.exchange.leave_note(cx);
                 if let Some(request) = http1.exchange.dispatch_request() {
                     cx.push(ConnectionEffect::AbandonDispatch(self.id, request));
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use encke_clock::Now;
 use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
 use encke_log::StreamNo;
-use encke_protocol::{DispatchRequest, Inspection};
+use encke_protocol::{DispatchRequest, Inquiry};
 use encke_stream::{Command, Fetch, ListFetch, OrderFetch, Sequencers, Submission, Submitter};
 
 use crate::compression::Compressor;
@@ -132,12 +132,8 @@ impl HandOver {
     }
 
     /// Has an operator's question answered.
-    pub(super) fn inspect(
-        &self,
-        token: Token,
-        inspection: Box<Inspection>,
-    ) -> Option<ExchangeEvent> {
-        let is_asked = self.inspector.ask(inspection, token, &self.sender);
+    pub(super) fn inspect(&self, token: Token, inquiry: Box<Inquiry>) -> Option<ExchangeEvent> {
+        let is_asked = self.inspector.ask(inquiry, token, &self.sender);
         (!is_asked).then_some(ExchangeEvent::NotRead)
     }
 

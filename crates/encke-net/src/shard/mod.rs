@@ -143,10 +143,10 @@ impl Shard {
             ShardEvent::Inspected { token, response } => {
                 self.on_token(token, ExchangeEvent::Inspected(response));
             }
-            ShardEvent::Survey(step) => self.survey(*step),
+            ShardEvent::Survey(step) => survey::answer(self, &step),
             // It fails only if nothing waits for the result any more.
             ShardEvent::Disconnect { token, answer } => {
-                let _ = answer.send(self.disconnect(token));
+                let _ = answer.send(survey::disconnect(self, token));
             }
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),

@@ -1,17 +1,53 @@
 //! What a shard says of its connections to operators, and how it closes one for them.
 
+use super::connections::Connections;
 use super::state::Shard;
 use crate::connection::Event;
 use crate::connection::close::CloseReason;
 use crate::connection::exchange_id::ExchangeId;
 use crate::feed::slot::{Flags, SlotFeed, SlotState, Token};
+use crate::feed::{FeedContext, Feeds};
 use crate::survey::{
     ConnectionFilter, ConnectionRow, LagOfRow, StepAnswer, SubscribedTo, SurveyStep,
 };
 
-impl Shard {
-    /// Answers a part of a survey.
-    pub(super) fn survey(&mut self, step: SurveyStep) {
+/// What is looked at for a survey.
+struct Census<'s> {
+    shard: u16,
+    connections: &'s mut Connections,
+    feeds: &'s Feeds,
+}
+
+/// Answers a part of a survey.
+pub(super) fn answer(shard: &mut Shard, step: &SurveyStep) {
+    let mut census = Census {
+        shard: shard.context.number,
+        connections: &mut shard.connections,
+        feeds: &shard.feeds,
+    };
+    // It fails only if nothing waits for the result any more.
+    let _ = step.answer.send(census.step(step));
+}
+
+/// Closes a connection for an operator. False: it is gone.
+pub(super) fn disconnect(shard: &mut Shard, token: Token) -> bool {
+    let Some(index) = shard.connections.slots.find(token) else {
+        return false;
+    };
+    let index = shard.connections.slots.connection_of(index);
+    match shard.connections.slots[index].state {
+        SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => {
+            return false;
+        }
+        SlotState::Idle => shard.close(index, CloseReason::Disconnected),
+        SlotState::Subscribed => shard.dismiss(index, CloseReason::Disconnected),
+        SlotState::Active | SlotState::Channel => shard.on(index, Event::Disconnect),
+    }
+    true
+}
+
+impl Census<'_> {
+    fn step(&mut self, step: &SurveyStep) -> StepAnswer {
         let slots = self.connections.slots.len() as u32;
         let mut answer = StepAnswer::default();
         let mut index = step.from;
@@ -22,25 +58,7 @@ impl Shard {
             index += 1;
         }
         answer.next = (index < slots).then_some(index);
-        // It fails only if nothing waits for the result any more.
-        drop(step.answer.send(answer));
-    }
-
-    /// Closes a connection for an operator. False: it is gone.
-    pub(super) fn disconnect(&mut self, token: Token) -> bool {
-        let Some(index) = self.connections.slots.find(token) else {
-            return false;
-        };
-        let index = self.connections.slots.connection_of(index);
-        match self.connections.slots[index].state {
-            SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => {
-                return false;
-            }
-            SlotState::Idle => self.close(index, CloseReason::Disconnected),
-            SlotState::Subscribed => self.dismiss(index, CloseReason::Disconnected),
-            SlotState::Active | SlotState::Channel => self.on(index, Event::Disconnect),
-        }
-        true
+        answer
     }
 
     /// What there is to say of a slot, if it is one of a connection that passes the filter, or of a subscription of one.
@@ -108,15 +126,25 @@ impl Shard {
 
     fn name_of(&self, index: u32) -> encke_protocol::ConnectionName {
         encke_protocol::ConnectionName {
-            shard: self.context.number,
+            shard: self.shard,
             token: self.connections.slots.token(index),
         }
     }
 
     /// How far a client is behind: a subscriber with its records, or another one with a body.
     fn lag_of(&mut self, index: u32) -> Option<LagOfRow> {
-        let (feeds, cx) = self.feeds();
-        if let Some(lag) = feeds.lag(index, &cx) {
+        let Connections {
+            slots,
+            clock,
+            counts,
+            ..
+        } = &mut *self.connections;
+        let cx = FeedContext {
+            slots,
+            clock,
+            counts,
+        };
+        if let Some(lag) = self.feeds.lag(index, &cx) {
             return Some(LagOfRow {
                 bytes: lag.bytes,
                 age: lag.age,

@@ -1,30 +1,8 @@
 //! The body of `POST /v1/admin/explain`: a request that is explained with a credential, and not made.
 
-use std::fmt;
-
-use serde::Deserialize;
-
+use super::inquiry::ExplainedRequest;
 use crate::problem::error;
 use crate::response::Response;
-
-/// A request that is explained.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExplainedRequest {
-    /// The token or API key. No message and no log shows it.
-    pub token: String,
-    /// The method.
-    #[serde(default = "get")]
-    pub method: String,
-    /// The path, with its query.
-    pub path: String,
-}
-
-impl fmt::Debug for ExplainedRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExplainedRequest({} {})", self.method, self.path)
-    }
-}
 
 impl ExplainedRequest {
     /// Reads the body of a request.
@@ -43,10 +21,6 @@ impl ExplainedRequest {
             error(400, "bad_explanation", why)
         })
     }
-}
-
-fn get() -> String {
-    "GET".to_owned()
 }
 
 const EXAMPLE: &str = r#"{"token":"eyJ…","method":"GET","path":"/v1/stream/a"}"#;

@@ -1,11 +1,12 @@
 //! What operators use: liveness, readiness, metrics, the page at `/admin`, and the API below `/v1/admin/`.
 //!
-//! Questions of the API are answered beside the shards ([`Action::Inspect`]); `inspection` has them and their bounds. `revoke` ends
+//! Questions of the API are answered beside the shards ([`Action::Inspect`]); `inquiry` has them, and `questions` their bounds. `revoke` ends
 //! credentials, and `page` has the files of the page. Streams and pools have their own APIs, which the page uses as any client does.
 
 mod explain;
-mod inspection;
+pub(crate) mod inquiry;
 mod page;
+mod questions;
 mod revoke;
 
 use std::sync::Arc;
@@ -25,10 +26,9 @@ use crate::response::Response;
 use crate::streams::StreamAccess;
 use crate::unknown_path::not_found;
 
-pub use self::explain::ExplainedRequest;
-pub use self::inspection::{
-    ConnectionName, ConnectionQuery, GroupKind, GroupQuery, Inspection, ListPosition, Question,
-    StreamOrder, StreamQuery,
+pub use self::inquiry::{
+    ConnectionName, ConnectionQuery, ExplainedRequest, GroupKind, GroupQuery, Inquiry,
+    ListPosition, OperatorQuestion, StreamOrder, StreamQuery,
 };
 pub use self::revoke::REVOCATIONS;
 use self::revoke::Revoker;
@@ -169,36 +169,34 @@ impl AdminApi {
         let query = request.query;
         let mut note = None;
         let question = match endpoint {
-            Endpoint::Connections => {
-                Question::Connections(inspection::ConnectionQuery::parse(query)?)
-            }
-            Endpoint::Groups => Question::Groups(inspection::GroupQuery::parse(query)?),
-            Endpoint::Streams => Question::Streams(inspection::StreamQuery::parse(query)?),
-            Endpoint::Refusals => Question::Refusals(inspection::refusals(query)?),
+            Endpoint::Connections => OperatorQuestion::Connections(ConnectionQuery::parse(query)?),
+            Endpoint::Groups => OperatorQuestion::Groups(GroupQuery::parse(query)?),
+            Endpoint::Streams => OperatorQuestion::Streams(StreamQuery::parse(query)?),
+            Endpoint::Refusals => OperatorQuestion::Refusals(questions::refusals(query)?),
             Endpoint::Revoke => return self.revoker.revoke(request, admitted),
             Endpoint::Explain => {
                 if self.revoker.access.is_none() {
                     let why = "there is nothing to explain: no access control is configured, and requests need no credentials";
                     return Err(error(409, "no_access_control", why));
                 }
-                Question::Explain(ExplainedRequest::parse(&request.body)?)
+                OperatorQuestion::Explain(ExplainedRequest::parse(&request.body)?)
             }
             Endpoint::CloseConnection => {
                 note = Some(admitted.note("admin", "close_connection"));
-                Question::Disconnect(connection_to_close(&request.body)?)
+                OperatorQuestion::Disconnect(connection_to_close(&request.body)?)
             }
             plain => {
-                inspection::no_parameters(query)?;
+                questions::no_parameters(query)?;
                 match plain {
-                    Endpoint::History => Question::History,
-                    Endpoint::Configuration => Question::Configuration,
-                    Endpoint::Doctor => Question::Doctor,
-                    Endpoint::Fleet => Question::Fleet,
-                    _ => Question::Overview,
+                    Endpoint::History => OperatorQuestion::History,
+                    Endpoint::Configuration => OperatorQuestion::Configuration,
+                    Endpoint::Doctor => OperatorQuestion::Doctor,
+                    Endpoint::Fleet => OperatorQuestion::Fleet,
+                    _ => OperatorQuestion::Overview,
                 }
             }
         };
-        Ok(Action::Inspect(Box::new(Inspection { question, note })))
+        Ok(Action::Inspect(Box::new(Inquiry { question, note })))
     }
 }
 

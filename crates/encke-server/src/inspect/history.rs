@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use encke_clock::WallTime;
 use encke_net::{ReactorTotals, Surveyor};
 
-use super::SAMPLE_EVERY;
 use crate::metrics::ServerMetrics;
 
 /// The samples of the last hour, the newest last.
@@ -173,6 +172,9 @@ const COLUMNS: [&str; 13] = [
     "syncP50Ms",
     "syncP99Ms",
 ];
+
+/// How often the figures are taken.
+const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 
 /// An hour.
 const SAMPLES_MAX: usize = 360;

@@ -1,6 +1,6 @@
 //! Answers the questions of operators, on a thread of its own.
 //!
-//! The thread sleeps until a question comes, and wakes every [`SAMPLE_EVERY`] for the figures of `history`. `connections` asks the shards,
+//! The thread sleeps until a question comes, and wakes every 10 s for the figures of `history`. `connections` asks the shards,
 //! a few slots at a time; `streams` reads the list of streams. What walks over all of them is kept by `recent_answers` for a hundred
 //! times as long as it took: however many pages are open, the walks take about a hundredth of a core.
 
@@ -16,12 +16,12 @@ mod streams;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use encke_access::Access;
 use encke_mailbox::{Closed, Receiver};
 use encke_net::{InspectTask, RecentRefusals, Surveyor};
-use encke_protocol::{Inspection, Question, Response};
+use encke_protocol::{OperatorQuestion, Response};
 use serde_json::{Value, json};
 
 use self::connections::{SubscriberCounts, Survey};
@@ -60,8 +60,8 @@ impl InspectorThread {
             loop {
                 let wait = desk.history.due_in(Instant::now());
                 match tasks.recv_timeout(wait) {
-                    Ok(Some(InspectTask { inspection, reply })) => {
-                        reply.respond(desk.answer(*inspection));
+                    Ok(Some(InspectTask { inquiry, reply })) => {
+                        reply.respond(desk.answer(inquiry.question));
                         tasks.handled(1);
                     }
                     Ok(None) => {}
@@ -109,50 +109,45 @@ impl Desk {
         }
     }
 
-    fn answer(&mut self, inspection: Inspection) -> Response {
-        let Inspection { question, note } = inspection;
-        let response = self.response(question);
-        Response {
-            audit: note,
-            ..response
-        }
-    }
-
-    fn response(&mut self, question: Question) -> Response {
+    fn answer(&mut self, question: OperatorQuestion) -> Response {
         match question {
-            Question::Overview => json_response(&self.overview()),
-            Question::Connections(query) => self.survey().list(&query),
-            Question::Groups(query) => {
-                self.kept(Question::Groups(query), |desk| desk.survey().groups(query))
-            }
-            Question::Streams(query) => match streams::is_walk(&query) {
+            OperatorQuestion::Overview => json_response(&self.overview()),
+            OperatorQuestion::Connections(query) => self.survey().list(&query),
+            OperatorQuestion::Groups(query) => self.kept(OperatorQuestion::Groups(query), |desk| {
+                desk.survey().groups(query)
+            }),
+            OperatorQuestion::Streams(query) => match streams::is_walk(&query) {
                 false => match self.streams(&query) {
                     Ok(page) => json_response(&page),
                     Err(refused) => refused,
                 },
-                true => self.kept(Question::Streams(query.clone()), |desk| {
+                true => self.kept(OperatorQuestion::Streams(query.clone()), |desk| {
                     desk.streams(&query)
                 }),
             },
-            Question::Refusals(limit) => {
+            OperatorQuestion::Refusals(limit) => {
                 let refusals = self.context.refusals.last(limit);
                 json_response(&responses::refusals(&refusals))
             }
-            Question::History => json_body(self.history.to_json()),
-            Question::Configuration => json_response(&(self.context.sources.configuration)()),
-            Question::Doctor => self.kept(Question::Doctor, |desk| {
+            OperatorQuestion::History => json_body(self.history.to_json()),
+            OperatorQuestion::Configuration => {
+                json_response(&(self.context.sources.configuration)())
+            }
+            OperatorQuestion::Doctor => self.kept(OperatorQuestion::Doctor, |desk| {
                 let report = (desk.context.sources.doctor)();
                 report.map_err(|why| failure(500, "doctor_failed", &why))
             }),
-            Question::Fleet => json_response(&(self.context.sources.fleet)()),
-            Question::Explain(request) => match self.context.sources.explain.explain(&request) {
-                Ok(explanation) => json_response(&json!({
-                    "allowed": explanation.is_allowed,
-                    "text": explanation.text,
-                })),
-                Err(why) => failure(503, "keys_unknown", &why),
-            },
-            Question::Disconnect(name) => self.survey().disconnect(name),
+            OperatorQuestion::Fleet => json_response(&(self.context.sources.fleet)()),
+            OperatorQuestion::Explain(request) => {
+                match self.context.sources.explain.explain(&request) {
+                    Ok(explanation) => json_response(&json!({
+                        "allowed": explanation.is_allowed,
+                        "text": explanation.text,
+                    })),
+                    Err(why) => failure(503, "keys_unknown", &why),
+                }
+            }
+            OperatorQuestion::Disconnect(name) => self.survey().disconnect(name),
         }
     }
 
@@ -188,7 +183,7 @@ impl Desk {
     /// The answer to a question whose answer takes a walk: made now, or not long ago.
     fn kept(
         &mut self,
-        question: Question,
+        question: OperatorQuestion,
         make: impl FnOnce(&mut Desk) -> Result<Value, Response>,
     ) -> Response {
         if let Some(answer) = self.recent.find(&question, Instant::now()) {
@@ -203,6 +198,3 @@ impl Desk {
         json_response(&answer)
     }
 }
-
-/// How often the figures of the history are taken.
-const SAMPLE_EVERY: Duration = Duration::from_secs(10);

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use encke_protocol::Question;
+use encke_protocol::OperatorQuestion;
 use serde_json::{Value, json};
 
 /// The answers to the last questions that took a walk.
 #[derive(Debug, Default)]
-pub(super) struct RecentAnswers(VecDeque<(Question, Kept<Value>)>);
+pub(super) struct RecentAnswers(VecDeque<(OperatorQuestion, Kept<Value>)>);
 
 /// Something that took a walk, and is good for a while.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl<T> Kept<T> {
 
 impl RecentAnswers {
     /// The answer to a question, if one is good still. It says how old it is.
-    pub(super) fn find(&self, question: &Question, now: Instant) -> Option<Value> {
+    pub(super) fn find(&self, question: &OperatorQuestion, now: Instant) -> Option<Value> {
         let (_, kept) = self.0.iter().find(|(known, _)| known == question)?;
         Some(aged(&*kept.get(now)?, kept.age(now)))
     }
@@ -64,7 +64,7 @@ impl RecentAnswers {
     /// Keeps an answer.
     pub(super) fn keep(
         &mut self,
-        question: Question,
+        question: OperatorQuestion,
         answer: Value,
         took: (Instant, Instant),
     ) -> Value {
@@ -104,17 +104,17 @@ mod tests {
         let mut recent = RecentAnswers::default();
         let begun = Instant::now();
         let ms = |ms| begun + Duration::from_millis(ms);
-        recent.keep(Question::Doctor, json!({"a": 1}), (begun, ms(50)));
-        assert_eq!(recent.find(&Question::Fleet, ms(50)), None);
-        let found = recent.find(&Question::Doctor, ms(550)).unwrap();
+        recent.keep(OperatorQuestion::Doctor, json!({"a": 1}), (begun, ms(50)));
+        assert_eq!(recent.find(&OperatorQuestion::Fleet, ms(50)), None);
+        let found = recent.find(&OperatorQuestion::Doctor, ms(550)).unwrap();
         assert_eq!(found, json!({"a": 1, "ageSeconds": 0.5}));
-        assert!(recent.find(&Question::Doctor, ms(5_049)).is_some());
-        assert_eq!(recent.find(&Question::Doctor, ms(5_050)), None);
-        recent.keep(Question::Doctor, json!({}), (begun, ms(0)));
-        assert!(recent.find(&Question::Doctor, ms(999)).is_some());
-        assert_eq!(recent.find(&Question::Doctor, ms(1_000)), None);
-        recent.keep(Question::Doctor, json!({}), (begun, ms(90_000)));
-        assert_eq!(recent.find(&Question::Doctor, ms(150_000)), None);
+        assert!(recent.find(&OperatorQuestion::Doctor, ms(5_049)).is_some());
+        assert_eq!(recent.find(&OperatorQuestion::Doctor, ms(5_050)), None);
+        recent.keep(OperatorQuestion::Doctor, json!({}), (begun, ms(0)));
+        assert!(recent.find(&OperatorQuestion::Doctor, ms(999)).is_some());
+        assert_eq!(recent.find(&OperatorQuestion::Doctor, ms(1_000)), None);
+        recent.keep(OperatorQuestion::Doctor, json!({}), (begun, ms(90_000)));
+        assert_eq!(recent.find(&OperatorQuestion::Doctor, ms(150_000)), None);
     }
 
     #[test]
@@ -122,10 +122,10 @@ mod tests {
         let mut recent = RecentAnswers::default();
         let now = Instant::now();
         for limit in 0..ANSWERS_MAX + 3 {
-            recent.keep(Question::Refusals(limit), json!({}), (now, now));
+            recent.keep(OperatorQuestion::Refusals(limit), json!({}), (now, now));
         }
         assert_eq!(recent.0.len(), ANSWERS_MAX);
-        assert_eq!(recent.find(&Question::Refusals(2), now), None);
-        assert!(recent.find(&Question::Refusals(3), now).is_some());
+        assert_eq!(recent.find(&OperatorQuestion::Refusals(2), now), None);
+        assert!(recent.find(&OperatorQuestion::Refusals(3), now).is_some());
     }
 }

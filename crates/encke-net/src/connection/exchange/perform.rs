@@ -43,9 +43,10 @@ impl Exchange {
                 self.task = Task::AwaitingList(then);
                 cx.push(ConnectionEffect::List(exchange, fetch));
             }
-            Action::Inspect(inspection) => {
+            Action::Inspect(mut inquiry) => {
                 self.task = Task::AwaitingInspection;
-                cx.push(ConnectionEffect::Inspect(exchange, inspection));
+                self.facts.note = inquiry.note.take();
+                cx.push(ConnectionEffect::Inspect(exchange, inquiry));
             }
             Action::Stream(response, next) => match response.coding {
                 Some(offer) => self.stream_coded(response, next, offer, out, cx),
