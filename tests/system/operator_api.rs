@@ -35,14 +35,8 @@ fn rows(answer: &Value) -> &Vec<Value> {
 #[test]
 fn pages_of_connections_have_each_of_them_once() {
     let encke = Encke::start(&["--shards", "2"]);
-    encke.create("/v1/stream/a");
-    let subscribers: Vec<_> = (0..25)
-        .map(|_| {
-            let mut subscriber = encke.subscribe("/v1/stream/a", "-1");
-            subscriber.accepted();
-            subscriber
-        })
-        .collect();
+    encke.create("a");
+    let subscribers: Vec<_> = (0..25).map(|_| encke.subscribe("a", "-1")).collect();
     let mut seen = Vec::new();
     let mut after = String::new();
     let mut pages = 0;
@@ -78,8 +72,8 @@ fn pages_of_connections_have_each_of_them_once() {
 #[test]
 fn subscriptions_of_one_connection_are_told_apart() {
     let encke = Encke::start(&["--shards", "1"]);
-    encke.create("/v1/stream/a/1");
-    encke.create("/v1/stream/b");
+    encke.create("a/1");
+    encke.create("b");
     let mut both = encke.connect();
     both.send(&request("GET", "/v1/events?stream=a/**&stream=b", &[], b""));
     assert_eq!(both.head().status, 200);
@@ -103,9 +97,8 @@ fn subscriptions_of_one_connection_are_told_apart() {
 #[test]
 fn a_connection_is_closed_once_and_its_name_is_never_anothers() {
     let encke = Encke::start(&["--shards", "1"]);
-    encke.create("/v1/stream/a");
-    let mut subscriber = encke.subscribe("/v1/stream/a", "-1");
-    subscriber.accepted();
+    encke.create("a");
+    let subscriber = encke.subscribe("a", "-1");
     let page = ask(&encke, "connections?stream=a");
     let name = rows(&page)[0]["id"].clone();
     assert_eq!(
@@ -123,8 +116,7 @@ fn a_connection_is_closed_once_and_its_name_is_never_anothers() {
         1.0
     );
     // Its slot goes to the next connection, which has another name.
-    let mut next = encke.subscribe("/v1/stream/a", "-1");
-    next.accepted();
+    let _next = encke.subscribe("a", "-1");
     let gone = (404, "unknown_connection".to_owned());
     let close = json!({ "connection": name });
     assert_eq!(post(&encke, "connections/close", &close), gone);
@@ -168,8 +160,8 @@ fn a_connection_is_closed_once_and_its_name_is_never_anothers() {
 #[test]
 fn a_client_that_reads_nothing_is_shown_as_slow_and_closed_at_once() {
     let encke = Encke::start(&["--shards", "1"]);
-    encke.create("/v1/stream/a");
-    let subscriber = encke.subscribe_narrow("/v1/stream/a");
+    encke.create("a");
+    let subscriber = encke.subscribe_narrow("a");
     let mut producer = encke.connect();
     let data = format!("\"{}\"", "x".repeat(200_000));
     eventually("the client is behind", || {
@@ -201,7 +193,7 @@ fn the_largest_streams_are_found_and_stay_so_over_a_restart() {
         ("other", 1, 9_000),
     ] {
         let path = format!("/v1/stream/{name}");
-        encke.create(&path);
+        encke.create(name);
         for _ in 0..messages {
             let body = format!("\"{}\"", "x".repeat(bytes - 2));
             assert_eq!(
@@ -273,7 +265,9 @@ fn nobody_asks_and_nothing_is_done_but_the_samples() {
     ask(&encke, "history");
     let inspector = |encke: &Encke| {
         let threads = encke.cpu_seconds_of_threads();
-        let mut found = threads.iter().filter(|((name, _), _)| name == "inspector");
+        let mut found = threads
+            .iter()
+            .filter(|((a, b), _)| a == "inspector" || b == "inspector");
         *found.next().expect("the thread is there").1
     };
     let before = inspector(&encke);
@@ -296,7 +290,7 @@ fn where_other_machines_reach_operators_streams_are_for_programs_of_this_one() {
     let mut stdout = encke.take_stdout();
     let port = operators_address(&mut stdout).port();
     let mut operator = Connection::open(([127, 0, 0, 1], port).into());
-    encke.create("/v1/stream/a");
+    encke.create("a");
     for (method, path) in [
         ("GET", "/v1/stream/a"),
         ("DELETE", "/v1/stream/a"),
