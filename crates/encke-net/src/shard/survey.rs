@@ -189,7 +189,7 @@ impl Census<'_> {
     }
 }
 
-/// Slots that a shard looks at for one part of a survey: work for about a tenth of a millisecond.
+/// Slots that a shard looks at for one part of a survey, before it goes on with deliveries.
 const SLOTS_AT_ONCE: usize = 256;
 
 /// Streams of one subscriber that are named.
