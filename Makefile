@@ -167,6 +167,13 @@ fleet-torture: fetch $(PYTHON)/installed ## FLEET_SECONDS (600) of faults of nod
 	$(call section,a fleet under faults for $(FLEET_SECONDS) s)
 	FLEET_SECONDS=$(FLEET_SECONDS) cargo test --locked -p encke --test fleet -- --nocapture
 
+NEXT := target/next-format
+.PHONY: rolling
+rolling: fetch $(PYTHON)/installed ## upgrades the nodes of a fleet, one after the other, to a build as the next release will be, and back
+	$(call section,a rolling upgrade of a fleet)
+	cargo build --locked -p encke --features next-format --target-dir $(NEXT)
+	ENCKE_NEXT=$(abspath $(NEXT))/debug/encke cargo test --locked -p encke --test system fleet_rolling -- --ignored --nocapture
+
 # Seeds differ each time. A failure prints its seed; ENCKE_CRASH_SEED=<seed> ENCKE_CRASH_ROUNDS=1 repeats it.
 CRASH_ROUNDS := 2000
 .PHONY: crash

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use encke_clock::{WallSeconds, WallTime};
+use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::grants::Grants;
@@ -46,7 +47,7 @@ pub(crate) struct Authority {
 }
 
 /// How a caller was resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CallerKind {
     /// No credentials.
     Anonymous,

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 
 use crate::operation::{Operation, OperationSet};
 use crate::pattern::PathPattern;
 
 /// Some operations on the paths that match one of some patterns.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     /// What is allowed.
@@ -21,7 +21,7 @@ pub struct Grant {
 }
 
 /// A list of grants. What none of them allows is refused.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct Grants(Vec<Grant>);
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// One kind of access to a path. Configuration and tokens name it in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,6 +143,12 @@ impl<'de> Deserialize<'de> for OperationSet {
             .iter()
             .map(|name| name.parse().map_err(de::Error::custom))
             .collect()
+    }
+}
+
+impl Serialize for OperationSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(Operation::name))
     }
 }
 

@@ -44,7 +44,7 @@ impl SnapshotServer {
     pub fn start(directory: &Path, readers: Vec<Reader>) -> io::Result<SnapshotServer> {
         let mut start = [0; 8];
         aws_lc_rs::rand::fill(&mut start).map_err(io::Error::other)?;
-        let listener = with_short_path(directory, |path| {
+        let listener = with_short_path(directory, SOCKET, |path| {
             // What a killed server has left; no other process has the directory.
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -72,7 +72,7 @@ impl SnapshotServer {
         self.stopping.store(true, Ordering::SeqCst);
         // Wakes the thread that accepts.
         let woken = connect(&self.directory).is_ok();
-        let _ = with_short_path(&self.directory, |path| std::fs::remove_file(path));
+        let _ = with_short_path(&self.directory, SOCKET, |path| std::fs::remove_file(path));
         if woken {
             let _ = self.thread.join();
         }
@@ -181,18 +181,23 @@ fn list(snapshot: &LogSnapshot) -> LogList {
 
 /// Connects to the server of a data directory.
 pub(crate) fn connect(directory: &Path) -> io::Result<UnixStream> {
-    with_short_path(directory, |path| UnixStream::connect(path))
+    with_short_path(directory, SOCKET, |path| UnixStream::connect(path))
 }
 
-/// Calls `work` with a path of the socket that is short enough for any depth of the directory: an address of a socket has 107 bytes at most.
-fn with_short_path<T>(
+/// Calls `work` with a path of a socket in a directory that is short enough for any depth of the directory: an address of a socket has 107
+/// bytes at most.
+///
+/// # Errors
+/// There is no such directory, or what `work` says.
+pub fn with_short_path<T>(
     directory: &Path,
+    socket: &str,
     work: impl FnOnce(&Path) -> io::Result<T>,
 ) -> io::Result<T> {
     let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
     let held = rustix::fs::open(directory, flags, Mode::empty())?;
     let number = std::os::fd::AsRawFd::as_raw_fd(&held);
-    work(&PathBuf::from(format!("/proc/self/fd/{number}/{SOCKET}")))
+    work(&PathBuf::from(format!("/proc/self/fd/{number}/{socket}")))
 }
 
 /// The socket in the data directory.

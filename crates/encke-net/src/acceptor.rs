@@ -102,6 +102,11 @@ impl Acceptor {
         self.schedule.left > 0
     }
 
+    /// The listener, for another process. It must not be listened to any more.
+    pub(crate) fn take_listener(&mut self) -> Option<OwnedFd> {
+        self.listener.take()
+    }
+
     /// Closes the listener: clients that connect are refused.
     pub(crate) fn close(&mut self, poller: &Poller) {
         self.stop();

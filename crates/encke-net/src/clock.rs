@@ -110,10 +110,10 @@ impl ShardClock {
         self.now = now;
     }
 
-    /// Time since the shard started, without that in which it was stopped.
+    /// Time since the shard started, without that in which it was stopped, and [`BEFORE_START`].
     pub(crate) fn elapsed(&self) -> Duration {
         let passed = self.now.duration_since(self.start);
-        passed.saturating_sub(self.stopped)
+        BEFORE_START + passed.saturating_sub(self.stopped)
     }
 
     /// The time as of the turn's beginning.
@@ -198,6 +198,9 @@ pub fn now() -> Now {
 
 /// What a turn may take under load. A longer one is not distinguished from a stop, and does no harm: deadlines are as much later.
 const TURN_MAX: Duration = Duration::from_millis(500);
+
+/// Time that counts as passed when a shard starts: connections that it takes over from another process may have been quiet for so long.
+const BEFORE_START: Duration = Duration::from_secs(3_600);
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,9 @@ pub enum ReactorError {
     /// The system refuses something that a shard needs.
     #[error("cannot set up a shard: {0}")]
     Shard(#[from] rustix::io::Errno),
+    /// A shard could not take over the connections of another process; its message is in the log.
+    #[error("a shard could not take over its connections")]
+    NotTakenOver,
     /// The system refuses a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),

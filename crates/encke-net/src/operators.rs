@@ -35,6 +35,11 @@ impl OperatorListener {
         })
     }
 
+    /// The listener, for another process.
+    pub(crate) fn into_listener(self) -> OwnedFd {
+        self.listener
+    }
+
     /// Accepts the next connection, and says where it is from.
     pub(crate) fn accept(&self) -> Option<(OwnedFd, IpAddr)> {
         loop {

@@ -11,11 +11,12 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use encke_access::Access;
+use encke_access::{Access, CallersOut};
 use encke_jobs::DispatcherSender;
 use encke_mailbox::Gauge;
 use encke_protocol::Router;
 use encke_stream::Sequencers;
+use parking_lot::Mutex;
 
 use crate::access_log::{AccessLogQueue, AccessLogSender, AccessLogThread, RequestIds, access_log};
 use crate::audit::{AuditQueue, AuditThread, RecentRefusals, audit_log};
@@ -27,6 +28,9 @@ use crate::feed::congested_streams::CongestedStreams;
 use crate::inspector::Inspector;
 use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
+use crate::moved::{
+    Arrivals, MoveCensus, MoveOut, MovedListeners, MovedOut, Readiness, ShardArrivals, ShardMoved,
+};
 use crate::readers::Readers;
 use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Admission, HandOver, Shard, ShardContext};
@@ -62,6 +66,8 @@ pub struct ReactorLinks {
     pub inspector: Inspector,
     /// Where the shards count.
     pub metrics: Metrics,
+    /// The connections that it begins with, if another process has given some away.
+    pub arrivals: Option<Arrivals>,
 }
 
 /// A reactor that runs until [`Reactor::stop`].
@@ -149,17 +155,23 @@ impl Liveness {
 }
 
 impl BoundReactor {
-    /// Listens for clients, and for operators if they have an address of their own. Connections wait in the kernel's queue.
+    /// Listens for clients, and for operators if they have an address of their own. Connections wait in the kernel's queue. `moved`: the
+    /// listeners are those of another process.
     ///
     /// # Errors
     /// An address can't be listened on, or the system refuses a descriptor.
-    pub fn bind(settings: Arc<NetSettings>) -> Result<Self, ReactorError> {
-        let listeners = listeners(&settings)?;
+    pub fn bind(
+        settings: Arc<NetSettings>,
+        moved: Option<MovedListeners>,
+    ) -> Result<Self, ReactorError> {
+        let (listeners, operators) = match moved {
+            Some(moved) => (moved.clients, moved.operators),
+            None => (listeners(&settings)?, operators_listener(&settings)?),
+        };
         let address = match listeners.first() {
             Some(first) => listen::address(first)?,
             None => settings.listen,
         };
-        let operators = operators_listener(&settings)?;
         let operators_address = operators.as_ref().map(listen::address).transpose()?;
         let channels = listeners.iter().map(|_| shard_channel(&settings));
         let channels = channels.collect::<rustix::io::Result<Vec<_>>>()?;
@@ -223,6 +235,10 @@ impl BoundReactor {
             }
         };
         let mut shards = Vec::new();
+        let (arrived, all_arrived) = mpsc::channel();
+        let mut arrivals = spread(links.arrivals, self.listeners.len(), &arrived);
+        drop(arrived);
+        let arriving = arrivals.len();
         for (number, (listener, receiver)) in self.listeners.into_iter().zip(receivers).enumerate()
         {
             let context = ShardContext {
@@ -256,11 +272,20 @@ impl BoundReactor {
                 Arc::clone(&turned_away),
             );
             let shard = Shard::new(context, hand_over, admission, listener, operators.take())?;
+            let arriving = arrivals.get_mut(number).and_then(Option::take);
             shards.push(
                 std::thread::Builder::new()
                     .name(format!("shard-{number}"))
-                    .spawn(move || shard.run())?,
+                    .spawn(move || shard.run(arriving))?,
             );
+        }
+        let lost: Vec<usize> = all_arrived.iter().collect();
+        if lost.len() < arriving {
+            return Err(ReactorError::NotTakenOver);
+        }
+        let lost: usize = lost.iter().sum();
+        if lost > 0 {
+            tracing::warn!(lost, "connections could not be taken over, and are closed");
         }
         if let Some(access) = links.router.access() {
             notice_keys(access, senders.clone());
@@ -363,6 +388,54 @@ impl Reactor {
         Ok(())
     }
 
+    /// Which connections could move now.
+    pub fn count_movable(&self) -> MoveCensus {
+        let (answer, answers) = mpsc::channel();
+        for sender in &self.senders {
+            sender.put(ShardEvent::CountMovable(answer.clone()));
+        }
+        drop(answer);
+        let mut census = MoveCensus::default();
+        answers.iter().for_each(|of_shard| census.add(&of_shard));
+        census
+    }
+
+    /// Finishes requests, and gives all connections away. What is still in work after `patience` is cut off.
+    ///
+    /// # Errors
+    /// A thread panicked.
+    pub fn move_out(self, patience: Duration) -> Result<MovedOut, ThreadPanicked> {
+        let callers = Arc::new(Mutex::new(CallersOut::default()));
+        let (to, from) = mpsc::channel();
+        let readiness = Arc::new(Readiness::new(self.senders.len()));
+        for sender in &self.senders {
+            sender.put(ShardEvent::MoveOut(Box::new(MoveOut {
+                until: Instant::now() + patience,
+                readiness: Arc::clone(&readiness),
+                ready_since: None,
+                callers: Arc::clone(&callers),
+                to: to.clone(),
+            })));
+        }
+        drop(to);
+        let mut moved = MovedOut::default();
+        let mut shards: Vec<ShardMoved> = from.iter().collect();
+        if shards.len() < self.senders.len() {
+            return Err(ThreadPanicked("shard"));
+        }
+        shards.sort_by_key(|shard| shard.number);
+        for shard in shards {
+            moved.listeners.clients.extend(shard.listener);
+            let operators = &mut moved.listeners.operators;
+            *operators = operators.take().or(shard.operators);
+            moved.connections.extend(shard.connections);
+            moved.closed += shard.closed;
+        }
+        moved.authorities = std::mem::take(&mut *callers.lock()).into_authorities();
+        self.join()?;
+        Ok(moved)
+    }
+
     /// Stops accepting, finishes pending requests, and waits until the access log and the audit log are written. Each wait is
     /// bounded by `stop_timeout`.
     ///
@@ -372,6 +445,10 @@ impl Reactor {
         for sender in &self.senders {
             sender.put(ShardEvent::Stop);
         }
+        self.join()
+    }
+
+    fn join(self) -> Result<(), ThreadPanicked> {
         for shard in self.shards {
             shard.join().map_err(|_| ThreadPanicked("shard"))?;
         }
@@ -423,6 +500,36 @@ fn open_access_log(settings: &NetSettings) -> (Option<AccessLogSender>, AccessLo
     };
     let (sender, queue) = access_log(format, settings.access_log_bytes_max);
     (Some(sender), AccessLogState::Waiting(Box::new(queue)))
+}
+
+/// Gives each shard a part of the connections that were taken over.
+fn spread(
+    arrivals: Option<Arrivals>,
+    shards: usize,
+    arrived: &mpsc::Sender<usize>,
+) -> Vec<Option<ShardArrivals>> {
+    let Some(arrivals) = arrivals else {
+        return Vec::new();
+    };
+    let together = Arc::new((arrivals.callers, arrivals.streams));
+    let mut parts: Vec<_> = (0..shards).map(|_| Vec::new()).collect();
+    for (number, moving) in arrivals.connections.into_iter().enumerate() {
+        // The first shard has the operators' listener, and their places.
+        let shard = match moving.connection.is_operators() {
+            true => 0,
+            false => number % shards,
+        };
+        parts[shard].push(moving);
+    }
+    let parts = parts.into_iter().map(|connections| {
+        Some(ShardArrivals {
+            connections,
+            together: Arc::clone(&together),
+            gate: arrivals.gate.clone(),
+            arrived: arrived.clone(),
+        })
+    });
+    parts.collect()
 }
 
 /// Tells the shards when an attempt to fetch keys is over.

@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::compression::CompressedPiece;
 use crate::feed::slot::Token;
 use crate::lag::Lag;
+use crate::moved::{MoveCensus, MoveOut};
 use crate::settings::NetSettings;
 use crate::survey::SurveyStep;
 use crate::transport::tls::Handshaken;
@@ -80,6 +81,10 @@ pub(crate) enum ShardEvent {
     DismissAll,
     /// Somebody asks whether the shard takes turns.
     Probe(mpsc::Sender<()>),
+    /// Somebody asks which connections could move to another process.
+    CountMovable(mpsc::Sender<MoveCensus>),
+    /// The server moves to another process.
+    MoveOut(Box<MoveOut>),
     /// The server stops.
     Stop,
 }
@@ -233,6 +238,8 @@ impl ShardSender {
             | ShardEvent::Probe(_)
             | ShardEvent::Survey(_)
             | ShardEvent::Disconnect { .. }
+            | ShardEvent::CountMovable(_)
+            | ShardEvent::MoveOut(_)
             | ShardEvent::Stop => (Lane::Control, 0),
         };
         // A commit that is larger than the channel's bound may be in it alone.
@@ -296,6 +303,8 @@ impl Outlet for ShardSender {
                 | ShardEvent::DismissAll
                 | ShardEvent::Probe(_)
                 | ShardEvent::Handshaken { .. }
+                | ShardEvent::CountMovable(_)
+                | ShardEvent::MoveOut(_)
                 | ShardEvent::Stop,
             ) => Ok(()),
         }

@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use encke_access::{Caller, ClientCertificate};
+use encke_access::{Caller, CallersOut, ClientCertificate};
 use encke_clock::{Now, WallTime};
 use encke_stream::{
     Command, Fetch, FileRange, ListFetch, Offset, Outcome, Pattern, Sequence, Stream, StreamPage,
@@ -14,6 +14,7 @@ use encke_stream::{
 
 use crate::admin::inquiry::Inquiry;
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
+use crate::moved_channel::MovedChannel;
 use crate::response::Response;
 use crate::run::Run;
 
@@ -82,6 +83,9 @@ pub trait Channel: Debug + Send {
     /// Whether it has a caller, or needs none. A channel without one accepts nothing but credentials; the wire closes it if none come in
     /// time.
     fn has_caller(&self) -> bool;
+    /// The channel in a form in which another process takes it over: [`Router::move_in`](crate::Router::move_in) makes the same channel
+    /// of it.
+    fn moved(&self, callers: &mut CallersOut) -> MovedChannel;
 }
 
 /// A text message of a client.

@@ -208,32 +208,59 @@ impl<I: Copy> EncoderForms<I> {
 /// The encoders of all protocols. Protocols register theirs at the start.
 #[derive(Default)]
 pub struct Encoders {
-    encoders: Vec<Box<dyn Encoder>>,
-    merge_encoders: Vec<Box<dyn MergeEncoder>>,
+    encoders: Vec<(&'static str, Box<dyn Encoder>)>,
+    merge_encoders: Vec<(&'static str, Box<dyn MergeEncoder>)>,
 }
 
 impl Encoders {
-    /// Registers an encoder.
-    pub(crate) fn add(&mut self, encoder: impl Encoder + 'static) -> EncoderId {
-        self.encoders.push(Box::new(encoder));
+    /// Registers an encoder. Its name must not change: another version takes over subscribers by it.
+    pub(crate) fn add(&mut self, name: &'static str, encoder: impl Encoder + 'static) -> EncoderId {
+        self.encoders.push((name, Box::new(encoder)));
         // Each protocol registers a few at the start.
         EncoderId((self.encoders.len() - 1) as u8)
     }
 
-    /// Registers an encoder of merged feeds.
-    pub(crate) fn add_merge(&mut self, encoder: impl MergeEncoder + 'static) -> MergeEncoderId {
-        self.merge_encoders.push(Box::new(encoder));
+    /// Registers an encoder of merged feeds, as above.
+    pub(crate) fn add_merge(
+        &mut self,
+        name: &'static str,
+        encoder: impl MergeEncoder + 'static,
+    ) -> MergeEncoderId {
+        self.merge_encoders.push((name, Box::new(encoder)));
         MergeEncoderId((self.merge_encoders.len() - 1) as u8)
     }
 
     /// The encoder of that number.
     pub fn encoder(&self, id: EncoderId) -> &dyn Encoder {
-        &*self.encoders[usize::from(id.0)]
+        &*self.encoders[usize::from(id.0)].1
     }
 
     /// The encoder of merged feeds of that number.
     pub fn merge_encoder(&self, id: MergeEncoderId) -> &dyn MergeEncoder {
-        &*self.merge_encoders[usize::from(id.0)]
+        &*self.merge_encoders[usize::from(id.0)].1
+    }
+
+    /// The name of an encoder, by which another version knows it.
+    pub fn name(&self, id: EncoderId) -> &'static str {
+        self.encoders[usize::from(id.0)].0
+    }
+
+    /// The name of an encoder of merged feeds.
+    pub fn merge_name(&self, id: MergeEncoderId) -> &'static str {
+        self.merge_encoders[usize::from(id.0)].0
+    }
+
+    /// The encoder of that name.
+    pub fn named(&self, name: &str) -> Option<EncoderId> {
+        let at = self.encoders.iter().position(|(known, _)| *known == name)?;
+        Some(EncoderId(at as u8))
+    }
+
+    /// The encoder of merged feeds of that name.
+    pub fn merge_named(&self, name: &str) -> Option<MergeEncoderId> {
+        let mut names = self.merge_encoders.iter();
+        let at = names.position(|(known, _)| *known == name)?;
+        Some(MergeEncoderId(at as u8))
     }
 }
 

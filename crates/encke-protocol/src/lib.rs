@@ -35,6 +35,7 @@ mod last_messages;
 mod live_format;
 mod misspelled;
 mod mount;
+mod moved_channel;
 mod ndjson;
 mod number;
 mod overview;
@@ -81,6 +82,7 @@ pub use encoder::{
 };
 pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};
+pub use moved_channel::{MovedChannel, MovedConversation};
 pub use pool::PoolApiSettings;
 pub use protocols::ProtocolSettings;
 pub use request::{CallerInfo, Headers, Request};

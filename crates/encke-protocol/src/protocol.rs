@@ -5,10 +5,13 @@
 
 use std::fmt;
 
-use crate::action::Action;
+use encke_access::{CallersIn, UnknownAuthority};
+
+use crate::action::{Action, Channel};
 use crate::gate::Admitted;
 use crate::known_field::KnownFields;
 use crate::mount::Mount;
+use crate::moved_channel::MovedChannel;
 use crate::request::Request;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
@@ -71,9 +74,17 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Takes a channel over from another process. `None`: it is one of another protocol.
+    fn move_in(&self, _channel: &MovedChannel, _callers: &CallersIn) -> Option<ChannelMovedIn> {
+        None
+    }
+
     /// What to do for a request. One that asks for a channel comes only where [`Protocol::opens_channel`] is true.
     fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action;
 }
+
+/// A channel that was taken over, or why it could not be.
+pub(crate) type ChannelMovedIn = Result<Box<dyn Channel>, UnknownAuthority>;
 
 /// Whether a method may change something by its definition (RFC 9110, section 9.2.1).
 pub(crate) fn is_unsafe(method: &str) -> bool {

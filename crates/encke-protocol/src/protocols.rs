@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{Access, CanonicalPath, PathError};
+use encke_access::{Access, CallersIn, CanonicalPath, PathError};
 use encke_stream::{View, Views};
 
 use crate::admin::{Admin, AdminApi, Probes};
@@ -14,10 +14,11 @@ use crate::gate::{Admitted, AllowedRequests, Rights, joined};
 use crate::known_field::KnownField;
 use crate::misspelled::is_own_field;
 use crate::mount::{AtOperators, Mount, MountPattern};
+use crate::moved_channel::MovedChannel;
 use crate::overview::Overview;
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::problem;
-use crate::protocol::{Protocol, is_unsafe};
+use crate::protocol::{ChannelMovedIn, Protocol, is_unsafe};
 use crate::request::Headers;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
@@ -188,6 +189,16 @@ impl Protocols {
             mounted,
             protocols,
         }
+    }
+
+    /// Takes a channel over from another process. `None`: no protocol has channels of its kind.
+    pub(crate) fn move_in(
+        &self,
+        channel: &MovedChannel,
+        callers: &CallersIn,
+    ) -> Option<ChannelMovedIn> {
+        let mut protocols = self.protocols.iter();
+        protocols.find_map(|protocol| protocol.move_in(channel, callers))
     }
 
     /// The requests that scripts of other origins may send.

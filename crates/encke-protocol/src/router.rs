@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use encke_access::{Access, Caller, CanonicalPath, SignedUrl};
+use encke_access::{Access, Caller, CallersIn, CanonicalPath, SignedUrl};
 use encke_stream::Views;
 
-use crate::action::Action;
+use crate::action::{Action, Channel};
 use crate::admin::Admin;
 use crate::content;
 use crate::cross_origin::CrossOriginFields;
@@ -16,6 +16,7 @@ use crate::gate::{
 };
 use crate::misspelled;
 use crate::mount::AtOperators;
+use crate::moved_channel::MovedChannel;
 use crate::problem::error;
 use crate::protocols::{Destination, ProtocolSettings, Protocols};
 use crate::request::{Headers, Request};
@@ -119,6 +120,22 @@ impl Router {
             reader,
             any: self.gate.origins == Origins::Any,
             vary: self.gate.origins.vary(),
+        }
+    }
+
+    /// Takes a channel over from another process.
+    ///
+    /// # Errors
+    /// Why it can't be, for the log.
+    pub fn move_in(
+        &self,
+        channel: &MovedChannel,
+        callers: &CallersIn,
+    ) -> Result<Box<dyn Channel>, String> {
+        match self.protocols.move_in(channel, callers) {
+            Some(Ok(channel)) => Ok(channel),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("no protocol has channels of this kind".to_owned()),
         }
     }
 

@@ -23,6 +23,7 @@ mod fleet_links;
 mod gauges;
 mod inspect;
 mod metrics;
+mod moved;
 mod readers;
 mod redirect;
 mod revocations;
@@ -33,10 +34,13 @@ mod subscribed_archive;
 
 pub use dispatcher::pools;
 pub use encke_jobs::pools_at_rest;
-pub use encke_net::{Dismissal, Liveness};
+pub use encke_net::{
+    Dismissal, Gate, Liveness, MoveCensus, MovedConnection, MovedListeners, MovedOut, Moving,
+};
 pub use errors::{StartError, StopError};
 pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
 pub use inspect::{Explain, Explanation, InspectionSources};
 pub use metrics::ServerMetrics;
+pub use moved::{ClosingServer, MovedIn};
 pub use server::{Activity, ServedStreams, Server};
 pub use settings::{ServerSettings, SubscriptionSettings};

@@ -4,11 +4,12 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use encke_jobs::{DispatcherMessage, DispatcherSender};
 use encke_net::{
-    BoundReactor, Dismissal, Inspector, Liveness, NetSettings, Reactor, ReactorLinks, Readers,
-    ThreadPanicked, Ticker,
+    BoundReactor, Dismissal, Inspector, Liveness, MoveCensus, MovedOut, NetSettings, Reactor,
+    ReactorLinks, Readers, ThreadPanicked, Ticker,
 };
 use encke_protocol::Router;
 use encke_stream::{AckLevel, Logs};
@@ -20,6 +21,7 @@ use crate::fleet_links::FleetLinks;
 use crate::gauges::{self, ServerGauges};
 use crate::inspect::{InspectionContext, InspectionSources, InspectorThread};
 use crate::metrics::ServerMetrics;
+use crate::moved::{ClosingServer, MovedIn, arrivals};
 use crate::readers::{self, ReaderTools};
 use crate::redirect::Redirect;
 use crate::revocations::{self, RevocationFollower};
@@ -66,7 +68,8 @@ pub struct Activity {
 }
 
 impl Server {
-    /// Starts all threads. When it returns, connections are accepted.
+    /// Starts all threads. When it returns, connections are accepted; with what another process has given away, they are once its gate
+    /// opens.
     ///
     /// # Errors
     /// Nothing is served: an address, the files of TLS or the streams of pools and revocations can't be used, the node can't
@@ -77,8 +80,18 @@ impl Server {
         router: &Router,
         streams: ServedStreams,
         metrics: &ServerMetrics,
+        moved: Option<MovedIn>,
         sources: InspectionSources,
     ) -> Result<Server, StartError> {
+        let (listeners, moved) = match moved {
+            None => (None, None),
+            Some(MovedIn {
+                listeners,
+                connections,
+                authorities,
+                gate,
+            }) => (Some(listeners), Some((connections, authorities, gate))),
+        };
         let ServedStreams {
             logs,
             level,
@@ -87,7 +100,7 @@ impl Server {
         let net = Arc::new(net);
         let ticker = Ticker::start()?;
         // Before the pools are restored, which can take long: an address that is in use is the likeliest mistake.
-        let reactor = BoundReactor::bind(Arc::clone(&net))?;
+        let reactor = BoundReactor::bind(Arc::clone(&net), listeners)?;
         let archive = Archive::of(&logs);
         let seals = gauges::seals(&logs);
         let (readers, read_tasks) = Readers::new(settings.readers);
@@ -119,6 +132,9 @@ impl Server {
             }
         }
         let logs = archive.readers().to_vec();
+        let arrivals = moved.map(|(connections, authorities, gate)| {
+            arrivals(connections, authorities, gate, &archive)
+        });
         let inline_commits = sequencer_threads.inline_commits();
         let archive = archive.with_inline_commits(Arc::clone(&inline_commits));
         let tools = ReaderTools {
@@ -142,6 +158,7 @@ impl Server {
             readers: readers.clone(),
             inspector: inspector.clone(),
             metrics: metrics.reactor.clone(),
+            arrivals,
         })?;
         let inspector_thread = InspectorThread::start(
             inspections,
@@ -243,6 +260,43 @@ impl Server {
         self.reactor.write_audit_log(out)
     }
 
+    /// Which connections could move to another process now.
+    pub fn count_movable(&self) -> MoveCensus {
+        self.reactor.count_movable()
+    }
+
+    /// Finishes requests, and gives all connections away. What is still in work after `patience` is cut off. Workers get their last
+    /// events, as at a stop.
+    ///
+    /// # Errors
+    /// A thread panicked.
+    pub fn move_out(self, patience: Duration) -> Result<(MovedOut, ClosingServer), StopError> {
+        self.dispatcher.control(DispatcherMessage::Stop);
+        let moved = self.reactor.move_out(patience)?;
+        if let Some(redirect) = self.redirect
+            && !redirect.stop()
+        {
+            return Err(ThreadPanicked("redirect").into());
+        }
+        if let Some(follower) = self.revocation_follower
+            && !follower.stop()
+        {
+            return Err(ThreadPanicked("revocations").into());
+        }
+        self.metrics.forget();
+        // That was the last sender of its queue.
+        if !self.inspector.join() {
+            return Err(ThreadPanicked("inspector").into());
+        }
+        let closing = ClosingServer {
+            dispatcher: self.dispatcher,
+            dispatching: self.dispatching,
+            sequencers: self.sequencers,
+            readers: self.readers,
+        };
+        Ok((moved, closing))
+    }
+
     /// Stops accepting, finishes pending requests, closes the log.
     ///
     /// # Errors
@@ -267,15 +321,12 @@ impl Server {
         if !self.inspector.join() {
             return Err(ThreadPanicked("inspector").into());
         }
-        self.dispatcher.control(DispatcherMessage::Quit);
-        if !self.dispatching.join() {
-            return Err(ThreadPanicked("dispatcher").into());
-        }
-        // That were the last senders of the sequencers' mailboxes and of the readers'.
-        self.sequencers.join()?;
-        for reader in self.readers {
-            reader.join().map_err(|_| ThreadPanicked("reader"))?;
-        }
-        Ok(())
+        let closing = ClosingServer {
+            dispatcher: self.dispatcher,
+            dispatching: self.dispatching,
+            sequencers: self.sequencers,
+            readers: self.readers,
+        };
+        closing.close()
     }
 }

@@ -33,8 +33,10 @@ mod report_output;
 mod resource_limits;
 mod serve;
 mod service_manager;
+mod serving;
 mod shell_words;
 mod terminal;
+mod upgrade;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -78,6 +80,8 @@ enum Command {
     Sign(credential_commands::SignArgs),
     /// Say whether a server is ready, by its exit code
     Health(health::HealthArgs),
+    /// Have a running server replaced by another version, which takes its connections over
+    Upgrade(upgrade::UpgradeArgs),
     /// Print the completions of a shell
     Completions(command_texts::CompletionsArgs),
     /// Write the manual pages of all commands
@@ -100,6 +104,7 @@ fn main() -> ExitCode {
         Command::Token(args) => credential_commands::token(&args),
         Command::Sign(args) => credential_commands::sign(&args),
         Command::Health(args) => health::health(&args),
+        Command::Upgrade(args) => upgrade::upgrade(&args),
         Command::Completions(args) => command_texts::completions(Cli::command(), &args),
         Command::Man(args) => command_texts::man(Cli::command(), &args),
     };

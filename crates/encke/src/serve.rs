@@ -1,33 +1,29 @@
 //! `encke serve`: from settings to a running server, and down again.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
-use encke_access::Access;
-use encke_backup::SnapshotServer;
-use encke_log::Reader;
-use encke_net::ReactorError;
-use encke_protocol::{Admin, Policy, Probes, ProtocolSettings, Router};
-use encke_server::{InspectionSources, ServedStreams, Server, ServerMetrics, StartError};
-use encke_stream::{Logs, OrderKind};
-use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use encke_protocol::Policy;
+use encke_server::{Gate, MovedIn, MovedOut};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, Given, LogFormat, SettingsArgs, effective, effective_json};
-use crate::doctor;
-use crate::explanation::RunningServer;
+use crate::config::{Config, Given, LogFormat, SettingsArgs, effective};
 use crate::failure::{Code, Failed, with_causes};
-use crate::keys::KeyFetcher;
-use crate::log_output::{LogOutput, ReopenHandle};
-use crate::node::{Node, Watch};
 use crate::obstacles::{self, Obstacle};
-use crate::service_manager::Watchdog;
+use crate::serving::{Outputs, Serving};
 use crate::terminal::Terminal;
-use crate::{banner, descriptors, exposure, log_copies, log_filter, service_manager};
+use crate::upgrade::{
+    Asked, Attendant, HandedOver, Launcher, PreparedSuccessor, Shape, Successor, UpgradeAnswer,
+    UpgradeReport, UpgradeSocket, not_upgraded,
+};
+use crate::{descriptors, exposure, log_filter, service_manager};
 
 /// The arguments of `encke serve`.
 #[derive(Args, Debug)]
@@ -38,11 +34,36 @@ pub(crate) struct ServeArgs {
     /// Print the effective configuration as TOML with the origin of each value, and what would keep the server from starting; exit
     #[arg(long)]
     check: bool,
+
+    /// Take over from the server that has started this process
+    #[arg(long, hide = true)]
+    successor: bool,
 }
 
-/// Serves until a signal says to stop.
-pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
-    let inherited = service_manager::listener().map_err(|error| Code::Listen.with(error))?;
+/// Serves until a signal says to stop, or a successor serves.
+pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
+    if !args.successor {
+        return serve_until_asked(args, None);
+    }
+    let successor = Successor::of_this_process()?;
+    let told = successor.try_clone().context("the socket of the server")?;
+    let served = serve_until_asked(args, Some(successor));
+    if let Err(failed) = &served {
+        told.give_up(failed);
+    }
+    served
+}
+
+fn serve_until_asked(
+    mut args: ServeArgs,
+    successor: Option<Successor>,
+) -> Result<ExitCode, Failed> {
+    let launcher = Launcher::of_this_process()?;
+    let inherited = match successor {
+        // The listeners are those of the server before, wherever it has them from.
+        Some(_) => None,
+        None => service_manager::listener().map_err(|error| Code::Listen.with(error))?,
+    };
     if let Some(listener) = &inherited {
         let address = listener
             .local_addr()
@@ -54,7 +75,7 @@ pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
     }
     // Signals are caught before there is anything that they could interrupt: one that comes during the start ends it cleanly.
     let terminal = Terminal::of_this_process();
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2])
         .context("signals can't be caught")?;
     let settings = &args.settings;
     let (mut config, given, files) = resolve(settings)?;
@@ -72,79 +93,209 @@ pub(crate) fn serve(mut args: ServeArgs) -> Result<ExitCode, Failed> {
     if let Some(obstacle) = config.net.tls.as_ref().and_then(obstacles::of_tls) {
         return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
     }
-    let access_log = LogOutput::file_or_stdout("access log", config.access_log_file.clone())
-        .map_err(|error| Code::Usage.with(error))?;
-    let audit_log = LogOutput::file_or_stderr("audit log", config.audit_log_file.clone())
-        .map_err(|error| Code::Usage.with(error))?;
-    let reopen_handles = [access_log.reopen_handle(), audit_log.reopen_handle()];
-    let access = match &config.access {
-        Some(table) => Some(Arc::new(
-            table.access().map_err(|error| Code::Usage.with(error))?,
-        )),
-        None => None,
-    };
-    let (mut server, node, readers) = start(&config, &given, access.clone())?;
-    let snapshots = SnapshotServer::start(&config.data, readers);
-    if let Err(error) = &snapshots {
-        tracing::warn!(%error, data = %config.data.display(), "there can be no backups of this server");
-    }
-    let watch = match &node {
-        Some(node) => Some(
-            Watch::start(node.status(), server.dismissal())
-                .context("the thread that watches the fleet can't be started")?,
-        ),
-        None => None,
-    };
-    let key_fetcher = match (&config.access, access) {
-        (Some(table), Some(access)) => KeyFetcher::start(access, &table.config)
-            .context("the thread that fetches keys can't be started")?,
-        _ => None,
-    };
-    banner::announce(&server, &config);
-    service_manager::ready(&format!("serving on {}", server.address()));
-    let watchdog = Watchdog::start(server.liveness())
-        .context("the thread that watches the shards can't be started")?;
-    // Only now, so that the first line says where the server listens.
-    let begun = server.write_access_log(Box::new(access_log));
-    begun.context("the access log can't be started")?;
-    let begun = server.write_audit_log(Box::new(audit_log));
-    begun.context("the audit log can't be started")?;
-    let signal = loop {
-        match signals.forever().next() {
-            Some(SIGHUP) if !terminal.is_closed() => {
-                reopen_handles.iter().for_each(ReopenHandle::reopen);
-                reload(settings, &filter);
-                server.reload_tls();
-            }
-            signal => break signal,
+    let (asks, asked) = mpsc::channel();
+    let (mut moved, mut taken_over) = match successor {
+        None => (None, None),
+        Some(successor) => {
+            // What a start checks first, while the server still serves.
+            let outputs = Outputs::open(&config).map_err(|error| Code::Usage.with(error))?;
+            drop(outputs);
+            let (moved, taken_over) = successor.take_over(&config)?;
+            (Some(moved), Some(taken_over))
         }
     };
-    tracing::info!(?signal, "stopping; a second signal stops at once");
-    service_manager::stopping();
-    std::thread::spawn(move || {
-        // A terminal that closes may send several SIGHUP: the kernel's, and one of the shell.
-        if let Some(signal) = signals.forever().find(|signal| *signal != SIGHUP) {
-            std::process::exit(128 + signal);
+    // The process that waits for the end of this one.
+    let mut attendant = None;
+    let mut catching = Some(move |asks: mpsc::Sender<Ask>| {
+        for signal in signals.forever() {
+            if asks.send(Ask::Signal(signal)).is_err() {
+                // The server stops, and has been told so once.
+                let is_end = signal != SIGHUP && signal != SIGUSR2;
+                if is_end {
+                    std::process::exit(128 + signal);
+                }
+            }
         }
     });
-    if let Some(key_fetcher) = key_fetcher {
-        key_fetcher.stop();
+    loop {
+        let is_first = moved.is_none();
+        let outputs = Outputs::open(&config).map_err(|error| Code::Usage.with(error))?;
+        let mut serving = Serving::start((&config, &given), &outputs, moved.take())?;
+        if let Some(taken_over) = taken_over.take() {
+            attendant = taken_over.serve()?;
+        }
+        serving.announce(&config, outputs, is_first)?;
+        let upgrades = UpgradeSocket::start(&config.data, asks.clone(), Ask::Upgrade);
+        if let Err(error) = &upgrades {
+            tracing::warn!(%error, data = %config.data.display(), "the server can't be asked to upgrade");
+        }
+        if let Some(mut catch) = catching.take() {
+            let asks = asks.clone();
+            std::thread::Builder::new()
+                .name("signals".into())
+                .spawn(move || catch(asks))
+                .context("the thread that waits for signals can't be started")?;
+        }
+        let stop_asking = |upgrades: std::io::Result<UpgradeSocket>| {
+            if let Ok(upgrades) = upgrades {
+                upgrades.stop();
+            }
+        };
+        let upgrade = loop {
+            match asked.recv().context("nothing asks any more")? {
+                Ask::Signal(SIGHUP) if !terminal.is_closed() => {
+                    serving.reopen_logs();
+                    reload(settings, &filter);
+                    serving.server.reload_tls();
+                }
+                Ask::Signal(SIGUSR2) => match prepare(&launcher, &config, None) {
+                    Ok(successor) => break Some((successor, None)),
+                    Err(why) => tracing::error!("{}", not_upgraded(&why)),
+                },
+                Ask::Signal(signal) => {
+                    tracing::info!(signal, "stopping; a second signal stops at once");
+                    break None;
+                }
+                Ask::Upgrade(asker) => {
+                    match prepare(&launcher, &config, asker.request.program.as_deref()) {
+                        Ok(successor) if asker.request.check => {
+                            let answer = could_upgrade(&serving, successor);
+                            asker.answer(&answer);
+                        }
+                        Ok(successor) => break Some((successor, Some(asker))),
+                        Err(why) => {
+                            tracing::error!("{}", not_upgraded(&why));
+                            let why = with_causes(&why);
+                            asker.answer(&UpgradeAnswer::Kept { why });
+                        }
+                    }
+                }
+            }
+        };
+        stop_asking(upgrades);
+        let Some((successor, asker)) = upgrade else {
+            drop(asked);
+            serving.stop()?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let mut report = UpgradeReport {
+            version: successor.version().to_owned(),
+            ..UpgradeReport::default()
+        };
+        tracing::info!(
+            version = report.version,
+            "a successor takes the server over"
+        );
+        let begun = Instant::now();
+        let (given, closing) = serving.move_out(config.upgrade.drain)?;
+        (report.moved, report.closed) = (given.connections.len(), given.closed);
+        let stays = attendant.is_none() && !service_manager::follows();
+        let attendant_then = attendant.or(stays.then(std::process::id));
+        let close = || closing.close();
+        match successor.hand_over(given, close, attendant_then, config.upgrade.timeout) {
+            HandedOver::Done { successor } => {
+                let paused_ms = begun.elapsed().as_millis() as u64;
+                tracing::info!(
+                    successor,
+                    moved = report.moved,
+                    closed = report.closed,
+                    paused_ms,
+                    "the successor serves"
+                );
+                (report.process, report.paused_ms) = (Some(successor), Some(paused_ms));
+                service_manager::main_process(successor);
+                if let Some(asker) = asker {
+                    asker.answer(&UpgradeAnswer::Done(report));
+                }
+                if !stays {
+                    pass_on(&asked, successor);
+                    return Ok(ExitCode::SUCCESS);
+                }
+                return Ok(attend(successor, asked, terminal));
+            }
+            HandedOver::Kept { moved: kept, why } => {
+                tracing::error!("{}", not_upgraded(&why));
+                if let Some(asker) = asker {
+                    let why = with_causes(&why);
+                    asker.answer(&UpgradeAnswer::Kept { why });
+                }
+                moved = Some(take_back(kept));
+            }
+        }
     }
-    if let Some(watch) = watch {
-        watch.stop();
+}
+
+/// What the main thread is asked for.
+enum Ask {
+    Signal(i32),
+    Upgrade(Asked),
+}
+
+/// Starts a successor, which the server goes on beside until everything is handed over.
+fn prepare(
+    launcher: &Launcher,
+    config: &Config,
+    program: Option<&Path>,
+) -> anyhow::Result<PreparedSuccessor> {
+    launcher.prepare(program, &Shape::of(config), config.upgrade.timeout)
+}
+
+/// What an upgrade would close.
+fn could_upgrade(serving: &Serving, successor: PreparedSuccessor) -> UpgradeAnswer {
+    let version = successor.version().to_owned();
+    successor.dismiss();
+    let census = serving.server.count_movable();
+    let reasons = census.immovable.into_iter();
+    let reasons: Vec<_> = reasons
+        .map(|(why, count)| (why.to_owned(), count))
+        .collect();
+    UpgradeAnswer::Done(UpgradeReport {
+        version,
+        moved: census.movable,
+        closed: reasons.iter().map(|(_, count)| count).sum(),
+        reasons,
+        ..UpgradeReport::default()
+    })
+}
+
+/// Signals that came meanwhile are for the successor.
+fn pass_on(asked: &mpsc::Receiver<Ask>, successor: u32) {
+    let successor = i32::try_from(successor).ok().and_then(Pid::from_raw);
+    while let (Ok(Ask::Signal(signal)), Some(successor)) = (asked.try_recv(), successor) {
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            let _ = kill_process(successor, signal);
+        }
     }
-    if let Some(watchdog) = watchdog {
-        watchdog.stop();
+}
+
+/// Stays for the successor, to which it passes signals on.
+fn attend(successor: u32, asked: mpsc::Receiver<Ask>, terminal: Terminal) -> ExitCode {
+    let attendant = Arc::new(Attendant::of(successor));
+    let passing = Arc::clone(&attendant);
+    let thread = std::thread::Builder::new().name("signals-on".to_owned());
+    let passes = thread.spawn(move || {
+        for ask in asked {
+            if let Ask::Signal(signal) = ask {
+                passing.pass_on(signal, &terminal);
+            }
+        }
+    });
+    if let Err(error) = passes {
+        tracing::error!(%error, successor, "signals are not passed on to the server");
     }
-    if let Ok(snapshots) = snapshots {
-        snapshots.stop();
+    attendant.attend()
+}
+
+/// The connections of this process, which it serves again.
+fn take_back(kept: MovedOut) -> MovedIn {
+    let gate = Gate::default();
+    gate.open();
+    MovedIn {
+        listeners: kept.listeners,
+        connections: kept.connections,
+        authorities: kept.authorities,
+        gate,
     }
-    server.stop().context("the stop was not clean")?;
-    if let Some(node) = node {
-        node.leave();
-    }
-    tracing::info!("stopped");
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The settings, and the limit on open files, which bounds the connections.
@@ -165,171 +316,6 @@ fn print_check(settings: &SettingsArgs) -> Result<ExitCode, Failed> {
     print!("{}", check(&config, &given, (files, &obstacles)));
     let code = obstacles.first().map(|first| first.code.into());
     Ok(code.unwrap_or(ExitCode::SUCCESS))
-}
-
-/// Starts the server. Also returns the readers of its logs.
-fn start(
-    config: &Config,
-    given: &Given,
-    access: Option<Arc<Access>>,
-) -> Result<(Server, Option<Node>, Vec<Reader>), Failed> {
-    if config.server.pools.evicts_records {
-        refuse_to_forget_pools(config)?;
-    }
-    let began = std::time::Instant::now();
-    let metrics = ServerMetrics::new().context("the metrics can't be set up")?;
-    let (logs, node) = match config.fleet.settings(config.log_options.segment_bytes) {
-        None => (restore(config, &config.log_options)?, None),
-        Some(settings) => {
-            let directories = directories(config)?;
-            let registry = metrics.registry();
-            let restore = &mut || restore(config, &config.log_options);
-            log_copies::restore_and_join(&settings, &directories, registry, restore)
-                .map(|(logs, node)| (logs, Some(node)))?
-        }
-    };
-    let totals = logs.views.totals();
-    tracing::info!(
-        logs = logs.logs.len(),
-        streams = totals.streams,
-        changed = totals.in_memory,
-        records = logs.logs.iter().map(|(_, log)| log.next_sequence() - 1).sum::<u64>(),
-        took_ms = began.elapsed().as_millis() as u64,
-        data = %config.data.display(),
-        "the log is open"
-    );
-    let readers: Vec<_> = logs.logs.iter().map(|(_, log)| log.reader()).collect();
-    let status = node.as_ref().map(Node::status).unwrap_or_default();
-    let (rendered, shown, watched) = (metrics.clone(), status.clone(), readers.clone());
-    let looked_at = status.clone();
-    let is_ready = Arc::new(move || unready(&watched).or_else(|| looked_at.unready()));
-    let probes = Probes {
-        unready: Arc::clone(&is_ready) as Arc<_>,
-        metrics: Arc::new(move || {
-            shown.show();
-            rendered.render()
-        }),
-    };
-    let protocols = ProtocolSettings {
-        in_fleet: node.is_some(),
-        ..config.protocols.clone()
-    };
-    let configuration = effective_json(config, given);
-    let (of_doctor, of_fleet) = (config.clone(), config.fleet.clone());
-    let sources = InspectionSources {
-        unready: Box::new(move || is_ready()),
-        configuration: Box::new(move || configuration.clone()),
-        doctor: Box::new(move || {
-            doctor::of_running_server(&of_doctor).map_err(|error| error.to_string())
-        }),
-        fleet: Box::new(move || match &of_fleet.node {
-            None => json!({ "node": null, "logs": [] }),
-            Some(node) => json!({ "node": node.to_string(), "logs": status.to_json() }),
-        }),
-        explain: Box::new(RunningServer {
-            access: access.clone(),
-            settings: protocols.clone(),
-        }),
-    };
-    let router = Router::new(
-        Arc::clone(&logs.views),
-        protocols,
-        config.gate(access),
-        Admin::new(probes, config.server.pools.evicts_records),
-    );
-    let streams = ServedStreams {
-        logs,
-        level: config.ack,
-        fleet: node.as_ref().map(Node::links),
-    };
-    let (net, settings) = (config.net.clone(), &config.server);
-    let server = Server::start(net, settings, &router, streams, &metrics, sources);
-    let server = server.map_err(|error| match error {
-        StartError::Reactor(ReactorError::Listen {
-            address,
-            ref source,
-        }) => Code::Listen.with(anyhow::anyhow!(
-            "{}",
-            obstacles::cannot_listen(config, address, *source)
-        )),
-        StartError::Pools(_) | StartError::Revocations(_) => Code::Data.with(error),
-        StartError::Reactor(ReactorError::Tls(_)) => Code::Usage.with(error),
-        error => Code::Running.with(error),
-    })?;
-    if let Some(node) = &node {
-        node.show_activity(&server);
-    }
-    Ok((server, node, readers))
-}
-
-/// Opens all logs.
-fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed> {
-    let now = encke_net::now().steady;
-    let directories = directories(config)?;
-    let opened = || -> anyhow::Result<Logs> {
-        for directory in &directories {
-            if encke_log::finish_copy(directory)? {
-                tracing::warn!(log = %directory.display(), "the copy of another node's log is in its place");
-            }
-        }
-        if directories.len() > 1 {
-            directories
-                .iter()
-                .try_for_each(|directory| encke_log::preflight(directory))?;
-        }
-        let order = match config.fleet.brokers {
-            Some(_) => OrderKind::Replicated,
-            None => OrderKind::Local,
-        };
-        let logs = encke_stream::restore_all(&directories, order, options, config.limits, now)?;
-        Ok(logs)
-    };
-    opened()
-        .with_context(|| format!("the data in {} can't be used", config.data.display()))
-        .map_err(|error| Code::Data.with(error))
-}
-
-/// The directories of all logs, by index.
-fn directories(config: &Config) -> Result<Vec<std::path::PathBuf>, Failed> {
-    let obstacle = obstacles::of_path(&config.data).or_else(|| obstacles::of_file_size(config));
-    if let Some(obstacle) = obstacle {
-        return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
-    }
-    encke_log::arrange(&config.data, config.logs)
-        .with_context(|| format!("the data in {} can't be used", config.data.display()))
-        .map_err(|error| Code::Data.with(error))
-}
-
-/// Why the server does not do all that it is there for: of several logs one may have failed.
-fn unready(logs: &[Reader]) -> Option<String> {
-    let reason = |(log, reader): (usize, &Reader)| {
-        let health = reader.health();
-        // A full disk refuses what it has no room for, and takes and gives everything else.
-        let history_failed = health.history_failed.filter(|_| !health.history_lacks_room);
-        let failed = health.poisoned.or(history_failed);
-        let reason = failed.or(health.reads_failing)?;
-        Some(match logs.len() {
-            1 => reason.to_string(),
-            _ => format!("log {log}: {reason}"),
-        })
-    };
-    let reasons: Vec<String> = logs.iter().enumerate().filter_map(reason).collect();
-    (!reasons.is_empty()).then(|| reasons.join("; "))
-}
-
-/// Looks for pools before the log removes records, because these would include waiting jobs.
-fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
-    let options = encke_log::Options {
-        retention: encke_log::LogRetention::default(),
-        ..config.log_options.clone()
-    };
-    let pools = encke_server::pools(&restore(config, &options)?)
-        .with_context(|| format!("the data in {} can't be used", config.data.display()))
-        .map_err(|error| Code::Data.with(error))?;
-    match obstacles::of_forgotten_pools(&pools) {
-        None => Ok(()),
-        Some(obstacle) => Err(obstacle.code.with(anyhow::anyhow!(obstacle.text))),
-    }
 }
 
 /// Replaces the filter of the log.

@@ -35,6 +35,16 @@ pub(crate) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// Whether a service manager follows this process, and is told when another one takes its place.
+pub(crate) fn follows() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+/// Says that another process is the server now.
+pub(crate) fn main_process(process: u32) {
+    notify(&[NotifyState::MainPid(process)]);
+}
+
 /// Says that the server is about to stop.
 pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);

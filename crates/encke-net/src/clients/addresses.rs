@@ -106,14 +106,8 @@ impl Addresses {
         let number = (hash >> 40) as usize % PARTS;
         let now_ns = self.ns(now);
         let mut part = self.parts[number].lock();
-        let found = part
-            .index
-            .find(hash, |at| part.entries[*at as usize].key == key)
-            .copied();
-        let at = match found {
-            Some(at) => at,
-            None => self.add(&mut part, key, now_ns).ok_or(Denied::Full)?,
-        };
+        let at = self.find_or_add(&mut part, key, now_ns);
+        let at = at.ok_or(Denied::Full)?;
         let entry = &mut part.entries[at as usize];
         if entry.connections >= self.connections_max {
             return Err(Denied::TooMany);
@@ -121,6 +115,18 @@ impl Addresses {
         take(self.pace, entry, now_ns)?;
         entry.connections += 1;
         Ok(AddressNo(at << PART_BITS | number as u32))
+    }
+
+    /// Counts a connection that another process has given away. The limits were those of its beginning. `None`: the table is full.
+    pub(crate) fn arrive(&self, address: IpAddr) -> Option<AddressNo> {
+        let key = key(address);
+        let hash = self.hasher.hash_one(key);
+        let number = (hash >> 40) as usize % PARTS;
+        let now_ns = self.ns(Instant::now());
+        let mut part = self.parts[number].lock();
+        let at = self.find_or_add(&mut part, key, now_ns)?;
+        part.entries[at as usize].connections += 1;
+        Some(AddressNo(at << PART_BITS | number as u32))
     }
 
     /// Counts a request.
@@ -175,10 +181,18 @@ impl Addresses {
 
     /// The address that a number stands for, as logs show it.
     pub(crate) fn shown(&self, number: AddressNo) -> String {
+        match self.address(number) {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("{address}/64"),
+        }
+    }
+
+    /// The address that a number stands for; of an IPv6 client the first of its network.
+    pub(crate) fn address(&self, number: AddressNo) -> IpAddr {
         let key = self.part(number).lock().entries[(number.0 >> PART_BITS) as usize].key;
         match u32::try_from(key ^ V4) {
-            Ok(address) => std::net::Ipv4Addr::from(address).to_string(),
-            Err(_) => format!("{}/64", std::net::Ipv6Addr::from(u128::from(key) << 64)),
+            Ok(address) => std::net::Ipv4Addr::from(address).into(),
+            Err(_) => std::net::Ipv6Addr::from(u128::from(key) << 64).into(),
         }
     }
 
@@ -189,6 +203,16 @@ impl Addresses {
 
     fn part(&self, address: AddressNo) -> &Mutex<Part> {
         &self.parts[address.0 as usize % PARTS]
+    }
+
+    /// The place of an address. `None`: there is no room for it.
+    fn find_or_add(&self, part: &mut Part, key: Key, now_ns: u64) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        let found = part
+            .index
+            .find(hash, |at| part.entries[*at as usize].key == key)
+            .copied();
+        found.or_else(|| self.add(part, key, now_ns))
     }
 
     fn add(&self, part: &mut Part, key: Key, now_ns: u64) -> Option<u32> {

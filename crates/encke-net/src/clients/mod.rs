@@ -195,6 +195,23 @@ impl Clients {
         self.callers.set(exchange, None, None);
     }
 
+    /// The address for which a connection is counted, and whether it is a proxy that is trusted to name others.
+    pub(crate) fn moved(&self, connection: ExchangeId) -> (Option<IpAddr>, bool) {
+        let owner = self.owners.of(connection);
+        let address = owner.address.map(|address| self.addresses.address(address));
+        (address, owner.trusted)
+    }
+
+    /// Counts a connection that has moved in, whatever the limits.
+    pub(crate) fn arrive(
+        &mut self,
+        connection: ExchangeId,
+        (client, trusted): (Option<IpAddr>, bool),
+    ) {
+        let address = client.and_then(|client| self.addresses.arrive(client));
+        self.owners.set(connection, Owner { address, trusted });
+    }
+
     /// Forgets addresses that have had no connections for a while.
     pub(crate) fn tidy(&self, now: Instant) {
         self.addresses.tidy(now);

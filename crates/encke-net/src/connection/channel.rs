@@ -61,6 +61,14 @@ impl Connection {
         }
     }
 
+    /// The feeds of the channel that has the connection to itself, with their keys.
+    pub(crate) fn channel_feeds(&self) -> Vec<(ExchangeId, u32)> {
+        match &self.wire {
+            Wire::WebSocket(websocket) => websocket.keyed_feeds(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Sets the deadline of a channel that has its connection to itself. While the client takes nothing, that has one.
     pub(super) fn set_channel_deadline(&mut self, cx: &mut Context<'_>) {
         if let Wire::WebSocket(websocket) = &self.wire

@@ -19,6 +19,8 @@ pub(crate) enum CloseReason {
     Deleted,
     /// The server stops.
     Stopping,
+    /// The server has moved to another process, and what the connection was doing could not.
+    Moved,
     /// No request for too long.
     Idle,
     /// The client has not read for too long.
@@ -86,6 +88,7 @@ impl CloseReason {
             CloseReason::Ended => "ended",
             CloseReason::Deleted => "deleted",
             CloseReason::Stopping => "stopping",
+            CloseReason::Moved => "moved",
             CloseReason::Idle => "idle",
             CloseReason::Stalled => "stalled",
             CloseReason::LagMax => "lag_max",

@@ -22,6 +22,7 @@ pub(crate) mod exchange;
 pub(crate) mod exchange_id;
 mod http1;
 mod http2;
+pub(crate) mod moved;
 pub(crate) mod outbound;
 mod output;
 mod request_count;

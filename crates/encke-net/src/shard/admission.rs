@@ -80,6 +80,11 @@ impl Admission {
         entered
     }
 
+    /// Counts a connection that another process has given away, whatever the limits.
+    pub(super) fn arrive(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A connection is closed that had entered.
     pub(super) fn leave(&self, turned_away: bool) {
         let counter = match turned_away {

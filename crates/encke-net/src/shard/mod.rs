@@ -19,6 +19,8 @@ mod effects;
 mod hand_over;
 mod handshakes;
 mod memory;
+mod move_in;
+mod move_out;
 mod replies;
 mod run_deferred;
 #[cfg(test)]
@@ -34,22 +36,46 @@ use rustix::event::epoll;
 
 use crate::connection::exchange::ExchangeEvent;
 use crate::feed::backpressure::LOOK_EVERY_MS;
+use crate::moved::ShardArrivals;
 use crate::poller::{LISTENER, OPERATORS, WAKE};
 use crate::shard_channel::ShardEvent;
 use crate::timer_wheel::TICK_MS;
 
 pub(crate) use admission::Admission;
+use move_in::MovedTogether;
+
 pub(crate) use hand_over::HandOver;
 pub(crate) use state::{Shard, ShardContext};
 
 impl Shard {
-    /// Runs until a stop is complete.
-    pub(crate) fn run(mut self) {
+    /// Runs until a stop is complete. It begins with connections that were taken over, if there are some.
+    pub(crate) fn run(mut self, arrivals: Option<ShardArrivals>) {
+        if let Some(ShardArrivals {
+            connections,
+            together,
+            gate,
+            arrived,
+        }) = arrivals
+        {
+            let (callers, streams) = &*together;
+            let lost = self.move_in(connections, MovedTogether { callers, streams });
+            drop(together);
+            // It fails only if the server has not started.
+            let _ = arrived.send(lost);
+            drop(arrived);
+            if !gate.wait() {
+                return;
+            }
+            self.begin_moved();
+        }
         let mut buffers = TurnBuffers::new();
         while !self.connections.is_stopped() {
             let wait_max = self.wait_max();
             if let Err(error) = self.turn(wait_max, &mut buffers) {
                 tracing::error!(%error, "epoll failed; the shard stops");
+                return;
+            }
+            if self.finish_move() {
                 return;
             }
         }
@@ -159,6 +185,9 @@ impl Shard {
             ShardEvent::DismissAll => self.dismiss_all(),
             // It fails only if nothing waits for the result any more.
             ShardEvent::Probe(answer) => drop(answer.send(())),
+            // It fails only if nothing waits for the result any more.
+            ShardEvent::CountMovable(answer) => drop(answer.send(self.count_movable())),
+            ShardEvent::MoveOut(order) => self.begin_move(*order),
             ShardEvent::Stop => self.stop(),
         }
     }
@@ -186,6 +215,10 @@ impl Shard {
             TICK_MS * 2
         } else {
             IDLE_WAIT_MS
+        };
+        let wait_ms = match self.connections.moving.is_some() {
+            true => wait_ms.min(MOVE_LOOK_MS),
+            false => wait_ms,
         };
         let wait_ms = match self.feeds.fan_out.backpressure.holds() {
             true => wait_ms.min(LOOK_EVERY_MS),
@@ -223,6 +256,9 @@ const EVENTS_TIME: Duration = Duration::from_micros(400);
 
 /// Events between two looks at the clock.
 const EVENTS_AT_ONCE: usize = 8;
+
+/// How often a shard that moves looks whether it can go.
+const MOVE_LOOK_MS: u64 = 2;
 
 /// How long a shard without connections waits.
 const IDLE_WAIT_MS: u64 = 1000;

@@ -42,8 +42,13 @@ impl Shard {
         if !self.connections.is_open(index) {
             return;
         }
+        // What has begun needs its rest.
+        let is_left_unread = self.connections.moving.is_some() && self.connections.can_move(index);
         let flags = &mut self.connections.slots[index].flags;
-        flags.set(Flags::UNREAD, false);
+        flags.set(Flags::UNREAD, is_left_unread);
+        if is_left_unread {
+            return;
+        }
         let mut scratch = std::mem::take(&mut self.scratch);
         for turn in 0.. {
             let has_enough = self.connections.has_enough(index);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_access::{AccessDenied, Caller, Operation};
+use encke_access::{AccessDenied, Caller, CallersIn, CallersOut, Operation, UnknownAuthority};
 use encke_stream::{Lookup, home};
 
 use super::append::ChannelAppend;
@@ -19,6 +19,7 @@ use crate::events::{Named, Parameters};
 use crate::gate::{Admitted, Rights, denial, resolve_token};
 use crate::last_messages::{LAST_BYTES_MAX, ReadStart, WantedMessages, find_last};
 use crate::misspelled::shown;
+use crate::moved_channel::{MovedChannel, MovedConversation, MovedRights};
 use crate::problem::error;
 use crate::response::{AuditNote, REFUSED, Response};
 use crate::streams::load;
@@ -64,6 +65,23 @@ impl Conversation {
             origin,
             subscriptions: Subscriptions::default(),
         }
+    }
+
+    /// Takes a channel over from another process.
+    pub(super) fn arrive(
+        context: Arc<ChannelContext>,
+        moved: MovedConversation,
+        callers: &CallersIn,
+    ) -> Result<Self, UnknownAuthority> {
+        // The other process may have had no access control, and this one has it.
+        let path = moved.path.or(context.access.is_some().then(Box::default));
+        let first = moved.first;
+        Ok(Conversation {
+            rights: moved.rights.arrive(callers)?,
+            origin: path.map(|path| Box::new(ChannelOrigin { path, first })),
+            subscriptions: Subscriptions::arrive(moved.subscriptions),
+            context,
+        })
     }
 
     fn handle(
@@ -470,6 +488,16 @@ impl Channel for Conversation {
 
     fn has_caller(&self) -> bool {
         !matches!(self.rights, Rights::Unidentified)
+    }
+
+    fn moved(&self, callers: &mut CallersOut) -> MovedChannel {
+        let origin = self.origin.as_deref();
+        MovedChannel::Messages(MovedConversation {
+            rights: MovedRights::of(&self.rights, callers),
+            path: origin.map(|origin| origin.path.clone()),
+            first: origin.and_then(|origin| origin.first.clone()),
+            subscriptions: self.subscriptions.moved(),
+        })
     }
 }
 

@@ -18,7 +18,7 @@ mod subscriptions;
 
 use std::sync::Arc;
 
-use encke_access::Access;
+use encke_access::{Access, CallersIn};
 
 use self::context::ChannelContext;
 use self::conversation::Conversation;
@@ -26,6 +26,8 @@ use crate::action::{Action, ChannelOpening};
 use crate::encoder::{EncoderForms, Encoders};
 use crate::events::MergePlanner;
 use crate::gate::Admitted;
+use crate::moved_channel::MovedConversation;
+use crate::protocol::ChannelMovedIn;
 use crate::request::Headers;
 use crate::response::Response;
 use crate::subprotocol::{CHANNEL_PROTOCOL, SUBPROTOCOL_FIELD, SubprotocolOffer};
@@ -47,14 +49,21 @@ impl Channels {
             planner,
             access,
             encoders: EncoderForms {
-                plain: encoders.add(records::ChannelRecords { has_times: false }),
-                timed: encoders.add(records::ChannelRecords { has_times: true }),
+                plain: encoders.add("channel", records::ChannelRecords { has_times: false }),
+                timed: encoders.add("channel-timed", records::ChannelRecords { has_times: true }),
             },
             merge_encoders: EncoderForms {
-                plain: encoders.add_merge(merged::MergedMessages { has_times: false }),
-                timed: encoders.add_merge(merged::MergedMessages { has_times: true }),
+                plain: encoders.add_merge("channel", merged::MergedMessages { has_times: false }),
+                timed: encoders
+                    .add_merge("channel-timed", merged::MergedMessages { has_times: true }),
             },
         }))
+    }
+
+    /// Takes a channel over from another process.
+    pub(crate) fn move_in(&self, moved: MovedConversation, callers: &CallersIn) -> ChannelMovedIn {
+        let channel = Conversation::arrive(Arc::clone(&self.0), moved, callers)?;
+        Ok(Box::new(channel))
     }
 
     /// Opens a channel for the caller of a request. `first`: the message that stands for the subscription of its URL, if that names one.

@@ -2,6 +2,7 @@
 
 use super::reply::Subject;
 use crate::misspelled::shown;
+use crate::moved_channel::MovedSubscription;
 use crate::problem::error;
 use crate::response::Response;
 
@@ -77,6 +78,34 @@ impl Subscriptions {
         })
     }
 
+    /// Subscriptions that were taken over from another process.
+    pub(super) fn arrive(moved: Vec<MovedSubscription>) -> Self {
+        let mut subscriptions = Subscriptions::default();
+        subscriptions.with(|held| {
+            held.extend(moved.into_iter().map(|one| HeldSubscription {
+                key: one.key,
+                subject: match (&*one.names, one.is_single) {
+                    ([name], true) => Subject::Stream(name.clone()),
+                    _ => Subject::Several(one.names),
+                },
+            }));
+        });
+        subscriptions
+    }
+
+    /// They in a form in which another process takes them over.
+    pub(super) fn moved(&self) -> Vec<MovedSubscription> {
+        match self {
+            Subscriptions::None => Vec::new(),
+            Subscriptions::Stream { key, name } => vec![MovedSubscription {
+                key: *key,
+                names: [name.clone()].into(),
+                is_single: true,
+            }],
+            Subscriptions::Any(held) => held.iter().map(HeldSubscription::moved).collect(),
+        }
+    }
+
     /// Does something with them as a list.
     fn with<T>(&mut self, change: impl FnOnce(&mut Vec<HeldSubscription>) -> T) -> T {
         let mut held = match std::mem::take(self) {
@@ -100,6 +129,16 @@ impl Subscriptions {
             }
         };
         changed
+    }
+}
+
+impl HeldSubscription {
+    fn moved(&self) -> MovedSubscription {
+        MovedSubscription {
+            key: self.key,
+            names: self.subject.names().into(),
+            is_single: matches!(self.subject, Subject::Stream(_)),
+        }
     }
 }
 

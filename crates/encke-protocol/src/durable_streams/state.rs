@@ -84,10 +84,11 @@ impl DurableStreams {
                 poll_wait_ms: settings.poll_wait_ms,
                 page_bytes: settings.page_bytes,
                 first_page_bytes: settings.first_page_bytes,
-                event_encoder: encoders.add(encode::EventEncoder),
+                event_encoder: encoders.add("stream-events", encode::EventEncoder),
                 line_encoders: EncoderForms {
-                    plain: encoders.add(lines::LineEncoder { has_times: false }),
-                    timed: encoders.add(lines::LineEncoder { has_times: true }),
+                    plain: encoders.add("stream-lines", lines::LineEncoder { has_times: false }),
+                    timed: encoders
+                        .add("stream-lines-timed", lines::LineEncoder { has_times: true }),
                 },
             },
             access,

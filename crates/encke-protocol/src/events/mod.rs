@@ -25,12 +25,14 @@ use crate::gate::Admitted;
 use crate::known_field::{KnownField, KnownFields};
 use crate::live_format::LiveFormat;
 use crate::mount::Mount;
+use crate::moved_channel::MovedChannel;
 use crate::problem::not_allowed;
-use crate::protocol::Protocol;
+use crate::protocol::{ChannelMovedIn, Protocol};
 use crate::request::Request;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
 
+use encke_access::CallersIn;
 use encke_clock::{Now, SteadyTime};
 use feed_response::FeedResponse;
 pub(crate) use id::position_text;
@@ -87,12 +89,12 @@ impl Events {
             planner,
             channels,
             event_encoders: EncoderForms {
-                plain: encoders.add_merge(encode::MergedEvents { has_times: false }),
-                timed: encoders.add_merge(encode::MergedEvents { has_times: true }),
+                plain: encoders.add_merge("events", encode::MergedEvents { has_times: false }),
+                timed: encoders.add_merge("events-timed", encode::MergedEvents { has_times: true }),
             },
             line_encoders: EncoderForms {
-                plain: encoders.add_merge(lines::MergedLines { has_times: false }),
-                timed: encoders.add_merge(lines::MergedLines { has_times: true }),
+                plain: encoders.add_merge("lines", lines::MergedLines { has_times: false }),
+                timed: encoders.add_merge("lines-timed", lines::MergedLines { has_times: true }),
             },
             warns_again_ms: AtomicU64::default(),
         }
@@ -206,6 +208,11 @@ impl Protocol for Events {
 
     fn opens_events(&self, _below: &str, _query: Option<&str>) -> bool {
         true
+    }
+
+    fn move_in(&self, channel: &MovedChannel, callers: &CallersIn) -> Option<ChannelMovedIn> {
+        let MovedChannel::Messages(moved) = channel;
+        Some(self.channels.move_in(moved.clone(), callers))
     }
 
     fn opens_channel(&self, _below: &str, _query: Option<&str>) -> bool {

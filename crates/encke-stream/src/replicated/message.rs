@@ -3,11 +3,17 @@
 //! | bytes | content |
 //! |---|---|
 //! | 2 | `EK`: other messages do not belong to the order and are ignored by all nodes alike |
-//! | 1 | the version of the format |
+//! | 1 | the format, by its number |
 //! | … | the header: [`Header`] in postcard |
 //! | … | the batch, or a part of it |
 //!
 //! A batch is a count and as many commands, in postcard. Before a command with [`CommandExtras`] are a mark and these.
+//!
+//! Nodes of two releases that follow each other take part in one fleet: a release that brings a format reads it, and writes the one before; the
+//! release behind it writes it. So each reads what the other writes, in either direction, and nodes are upgraded one after the other. A
+//! further variant of a command or a further field is a new format, because older releases could not read it.
+
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -56,9 +62,9 @@ pub(super) enum Message<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMessage {
     /// A later version has written it.
-    #[error("it has format {found}, this version of encke reads format {VERSION} only")]
-    Version {
-        /// Its version.
+    #[error("it has format {found}, and this version of encke reads the formats {} to {}: upgrade this node, one release after the other", READ_FORMATS.start(), READ_FORMATS.end())]
+    Format {
+        /// Its format.
         found: u8,
     },
     /// It is damaged.
@@ -71,9 +77,9 @@ impl<'a> Message<'a> {
         let Some(rest) = bytes.strip_prefix(MAGIC) else {
             return Ok(Message::Foreign);
         };
-        let (version, rest) = rest.split_first().ok_or(BadMessage::Damaged)?;
-        if *version != VERSION {
-            return Err(BadMessage::Version { found: *version });
+        let (format, rest) = rest.split_first().ok_or(BadMessage::Damaged)?;
+        if !READ_FORMATS.contains(format) {
+            return Err(BadMessage::Format { found: *format });
         }
         let (header, content): (Header, _) =
             postcard::take_from_bytes(rest).map_err(|_| BadMessage::Damaged)?;
@@ -102,7 +108,7 @@ pub(super) fn encode(
             parts,
         };
         let mut message = MAGIC.to_vec();
-        message.push(VERSION);
+        message.push(WRITTEN_FORMAT);
         let mut message = postcard::to_extend(&header, message).expect(GROWING);
         message.extend_from_slice(chunks.next().unwrap_or_default());
         message
@@ -169,7 +175,11 @@ pub(super) fn commands(content: &[u8]) -> Result<Vec<Command>, BadMessage> {
 
 const MAGIC: &[u8] = b"EK";
 
-const VERSION: u8 = 1;
+/// The formats that this release reads. With the feature `next-format` this is a build as the next release will be, for tests.
+const READ_FORMATS: RangeInclusive<u8> = 1..=if cfg!(feature = "next-format") { 2 } else { 1 };
+
+/// The format that this release writes, which the release before and the next one read.
+const WRITTEN_FORMAT: u8 = 1;
 
 /// What a command with [`CommandExtras`] begins with. No command has this number.
 const EXTRAS_MARK: u8 = 0x7f;
@@ -179,3 +189,35 @@ const EXTRAS_MARK: u8 = 0x7f;
 const HEADER_BYTES_MAX: usize = 640;
 
 const GROWING: &str = "growing a vector is the only thing that writes here";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replicated::chain::Applied;
+
+    fn batch() -> BatchId {
+        BatchId {
+            node: "a".into(),
+            at: Applied::default(),
+        }
+    }
+
+    #[test]
+    fn a_format_of_a_later_release_is_named() {
+        let mut message = encode(&batch(), Tip::default(), b"content", 1 << 20).remove(0);
+        assert!(matches!(
+            Message::decode(&message),
+            Ok(Message::BatchPart(_, b"content"))
+        ));
+        message[MAGIC.len()] = READ_FORMATS.end() + 1;
+        let error = Message::decode(&message).unwrap_err();
+        let found = READ_FORMATS.end() + 1;
+        assert_eq!(error, BadMessage::Format { found });
+        assert!(error.to_string().contains("upgrade this node"), "{error}");
+        message[MAGIC.len()] = 0;
+        assert_eq!(
+            Message::decode(&message),
+            Err(BadMessage::Format { found: 0 })
+        );
+    }
+}

@@ -189,6 +189,10 @@ settings! {
     }
 
     Tuning {
+        /// How long requests in work may take when the server is upgraded, while others wait; then they are cut off
+        "upgrade-drain": PERIOD => config.upgrade.drain;
+        /// How long each step of an upgrade may take before the server goes on as before
+        "upgrade-timeout": PERIOD => config.upgrade.timeout;
         /// Name of the fleet: several can use the same brokers
         "fleet-name": Text => config.fleet.name;
         /// Brokers that store the order of the fleet: 1, 3 or 5; fixed at the first start of its first node

@@ -41,6 +41,25 @@ pub(crate) struct Config {
     pub(crate) access_log_file: Option<PathBuf>,
     /// `None` for standard error.
     pub(crate) audit_log_file: Option<PathBuf>,
+    pub(crate) upgrade: UpgradeConfig,
+}
+
+/// How long the parts of an upgrade may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpgradeConfig {
+    /// Requests in work.
+    pub(crate) drain: Duration,
+    /// Each step of the successor.
+    pub(crate) timeout: Duration,
+}
+
+impl Default for UpgradeConfig {
+    fn default() -> Self {
+        UpgradeConfig {
+            drain: Duration::from_millis(250),
+            timeout: Duration::from_secs(30),
+        }
+    }
 }
 
 /// The settings of a node of a fleet.
@@ -129,6 +148,7 @@ impl Default for Config {
             log_format: LogFormat::default(),
             access_log_file: None,
             audit_log_file: None,
+            upgrade: UpgradeConfig::default(),
         }
     }
 }

@@ -115,6 +115,27 @@ impl Http1 {
             && !self.is_half_closed
     }
 
+    /// Whether another process can take it over: nothing is being done, and what was received can be looked at again.
+    pub(crate) fn can_move(&self, is_blocked: bool) -> bool {
+        let waits = match self.exchange.task {
+            Task::Receiving | Task::Subscribed => true,
+            // The client takes the response, and may send the next request behind it.
+            Task::Responded => is_blocked && self.exchange.facts.keep_alive,
+            _ => false,
+        };
+        waits && self.body.is_none() && !self.is_half_closed
+    }
+
+    /// What was received and not handled, and whether that has to begin with a header of the PROXY protocol.
+    pub(crate) fn into_input(self) -> (Vec<u8>, bool) {
+        (self.input, self.awaits_proxy)
+    }
+
+    /// The same with what was received in another process.
+    pub(crate) fn with_input(self, input: Vec<u8>) -> Self {
+        Http1 { input, ..self }
+    }
+
     /// What it holds in memory, beside its own size.
     pub(crate) fn bytes(&self) -> usize {
         let body = self.body.as_ref().map_or(0, Incoming::bytes);

@@ -1,6 +1,7 @@
 //! A channel while it only delivers.
 
-use encke_protocol::Channel;
+use encke_access::CallersOut;
+use encke_protocol::{Channel, MovedChannel};
 
 use super::state::{ChannelFeed, WebSocket};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
@@ -65,12 +66,59 @@ impl WebSocket {
 }
 
 impl RestingChannel {
+    /// A channel that another process has given away, with its feeds and their keys.
+    pub(crate) fn arrive(
+        channel: Box<dyn Channel>,
+        feeds: &[(ExchangeId, u32)],
+        deflate: bool,
+        awaits_pong: bool,
+    ) -> Self {
+        let feeds = feeds
+            .iter()
+            .map(|(id, key)| ChannelFeed { id: *id, key: *key });
+        let feeds: Box<[ChannelFeed]> = feeds.collect();
+        RestingChannel {
+            channel,
+            feeds: match &*feeds {
+                [one] => RestingFeeds::One(*one),
+                _ => RestingFeeds::Any(feeds),
+            },
+            meter: LightFrameMeter::new(),
+            deflate,
+            awaits_pong,
+        }
+    }
+
+    /// The protocol's side of it in a form in which another process takes it over.
+    pub(crate) fn moved(&self, callers: &mut CallersOut) -> MovedChannel {
+        self.channel.moved(callers)
+    }
+
+    /// Whether messages may be compressed.
+    pub(crate) fn deflates(&self) -> bool {
+        self.deflate
+    }
+
+    /// Whether a ping was sent, and nothing has arrived since.
+    pub(crate) fn awaits_pong(&self) -> bool {
+        self.awaits_pong
+    }
+
     /// Its feeds.
     pub(crate) fn feeds(&self) -> Vec<ExchangeId> {
-        let feeds = match &self.feeds {
+        self.all_feeds().iter().map(|feed| feed.id).collect()
+    }
+
+    /// Its feeds, with their keys.
+    pub(crate) fn keyed_feeds(&self) -> Vec<(ExchangeId, u32)> {
+        let feeds = self.all_feeds().iter();
+        feeds.map(|feed| (feed.id, feed.key)).collect()
+    }
+
+    fn all_feeds(&self) -> &[ChannelFeed] {
+        match &self.feeds {
             RestingFeeds::One(one) => std::slice::from_ref(one),
             RestingFeeds::Any(feeds) => feeds,
-        };
-        feeds.iter().map(|feed| feed.id).collect()
+        }
     }
 }

@@ -102,6 +102,11 @@ impl WebSocket {
         self.feeds.iter().map(|feed| feed.id).collect()
     }
 
+    /// Its feeds, with their keys.
+    pub(crate) fn keyed_feeds(&self) -> Vec<(ExchangeId, u32)> {
+        self.feeds.iter().map(|feed| (feed.id, feed.key)).collect()
+    }
+
     pub(super) fn work(&mut self) -> &mut Work {
         self.work.get_or_insert_default()
     }

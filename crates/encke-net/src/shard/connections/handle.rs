@@ -13,6 +13,7 @@ use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::ConnectionFacts;
 use crate::connection::exchange_id::ExchangeId;
+use crate::connection::moved::MovingParts;
 use crate::connection::outbound::Outbound;
 use crate::connection::rest::{Rest, Resting};
 use crate::connection::{Connection, Event};
@@ -284,6 +285,21 @@ impl Connections {
             }
             SlotState::Free | SlotState::Exchange | SlotState::Member | SlotState::Closed => None,
         }
+    }
+
+    /// Takes a connection apart that another process takes over. Its slot is left. `None`: it can't move.
+    pub(crate) fn take_moving(&mut self, index: u32) -> Option<MovingParts> {
+        if !self.can_move(index) {
+            return None;
+        }
+        let connection = self.take(index)?;
+        self.slots[index].state = SlotState::Idle;
+        connection.into_moving()
+    }
+
+    /// Makes a connection of parts that another process has given away.
+    pub(crate) fn arrive(&mut self, index: u32, parts: MovingParts) {
+        self.enter(index, |id, _, cx| Connection::arrive(id, parts, cx));
     }
 
     /// Puts a connection where it belongs: beside its slot, or into it if it only waits.

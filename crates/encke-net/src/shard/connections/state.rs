@@ -27,6 +27,7 @@ use crate::connection::websocket::RestingChannel;
 use crate::feed::slot::{Flags, SlotState, Slots, Token};
 use crate::listener_places::Doing;
 use crate::metrics::{Metrics, ShardCounts};
+use crate::moved::MoveOut;
 use crate::poller::Poller;
 use crate::settings::NetSettings;
 use crate::transport::Transports;
@@ -49,6 +50,8 @@ pub(crate) struct Connections {
     pub(crate) shared: SharedParts,
     /// Since when the shard is stopping.
     pub(crate) stopping: Option<Instant>,
+    /// The shard moves to another process: nothing new begins.
+    pub(crate) moving: Option<Box<MoveOut>>,
     pub(super) effects: Effects,
     /// What connections want done, by their slots.
     pub(super) wishes: VecDeque<(u32, ConnectionEffect)>,
@@ -94,6 +97,7 @@ impl Connections {
             clock: ShardClock::start(),
             counts: ShardCounts::default(),
             stopping: None,
+            moving: None,
             effects: Effects::default(),
             wishes: VecDeque::new(),
             content: Vec::new(),
@@ -158,6 +162,32 @@ impl Connections {
             feeds.rotate_left(own + 1);
         }
         feeds
+    }
+
+    /// Whether another process can take a connection over now.
+    pub(crate) fn can_move(&self, index: u32) -> bool {
+        self.get(index).is_none_or(Connection::can_move)
+    }
+
+    /// Names a message of a channel, whose feed was taken over from another process.
+    pub(crate) fn begin_message(&mut self, channel: ExchangeId, deflate: bool) -> ExchangeId {
+        let mut ids = SlotIds {
+            now_s: self.clock.now_s(),
+            slots: &mut self.slots,
+        };
+        ids.begin_message(channel, deflate)
+    }
+
+    /// The feeds of the channel that has a connection to itself, with their keys.
+    pub(crate) fn channel_feeds(&self, index: u32) -> Vec<(ExchangeId, u32)> {
+        match self.slots[index].state {
+            SlotState::Channel => {
+                let channel = self.channels.get(self.slots[index].channel_place());
+                channel.map(RestingChannel::keyed_feeds)
+            }
+            _ => self.get(index).map(Connection::channel_feeds),
+        }
+        .unwrap_or_default()
     }
 
     /// Whether so much waits that nothing is read from the socket.

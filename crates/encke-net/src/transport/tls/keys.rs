@@ -11,7 +11,10 @@ use rustls::crypto::cipher::{
     OutboundChunks, OutboundPlainMessage,
 };
 use rustls::{ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion, SupportedCipherSuite};
-use zeroize::{Zeroize, Zeroizing};
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::moved::in_base64;
 
 /// Encrypts records.
 pub(super) struct Sealer {
@@ -164,7 +167,69 @@ impl Opener {
     }
 }
 
+/// The keys of one direction for another process.
+#[derive(Serialize, Deserialize, Zeroize, ZeroizeOnDrop)]
+pub(super) struct MovedKeys {
+    #[serde(with = "in_base64")]
+    key: Vec<u8>,
+    #[serde(with = "in_base64")]
+    iv: Vec<u8>,
+    sequence: u64,
+}
+
+impl Sealer {
+    /// The keys for another process. `None`: they can't be copied.
+    pub(super) fn moved(&self) -> Option<MovedKeys> {
+        self.secret.moved(self.sequence)
+    }
+
+    pub(super) fn arrive(moved: &MovedKeys) -> Option<Self> {
+        Some(Sealer {
+            secret: Secret::arrive(moved)?,
+            sequence: moved.sequence,
+            cipher: None,
+        })
+    }
+}
+
+impl Opener {
+    /// The keys for another process. `None`: they can't be copied.
+    pub(super) fn moved(&self) -> Option<MovedKeys> {
+        self.secret.moved(self.sequence)
+    }
+
+    pub(super) fn arrive(moved: &MovedKeys) -> Option<Self> {
+        Some(Opener {
+            secret: Secret::arrive(moved)?,
+            sequence: moved.sequence,
+            cipher: None,
+        })
+    }
+}
+
 impl Secret {
+    fn moved(&self, sequence: u64) -> Option<MovedKeys> {
+        let key = self.key.as_ref()?.as_ref();
+        (key.len() == LONG_KEY_BYTES).then(|| MovedKeys {
+            key: key.to_vec(),
+            iv: self.iv.to_vec(),
+            sequence,
+        })
+    }
+
+    fn arrive(moved: &MovedKeys) -> Option<Self> {
+        let mut key = Zeroizing::new([0; LONG_KEY_BYTES]);
+        if moved.key.len() != LONG_KEY_BYTES {
+            return None;
+        }
+        key.copy_from_slice(&moved.key);
+        let iv: &[u8; IV_BYTES] = moved.iv.as_slice().try_into().ok()?;
+        Some(Secret {
+            key: Some(AeadKey::from(*key)),
+            iv: Zeroizing::new(*iv),
+        })
+    }
+
     /// `None` for ciphers that this module does not know.
     fn new(secrets: ConnectionTrafficSecrets) -> Option<Self> {
         let (key, iv) = match secrets {

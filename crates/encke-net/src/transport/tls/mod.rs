@@ -20,6 +20,7 @@ mod handshaken;
 mod handshakes;
 mod keys;
 mod metrics;
+mod moved;
 mod record;
 mod session;
 #[cfg(test)]
@@ -37,5 +38,6 @@ pub(crate) use self::handshake::Established;
 pub(crate) use self::handshaken::Handshaken;
 pub(crate) use self::handshakes::{HandshakeBounds, HandshakeGauges, HandshakeTask, Handshakes};
 pub(crate) use self::metrics::HandshakeMetrics;
+pub(crate) use self::moved::MovedSession;
 pub(crate) use self::session::{ReadOutcome, TlsSession};
 pub(crate) use self::watcher::FileWatcher;

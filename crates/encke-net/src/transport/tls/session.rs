@@ -45,11 +45,13 @@ use crate::transport::plain;
 
 /// A session of a server.
 pub(crate) struct TlsSession {
-    kernel: KernelConnection<ServerConnectionData>,
-    sealer: Sealer,
-    opener: Opener,
+    /// What derives the next keys. `None`: the session has moved in from another process.
+    kernel: Option<KernelConnection<ServerConnectionData>>,
+    pub(super) suite: SupportedCipherSuite,
+    pub(super) sealer: Sealer,
+    pub(super) opener: Opener,
     /// What is under way; `None` while the session is between two records in both directions.
-    held: Option<Box<Held>>,
+    pub(super) held: Option<Box<Held>>,
     /// Records that one key may encrypt.
     records_max: u64,
     /// Changes of keys that the peer may still ask for before it sends data.
@@ -57,22 +59,22 @@ pub(crate) struct TlsSession {
     /// Records without content that the peer may still send before it sends data.
     empty_records_left: u8,
     /// The peer asked for a change of the key that encrypts.
-    owes_key_update: bool,
+    pub(super) owes_key_update: bool,
     /// The peer has said that it sends nothing more.
-    ended: bool,
+    pub(super) ended: bool,
 }
 
 /// Parts of records.
 #[derive(Default)]
-struct Held {
+pub(super) struct Held {
     /// The beginning of a record.
-    input: Vec<u8>,
+    pub(super) input: Vec<u8>,
     /// A record that the socket has taken in part, and how much of it.
-    output: Vec<u8>,
-    sent: usize,
+    pub(super) output: Vec<u8>,
+    pub(super) sent: usize,
     /// The last byte of content in `output` was not reported as taken.
-    owes_byte: bool,
-    memory: BufferShare,
+    pub(super) owes_byte: bool,
+    pub(super) memory: BufferShare,
 }
 
 /// The result of a read.
@@ -104,23 +106,38 @@ impl TlsSession {
         let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
         let unknown = || Error::General("an unknown cipher".to_owned());
         let suite = kernel.negotiated_cipher_suite();
+        let mut session = Box::new(TlsSession::of_parts(
+            Some(kernel),
+            suite,
+            Sealer::new(secrets.tx).ok_or_else(unknown)?,
+            Opener::new(secrets.rx).ok_or_else(unknown)?,
+        ));
+        session.keep_input(&input);
+        Ok(session)
+    }
+
+    pub(super) fn of_parts(
+        kernel: Option<KernelConnection<ServerConnectionData>>,
+        suite: SupportedCipherSuite,
+        sealer: Sealer,
+        opener: Opener,
+    ) -> Self {
         let common = match suite {
             SupportedCipherSuite::Tls12(suite) => &suite.common,
             SupportedCipherSuite::Tls13(suite) => &suite.common,
         };
-        let mut session = Box::new(TlsSession {
+        TlsSession {
             records_max: common.confidentiality_limit,
-            sealer: Sealer::new(secrets.tx).ok_or_else(unknown)?,
-            opener: Opener::new(secrets.rx).ok_or_else(unknown)?,
+            sealer,
+            opener,
             kernel,
+            suite,
             held: None,
             key_updates_left: KEY_UPDATES_MAX,
             empty_records_left: EMPTY_RECORDS_MAX,
             owes_key_update: false,
             ended: false,
-        });
-        session.keep_input(&input);
-        Ok(session)
+        }
     }
 
     /// Receives into `scratch`, which has room for at least one record more than it must, and appends content to `out`.
@@ -235,7 +252,7 @@ impl TlsSession {
 
     /// Decrypts the complete records at the beginning of `bytes`. Returns how many bytes these are.
     fn open(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) -> Result<usize, TlsFault> {
-        let suite = self.kernel.negotiated_cipher_suite();
+        let suite = self.suite;
         let mut taken = 0;
         while !self.ended
             && let Some(found) = frame(&bytes[taken..])?
@@ -307,7 +324,9 @@ impl TlsSession {
             .key_updates_left
             .checked_sub(1)
             .ok_or(TlsFault::Futile("changes of keys"))?;
-        let secrets = self.kernel.update_rx_secret().map_err(TlsFault::Provider)?;
+        let kernel = self.kernel.as_mut();
+        let kernel = kernel.ok_or(TlsFault::Unexpected("a change of keys behind an upgrade"))?;
+        let secrets = kernel.update_rx_secret().map_err(TlsFault::Provider)?;
         self.opener = Opener::new(secrets).ok_or(TlsFault::Unexpected("an unknown cipher"))?;
         wipe_stack::<CIPHER_WORDS>();
         self.owes_key_update |= asks;
@@ -316,19 +335,19 @@ impl TlsSession {
 
     /// Encrypts content of at most 2^14 bytes, behind a change of the key if one is due.
     fn seal(&mut self, content: &[u8]) -> Result<Vec<u8>, TlsFault> {
-        let suite = self.kernel.negotiated_cipher_suite();
+        let suite = self.suite;
         let used_up = self.sealer.sequence() + 1 >= self.records_max;
         let mut record = Vec::new();
-        if used_up && self.kernel.protocol_version() != ProtocolVersion::TLSv1_3 {
-            return Err(TlsFault::Exhausted);
-        }
         if used_up || self.owes_key_update {
+            let kernel = self.kernel.as_mut();
+            let kernel = kernel.filter(|one| one.protocol_version() == ProtocolVersion::TLSv1_3);
+            let kernel = kernel.ok_or(TlsFault::Exhausted)?;
             let update = [u8::from(HandshakeType::KeyUpdate), 0, 0, 1, 0];
             record = self
                 .sealer
                 .seal(suite, ContentType::Handshake, &update)
                 .map_err(TlsFault::Provider)?;
-            let secrets = self.kernel.update_tx_secret().map_err(TlsFault::Provider)?;
+            let secrets = kernel.update_tx_secret().map_err(TlsFault::Provider)?;
             self.sealer = Sealer::new(secrets).ok_or(TlsFault::Unexpected("an unknown cipher"))?;
             wipe_stack::<CIPHER_WORDS>();
             self.owes_key_update = false;
@@ -366,7 +385,7 @@ impl TlsSession {
         if !matches!(self.flush(fd), Ok(Some(_))) {
             return;
         }
-        let suite = self.kernel.negotiated_cipher_suite();
+        let suite = self.suite;
         let level = match alert {
             AlertDescription::CloseNotify => ALERT_WARNING,
             _ => ALERT_FATAL,
@@ -411,7 +430,7 @@ impl fmt::Debug for TlsSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Secrets are not for logs.
         f.debug_struct("TlsSession")
-            .field("suite", &self.kernel.negotiated_cipher_suite().suite())
+            .field("suite", &self.suite.suite())
             .field("partial_input", &self.partial_input())
             .field("has_unsent", &self.has_unsent())
             .finish_non_exhaustive()

@@ -1,0 +1,223 @@
+//! Takes connections over that another process has given away.
+//!
+//! They get their slots, feeds and callers before anything is done with their sockets: until the [`Gate`](crate::moved::Gate) opens the other process can
+//! take them back.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use encke_access::{CallersIn, ClientCertificate};
+use encke_clock::WallTime;
+use encke_log::StreamNo;
+use encke_protocol::Feed;
+use encke_stream::Stream;
+use foldhash::HashMap;
+use rustix::net::getpeername;
+
+use super::state::Shard;
+use crate::connection::Event;
+use crate::connection::close::CloseReason;
+use crate::connection::exchange::ConnectionFacts;
+use crate::connection::exchange_id::ExchangeId;
+use crate::connection::moved::MovingParts;
+use crate::connection::rest::Resting;
+use crate::connection::websocket::RestingChannel;
+use crate::feed::slot::{Flags, Token};
+use crate::moved::{MovedFeed, MovedTask, Moving};
+
+/// What all connections that move in have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MovedTogether<'a> {
+    pub(crate) callers: &'a CallersIn,
+    pub(crate) streams: &'a HashMap<StreamNo, Arc<Stream>>,
+}
+
+impl Shard {
+    /// Takes connections over, and leaves their sockets alone. Returns how many were lost: what this version does not know, or what is
+    /// gone, ends with a reset, so that no client takes its beginning for the whole.
+    pub(super) fn move_in(&mut self, moved: Vec<Moving>, together: MovedTogether<'_>) -> usize {
+        let mut lost = 0;
+        for moving in moved {
+            if let Err(why) = self.move_in_one(moving, together) {
+                tracing::warn!(why, "a connection could not be taken over");
+                lost += 1;
+            }
+        }
+        self.connections.counts.add_up(&self.context.metrics);
+        lost
+    }
+
+    /// Serves the connections that were taken over.
+    pub(super) fn begin_moved(&mut self) {
+        for index in 0..self.connections.slots.len() as u32 {
+            if self.connections.slots[index].fd().is_none() || !self.connections.is_open(index) {
+                continue;
+            }
+            self.connections.newcomer = Some(index);
+            if self.connections.is_blocked(index) {
+                self.connections.watch_output(index);
+            } else {
+                // What was received and not handled.
+                self.on(index, Event::Drained);
+            }
+            // What has arrived is read, and the connection enters epoll.
+            if self.connections.is_open(index) {
+                self.read_newcomer(index);
+            }
+        }
+        self.flush_dirty();
+    }
+
+    fn move_in_one(&mut self, moving: Moving, together: MovedTogether<'_>) -> Result<(), String> {
+        let Moving { socket, connection } = moving;
+        let MovedTogether { callers, streams } = together;
+        let session = match &connection.session {
+            None => None,
+            Some(session) => {
+                let session = session.arrive();
+                Some(
+                    session
+                        .ok_or("its session of TLS is of a kind that this version does not know")?,
+                )
+            }
+        };
+        let caller = match &connection.caller {
+            None => None,
+            Some(tag) => Some(callers.tag(tag).map_err(|error| error.to_string())?),
+        };
+        let index = self.connections.add(socket);
+        let id = ExchangeId::new(index);
+        let now_s = self.connections.clock.now_s();
+        let slot = &mut self.connections.slots[index];
+        slot.active_s = now_s.saturating_sub(connection.quiet_s);
+        slot.flags.set(Flags::TLS, connection.tls);
+        slot.flags.set(Flags::OPERATOR, connection.operator);
+        slot.flags.set(Flags::ENCRYPTED, session.is_some());
+        let certificate = connection
+            .certificate
+            .map(|(names, ends_at_ms)| ClientCertificate {
+                names,
+                ends_at: WallTime::from_ms(ends_at_ms),
+            });
+        let until = certificate.as_ref().map(|certificate| certificate.ends_at);
+        if let Some(session) = session {
+            self.connections.transports.enter(id, session, certificate);
+        }
+        self.connections.counts.connections += 1;
+        match connection.operator {
+            true => self.operator_arrives(index),
+            false => self.admission.arrive(),
+        }
+        let clients = &mut self.connections.clients;
+        clients.arrive(id, (connection.client, connection.trusted));
+        clients.callers.set(id, caller, until);
+        let mut parts = MovingParts {
+            facts: ConnectionFacts {
+                tls: connection.tls,
+                operator: connection.operator,
+                turned_away: false,
+            },
+            requests: connection.requests,
+            doing: Resting::Idle,
+            channel: None,
+            awaits_proxy: connection.awaits_proxy,
+            input: connection.input,
+            unsent: connection
+                .unsent
+                .map(|output| (output.bytes, output.reached)),
+        };
+        let mut feeds = Vec::new();
+        match connection.doing {
+            MovedTask::Idle => {}
+            MovedTask::Subscribed {
+                feed,
+                http_1_0,
+                keep_alive,
+            } => {
+                parts.doing = Resting::Subscribed {
+                    http_1_0,
+                    keep_alive,
+                };
+                feeds.push((id, feed));
+            }
+            MovedTask::Channel {
+                channel,
+                feeds: of_channel,
+                deflate,
+                awaits_pong,
+            } => {
+                parts.doing = Resting::Channel;
+                let channel = self.context.router.move_in(&channel, callers);
+                let channel = channel.map_err(|why| self.lose(index, why))?;
+                let mut keys = Vec::new();
+                for (key, feed) in of_channel {
+                    let message = self.connections.begin_message(id, deflate);
+                    keys.push((message, key));
+                    feeds.push((message, feed));
+                }
+                let channel = RestingChannel::arrive(channel, &keys, deflate, awaits_pong);
+                parts.channel = Some(channel);
+            }
+        }
+        let feeds = feeds.into_iter();
+        let feeds =
+            feeds.map(|(id, feed)| Ok((id, self.arriving_feed(feed, streams, &mut parts)?)));
+        let feeds = feeds.collect::<Result<Vec<_>, String>>();
+        let feeds = feeds.map_err(|why| self.lose(index, why))?;
+        self.connections.arrive(index, parts);
+        for (id, feed) in feeds {
+            let (feeds, mut cx) = self.feeds();
+            feeds.subscribe(id.slot(), feed, &mut cx);
+            if self.connections.is_blocked(id.slot()) {
+                let (feeds, mut cx) = self.feeds();
+                feeds.falls_behind(id.slot(), &mut cx);
+            }
+            let token: Token = self.connections.slots.token_of(id);
+            self.due.push(token);
+        }
+        Ok(())
+    }
+
+    fn arriving_feed(
+        &self,
+        feed: MovedFeed,
+        streams: &HashMap<StreamNo, Arc<Stream>>,
+        parts: &mut MovingParts,
+    ) -> Result<Feed, String> {
+        let turn = match &feed {
+            MovedFeed::Single { .. } => None,
+            MovedFeed::Merged { log, .. } => Some(*log),
+        };
+        let feed = self.feeds.arrive(feed, streams);
+        let feed = feed.map_err(|error| error.to_string())?;
+        if let (Feed::Merged { sources, .. }, Some(turn)) = (&feed, turn)
+            && sources.first().is_none_or(|first| first.kind.log() != turn)
+            && let Some((_, reached)) = &mut parts.unsent
+        {
+            // It is a position in a log that has nothing more for this subscriber.
+            *reached = None;
+        }
+        Ok(feed)
+    }
+
+    /// Gives a connection of an operator its place.
+    fn operator_arrives(&mut self, index: u32) {
+        let token = self.connections.slots.token(index);
+        let peer = self.connections.slots[index].fd().map(getpeername);
+        if let Some(operators) = &mut self.operators
+            && let Some(Ok(Some(peer))) = peer
+            && let Ok(peer) = SocketAddr::try_from(peer)
+        {
+            // Without a place it goes on all the same: there are no more of them than before.
+            let _ = operators.enter(token, peer.ip(), |other| self.connections.doing(other));
+        }
+    }
+
+    /// Ends a connection that can't be taken over.
+    fn lose(&mut self, index: u32, why: String) -> String {
+        self.connections.reset(index);
+        self.close(index, CloseReason::Moved);
+        self.connections.free_closed();
+        why
+    }
+}

@@ -1,0 +1,347 @@
+//! A server that runs, with everything that runs beside it: the node of a fleet, the threads that fetch keys, the sockets in the data
+//! directory, the watchdog, the logs of requests.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use encke_access::Access;
+use encke_backup::SnapshotServer;
+use encke_log::Reader;
+use encke_net::ReactorError;
+use encke_protocol::{Admin, Probes, ProtocolSettings, Router};
+use encke_server::{
+    ClosingServer, InspectionSources, MovedIn, MovedOut, ServedStreams, Server, ServerMetrics,
+    StartError,
+};
+use encke_stream::{Logs, OrderKind};
+use serde_json::json;
+use std::time::Duration;
+
+use crate::config::{Config, Given, effective_json};
+use crate::doctor;
+use crate::explanation::RunningServer;
+use crate::failure::{Code, Failed};
+use crate::keys::KeyFetcher;
+use crate::log_output::{LogOutput, ReopenHandle};
+use crate::node::{Node, Watch};
+use crate::service_manager::Watchdog;
+use crate::{banner, log_copies, obstacles, service_manager};
+
+/// A server that runs.
+pub(crate) struct Serving {
+    pub(crate) server: Server,
+    node: Option<Node>,
+    snapshots: std::io::Result<SnapshotServer>,
+    watch: Option<Watch>,
+    key_fetcher: Option<KeyFetcher>,
+    watchdog: Option<Watchdog>,
+    reopen_handles: [ReopenHandle; 2],
+}
+
+/// Where the logs of requests go.
+pub(crate) struct Outputs {
+    access: LogOutput,
+    audit: LogOutput,
+}
+
+/// The rest of a server that has given its connections away.
+pub(crate) struct Closing {
+    server: ClosingServer,
+    node: Option<Node>,
+}
+
+impl Outputs {
+    /// Opens their files.
+    pub(crate) fn open(config: &Config) -> anyhow::Result<Self> {
+        Ok(Outputs {
+            access: LogOutput::file_or_stdout("access log", config.access_log_file.clone())?,
+            audit: LogOutput::file_or_stderr("audit log", config.audit_log_file.clone())?,
+        })
+    }
+}
+
+impl Serving {
+    /// Opens the log and starts all threads.
+    pub(crate) fn start(
+        (config, given): (&Config, &Given),
+        outputs: &Outputs,
+        moved: Option<MovedIn>,
+    ) -> Result<Self, Failed> {
+        let reopen_handles = [
+            outputs.access.reopen_handle(),
+            outputs.audit.reopen_handle(),
+        ];
+        let access = match &config.access {
+            Some(table) => Some(Arc::new(
+                table.access().map_err(|error| Code::Usage.with(error))?,
+            )),
+            None => None,
+        };
+        let (server, node, readers) = start((config, given), access.clone(), moved)?;
+        let snapshots = SnapshotServer::start(&config.data, readers);
+        if let Err(error) = &snapshots {
+            tracing::warn!(%error, data = %config.data.display(), "there can be no backups of this server");
+        }
+        let watch = match &node {
+            Some(node) => Some(
+                Watch::start(node.status(), server.dismissal())
+                    .context("the thread that watches the fleet can't be started")?,
+            ),
+            None => None,
+        };
+        let key_fetcher = match (&config.access, access) {
+            (Some(table), Some(access)) => KeyFetcher::start(access, &table.config)
+                .context("the thread that fetches keys can't be started")?,
+            _ => None,
+        };
+        let watchdog = Watchdog::start(server.liveness())
+            .context("the thread that watches the shards can't be started")?;
+        Ok(Serving {
+            server,
+            node,
+            snapshots,
+            watch,
+            key_fetcher,
+            watchdog,
+            reopen_handles,
+        })
+    }
+
+    /// Says where it listens, if that is news, and begins to write the access log.
+    pub(crate) fn announce(
+        &mut self,
+        config: &Config,
+        outputs: Outputs,
+        is_first: bool,
+    ) -> Result<(), Failed> {
+        if is_first {
+            banner::announce(&self.server, config);
+        }
+        service_manager::ready(&format!("serving on {}", self.server.address()));
+        // Only now, so that the first line says where the server listens.
+        let begun = self.server.write_access_log(Box::new(outputs.access));
+        begun.context("the access log can't be started")?;
+        let begun = self.server.write_audit_log(Box::new(outputs.audit));
+        begun.context("the audit log can't be started")?;
+        Ok(())
+    }
+
+    /// Has the files of the logs of requests opened again.
+    pub(crate) fn reopen_logs(&self) {
+        self.reopen_handles.iter().for_each(ReopenHandle::reopen);
+    }
+
+    /// Stops it.
+    pub(crate) fn stop(self) -> Result<(), Failed> {
+        service_manager::stopping();
+        let (server, node) = self.stop_beside();
+        server.stop().context("the stop was not clean")?;
+        if let Some(node) = node {
+            node.leave();
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    /// Finishes requests and gives all connections away. What is still in work after `patience` is cut off.
+    pub(crate) fn move_out(self, patience: Duration) -> Result<(MovedOut, Closing), Failed> {
+        let (server, node) = self.stop_beside();
+        let (moved, server) = server
+            .move_out(patience)
+            .context("the server could not be handed over")?;
+        Ok((moved, Closing { server, node }))
+    }
+
+    /// Stops what runs beside the server.
+    fn stop_beside(self) -> (Server, Option<Node>) {
+        if let Some(key_fetcher) = self.key_fetcher {
+            key_fetcher.stop();
+        }
+        if let Some(watch) = self.watch {
+            watch.stop();
+        }
+        if let Some(watchdog) = self.watchdog {
+            watchdog.stop();
+        }
+        if let Ok(snapshots) = self.snapshots {
+            snapshots.stop();
+        }
+        (self.server, self.node)
+    }
+}
+
+impl Closing {
+    /// Closes the log, which another process may then open.
+    pub(crate) fn close(self) -> anyhow::Result<()> {
+        self.server.close()?;
+        if let Some(node) = self.node {
+            node.leave();
+        }
+        Ok(())
+    }
+}
+
+/// Starts the server. Also returns the readers of its logs.
+fn start(
+    (config, given): (&Config, &Given),
+    access: Option<Arc<Access>>,
+    moved: Option<MovedIn>,
+) -> Result<(Server, Option<Node>, Vec<Reader>), Failed> {
+    if config.server.pools.evicts_records {
+        refuse_to_forget_pools(config)?;
+    }
+    let began = std::time::Instant::now();
+    let metrics = ServerMetrics::new().context("the metrics can't be set up")?;
+    let (logs, node) = match config.fleet.settings(config.log_options.segment_bytes) {
+        None => (restore(config, &config.log_options)?, None),
+        Some(settings) => {
+            let directories = directories(config)?;
+            let registry = metrics.registry();
+            let restore = &mut || restore(config, &config.log_options);
+            log_copies::restore_and_join(&settings, &directories, registry, restore)
+                .map(|(logs, node)| (logs, Some(node)))?
+        }
+    };
+    let totals = logs.views.totals();
+    tracing::info!(
+        logs = logs.logs.len(),
+        streams = totals.streams,
+        changed = totals.in_memory,
+        records = logs.logs.iter().map(|(_, log)| log.next_sequence() - 1).sum::<u64>(),
+        took_ms = began.elapsed().as_millis() as u64,
+        data = %config.data.display(),
+        "the log is open"
+    );
+    let readers: Vec<_> = logs.logs.iter().map(|(_, log)| log.reader()).collect();
+    let status = node.as_ref().map(Node::status).unwrap_or_default();
+    let (rendered, shown, watched) = (metrics.clone(), status.clone(), readers.clone());
+    let looked_at = status.clone();
+    let is_ready = Arc::new(move || unready(&watched).or_else(|| looked_at.unready()));
+    let probes = Probes {
+        unready: Arc::clone(&is_ready) as Arc<_>,
+        metrics: Arc::new(move || {
+            shown.show();
+            rendered.render()
+        }),
+    };
+    let protocols = ProtocolSettings {
+        in_fleet: node.is_some(),
+        ..config.protocols.clone()
+    };
+    let configuration = effective_json(config, given);
+    let (of_doctor, of_fleet) = (config.clone(), config.fleet.clone());
+    let sources = InspectionSources {
+        unready: Box::new(move || is_ready()),
+        configuration: Box::new(move || configuration.clone()),
+        doctor: Box::new(move || {
+            doctor::of_running_server(&of_doctor).map_err(|error| error.to_string())
+        }),
+        fleet: Box::new(move || match &of_fleet.node {
+            None => json!({ "node": null, "logs": [] }),
+            Some(node) => json!({ "node": node.to_string(), "logs": status.to_json() }),
+        }),
+        explain: Box::new(RunningServer {
+            access: access.clone(),
+            settings: protocols.clone(),
+        }),
+    };
+    let router = Router::new(
+        Arc::clone(&logs.views),
+        protocols,
+        config.gate(access),
+        Admin::new(probes, config.server.pools.evicts_records),
+    );
+    let streams = ServedStreams {
+        logs,
+        level: config.ack,
+        fleet: node.as_ref().map(Node::links),
+    };
+    let (net, settings) = (config.net.clone(), &config.server);
+    let server = Server::start(net, settings, &router, streams, &metrics, moved, sources);
+    let server = server.map_err(|error| match error {
+        StartError::Reactor(ReactorError::Listen {
+            address,
+            ref source,
+        }) => Code::Listen.with(anyhow::anyhow!(
+            "{}",
+            obstacles::cannot_listen(config, address, *source)
+        )),
+        StartError::Pools(_) | StartError::Revocations(_) => Code::Data.with(error),
+        StartError::Reactor(ReactorError::Tls(_)) => Code::Usage.with(error),
+        error => Code::Running.with(error),
+    })?;
+    if let Some(node) = &node {
+        node.show_activity(&server);
+    }
+    Ok((server, node, readers))
+}
+
+/// Opens all logs.
+fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed> {
+    let now = encke_net::now().steady;
+    let directories = directories(config)?;
+    let opened = || -> anyhow::Result<Logs> {
+        for directory in &directories {
+            if encke_log::finish_copy(directory)? {
+                tracing::warn!(log = %directory.display(), "the copy of another node's log is in its place");
+            }
+        }
+        if directories.len() > 1 {
+            directories
+                .iter()
+                .try_for_each(|directory| encke_log::preflight(directory))?;
+        }
+        let order = match config.fleet.brokers {
+            Some(_) => OrderKind::Replicated,
+            None => OrderKind::Local,
+        };
+        let logs = encke_stream::restore_all(&directories, order, options, config.limits, now)?;
+        Ok(logs)
+    };
+    opened()
+        .with_context(|| format!("the data in {} can't be used", config.data.display()))
+        .map_err(|error| Code::Data.with(error))
+}
+
+/// The directories of all logs, by index.
+fn directories(config: &Config) -> Result<Vec<std::path::PathBuf>, Failed> {
+    let obstacle = obstacles::of_path(&config.data).or_else(|| obstacles::of_file_size(config));
+    if let Some(obstacle) = obstacle {
+        return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
+    }
+    encke_log::arrange(&config.data, config.logs)
+        .with_context(|| format!("the data in {} can't be used", config.data.display()))
+        .map_err(|error| Code::Data.with(error))
+}
+
+/// Why the server does not do all that it is there for: of several logs one may have failed.
+fn unready(logs: &[Reader]) -> Option<String> {
+    let reason = |(log, reader): (usize, &Reader)| {
+        let health = reader.health();
+        // A full disk refuses what it has no room for, and takes and gives everything else.
+        let history_failed = health.history_failed.filter(|_| !health.history_lacks_room);
+        let failed = health.poisoned.or(history_failed);
+        let reason = failed.or(health.reads_failing)?;
+        Some(match logs.len() {
+            1 => reason.to_string(),
+            _ => format!("log {log}: {reason}"),
+        })
+    };
+    let reasons: Vec<String> = logs.iter().enumerate().filter_map(reason).collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+/// Looks for pools before the log removes records, because these would include waiting jobs.
+fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
+    let options = encke_log::Options {
+        retention: encke_log::LogRetention::default(),
+        ..config.log_options.clone()
+    };
+    let pools = encke_server::pools(&restore(config, &options)?)
+        .with_context(|| format!("the data in {} can't be used", config.data.display()))
+        .map_err(|error| Code::Data.with(error))?;
+    match obstacles::of_forgotten_pools(&pools) {
+        None => Ok(()),
+        Some(obstacle) => Err(obstacle.code.with(anyhow::anyhow!(obstacle.text))),
+    }
+}

@@ -1,0 +1,23 @@
+//! Upgrades in place: a running server gives its listeners, its connections and its log to a successor, which may be another version.
+//!
+//! The server starts the successor with the same command line (`predecessor`), which reads its configuration and says that it can go on
+//! (`successor`); until then nothing was touched. The server finishes the requests in work, sends what it knows of each connection with
+//! its socket, and closes the log (`wire` has the messages). The successor opens the log, takes the connections over, and serves when the server has let go. If anything
+//! fails before that, the server opens its log again and takes its own connections back.
+//!
+//! `control` is the socket at which a server is asked to upgrade, `command` the command that does. `attendant` is what stays of the first server where
+//! no service manager follows.
+
+mod attendant;
+mod command;
+mod control;
+mod predecessor;
+mod successor;
+mod wire;
+
+pub(crate) use attendant::Attendant;
+pub(crate) use command::{UpgradeArgs, upgrade};
+pub(crate) use control::{Asked, UpgradeAnswer, UpgradeReport, UpgradeSocket};
+pub(crate) use predecessor::{HandedOver, Launcher, PreparedSuccessor, not_upgraded};
+pub(crate) use successor::Successor;
+pub(crate) use wire::Shape;

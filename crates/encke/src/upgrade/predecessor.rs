@@ -1,0 +1,234 @@
+//! The server's side of an upgrade: starts a successor, gives everything to it, and keeps everything until the successor serves.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use encke_access::MovedAuthority;
+use encke_server::{MovedConnection, MovedOut};
+use serde::Serialize;
+
+use super::wire::{
+    CONNECTIONS_AT_ONCE, FORM, FORM_READ_FROM, FromSuccessor, Prepared, Shape, ToSuccessor, Wire,
+};
+use crate::failure::with_causes;
+
+/// Starts successors of this process.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+/// A successor that has read its configuration. Nothing of the server was touched.
+pub(crate) struct PreparedSuccessor {
+    child: Child,
+    wire: Wire,
+    prepared: Prepared,
+}
+
+/// How a hand-over ended.
+pub(crate) enum HandedOver {
+    /// The successor serves.
+    Done { successor: u32 },
+    /// It does not, and everything is still here.
+    Kept { moved: MovedOut, why: anyhow::Error },
+}
+
+impl Launcher {
+    /// Notes how this process was started, before another program takes its program's name.
+    pub(crate) fn of_this_process() -> anyhow::Result<Self> {
+        let mut arguments = std::env::args_os();
+        let name = PathBuf::from(arguments.next().unwrap_or_default());
+        // A name with a folder may be a link, which then leads to the next version.
+        let program = match name.components().count() {
+            0 | 1 => std::env::current_exe().context("the program of this process is not known")?,
+            _ => std::path::absolute(&name)?,
+        };
+        let is_own = |argument: &OsString| argument.to_str() != Some(SUCCESSOR_FLAG);
+        Ok(Launcher {
+            program,
+            arguments: arguments.filter(is_own).collect(),
+        })
+    }
+
+    /// Starts a successor, and waits until it can go on, for at most `patience`. `program`: another one than that of this process.
+    pub(crate) fn prepare(
+        &self,
+        program: Option<&Path>,
+        own: &Shape,
+        patience: Duration,
+    ) -> anyhow::Result<PreparedSuccessor> {
+        let program = program.unwrap_or(&self.program);
+        let (socket, given) = UnixStream::pair()?;
+        let child = Command::new(program)
+            .args(&self.arguments)
+            .arg(SUCCESSOR_FLAG)
+            .stdin(Stdio::from(OwnedFd::from(given)))
+            .spawn()
+            .with_context(|| format!("{} can't be started", program.display()))?;
+        let mut wire = Wire::new(socket);
+        wire.set_patience(Some(patience))?;
+        let said = wire.receive();
+        let mut successor = PreparedSuccessor {
+            child,
+            wire,
+            prepared: Prepared::default_for(own),
+        };
+        let why = match said {
+            Ok(FromSuccessor::Prepared(prepared)) => match prepared.obstacle(own) {
+                None => {
+                    successor.prepared = prepared;
+                    return Ok(successor);
+                }
+                Some(why) => anyhow::anyhow!(why),
+            },
+            Ok(FromSuccessor::Failed(why)) => anyhow::anyhow!("the successor gave up: {why}"),
+            Ok(_) => anyhow::anyhow!("the successor said something else than that it is ready"),
+            Err(error) => lost(&error, patience),
+        };
+        successor.dismiss();
+        Err(why)
+    }
+}
+
+impl PreparedSuccessor {
+    /// The version of its program.
+    pub(crate) fn version(&self) -> &str {
+        &self.prepared.version
+    }
+
+    /// Ends it.
+    pub(crate) fn dismiss(mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Gives everything to it. `close` closes the log. Each step may take `patience`.
+    pub(crate) fn hand_over(
+        mut self,
+        moved: MovedOut,
+        close: impl FnOnce() -> anyhow::Result<()>,
+        attendant: Option<u32>,
+        patience: Duration,
+    ) -> HandedOver {
+        let given = self.give(&moved, close, attendant, patience);
+        match given {
+            Ok(()) => {
+                // Descriptors are closed with the process, and not before its successor has said that it serves.
+                drop(moved);
+                HandedOver::Done {
+                    successor: self.child.id(),
+                }
+            }
+            Err(why) => {
+                self.dismiss();
+                HandedOver::Kept { moved, why }
+            }
+        }
+    }
+
+    fn give(
+        &mut self,
+        moved: &MovedOut,
+        close: impl FnOnce() -> anyhow::Result<()>,
+        attendant: Option<u32>,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
+        self.wire.set_patience(Some(patience))?;
+        let wire = &mut self.wire;
+        let (sent, closed) = std::thread::scope(|scope| {
+            let sending = scope.spawn(|| send(moved, wire));
+            let closed = close();
+            let sent = sending.join();
+            (sent, closed)
+        });
+        closed.context("the log could not be closed")?;
+        let sent =
+            sent.map_err(|_| anyhow::anyhow!("the thread that sends connections panicked"))?;
+        sent.map_err(|error| lost(&error, patience))?;
+        let lost = |error: io::Error| lost(&error, patience);
+        self.wire.send(&ToSuccessor::LogClosed).map_err(lost)?;
+        match self.wire.receive().map_err(lost)? {
+            FromSuccessor::Ready => {}
+            FromSuccessor::Failed(why) => anyhow::bail!("the successor gave up: {why}"),
+            _ => anyhow::bail!("the successor said something else than that it is ready"),
+        }
+        self.wire
+            .send(&ToSuccessor::Serve { attendant })
+            .map_err(lost)?;
+        // It has everything, whatever it says now.
+        if let Err(error) = self.wire.receive::<FromSuccessor>() {
+            tracing::warn!(%error, "the successor has not said that it serves");
+        }
+        Ok(())
+    }
+}
+
+/// The same as [`ToSuccessor`], of what stays here.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Kept<'a> {
+    Connections(Vec<&'a MovedConnection>),
+    Callers(&'a [MovedAuthority]),
+}
+
+fn send(moved: &MovedOut, wire: &mut Wire) -> io::Result<()> {
+    let listeners = &moved.listeners;
+    wire.send(&ToSuccessor::Listeners {
+        clients: listeners.clients.len(),
+        operators: listeners.operators.is_some(),
+    })?;
+    let clients: Vec<BorrowedFd<'_>> = listeners.clients.iter().map(AsFd::as_fd).collect();
+    wire.send_descriptors(&clients)?;
+    let operators: Vec<BorrowedFd<'_>> = listeners.operators.iter().map(AsFd::as_fd).collect();
+    wire.send_descriptors(&operators)?;
+    for some in moved.connections.chunks(CONNECTIONS_AT_ONCE) {
+        let connections = some.iter().map(|moving| &moving.connection);
+        wire.send(&Kept::Connections(connections.collect()))?;
+        let sockets: Vec<_> = some.iter().map(|moving| moving.socket.as_fd()).collect();
+        wire.send_descriptors(&sockets)?;
+    }
+    wire.send(&Kept::Callers(&moved.authorities))
+}
+
+fn lost(error: &io::Error, patience: Duration) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            anyhow::anyhow!("the successor has said nothing for {patience:?}")
+        }
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionReset => {
+            anyhow::anyhow!("the successor has ended; its log says why")
+        }
+        _ => anyhow::anyhow!("the successor can't be talked to: {error}"),
+    }
+}
+
+impl Prepared {
+    fn default_for(own: &Shape) -> Self {
+        Prepared {
+            version: String::new(),
+            forms: [FORM_READ_FROM, FORM],
+            shape: own.clone(),
+        }
+    }
+}
+
+/// One line for the log.
+pub(crate) fn not_upgraded(why: &anyhow::Error) -> String {
+    format!(
+        "the server was not upgraded and goes on: {}",
+        with_causes(why)
+    )
+}
+
+/// The flag of `encke serve` that makes a successor.
+pub(crate) const SUCCESSOR_FLAG: &str = "--successor";

@@ -1,0 +1,226 @@
+//! The process that takes a server over. The socket to the server is its standard input.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use encke_access::MovedAuthority;
+use encke_server::{Gate, MovedIn, MovedListeners, Moving};
+use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
+
+use super::wire::{FORM, FORM_READ_FROM, FromSuccessor, Prepared, Shape, ToSuccessor, Wire};
+use crate::config::Config;
+use crate::failure::{Failed, with_causes};
+
+/// A process that is to take a server over.
+pub(crate) struct Successor {
+    wire: Wire,
+}
+
+/// What was taken over, and the server that still can take it back.
+pub(crate) struct TakenOver {
+    wire: Wire,
+    gate: Gate,
+}
+
+impl Successor {
+    /// The end of the socket that the server has made this process with.
+    ///
+    /// # Errors
+    /// Standard input is no socket, because no server has made this process.
+    pub(crate) fn of_this_process() -> anyhow::Result<Self> {
+        let given = io::stdin().as_fd().try_clone_to_owned()?;
+        let socket = UnixStream::from(given);
+        socket
+            .peer_addr()
+            .context("only a server that is upgraded starts a successor")?;
+        // What reads standard input later finds its end.
+        let nothing = std::fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        Ok(Successor {
+            wire: Wire::new(socket),
+        })
+    }
+
+    /// Says that the configuration is good, and waits until the server gives itself away.
+    ///
+    /// # Errors
+    /// The server has changed its mind.
+    pub(crate) fn take_over(mut self, config: &Config) -> anyhow::Result<(MovedIn, TakenOver)> {
+        self.wire.set_patience(None)?;
+        self.wire.send(&FromSuccessor::Prepared(Prepared {
+            version: env!("BUILD_OF_ENCKE").to_owned(),
+            forms: [FORM_READ_FROM, FORM],
+            shape: Shape::of(config),
+        }))?;
+        let moved = self.receive().context("the server was not handed over")?;
+        let gate = moved.gate.clone();
+        Ok((
+            moved,
+            TakenOver {
+                wire: self.wire,
+                gate,
+            },
+        ))
+    }
+
+    /// Says why this process gives up.
+    pub(crate) fn give_up(mut self, failed: &Failed) {
+        let _ = (self.wire).send(&FromSuccessor::Failed(with_causes(&failed.error)));
+    }
+
+    /// Another end of the same socket.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Successor {
+            wire: self.wire.try_clone()?,
+        })
+    }
+
+    fn receive(&mut self) -> anyhow::Result<MovedIn> {
+        let mut listeners = MovedListeners::default();
+        let mut connections = Vec::new();
+        let mut authorities: Option<Vec<MovedAuthority>> = None;
+        let mut is_closed = false;
+        loop {
+            match self.wire.receive()? {
+                ToSuccessor::Listeners { clients, operators } => {
+                    listeners.clients = self.wire.receive_descriptors(clients)?;
+                    let operators = self.wire.receive_descriptors(usize::from(operators))?;
+                    listeners.operators = operators.into_iter().next();
+                }
+                ToSuccessor::Connections(some) => {
+                    let sockets = self.wire.receive_descriptors(some.len())?;
+                    let pairs = sockets.into_iter().zip(some);
+                    connections
+                        .extend(pairs.map(|(socket, connection)| Moving { socket, connection }));
+                }
+                ToSuccessor::Callers(all) => authorities = Some(all),
+                ToSuccessor::LogClosed => is_closed = true,
+                ToSuccessor::Serve { .. } => anyhow::bail!("the server let go too early"),
+            }
+            if let (true, Some(authorities)) = (is_closed, &mut authorities) {
+                return Ok(MovedIn {
+                    listeners,
+                    connections,
+                    authorities: std::mem::take(authorities),
+                    gate: Gate::default(),
+                });
+            }
+        }
+    }
+}
+
+impl TakenOver {
+    /// Says that everything is here, and serves once the server has let go. Returns the process that waits for the end of this one, if there
+    /// is one; this one then ends with it.
+    ///
+    /// # Errors
+    /// The server takes everything back.
+    pub(crate) fn serve(mut self) -> anyhow::Result<Option<u32>> {
+        let attendant = self.let_go();
+        match &attendant {
+            Ok(_) => self.gate.open(),
+            Err(_) => self.gate.give_up(),
+        }
+        let attendant = attendant?;
+        // The server has gone if it could not wait.
+        let _ = self.wire.send(&FromSuccessor::Serving);
+        if let Some(attendant) = attendant {
+            self.end_with(attendant);
+        }
+        Ok(attendant)
+    }
+
+    /// The end of the attendant, however it comes, is a request to stop. Until the server has gone, if it is not the attendant, its end
+    /// would be one as well.
+    fn end_with(mut self, attendant: u32) {
+        let parent = || getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
+        let first = parent();
+        // The server closes the socket when it is done.
+        let _ = self.wire.set_patience(Some(GONE_MAX));
+        let _ = self.wire.receive::<ToSuccessor>();
+        let until = Instant::now() + GONE_MAX;
+        while first != attendant && parent() == first {
+            if Instant::now() > until {
+                tracing::warn!(
+                    attendant,
+                    "the server outlives the process that waits for its end"
+                );
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
+            tracing::warn!(%error, "the server outlives the process that waits for its end");
+        }
+        if parent() != attendant {
+            // It has ended before.
+            let _ = kill_process(getpid(), Signal::TERM);
+        }
+    }
+
+    fn let_go(&mut self) -> anyhow::Result<Option<u32>> {
+        self.wire.send(&FromSuccessor::Ready)?;
+        match self.wire.receive() {
+            Ok(ToSuccessor::Serve { attendant }) => Ok(attendant),
+            Ok(_) => anyhow::bail!("the server said something else than to serve"),
+            Err(error) => Err(error).context("the server has not let go"),
+        }
+    }
+}
+
+impl Shape {
+    pub(crate) fn of(config: &Config) -> Self {
+        Shape {
+            data: config
+                .data
+                .canonicalize()
+                .unwrap_or_else(|_| config.data.clone()),
+            listen: config.net.listen,
+            admin_listen: config.net.operators_listen,
+            shards: config.net.shards.max(1),
+            tls: config.net.tls.is_some(),
+            proxy_protocol: config.net.proxy_protocol,
+        }
+    }
+}
+
+impl Prepared {
+    /// Why a server of that shape can't be handed over to this successor.
+    pub(super) fn obstacle(&self, own: &Shape) -> Option<String> {
+        let [from, to] = self.forms;
+        if !(from..=to).contains(&FORM) {
+            return Some(format!(
+                "the successor reads the forms {from} to {to} of connections, and this server writes form {FORM}: it needs a restart"
+            ));
+        }
+        let differ = |what: &str, is: &dyn std::fmt::Debug, was: &dyn std::fmt::Debug| {
+            format!("{what} would change from {was:?} to {is:?}, which needs a restart")
+        };
+        let shape = &self.shape;
+        if shape.data != own.data {
+            Some(differ("data", &shape.data, &own.data))
+        } else if shape.listen != own.listen {
+            Some(differ("listen", &shape.listen, &own.listen))
+        } else if shape.admin_listen != own.admin_listen {
+            Some(differ(
+                "admin-listen",
+                &shape.admin_listen,
+                &own.admin_listen,
+            ))
+        } else if shape.shards != own.shards {
+            Some(differ("shards", &shape.shards, &own.shards))
+        } else if shape.tls != own.tls {
+            Some("TLS would be switched on or off, which needs a restart".to_owned())
+        } else if shape.proxy_protocol != own.proxy_protocol {
+            Some("proxy-protocol would change, which needs a restart".to_owned())
+        } else {
+            None
+        }
+    }
+}
+
+/// How long a server may take to end, or to become the attendant, once its successor serves.
+const GONE_MAX: Duration = Duration::from_secs(5);
