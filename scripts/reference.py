@@ -116,6 +116,8 @@ def statuses():
         found_of.setdefault(code, set()).update(found)
 
     texts = [*sources("encke-protocol"), *sources("encke-net")]
+    # What answers operators is the only part of encke-server that makes responses of the API.
+    texts += [path.read_text().split("#[cfg(test)]\nmod ")[0] for path in sorted((ROOT / "crates/encke-server/src/inspect").glob("*.rs"))]
     constants = dict(match for text in texts for match in CONSTANT.findall(text))
     for text in texts:
         for status, code, constant in STATUS.findall(text):

@@ -60,6 +60,7 @@ mod mistakes;
 mod multi_stream;
 mod obstacles;
 mod older_data;
+mod operator_api;
 mod overload;
 mod patterns;
 mod poisoned_log;

@@ -68,6 +68,11 @@ export class Encke {
     return this.#output;
   }
 
+  /** Where it serves operators, if they have an address of their own. */
+  get operators() {
+    return /for operators on (https?:\/\/[0-9.:]+)\s/.exec(this.#output)?.[1];
+  }
+
   /** The number of the server's process. */
   get pid() {
     return this.#child.pid;

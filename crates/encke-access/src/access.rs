@@ -1,7 +1,9 @@
 //! The configured policy as a whole: from a request's credentials to its caller.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +19,7 @@ use crate::caller::{Caller, CallerKind, CallerTag, identity};
 use crate::config::{AccessConfig, AccessConfigError};
 use crate::credentials::Credentials;
 use crate::denied::{AccessDenied, DenialCounts};
+use crate::digest::Digest;
 use crate::key_fetches::KeyFetches;
 use crate::keys::JwksError;
 use crate::quotas::{Quota, QuotaExceeded};
@@ -152,7 +155,11 @@ impl Access {
             .inspect_err(|denied| self.denials.count(denied))
     }
 
-    fn resolve_uncounted(
+    /// The same for a request that is not made: a refusal is not counted.
+    ///
+    /// # Errors
+    /// As [`Access::resolve`].
+    pub fn resolve_uncounted(
         &self,
         request: &Credentials<'_>,
         now: Now,
@@ -168,6 +175,26 @@ impl Access {
             signed_url: known.signed_url,
             conceals: rules.conceal,
         })
+    }
+
+    /// The subjects with these digests ([`CallerTag::subject_digest`]), as far as a token of theirs is still in the cache. Looks at
+    /// all tokens in the cache.
+    ///
+    /// [`CallerTag::subject_digest`]: crate::CallerTag::subject_digest
+    pub fn subjects(&self, digests: &BTreeSet<NonZeroU64>) -> BTreeMap<NonZeroU64, Box<str>> {
+        let mut subjects = BTreeMap::new();
+        if digests.is_empty() {
+            return subjects;
+        }
+        self.rules.load().tokens.for_each(|caller| {
+            if let Some(subject) = &caller.subject {
+                let digest = Digest::of(&**subject).short();
+                if digests.contains(&digest) {
+                    subjects.insert(digest, subject.clone());
+                }
+            }
+        });
+        subjects
     }
 
     /// Whether a stream that the caller may not read is reported as missing.

@@ -144,6 +144,14 @@ impl TokenCache {
         }
     }
 
+    /// Calls `each` for the caller of every token.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&Caller)) {
+        for part in &self.parts {
+            let part = part.lock();
+            part.entries.iter().for_each(|entry| each(&entry.caller));
+        }
+    }
+
     pub(crate) fn counts(&self) -> TokenCacheCounts {
         TokenCacheCounts {
             entries: self

@@ -338,6 +338,24 @@ impl CallerTag {
     pub fn ends_at(&self) -> Option<WallTime> {
         (self.ends_at != NEVER).then(|| self.ends_at.start())
     }
+
+    /// The issuer of its token, or its key or certificate by name.
+    pub fn issuer(&self) -> &str {
+        &self.authority.name
+    }
+
+    /// A digest of the subject of its token, for [`Access::subjects`](crate::Access::subjects): the subject itself is not kept.
+    pub fn subject_digest(&self) -> Option<std::num::NonZeroU64> {
+        self.subject
+    }
+
+    /// Whether this is the name of its caller, see [`Caller::name`].
+    pub fn is_named(&self, name: &str) -> bool {
+        match self.subject {
+            Some(digest) => Digest::of(name).short() == digest,
+            None => *self.authority.name == *name,
+        }
+    }
 }
 
 /// Tells callers with credentials apart, for as long as a tag of each is kept: by the subject or the id of a token, or else by what

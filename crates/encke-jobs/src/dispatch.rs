@@ -71,7 +71,8 @@ impl JobMachine {
             return;
         };
         // What a worker gets must be acceptable after a crash, too.
-        let may_dispatch = pool.phase == PoolPhase::Open && pool.key_is_stored;
+        let may_dispatch =
+            pool.phase == PoolPhase::Open && pool.key_is_stored && !pool.settings.paused;
         if self.stopping || !may_dispatch || now.steady < pool.pause_until {
             return;
         }

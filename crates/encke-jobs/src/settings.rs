@@ -42,6 +42,9 @@ pub struct PoolSettings {
     /// Whether the stream `pool/NAME/events` is written.
     #[serde(default = "events")]
     pub events: bool,
+    /// Whether its jobs wait: it accepts them, and gives none to a worker. Attempts that run go on.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 /// A change of settings. Those that it leaves out stay, and so do the type and the number of slots, by which jobs find their workers.
@@ -64,6 +67,8 @@ pub struct SettingsChange {
     pub waiting_max: Option<u32>,
     /// See [`PoolSettings::events`].
     pub events: Option<bool>,
+    /// See [`PoolSettings::paused`].
+    pub paused: Option<bool>,
 }
 
 /// The bounds of all pools and of their settings.
@@ -230,6 +235,7 @@ impl PoolSettings {
             job_bytes_max: change.job_bytes_max.unwrap_or(self.job_bytes_max),
             waiting_max: change.waiting_max.or(self.waiting_max),
             events: change.events.unwrap_or(self.events),
+            paused: change.paused.unwrap_or(self.paused),
         }
     }
 
@@ -265,7 +271,8 @@ impl PoolSettings {
             .capacity(capacity)
     }
 
-    /// The first setting that differs: its name, the value here and the other value.
+    /// The first setting that differs: its name, the value here and the other value. Whether the pool is paused does not count: an
+    /// operator pauses it, and clients that create it at their start know nothing of that.
     pub fn difference(&self, other: &PoolSettings) -> Option<(String, String, String)> {
         let fields = |settings: &PoolSettings| match serde_json::to_value(settings) {
             Ok(serde_json::Value::Object(fields)) => fields,
@@ -279,6 +286,7 @@ impl PoolSettings {
         let others = fields(other);
         fields(self)
             .into_iter()
+            .filter(|(name, _)| name != PAUSED)
             .find_map(|(name, has)| match others.get(&name) {
                 Some(asked) if *asked != has => Some((name, has.to_string(), asked.to_string())),
                 _ => None,
@@ -329,6 +337,9 @@ fn job_bytes_max() -> u32 {
 fn events() -> bool {
     true
 }
+
+/// The name of [`PoolSettings::paused`].
+const PAUSED: &str = "paused";
 
 /// The default of `in_flight`.
 const IN_FLIGHT: u32 = 8;

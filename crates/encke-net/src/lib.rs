@@ -35,6 +35,7 @@ mod file_watcher;
 mod hash_index;
 mod http;
 mod http2;
+mod inspector;
 mod lag;
 mod listen;
 mod listener_places;
@@ -55,6 +56,8 @@ mod settings;
 mod shard;
 mod shard_channel;
 mod steady;
+mod survey;
+mod surveyor;
 mod time_of_day;
 mod timer_wheel;
 mod timers;
@@ -79,13 +82,15 @@ pub mod fuzzing {
 }
 
 pub use access_log::AccessLogFormat;
+pub use audit::{RecentRefusals, RefusalEntry};
 pub use clients::addresses::{AddressLimiter, AddressLimits};
 pub use clients::forwarded::ForwardedBy;
 pub use clock::{now, wall_time};
 pub use errors::{ReactorError, ThreadPanicked};
 pub use file_watcher::FileWatcher;
+pub use inspector::{InspectReply, InspectTask, Inspector};
 pub use listen::{ACCEPT_BACKLOG, check_address};
-pub use metrics::Metrics;
+pub use metrics::{Metrics, ReactorTotals};
 pub use moved::{
     Arrivals, MoveCensus, MovedConnection, MovedListeners, MovedOut, Moving, StartGate,
 };
@@ -97,4 +102,6 @@ pub use readers::{CompressTask, ReadReply, ReadTask, Readers};
 pub use settings::{NetSettings, TlsClients, TlsSettings};
 pub use shard_channel::ShardSender;
 pub use steady::Ticker;
+pub use survey::{ConnectionFilter, ConnectionRow, LagOfRow, SubscribedTo};
+pub use surveyor::{ShardSilent, SurveyPage, Surveyor};
 pub use transport::tls::{CertificateWarning, TlsError, check_tls};

@@ -253,6 +253,20 @@ impl Metrics {
         u64::try_from(self.subscribers.get()).unwrap_or(0)
     }
 
+    /// What the reactor has counted, and what it has now.
+    pub fn totals(&self) -> ReactorTotals {
+        ReactorTotals {
+            connections: self.connections(),
+            subscribers: self.subscribers(),
+            behind: u64::try_from(self.behind.get()).unwrap_or(0),
+            accepted: self.accepted.get(),
+            requests: self.requests.get(),
+            deliveries: self.deliveries.get(),
+            received_bytes: self.bytes_in.get(),
+            sent_bytes: self.bytes_out.get(),
+        }
+    }
+
     /// Shows the state of a mailbox, which may be one of another part of the server. The name is a label.
     pub fn mailbox(&self, name: &str, gauge: &encke_mailbox::Gauge) {
         let name = &[name];
@@ -279,6 +293,27 @@ impl Metrics {
         let lag_seconds = self.ring_lag_seconds.with_label_values(&[shard]);
         lag_seconds.set(age.as_secs_f64());
     }
+}
+
+/// What the reactor has counted since its start, and what it has now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReactorTotals {
+    /// Connections that are open.
+    pub connections: u64,
+    /// Connections that are subscribed.
+    pub subscribers: u64,
+    /// Clients that are behind.
+    pub behind: u64,
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Requests that reached a protocol.
+    pub requests: u64,
+    /// Records that were written to subscribers.
+    pub deliveries: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
 }
 
 /// One shard's counts since it last added them up.

@@ -19,13 +19,14 @@ use encke_stream::Sequencers;
 use parking_lot::Mutex;
 
 use crate::access_log::{AccessLogQueue, AccessLogSender, AccessLogThread, RequestIds, access_log};
-use crate::audit::{AuditQueue, AuditThread, audit_log};
+use crate::audit::{AuditQueue, AuditThread, RecentRefusals, audit_log};
 use crate::buffers::Buffers;
 use crate::clients::addresses::{AddressLimiter, Addresses};
 use crate::compression::Compressors;
 use crate::errors::{ReactorError, ThreadPanicked};
 use crate::feed::congested_streams::CongestedStreams;
 use crate::file_watcher::FileWatcher;
+use crate::inspector::Inspector;
 use crate::listen;
 use crate::metrics::{Metrics, QUEUE_FULL, UNWRITABLE};
 use crate::moved::{
@@ -36,6 +37,7 @@ use crate::readers::Readers;
 use crate::settings::{NetSettings, TlsSettings};
 use crate::shard::{Admission, HandOver, Shard, ShardContext};
 use crate::shard_channel::{ShardEvent, ShardReceiver, ShardSender, shard_channel};
+use crate::surveyor::Surveyor;
 use crate::transport::tls::{
     Certificates, HandshakeBounds, HandshakeGauges, HandshakeMetrics, Handshakes, tls_files,
 };
@@ -62,6 +64,8 @@ pub struct ReactorLinks {
     pub dispatcher: DispatcherSender,
     /// Where reads of files go.
     pub readers: Readers,
+    /// Where questions of operators go.
+    pub inspector: Inspector,
     /// Where the shards count.
     pub metrics: Metrics,
     /// The connections that it begins with, if another process has given some away.
@@ -80,6 +84,7 @@ pub struct Reactor {
     /// `None` once a thread writes it.
     audit_queue: Option<AuditQueue>,
     audit_thread: Option<AuditThread>,
+    refusals: RecentRefusals,
     tls: Option<ServedTls>,
     address_limiter: AddressLimiter,
 }
@@ -261,6 +266,7 @@ impl BoundReactor {
                 links.sequencers.clone(),
                 links.dispatcher.clone(),
                 links.readers.clone(),
+                links.inspector.clone(),
                 Arc::clone(&senders[number]),
             );
             let admission = Admission::new(
@@ -308,6 +314,7 @@ impl BoundReactor {
             shards,
             metrics,
             access_log: access_log_state,
+            refusals: audit_queue.recent(),
             audit_queue: Some(audit_queue),
             audit_thread: None,
             tls,
@@ -349,6 +356,16 @@ impl Reactor {
         Liveness {
             senders: self.senders.clone(),
         }
+    }
+
+    /// Asks the shards about their connections. It must be gone before the reactor is stopped.
+    pub fn surveyor(&self) -> Surveyor {
+        Surveyor::new(self.senders.clone())
+    }
+
+    /// The last requests that were refused.
+    pub fn refusals(&self) -> RecentRefusals {
+        self.refusals.clone()
     }
 
     /// Reads the certificates and keys of TLS again, which also happens when their files change. The log says how it went.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use encke_jobs::DispatchClient;
 use encke_log::ReadError;
 use encke_mailbox::{Bounds, Lane, Receiver, SendErrorKind, Sender, mailbox_with_waker};
-use encke_protocol::DispatchResponse;
+use encke_protocol::{DispatchResponse, Response};
 use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream, StreamPage};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -17,6 +17,7 @@ use crate::feed::slot::Token;
 use crate::lag::Lag;
 use crate::moved::{MoveCensus, MoveOut};
 use crate::settings::NetSettings;
+use crate::survey::SurveyStep;
 use crate::transport::tls::Handshaken;
 
 /// Something that happened elsewhere.
@@ -46,6 +47,18 @@ pub(crate) enum ShardEvent {
     Listed {
         token: Token,
         page: Result<StreamPage, LoadError>,
+    },
+    /// The answer to an operator's question.
+    Inspected {
+        token: Token,
+        response: Box<Response>,
+    },
+    /// Somebody asks for a part of the shard's connections.
+    Survey(Box<SurveyStep>),
+    /// An operator closes a connection. The answer says whether it was there.
+    Disconnect {
+        token: Token,
+        answer: mpsc::Sender<bool>,
     },
     /// The stream of a subscriber; `None` if it has ended.
     StreamLoaded {
@@ -183,6 +196,20 @@ impl ShardSender {
         self.events.try_send(lane, event, bytes).is_ok()
     }
 
+    /// Asks the shard for a part of its connections. False: it has no room for the question.
+    pub(crate) fn survey(&self, step: SurveyStep) -> bool {
+        let event = ShardEvent::Survey(Box::new(step));
+        let bytes = size_of::<ShardEvent>();
+        self.events.try_send(Lane::Control, event, bytes).is_ok()
+    }
+
+    /// Has the shard close a connection. False: it has no room for that.
+    pub(crate) fn disconnect(&self, token: Token, answer: mpsc::Sender<bool>) -> bool {
+        let event = ShardEvent::Disconnect { token, answer };
+        let bytes = size_of::<ShardEvent>();
+        self.events.try_send(Lane::Control, event, bytes).is_ok()
+    }
+
     /// Sends an event; waits while the channel is full. For a shard that is gone it does nothing.
     pub(crate) fn put(&self, event: ShardEvent) {
         let (lane, bytes) = self.weigh(&event);
@@ -207,6 +234,8 @@ impl ShardSender {
             ShardEvent::Listed { page, .. } => {
                 (Lane::Data, page.as_ref().map_or(0, StreamPage::bytes))
             }
+            // The bounds of the inspector's queue bound them.
+            ShardEvent::Inspected { response, .. } => (Lane::Data, response.body.as_ref().len()),
             // The number of compressors bounds them.
             ShardEvent::Compressed { .. } => (Lane::Data, 0),
             // The bound on handshakes bounds them.
@@ -216,6 +245,8 @@ impl ShardSender {
             | ShardEvent::Adopt(_)
             | ShardEvent::DismissAll
             | ShardEvent::Probe(_)
+            | ShardEvent::Survey(_)
+            | ShardEvent::Disconnect { .. }
             | ShardEvent::CountMovable(_)
             | ShardEvent::MoveOut(_)
             | ShardEvent::Stop => (Lane::Control, 0),
@@ -272,6 +303,9 @@ impl Outlet for ShardSender {
                 | ShardEvent::Compressed { .. }
                 | ShardEvent::NameLoaded { .. }
                 | ShardEvent::Listed { .. }
+                | ShardEvent::Inspected { .. }
+                | ShardEvent::Survey(_)
+                | ShardEvent::Disconnect { .. }
                 | ShardEvent::StreamLoaded { .. }
                 | ShardEvent::Dispatched { .. }
                 | ShardEvent::Unpark

@@ -12,6 +12,7 @@ use encke_stream::{
     Viewer, log_of,
 };
 
+use crate::admin::inquiry::Inquiry;
 use crate::encoder::{AheadStream, EncoderId, MergeEncoderId, StreamGeneration};
 use crate::moved_channel::MovedChannel;
 use crate::response::Response;
@@ -39,6 +40,8 @@ pub enum Action {
     Read(Fetch, Box<dyn OnRead>),
     /// Read a page of the list of streams, then resume.
     List(ListFetch, Box<dyn OnList>),
+    /// Have the question of an operator answered beside the shards, then send the answer.
+    Inspect(Box<Inquiry>),
     /// Send this response, the beginning of a long body, then the parts that follow it.
     Stream(Response, NextPart),
     /// Send the head of a subscription, then every record that follows.
@@ -77,7 +80,8 @@ impl Action {
             | Action::Park(..)
             | Action::AwaitOrder(..)
             | Action::Commit(..)
-            | Action::List(..) => false,
+            | Action::List(..)
+            | Action::Inspect(_) => false,
         }
     }
 }

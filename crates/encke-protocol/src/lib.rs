@@ -71,7 +71,11 @@ pub use action::{
     OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent, RegrantedChannel,
     SourceKind, Subscription, ViewedPattern, Wait, WorkerOutput,
 };
-pub use admin::{Admin, PROBE, Probes, REVOCATIONS, ReadyState};
+pub use admin::{
+    Admin, ConnectionName, ConnectionQuery, ExplainedRequest, GroupKind, GroupQuery, Inquiry,
+    ListPosition, OperatorQuestion, PROBE, Probes, REVOCATIONS, ReadyState, StreamOrder,
+    StreamQuery,
+};
 pub use caller_needs::{CallerJudgement, CallerNeeds};
 pub use coding::{CodingOffer, ContentCoding};
 pub use cross_origin::CrossOriginFields;

@@ -11,8 +11,19 @@ pub(crate) struct Mount {
     aliases: Vec<MountPattern>,
     /// Requests need no credentials, because the responses say nothing about what is stored.
     pub(crate) is_public: bool,
-    /// It is served at the address for operators.
-    pub(crate) is_for_operators: bool,
+    /// Whether it is served at the address for operators.
+    pub(crate) at_operators: AtOperators,
+}
+
+/// How a mount is served at the address for operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtOperators {
+    /// It is not.
+    Missing,
+    /// To all that reach the address.
+    ByAddress,
+    /// By the same credentials and grants as at the address of clients: who reaches the address gets no right to what is stored.
+    ByGrant,
 }
 
 /// One canonical path, or all below a prefix.
@@ -30,7 +41,7 @@ impl Mount {
             pattern: MountPattern::parse(pattern),
             aliases: Vec::new(),
             is_public: false,
-            is_for_operators: false,
+            at_operators: AtOperators::Missing,
         }
     }
 
@@ -64,7 +75,16 @@ impl Mount {
     #[must_use]
     pub(crate) fn for_operators(self) -> Self {
         Mount {
-            is_for_operators: true,
+            at_operators: AtOperators::ByAddress,
+            ..self
+        }
+    }
+
+    /// The same, served at the address for operators too, to callers with the grants that it needs.
+    #[must_use]
+    pub(crate) fn for_operators_by_grant(self) -> Self {
+        Mount {
+            at_operators: AtOperators::ByGrant,
             ..self
         }
     }

@@ -108,6 +108,7 @@ mod tests {
     Pools        PUT, PATCH, POST, GET, DELETE  /v1/pool/{name}\n\
     Work for one POST /v1/pool/{name}/work?worker={worker}\n\
     Health       /healthz  /readyz  /metrics\n\
+    Operators    /admin\n\
     \n\
     A browser opens at most six HTTP/1.1 connections to one origin, for all tabs together, and each EventSource takes one:\n\
     follow many streams over one connection. Programs use the same URLs, or an official Durable Streams client; poll where\n\

@@ -13,7 +13,7 @@ use crate::events::{Events, EventsSettings, MergePlanner};
 use crate::gate::{Admitted, AllowedRequests, Rights, joined};
 use crate::known_field::KnownField;
 use crate::misspelled::is_own_field;
-use crate::mount::{Mount, MountPattern};
+use crate::mount::{AtOperators, Mount, MountPattern};
 use crate::moved_channel::MovedChannel;
 use crate::overview::Overview;
 use crate::pool::{PoolApi, PoolApiSettings};
@@ -260,7 +260,7 @@ impl Protocols {
     /// What is served at the address for operators, for people.
     pub(crate) fn for_operators(&self) -> String {
         let mounts = self.protocols.iter().flat_map(|one| one.mounts());
-        let mounts = mounts.filter(|mount| mount.is_for_operators);
+        let mounts = mounts.filter(|mount| mount.at_operators != AtOperators::Missing);
         let paths: Vec<&str> = mounts.map(|mount| mount.pattern().as_str()).collect();
         match paths.split_last() {
             Some((last, [])) => (*last).to_owned(),
@@ -295,10 +295,10 @@ impl<'p> Destination<'p> {
             .is_some_and(|protocol| protocol.has_own_credentials(method, self.below(path)))
     }
 
-    /// Whether it is served at the address for operators.
-    pub(crate) fn is_for_operators(&self) -> bool {
-        self.served_by
-            .is_some_and(|(_, mount)| mount.is_for_operators)
+    /// Whether it is served at the address for operators, and to whom.
+    pub(crate) fn at_operators(&self) -> AtOperators {
+        let served_by = self.served_by;
+        served_by.map_or(AtOperators::Missing, |(_, mount)| mount.at_operators)
     }
 
     /// The part of the path that the mount's `**` stands for.
@@ -440,7 +440,7 @@ mod tests {
         let protocols = Protocols::without_streams(&ProtocolSettings::default());
         assert_eq!(
             protocols.for_operators(),
-            "/healthz, /readyz, /metrics and /v1/admin/"
+            "/v1/stream/, /v1/stream, /v1/pool, /v1/pool/, /healthz, /readyz, /metrics, /v1/admin/, /admin and /admin/"
         );
         let is_public = |path: &&str| protocols.find(path).is_public();
         let paths = [

@@ -17,12 +17,13 @@ use crate::gate::{
     WithoutCredentials, covered_fields, refused, unsigned_field,
 };
 use crate::misspelled;
+use crate::mount::AtOperators;
 use crate::moved_channel::MovedChannel;
 use crate::problem::error;
 use crate::protocols::{Destination, ProtocolSettings, Protocols};
 use crate::request::{Headers, Request};
 use crate::requirement::Requirement;
-use crate::response::Response;
+use crate::response::{AuditNote, Response};
 use crate::unknown_path::{bad_path, not_found};
 
 /// All protocols over the same streams.
@@ -47,6 +48,8 @@ pub struct Routed {
     pub needs: Option<CallerNeeds>,
     /// The origin that the response names as its reader.
     pub reader: OriginReader,
+    /// What the audit log says of the request when it is answered, if an operator changes something by it.
+    pub note: Option<Box<AuditNote>>,
 }
 
 /// Whether a request may go on, by its head.
@@ -90,6 +93,7 @@ impl Router {
             caller: None,
             needs: None,
             reader,
+            note: None,
         };
         match gate.check(&request) {
             Ok(()) => self.admit(&gate, request, routed),
@@ -180,6 +184,10 @@ impl Router {
         let caller = rights.caller().cloned();
         let admitted = destination.admitted(request.method, path.as_str(), rights);
         let (method, query, headers) = (request.method, request.query, request.headers);
+        let is_operation = request.caller.operator
+            && destination.at_operators() == AtOperators::ByGrant
+            && destination.changes(request.method, admitted.path);
+        let note = is_operation.then(|| admitted.note("admin", "change"));
         let action = match self.serves(&request, admitted.path, destination) {
             Err(refused) => Action::Respond(refused),
             Ok(()) => match destination.protocol() {
@@ -195,6 +203,7 @@ impl Router {
         Routed {
             caller,
             needs,
+            note,
             ..routed(action)
         }
     }
@@ -272,6 +281,7 @@ impl Router {
             without,
             free_parameters: destination.free_parameters(request.method, path.as_str()),
             has_own_credentials: destination.has_own_credentials(request.method, path.as_str()),
+            by_grant: destination.at_operators() == AtOperators::ByGrant,
         };
         let passed = gate.resolve(request, &path, route)?;
         let (covered, rights) = self
@@ -295,7 +305,7 @@ impl Router {
         path: &str,
         destination: Destination<'_>,
     ) -> Result<(), Response> {
-        if !request.caller.operator || destination.is_for_operators() {
+        if !request.caller.operator || destination.at_operators() != AtOperators::Missing {
             let is_missing = destination.protocol().is_some()
                 && request.upgrade
                 && !opens_channel(request, path, destination);

@@ -32,7 +32,7 @@ impl StreamList {
     pub(crate) fn new(streams: StreamAccess) -> Self {
         let path = streams.root.strip_suffix('/').unwrap_or(&streams.root);
         StreamList {
-            mounts: [Mount::at(path)],
+            mounts: [Mount::at(path).for_operators_by_grant()],
             streams,
         }
     }

@@ -642,3 +642,35 @@ fn settings_change_while_the_pool_exists() {
     let said = server.send("PATCH /v1/pool/q", &[], b"{\"attempts\":2}");
     assert_eq!((said.status, &*said.code()), (404, "unknown_pool"));
 }
+
+#[test]
+fn a_paused_pool_accepts_jobs_and_gives_none() {
+    let mut server = with(r#"{"type":"round_robin"}"#);
+    let anna = worker(&mut server, "anna");
+    let first = post(&mut server, "/v1/pool/p", "before");
+    assert_eq!(jobs(&mut server, anna).len(), 1);
+    let pause = |server: &mut Server, paused: &str| {
+        let body = format!(r#"{{"paused":{paused}}}"#);
+        let said = server.send("PATCH /v1/pool/p", &[], body.as_bytes());
+        (said.status, json(&said))
+    };
+    assert_eq!(pause(&mut server, "true").1["settings"]["paused"], true);
+    post(&mut server, "/v1/pool/p", "later");
+    assert_eq!(jobs(&mut server, anna).len(), 0);
+    // What runs goes on, and ends.
+    let ack = format!("POST /v1/pool/p/job/{first}/ack?attempt=1");
+    assert_eq!(server.send(&ack, &[], b"").status, 204);
+    let shown = json(&server.send("GET /v1/pool/p", &[], b""));
+    assert_eq!((&shown["waiting"], &shown["done"]), (&json!(1), &json!(1)));
+    // A client that creates its pool at its start is not refused because of it, and does not resume it.
+    let again = server.send("PUT /v1/pool/p", &[], br#"{"type":"round_robin"}"#);
+    assert_eq!(again.status, 200);
+    assert_eq!(jobs(&mut server, anna).len(), 0);
+    let (status, refused) = pause(&mut server, "1");
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (400, &json!("bad_settings"))
+    );
+    assert_eq!(pause(&mut server, "false").1["settings"]["paused"], false);
+    assert_eq!(jobs(&mut server, anna).len(), 1);
+}

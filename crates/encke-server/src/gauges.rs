@@ -6,7 +6,7 @@ use encke_access::Access;
 use encke_jobs::DispatcherSender;
 use encke_log::Reader;
 use encke_mailbox::Gauge;
-use encke_net::{ReactorGauges, Readers};
+use encke_net::{Inspector, ReactorGauges, Readers};
 use encke_stream::{Logs, Sequencers};
 use encke_trace::Tracer;
 
@@ -23,6 +23,7 @@ pub(crate) struct ServerGauges {
     pub(crate) sequencers: Sequencers,
     pub(crate) seals: Vec<MailboxGauge>,
     pub(crate) readers: Readers,
+    pub(crate) inspector: Inspector,
     pub(crate) dispatcher: DispatcherSender,
     pub(crate) published: PublishedStates,
     pub(crate) dispatching: DispatchGauges,
@@ -59,6 +60,7 @@ impl ServerGauges {
         self.dispatching.show(&metrics.reactor);
         let mailbox = |name: &str, gauge: Gauge| metrics.reactor.mailbox(name, &gauge);
         mailbox("dispatcher", self.dispatcher.gauge());
+        mailbox("inspector", self.inspector.gauge());
         for (number, gauge) in self.readers.gauges().enumerate() {
             mailbox(&format!("reader-{number}"), gauge);
         }

@@ -22,6 +22,7 @@ mod errors;
 mod fleet_links;
 mod gauges;
 mod health;
+mod inspect;
 mod metrics;
 mod moved;
 mod readers;
@@ -40,6 +41,7 @@ pub use encke_net::{
 pub use errors::{StartError, StopError};
 pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
 pub use health::{DeliveryHealth, HealthSettings};
+pub use inspect::{Explain, Explanation, InspectionSources};
 pub use metrics::ServerMetrics;
 pub use moved::{ClosingServer, MovedIn};
 pub use server::{Activity, ServedStreams, Server};

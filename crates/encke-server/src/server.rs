@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use encke_jobs::{DispatcherMessage, DispatcherSender};
 use encke_net::{
-    AddressLimiter, BoundReactor, Dismissal, Liveness, MoveCensus, MovedOut, NetSettings, Reactor,
-    ReactorLinks, Readers, ThreadPanicked, Ticker,
+    AddressLimiter, BoundReactor, Dismissal, Inspector, Liveness, MoveCensus, MovedOut,
+    NetSettings, Reactor, ReactorLinks, Readers, ThreadPanicked, Ticker,
 };
 use encke_protocol::Router;
 use encke_stream::{AckLevel, Logs};
@@ -20,6 +20,7 @@ use crate::errors::{StartError, StopError};
 use crate::fleet_links::FleetLinks;
 use crate::gauges::{self, ServerGauges};
 use crate::health::{DeliveryHealth, Prober};
+use crate::inspect::{InspectionContext, InspectionSources, InspectorThread};
 use crate::metrics::ServerMetrics;
 use crate::moved::{ClosingServer, MovedIn, arrivals};
 use crate::readers::{self, ReaderTools};
@@ -35,6 +36,7 @@ pub struct Server {
     dispatching: DispatchThreads,
     sequencers: SequencerThreads,
     readers: Vec<JoinHandle<()>>,
+    inspector: InspectorThread,
     redirect: Option<Redirect>,
     prober: Prober,
     /// On a node of a fleet with access control.
@@ -83,6 +85,7 @@ impl Server {
         streams: ServedStreams,
         metrics: &ServerMetrics,
         moved: Option<MovedIn>,
+        sources: InspectionSources,
     ) -> Result<Server, StartError> {
         let (listeners, moved) = match moved {
             None => (None, None),
@@ -106,6 +109,7 @@ impl Server {
         let archive = Archive::of(&logs);
         let seals = gauges::seals(&logs);
         let (readers, read_tasks) = Readers::new(settings.readers);
+        let (inspector, inspections) = Inspector::new();
         let service = match fleet.is_some() {
             false => DispatcherService::restore(settings, archive.clone())?,
             true => DispatcherService::in_fleet(settings, archive.clone()),
@@ -137,8 +141,9 @@ impl Server {
             arrivals(connections, authorities, gate, &archive)
         });
         let inline_commits = sequencer_threads.inline_commits();
+        let archive = archive.with_inline_commits(Arc::clone(&inline_commits));
         let tools = ReaderTools {
-            archive: archive.with_inline_commits(Arc::clone(&inline_commits)),
+            archive: archive.clone(),
             took: metrics.streams.look_up_seconds.clone(),
         };
         let reader_threads = readers::start(read_tasks, &tools)?;
@@ -156,11 +161,23 @@ impl Server {
             sequencers: sequencers.clone(),
             dispatcher: dispatcher.clone(),
             readers: readers.clone(),
+            inspector: inspector.clone(),
             metrics: metrics.reactor.clone(),
             arrivals,
         })?;
         let connector = reactor.probe_connector();
         let prober = Prober::start(health, connector, logs.len(), metrics.probes.clone())?;
+        let inspector_thread = InspectorThread::start(
+            inspections,
+            InspectionContext {
+                sources,
+                metrics: metrics.clone(),
+                surveyor: reactor.surveyor(),
+                refusals: reactor.refusals(),
+                archive: archive.clone(),
+                access: router.access().cloned(),
+            },
+        )?;
         let gauges = ServerGauges {
             reactor: reactor_gauges,
             access: router.access().cloned(),
@@ -168,6 +185,7 @@ impl Server {
             sequencers,
             seals,
             readers,
+            inspector,
             dispatcher: dispatcher.clone(),
             published,
             dispatching: dispatching.gauges(),
@@ -180,6 +198,7 @@ impl Server {
             dispatching,
             sequencers: sequencer_threads,
             readers: reader_threads,
+            inspector: inspector_thread,
             redirect,
             prober,
             revocation_follower,
@@ -279,6 +298,10 @@ impl Server {
             return Err(ThreadPanicked("revocations").into());
         }
         self.metrics.forget();
+        // That was the last sender of its queue.
+        if !self.inspector.join() {
+            return Err(ThreadPanicked("inspector").into());
+        }
         let closing = ClosingServer {
             dispatcher: self.dispatcher,
             dispatching: self.dispatching,
@@ -311,6 +334,10 @@ impl Server {
             return Err(ThreadPanicked("revocations").into());
         }
         self.metrics.forget();
+        // That was the last sender of its queue.
+        if !self.inspector.join() {
+            return Err(ThreadPanicked("inspector").into());
+        }
         let closing = ClosingServer {
             dispatcher: self.dispatcher,
             dispatching: self.dispatching,

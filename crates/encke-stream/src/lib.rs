@@ -76,7 +76,7 @@ pub use restore::{OrderKind, RestoreError, restore, restore_on};
 pub use sequencer::Sequencer;
 pub use sequencer::inline::InlineCommit;
 pub use stream::ack::{AckLevel, BadLevel};
-pub use stream::count::MessageCount;
+pub use stream::count::{ByteCount, MessageCount};
 pub use stream::label::StreamLabel;
 pub use stream::number::{LOGS_MAX, born, home, is_pattern, log_of, probe_stream};
 pub use stream::offset::{BadOffset, Offset};

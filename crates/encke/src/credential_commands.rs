@@ -13,6 +13,7 @@ use encke_access::{
 use encke_protocol::{Headers, ProtocolSettings};
 
 use crate::config::{AccessTable, duration};
+use crate::explanation::{KeysUnknown, RequestToExplain, explain_request, refused};
 use crate::failure::{Code, Failed};
 use crate::keys;
 
@@ -280,56 +281,32 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode, Failed> {
 fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
     let table = AccessTable::read(&args.config.config)?;
     let access = table.access()?;
-    let (raw, query) = match args.path.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
-        None => (&*args.path, None),
-    };
-    let path = match CanonicalPath::parse(raw) {
-        Ok(path) => path,
-        Err(error) => return Ok((format!("refused: {error}\n"), false)),
-    };
     if let Some(file) = &args.jwks {
         use_key_set(&access, file)?;
-    }
-    let mut resolved = resolve(&access, &args.token, &args.method, &path);
-    if let Err(AccessDenied::KeysUnknown { issuer }) = &resolved
-        && args.jwks.is_none()
-    {
-        fetch_keys(&access, issuer, table.config.jwks_timeout)?;
-        resolved = resolve(&access, &args.token, &args.method, &path);
-    }
-    let caller = match resolved {
-        Ok(resolved) => resolved.caller,
-        // Nothing else will bring the key here.
-        Err(AccessDenied::KeysUnknown { .. } | AccessDenied::KeysUnavailable { .. }) => {
-            let denied = AccessDenied::UnknownKey;
-            return Ok((format!("refused: {denied}\n"), false));
-        }
-        Err(denied) => return Ok((format!("refused: {denied}\n"), false)),
-    };
-    let mut text = caller.describe();
-    if let Some(ends_at) = caller.ends_at() {
-        let left = ends_at.since(encke_net::wall_time());
-        text += &format!("ends in: {left:.0?}, the leeway included\n");
     }
     let fields = args.field.iter();
     let fields: Vec<_> = fields
         .map(|(name, value)| (&**name, value.as_bytes()))
         .collect();
-    let settings = ProtocolSettings::default();
-    let needed = match settings.requirements(&args.method, &path, query, Headers(&fields)) {
-        Ok(needed) => needed,
-        Err(why) => return Ok((format!("{text}refused: {why}\n"), false)),
+    let request = RequestToExplain {
+        token: &args.token,
+        method: &args.method,
+        target: &args.path,
+        headers: Headers(&fields),
     };
-    if needed.is_empty() {
-        text += &format!("allowed: {} {path} needs no grant\n", args.method);
-    }
-    for requirement in &needed {
-        let is_met = requirement.is_met_by(&*caller);
-        let verdict = if is_met { "allowed" } else { "refused" };
-        text += &format!("{verdict}: {}\n", requirement.explain(&caller));
-    }
-    Ok((text, needed.iter().all(|one| one.is_met_by(&*caller))))
+    let settings = ProtocolSettings::default();
+    let explained = match explain_request(&access, &settings, &request) {
+        Err(KeysUnknown { issuer }) if args.jwks.is_none() => {
+            fetch_keys(&access, &issuer, table.config.jwks_timeout)?;
+            explain_request(&access, &settings, &request)
+        }
+        explained => explained,
+    };
+    let explained = explained.unwrap_or_else(|KeysUnknown { .. }| {
+        // Nothing else will bring the key here.
+        refused(String::new(), &AccessDenied::UnknownKey)
+    });
+    Ok((explained.text, explained.is_allowed))
 }
 
 /// The token selects the issuer, so that it does no harm to give the set to each.

@@ -11,6 +11,7 @@ mod config;
 mod credential_commands;
 mod descriptors;
 mod doctor;
+mod explanation;
 mod exposure;
 mod failure;
 mod fleet_brokers;

@@ -10,6 +10,7 @@ use encke_server::{Dismissal, FleetLinks, Follow, Server};
 use encke_stream::Logs;
 use parking_lot::Mutex;
 use prometheus::Registry;
+use serde_json::json;
 
 use crate::failure::{Code, Failed};
 
@@ -48,6 +49,27 @@ impl Status {
         }
         let logs = self.logs.lock();
         logs.iter().map(|log| log.figures().silence).max()
+    }
+
+    /// The figures of all logs, for operators.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        let logs = self.logs.lock();
+        let logs = logs.iter().map(|log| {
+            let figures = log.figures();
+            json!({
+                "unready": log.unready(),
+                "position": figures.applied,
+                "lastPosition": figures.last,
+                "lagSeconds": figures.lag.as_secs_f64(),
+                "roundTripMs": figures.round_trip.as_secs_f64() * 1e3,
+                "silenceSeconds": figures.silence.as_secs_f64(),
+                "commandsInFlight": figures.commands_in_flight,
+                "batches": figures.batches,
+                "retries": figures.retries,
+                "givenUp": figures.given_up,
+            })
+        });
+        logs.collect()
     }
 
     /// Shows the figures of all logs.

@@ -77,7 +77,7 @@ fn serve_until_asked(
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2])
         .context("signals can't be caught")?;
     let settings = Arc::new(args.settings);
-    let (mut config, _, files) = resolve(&settings)?;
+    let (mut config, given, files) = resolve(&settings)?;
     config.net.inherited = inherited.map(Arc::new);
     let filter = program_log::start(&config).map_err(|error| Code::Usage.with(error))?;
     let exporter = match config.traces.start()? {
@@ -126,7 +126,7 @@ fn serve_until_asked(
     loop {
         let is_first = moved.is_none();
         let outputs = Outputs::open(&config).map_err(|error| Code::Usage.with(error))?;
-        let mut serving = Serving::start(&config, &outputs, moved.take())?;
+        let mut serving = Serving::start((&config, &given), &outputs, moved.take())?;
         if let Some(taken_over) = taken_over.take() {
             attendant = taken_over.serve()?;
         }

@@ -10,13 +10,16 @@ use encke_log::Reader;
 use encke_net::ReactorError;
 use encke_protocol::{Admin, Probes, ProtocolSettings, ReadyState, Router};
 use encke_server::{
-    ClosingServer, DeliveryHealth, MovedIn, MovedOut, ServedStreams, Server, ServerMetrics,
-    StartError,
+    ClosingServer, DeliveryHealth, InspectionSources, MovedIn, MovedOut, ServedStreams, Server,
+    ServerMetrics, StartError,
 };
 use encke_stream::{Logs, OrderKind};
+use serde_json::json;
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{Config, Given, effective_json};
+use crate::doctor;
+use crate::explanation::ServerExplainer;
 use crate::failure::{Code, Failed};
 use crate::log_output::{LogOutput, ReopenHandle};
 use crate::node::{Node, Watch};
@@ -62,7 +65,7 @@ impl Outputs {
 impl Serving {
     /// Opens the log and starts all threads.
     pub(crate) fn start(
-        config: &Config,
+        (config, given): (&Config, &Given),
         outputs: &Outputs,
         moved: Option<MovedIn>,
     ) -> Result<Self, Failed> {
@@ -82,7 +85,7 @@ impl Serving {
             readers,
             router,
             reload_metrics,
-        } = start(config, access.clone(), moved)?;
+        } = start((config, given), access.clone(), moved)?;
         let snapshots = SnapshotServer::start(&config.data, readers);
         if let Err(error) = &snapshots {
             tracing::warn!(%error, data = %config.data.display(), "there can be no backups of this server");
@@ -191,7 +194,7 @@ struct Started {
 
 /// Starts the server.
 fn start(
-    config: &Config,
+    (config, given): (&Config, &Given),
     access: Option<Arc<Access>>,
     moved: Option<MovedIn>,
 ) -> Result<Started, Failed> {
@@ -227,14 +230,16 @@ fn start(
     let (rendered, shown, watched) = (metrics.clone(), status.clone(), readers.clone());
     let health = DeliveryHealth::new(config.server.health);
     let probed = health.clone();
+    let looked_at = status.clone();
+    // What is known by itself, without a probe.
+    let obstacle = Arc::new(move || unready(&watched).or_else(|| looked_at.unready()));
+    let known = Arc::clone(&obstacle);
     let probes = Probes {
         // What is known by itself comes first, because a probe would only wait.
-        readiness: Arc::new(
-            move || match unready(&watched).or_else(|| status.unready()) {
-                Some(why) => ReadyState::NotReady(why),
-                None => probed.readiness(),
-            },
-        ),
+        readiness: Arc::new(move || match known() {
+            Some(why) => ReadyState::NotReady(why),
+            None => probed.readiness(),
+        }),
         metrics: Arc::new(move || {
             shown.show();
             rendered.render()
@@ -243,6 +248,23 @@ fn start(
     let protocols = ProtocolSettings {
         in_fleet: node.is_some(),
         ..config.protocols.clone()
+    };
+    let configuration = effective_json(config, given);
+    let (of_doctor, of_fleet) = (config.clone(), config.fleet.clone());
+    let sources = InspectionSources {
+        unready: Box::new(move || obstacle()),
+        configuration: Box::new(move || configuration.clone()),
+        doctor: Box::new(move || {
+            doctor::of_running_server(&of_doctor).map_err(|error| error.to_string())
+        }),
+        fleet: Box::new(move || match &of_fleet.node {
+            None => json!({ "node": null, "logs": [] }),
+            Some(node) => json!({ "node": node.to_string(), "logs": status.to_json() }),
+        }),
+        explain: Box::new(ServerExplainer {
+            access: access.clone(),
+            settings: protocols.clone(),
+        }),
     };
     let router = Router::new(
         Arc::clone(&logs.views),
@@ -257,7 +279,7 @@ fn start(
         health,
     };
     let (net, settings) = (config.net.clone(), &config.server);
-    let server = Server::start(net, settings, &router, streams, &metrics, moved);
+    let server = Server::start(net, settings, &router, streams, &metrics, moved, sources);
     let server = server.map_err(|error| match error {
         StartError::Reactor(ReactorError::Listen {
             address,

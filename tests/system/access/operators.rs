@@ -22,7 +22,9 @@ fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
     };
     assert_eq!(operator("GET", "/metrics"), 200);
     assert_eq!(operator("GET", "/readyz"), 200);
-    assert_eq!(operator("PUT", "/v1/stream/a"), 404);
+    // Who reaches the address has no right to what is stored.
+    assert_eq!(operator("PUT", "/v1/stream/a"), 401);
+    assert_eq!(operator("GET", "/v1/events?stream=a"), 404);
     let token = guarded.token_of("ann", "read=/v1/stream/a");
     assert_eq!(
         guarded
@@ -47,7 +49,7 @@ fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
         204
     );
     let lines = || std::fs::read_to_string(&file).unwrap_or_default();
-    eventually("all lines are written", || lines().lines().count() >= 5);
+    eventually("all lines are written", || lines().lines().count() >= 6);
     let text = lines();
     let read: Vec<Value> = text
         .lines()
@@ -194,4 +196,234 @@ fn idle_connections_keep_no_operator_out() {
     // Of 210 and a few more the address has 48.
     assert!(lost >= 162, "{lost}");
     drop(idle);
+}
+
+#[test]
+fn what_is_stored_needs_the_same_grants_at_both_addresses_and_changes_have_lines() {
+    let audit = data_dir();
+    let file = audit.path().join("audit.jsonl");
+    let option = format!("audit-log-file={}", file.display());
+    let guarded = Guarded::start(&["--tuning", &option]);
+    guarded.create("/v1/stream/a", b"\"private\"");
+    let mut operator = Connection::open(guarded.operators);
+    let mut ask = |line: (&str, &str), fields: &[&str]| {
+        let fields = [&[JSON], fields].concat();
+        let response = operator.ask(line.0, line.1, &fields, b"");
+        (
+            response.status,
+            match response.status {
+                ..400 => String::new(),
+                _ => response.error_code(),
+            },
+        )
+    };
+    let reader = bearer(&guarded.token_of("reader", "read=/v1/stream/**"));
+    let writer = bearer(&guarded.token_of("writer", "delete,own=/v1/stream/**"));
+    for (line, fields, status, code) in [
+        (("GET", "/v1/stream/a"), &[][..], 401, "no_credentials"),
+        (("GET", "/v1/pool"), &[], 401, "no_credentials"),
+        (("GET", "/v1/stream/a"), &[&*reader], 200, ""),
+        (("DELETE", "/v1/stream/a"), &[&*reader], 403, "forbidden"),
+        (
+            ("DELETE", "/v1/stream/a"),
+            &["Authorization: Bearer x"],
+            401,
+            "unknown_api_key",
+        ),
+        // Pages of other sites change nothing, whatever they bring.
+        (
+            ("DELETE", "/v1/stream/a"),
+            &[&*writer, "Origin: https://evil.example"],
+            403,
+            "origin",
+        ),
+        (
+            ("DELETE", "/v1/stream/a"),
+            &[&*writer, "Sec-Fetch-Site: cross-site"],
+            403,
+            "origin",
+        ),
+        (
+            ("POST", "/v1/admin/connections/close"),
+            &["Origin: https://evil.example"],
+            403,
+            "origin",
+        ),
+        (("DELETE", "/v1/stream/a"), &[&*writer], 204, ""),
+    ] {
+        assert_eq!(
+            ask(line, fields),
+            (status, code.to_owned()),
+            "{line:?} {fields:?}"
+        );
+    }
+    // What needs no grant looks at no credentials: a scraper may send some that are for something else.
+    assert_eq!(
+        ask(("GET", "/metrics"), &["Authorization: Bearer x"]).0,
+        200
+    );
+    assert_eq!(ask(("GET", "/v1/admin/overview"), &[]).0, 200);
+    let lines = || std::fs::read_to_string(&file).unwrap_or_default();
+    eventually("the change has a line", || lines().contains("\"change\""));
+    let text = lines();
+    let line = text.lines().find(|line| line.contains("\"change\""));
+    let line: Value = serde_json::from_str(line.expect("a line")).expect("JSON");
+    assert_eq!(line["caller"], "writer");
+    assert_eq!(
+        (&line["method"], &line["status"]),
+        (&json!("DELETE"), &json!(204))
+    );
+    assert_eq!(line["path"], "/v1/stream/a");
+    // The last refusals are told with their reasons, and hold no credential.
+    let told = guarded.encke.ask(
+        "GET",
+        "/v1/admin/refusals",
+        &[&guarded.allowed("op", "admin=/**")],
+        b"",
+    );
+    let told = String::from_utf8(told.body).expect("text");
+    for reason in ["no_credentials", "forbidden", "origin"] {
+        assert!(told.contains(&format!("\"reason\":\"{reason}\"")), "{told}");
+    }
+}
+
+#[test]
+fn an_explanation_is_that_of_the_running_server_and_is_counted_as_no_refusal() {
+    let guarded = Guarded::start(&[]);
+    let admin = guarded.allowed("op", "admin=/**");
+    let token = guarded.token_of("ann", "read=/v1/stream/a/**");
+    let explain = |token: &str, method: &str, path: &str| {
+        let body = json!({ "token": token, "method": method, "path": path }).to_string();
+        let fields = [JSON, &admin];
+        let response = guarded
+            .encke
+            .ask("POST", "/v1/admin/explain", &fields, body.as_bytes());
+        assert_eq!(response.status, 200);
+        let read: Value = serde_json::from_slice(&response.body).expect("JSON");
+        (
+            read["allowed"].clone(),
+            read["text"].as_str().expect("a text").to_owned(),
+        )
+    };
+    let (allowed, text) = explain(&token, "GET", "/v1/stream/a/b");
+    assert_eq!(allowed, true, "{text}");
+    assert!(
+        text.contains("caller: ann") && text.contains("allowed: read on"),
+        "{text}"
+    );
+    let (allowed, text) = explain(&token, "DELETE", "/v1/stream/a/b");
+    assert_eq!(allowed, false);
+    assert!(
+        text.contains("refused: no grant of the caller allows delete"),
+        "{text}"
+    );
+    let denied = || {
+        let mut operator = Connection::open(guarded.operators);
+        let metrics = operator.ask("GET", "/metrics", &[], b"").body;
+        let text = String::from_utf8(metrics).expect("metrics are text");
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("encke_access_denied_total"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = denied();
+    let (allowed, text) = explain("nonsense", "GET", "/");
+    assert_eq!(allowed, false);
+    assert!(
+        text.starts_with("refused: the credential is no JSON Web Token"),
+        "{text}"
+    );
+    assert_eq!(denied(), before);
+    // Revocations are those of the server, which the command does not know.
+    let body = json!({ "sub": "ann" }).to_string();
+    let fields = [JSON, &*admin];
+    let revoked = guarded
+        .encke
+        .ask("POST", "/v1/admin/revoke", &fields, body.as_bytes());
+    assert_eq!(revoked.status, 204);
+    assert!(
+        explain(&token, "GET", "/v1/stream/a/b")
+            .1
+            .contains("revoked")
+    );
+    let reader = guarded.allowed("reader", "read=/**");
+    assert_eq!(
+        guarded.ask("GET", "/v1/admin/overview", &reader, b""),
+        (403, "forbidden".into())
+    );
+    assert_eq!(
+        guarded.ask("GET", "/v1/admin/overview", "", b""),
+        (401, "no_credentials".into())
+    );
+}
+
+#[test]
+fn the_access_log_names_the_caller() {
+    let folder = data_dir();
+    for format in ["json", "combined"] {
+        let file = folder.path().join(format);
+        let option = format!("access-log-file={}", file.display());
+        let guarded = Guarded::start(&["--access-log", format, "--tuning", &option]);
+        let name = "ann \"a\" - \u{e4}";
+        let token = bearer(&guarded.token_of(name, "read=/v1/stream/**"));
+        let long = bearer(&guarded.token_of(&"x".repeat(400), "read=/v1/stream/**"));
+        for credentials in [&*token, &long, "Authorization: Bearer x", ""] {
+            guarded.ask("GET", "/v1/stream/a", credentials, b"");
+        }
+        let lines = || std::fs::read_to_string(&file).unwrap_or_default();
+        eventually("all lines are written", || lines().lines().count() >= 4);
+        let text = lines();
+        assert!(!text.contains(token.split(' ').nth(2).expect("a token")));
+        let cut = format!("{}...", "x".repeat(253));
+        match format {
+            "json" => {
+                let callers = text.lines().map(|line| {
+                    let line: Value = serde_json::from_str(line).expect("JSON");
+                    line["caller"].clone()
+                });
+                let mut callers: Vec<_> = callers.collect();
+                callers.sort_by_key(ToString::to_string);
+                assert_eq!(
+                    callers,
+                    [json!(name), json!("anonymous"), json!(cut), json!(null)]
+                );
+            }
+            _ => {
+                let escaped = r"127.0.0.1 - ann\x20\x22a\x22\x20-\x20\xC3\xA4 [";
+                assert!(text.contains(escaped), "{text}");
+                assert!(text.contains(&format!("127.0.0.1 - {cut} [")), "{text}");
+                assert_eq!(text.matches("127.0.0.1 - - [").count(), 1, "{text}");
+                assert!(text.contains("127.0.0.1 - anonymous ["), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_has_a_line_whether_its_client_waits_for_the_answer_or_not() {
+    let audit = data_dir();
+    let file = audit.path().join("audit.jsonl");
+    let option = format!("audit-log-file={}", file.display());
+    let guarded = Guarded::start(&["--tuning", &option]);
+    let writer = bearer(&guarded.token_of("writer", "delete,own=/v1/stream/**"));
+    for number in 0..20 {
+        guarded.create(&format!("/v1/stream/{number}"), b"");
+        let path = format!("/v1/stream/{number}");
+        let mut operator = Connection::open(guarded.operators);
+        operator.send(&request("DELETE", &path, &[&writer], b""));
+        operator.half_close();
+        drop(operator);
+    }
+    let lines = || std::fs::read_to_string(&file).unwrap_or_default();
+    for number in 0..20 {
+        let path = format!("/v1/stream/{number}");
+        let field = bearer(crate::access::API_KEY);
+        eventually("the stream is gone", || {
+            guarded.ask("GET", &path, &field, b"").0 == 404
+        });
+        let line = format!(
+            "\"reason\":\"change\",\"caller\":\"writer\",\"client\":\"127.0.0.1\",\"method\":\"DELETE\",\"path\":\"{path}\""
+        );
+        eventually("the change has a line", || lines().contains(&line));
+    }
 }

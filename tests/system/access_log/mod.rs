@@ -60,6 +60,7 @@ fn entry(line: &str) -> Value {
         .collect();
     let expected = [
         "bytes",
+        "caller",
         "client",
         "duration_ms",
         "end",

@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const TARGET = process.env.CARGO_TARGET_DIR ?? fileURLToPath(new URL('../../../target', import.meta.url));
-const SCREENSHOTS = join(TARGET, 'screenshots');
+/** Where pictures of pages are. */
+export const SCREENSHOTS = join(TARGET, 'screenshots');
 /** Width in pixels and colours; those with a name become pictures. */
 const VIEWS = [
   { name: 'wide', width: 1280, colorScheme: 'light' },

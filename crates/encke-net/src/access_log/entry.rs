@@ -40,7 +40,8 @@ pub(crate) struct RequestText {
     ends: [u16; TEXTS],
 }
 
-const TEXTS: usize = 5;
+/// Method, target, user agent, referer, the id of the request, and the caller.
+const TEXTS: usize = 6;
 
 impl RequestText {
     /// The texts of a request; one that is empty is not there.
@@ -61,6 +62,8 @@ impl RequestText {
             (&[user_agent], FIELD_BYTES_MAX),
             (&[&referer], FIELD_BYTES_MAX),
             (&[request_id], FIELD_BYTES_MAX),
+            // It is known when the credentials are checked.
+            (&[], CALLER_BYTES_MAX),
         ];
         let mut bytes = Vec::new();
         let mut ends = [0; TEXTS];
@@ -103,14 +106,40 @@ impl RequestText {
 
     /// The id that the client sent.
     pub(crate) fn request_id(&self) -> Option<&[u8]> {
-        self.text(4)
+        self.text(REQUEST_ID)
+    }
+
+    /// The name of the caller.
+    pub(crate) fn caller(&self) -> Option<&[u8]> {
+        self.text(CALLER)
     }
 
     /// Gives an id to a request that has none.
     pub(crate) fn set_request_id(&mut self, id: &str) {
-        let others = usize::from(self.ends[TEXTS - 2]);
-        self.bytes = [&self.bytes[..others], id.as_bytes()].concat().into();
-        self.ends[TEXTS - 1] = self.bytes.len() as u16;
+        self.replace(REQUEST_ID, id.as_bytes());
+    }
+
+    /// Sets the name of the caller, cut to its bound.
+    pub(crate) fn set_caller(&mut self, name: &str) {
+        match name.len() {
+            ..=CALLER_BYTES_MAX => self.replace(CALLER, name.as_bytes()),
+            _ => {
+                let start = &name.as_bytes()[..CALLER_BYTES_MAX - CUT.len()];
+                self.replace(CALLER, &[start, CUT].concat());
+            }
+        }
+    }
+
+    /// Replaces one of the texts. The bytes are within its bound.
+    fn replace(&mut self, number: usize, text: &[u8]) {
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let (start, end) = (usize::from(start), usize::from(self.ends[number]));
+        let behind = &self.bytes[end..];
+        self.bytes = [&self.bytes[..start], text, behind].concat().into();
+        for at in &mut self.ends[number..] {
+            // The sum of all bounds is less than 65,536.
+            *at = (usize::from(*at) + text.len() + start - end) as u16;
+        }
     }
 
     /// What it takes in memory beside itself.
@@ -133,6 +162,13 @@ const TARGET_BYTES_MAX: usize = 2048;
 
 /// Bytes of any other field in a line, before they are escaped.
 const FIELD_BYTES_MAX: usize = 512;
+
+/// Bytes of the name of a caller in a line, before they are escaped.
+const CALLER_BYTES_MAX: usize = 256;
+
+/// The places of texts that are set later than the others.
+const REQUEST_ID: usize = 4;
+const CALLER: usize = 5;
 
 /// Stands for the rest of a text that is longer than its bound.
 const CUT: &[u8] = b"...";
@@ -163,6 +199,19 @@ mod tests {
         text.set_request_id("made");
         assert_eq!(text.request_id(), Some(&b"made"[..]));
         assert_eq!(text.referer(), Some(&b"r"[..]));
+        // The last caller counts, whenever it is known.
+        for name in ["ann", "", "somebody else"] {
+            text.set_caller(name);
+            assert_eq!(text.caller(), (!name.is_empty()).then_some(name.as_bytes()));
+            assert_eq!(text.request_id(), Some(&b"made"[..]));
+        }
+        text.set_request_id("another");
+        assert_eq!(text.request_id(), Some(&b"another"[..]));
+        assert_eq!(text.caller(), Some(&b"somebody else"[..]));
+        text.set_caller(&"x".repeat(CALLER_BYTES_MAX + 1));
+        let caller = text.caller().unwrap();
+        assert!(caller.len() == CALLER_BYTES_MAX && caller.ends_with(CUT));
+        assert_eq!(text.user_agent(), Some(&b"u"[..]));
         for length in TARGET_BYTES_MAX - 3..TARGET_BYTES_MAX + 3 {
             let path = vec![b'x'; length];
             let text = RequestText::new(b"", (&path, Some(b"")), b"", b"", b"");

@@ -50,6 +50,8 @@ impl Formatter {
             Some(client) => write!(out, "\"{client}\"")?,
             None => out.extend_from_slice(b"null"),
         }
+        out.extend_from_slice(b",\"caller\":");
+        json_text(text.caller(), out);
         out.extend_from_slice(b",\"method\":");
         json_text(text.method(), out);
         out.extend_from_slice(b",\"path\":");
@@ -83,7 +85,9 @@ impl Formatter {
             Some(client) => write!(out, "{client}")?,
             None => out.push(b'-'),
         }
-        write!(out, " - - [{} +0000] \"", self.time)?;
+        out.extend_from_slice(b" - ");
+        word(text.caller(), out);
+        write!(out, " [{} +0000] \"", self.time)?;
         match (text.method(), text.target()) {
             (Some(method), Some(target)) => {
                 hex_escaped(method, out);
@@ -157,6 +161,25 @@ pub(crate) fn json_text(text: Option<&[u8]>, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// Appends a text as one word, or `-`: as [`hex_escaped`], and blanks are escaped too. A name that is `-` itself is told apart.
+fn word(text: Option<&[u8]>, out: &mut Vec<u8>) {
+    match text {
+        None => out.push(b'-'),
+        Some(b"-") => out.extend_from_slice(b"\\x2D"),
+        Some(text) => {
+            for part in text.split_inclusive(|byte| *byte == b' ') {
+                match part.strip_suffix(b" ") {
+                    None => hex_escaped(part, out),
+                    Some(before) => {
+                        hex_escaped(before, out);
+                        out.extend_from_slice(b"\\x20");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Appends a text with `\xHH` for quotes, backslashes, controls and all bytes that are not ASCII, as nginx does.
 pub(crate) fn hex_escaped(text: &[u8], out: &mut Vec<u8>) {
     for byte in text {
@@ -198,22 +221,23 @@ mod tests {
 
     #[test]
     fn lines_have_the_forms_that_tools_know() {
-        let text = RequestText::new(
+        let mut text = RequestText::new(
             b"GET",
             (b"/a", Some(b"b=\"")),
             b"curl/8",
             b"http://r/",
             b"i",
         );
+        text.set_caller("ann b");
         let entry = entry(text);
         assert_eq!(
             line(AccessLogFormat::Combined, &entry),
-            "192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] \"GET /a?b=\\x22 HTTP/1.1\" 200 5 \
+            "192.0.2.1 - ann\\x20b [14/Nov/2023:22:13:20 +0000] \"GET /a?b=\\x22 HTTP/1.1\" 200 5 \
              \"http://r/\" \"curl/8\"\n"
         );
         assert_eq!(
             line(AccessLogFormat::Json, &entry),
-            "{\"time\":\"2023-11-14T22:13:20.000042Z\",\"client\":\"192.0.2.1\",\"method\":\"GET\",\
+            "{\"time\":\"2023-11-14T22:13:20.000042Z\",\"client\":\"192.0.2.1\",\"caller\":\"ann b\",\"method\":\"GET\",\
              \"path\":\"/a?b=\\\"\",\"protocol\":\"HTTP/1.1\",\"status\":200,\"bytes\":5,\
              \"duration_ms\":12.003,\"end\":\"complete\",\"request_id\":\"i\",\"trace_id\":null,\
              \"user_agent\":\"curl/8\",\"referer\":\"http://r/\"}\n"
@@ -235,8 +259,10 @@ mod tests {
             method in "[\\PC\u{0}-\u{9f}\u{2028}]{1,6}",
             path in prop::collection::vec(any::<u8>(), 1..40),
             agent in prop::collection::vec(any::<u8>(), 1..40),
+            caller in "[ \\[\"\\\\\\-\\PC\u{0}-\u{9f}\u{2028}]{1,9}",
         ) {
-            let text = RequestText::new(method.as_bytes(), (&path, None), &agent, &agent, b"");
+            let mut text = RequestText::new(method.as_bytes(), (&path, None), &agent, &agent, b"");
+            text.set_caller(&caller);
             let entry = entry(text);
             for format in [AccessLogFormat::Json, AccessLogFormat::Combined] {
                 let line = line(format, &entry);
@@ -248,7 +274,10 @@ mod tests {
             let read: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
             prop_assert_eq!(read["path"].as_str().unwrap(), String::from_utf8_lossy(&path));
             prop_assert_eq!(read["user_agent"].as_str().unwrap(), String::from_utf8_lossy(&agent));
+            prop_assert_eq!(read["caller"].as_str().unwrap(), caller);
             let combined = line(AccessLogFormat::Combined, &entry);
+            let fourth = combined.split(' ').nth(3).unwrap_or_default();
+            prop_assert!(fourth.starts_with('['), "the caller is one word: {}", combined);
             // Three quoted texts, and no other quotes.
             prop_assert_eq!(combined.matches('"').count(), 6);
         }

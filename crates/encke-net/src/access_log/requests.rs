@@ -124,6 +124,15 @@ impl OpenRequests {
         }
     }
 
+    /// The credentials of a request have named its caller.
+    pub(crate) fn name_caller(&mut self, exchange: ExchangeId, caller: &str) {
+        if let Some(request) = self.get_mut(exchange)
+            && request.logged
+        {
+            request.text.set_caller(caller);
+        }
+    }
+
     /// The head of a response is encoded; its bytes are sent next.
     pub(crate) fn begin_response(&mut self, exchange: ExchangeId, status: u16, head_bytes: usize) {
         match self.get_mut(exchange) {
@@ -258,6 +267,7 @@ fn log_debug(entry: &AccessEntry) {
     tracing::debug!(
         target: DEBUG_TARGET,
         client = entry.client.map(tracing::field::display),
+        caller = %escaped(entry.text.caller()),
         method = %escaped(entry.text.method()),
         path = %escaped(entry.text.target()),
         status = entry.status,

@@ -13,3 +13,7 @@ pub(crate) struct AuditEntry {
     pub(crate) status: u16,
     pub(crate) note: Box<AuditNote>,
 }
+
+/// Bytes of a text in a line, before they are escaped; what follows is left out.
+pub(super) const TEXT_BYTES_MAX: usize = 256;
+pub(super) const PATH_BYTES_MAX: usize = 2_048;

@@ -5,6 +5,7 @@
 //! `repeats`.
 
 mod entry;
+mod recent;
 mod repeats;
 
 use std::io::Write;
@@ -16,6 +17,8 @@ use encke_protocol::AuditNote;
 use prometheus::IntCounter;
 
 pub(crate) use self::entry::AuditEntry;
+use self::entry::{PATH_BYTES_MAX, TEXT_BYTES_MAX};
+pub use self::recent::{RecentRefusals, RefusalEntry};
 use self::repeats::Repeats;
 use crate::access_log::{json_text, without_secrets};
 
@@ -27,7 +30,10 @@ pub(crate) struct AuditSender {
 }
 
 /// The writer's end, before a thread writes.
-pub(crate) struct AuditQueue(Receiver<AuditEntry>);
+pub(crate) struct AuditQueue {
+    receiver: Receiver<AuditEntry>,
+    recent: RecentRefusals,
+}
 
 /// The thread that writes. It ends when all senders are gone and everything is written.
 pub(crate) struct AuditThread(JoinHandle<()>);
@@ -39,7 +45,9 @@ pub(crate) fn audit_log(dropped: IntCounter) -> (AuditSender, AuditQueue) {
         bytes_max: AUDIT_BYTES_MAX,
     };
     let (sender, receiver) = mailbox("audit-log", bounds);
-    (AuditSender { sender, dropped }, AuditQueue(receiver))
+    let recent = RecentRefusals::default();
+    let queue = AuditQueue { receiver, recent };
+    (AuditSender { sender, dropped }, queue)
 }
 
 impl AuditSender {
@@ -67,13 +75,21 @@ impl std::fmt::Debug for AuditSender {
 }
 
 impl AuditQueue {
+    /// The last refusals, as far as they were taken off the queue.
+    pub(crate) fn recent(&self) -> RecentRefusals {
+        self.recent.clone()
+    }
+
     /// Starts to write. Lines that the output refuses are counted in `lost`.
     pub(crate) fn start(
         self,
         mut out: Box<dyn Write + Send>,
         lost: IntCounter,
     ) -> std::io::Result<AuditThread> {
-        let mut receiver = self.0;
+        let AuditQueue {
+            mut receiver,
+            recent,
+        } = self;
         let thread = std::thread::Builder::new()
             .name("audit-log".to_owned())
             .spawn(move || {
@@ -82,6 +98,7 @@ impl AuditQueue {
                 let mut write = |entry: &AuditEntry, repeated: u64| {
                     text.clear();
                     line(entry, repeated, &mut text);
+                    recent.note(entry, repeated);
                     // One write for each line: other processes may write to the same file.
                     lost.inc_by(u64::from(out.write_all(&text).is_err()));
                 };
@@ -164,10 +181,6 @@ fn line(entry: &AuditEntry, repeated: u64, out: &mut Vec<u8>) {
 /// Entries that wait to be written; further ones are dropped and counted.
 const AUDIT_ENTRIES_MAX: usize = 16_384;
 const AUDIT_BYTES_MAX: usize = 4 << 20;
-
-/// Bytes of a text in a line, before they are escaped; what follows is left out.
-const TEXT_BYTES_MAX: usize = 256;
-const PATH_BYTES_MAX: usize = 2_048;
 
 /// Between two looks at whether the writer has ended.
 const JOIN_PAUSE: Duration = Duration::from_millis(1);

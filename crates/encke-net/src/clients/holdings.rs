@@ -111,6 +111,11 @@ impl Holdings {
             .max_by_key(|(_, bytes)| *bytes)
     }
 
+    /// What is held by an exchange.
+    pub(crate) fn of_exchange(&self, exchange: ExchangeId) -> usize {
+        self.connections.get(&exchange).map_or(0, |held| held.bytes)
+    }
+
     fn of(&self, holder: Holder) -> usize {
         self.holders.get(&holder).copied().unwrap_or_default()
     }

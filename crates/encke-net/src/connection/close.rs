@@ -41,6 +41,8 @@ pub(crate) enum CloseReason {
     CertificateExpired,
     /// The credentials of its caller were revoked.
     Revoked,
+    /// An operator has closed it.
+    Disconnected,
     /// This node does not follow its fleet.
     OutOfFleet,
     /// A subscriber sent too much.
@@ -97,6 +99,7 @@ impl CloseReason {
             CloseReason::Expired => "expired",
             CloseReason::CertificateExpired => "certificate_expired",
             CloseReason::Revoked => "revoked",
+            CloseReason::Disconnected => "disconnected",
             CloseReason::OutOfFleet => "out_of_fleet",
             CloseReason::Talkative => "talkative",
             CloseReason::Handshake => "tls_handshake",
@@ -134,6 +137,7 @@ impl CloseReason {
             CloseReason::Expired => "the token has expired",
             CloseReason::CertificateExpired => "the client certificate has expired",
             CloseReason::Revoked => "the token was revoked",
+            CloseReason::Disconnected => "an operator has closed the connection",
             CloseReason::Stopping => "the server stops",
             CloseReason::OutOfFleet => {
                 "this node does not follow its fleet; connect to another one"
@@ -152,6 +156,7 @@ impl CloseReason {
                 | CloseReason::Expired
                 | CloseReason::CertificateExpired
                 | CloseReason::Revoked
+                | CloseReason::Disconnected
                 | CloseReason::Stopping
                 | CloseReason::OutOfFleet
         )

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use encke_access::ClientCertificate;
+use encke_access::{Caller, ClientCertificate};
+use encke_protocol::CallerNeeds;
 use encke_protocol::{AuditNote, CallerInfo, Headers, Request, Response, Router, problem};
 
 use super::effect::{ConnectionEffect, Effects};
-use super::exchange_id::{ExchangeIds, ExchangePlace};
+use super::exchange_id::{ExchangeId, ExchangeIds, ExchangePlace};
 use crate::access_log::OpenRequests;
 use crate::audit::{AuditEntry, AuditSender};
 use crate::buffers::Buffers;
@@ -79,6 +80,21 @@ impl Context<'_> {
         Ok(identified)
     }
 
+    /// Notes who has sent a request, and until when its credentials are good.
+    pub(crate) fn keep_caller(
+        &mut self,
+        exchange: ExchangeId,
+        caller: Option<Arc<Caller>>,
+        needs: Option<CallerNeeds>,
+        certificate: Option<&ClientCertificate>,
+    ) {
+        if let Some(caller) = &caller {
+            self.requests.name_caller(exchange, caller.name());
+        }
+        self.clients
+            .keep_caller(exchange, caller, needs, certificate);
+    }
+
     /// A request as far as its head tells.
     pub(crate) fn bodyless<'r>(
         &self,
@@ -120,9 +136,14 @@ impl Context<'_> {
         })
     }
 
-    /// Counts a response that refuses, and adds its line to the audit log.
-    pub(crate) fn note_refusal(&mut self, place: ExchangePlace, response: &Response) {
-        if let Some(note) = &response.audit {
+    /// Counts a response that refuses, and adds the line of a response to the audit log: its own, or else the one that its request has.
+    pub(crate) fn note_response(
+        &mut self,
+        place: ExchangePlace,
+        response: &Response,
+        of_request: Option<&AuditNote>,
+    ) {
+        if let Some(note) = response.audit.as_deref().or(of_request) {
             self.add_to_audit(place, note, response.status);
         }
         if response.status >= 400 {
@@ -145,7 +166,8 @@ impl Context<'_> {
         })
     }
 
-    fn add_to_audit(&mut self, place: ExchangePlace, note: &AuditNote, status: u16) {
+    /// Adds a line to the audit log.
+    pub(crate) fn add_to_audit(&mut self, place: ExchangePlace, note: &AuditNote, status: u16) {
         // A trusted proxy names the client of each request; it is kept while the request is logged.
         let request = self.requests.get_mut(place.exchange);
         let named = request.and_then(|request| request.client);

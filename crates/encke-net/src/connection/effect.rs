@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use encke_protocol::{DispatchRequest, Feed};
+use encke_protocol::{DispatchRequest, Feed, Inquiry};
 use encke_stream::{Command, Fetch, ListFetch, Offset, Stream};
 
 use super::close::CloseReason;
@@ -24,6 +24,8 @@ pub(crate) enum ConnectionEffect {
     Read(ExchangeId, Fetch),
     /// Read a page of the list of streams.
     List(ExchangeId, ListFetch),
+    /// Have an operator's question answered.
+    Inspect(ExchangeId, Box<Inquiry>),
     /// Have a compressor with input compress it.
     Compress(ExchangeId, Box<Compressor>),
     /// Send the request with that number to the dispatcher.

@@ -40,6 +40,8 @@ impl Ending {
                 Ending::Nothing
             }
             (Task::AwaitingRead(_) | Task::AwaitingList(_), _) => Ending::Later,
+            // It was asked with the right to know.
+            (Task::AwaitingInspection, _) => Ending::Nothing,
             // A command cannot be taken back, and a page is compressed in no time.
             (Task::AwaitingCommit(_) | Task::AwaitingCompression(_), _) => Ending::Nothing,
             // The next request has a caller of its own.

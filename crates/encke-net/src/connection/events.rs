@@ -33,6 +33,8 @@ pub(crate) enum Event<'a> {
     Stopping,
     /// The node does not follow its fleet: subscribers are to connect to another one.
     OutOfFleet,
+    /// An operator closes it.
+    Disconnect,
     /// The memory of all connections runs short, and this exchange holds the most.
     Shed(ExchangeId),
     /// There is no memory for the request of an exchange.
@@ -73,6 +75,7 @@ impl Connection {
             }
             Event::Stopping => self.stop(cx),
             Event::OutOfFleet => self.leave_fleet(cx),
+            Event::Disconnect => self.disconnect(cx),
             Event::Shed(id) => self.shed(id, cx),
             Event::NoMemory(id) => self.refuse(id, &no_room(), cx),
             Event::Fail(id, reason) => self.fail(id, reason, cx),
@@ -156,6 +159,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http1(http1) => {
                 http1.exchange.end_wait_for_client(cx);
+                http1.exchange.leave_note(cx);
                 if let Some(request) = http1.exchange.dispatch_request() {
                     cx.push(ConnectionEffect::AbandonDispatch(self.id, request));
                 }
@@ -304,6 +308,32 @@ impl Connection {
                 }
                 Some(Task::AwaitingRecord(..)) => self.on_exchange(id, ExchangeEvent::TimedOut, cx),
                 Some(_) => {}
+            }
+        }
+    }
+
+    /// An operator closes it: subscriptions in the way of their protocols where the client takes something, and anything else at once.
+    fn disconnect(&mut self, cx: &mut Context<'_>) {
+        let reason = CloseReason::Disconnected;
+        if self.is_cut_by_stop() {
+            return cx.push(ConnectionEffect::Cut(reason));
+        }
+        match &mut self.wire {
+            Wire::WebSocket(websocket) => websocket.leave(reason, cx),
+            Wire::Http1(http1) if matches!(http1.exchange.task, Task::Subscribed) => {
+                cx.push(ConnectionEffect::Dismiss(self.id, reason));
+            }
+            Wire::Http2(http2) => {
+                for id in http2.exchanges().to_vec() {
+                    let exchange = http2.exchange(id);
+                    if exchange.is_some_and(|one| matches!(one.task, Task::Subscribed)) {
+                        cx.push(ConnectionEffect::Dismiss(id, reason));
+                    }
+                }
+                cx.push(ConnectionEffect::CloseBehind(reason));
+            }
+            Wire::Http1(_) | Wire::Handshaking | Wire::Lingering => {
+                cx.push(ConnectionEffect::Close(reason));
             }
         }
     }

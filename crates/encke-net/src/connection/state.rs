@@ -172,6 +172,25 @@ impl Connection {
         }
     }
 
+    /// Requests so far, as far as they can be counted.
+    pub(crate) fn requests_so_far(&self) -> u16 {
+        self.requests
+    }
+
+    /// What it speaks, and what an exchange of it is doing, in words for operators.
+    pub(crate) fn described(&self, id: ExchangeId) -> (&'static str, &'static str) {
+        let doing = self
+            .exchange(id)
+            .map_or("open", |exchange| exchange.doing());
+        match &self.wire {
+            Wire::Http1(_) => ("HTTP/1.1", doing),
+            Wire::Http2(_) => ("HTTP/2", doing),
+            Wire::WebSocket(_) => ("WebSocket", "channel"),
+            Wire::Handshaking => ("TLS", "handshake"),
+            Wire::Lingering => ("HTTP/1.1", "closing"),
+        }
+    }
+
     /// Whether it has begun something that the client must not take for the whole when the server stops.
     pub(crate) fn is_cut_by_stop(&self) -> bool {
         let is_streaming = match &self.wire {

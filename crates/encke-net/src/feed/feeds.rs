@@ -8,7 +8,7 @@ use encke_stream::{Fetch, Offset, OrderFetch, Sequence, Stream, Views};
 
 use super::congested_streams::CongestedStreams;
 use super::encoding::Encoding;
-use super::merged_feed::MergedFeed;
+use super::merged_feed::{FeedMember, MergedFeed};
 use super::queue::FanOut;
 use super::slot::{Flags, SlotFeed, SlotState, Slots};
 use super::state::{FeedKind, FeedState};
@@ -118,6 +118,14 @@ impl Feeds {
     /// The encoding that [`DueDelivery::Send`] is about.
     pub(crate) fn encoding(&self) -> &Encoding {
         self.fan_out.encodings.current()
+    }
+
+    /// The streams and patterns of a subscriber of several.
+    pub(crate) fn members(&self, index: u32, slots: &Slots) -> Option<&[FeedMember]> {
+        match slots[index].feed {
+            SlotFeed::InTable => self.merged(index).map(|merged| &*merged.members),
+            SlotFeed::None | SlotFeed::Plain(_) => None,
+        }
     }
 
     /// The position of a subscriber.

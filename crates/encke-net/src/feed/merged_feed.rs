@@ -6,14 +6,15 @@
 use std::sync::Arc;
 
 use encke_clock::WallTime;
-use encke_log::Sequence;
+use encke_log::{Sequence, StreamNo};
 use encke_protocol::{
     AheadStream, MergeEncoderId, MergeSource, MergedPosition, SourceKind, StreamEnd,
     StreamGeneration,
 };
-use encke_stream::{Item, MediaKind, Offset, OrderedRecord, Piece, Stream};
+use encke_stream::{Item, MediaKind, Offset, OrderedRecord, Piece, Stream, log_of};
 
 use super::withheld::{TextRecord, WithheldCharacter, WithheldCharacters};
+use crate::survey::SubscribedTo;
 
 /// What a subscriber of several streams needs beside its slot.
 #[derive(Debug)]
@@ -94,6 +95,28 @@ impl FeedMember {
             // Its owner was looked at when the client subscribed.
             SourceKind::Stream(_) => true,
             SourceKind::Pattern { pattern, .. } => pattern.viewer.sees(owner),
+        }
+    }
+
+    /// What it is, for operators.
+    pub(crate) fn subscribed_to(&self) -> SubscribedTo {
+        match &self.kind {
+            SourceKind::Stream(stream) => {
+                SubscribedTo::Stream(stream.no, Some(stream.name.clone()))
+            }
+            SourceKind::Pattern { pattern, .. } => {
+                SubscribedTo::Pattern(pattern.names.to_string().into())
+            }
+        }
+    }
+
+    /// Whether it has the records of a stream.
+    pub(crate) fn gets(&self, no: StreamNo, name: &str) -> bool {
+        match &self.kind {
+            SourceKind::Stream(stream) => stream.no == no,
+            SourceKind::Pattern { pattern, log } => {
+                usize::from(*log) == log_of(no) && pattern.names.matches(name)
+            }
         }
     }
 

@@ -141,6 +141,10 @@ impl Shard {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.list(token, fetch));
             }
+            ConnectionEffect::Inspect(id, inquiry) => {
+                let token = self.connections.slots.token_of(id);
+                self.refused(id, self.hand_over.inspect(token, inquiry));
+            }
             ConnectionEffect::Compress(id, compressor) => {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.compress(token, compressor));

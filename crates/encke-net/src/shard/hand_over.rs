@@ -7,13 +7,14 @@ use std::sync::Arc;
 use encke_clock::Now;
 use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
 use encke_log::StreamNo;
-use encke_protocol::DispatchRequest;
+use encke_protocol::{DispatchRequest, Inquiry};
 use encke_stream::{Command, Fetch, ListFetch, OrderFetch, Sequencers, Submission, Submitter};
 use encke_trace::CommandTrace;
 
 use crate::compression::Compressor;
 use crate::connection::exchange::ExchangeEvent;
 use crate::feed::slot::Token;
+use crate::inspector::Inspector;
 use crate::outbox::Outbox;
 use crate::readers::{CompressTask, Readers};
 use crate::shard_channel::ShardSender;
@@ -25,6 +26,7 @@ pub(crate) struct HandOver {
     sequencers: Sequencers,
     dispatcher: DispatcherSender,
     readers: Readers,
+    inspector: Inspector,
     /// The way back.
     sender: Arc<ShardSender>,
     outbox: Outbox,
@@ -49,6 +51,7 @@ impl HandOver {
         sequencers: Sequencers,
         dispatcher: DispatcherSender,
         readers: Readers,
+        inspector: Inspector,
         sender: Arc<ShardSender>,
     ) -> Self {
         HandOver {
@@ -56,6 +59,7 @@ impl HandOver {
             sequencers,
             dispatcher,
             readers,
+            inspector,
             sender,
             outbox: Outbox::default(),
             parked: Vec::new(),
@@ -135,6 +139,12 @@ impl HandOver {
     /// Has a page of the list of streams read.
     pub(super) fn list(&self, token: Token, fetch: ListFetch) -> Option<ExchangeEvent> {
         let is_asked = self.readers.list(fetch, token, &self.sender);
+        (!is_asked).then_some(ExchangeEvent::NotRead)
+    }
+
+    /// Has an operator's question answered.
+    pub(super) fn inspect(&self, token: Token, inquiry: Box<Inquiry>) -> Option<ExchangeEvent> {
+        let is_asked = self.inspector.ask(inquiry, token, &self.sender);
         (!is_asked).then_some(ExchangeEvent::NotRead)
     }
 

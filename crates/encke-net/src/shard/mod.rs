@@ -28,6 +28,7 @@ mod simulation;
 mod sockets;
 mod state;
 mod stop;
+mod survey;
 
 use std::time::{Duration, Instant};
 
@@ -166,6 +167,14 @@ impl Shard {
             }
             ShardEvent::Listed { token, page } => {
                 self.on_token(token, ExchangeEvent::Listed(page));
+            }
+            ShardEvent::Inspected { token, response } => {
+                self.on_token(token, ExchangeEvent::Inspected(response));
+            }
+            ShardEvent::Survey(step) => survey::answer(self, &step),
+            // It fails only if nothing waits for the result any more.
+            ShardEvent::Disconnect { token, answer } => {
+                let _ = answer.send(survey::disconnect(self, token));
             }
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),

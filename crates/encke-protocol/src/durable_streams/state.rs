@@ -74,7 +74,9 @@ impl DurableStreams {
         encoders: &mut Encoders,
     ) -> Self {
         DurableStreams {
-            mounts: [Mount::below(&settings.root).alias(&format!("{ALIAS_ROOT}**"))],
+            mounts: [Mount::below(&settings.root)
+                .alias(&format!("{ALIAS_ROOT}**"))
+                .for_operators_by_grant()],
             streams: streams.clone(),
             channels,
             reads: ReadContext {

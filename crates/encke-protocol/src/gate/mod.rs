@@ -39,6 +39,8 @@ pub struct Gate {
     pub operator_hosts: Hosts,
     /// The origins whose scripts are allowed, beside the server's own.
     pub origins: Origins,
+    /// Whether other machines reach the address for operators.
+    pub operators_are_remote: bool,
 }
 
 /// Who may do what.
@@ -74,6 +76,8 @@ pub(crate) struct GatedRoute {
     pub(crate) free_parameters: &'static [&'static str],
     /// See [`Protocol::has_own_credentials`](crate::protocol::Protocol::has_own_credentials).
     pub(crate) has_own_credentials: bool,
+    /// At the address for operators, whether a request needs the same grants as at that of clients.
+    pub(crate) by_grant: bool,
 }
 
 /// What becomes of a request without credentials, with access control.
@@ -188,7 +192,7 @@ impl Gate {
         path: &CanonicalPath<'_>,
         route: GatedRoute,
     ) -> Result<Passed, Stop> {
-        if request.caller.operator || request.caller.probe {
+        if request.caller.probe || request.caller.operator && !route.by_grant {
             return Ok(Passed::With(Rights::Operator));
         }
         let certificate = request.caller.certificate;
@@ -201,6 +205,10 @@ impl Gate {
             // The clients of a proxy are not programs of this machine.
             Policy::Local if request.caller.forwarded => {
                 return Ok(Passed::With(Rights::EverythingButAdmin));
+            }
+            // The address of clients is for programs of this machine, and what they may do is not for others.
+            Policy::Local if request.caller.operator && self.operators_are_remote => {
+                return Ok(Passed::With(Rights::Operator));
             }
             Policy::Local => return Ok(Passed::With(Rights::Everything)),
             Policy::Open => return Ok(Passed::With(Rights::EverythingButAdmin)),

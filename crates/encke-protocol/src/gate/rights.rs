@@ -147,6 +147,7 @@ impl Admitted<'_> {
                 false => (forbidden(caller.name(), *operation, paths), "forbidden"),
             },
             Rights::Unidentified => (unidentified(*operation, paths), "no_credentials"),
+            Rights::Operator => (remote_operator(*operation, paths), "not_here"),
             _ => (elsewhere(), "not_here"),
         };
         Response {
@@ -259,6 +260,13 @@ fn forbidden(name: &str, operation: Operation, path: &Paths<'_>) -> Response {
 /// The same as for a stream that does not exist.
 fn missing() -> Response {
     crate::problem::refused(&encke_stream::Refusal::NotFound)
+}
+
+fn remote_operator(operation: Operation, path: &Paths<'_>) -> Response {
+    let why = format!(
+        "without access control only programs of the server's machine may {operation} {path}, and other machines reach this address"
+    );
+    error(403, "not_here", why)
 }
 
 fn elsewhere() -> Response {

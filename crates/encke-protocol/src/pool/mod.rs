@@ -45,7 +45,10 @@ impl PoolApi {
     pub(crate) fn new(settings: PoolApiSettings) -> Self {
         let list = settings.root.strip_suffix('/').unwrap_or(&settings.root);
         PoolApi {
-            mounts: [Mount::at(list), Mount::below(&settings.root)],
+            mounts: [
+                Mount::at(list).for_operators_by_grant(),
+                Mount::below(&settings.root).for_operators_by_grant(),
+            ],
             settings,
         }
     }

@@ -56,7 +56,7 @@ fn wrong_setting(body: &[u8]) -> Option<String> {
         "type" => None,
         name if !SETTINGS.contains(&name) => Some(misspelled::unknown("setting", name, SETTINGS)),
         // A limit that is null is as one that is not given.
-        name if name != "events" && value.is_null() => None,
+        name if !SWITCHES.contains(&name) && value.is_null() => None,
         name => wrong_value(name, value),
     });
     if wrong.is_some() {
@@ -73,7 +73,7 @@ fn wrong_setting(body: &[u8]) -> Option<String> {
 /// What is wrong with the value of a setting other than the type.
 fn wrong_value(name: &str, value: &Value) -> Option<String> {
     let (fits, expected) = match name {
-        "events" => (value.is_boolean(), "true or false"),
+        name if SWITCHES.contains(&name) => (value.is_boolean(), "true or false"),
         _ => (value.is_u64(), "a whole number"),
     };
     (!fits).then(|| format!("{name} is {}, expected {expected}", short(value)))
@@ -99,7 +99,11 @@ const SETTINGS: &[&str] = &[
     "job_bytes_max",
     "waiting_max",
     "events",
+    "paused",
 ];
+
+/// The settings that are true or false.
+const SWITCHES: &[&str] = &["events", "paused"];
 
 /// The names of the settings that change while a pool exists.
 const CHANGEABLE: &[&str] = &[
@@ -111,6 +115,7 @@ const CHANGEABLE: &[&str] = &[
     "job_bytes_max",
     "waiting_max",
     "events",
+    "paused",
 ];
 
 /// A value in a message has at most this many bytes.

@@ -283,6 +283,8 @@ fn in_a_fleet_only_what_would_be_answered_waits_for_the_order() {
     );
     assert_eq!(waits("GET /v1/events", &[], b""), (400, 0));
     server.caller.operator = true;
-    assert_eq!(server.send("GET /v1/stream/a", &[], b"").status, 404);
+    assert_eq!(server.send("GET /v1/events?stream=a", &[], b"").status, 404);
     assert_eq!(server.waited, 6, "as before");
+    assert_eq!(server.send("GET /v1/stream/a", &[], b"").status, 200);
+    assert_eq!(server.waited, 7, "operators read what any client reads");
 }

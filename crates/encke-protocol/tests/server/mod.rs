@@ -298,6 +298,13 @@ impl Server {
                     let page = self.machine.loader(self.log.reader()).list(&fetch).unwrap();
                     return Reply::Said(said(then.listed(Ok(page))));
                 }
+                // The server answers it beside its shards: here the question itself is the answer.
+                Action::Inspect(inspection) => {
+                    let body = format!("{:?}", inspection.question);
+                    let audit = inspection.note;
+                    let response = Response::new(200).body(body);
+                    return Reply::Said(said(Response { audit, ..response }));
+                }
                 Action::Dispatch(request, then) => return self.ask(request, then),
                 Action::Stream(response, next) => {
                     let mut said = said(response);

@@ -2,6 +2,7 @@
 
 use encke_log::Health;
 use encke_stream::{AckLevel, Committed, Views};
+use prometheus::core::Collector;
 use prometheus::{CounterVec, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
 use super::registrar::{Registrar, set_total};
@@ -34,6 +35,15 @@ pub(crate) struct CommitCounters {
 }
 
 impl LogMetrics {
+    /// Bytes that were committed to all logs.
+    pub(crate) fn committed_bytes(&self) -> u64 {
+        let families = self.bytes.collect();
+        let metrics = families.iter().flat_map(|family| family.get_metric());
+        metrics
+            .map(|metric| metric.get_counter().get_value() as u64)
+            .sum()
+    }
+
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let metrics = Registrar(registry);
         Ok(LogMetrics {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, Registry, TextEncoder};
 
 pub(crate) use self::access::AccessMetrics;
@@ -76,13 +77,18 @@ impl ServerMetrics {
         &self.registry
     }
 
-    /// All metrics in the Prometheus text format.
-    pub fn render(&self) -> Vec<u8> {
+    /// All metrics, with gauges that show the present state.
+    pub(crate) fn gather(&self) -> Vec<MetricFamily> {
         for refresh in self.gauges.lock().iter() {
             refresh(self);
         }
+        self.registry.gather()
+    }
+
+    /// All metrics in the Prometheus text format.
+    pub fn render(&self) -> Vec<u8> {
         let mut text = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+        if let Err(error) = TextEncoder::new().encode(&self.gather(), &mut text) {
             tracing::error!(%error, "metrics could not be written");
         }
         text

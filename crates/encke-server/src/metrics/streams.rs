@@ -1,6 +1,7 @@
 //! The metrics of streams and their commits.
 
 use encke_stream::{Committed, Totals};
+use prometheus::core::Metric;
 use prometheus::{Histogram, IntCounter, IntGauge, Registry};
 
 use super::registrar::{Registrar, set_total};
@@ -81,6 +82,16 @@ impl StreamMetrics {
         set_total(&self.stream_loads, totals.loads);
         set_total(&self.stream_evictions, totals.evictions);
         set_total(&self.producers_forgotten, totals.producers_forgotten);
+    }
+
+    /// Records so far, and the syncs by the bounds of their times in seconds, each with all that took less, and in all.
+    pub(crate) fn commits(&self) -> (u64, Vec<(f64, u64)>, u64) {
+        let metric = self.sync_seconds.metric();
+        let histogram = metric.get_histogram();
+        let buckets = histogram.get_bucket().iter();
+        let buckets = buckets.map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+        let total = histogram.get_sample_count();
+        (self.records.get(), buckets.collect(), total)
     }
 
     /// Counts a commit.

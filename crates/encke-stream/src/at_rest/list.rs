@@ -39,6 +39,8 @@ pub struct StreamPage {
 /// A stream in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedStream {
+    /// Its number.
+    pub no: StreamNo,
     /// Its name.
     pub name: Box<str>,
     /// Its content type.
@@ -49,6 +51,8 @@ pub struct ListedStream {
     pub floor: Sequence,
     /// See [`Facts::messages`].
     pub messages: Option<u64>,
+    /// Bytes that were appended, see [`ByteCount`](crate::ByteCount).
+    pub appended_bytes: Option<u64>,
     /// No append follows.
     pub closed: bool,
     /// Why it was closed, if that was said.
@@ -176,11 +180,13 @@ impl<S: Store> Loader<S> {
 impl ListedStream {
     fn of(stream: &Stream, facts: Facts) -> Self {
         ListedStream {
+            no: stream.no,
             name: stream.name.clone(),
             content_type: stream.media.name.clone(),
             tail: facts.tail,
             floor: facts.floor,
             messages: facts.messages(),
+            appended_bytes: facts.appended.known(),
             closed: facts.closed,
             end: facts.end,
             stop_asked: facts.stop_asked,

@@ -330,6 +330,7 @@ impl<S: Store> Loader<S> {
         let facts = Facts {
             tail: stored.tail,
             counted: stored.counted,
+            appended: stored.appended,
             forks: stored.forks,
             floor: stored.floor,
             closed: stored.closed,

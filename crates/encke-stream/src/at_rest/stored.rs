@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::deadlines::DueTimes;
 use crate::replicated::Chain;
-use crate::stream::count::MessageCount;
+use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::record::{BadRecord, EndReason, Fork, Lifetime};
 use crate::stream::retention::Buckets;
 use crate::stream::writers::{ProducerState, Writers};
@@ -68,6 +68,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
             stop_asked: facts.stop_asked,
         },
         counted: facts.counted,
+        appended: facts.appended,
     };
     entries.push((key(stream.no), Some(stored.encode())));
     if new {
@@ -222,8 +223,8 @@ fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
 const GROWING: &str = "growing a vector is all that writes here";
 
 /// The version of the entries. The first version has no [`StoreMeta`], no names and no forks, the second no durability
-/// levels, the third no retention, the fourth no [`StoredExtras`], the fifth no [`MessageCount`].
-pub(crate) const FORMAT: u32 = 6;
+/// levels, the third no retention, the fourth no [`StoredExtras`], the fifth no [`MessageCount`], the sixth no [`ByteCount`].
+pub(crate) const FORMAT: u32 = 7;
 
 /// The earliest version that can be read: its entries are also those of the present one.
 pub(crate) const EARLIEST_FORMAT: u32 = 4;
@@ -310,12 +311,19 @@ pub(crate) struct StoredStream<'a> {
     #[serde(skip)]
     pub(crate) extras: StoredExtras<'a>,
     /// It follows what few have, which comes then whatever it is. Entries of earlier versions have none.
-    #[serde(skip, default = "unknown")]
+    #[serde(skip, default = "messages_unknown")]
     pub(crate) counted: MessageCount,
+    /// It follows the messages. Entries of earlier versions have none.
+    #[serde(skip, default = "bytes_unknown")]
+    pub(crate) appended: ByteCount,
 }
 
-fn unknown() -> MessageCount {
+fn messages_unknown() -> MessageCount {
     MessageCount::UNKNOWN
+}
+
+fn bytes_unknown() -> ByteCount {
+    ByteCount::UNKNOWN
 }
 
 /// What few streams have.
@@ -338,13 +346,18 @@ impl<'a> StoredStream<'a> {
             [] => return Ok(stored),
             rest => postcard::take_from_bytes(rest).map_err(|_| BadRecord)?,
         };
-        let counted = match rest {
-            [] => MessageCount::UNKNOWN,
+        let (counted, rest) = match rest {
+            [] => (MessageCount::UNKNOWN, rest),
+            rest => postcard::take_from_bytes(rest).map_err(|_| BadRecord)?,
+        };
+        let appended = match rest {
+            [] => ByteCount::UNKNOWN,
             rest => whole(rest)?,
         };
         Ok(StoredStream {
             extras,
             counted,
+            appended,
             ..stored
         })
     }
@@ -352,7 +365,8 @@ impl<'a> StoredStream<'a> {
     fn encode(&self) -> Vec<u8> {
         let value = encode(self);
         let value = postcard::to_extend(&self.extras, value).expect(GROWING);
-        postcard::to_extend(&self.counted, value).expect(GROWING)
+        let value = postcard::to_extend(&self.counted, value).expect(GROWING);
+        postcard::to_extend(&self.appended, value).expect(GROWING)
     }
 
     pub(crate) fn writers(&self) -> Option<Box<Writers>> {
@@ -400,6 +414,7 @@ mod tests {
             sequences in vec(any::<u64>(), 0..4),
             extras in (of("\\PC{0,9}"), of(any::<u32>()), of("\\PC{0,9}"), any::<bool>()),
             messages in of(any::<u32>()),
+            appended in of(vec(any::<u8>(), 0..300)),
         ) {
             let counted = messages.map_or(MessageCount::UNKNOWN, |messages| {
                 MessageCount::default().with(messages, MediaKind::Json)
@@ -437,12 +452,14 @@ mod tests {
                     stop_asked: extras.3,
                 },
                 counted,
+                appended: appended.map_or(ByteCount::UNKNOWN, |data| ByteCount::of(&data)),
             };
             let value = stored.encode();
             prop_assert_eq!(StoredStream::decode(&value), Ok(stored));
-            // An entry with more or fewer bytes is invalid, but for one without the count.
+            // An entry with more or fewer bytes is invalid, but for one without the last count.
             if let Ok(fewer) = StoredStream::decode(&value[..value.len() - 1]) {
-                prop_assert_eq!(fewer.counted, MessageCount::UNKNOWN);
+                prop_assert_eq!(fewer.counted, counted);
+                prop_assert_eq!(fewer.appended, ByteCount::UNKNOWN);
             }
             prop_assert!(StoredStream::decode(&[&value[..], &[0]].concat()).is_err());
         }

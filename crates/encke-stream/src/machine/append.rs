@@ -11,6 +11,7 @@ use crate::machine::command::{Append, Data, Target};
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, Undo};
+use crate::stream::count::ByteCount;
 use crate::stream::record::{Change, EndReason, Extras, Producer};
 use crate::stream::writers::{ProducerState, Writers};
 use crate::stream::{Facts, Life, Stream};
@@ -86,7 +87,7 @@ impl Machine {
                 ..Extras::default()
             },
         };
-        let weight = bytes.len();
+        let (weight, appended) = (bytes.len(), ByteCount::of(&bytes));
         let sequence = journal.record(stream, &change, bytes)?;
         let accepted = producer
             .as_ref()
@@ -110,6 +111,7 @@ impl Machine {
         let facts = self.change(stream, |facts| {
             facts.append(sequence, units, closes);
             facts.counted = facts.counted.with(units, stream.media.kind);
+            facts.appended = facts.appended.and(appended);
             facts.end = facts.end.or(extras.end.filter(|_| closes));
             facts.stop_asked |= asks_stop;
         });

@@ -9,7 +9,7 @@ use crate::machine::command::{Create, CreateExtras, ForkOf};
 use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, NameHolder};
-use crate::stream::count::MessageCount;
+use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::number::{BORN_MAX, born, number};
 use crate::stream::record::{Change, Extras, Fork, Lifetime};
 use crate::stream::viewer::Viewer;
@@ -114,6 +114,7 @@ impl Machine {
         let facts = Facts {
             tail: Facts::first_tail(no, fork, create.data.units),
             counted: inherited.with(create.data.units, media.kind),
+            appended: ByteCount::of(&create.data.bytes),
             forks: 0,
             floor,
             closed: create.closed,

@@ -184,8 +184,8 @@ impl Restore {
             self.strays |= self.place.is_stray(&origin.name);
         }
         let found = match &change {
-            Change::Create { units, extras, .. } => counts_of(*units, extras.inherited),
-            Change::Append { units, .. } => counts_of(*units, MessageCount::default()),
+            Change::Create { units, extras, .. } => counts_of(*units, data, extras.inherited),
+            Change::Append { units, .. } => counts_of(*units, data, MessageCount::default()),
             _ => PossibleCounts::default(),
         };
         if found != PossibleCounts::default() {
@@ -294,7 +294,7 @@ impl Restore {
         restored.closed |= stored.closed;
         restored.deleted |= stored.deleted;
         restored.forks = stored.forks;
-        restored.count([stored.counted; 2]);
+        restored.count(PossibleCounts::stored(stored.counted, stored.appended));
         restored.touched = stored.touched;
         restored.floor = restored.floor.max(stored.floor);
         if stored.retention.is_limited() {
@@ -464,7 +464,7 @@ impl Restore {
             }
             None => {
                 for restored in self.streams.values_mut().filter(|one| one.stored) {
-                    restored.count([MessageCount::UNKNOWN; 2]);
+                    restored.count(PossibleCounts::UNKNOWN);
                 }
             }
         }

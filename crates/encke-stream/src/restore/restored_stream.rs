@@ -6,7 +6,7 @@ use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::{Sequence, StreamNo};
 
 use crate::at_rest::load::LoadError;
-use crate::stream::count::MessageCount;
+use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::media::{Media, MediaKind};
 use crate::stream::record::{EndReason, Extras, Fork, Lifetime};
 use crate::stream::retention::{Buckets, Replayed};
@@ -50,15 +50,37 @@ pub(super) struct RestoredExtras {
     pub(super) appended: SteadyTime,
 }
 
-/// A count of messages if the stream is one of JSON, and if it is not: its media may be known last.
-pub(super) type PossibleCounts = [MessageCount; 2];
+/// What was appended, as far as it is known before the media of the stream is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PossibleCounts {
+    /// A count of messages if the stream is one of JSON, and if it is not: its media may be known last.
+    messages: [MessageCount; 2],
+    bytes: ByteCount,
+}
 
-/// The messages of a record, behind those that a creation has from its source.
-pub(super) fn counts_of(units: u32, inherited: MessageCount) -> PossibleCounts {
-    [
-        inherited.with(units, MediaKind::Json),
-        inherited.with(units, MediaKind::Binary),
-    ]
+/// What a record appends, behind the messages that a creation has from its source.
+pub(super) fn counts_of(units: u32, data: &[u8], inherited: MessageCount) -> PossibleCounts {
+    PossibleCounts {
+        messages: [
+            inherited.with(units, MediaKind::Json),
+            inherited.with(units, MediaKind::Binary),
+        ],
+        bytes: ByteCount::of(data),
+    }
+}
+
+impl PossibleCounts {
+    /// Not known.
+    pub(super) const UNKNOWN: PossibleCounts =
+        PossibleCounts::stored(MessageCount::UNKNOWN, ByteCount::UNKNOWN);
+
+    /// Those of a checkpoint, which knows the media.
+    pub(super) const fn stored(messages: MessageCount, bytes: ByteCount) -> Self {
+        PossibleCounts {
+            messages: [messages; 2],
+            bytes,
+        }
+    }
 }
 
 impl RestoredExtras {
@@ -72,7 +94,7 @@ impl RestoredExtras {
     }
 }
 
-const _: () = assert!(size_of::<RestoredStream>() <= 144);
+const _: () = assert!(size_of::<RestoredStream>() <= 152);
 
 /// The records of a stream with a limited retention: those in the checkpoint, and those in the replay.
 #[derive(Debug, Default)]
@@ -127,18 +149,20 @@ impl RestoredStream {
         self.deleted && self.forks == 0
     }
 
-    /// Counts messages that were found.
+    /// Counts what was found.
     pub(super) fn count(&mut self, found: PossibleCounts) {
-        for (count, found) in self.counts.iter_mut().zip(found) {
+        for (count, found) in self.counts.messages.iter_mut().zip(found.messages) {
             *count = count.and(found);
         }
+        self.counts.bytes = self.counts.bytes.and(found.bytes);
     }
 
-    /// Counts messages no more that were counted twice.
+    /// Counts no more what was counted twice.
     pub(super) fn uncount(&mut self, twice: PossibleCounts) {
-        for (count, twice) in self.counts.iter_mut().zip(twice) {
+        for (count, twice) in self.counts.messages.iter_mut().zip(twice.messages) {
             *count = count.without(twice);
         }
+        self.counts.bytes = self.counts.bytes.without(twice.bytes);
     }
 
     pub(super) fn retained(&mut self) -> &mut RetainedRecords {
@@ -192,9 +216,10 @@ impl RestoredStream {
         let facts = Facts {
             tail,
             counted: match media.kind {
-                MediaKind::Json => self.counts[0],
-                MediaKind::Text | MediaKind::Binary => self.counts[1],
+                MediaKind::Json => self.counts.messages[0],
+                MediaKind::Text | MediaKind::Binary => self.counts.messages[1],
             },
+            appended: self.counts.bytes,
             forks: self.forks,
             floor: self.floor,
             closed: self.closed,

@@ -25,7 +25,7 @@ use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
 use crate::machine::deadlines::DueTimes;
-use crate::stream::count::MessageCount;
+use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::media::Media;
 use crate::stream::number::born;
 use crate::stream::record::EndReason;
@@ -103,6 +103,8 @@ pub struct Facts {
     pub tail: Offset,
     /// Messages that were appended, those of its source included, and those that were removed; see [`Facts::messages`].
     pub counted: MessageCount,
+    /// Bytes of data that were appended to it, see [`ByteCount`].
+    pub appended: ByteCount,
     /// How many forks share its data.
     pub forks: u32,
     /// Readers must not see its records up to this one.
@@ -118,7 +120,7 @@ pub struct Facts {
 }
 
 // Each stream in memory has it twice.
-const _: () = assert!(size_of::<Facts>() <= 40);
+const _: () = assert!(size_of::<Facts>() <= 48);
 
 /// Whether a stream exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -514,6 +516,7 @@ mod tests {
             closed: false,
             end: None,
             counted: MessageCount::default(),
+            appended: ByteCount::default(),
             stop_asked: false,
             life: Life::Live,
         }

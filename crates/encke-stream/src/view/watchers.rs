@@ -100,9 +100,9 @@ mod tests {
     use encke_clock::SteadyTime;
 
     use super::*;
-    use crate::MessageCount;
     use crate::stream::{Facts, Life, StreamSettings};
     use crate::{AckLevel, Lifetime, Media, Offset, Retention};
+    use crate::{ByteCount, MessageCount};
 
     fn stream(no: StreamNo) -> Stream {
         let facts = Facts {
@@ -112,6 +112,7 @@ mod tests {
             closed: false,
             end: None,
             counted: MessageCount::default(),
+            appended: ByteCount::default(),
             stop_asked: false,
             life: Life::Live,
         };

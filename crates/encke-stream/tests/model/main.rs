@@ -390,13 +390,21 @@ impl Pair {
                 let wanted: Vec<_> = expected.iter().map(|(name, _)| name.clone()).collect();
                 assert_eq!(names, wanted, "{prefix} {count_max}");
                 for (one, (_, facts)) in listed.iter().zip(&expected) {
-                    let has = (one.tail, one.floor, one.closed, one.end, one.messages);
+                    let has = (
+                        one.tail,
+                        one.floor,
+                        one.closed,
+                        one.end,
+                        one.messages,
+                        one.appended_bytes,
+                    );
                     let wanted = (
                         facts.tail,
                         facts.floor,
                         facts.closed,
                         facts.end,
                         facts.messages(),
+                        facts.appended.known(),
                     );
                     assert_eq!(has, wanted, "{}", one.name);
                 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use encke_clock::{Now, SteadyTime};
 use encke_stream::{
-    AckLevel, Append, Command, Create, Data, EndReason, Facts, Life, Lifetime, Limits, MediaKind,
-    MessageCount, Offset, Outcome, ProducerId, Refusal, Retention, Target, Viewer,
+    AckLevel, Append, ByteCount, Command, Create, Data, EndReason, Facts, Life, Lifetime, Limits,
+    MediaKind, MessageCount, Offset, Outcome, ProducerId, Refusal, Retention, Target, Viewer,
 };
 
 /// All streams, by number, and the owners of names.
@@ -39,6 +39,8 @@ pub struct Stream {
     pub units: Vec<Unit>,
     /// Messages that were ever in it, if that is known.
     pub messages: MessageCount,
+    /// Bytes that were appended to it, without those of its source.
+    pub appended: ByteCount,
     pub tail: Offset,
     /// The records up to this one are removed.
     pub floor: u64,
@@ -65,6 +67,7 @@ impl Stream {
             false => MediaKind::Binary,
         };
         self.messages = self.messages.with(data.units, kind);
+        self.appended = self.appended.and(ByteCount::of(&data.bytes));
     }
 }
 
@@ -149,6 +152,7 @@ impl Naive {
         Facts {
             tail: stream.tail,
             counted: stream.messages,
+            appended: stream.appended,
             forks: stream.forks,
             floor: stream.floor,
             closed: stream.closed,
@@ -348,6 +352,7 @@ impl Naive {
             depth: 0,
             units: Vec::new(),
             messages: MessageCount::default(),
+            appended: ByteCount::default(),
             tail: Offset::behind(no),
             floor: 0,
             closed: create.closed,

@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+use serde_json::json;
+
+use super::access::AccessTable;
 use super::settings::{SETTINGS, Setting};
 use super::{Config, Given};
 
@@ -40,6 +43,29 @@ pub(crate) fn effective(config: &Config, given: &Given) -> String {
         None => "\n# There is no table [access]\n".to_owned(),
     };
     text
+}
+
+/// The same as JSON, for the page of operators: each setting with its value, its default, the origin of the value and its help.
+pub(crate) fn effective_json(config: &Config, given: &Given) -> serde_json::Value {
+    let asked = given.apply().expect("the configuration was made of it");
+    let settings = SETTINGS.iter().map(|setting| {
+        let value = (setting.get)(config);
+        json!({
+            "name": setting.name,
+            "group": setting.group,
+            "value": value.as_ref().map(ToString::to_string),
+            "default": setting.default_text(),
+            "origin": origin(setting, given),
+            "given": given.origin(setting).is_some(),
+            "lowered": value.is_some() && (setting.get)(&asked) != value,
+            "help": setting.help.trim(),
+        })
+    });
+    json!({
+        "settings": settings.collect::<Vec<_>>(),
+        // Without its keys, because they are secrets.
+        "access": given.access().map(AccessTable::summary),
+    })
 }
 
 fn origin(setting: &Setting, given: &Given) -> String {

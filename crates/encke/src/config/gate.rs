@@ -22,6 +22,10 @@ impl Config {
                 _ => Hosts::LoopbackAnd(self.hosts.clone()),
             },
             operator_hosts: Hosts::InternalAnd(self.hosts.clone()),
+            operators_are_remote: self
+                .net
+                .operators_listen
+                .is_some_and(|address| !address.ip().is_loopback()),
             access: match access {
                 Some(access) => Policy::Controlled(access),
                 None if self.open => Policy::Open,

@@ -19,7 +19,7 @@ use anyhow::Context;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
 pub(crate) use self::access::AccessTable;
-pub(crate) use self::effective::effective;
+pub(crate) use self::effective::{effective, effective_json};
 pub(crate) use self::given::{Given, flag_called, tuning_key};
 use self::kinds::in_units;
 pub(crate) use self::kinds::{duration, whole_number};

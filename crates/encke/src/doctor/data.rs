@@ -63,6 +63,11 @@ impl Data {
         }
     }
 
+    /// A server runs on it: what would keep another one from starting there does not count.
+    pub(super) fn is_in_use(&mut self) {
+        self.refused = None;
+    }
+
     /// The number of logs.
     pub(super) fn logs(&self) -> usize {
         self.logs.len()

@@ -87,6 +87,23 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
     })
 }
 
+/// The report about the machine and the data directory of a server that runs, as JSON: whether they suit it for as many connections as it
+/// allows. What only a start needs, such as a free address, is not looked at.
+///
+/// # Errors
+/// The report can't be written.
+pub(crate) fn of_running_server(config: &Config) -> serde_json::Result<serde_json::Value> {
+    let machine = Machine::read(Path::new("/"));
+    let mut data = Data::look(&config.data, config.logs, Ahead::of(config));
+    data.is_in_use();
+    let connections = config.net.connections_max as u64;
+    let mut report = Report::of(&machine, connections, config, data, Vec::new());
+    if let Some(tls) = &config.net.tls {
+        report.add(checks::tls(tls));
+    }
+    serde_json::to_value(&report)
+}
+
 /// The results.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -108,9 +125,21 @@ struct Report {
 
 impl Report {
     fn new(machine: &Machine, connections: u64, config: &Config, data: Data) -> Self {
+        let start = checks::start(config);
+        Report::of(machine, connections, config, data, start)
+    }
+
+    /// The checks of the machine and of the data, and `more`.
+    fn of(
+        machine: &Machine,
+        connections: u64,
+        config: &Config,
+        data: Data,
+        more: Vec<Check>,
+    ) -> Self {
         let memory = MemoryEstimate::new(connections, config, data.logs());
         let mut checks = checks::all(machine, connections, &memory, &data);
-        checks.extend(checks::start(config));
+        checks.extend(more);
         let count = |verdict| {
             checks
                 .iter()

@@ -36,6 +36,11 @@ impl Exchange {
                 }
                 self.end_later(out, cx);
             }
+            ExchangeEvent::Inspected(response) => {
+                if matches!(self.task, Task::AwaitingInspection) {
+                    self.respond(&response, out, cx);
+                }
+            }
             ExchangeEvent::NotRead => self.not_read(out, cx),
             ExchangeEvent::Unparked => self.unparked(out, cx),
             ExchangeEvent::NoPlaceToPark => {
@@ -85,7 +90,7 @@ impl Exchange {
                 let action = then.read(Err(Failure::Overloaded), cx.clock.wall());
                 self.perform(action, out, cx);
             }
-            Task::AwaitingLoad(_) | Task::AwaitingList(_) => {
+            Task::AwaitingLoad(_) | Task::AwaitingList(_) | Task::AwaitingInspection => {
                 self.respond(&problem::failed(Failure::Overloaded), out, cx);
             }
             other => self.task = other,

@@ -46,6 +46,11 @@ impl Exchange {
                 self.task = Task::AwaitingList(then);
                 cx.push(ConnectionEffect::List(exchange, fetch));
             }
+            Action::Inspect(mut inquiry) => {
+                self.task = Task::AwaitingInspection;
+                self.facts.note = inquiry.note.take();
+                cx.push(ConnectionEffect::Inspect(exchange, inquiry));
+            }
             Action::Stream(response, next) => match response.coding {
                 Some(offer) => self.stream_coded(response, next, offer, out, cx),
                 None => {

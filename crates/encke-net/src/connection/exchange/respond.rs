@@ -5,6 +5,7 @@ use encke_protocol::{Body, ChannelOpening, Response, for_event_source};
 use super::state::Exchange;
 use super::task::Task;
 use super::writer::{ResponseShape, ResponseWriter};
+use crate::access_log::NO_RESPONSE;
 use crate::connection::context::Context;
 use crate::http::Rejection;
 use crate::websocket::negotiation::DeflateAgreement;
@@ -17,10 +18,18 @@ impl Exchange {
         out: &mut dyn ResponseWriter,
         cx: &mut Context<'_>,
     ) {
-        cx.note_refusal(self.place, response);
+        let note = self.facts.note.take();
+        cx.note_response(self.place, response, note.as_deref());
         let is_open = matches!(response.body, Body::Open(_));
         self.facts.keep_alive &= !is_open && !cx.stopping;
         self.answer(response, out, cx);
+    }
+
+    /// The client is gone before the response: what it has changed all the same has a line in the audit log.
+    pub(crate) fn leave_note(&mut self, cx: &mut Context<'_>) {
+        if let Some(note) = self.facts.note.take() {
+            cx.add_to_audit(self.place, &note, NO_RESPONSE);
+        }
     }
 
     /// Refuses a complete request before a protocol sees it.

@@ -48,6 +48,7 @@ impl Exchange {
                 && cx.router.opens_events(head.path, head.query),
             tls: of.tls,
             reader: OriginReader::Unnamed,
+            note: None,
             is_handshake: false,
             accept: None,
             deflate: None,
@@ -113,8 +114,7 @@ impl Exchange {
         match cx.router.head(&request) {
             HeadAdmission::Admitted(caller) => {
                 let exchange = self.place.exchange;
-                cx.clients
-                    .keep_caller(exchange, caller, None, certificate.as_deref());
+                cx.keep_caller(exchange, caller, None, certificate.as_deref());
                 Ok(())
             }
             HeadAdmission::Refused { response, reader } => {
@@ -300,7 +300,7 @@ impl Exchange {
         {
             access.note_use(caller);
         }
-        cx.clients.keep_caller(
+        cx.keep_caller(
             self.place.exchange,
             routed.caller,
             routed.needs,
@@ -312,6 +312,7 @@ impl Exchange {
             out.leave(cx);
         }
         self.facts.reader = routed.reader;
+        self.facts.note = routed.note;
         routed.action
     }
 

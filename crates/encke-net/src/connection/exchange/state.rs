@@ -1,7 +1,7 @@
 //! An exchange, and what it waits for.
 
 use encke_log::ReadError;
-use encke_protocol::{CallerInfo, DispatchResponse, OnRecord, OriginReader, Response};
+use encke_protocol::{AuditNote, CallerInfo, DispatchResponse, OnRecord, OriginReader, Response};
 use encke_stream::{Fetch, LoadError, Lookup, Outcome, Piece, StreamPage};
 
 use super::task::Task;
@@ -41,6 +41,8 @@ pub(crate) struct RequestFacts {
     pub(super) takes_events: bool,
     pub(super) tls: bool,
     pub(super) reader: OriginReader,
+    /// What the audit log says of the request when it is answered.
+    pub(super) note: Option<Box<AuditNote>>,
     /// The request is a handshake of WebSocket.
     pub(super) is_handshake: bool,
     /// The answer to the key of a handshake over HTTP/1.1.
@@ -75,7 +77,9 @@ pub(crate) enum ExchangeEvent {
     PieceRead(Result<Piece, ReadError>),
     /// A page of the list of streams was read.
     Listed(Result<StreamPage, LoadError>),
-    /// The reader threads have no room for what it wants read or loaded.
+    /// An operator's question was answered.
+    Inspected(Box<Response>),
+    /// There is no room for what it wants read, loaded or answered.
     NotRead,
     /// Another thread has what its request may be parked for.
     Unparked,
@@ -156,6 +160,27 @@ impl Exchange {
     /// Whether its response is a long body.
     pub(crate) fn is_streaming(&self) -> bool {
         matches!(self.task, Task::Streaming { .. })
+    }
+
+    /// What it is doing, in one word for operators.
+    pub(crate) fn doing(&self) -> &'static str {
+        match self.task {
+            Task::Receiving => "receiving",
+            Task::AwaitingRecord(..) => "long_poll",
+            Task::AwaitingDispatch { .. } => "waiting_for_job",
+            Task::Working { .. } => "working",
+            Task::Streaming { .. } | Task::Responded => "sending",
+            Task::Subscribed => "subscribed",
+            Task::AwaitingLoad(_)
+            | Task::AwaitingUnpark(_)
+            | Task::AwaitingOrder(_)
+            | Task::AwaitingCommit(_)
+            | Task::AwaitingRead(_)
+            | Task::AwaitingList(_)
+            | Task::AwaitingInspection
+            | Task::AwaitingCompression(_)
+            | Task::Opened(_) => "waiting",
+        }
     }
 
     /// What it holds in memory, beside its own size.

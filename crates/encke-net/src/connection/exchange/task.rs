@@ -28,6 +28,8 @@ pub(crate) enum Task {
     AwaitingRead(Box<dyn OnRead>),
     /// A reader thread reads a page of the list of streams.
     AwaitingList(Box<dyn OnList>),
+    /// The thread that answers operators has its question.
+    AwaitingInspection,
     /// A long poll: its feed waits for a record.
     AwaitingRecord(
         Box<dyn OnRecord>,

@@ -65,6 +65,7 @@ impl Http1 {
             | Task::AwaitingOrder(_)
             | Task::AwaitingRead(_)
             | Task::AwaitingList(_)
+            | Task::AwaitingInspection
             | Task::AwaitingCompression(_)
             | Task::Streaming { .. }
             | Task::Responded

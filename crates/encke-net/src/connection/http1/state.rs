@@ -217,7 +217,7 @@ impl Http1 {
 
     /// The same, with the response of a protocol.
     pub(super) fn refuse_with(&mut self, response: &Response, cx: &mut Context<'_>) {
-        cx.note_refusal(self.exchange.place, response);
+        cx.note_response(self.exchange.place, response, None);
         self.answer_last(response, cx);
     }
 

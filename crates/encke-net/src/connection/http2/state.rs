@@ -284,6 +284,7 @@ impl Http2 {
         }
         if let Some(exchange) = &mut stream.exchange {
             exchange.end_wait_for_client(cx);
+            exchange.leave_note(cx);
             if let Some(request) = exchange.dispatch_request() {
                 cx.push(ConnectionEffect::AbandonDispatch(id, request));
             }

@@ -112,8 +112,7 @@ impl WebSocket {
     fn keep_caller(&self, caller: Option<Arc<Caller>>, cx: &mut Context<'_>) {
         let certificate = cx.certificate.clone();
         let exchange = self.place.exchange;
-        cx.clients
-            .keep_caller(exchange, caller, None, certificate.as_deref());
+        cx.keep_caller(exchange, caller, None, certificate.as_deref());
     }
 
     /// Ends feeds that the caller may not have, each with its last message.

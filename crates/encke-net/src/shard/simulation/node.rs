@@ -31,6 +31,7 @@ use crate::clients::addresses::Addresses;
 use crate::clock::ShardClock;
 use crate::compression::Compressors;
 use crate::feed::congested_streams::CongestedStreams;
+use crate::inspector::Inspector;
 use crate::metrics::Metrics;
 use crate::readers::{ReadTask, Readers};
 use crate::settings::NetSettings;
@@ -157,7 +158,15 @@ impl Node {
             // Turns are told the time.
             clock: Now::default,
         });
-        let hand_over = HandOver::new(0, sequencers, dispatcher, readers, Arc::clone(&sender));
+        let (inspector, _) = Inspector::new();
+        let hand_over = HandOver::new(
+            0,
+            sequencers,
+            dispatcher,
+            readers,
+            inspector,
+            Arc::clone(&sender),
+        );
         let admission = Admission::new(settings.connections_max, Arc::default(), Arc::default());
         let context = ShardContext {
             number: 0,
