@@ -171,7 +171,7 @@ fleet-torture: fetch $(PYTHON)/installed ## FLEET_SECONDS (600) of faults of nod
 
 NEXT := target/next-format
 .PHONY: rolling
-rolling: fetch $(PYTHON)/installed ## upgrades the nodes of a fleet, one after the other, to a build as the next release will be, and back
+rolling: fetch $(PYTHON)/installed ## upgrades the nodes of a fleet, one after the other, to a build as the next release may be
 	$(call section,a rolling upgrade of a fleet)
 	cargo build --locked -p encke --features next-format --target-dir $(NEXT)
 	ENCKE_NEXT=$(abspath $(NEXT))/debug/encke cargo test --locked -p encke --test system fleet_rolling -- --ignored --nocapture

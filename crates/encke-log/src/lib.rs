@@ -63,6 +63,7 @@ mod copies;
 mod diagnosis;
 mod disk;
 mod error;
+mod formats;
 #[cfg(any(test, feature = "simulation"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -91,6 +92,7 @@ pub use diagnosis::survey::Problem;
 pub use disk::files::Files;
 pub use disk::{Disk, DiskFile};
 pub use error::{AppendError, CommitError, OpenError, ReadError};
+pub use formats::{DataFormat, data_formats};
 pub use health::{Health, STALL};
 pub use history::floor::FORGOTTEN;
 pub use history::state::StateEntry;

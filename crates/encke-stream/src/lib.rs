@@ -47,6 +47,7 @@ pub use at_rest::eviction::Eviction;
 pub use at_rest::list::{ListFetch, ListedStream, StreamPage};
 pub use at_rest::load::{LoadError, Loader, Store};
 pub use at_rest::loaders::Loaders;
+pub use at_rest::stored::data_formats;
 pub use commit::Committed;
 pub use commit::batch::{Batch, Handover, ObserveCommits, Outlet, PatternMatch, Record, Reply};
 pub use commit::change::{StreamChange, StreamState};

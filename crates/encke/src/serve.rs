@@ -1,6 +1,5 @@
 //! `encke serve`: from settings to a running server, and down again.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
@@ -20,7 +19,7 @@ use crate::serving::{Outputs, Serving};
 use crate::terminal::Terminal;
 use crate::upgrade::{
     Attendant, HandedOver, Launcher, PreparedSuccessor, ServerShape, Successor, UpgradeAnswer,
-    UpgradeAsker, UpgradeReport, UpgradeSocket, not_upgraded,
+    UpgradeAsker, UpgradeReport, UpgradeRequest, UpgradeSocket, not_upgraded,
 };
 use crate::{descriptors, exposure, program_log, service_manager, traces};
 
@@ -163,28 +162,28 @@ fn serve_until_asked(
                     reloads.ask();
                     serving.server.reload_tls();
                 }
-                Ask::Signal(SIGUSR2) => match prepare(&launcher, &config, None) {
-                    Ok(successor) => break Some((successor, None)),
-                    Err(why) => tracing::error!("{}", not_upgraded(&why)),
-                },
+                Ask::Signal(SIGUSR2) => {
+                    match prepare(&launcher, &config, &UpgradeRequest::default()) {
+                        Ok(successor) => break Some((successor, None)),
+                        Err(why) => tracing::error!("{}", not_upgraded(&why)),
+                    }
+                }
                 Ask::Signal(signal) => {
                     tracing::info!(signal, "stopping; a second signal stops at once");
                     break None;
                 }
-                Ask::Upgrade(asker) => {
-                    match prepare(&launcher, &config, asker.request.program.as_deref()) {
-                        Ok(successor) if asker.request.check => {
-                            let answer = could_upgrade(&serving, successor);
-                            asker.answer(&answer);
-                        }
-                        Ok(successor) => break Some((successor, Some(asker))),
-                        Err(why) => {
-                            tracing::error!("{}", not_upgraded(&why));
-                            let why = with_causes(&why);
-                            asker.answer(&UpgradeAnswer::Kept { why });
-                        }
+                Ask::Upgrade(asker) => match prepare(&launcher, &config, &asker.request) {
+                    Ok(successor) if asker.request.check => {
+                        let answer = could_upgrade(&serving, successor);
+                        asker.answer(&answer);
                     }
-                }
+                    Ok(successor) => break Some((successor, Some(asker))),
+                    Err(why) => {
+                        tracing::error!("{}", not_upgraded(&why));
+                        let why = with_causes(&why);
+                        asker.answer(&UpgradeAnswer::Kept { why });
+                    }
+                },
             }
         };
         stop_asking(upgrades);
@@ -258,9 +257,10 @@ enum Ask {
 fn prepare(
     launcher: &Launcher,
     config: &Config,
-    program: Option<&Path>,
+    request: &UpgradeRequest,
 ) -> anyhow::Result<PreparedSuccessor> {
-    launcher.prepare(program, &ServerShape::of(config), config.upgrade.timeout)
+    let (program, shape) = (request.program.as_deref(), ServerShape::of(config));
+    launcher.prepare(program, &shape, request.one_way, config.upgrade.timeout)
 }
 
 /// What an upgrade would close.

@@ -156,4 +156,4 @@ pub(crate) const HEAD_BYTES: u64 = 64;
 pub(crate) const NUMBER_END: u64 = 1 << 32;
 const MAGIC: [u8; 8] = *b"ENCKELOG";
 const BYTE_ORDER: u32 = 0x0A0B_0C0D;
-const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 1;

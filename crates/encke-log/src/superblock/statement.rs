@@ -272,7 +272,7 @@ impl Fields<'_> {
 }
 
 const MAGIC: [u8; 8] = *b"ENCKESUP";
-const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 1;
 /// The length of a statement without a retention floor and keyspaces.
 const FIXED_BYTES: usize = 16 + 10 * 8 + 2 + 4 + 4;
 

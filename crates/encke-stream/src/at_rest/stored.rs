@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use encke_clock::{SteadyTime, WallTime};
-use encke_log::{Sequence, StateEntry, StreamNo};
+use encke_log::{DataFormat, Sequence, StateEntry, StreamNo};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::deadlines::DueTimes;
@@ -224,10 +224,23 @@ const GROWING: &str = "growing a vector is all that writes here";
 
 /// The version of the entries. The first version has no [`StoreMeta`], no names and no forks, the second no durability
 /// levels, the third no retention, the fourth no [`StoredExtras`], the fifth no [`MessageCount`], the sixth no [`ByteCount`].
-pub(crate) const FORMAT: u32 = 7;
+///
+/// With the feature `next-format` this is a build as a later release may be, for tests.
+pub(crate) const FORMAT: u32 = if cfg!(feature = "next-format") { 8 } else { 7 };
 
 /// The earliest version that can be read: its entries are also those of the present one.
 pub(crate) const EARLIEST_FORMAT: u32 = 4;
+
+/// The formats of the data of streams: those of their logs, and the one of the entries here.
+pub fn data_formats() -> Vec<DataFormat> {
+    let states = DataFormat {
+        kind: "states of streams",
+        reads_from: EARLIEST_FORMAT,
+        writes: FORMAT,
+    };
+    let of_log = encke_log::data_formats().into_iter();
+    of_log.chain([states]).collect()
+}
 
 /// The key of [`StoreMeta`].
 pub(crate) const KEY_META: &[u8] = b"m";

@@ -26,6 +26,10 @@ pub(crate) struct UpgradeArgs {
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 
+    /// Upgrade also to a version that writes data which the present one can't read, so that the server can't go on if that fails
+    #[arg(long)]
+    one_way: bool,
+
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -40,6 +44,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> Result<ExitCode, Failed> {
     let request = UpgradeRequest {
         check: args.check,
         program,
+        one_way: args.one_way,
     };
     let answer = ask(&args.directory, &request);
     let answer = answer.with_context(|| {

@@ -24,6 +24,9 @@ pub(crate) struct UpgradeRequest {
     /// The program of the successor; without it, that of the server.
     #[serde(default)]
     pub(crate) program: Option<PathBuf>,
+    /// The successor may write data that this version can't read.
+    #[serde(default)]
+    pub(crate) one_way: bool,
 }
 
 /// What a server answers.

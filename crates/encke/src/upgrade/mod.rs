@@ -17,7 +17,9 @@ mod wire;
 
 pub(crate) use attendant::Attendant;
 pub(crate) use command::{UpgradeArgs, upgrade};
-pub(crate) use control::{UpgradeAnswer, UpgradeAsker, UpgradeReport, UpgradeSocket};
+pub(crate) use control::{
+    UpgradeAnswer, UpgradeAsker, UpgradeReport, UpgradeRequest, UpgradeSocket,
+};
 pub(crate) use predecessor::{HandedOver, Launcher, PreparedSuccessor, not_upgraded};
 pub(crate) use successor::Successor;
 pub(crate) use wire::ServerShape;

@@ -13,6 +13,7 @@ use encke_access::MovedAuthority;
 use encke_server::{MovedConnection, MovedOut};
 use serde::Serialize;
 
+use super::successor::own_formats;
 use super::wire::{
     CONNECTIONS_AT_ONCE, FORM, FORM_READ_FROM, FromSuccessor, Prepared, ServerShape, ToSuccessor,
     Wire,
@@ -59,10 +60,12 @@ impl Launcher {
     }
 
     /// Starts a successor, and waits until it can go on, for at most `patience`. `program`: another one than that of this process.
+    /// `is_one_way`: it may write data that this version can't read.
     pub(crate) fn prepare(
         &self,
         program: Option<&Path>,
         own: &ServerShape,
+        is_one_way: bool,
         patience: Duration,
     ) -> anyhow::Result<PreparedSuccessor> {
         let program = program.unwrap_or(&self.program);
@@ -82,13 +85,16 @@ impl Launcher {
             prepared: Prepared::default_for(own),
         };
         let why = match said {
-            Ok(FromSuccessor::Prepared(prepared)) => match prepared.obstacle(own) {
-                None => {
-                    successor.prepared = prepared;
-                    return Ok(successor);
+            Ok(FromSuccessor::Prepared(prepared)) => {
+                let one_way = || prepared.one_way(&own_formats()).filter(|_| !is_one_way);
+                match prepared.obstacle(own).or_else(one_way) {
+                    None => {
+                        successor.prepared = prepared;
+                        return Ok(successor);
+                    }
+                    Some(why) => anyhow::anyhow!(why),
                 }
-                Some(why) => anyhow::anyhow!(why),
-            },
+            }
             Ok(FromSuccessor::Failed(why)) => anyhow::anyhow!("the successor gave up: {why}"),
             Ok(_) => anyhow::anyhow!("the successor said something else than that it is ready"),
             Err(error) => lost(&error, patience),
@@ -218,6 +224,7 @@ impl Prepared {
         Prepared {
             version: String::new(),
             forms: [FORM_READ_FROM, FORM],
+            data: own_formats(),
             shape: own.clone(),
         }
     }

@@ -1,5 +1,6 @@
 //! The process that takes a server over. The socket to the server is its standard input.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use encke_access::MovedAuthority;
+use encke_log::DataFormat;
 use encke_server::{MovedIn, MovedListeners, Moving, StartGate};
 use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
@@ -53,6 +55,7 @@ impl Successor {
         self.wire.send(&FromSuccessor::Prepared(Prepared {
             version: env!("BUILD_OF_ENCKE").to_owned(),
             forms: [FORM_READ_FROM, FORM],
+            data: own_formats(),
             shape: ServerShape::of(config),
         }))?;
         let moved = self.receive().context("the server was not handed over")?;
@@ -188,8 +191,31 @@ impl ServerShape {
 }
 
 impl Prepared {
+    /// What it can't read of data in those formats.
+    fn unreadable(&self, own: &BTreeMap<String, [u32; 2]>) -> Option<String> {
+        own.iter().find_map(|(kind, [_, written])| {
+            let [from, to] = self.data.get(kind).copied().unwrap_or_default();
+            (!(from..=to).contains(written)).then(|| {
+                format!("the successor reads the formats {from} to {to} of {kind}, and this server writes format {written}")
+            })
+        })
+    }
+
+    /// What it writes that a server with those formats could not read, if it had to go on.
+    pub(super) fn one_way(&self, own: &BTreeMap<String, [u32; 2]>) -> Option<String> {
+        self.data.iter().find_map(|(kind, [_, written])| {
+            let [from, to] = own.get(kind).copied().unwrap_or_default();
+            (!(from..=to).contains(written)).then(|| {
+                format!("the successor writes format {written} of {kind}, and this server reads the formats {from} to {to}: it could not go on if the successor failed. Restart it, or take that risk with --one-way")
+            })
+        })
+    }
+
     /// Why a server of that shape can't be handed over to this successor.
     pub(super) fn obstacle(&self, own: &ServerShape) -> Option<String> {
+        if let Some(why) = self.unreadable(&own_formats()) {
+            return Some(why);
+        }
         let [from, to] = self.forms;
         if !(from..=to).contains(&FORM) {
             return Some(format!(
@@ -222,5 +248,69 @@ impl Prepared {
     }
 }
 
+/// By the kind of data on the disk: the first format that this version reads, and the one that it writes.
+pub(super) fn own_formats() -> BTreeMap<String, [u32; 2]> {
+    let formats = encke_stream::data_formats().into_iter();
+    let of = |format: DataFormat| (format.kind.to_owned(), [format.reads_from, format.writes]);
+    formats.map(of).collect()
+}
+
 /// How long a server may take to end, or to become the attendant, once its successor serves.
 const GONE_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn formats(states: [u32; 2]) -> BTreeMap<String, [u32; 2]> {
+        BTreeMap::from([
+            ("states".to_owned(), states),
+            ("segments".to_owned(), [1, 1]),
+        ])
+    }
+
+    fn prepared(states: [u32; 2]) -> Prepared {
+        Prepared {
+            version: "2".to_owned(),
+            forms: [FORM_READ_FROM, FORM],
+            data: formats(states),
+            shape: ServerShape::of(&Config::default()),
+        }
+    }
+
+    #[test]
+    fn data_goes_to_what_reads_it_and_back_only_if_the_server_reads_it_too() {
+        let own = formats([4, 7]);
+        let obstacles = |successor: [u32; 2]| {
+            let successor = prepared(successor);
+            (
+                successor.unreadable(&own).is_some(),
+                successor.one_way(&own).is_some(),
+            )
+        };
+        assert_eq!(obstacles([4, 7]), (false, false));
+        assert_eq!(obstacles([5, 8]), (false, true), "a later version");
+        assert_eq!(obstacles([4, 6]), (true, false), "an earlier version");
+        assert_eq!(obstacles([8, 9]), (true, true), "a version too far");
+        let mut unknown = prepared([4, 7]);
+        unknown.data.clear();
+        assert!(
+            unknown.unreadable(&own).is_some(),
+            "it does not say what it reads"
+        );
+    }
+
+    #[test]
+    fn what_can_not_change_is_named() {
+        let mut successor = prepared([4, 7]);
+        successor.data = own_formats();
+        let own = successor.shape.clone();
+        assert_eq!(successor.obstacle(&own), None);
+        successor.shape.shards += 1;
+        let why = successor.obstacle(&own).unwrap();
+        assert!(why.starts_with("shards would change from"), "{why}");
+        successor.forms = [FORM + 1, FORM + 1];
+        let why = successor.obstacle(&own).unwrap();
+        assert!(why.contains("this server writes form"), "{why}");
+    }
+}

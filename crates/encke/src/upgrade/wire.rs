@@ -1,6 +1,7 @@
 //! What a server and its successor say to each other, over a socket that only they have: messages of JSON, each behind its length in four
 //! bytes, with the descriptors that belong to one behind it.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -38,6 +39,9 @@ pub(super) struct Prepared {
     pub(super) version: String,
     /// The first and the last form of what it takes over.
     pub(super) forms: [u32; 2],
+    /// By the kind of data on the disk: the first format that it reads, and the one that it writes.
+    #[serde(default)]
+    pub(super) data: BTreeMap<String, [u32; 2]>,
     pub(super) shape: ServerShape,
 }
 
