@@ -13,7 +13,7 @@ use encke_protocol::Router;
 use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
 
-use crate::config::{AccessTable, Config, SettingsArgs};
+use crate::config::{AccessTable, Config, SettingsArgs, effective_json};
 use crate::failure::with_causes;
 use crate::keys::KeyFetcher;
 use crate::program_log::{self, FilterHandle};
@@ -30,6 +30,8 @@ pub(crate) struct RunningServer {
     pub(crate) address_limiter: AddressLimiter,
     pub(crate) filter: FilterHandle,
     pub(crate) metrics: ReloadMetrics,
+    /// What the page of operators shows of it.
+    pub(crate) configuration: Arc<Mutex<serde_json::Value>>,
 }
 
 /// Reads the configuration again when its files change, or when it is asked to. Keys of issuers are fetched as it says.
@@ -112,7 +114,7 @@ impl RunningServer {
 
     /// Reads the configuration and applies it.
     fn reload(&mut self, key_fetcher: &SharedFetcher) -> anyhow::Result<()> {
-        let (mut config, _) = self.settings.resolve()?;
+        let (mut config, given) = self.settings.resolve()?;
         descriptors::bound(&mut config);
         let filter = program_log::filter(&config)?;
         match (&self.access, &config.access) {
@@ -138,6 +140,7 @@ impl RunningServer {
         for warning in exposure::warnings(&self.config) {
             tracing::warn!("{warning}");
         }
+        *self.configuration.lock() = effective_json(&self.config, &given, &waiting);
         if !waiting.is_empty() {
             tracing::warn!(
                 settings = waiting.join(", "),

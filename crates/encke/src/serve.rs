@@ -138,6 +138,7 @@ fn serve_until_asked(
             address_limiter: serving.server.address_limiter(),
             filter: Arc::clone(&filter),
             metrics: serving.reload_metrics.clone(),
+            configuration: Arc::clone(&serving.configuration),
         })?;
         let upgrades = UpgradeSocket::start(&config.data, asks.clone(), Ask::Upgrade);
         if let Err(error) = &upgrades {

@@ -14,7 +14,8 @@ use encke_server::{
     ServerMetrics, StartError,
 };
 use encke_stream::{Logs, OrderKind};
-use serde_json::json;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 use crate::config::{Config, Given, effective_json};
@@ -33,6 +34,8 @@ pub(crate) struct Serving {
     pub(crate) access: Option<Arc<Access>>,
     pub(crate) router: Router,
     pub(crate) reload_metrics: ReloadMetrics,
+    /// What the page of operators shows of the configuration.
+    pub(crate) configuration: Arc<Mutex<Value>>,
     node: Option<Node>,
     snapshots: std::io::Result<SnapshotServer>,
     watch: Option<Watch>,
@@ -85,6 +88,7 @@ impl Serving {
             readers,
             router,
             reload_metrics,
+            configuration,
         } = start((config, given), access.clone(), moved)?;
         let snapshots = SnapshotServer::start(&config.data, readers);
         if let Err(error) = &snapshots {
@@ -104,6 +108,7 @@ impl Serving {
             access,
             router,
             reload_metrics,
+            configuration,
             node,
             snapshots,
             watch,
@@ -190,6 +195,7 @@ struct Started {
     readers: Vec<Reader>,
     router: Router,
     reload_metrics: ReloadMetrics,
+    configuration: Arc<Mutex<Value>>,
 }
 
 /// Starts the server.
@@ -249,11 +255,12 @@ fn start(
         in_fleet: node.is_some(),
         ..config.protocols.clone()
     };
-    let configuration = effective_json(config, given);
+    let configuration = Arc::new(Mutex::new(effective_json(config, given, &[])));
+    let shown_configuration = Arc::clone(&configuration);
     let (of_doctor, of_fleet) = (config.clone(), config.fleet.clone());
     let sources = InspectionSources {
         unready: Box::new(move || obstacle()),
-        configuration: Box::new(move || configuration.clone()),
+        configuration: Box::new(move || shown_configuration.lock().clone()),
         doctor: Box::new(move || {
             doctor::of_running_server(&of_doctor).map_err(|error| error.to_string())
         }),
@@ -301,6 +308,7 @@ fn start(
         readers,
         router,
         reload_metrics,
+        configuration,
     })
 }
 

@@ -45,11 +45,17 @@ pub(crate) fn effective(config: &Config, given: &Given) -> String {
     text
 }
 
-/// The same as JSON, for the page of operators: each setting with its value, its default, the origin of the value and its help.
-pub(crate) fn effective_json(config: &Config, given: &Given) -> serde_json::Value {
+/// The same as JSON, for the page of operators: each setting with its value, its default, the origin of the value and its help. `waiting` are
+/// the labels of those that were changed since the start and need a restart.
+pub(crate) fn effective_json(
+    config: &Config,
+    given: &Given,
+    waiting: &[String],
+) -> serde_json::Value {
     let asked = given.apply().expect("the configuration was made of it");
     let settings = SETTINGS.iter().map(|setting| {
         let value = (setting.get)(config);
+        let waits = waiting.contains(&setting.label());
         json!({
             "name": setting.name,
             "group": setting.group,
@@ -57,7 +63,8 @@ pub(crate) fn effective_json(config: &Config, given: &Given) -> serde_json::Valu
             "default": setting.default_text(),
             "origin": origin(setting, given),
             "given": given.origin(setting).is_some(),
-            "lowered": value.is_some() && (setting.get)(&asked) != value,
+            "lowered": !waits && value.is_some() && (setting.get)(&asked) != value,
+            "needs_restart": waits,
             "help": setting.help.trim(),
         })
     });

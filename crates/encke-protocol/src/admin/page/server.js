@@ -94,7 +94,7 @@ function beginConfiguration() {
   const table = new Table('Settings, their values and where each comes from', [
     { title: 'Setting', text: (one) => (one.group === 'Tuning' ? `tuning.${one.name}` : one.name), name: true },
     { title: 'Value', text: (one) => one.value ?? 'not set', name: true },
-    { title: 'Origin', text: (one) => one.origin + (one.lowered ? ', lowered by another limit' : ''), name: true },
+    { title: 'Origin', text: (one) => one.origin + (one.lowered ? ', lowered by another limit' : one.needs_restart ? ', changed: needs a restart' : ''), name: true },
     { title: 'What it is', text: (one) => one.help, name: true },
   ], 'No setting has this in its name.');
   const control = h('p');
