@@ -61,7 +61,7 @@ fn merged_numbers(connection: &mut Connection) -> Vec<u64> {
 #[test]
 fn whatever_is_connected_stays_and_gets_each_record_once() {
     let data = data_dir();
-    let encke = Encke::start_in(data.path(), &["--open"]);
+    let encke = Encke::start_in(data.path(), &[]);
     for stream in ["a", "b", "chat/x"] {
         encke.create(stream);
     }

@@ -1,5 +1,6 @@
 //! A server that goes on in another process.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -7,7 +8,7 @@ use encke_access::{CallersIn, MovedAuthority};
 use encke_jobs::{DispatcherMessage, DispatcherSender};
 use encke_net::{Arrivals, MovedListeners, Moving, StartGate, ThreadPanicked};
 use encke_stream::{Stream, StreamNo};
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashSet, HashSetExt};
 
 use crate::archive::Archive;
 use crate::dispatcher::DispatchThreads;
@@ -61,28 +62,40 @@ pub(crate) fn arrivals(
     gate: StartGate,
     archive: &Archive,
 ) -> Arrivals {
-    let mut streams: HashMap<StreamNo, Arc<Stream>> = HashMap::new();
+    let mut wanted = HashSet::new();
     for moving in &connections {
         moving.connection.streams(&mut |no| {
-            if streams.contains_key(&no) {
-                return;
-            }
-            match archive.loaders.load_number(no) {
-                Ok(Some(stream)) => {
-                    streams.insert(no, stream);
-                }
-                // Its subscribers are closed, and told why when they come back.
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::error!(%error, no, "the stream of a connection that moves could not be loaded");
-                }
-            }
+            wanted.insert(no);
         });
     }
+    let wanted: Vec<StreamNo> = wanted.into_iter().collect();
+    // Most are not in memory so soon after a start, and clients wait.
+    let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let share = wanted.len().div_ceil(threads).max(1);
+    let streams = std::thread::scope(|scope| {
+        let parts = wanted.chunks(share);
+        let loading: Vec<_> = parts
+            .map(|part| scope.spawn(|| load(part, archive)))
+            .collect();
+        let loaded = loading.into_iter().filter_map(|thread| thread.join().ok());
+        loaded.flatten().collect()
+    });
     Arrivals {
         connections,
         callers: CallersIn::new(authorities),
         streams,
         gate,
     }
+}
+
+/// Streams by number. Subscribers of those that are gone are closed, and told why when they come back.
+fn load(numbers: &[StreamNo], archive: &Archive) -> Vec<(StreamNo, Arc<Stream>)> {
+    let load = |no: &StreamNo| match archive.loaders.load_number(*no) {
+        Ok(stream) => Some((*no, stream?)),
+        Err(error) => {
+            tracing::error!(%error, no, "the stream of a connection that moves could not be loaded");
+            None
+        }
+    };
+    numbers.iter().filter_map(load).collect()
 }

@@ -18,8 +18,8 @@ use crate::reload::{Reloads, RunningServer};
 use crate::serving::{Outputs, Serving};
 use crate::terminal::Terminal;
 use crate::upgrade::{
-    Attendant, HandedOver, Launcher, PreparedSuccessor, ServerShape, Successor, UpgradeAnswer,
-    UpgradeAsker, UpgradeReport, UpgradeRequest, UpgradeSocket, not_upgraded,
+    Attendant, HandedOver, Launcher, MovingIn, PreparedSuccessor, ServerShape, Successor,
+    UpgradeAnswer, UpgradeAsker, UpgradeReport, UpgradeRequest, UpgradeSocket, not_upgraded,
 };
 use crate::{descriptors, exposure, program_log, service_manager, traces};
 
@@ -242,7 +242,7 @@ fn serve_until_asked(
                     let why = with_causes(&why);
                     asker.answer(&UpgradeAnswer::Kept { why });
                 }
-                moved = Some(take_back(kept));
+                moved = Some(MovingIn::Here(take_back(kept)));
             }
         }
     }

@@ -10,7 +10,7 @@ use encke_log::Reader;
 use encke_net::ReactorError;
 use encke_protocol::{Admin, Probes, ProtocolSettings, ReadyState, Router};
 use encke_server::{
-    ClosingServer, DeliveryHealth, InspectionSources, MovedIn, MovedOut, ServedStreams, Server,
+    ClosingServer, DeliveryHealth, InspectionSources, MovedOut, ServedStreams, Server,
     ServerMetrics, StartError,
 };
 use encke_stream::{Logs, OrderKind};
@@ -26,6 +26,7 @@ use crate::log_output::{LogOutput, ReopenHandle};
 use crate::node::{Node, Watch};
 use crate::reload::ReloadMetrics;
 use crate::service_manager::Watchdog;
+use crate::upgrade::MovingIn;
 use crate::{banner, log_copies, obstacles, service_manager};
 
 /// A server that runs.
@@ -70,7 +71,7 @@ impl Serving {
     pub(crate) fn start(
         (config, given): (&Config, &Given),
         outputs: &Outputs,
-        moved: Option<MovedIn>,
+        moved: Option<MovingIn>,
     ) -> Result<Self, Failed> {
         let reopen_handles = [
             outputs.access.reopen_handle(),
@@ -202,7 +203,7 @@ struct Started {
 fn start(
     (config, given): (&Config, &Given),
     access: Option<Arc<Access>>,
-    moved: Option<MovedIn>,
+    moved: Option<MovingIn>,
 ) -> Result<Started, Failed> {
     if config.server.pools.evicts_records {
         refuse_to_forget_pools(config)?;
@@ -285,6 +286,7 @@ fn start(
         fleet: node.as_ref().map(Node::links),
         health,
     };
+    let moved = moved.map(MovingIn::all).transpose()?;
     let (net, settings) = (config.net.clone(), &config.server);
     let server = Server::start(net, settings, &router, streams, &metrics, moved, sources);
     let server = server.map_err(|error| match error {

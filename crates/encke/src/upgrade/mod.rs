@@ -21,5 +21,5 @@ pub(crate) use control::{
     UpgradeAnswer, UpgradeAsker, UpgradeReport, UpgradeRequest, UpgradeSocket,
 };
 pub(crate) use predecessor::{HandedOver, Launcher, PreparedSuccessor, not_upgraded};
-pub(crate) use successor::Successor;
+pub(crate) use successor::{MovingIn, Successor};
 pub(crate) use wire::ServerShape;

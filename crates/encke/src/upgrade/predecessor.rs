@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use encke_access::MovedAuthority;
 use encke_server::{MovedConnection, MovedOut};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::successor::own_formats;
@@ -149,19 +150,23 @@ impl PreparedSuccessor {
         patience: Duration,
     ) -> anyhow::Result<()> {
         self.wire.set_patience(Some(patience))?;
-        let wire = &mut self.wire;
+        let wire = Mutex::new(&mut self.wire);
+        // The successor opens the log while connections are still on their way.
         let (sent, closed) = std::thread::scope(|scope| {
-            let sending = scope.spawn(|| send(moved, wire));
-            let closed = close();
-            let sent = sending.join();
-            (sent, closed)
+            let sending = scope.spawn(|| send(moved, &wire));
+            let closed = close()
+                .context("the log could not be closed")
+                .and_then(|()| {
+                    let told = wire.lock().send(&ToSuccessor::LogClosed);
+                    told.map_err(|error| lost(&error, patience))
+                });
+            (sending.join(), closed)
         });
-        closed.context("the log could not be closed")?;
+        closed?;
         let sent =
             sent.map_err(|_| anyhow::anyhow!("the thread that sends connections panicked"))?;
         sent.map_err(|error| lost(&error, patience))?;
         let lost = |error: io::Error| lost(&error, patience);
-        self.wire.send(&ToSuccessor::LogClosed).map_err(lost)?;
         match self.wire.receive().map_err(lost)? {
             FromSuccessor::Ready => {}
             FromSuccessor::Failed(why) => anyhow::bail!("the successor gave up: {why}"),
@@ -186,23 +191,25 @@ enum Kept<'a> {
     Callers(&'a [MovedAuthority]),
 }
 
-fn send(moved: &MovedOut, wire: &mut Wire) -> io::Result<()> {
+/// Sends listeners and connections. Each message and its descriptors go out together.
+fn send(moved: &MovedOut, wire: &Mutex<&mut Wire>) -> io::Result<()> {
     let listeners = &moved.listeners;
-    wire.send(&ToSuccessor::Listeners {
+    let clients = listeners.clients.iter().map(AsFd::as_fd);
+    let all: Vec<BorrowedFd<'_>> = clients
+        .chain(listeners.operators.iter().map(AsFd::as_fd))
+        .collect();
+    let message = ToSuccessor::Listeners {
         clients: listeners.clients.len(),
         operators: listeners.operators.is_some(),
-    })?;
-    let clients: Vec<BorrowedFd<'_>> = listeners.clients.iter().map(AsFd::as_fd).collect();
-    wire.send_descriptors(&clients)?;
-    let operators: Vec<BorrowedFd<'_>> = listeners.operators.iter().map(AsFd::as_fd).collect();
-    wire.send_descriptors(&operators)?;
+    };
+    wire.lock().send_with(&message, &all)?;
     for some in moved.connections.chunks(CONNECTIONS_AT_ONCE) {
         let connections = some.iter().map(|moving| &moving.connection);
-        wire.send(&Kept::Connections(connections.collect()))?;
+        let message = Kept::Connections(connections.collect());
         let sockets: Vec<_> = some.iter().map(|moving| moving.socket.as_fd()).collect();
-        wire.send_descriptors(&sockets)?;
+        wire.lock().send_with(&message, &sockets)?;
     }
-    wire.send(&Kept::Callers(&moved.authorities))
+    wire.lock().send(&Kept::Callers(&moved.authorities))
 }
 
 fn lost(error: &io::Error, patience: Duration) -> anyhow::Error {

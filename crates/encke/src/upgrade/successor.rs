@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -46,11 +48,11 @@ impl Successor {
         })
     }
 
-    /// Says that the configuration is good, and waits until the server gives itself away.
+    /// Says that the configuration is good, and waits until the server has closed its log. Connections may still be on their way.
     ///
     /// # Errors
     /// The server has changed its mind.
-    pub(crate) fn take_over(mut self, config: &Config) -> anyhow::Result<(MovedIn, TakenOver)> {
+    pub(crate) fn take_over(mut self, config: &Config) -> anyhow::Result<(MovingIn, TakenOver)> {
         self.wire.set_patience(None)?;
         self.wire.send(&FromSuccessor::Prepared(Prepared {
             version: env!("BUILD_OF_ENCKE").to_owned(),
@@ -58,10 +60,20 @@ impl Successor {
             data: own_formats(),
             shape: ServerShape::of(config),
         }))?;
-        let moved = self.receive().context("the server was not handed over")?;
-        let gate = moved.gate.clone();
+        let gate = StartGate::default();
+        let wire = self.wire.try_clone()?;
+        let (closes, closed) = mpsc::channel();
+        let opens = gate.clone();
+        let thread = std::thread::Builder::new().name("connections-in".to_owned());
+        let thread = thread.spawn(move || Arriving { wire, closes }.receive(opens))?;
+        // The end of the thread without a word is an error that joining it brings.
+        if closed.recv().is_err() {
+            let moved = MovingIn::Arriving(thread).all()?;
+            drop(moved);
+            anyhow::bail!("the server has not closed its log");
+        }
         Ok((
-            moved,
+            MovingIn::Arriving(thread),
             TakenOver {
                 wire: self.wire,
                 gate,
@@ -80,8 +92,38 @@ impl Successor {
             wire: self.wire.try_clone()?,
         })
     }
+}
 
-    fn receive(&mut self) -> anyhow::Result<MovedIn> {
+/// The connections that a server begins with.
+pub(crate) enum MovingIn {
+    /// They come from another process.
+    Arriving(JoinHandle<anyhow::Result<MovedIn>>),
+    /// They are here.
+    Here(MovedIn),
+}
+
+impl MovingIn {
+    /// Waits until all are here.
+    pub(crate) fn all(self) -> anyhow::Result<MovedIn> {
+        match self {
+            MovingIn::Here(moved) => Ok(moved),
+            MovingIn::Arriving(thread) => match thread.join() {
+                Ok(moved) => moved.context("the server was not handed over"),
+                Err(_) => anyhow::bail!("the thread that receives connections panicked"),
+            },
+        }
+    }
+}
+
+/// Receives what a server gives away.
+struct Arriving {
+    wire: Wire,
+    /// Is told when the server has closed its log.
+    closes: mpsc::Sender<()>,
+}
+
+impl Arriving {
+    fn receive(mut self, gate: StartGate) -> anyhow::Result<MovedIn> {
         let mut listeners = MovedListeners::default();
         let mut connections = Vec::new();
         let mut authorities: Option<Vec<MovedAuthority>> = None;
@@ -89,9 +131,10 @@ impl Successor {
         loop {
             match self.wire.receive()? {
                 ToSuccessor::Listeners { clients, operators } => {
-                    listeners.clients = self.wire.receive_descriptors(clients)?;
-                    let operators = self.wire.receive_descriptors(usize::from(operators))?;
-                    listeners.operators = operators.into_iter().next();
+                    listeners.clients = self
+                        .wire
+                        .receive_descriptors(clients + usize::from(operators))?;
+                    listeners.operators = operators.then(|| listeners.clients.pop()).flatten();
                 }
                 ToSuccessor::Connections(some) => {
                     let sockets = self.wire.receive_descriptors(some.len())?;
@@ -100,7 +143,11 @@ impl Successor {
                         .extend(pairs.map(|(socket, connection)| Moving { socket, connection }));
                 }
                 ToSuccessor::Callers(all) => authorities = Some(all),
-                ToSuccessor::LogClosed => is_closed = true,
+                ToSuccessor::LogClosed => {
+                    is_closed = true;
+                    // Nobody waits any more if the process ends.
+                    let _ = self.closes.send(());
+                }
                 ToSuccessor::Serve { .. } => anyhow::bail!("the server let go too early"),
             }
             if let (true, Some(authorities)) = (is_closed, &mut authorities) {
@@ -108,7 +155,7 @@ impl Successor {
                     listeners,
                     connections,
                     authorities: std::mem::take(authorities),
-                    gate: StartGate::default(),
+                    gate,
                 });
             }
         }

@@ -64,7 +64,7 @@ pub(super) enum ToSuccessor {
     Listeners { clients: usize, operators: bool },
     /// Connections, whose sockets follow.
     Connections(Vec<MovedConnection>),
-    /// All connections were named; these are the authorities of their callers.
+    /// All connections were named; these are the authorities of their callers. The log may be closed before or behind this.
     Callers(Vec<MovedAuthority>),
     /// The log is closed.
     LogClosed,
@@ -114,8 +114,17 @@ impl Wire {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Sends copies of descriptors. They belong to the message before them.
-    pub(super) fn send_descriptors(&mut self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// Sends a message, and copies of the descriptors that belong to it.
+    pub(super) fn send_with(
+        &mut self,
+        message: &impl Serialize,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        self.send(message)?;
+        self.send_descriptors(descriptors)
+    }
+
+    fn send_descriptors(&mut self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         for some in descriptors.chunks(DESCRIPTORS_AT_ONCE) {
             let mut space = ancillary_space();
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -191,12 +200,11 @@ mod tests {
         let sender = std::thread::spawn(move || {
             let pairs: Vec<_> = (0..count).map(|_| UnixStream::pair().unwrap()).collect();
             let sockets: Vec<_> = pairs.iter().map(|(socket, _)| socket.as_fd()).collect();
-            one.send(&ToSuccessor::Listeners {
+            let listeners = ToSuccessor::Listeners {
                 clients: count,
                 operators: false,
-            })
-            .unwrap();
-            one.send_descriptors(&sockets).unwrap();
+            };
+            one.send_with(&listeners, &sockets).unwrap();
             one.send(&ToSuccessor::LogClosed).unwrap();
             for (number, (_, mut peer)) in pairs.into_iter().enumerate() {
                 peer.write_all(&(number as u32).to_be_bytes()).unwrap();
