@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::rig::{Connection, Encke, PATIENCE, data_dir, path, serve};
+use crate::rig::{Connection, Encke, Ended, PATIENCE, data_dir, path, serve};
 
 /// The socket on which a service manager is told how a service is.
 struct Manager {
@@ -118,4 +118,40 @@ fn it_may_hand_the_listener_over() {
         ended.stderr.contains("2 sockets were handed over"),
         "{ended:?}"
     );
+}
+
+#[test]
+fn it_learns_which_process_is_the_server_after_an_upgrade_and_that_it_is_alive() {
+    let folder = data_dir();
+    let (place, data) = (folder.path().join("notify"), folder.path().join("data"));
+    let manager = Manager::at(&place);
+    let of_server = serve(&data, &[]);
+    // The number that is to say that it is alive, as systemd sets it.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "WATCHDOG_PID=$$ exec \"$@\"", "sh"])
+        .arg(of_server.get_program())
+        .args(of_server.get_args())
+        .env("NOTIFY_SOCKET", &place)
+        .env("WATCHDOG_USEC", "400000");
+    let encke = Encke::start_by(&mut command);
+    assert!(manager.told().contains("READY=1\n"));
+    assert_eq!(manager.told().trim(), "WATCHDOG=1");
+    let ended = Ended::of(crate::rig::command(&["upgrade", "--json"]).arg(&data));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a report");
+    let successor = report["process"].as_i64().expect("a process");
+    let main = format!("MAINPID={successor}");
+    while manager.told().trim() != main {}
+    // The process before has ended, and what still comes is the successor's.
+    assert_eq!(encke.wait().code, Some(0));
+    manager.socket.set_nonblocking(true).expect("a mode");
+    while manager.socket.recv(&mut [0; 4_096]).is_ok() {}
+    manager.socket.set_nonblocking(false).expect("a mode");
+    for _ in 0..3 {
+        assert_eq!(manager.told().trim(), "WATCHDOG=1");
+    }
+    let successor = rustix::process::Pid::from_raw(successor as i32).expect("a number");
+    rustix::process::kill_process(successor, Signal::TERM).expect("it is ours");
+    while manager.told().trim() != "STOPPING=1" {}
 }

@@ -355,3 +355,106 @@ fn quiet_subscribers_are_kept_alive_however_often_the_server_is_upgraded() {
     }
     assert!(follower.connection().has_input(), "no heartbeat for 8 s");
 }
+
+#[test]
+fn the_process_that_was_started_ends_with_the_server_and_takes_no_other_child_for_it() {
+    let data = data_dir();
+    let of_server = serve(data.path(), &[]);
+    // As the entry point of a container: a helper is a child of the process that becomes the server.
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "sleep 600 & exec \"$@\"", "sh"])
+        .arg(of_server.get_program())
+        .args(of_server.get_args());
+    let encke = Encke::start_by(&mut command);
+    let report = upgraded(data.path());
+    let successor = report["process"].as_i64().expect("a process") as i32;
+    let successor = rustix::process::Pid::from_raw(successor).expect("a number");
+    rustix::process::kill_process(successor, Signal::KILL).expect("it is ours");
+    assert_eq!(encke.wait().code, Some(128 + 9));
+}
+
+#[test]
+fn a_successor_that_ends_when_it_is_to_serve_costs_the_connections_and_not_the_server() {
+    let data = data_dir();
+    let encke = Encke::start_in(data.path(), &[]);
+    encke.create("a");
+    append(&encke, "a", 1);
+    let mut follower = encke.subscribe("a", "-1");
+    assert_eq!(follower.numbers(1), [1]);
+    // It says everything that a successor says up to the last word.
+    let (_directory, file) = program(&format!("exec python3 -c '{ALMOST}' \"$@\""));
+    let ended = upgrade(data.path(), &["--program", file.to_str().expect("ours")]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended.stderr.contains("its connections are lost"),
+        "{ended:?}"
+    );
+    assert_eq!(follower.rest(), [0; 0], "its connection has ended");
+    append(&encke, "a", 2);
+    assert_eq!(encke.messages("a").len(), 2);
+    assert_eq!(upgraded(data.path())["closed"], json!(0));
+    assert_eq!(encke.terminate().code, Some(0));
+}
+
+/// A successor that says what it has to say, and ends instead of serving. It takes its shape from the arguments of the server.
+const ALMOST: &str = r#"
+import array, json, os, socket, struct, sys
+wire = socket.socket(fileno=os.dup(0))
+def tell(message):
+    body = json.dumps(message).encode()
+    wire.sendall(struct.pack(">I", len(body)) + body)
+def hear():
+    length = struct.unpack(">I", wire.recv(4, socket.MSG_WAITALL))[0]
+    return json.loads(wire.recv(length, socket.MSG_WAITALL))
+def take(count):
+    while count > 0:
+        _, parts, _, _ = wire.recvmsg(1, socket.CMSG_SPACE(250 * 4))
+        for _, _, data in parts:
+            got = array.array("i", data)
+            count -= len(got)
+            for one in got: os.close(one)
+arguments = sys.argv
+data = os.path.realpath(arguments[arguments.index("--data") + 1])
+shape = {"data": data, "listen": "127.0.0.1:0", "admin_listen": None, "shards": os.cpu_count(), "tls": False, "proxy_protocol": False}
+formats = {"superblock": [1, 1], "segments": [1, 1], "states of streams": [4, 7]}
+tell({"prepared": {"version": "almost", "forms": [1, 1], "data": formats, "shape": shape}})
+callers = closed = False
+while not (callers and closed):
+    message = hear()
+    if message == "log_closed": closed = True
+    elif "listeners" in message: take(message["listeners"]["clients"] + message["listeners"]["operators"])
+    elif "connections" in message: take(len(message["connections"]))
+    elif "callers" in message: callers = True
+tell("ready")
+hear()
+"#;
+
+#[test]
+fn a_signal_stops_the_server_while_a_successor_is_prepared() {
+    let data = data_dir();
+    let encke = Encke::start_in(data.path(), &[]);
+    let (directory, file) = program("touch \"${0%/*}/begun\"; exec sleep 600");
+    let mut asks = command(&["upgrade", "--program"]);
+    let mut asking = asks
+        .arg(&file)
+        .arg(data.path())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    eventually("a successor is being prepared", || {
+        directory.path().join("begun").exists()
+    });
+    let ended = upgrade(data.path(), &["--check"]);
+    assert!(
+        ended.stderr.contains("another successor is being prepared"),
+        "{ended:?}"
+    );
+    let begun = Instant::now();
+    assert_eq!(encke.terminate().code, Some(0));
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "it waited for the successor"
+    );
+    asking.wait().expect("it ends with the server");
+}

@@ -200,6 +200,8 @@ pub(crate) struct MoveOut {
     /// When what is in work then is cut off.
     pub(crate) until: Instant,
     pub(crate) readiness: Arc<Readiness>,
+    /// How many connections there were.
+    pub(crate) connections: usize,
     /// Since when all shards have been ready.
     pub(crate) ready_since: Option<Instant>,
     /// The callers of all shards.
@@ -233,7 +235,7 @@ pub(crate) struct ShardMoved {
     pub(crate) listener: Option<OwnedFd>,
     pub(crate) operators: Option<OwnedFd>,
     pub(crate) connections: Vec<Moving>,
-    /// Connections that can't move, and were closed.
+    /// Connections that can't move, and have ended.
     pub(crate) closed: usize,
 }
 
@@ -264,7 +266,7 @@ pub struct MovedOut {
     pub connections: Vec<Moving>,
     /// The authorities of their callers, by number.
     pub authorities: Vec<MovedAuthority>,
-    /// Connections that could not move, and were closed.
+    /// Connections that could not move, and have ended, with those that their clients have ended meanwhile.
     pub closed: usize,
 }
 
@@ -340,9 +342,12 @@ pub(crate) mod in_base64 {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD_NO_PAD;
     use serde::{Deserialize, Deserializer, Serializer, de};
+    use zeroize::Zeroizing;
 
     pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&STANDARD_NO_PAD.encode(bytes))
+        // It may be a key.
+        let text = Zeroizing::new(STANDARD_NO_PAD.encode(bytes));
+        serializer.serialize_str(&text)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(

@@ -427,6 +427,7 @@ impl Reactor {
             sender.put(ShardEvent::MoveOut(Box::new(MoveOut {
                 until: Instant::now() + patience,
                 readiness: Arc::clone(&readiness),
+                connections: 0,
                 ready_since: None,
                 callers: Arc::clone(&callers),
                 to: to.clone(),

@@ -285,6 +285,9 @@ impl Server {
     /// # Errors
     /// A thread panicked.
     pub fn move_out(self, patience: Duration) -> Result<(MovedOut, ClosingServer), StopError> {
+        if !self.prober.stop() {
+            return Err(ThreadPanicked("health").into());
+        }
         self.dispatcher.control(DispatcherMessage::Stop);
         let moved = self.reactor.move_out(patience)?;
         if let Some(redirect) = self.redirect

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
@@ -10,6 +10,9 @@ use encke_protocol::Policy;
 use encke_server::{MovedIn, MovedOut, StartGate};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
 
 use crate::config::{Config, Given, SettingsArgs, effective};
 use crate::failure::{Code, Failed, with_causes};
@@ -73,7 +76,7 @@ fn serve_until_asked(
     }
     // Signals are caught before there is anything that they could interrupt: one that comes during the start ends it cleanly.
     let terminal = Terminal::of_this_process();
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2])
+    let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2])
         .context("signals can't be caught")?;
     let settings = Arc::new(args.settings);
     let (mut config, given, files) = resolve(&settings)?;
@@ -111,9 +114,16 @@ fn serve_until_asked(
     };
     // The process that waits for the end of this one.
     let mut attendant = None;
+    // Who has asked for an upgrade that was not done, and why it was not.
+    let mut not_done: Option<(UpgradeAsker, String)> = None;
     let mut catching = Some(move |asks: mpsc::Sender<Ask>| {
-        for signal in signals.forever() {
-            if asks.send(Ask::Signal(signal)).is_err() {
+        for origin in signals.forever() {
+            let signal = origin.signal;
+            let asked = match origin.cause {
+                Cause::Kernel => Ask::TerminalSignal(signal),
+                _ => Ask::Signal(signal),
+            };
+            if asks.send(asked).is_err() {
                 // The server stops, and has been told so once.
                 let is_end = signal != SIGHUP && signal != SIGUSR2;
                 if is_end {
@@ -126,10 +136,18 @@ fn serve_until_asked(
         let is_first = moved.is_none();
         let outputs = Outputs::open(&config).map_err(|error| Code::Usage.with(error))?;
         let mut serving = Serving::start((&config, &given), &outputs, moved.take())?;
+        // Before the one who has asked for the upgrade is told that it is done: the next request finds it.
+        let upgrades = UpgradeSocket::start(&config.data, asks.clone(), Ask::Upgrade);
+        if let Err(error) = &upgrades {
+            tracing::warn!(%error, data = %config.data.display(), "the server can't be asked to upgrade");
+        }
         if let Some(taken_over) = taken_over.take() {
             attendant = taken_over.serve()?;
         }
         serving.announce(&config, outputs, is_first)?;
+        if let Some((asker, why)) = not_done.take() {
+            UpgradeAsker::answer(asker, &UpgradeAnswer::Kept { why });
+        }
         let reloads = Reloads::start(RunningServer {
             settings: Arc::clone(&settings),
             config: config.clone(),
@@ -140,10 +158,6 @@ fn serve_until_asked(
             metrics: serving.reload_metrics.clone(),
             configuration: Arc::clone(&serving.configuration),
         })?;
-        let upgrades = UpgradeSocket::start(&config.data, asks.clone(), Ask::Upgrade);
-        if let Err(error) = &upgrades {
-            tracing::warn!(%error, data = %config.data.display(), "the server can't be asked to upgrade");
-        }
         if let Some(mut catch) = catching.take() {
             let asks = asks.clone();
             std::thread::Builder::new()
@@ -156,35 +170,44 @@ fn serve_until_asked(
                 upgrades.stop();
             }
         };
+        // A successor reads its configuration, for this one.
+        let mut preparing: Option<Preparation> = None;
         let upgrade = loop {
             match asked.recv().context("nothing asks any more")? {
-                Ask::Signal(SIGHUP) if !terminal.is_closed() => {
+                Ask::Signal(SIGHUP) | Ask::TerminalSignal(SIGHUP) if !terminal.is_closed() => {
                     serving.reopen_logs();
                     reloads.ask();
                     serving.server.reload_tls();
                 }
+                Ask::Signal(SIGUSR2) if preparing.is_some() => {}
                 Ask::Signal(SIGUSR2) => {
-                    match prepare(&launcher, &config, &UpgradeRequest::default()) {
-                        Ok(successor) => break Some((successor, None)),
-                        Err(why) => tracing::error!("{}", not_upgraded(&why)),
-                    }
+                    preparing = prepare(&launcher, &config, Preparation::default(), &asks);
                 }
-                Ask::Signal(signal) => {
+                Ask::Signal(signal) | Ask::TerminalSignal(signal) => {
                     tracing::info!(signal, "stopping; a second signal stops at once");
                     break None;
                 }
-                Ask::Upgrade(asker) => match prepare(&launcher, &config, &asker.request) {
-                    Ok(successor) if asker.request.check => {
-                        let answer = could_upgrade(&serving, successor);
-                        asker.answer(&answer);
+                Ask::Upgrade(asker) if preparing.is_some() => {
+                    let why = "another successor is being prepared".to_owned();
+                    asker.answer(&UpgradeAnswer::Kept { why });
+                }
+                Ask::Upgrade(asker) => {
+                    let asked = Preparation::of(asker);
+                    preparing = prepare(&launcher, &config, asked, &asks);
+                }
+                Ask::Prepared(prepared) => {
+                    let Preparation { request, asker } = preparing.take().unwrap_or_default();
+                    match prepared {
+                        Err(why) => refuse(asker, &why),
+                        Ok(successor) if request.check => {
+                            let answer = could_upgrade(&serving, successor);
+                            if let Some(asker) = asker {
+                                asker.answer(&answer);
+                            }
+                        }
+                        Ok(successor) => break Some((successor, asker)),
                     }
-                    Ok(successor) => break Some((successor, Some(asker))),
-                    Err(why) => {
-                        tracing::error!("{}", not_upgraded(&why));
-                        let why = with_causes(&why);
-                        asker.answer(&UpgradeAnswer::Kept { why });
-                    }
-                },
+                }
             }
         };
         stop_asking(upgrades);
@@ -228,7 +251,7 @@ fn serve_until_asked(
                 }
                 traces::stop(exporter);
                 if stays {
-                    return Ok(attend(successor, asked, terminal));
+                    return Ok(attend(successor, asked));
                 }
                 // An attendant sends them again itself.
                 if attendant.is_none() {
@@ -238,11 +261,16 @@ fn serve_until_asked(
             }
             HandedOver::Kept { moved: kept, why } => {
                 tracing::error!("{}", not_upgraded(&why));
-                if let Some(asker) = asker {
-                    let why = with_causes(&why);
-                    asker.answer(&UpgradeAnswer::Kept { why });
-                }
+                not_done = asker.map(|asker| (asker, with_causes(&why)));
                 moved = Some(MovingIn::Here(take_back(kept)));
+            }
+            HandedOver::Lost { moved: lost, why } => {
+                tracing::error!("{}; its connections are lost", not_upgraded(&why));
+                not_done = asker.map(|asker| {
+                    let why = with_causes(&why);
+                    (asker, format!("{why}; its connections are lost"))
+                });
+                moved = Some(MovingIn::Here(take_back(without_connections(lost))));
             }
         }
     }
@@ -251,17 +279,70 @@ fn serve_until_asked(
 /// What the main thread is asked for.
 enum Ask {
     Signal(i32),
+    /// The terminal has sent it to all processes of its foreground.
+    TerminalSignal(i32),
     Upgrade(UpgradeAsker),
+    /// A successor has been started, and can go on or not.
+    Prepared(anyhow::Result<PreparedSuccessor>),
 }
 
-/// Starts a successor, which the server goes on beside until everything is handed over.
+/// An upgrade that was asked for, and by whom.
+#[derive(Default)]
+struct Preparation {
+    request: UpgradeRequest,
+    asker: Option<UpgradeAsker>,
+}
+
+impl Preparation {
+    fn of(asker: UpgradeAsker) -> Self {
+        Preparation {
+            request: asker.request.clone(),
+            asker: Some(asker),
+        }
+    }
+}
+
+/// Starts a successor, beside which the server goes on until it is prepared. A thread waits for it. `None`: there is none, and the one who
+/// has asked knows.
 fn prepare(
     launcher: &Launcher,
     config: &Config,
-    request: &UpgradeRequest,
-) -> anyhow::Result<PreparedSuccessor> {
-    let (program, shape) = (request.program.as_deref(), ServerShape::of(config));
-    launcher.prepare(program, &shape, request.one_way, config.upgrade.timeout)
+    asked: Preparation,
+    asks: &mpsc::Sender<Ask>,
+) -> Option<Preparation> {
+    let (shape, timeout) = (ServerShape::of(config), config.upgrade.timeout);
+    let is_one_way = asked.request.one_way;
+    let asks = asks.clone();
+    let started = launcher.start(asked.request.program.as_deref());
+    let waits = started.and_then(|successor| {
+        let thread = std::thread::Builder::new().name("successor".to_owned());
+        thread.spawn(move || {
+            let prepared = successor.prepared(&shape, is_one_way, timeout);
+            // The server stops, and so does the successor.
+            if let Err(mpsc::SendError(Ask::Prepared(Ok(successor)))) =
+                asks.send(Ask::Prepared(prepared))
+            {
+                successor.dismiss();
+            }
+        })?;
+        Ok(())
+    });
+    match waits {
+        Ok(()) => Some(asked),
+        Err(why) => {
+            refuse(asked.asker, &why);
+            None
+        }
+    }
+}
+
+/// Says that there is no upgrade.
+fn refuse(asker: Option<UpgradeAsker>, why: &anyhow::Error) {
+    tracing::error!("{}", not_upgraded(why));
+    if let Some(asker) = asker {
+        let why = with_causes(why);
+        asker.answer(&UpgradeAnswer::Kept { why });
+    }
 }
 
 /// What an upgrade would close.
@@ -282,25 +363,32 @@ fn could_upgrade(serving: &Serving, successor: PreparedSuccessor) -> UpgradeAnsw
     })
 }
 
-/// Signals that came meanwhile are for the successor.
+/// Signals that came meanwhile are for the successor. What a terminal sends, it gets as well.
 fn pass_on(asked: &mpsc::Receiver<Ask>, successor: u32) {
     let successor = i32::try_from(successor).ok().and_then(Pid::from_raw);
-    while let (Ok(Ask::Signal(signal)), Some(successor)) = (asked.try_recv(), successor) {
-        if let Some(signal) = Signal::from_named_raw(signal) {
-            let _ = kill_process(successor, signal);
+    while let Ok(ask) = asked.try_recv() {
+        match ask {
+            Ask::Signal(signal) => {
+                if let (Some(successor), Some(signal)) = (successor, Signal::from_named_raw(signal))
+                {
+                    let _ = kill_process(successor, signal);
+                }
+            }
+            ask => too_late(ask),
         }
     }
 }
 
 /// Stays for the successor, to which it passes signals on.
-fn attend(successor: u32, asked: mpsc::Receiver<Ask>, terminal: Terminal) -> ExitCode {
+fn attend(successor: u32, asked: mpsc::Receiver<Ask>) -> ExitCode {
     let attendant = Arc::new(Attendant::of(successor));
     let passing = Arc::clone(&attendant);
     let thread = std::thread::Builder::new().name("signals-on".to_owned());
     let passes = thread.spawn(move || {
         for ask in asked {
-            if let Ask::Signal(signal) = ask {
-                passing.pass_on(signal, &terminal);
+            match ask {
+                Ask::Signal(signal) => passing.pass_on(signal),
+                ask => too_late(ask),
             }
         }
     });
@@ -308,6 +396,30 @@ fn attend(successor: u32, asked: mpsc::Receiver<Ask>, terminal: Terminal) -> Exi
         tracing::error!(%error, successor, "signals are not passed on to the server");
     }
     attendant.attend()
+}
+
+/// Answers what another process is to be asked now.
+fn too_late(ask: Ask) {
+    match ask {
+        Ask::Upgrade(asker) => {
+            let why = "another upgrade is done just now; ask again".to_owned();
+            asker.answer(&UpgradeAnswer::Kept { why });
+        }
+        Ask::Prepared(Ok(successor)) => successor.dismiss(),
+        Ask::Prepared(Err(_)) | Ask::Signal(_) | Ask::TerminalSignal(_) => {}
+    }
+}
+
+/// The listeners, with an end of the connections that no client takes for one.
+fn without_connections(lost: MovedOut) -> MovedOut {
+    for moving in &lost.connections {
+        // Where it fails the connection is gone already.
+        let _ = rustix::net::sockopt::set_socket_linger(&moving.socket, Some(Duration::ZERO));
+    }
+    MovedOut {
+        connections: Vec::new(),
+        ..lost
+    }
 }
 
 /// The connections of this process, which it serves again.

@@ -35,9 +35,10 @@ pub(crate) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Whether a service manager follows this process, and is told when another one takes its place.
+/// Whether a service manager follows this process, and is told when another one takes its place. The end of process 1 is that of its
+/// container, whoever is told.
 pub(crate) fn follows() -> bool {
-    std::env::var_os("NOTIFY_SOCKET").is_some()
+    std::env::var_os("NOTIFY_SOCKET").is_some() && std::process::id() != 1
 }
 
 /// Says that another process is the server now.

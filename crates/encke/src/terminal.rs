@@ -16,11 +16,6 @@ impl Terminal {
         }
     }
 
-    /// Whether there was a terminal when this process began.
-    pub(crate) fn is_there(&self) -> bool {
-        self.is_there
-    }
-
     /// Whether there was a terminal and it is closed. Then SIGHUP means the end of the session, otherwise a reload.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_there && !can_be_opened()

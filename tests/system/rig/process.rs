@@ -302,6 +302,15 @@ impl Encke {
         }
     }
 
+    /// Waits until it has ended by itself.
+    pub(crate) fn wait(mut self) -> Stopped {
+        let status = wait(&mut self.child);
+        Stopped {
+            code: status.code(),
+            log: self.log(),
+        }
+    }
+
     /// Waits until a metric has that value.
     pub(crate) fn wait_for_metric(&self, name: &str, value: f64) {
         let mut connection = self.connect();

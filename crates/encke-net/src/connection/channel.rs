@@ -61,6 +61,11 @@ impl Connection {
         }
     }
 
+    /// Whether a channel has the connection to itself.
+    pub(crate) fn is_channel(&self) -> bool {
+        matches!(self.wire, Wire::WebSocket(_))
+    }
+
     /// The feeds of the channel that has the connection to itself, with their keys.
     pub(crate) fn channel_feeds(&self) -> Vec<(ExchangeId, u32)> {
         match &self.wire {

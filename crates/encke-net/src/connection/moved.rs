@@ -49,6 +49,7 @@ impl Connection {
             Wire::Http1(http1) if matches!(http1.exchange.task, Task::Working { .. }) => {
                 Some("workers")
             }
+            Wire::WebSocket(_) if !self.can_move() => Some("WebSocket in the middle of a message"),
             Wire::Http1(_) | Wire::WebSocket(_) | Wire::Handshaking | Wire::Lingering => None,
         }
     }

@@ -7,11 +7,11 @@
 use std::time::{Duration, Instant};
 
 use super::state::Shard;
-use crate::connection::Connection;
 use crate::connection::close::CloseReason;
 use crate::connection::exchange_id::ExchangeId;
 use crate::connection::moved::MovingParts;
 use crate::connection::rest::Resting;
+use crate::connection::{Connection, Event};
 use crate::feed::slot::{Flags, SlotState};
 use crate::moved::{
     MoveCensus, MoveOut, MovedConnection, MovedFeed, MovedOutput, MovedTask, Moving, ShardMoved,
@@ -29,7 +29,11 @@ impl Departure<'_> {
         if let Err(error) = self.0.acceptor.listen(&self.0.connections.poller, false) {
             tracing::warn!(%error, "the listener could not be removed from epoll");
         }
-        self.0.connections.moving = Some(Box::new(order));
+        let connections = self.connections();
+        self.0.connections.moving = Some(Box::new(MoveOut {
+            connections,
+            ..order
+        }));
         for index in 0..self.0.connections.slots.len() as u32 {
             if self.0.connections.slots[index].state == SlotState::Active {
                 self.0
@@ -65,7 +69,6 @@ impl Departure<'_> {
             return false;
         };
         let mut connections = Vec::new();
-        let mut closed = 0;
         for index in 0..self.0.connections.slots.len() as u32 {
             if self.0.connections.slots[index].flags.has(Flags::PROBE) {
                 // Its other end is in this process.
@@ -79,8 +82,11 @@ impl Departure<'_> {
                 | SlotState::Active => match self.move_out(index, &order) {
                     Some(moving) => connections.push(moving),
                     None => {
-                        closed += 1;
-                        self.0.connections.reset(index);
+                        // A channel is told, as far as its socket takes it.
+                        match self.0.connections.is_channel(index) {
+                            true => self.0.on(index, Event::Stopping),
+                            false => self.0.connections.reset(index),
+                        }
                         self.0.close(index, CloseReason::Moved);
                     }
                 },
@@ -101,8 +107,8 @@ impl Departure<'_> {
                 .operators
                 .take()
                 .map(|operators| operators.into_listener()),
+            closed: order.connections.saturating_sub(connections.len()),
             connections,
-            closed,
         });
         true
     }
@@ -141,6 +147,14 @@ impl Departure<'_> {
             }
         }
         census
+    }
+
+    /// How many connections there are, without those of the server itself.
+    fn connections(&self) -> usize {
+        let slots = &self.0.connections.slots;
+        let all = (0..slots.len() as u32).map(|index| &slots[index]);
+        all.filter(|slot| slot.fd().is_some() && !slot.flags.has(Flags::PROBE))
+            .count()
     }
 
     fn all_can_move(&self) -> bool {

@@ -1,14 +1,15 @@
 //! What is left of a server that was upgraded, where no service manager learns of its successor: the process by whose number the server is
 //! known. It passes signals on, and ends with the last successor. In a container that is process 1.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::terminal::Terminal;
+use super::predecessor::SUCCESSOR_FLAG;
 
 /// The process that passes signals on to a server.
 #[derive(Debug)]
@@ -35,11 +36,8 @@ impl Attendant {
         }))
     }
 
-    /// Passes a signal on. What a terminal sends, the server gets as well.
-    pub(crate) fn pass_on(&self, signal: i32, terminal: &Terminal) {
-        if terminal.is_there() && matches!(signal, SIGINT | SIGHUP) {
-            return;
-        }
+    /// Passes a signal on.
+    pub(crate) fn pass_on(&self, signal: i32) {
         let mut attended = self.0.lock();
         attended.send(signal);
         if matches!(signal, SIGINT | SIGTERM) {
@@ -63,7 +61,10 @@ impl Attendant {
                 (None, None) => continue,
             };
             ended = ExitCode::from(u8::try_from(code).unwrap_or(1));
-            attended.server = child().unwrap_or(0);
+            match successor() {
+                Some(next) => attended.server = next,
+                None => break,
+            }
             for signal in attended.ends.clone() {
                 attended.send(signal);
             }
@@ -83,8 +84,9 @@ impl Attended {
     }
 }
 
-/// A child of this process. One that is adopted appears when the process before it has ended, which may take a moment.
-fn child() -> Option<i32> {
+/// A child of this process that was started as a successor. One that is adopted appears when the process before it has ended, which may take
+/// a moment.
+fn successor() -> Option<i32> {
     let own = getpid().as_raw_nonzero().get().to_string();
     for _ in 0..ADOPTION_LOOKS {
         for process in std::fs::read_dir("/proc").ok()?.flatten() {
@@ -96,13 +98,20 @@ fn child() -> Option<i32> {
             // The name of the program, in parentheses, may contain anything.
             let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
             let mut fields = behind.split_ascii_whitespace();
-            if fields.next() != Some("Z") && fields.next() == Some(own.as_str()) {
+            let is_ours = fields.next() != Some("Z") && fields.next() == Some(own.as_str());
+            if is_ours && is_successor(&process.path()) {
                 return Some(number);
             }
         }
         std::thread::sleep(ADOPTION_PAUSE);
     }
     None
+}
+
+fn is_successor(process: &Path) -> bool {
+    let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+    let mut arguments = line.split(|byte| *byte == 0);
+    arguments.any(|argument| argument == SUCCESSOR_FLAG.as_bytes())
 }
 
 const ADOPTION_LOOKS: usize = 3;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_backup::with_short_path;
@@ -66,7 +65,6 @@ pub(crate) struct UpgradeAsker {
 pub(crate) struct UpgradeSocket {
     directory: PathBuf,
     stopping: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
 }
 
 impl UpgradeAsker {
@@ -95,7 +93,7 @@ impl UpgradeSocket {
         let stopping = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&stopping);
         let thread = std::thread::Builder::new().name("encke-upgrade".to_owned());
-        let thread = thread.spawn(move || {
+        thread.spawn(move || {
             for connection in listener.incoming() {
                 if stops.load(Ordering::SeqCst) {
                     return;
@@ -114,18 +112,15 @@ impl UpgradeSocket {
         Ok(UpgradeSocket {
             directory: directory.to_owned(),
             stopping,
-            thread,
         })
     }
 
     /// Takes no more requests.
     pub(crate) fn stop(self) {
         self.stopping.store(true, Ordering::SeqCst);
-        let woken = connect(&self.directory).is_ok();
+        // Its thread ends by itself: it may be waiting for one who says nothing.
+        let _ = connect(&self.directory);
         let _ = with_short_path(&self.directory, SOCKET, |path| std::fs::remove_file(path));
-        if woken {
-            let _ = self.thread.join();
-        }
     }
 }
 

@@ -15,10 +15,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::successor::own_formats;
-use super::wire::{
-    CONNECTIONS_AT_ONCE, FORM, FORM_READ_FROM, FromSuccessor, Prepared, ServerShape, ToSuccessor,
-    Wire,
-};
+use super::wire::{CONNECTIONS_AT_ONCE, FromSuccessor, Prepared, ServerShape, ToSuccessor, Wire};
 use crate::failure::with_causes;
 
 /// Starts successors of this process.
@@ -41,6 +38,8 @@ pub(crate) enum HandedOver {
     Done { successor: u32 },
     /// It does not, and everything is still here.
     Kept { moved: MovedOut, why: anyhow::Error },
+    /// It was to serve and has ended. What it has sent on the connections is not known, so that they can't be taken back.
+    Lost { moved: MovedOut, why: anyhow::Error },
 }
 
 impl Launcher {
@@ -60,38 +59,56 @@ impl Launcher {
         })
     }
 
-    /// Starts a successor, and waits until it can go on, for at most `patience`. `program`: another one than that of this process.
-    /// `is_one_way`: it may write data that this version can't read.
-    pub(crate) fn prepare(
-        &self,
-        program: Option<&Path>,
-        own: &ServerShape,
-        is_one_way: bool,
-        patience: Duration,
-    ) -> anyhow::Result<PreparedSuccessor> {
+    /// Starts a successor. `program`: another one than that of this process.
+    pub(crate) fn start(&self, program: Option<&Path>) -> anyhow::Result<StartingSuccessor> {
         let program = program.unwrap_or(&self.program);
         let (socket, given) = UnixStream::pair()?;
         let child = Command::new(program)
             .args(&self.arguments)
             .arg(SUCCESSOR_FLAG)
+            // It names the process that is to say that it is alive, which is the successor then.
+            .env_remove("WATCHDOG_PID")
             .stdin(Stdio::from(OwnedFd::from(given)))
             .spawn()
             .with_context(|| format!("{} can't be started", program.display()))?;
-        let mut wire = Wire::new(socket);
-        wire.set_patience(Some(patience))?;
-        let said = wire.receive();
-        let mut successor = PreparedSuccessor {
+        Ok(StartingSuccessor {
             child,
-            wire,
-            prepared: Prepared::default_for(own),
-        };
+            wire: Wire::new(socket),
+        })
+    }
+}
+
+/// A successor that has been started.
+pub(crate) struct StartingSuccessor {
+    child: Child,
+    wire: Wire,
+}
+
+impl StartingSuccessor {
+    /// Waits until it can go on, for at most `patience`. `is_one_way`: it may write data that this version can't read.
+    pub(crate) fn prepared(
+        self,
+        own: &ServerShape,
+        is_one_way: bool,
+        patience: Duration,
+    ) -> anyhow::Result<PreparedSuccessor> {
+        let StartingSuccessor {
+            mut child,
+            mut wire,
+        } = self;
+        let said = wire
+            .set_patience(Some(patience))
+            .and_then(|()| wire.receive());
         let why = match said {
             Ok(FromSuccessor::Prepared(prepared)) => {
                 let one_way = || prepared.one_way(&own_formats()).filter(|_| !is_one_way);
                 match prepared.obstacle(own).or_else(one_way) {
                     None => {
-                        successor.prepared = prepared;
-                        return Ok(successor);
+                        return Ok(PreparedSuccessor {
+                            child,
+                            wire,
+                            prepared,
+                        });
                     }
                     Some(why) => anyhow::anyhow!(why),
                 }
@@ -100,7 +117,7 @@ impl Launcher {
             Ok(_) => anyhow::anyhow!("the successor said something else than that it is ready"),
             Err(error) => lost(&error, patience),
         };
-        successor.dismiss();
+        end(&mut child);
         Err(why)
     }
 }
@@ -113,9 +130,7 @@ impl PreparedSuccessor {
 
     /// Ends it.
     pub(crate) fn dismiss(mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
 
     /// Gives everything to it. `close` closes the log. Each step may take `patience`.
@@ -126,19 +141,26 @@ impl PreparedSuccessor {
         attendant: Option<u32>,
         patience: Duration,
     ) -> HandedOver {
-        let given = self.give(&moved, close, attendant, patience);
-        match given {
-            Ok(()) => {
-                // Descriptors are closed with the process, and not before its successor has said that it serves.
-                drop(moved);
-                HandedOver::Done {
-                    successor: self.child.id(),
-                }
+        if let Err(why) = self.give(&moved, close, attendant, patience) {
+            self.dismiss();
+            return HandedOver::Kept { moved, why };
+        }
+        match self.wire.receive::<FromSuccessor>() {
+            Ok(FromSuccessor::Serving) => {}
+            Err(error) if is_patience_over(&error) => {
+                tracing::warn!("the successor has not said that it serves");
             }
-            Err(why) => {
+            // It has sent something to clients, or not: nobody can go on with its connections.
+            _ => {
                 self.dismiss();
-                HandedOver::Kept { moved, why }
+                let why = anyhow::anyhow!("the successor has ended when it was to serve");
+                return HandedOver::Lost { moved, why };
             }
+        }
+        // Descriptors are closed with the process, and not before its successor has said that it serves.
+        drop(moved);
+        HandedOver::Done {
+            successor: self.child.id(),
         }
     }
 
@@ -174,12 +196,7 @@ impl PreparedSuccessor {
         }
         self.wire
             .send(&ToSuccessor::Serve { attendant })
-            .map_err(lost)?;
-        // It has everything, whatever it says now.
-        if let Err(error) = self.wire.receive::<FromSuccessor>() {
-            tracing::warn!(%error, "the successor has not said that it serves");
-        }
-        Ok(())
+            .map_err(lost)
     }
 }
 
@@ -212,9 +229,16 @@ fn send(moved: &MovedOut, wire: &Mutex<&mut Wire>) -> io::Result<()> {
     wire.lock().send(&Kept::Callers(&moved.authorities))
 }
 
+fn is_patience_over(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
 fn lost(error: &io::Error, patience: Duration) -> anyhow::Error {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+        _ if is_patience_over(error) => {
             anyhow::anyhow!("the successor has said nothing for {patience:?}")
         }
         io::ErrorKind::UnexpectedEof
@@ -226,15 +250,10 @@ fn lost(error: &io::Error, patience: Duration) -> anyhow::Error {
     }
 }
 
-impl Prepared {
-    fn default_for(own: &ServerShape) -> Self {
-        Prepared {
-            version: String::new(),
-            forms: [FORM_READ_FROM, FORM],
-            data: own_formats(),
-            shape: own.clone(),
-        }
-    }
+fn end(child: &mut Child) {
+    // It may have ended by itself.
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// One line for the log.

@@ -17,6 +17,7 @@ use rustix::net::{
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 /// What a successor says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,7 +96,9 @@ impl Wire {
     }
 
     pub(super) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
-        let body = serde_json::to_vec(message)?;
+        // It may hold keys. What grows is copied, so that it begins large.
+        let mut body = Zeroizing::new(Vec::with_capacity(MESSAGE_BYTES_USUAL));
+        serde_json::to_writer(&mut *body, message)?;
         let length = u32::try_from(body.len()).map_err(io::Error::other)?;
         self.socket.write_all(&length.to_be_bytes())?;
         self.socket.write_all(&body)
@@ -109,7 +112,7 @@ impl Wire {
             let why = format!("a message of {length} bytes; at most {MESSAGE_BYTES_MAX} are read");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
-        let mut body = vec![0; length];
+        let mut body = Zeroizing::new(vec![0; length]);
         self.socket.read_exact(&mut body)?;
         Ok(serde_json::from_slice(&body)?)
     }
@@ -177,6 +180,9 @@ const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_AT_ONCE
 
 /// Connections of one message.
 pub(super) const CONNECTIONS_AT_ONCE: usize = 250;
+
+/// A message of connections that have nothing to send is smaller.
+const MESSAGE_BYTES_USUAL: usize = 1 << 19;
 
 /// A message holds what the sockets of its connections have not taken, which is at most a few hundred kilobytes for each.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;

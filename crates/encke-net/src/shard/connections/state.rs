@@ -164,6 +164,11 @@ impl Connections {
         feeds
     }
 
+    /// Whether a connection is that of a channel, and does something.
+    pub(crate) fn is_channel(&self, index: u32) -> bool {
+        self.get(index).is_some_and(Connection::is_channel)
+    }
+
     /// Whether another process can take a connection over now.
     pub(crate) fn can_move(&self, index: u32) -> bool {
         self.get(index).is_none_or(Connection::can_move)
