@@ -279,7 +279,7 @@ mod tests {
             ("[access]\ncokie = 'x'", "a similar key is cookie"),
             ("config = 'x'", "unknown key config"),
             ("tuning = 1", "unknown key tuning"),
-            ("ring = 1.5", "ring must be a string"),
+            ("ring = [1]", "ring must be a string"),
         ] {
             let error = format!("{:#}", file(text).unwrap_err());
             assert!(error.contains(message), "{text}: {error}");
