@@ -101,7 +101,7 @@ fn serve_until_asked(
     if let Some(obstacle) = config.net.tls.as_ref().and_then(obstacles::of_tls) {
         return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
     }
-    let (asks, asked) = mpsc::channel();
+    let (asks, mut asked) = mpsc::channel();
     let (mut moved, mut taken_over) = match successor {
         None => (None, None),
         Some(successor) => {
@@ -124,11 +124,8 @@ fn serve_until_asked(
                 _ => Ask::Signal(signal),
             };
             if asks.send(asked).is_err() {
-                // The server stops, and has been told so once.
-                let is_end = signal != SIGHUP && signal != SIGUSR2;
-                if is_end {
-                    std::process::exit(128 + signal);
-                }
+                // The server has stopped.
+                return;
             }
         }
     });
@@ -210,11 +207,17 @@ fn serve_until_asked(
                 }
             }
         };
+        let upgrade = match upgrade {
+            Some(upgrade) => Some((upgrade, asked)),
+            None => {
+                end_at_a_second_signal(asked);
+                None
+            }
+        };
         stop_asking(upgrades);
         // What it runs with now: it may have to serve again.
         config.take_current(&reloads.stop());
-        let Some((successor, asker)) = upgrade else {
-            drop(asked);
+        let Some(((successor, asker), still_asked)) = upgrade else {
             serving.stop()?;
             traces::stop(exporter);
             tracing::info!("stopped");
@@ -251,17 +254,18 @@ fn serve_until_asked(
                 }
                 traces::stop(exporter);
                 if stays {
-                    return Ok(attend(successor, asked));
+                    return Ok(attend(successor, still_asked));
                 }
                 // An attendant sends them again itself.
                 if attendant.is_none() {
-                    pass_on(&asked, successor);
+                    pass_on(&still_asked, successor);
                 }
                 return Ok(ExitCode::SUCCESS);
             }
             HandedOver::Kept { moved: kept, why } => {
                 tracing::error!("{}", not_upgraded(&why));
                 not_done = asker.map(|asker| (asker, with_causes(&why)));
+                asked = still_asked;
                 moved = Some(MovingIn::Here(take_back(kept)));
             }
             HandedOver::Lost { moved: lost, why } => {
@@ -270,6 +274,7 @@ fn serve_until_asked(
                     let why = with_causes(&why);
                     (asker, format!("{why}; its connections are lost"))
                 });
+                asked = still_asked;
                 moved = Some(MovingIn::Here(take_back(without_connections(lost))));
             }
         }
@@ -363,6 +368,22 @@ fn could_upgrade(serving: &Serving, successor: PreparedSuccessor) -> UpgradeAnsw
     })
 }
 
+/// The server stops, and has been told so once: a further signal ends it at once. A terminal that closes may send several SIGHUP, the
+/// kernel's and one of the shell.
+fn end_at_a_second_signal(asked: mpsc::Receiver<Ask>) {
+    std::thread::spawn(move || {
+        for ask in asked {
+            match ask {
+                Ask::Signal(SIGHUP | SIGUSR2) | Ask::TerminalSignal(SIGHUP) => {}
+                Ask::Signal(signal) | Ask::TerminalSignal(signal) => {
+                    std::process::exit(128 + signal);
+                }
+                ask => too_late(ask),
+            }
+        }
+    });
+}
+
 /// Signals that came meanwhile are for the successor. What a terminal sends, it gets as well.
 fn pass_on(asked: &mpsc::Receiver<Ask>, successor: u32) {
     let successor = i32::try_from(successor).ok().and_then(Pid::from_raw);
@@ -402,7 +423,7 @@ fn attend(successor: u32, asked: mpsc::Receiver<Ask>) -> ExitCode {
 fn too_late(ask: Ask) {
     match ask {
         Ask::Upgrade(asker) => {
-            let why = "another upgrade is done just now; ask again".to_owned();
+            let why = "the server stops, or is being upgraded already".to_owned();
             asker.answer(&UpgradeAnswer::Kept { why });
         }
         Ask::Prepared(Ok(successor)) => successor.dismiss(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Every name below a directory, and what it stands for.
@@ -59,10 +60,14 @@ pub(crate) fn names_below(root: &Path) -> Vec<PathBuf> {
         for entry in fs::read_dir(root.join(&directory)).expect("it can be read") {
             let entry = entry.expect("it can be read");
             let path = directory.join(entry.file_name());
-            if entry.file_type().expect("it has one").is_dir() {
+            let kind = entry.file_type().expect("it has one");
+            if kind.is_dir() {
                 open.push(path.clone());
             }
-            names.push(path);
+            // The sockets of a server, which a kill leaves, are no data.
+            if !kind.is_socket() {
+                names.push(path);
+            }
         }
     }
     names.sort();
@@ -83,7 +88,6 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) {
             let target = fs::read_link(&from).expect("it is a link");
             std::os::unix::fs::symlink(target, &to).expect("it can be made");
         }
-        // The socket for backups is the server's own.
     }
 }
 
