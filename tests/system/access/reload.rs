@@ -198,6 +198,9 @@ fn a_key_that_is_removed_ends_what_it_has_on_every_wire() {
     assert!(body.contains("the token was revoked"), "{body}");
     // The connection of HTTP/2 itself goes on, and so does everyone else.
     subscribe(&mut http2, 3, &backend);
+    eventually("it is subscribed again", || {
+        guarded.metric("encke_subscribers") == 3
+    });
     guarded.append("/v1/stream/a", b"[2]");
     expect(&mut stays, "data:[2]");
     for (client, stream) in [(&mut other, 1), (&mut http2, 3)] {
