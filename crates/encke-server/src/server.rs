@@ -285,33 +285,7 @@ impl Server {
     /// # Errors
     /// A thread panicked.
     pub fn move_out(self, patience: Duration) -> Result<(MovedOut, ClosingServer), StopError> {
-        if !self.prober.stop() {
-            return Err(ThreadPanicked("health").into());
-        }
-        self.dispatcher.control(DispatcherMessage::Stop);
-        let moved = self.reactor.move_out(patience)?;
-        if let Some(redirect) = self.redirect
-            && !redirect.stop()
-        {
-            return Err(ThreadPanicked("redirect").into());
-        }
-        if let Some(follower) = self.revocation_follower
-            && !follower.stop()
-        {
-            return Err(ThreadPanicked("revocations").into());
-        }
-        self.metrics.forget();
-        // That was the last sender of its queue.
-        if !self.inspector.join() {
-            return Err(ThreadPanicked("inspector").into());
-        }
-        let closing = ClosingServer {
-            dispatcher: self.dispatcher,
-            dispatching: self.dispatching,
-            sequencers: self.sequencers,
-            readers: self.readers,
-        };
-        Ok((moved, closing))
+        self.leave(|reactor| reactor.move_out(patience))
     }
 
     /// Stops accepting, finishes pending requests, closes the log.
@@ -320,12 +294,21 @@ impl Server {
     /// The log could not be made durable, or a thread panicked; records acknowledged at level
     /// `synced` are safe nevertheless.
     pub fn stop(self) -> Result<(), StopError> {
+        let ((), closing) = self.leave(Reactor::stop)?;
+        closing.close()
+    }
+
+    /// Ends everything but the log. `end` ends the reactor.
+    fn leave<T>(
+        self,
+        end: impl FnOnce(Reactor) -> Result<T, ThreadPanicked>,
+    ) -> Result<(T, ClosingServer), StopError> {
         // Workers and clients that wait for a result get their last events before their shards stop.
         self.dispatcher.control(DispatcherMessage::Stop);
         if !self.prober.stop() {
             return Err(ThreadPanicked("health").into());
         }
-        self.reactor.stop()?;
+        let ended = end(self.reactor)?;
         if let Some(redirect) = self.redirect
             && !redirect.stop()
         {
@@ -347,6 +330,6 @@ impl Server {
             sequencers: self.sequencers,
             readers: self.readers,
         };
-        closing.close()
+        Ok((ended, closing))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
@@ -143,7 +143,7 @@ fn serve_until_asked(
         }
         serving.announce(&config, outputs, is_first)?;
         if let Some((asker, why)) = not_done.take() {
-            UpgradeAsker::answer(asker, &UpgradeAnswer::Kept { why });
+            asker.answer(&UpgradeAnswer::Kept { why });
         }
         let reloads = Reloads::start(RunningServer {
             settings: Arc::clone(&settings),
@@ -162,11 +162,6 @@ fn serve_until_asked(
                 .spawn(move || catch(asks))
                 .context("the thread that waits for signals can't be started")?;
         }
-        let stop_asking = |upgrades: std::io::Result<UpgradeSocket>| {
-            if let Ok(upgrades) = upgrades {
-                upgrades.stop();
-            }
-        };
         // A successor reads its configuration, for this one.
         let mut preparing: Option<Preparation> = None;
         let upgrade = loop {
@@ -214,7 +209,9 @@ fn serve_until_asked(
                 None
             }
         };
-        stop_asking(upgrades);
+        if let Ok(upgrades) = upgrades {
+            upgrades.stop();
+        }
         // What it runs with now: it may have to serve again.
         config.take_current(&reloads.stop());
         let Some(((successor, asker), still_asked)) = upgrade else {
@@ -267,15 +264,6 @@ fn serve_until_asked(
                 not_done = asker.map(|asker| (asker, with_causes(&why)));
                 asked = still_asked;
                 moved = Some(MovingIn::Here(take_back(kept)));
-            }
-            HandedOver::Lost { moved: lost, why } => {
-                tracing::error!("{}; its connections are lost", not_upgraded(&why));
-                not_done = asker.map(|asker| {
-                    let why = with_causes(&why);
-                    (asker, format!("{why}; its connections are lost"))
-                });
-                asked = still_asked;
-                moved = Some(MovingIn::Here(take_back(without_connections(lost))));
             }
         }
     }
@@ -428,18 +416,6 @@ fn too_late(ask: Ask) {
         }
         Ask::Prepared(Ok(successor)) => successor.dismiss(),
         Ask::Prepared(Err(_)) | Ask::Signal(_) | Ask::TerminalSignal(_) => {}
-    }
-}
-
-/// The listeners, with an end of the connections that no client takes for one.
-fn without_connections(lost: MovedOut) -> MovedOut {
-    for moving in &lost.connections {
-        // Where it fails the connection is gone already.
-        let _ = rustix::net::sockopt::set_socket_linger(&moving.socket, Some(Duration::ZERO));
-    }
-    MovedOut {
-        connections: Vec::new(),
-        ..lost
     }
 }
 

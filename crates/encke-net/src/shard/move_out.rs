@@ -134,7 +134,7 @@ impl Departure<'_> {
                 .connections
                 .transports
                 .session(ExchangeId::new(index));
-            let can_move = session.is_none_or(|session| session.moved().is_some());
+            let can_move = session.is_none_or(|session| session.can_move());
             match obstacle {
                 Some(obstacle) => *census.immovable.entry(obstacle).or_default() += 1,
                 None if is_encrypted && !can_move => {

@@ -12,6 +12,7 @@ use anyhow::Context;
 use encke_access::MovedAuthority;
 use encke_server::{MovedConnection, MovedOut};
 use parking_lot::Mutex;
+use rustix::net::sockopt::set_socket_linger;
 use serde::Serialize;
 
 use super::successor::own_formats;
@@ -36,10 +37,8 @@ pub(crate) struct PreparedSuccessor {
 pub(crate) enum HandedOver {
     /// The successor serves.
     Done { successor: u32 },
-    /// It does not, and everything is still here.
+    /// It does not, and what is still here goes on.
     Kept { moved: MovedOut, why: anyhow::Error },
-    /// It was to serve and has ended. What it has sent on the connections is not known, so that they can't be taken back.
-    Lost { moved: MovedOut, why: anyhow::Error },
 }
 
 impl Launcher {
@@ -153,8 +152,11 @@ impl PreparedSuccessor {
             // It has sent something to clients, or not: nobody can go on with its connections.
             _ => {
                 self.dismiss();
-                let why = anyhow::anyhow!("the successor has ended when it was to serve");
-                return HandedOver::Lost { moved, why };
+                let why = "the successor has ended when it was to serve; its connections are lost";
+                return HandedOver::Kept {
+                    moved: without_connections(moved),
+                    why: anyhow::anyhow!(why),
+                };
             }
         }
         // Descriptors are closed with the process, and not before its successor has said that it serves.
@@ -247,6 +249,18 @@ fn lost(error: &io::Error, patience: Duration) -> anyhow::Error {
             anyhow::anyhow!("the successor has ended; its log says why")
         }
         _ => anyhow::anyhow!("the successor can't be talked to: {error}"),
+    }
+}
+
+/// The listeners, with an end of the connections that no client takes for one.
+fn without_connections(lost: MovedOut) -> MovedOut {
+    for moving in &lost.connections {
+        // Where it fails the connection is gone already.
+        let _ = set_socket_linger(&moving.socket, Some(Duration::ZERO));
+    }
+    MovedOut {
+        connections: Vec::new(),
+        ..lost
     }
 }
 

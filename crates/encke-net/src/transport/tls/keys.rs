@@ -178,6 +178,11 @@ pub(super) struct MovedKeys {
 }
 
 impl Sealer {
+    /// Whether its keys can be copied.
+    pub(super) fn can_move(&self) -> bool {
+        self.secret.can_move()
+    }
+
     /// The keys for another process. `None`: they can't be copied.
     pub(super) fn moved(&self) -> Option<MovedKeys> {
         self.secret.moved(self.sequence)
@@ -193,6 +198,11 @@ impl Sealer {
 }
 
 impl Opener {
+    /// Whether its keys can be copied.
+    pub(super) fn can_move(&self) -> bool {
+        self.secret.can_move()
+    }
+
     /// The keys for another process. `None`: they can't be copied.
     pub(super) fn moved(&self) -> Option<MovedKeys> {
         self.secret.moved(self.sequence)
@@ -208,6 +218,11 @@ impl Opener {
 }
 
 impl Secret {
+    fn can_move(&self) -> bool {
+        let key = self.key.as_ref();
+        key.is_some_and(|key| key.as_ref().len() == LONG_KEY_BYTES)
+    }
+
     fn moved(&self, sequence: u64) -> Option<MovedKeys> {
         let key = self.key.as_ref()?.as_ref();
         (key.len() == LONG_KEY_BYTES).then(|| MovedKeys {

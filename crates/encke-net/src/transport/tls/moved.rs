@@ -35,9 +35,15 @@ impl std::fmt::Debug for MovedSession {
 }
 
 impl TlsSession {
-    /// The session for another process. `None`: its keys can't be copied, or it ends.
+    /// Whether another process can take it over: its keys can be copied, and it does not end.
+    pub(crate) fn can_move(&self) -> bool {
+        let keys = self.sealer.can_move() && self.opener.can_move();
+        keys && !self.owes_key_update && !self.ended
+    }
+
+    /// The session for another process, if [`Self::can_move`].
     pub(crate) fn moved(&self) -> Option<MovedSession> {
-        if self.owes_key_update || self.ended {
+        if !self.can_move() {
             return None;
         }
         let held = self.held.as_deref();
