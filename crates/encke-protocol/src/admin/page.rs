@@ -33,67 +33,34 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
+/// A file that the page loads, from its name in the folder `page`.
+macro_rules! beside {
+    ($name:literal, $content_type:expr) => {
+        PageFile {
+            path: concat!("/admin/", $name),
+            content_type: $content_type,
+            content: include_str!(concat!("page/", $name)),
+        }
+    };
+}
+
 const FILES: &[PageFile] = &[
     PageFile {
         path: PAGE,
         content_type: "text/html; charset=utf-8",
         content: include_str!("page/index.html"),
     },
-    PageFile {
-        path: "/admin/page.css",
-        content_type: "text/css; charset=utf-8",
-        content: include_str!("page/page.css"),
-    },
-    PageFile {
-        path: "/admin/page.js",
-        content_type: SCRIPT,
-        content: include_str!("page/page.js"),
-    },
-    PageFile {
-        path: "/admin/api.js",
-        content_type: SCRIPT,
-        content: include_str!("page/api.js"),
-    },
-    PageFile {
-        path: "/admin/elements.js",
-        content_type: SCRIPT,
-        content: include_str!("page/elements.js"),
-    },
-    PageFile {
-        path: "/admin/plot.js",
-        content_type: SCRIPT,
-        content: include_str!("page/plot.js"),
-    },
-    PageFile {
-        path: "/admin/server.js",
-        content_type: SCRIPT,
-        content: include_str!("page/server.js"),
-    },
-    PageFile {
-        path: "/admin/connections.js",
-        content_type: SCRIPT,
-        content: include_str!("page/connections.js"),
-    },
-    PageFile {
-        path: "/admin/streams.js",
-        content_type: SCRIPT,
-        content: include_str!("page/streams.js"),
-    },
-    PageFile {
-        path: "/admin/pools.js",
-        content_type: SCRIPT,
-        content: include_str!("page/pools.js"),
-    },
-    PageFile {
-        path: "/admin/access.js",
-        content_type: SCRIPT,
-        content: include_str!("page/access.js"),
-    },
-    PageFile {
-        path: "/admin/icon.svg",
-        content_type: "image/svg+xml",
-        content: include_str!("page/icon.svg"),
-    },
+    beside!("page.css", "text/css; charset=utf-8"),
+    beside!("page.js", SCRIPT),
+    beside!("api.js", SCRIPT),
+    beside!("elements.js", SCRIPT),
+    beside!("plot.js", SCRIPT),
+    beside!("server.js", SCRIPT),
+    beside!("connections.js", SCRIPT),
+    beside!("streams.js", SCRIPT),
+    beside!("pools.js", SCRIPT),
+    beside!("access.js", SCRIPT),
+    beside!("icon.svg", "image/svg+xml"),
 ];
 
 /// The page itself.

@@ -1,7 +1,7 @@
 // Who is connected: the largest groups, a list by address, caller and stream, the slow ones, and how to close one.
 
 import { get, post, withQuery } from './api.js';
-import { Table, ask, bytes, count, field, h, lineForm, seconds, section, setText } from './elements.js';
+import { Pager, Table, ask, bytes, count, field, h, lineForm, seconds, section, setText } from './elements.js';
 
 const GROUPS = { address: 'address', caller: 'caller', stream: 'stream' };
 
@@ -13,8 +13,7 @@ function begin(given, page) {
     slow: given.slow === 'true',
   };
   let by = GROUPS[given.by] ?? 'address';
-  let after = '';
-  let next = '';
+  const pages = new Pager(() => page.refresh());
 
   const groups = new Table('The largest groups of connections', [
     {
@@ -70,7 +69,7 @@ function begin(given, page) {
     const set = Object.entries({ ...values, slow: values.slow ? 'true' : '', by }).filter(([, value]) => value);
     const parameters = Object.fromEntries(set);
     const same = new URLSearchParams(parameters).toString() === location.hash.split('?')[1];
-    after = '';
+    pages.after = '';
     if (same) page.refresh();
     else page.go('connections', parameters);
   },
@@ -80,25 +79,17 @@ function begin(given, page) {
   h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'slow', checked: filter.slow }), 'too slow'),
   h('button', { type: 'submit', class: 'main' }, 'Show'));
   const note = h('p', { class: 'quiet' });
-  const first = h('button', { type: 'button', click: () => move('') }, 'First page');
-  const more = h('button', { type: 'button', click: () => move(next) }, 'Next page');
-  const move = (to) => {
-    after = to;
-    page.refresh();
-  };
 
   return {
     element: h('div', {},
-      section('Who is connected', form, list.element, note, h('div', { class: 'actions' }, first, more)),
+      section('Who is connected', form, list.element, note, pages.element),
       section('Groups', h('form', { class: 'line' }, field('By', kind)), groups.element, groupNote)),
     everySeconds: 5,
     async refresh(signal) {
-      const answer = await get(withQuery('/v1/admin/connections', { ...filter, after, limit: 100 }), signal);
+      const answer = await get(withQuery('/v1/admin/connections', { ...filter, after: pages.after, limit: 100 }), signal);
       list.update(answer.connections, (one) => one.id);
-      next = answer.next ?? '';
-      first.hidden = !after;
-      more.hidden = !next;
-      setText(note, next ? 'More follow on the next page.' : `${count(answer.connections.length)} on this page, the last one.`);
+      pages.turn(answer.next);
+      setText(note, answer.next ? 'More follow on the next page.' : `${count(answer.connections.length)} on this page, the last one.`);
       const found = await get(withQuery('/v1/admin/connections/groups', { by, limit: 20 }), signal);
       groups.update(found.groups, (one) => `${one.kind} ${one.issuer ?? ''} ${one.name}`);
       const age = found.ageSeconds > 5 ? `, as of ${seconds(found.ageSeconds)} ago` : '';

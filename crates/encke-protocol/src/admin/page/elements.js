@@ -92,6 +92,32 @@ export function lineForm(submit, ...children) {
   }, ...children);
 }
 
+/** The buttons of a list in pages. `after` is where the present page begins; `turn` says where the next one does. */
+export class Pager {
+  after = '';
+  #next = '';
+  #first;
+  #more;
+  element;
+
+  constructor(refresh) {
+    const move = (to) => {
+      this.after = to;
+      refresh();
+    };
+    this.#first = h('button', { type: 'button', click: () => move('') }, 'First page');
+    this.#more = h('button', { type: 'button', click: () => move(this.#next) }, 'Next page');
+    this.element = h('div', { class: 'actions' }, this.#first, this.#more);
+  }
+
+  /** Shows whether a page follows. */
+  turn(next = '') {
+    this.#next = next;
+    this.#first.hidden = !this.after;
+    this.#more.hidden = !next;
+  }
+}
+
 /** Asks in a dialog. Returns what its form holds if it was confirmed, and otherwise null. */
 export function ask(title, { text = '', fields = [], confirm = 'OK', danger = false } = {}) {
   const dialog = document.getElementById('dialog');

@@ -1,7 +1,7 @@
 // Streams: the list by prefix, the largest, and one of them with its metadata, its live records, and what can be done to it by hand.
 
 import { Refused, followLines, get, pathOf, send, withQuery } from './api.js';
-import { Table, ask, bytes, clock, count, field, h, lineForm, say, seconds, section, setText } from './elements.js';
+import { Pager, Table, ask, bytes, clock, count, field, h, lineForm, say, seconds, section, setText } from './elements.js';
 
 const ROOT = '/v1/stream/';
 /** Records of the live tail that are shown. */
@@ -15,8 +15,7 @@ function begin(given, page) {
   if (given.name !== undefined) return beginOne(given.name, page);
   const prefix = given.prefix ?? '';
   const sort = ORDERS[given.sort] ? given.sort : 'name';
-  let after = '';
-  let next = '';
+  const pages = new Pager(() => page.refresh());
   const list = new Table(`Streams by ${ORDERS[sort]}`, [
     {
       title: 'Name',
@@ -38,27 +37,19 @@ function begin(given, page) {
       Object.entries(ORDERS).map(([value, label]) => h('option', { value, selected: value === sort }, label)))),
     h('button', { type: 'submit', class: 'main' }, 'Show'));
   const note = h('p', { class: 'quiet' });
-  const first = h('button', { type: 'button', click: () => move('') }, 'First page');
-  const more = h('button', { type: 'button', click: () => move(next) }, 'Next page');
-  const move = (to) => {
-    after = to;
-    page.refresh();
-  };
   return {
     element: h('div', {},
-      section('Streams', form, list.element, note, h('div', { class: 'actions' }, first, more)),
+      section('Streams', form, list.element, note, pages.element),
       section('Publish', publishForm('', page))),
     everySeconds: 5,
     async refresh(signal) {
-      const answer = await get(withQuery('/v1/admin/streams', { prefix, sort, after, limit: 100 }), signal);
+      const answer = await get(withQuery('/v1/admin/streams', { prefix, sort, after: pages.after, limit: 100 }), signal);
       list.update(answer.streams, (one) => one.name);
-      next = answer.next ?? '';
-      first.hidden = !after;
-      more.hidden = !next;
+      pages.turn(answer.next);
       const shown = `${count(answer.streams.length)} shown`;
       const age = answer.ageSeconds > 5 ? `, as of ${seconds(answer.ageSeconds)} ago` : '';
       const all = answer.total === undefined ? '' : ` of ${count(answer.total)}${answer.complete ? '' : ' that were looked at; there are more'}`;
-      setText(note, next ? `${shown}; more follow.` : `${shown}${all}${age}.`);
+      setText(note, answer.next ? `${shown}; more follow.` : `${shown}${all}${age}.`);
     },
   };
 }
