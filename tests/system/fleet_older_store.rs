@@ -92,12 +92,14 @@ fn a_node_that_had_not_applied_what_the_brokers_lose_stops_with_the_others() {
     );
     assert_eq!(behind.ask("GET", &path("s"), &[], b"").status, 503);
     for command in ["status", "verify"] {
-        let (code, text) = fleet(&brokers, &[command]);
-        assert_eq!(code, Some(5), "{text}");
-        let ahead_of_order = text.lines().any(|line| {
-            line.contains("node ahead has applied position") && line.contains("ends at")
+        // A node that has no processor for the moment is missing in a report.
+        eventually("the report says what the brokers have lost", || {
+            let (code, text) = fleet(&brokers, &[command]);
+            assert_eq!(code, Some(5), "{text}");
+            text.lines().any(|line| {
+                line.contains("node ahead has applied position") && line.contains("ends at")
+            })
         });
-        assert!(ahead_of_order, "{text}");
     }
     // Before it heard of the other node, it may have sent a message that is in no other history.
     let without = ["repair", "--without", "behind", "--accept"];

@@ -362,11 +362,12 @@ async fn gather(
     Ok(report)
 }
 
-/// The reports of all nodes, by name. Those that have taken part and do not answer are asked again.
+/// The reports of all nodes, by name. Those that have taken part and do not answer are asked again, and all if none answers: it may have no
+/// processor for the moment.
 async fn ask_known(client: &Client, name: &FleetName) -> Result<Vec<NodeReport>, FleetError> {
     let mut nodes = ask(client, name, &Question::default()).await?;
     for _ in 0..ASKED_AGAIN {
-        if silent(&nodes).is_empty() {
+        if !nodes.is_empty() && silent(&nodes).is_empty() {
             break;
         }
         let more = ask(client, name, &Question::default()).await?;
