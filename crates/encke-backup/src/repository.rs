@@ -133,7 +133,7 @@ impl Repository {
         })
     }
 
-    /// Stores a piece, unless it is there. Returns whether it was stored.
+    /// Stores a piece, unless it is there. Returns whether it was stored. The manifest makes it durable.
     pub(crate) fn add_piece(&self, hash: Hash, content: &[u8]) -> Result<bool, BackupError> {
         let key = piece_key(hash);
         if self.storage.has(&key)? {
@@ -163,7 +163,10 @@ impl Repository {
         let text = serde_json::to_vec(manifest).map_err(|error| {
             BackupError::Version(format!("the list of files is no JSON: {error}"))
         })?;
-        self.storage.put(&manifest_key(name), &text)
+        // A manifest that is there has all its pieces.
+        self.storage.settle()?;
+        self.storage.put(&manifest_key(name), &text)?;
+        self.storage.settle()
     }
 }
 

@@ -147,6 +147,11 @@ impl Storage for Bucket {
         }
     }
 
+    /// The server had made each object durable when it answered.
+    fn settle(&self) -> Result<(), BackupError> {
+        Ok(())
+    }
+
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError> {
         let key = self.key(key);
         let action = self.bucket.get_object(Some(&self.credentials), &key);

@@ -1,13 +1,17 @@
-//! Objects as files in a directory.
+//! Objects as files in a directory, which may be on the disk that the log of the server syncs to.
+//!
+//! So they are written past the page cache, a little at a time ([`direct`](super::direct)), and many of them are synced together: a sync of
+//! the log waits for the syncs of others, and for what they write.
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
+use super::direct;
 use super::objects::Storage;
 use crate::error::BackupError;
 
@@ -15,9 +19,25 @@ use crate::error::BackupError;
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    /// Folders whose own names, and those above them, this process has made durable.
-    named: Mutex<BTreeSet<PathBuf>>,
+    written: Mutex<Written>,
     _lock: File,
+}
+
+/// What this process has written.
+#[derive(Debug, Default)]
+struct Written {
+    /// Objects that do not have their names yet.
+    unsynced: Vec<Unsynced>,
+    /// Folders whose own names, and those above them, are durable.
+    named: BTreeSet<PathBuf>,
+}
+
+/// An object that is written and not synced, under a name for the meantime.
+#[derive(Debug)]
+struct Unsynced {
+    file: File,
+    partial: PathBuf,
+    path: PathBuf,
 }
 
 impl Directory {
@@ -38,33 +58,74 @@ impl Directory {
             )),
             error => BackupError::io(&name, "lock")(error.into()),
         })?;
-        Ok(Directory {
+        let directory = Directory {
             path: path.to_owned(),
-            named: Mutex::default(),
+            written: Mutex::default(),
             _lock: lock,
-        })
+        };
+        // What a backup has left that was killed.
+        for index in 0..UNSYNCED_MAX {
+            directory.remove(&partial_key(index))?;
+        }
+        Ok(directory)
+    }
+
+    /// Syncs what is written, and then gives it its names.
+    fn name(&self, written: &mut Written) -> Result<(), BackupError> {
+        for one in &written.unsynced {
+            let synced = one.file.sync_all();
+            synced.map_err(BackupError::io(&one.partial, "write"))?;
+        }
+        let mut folders = BTreeSet::new();
+        for one in written.unsynced.drain(..) {
+            let named = std::fs::rename(&one.partial, &one.path);
+            named.map_err(BackupError::io(&one.path, "name"))?;
+            folders.insert(one.path.parent().unwrap_or(&self.path).to_owned());
+        }
+        for folder in folders {
+            sync(&folder)?;
+            // The folder may be new, and those above it.
+            if !written.named.contains(&folder) {
+                let above = folder.ancestors().skip(1);
+                let mut above = above.take_while(|one| one.starts_with(&self.path));
+                above.try_for_each(sync)?;
+                written.named.insert(folder);
+            }
+        }
+        Ok(())
     }
 }
+
+/// The name of an object that is not synced.
+fn partial_key(index: usize) -> String {
+    format!("partial-{index}")
+}
+
+/// Objects that are synced together.
+const UNSYNCED_MAX: usize = 32;
 
 impl Storage for Directory {
     fn put(&self, key: &str, content: &[u8]) -> Result<(), BackupError> {
         let path = self.path.join(key);
         let folder = path.parent().unwrap_or(&self.path);
         std::fs::create_dir_all(folder).map_err(BackupError::io(folder, "make"))?;
-        let partial = self.path.join("partial");
-        let mut file = File::create(&partial).map_err(BackupError::io(&partial, "make"))?;
-        let written = file.write_all(content).and_then(|()| file.sync_all());
-        written.map_err(BackupError::io(&partial, "write"))?;
-        std::fs::rename(&partial, &path).map_err(BackupError::io(&path, "name"))?;
-        sync(folder)?;
-        // The folder may be new, and those above it.
-        if !self.named.lock().contains(folder) {
-            let above = folder.ancestors().skip(1);
-            let mut above = above.take_while(|one| one.starts_with(&self.path));
-            above.try_for_each(sync)?;
-            self.named.lock().insert(folder.to_owned());
+        let mut written = self.written.lock();
+        let partial = self.path.join(partial_key(written.unsynced.len()));
+        let file = direct::write(&partial, content);
+        let file = file.map_err(BackupError::io(&partial, "write"))?;
+        written.unsynced.push(Unsynced {
+            file,
+            partial,
+            path,
+        });
+        match written.unsynced.len() < UNSYNCED_MAX {
+            true => Ok(()),
+            false => self.name(&mut written),
         }
-        Ok(())
+    }
+
+    fn settle(&self) -> Result<(), BackupError> {
+        self.name(&mut self.written.lock())
     }
 
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError> {
@@ -77,6 +138,10 @@ impl Storage for Directory {
 
     fn has(&self, key: &str) -> Result<bool, BackupError> {
         let path = self.path.join(key);
+        let unsynced = &self.written.lock().unsynced;
+        if unsynced.iter().any(|one| one.path == path) {
+            return Ok(true);
+        }
         path.try_exists()
             .map_err(BackupError::io(&path, "look for"))
     }

@@ -1,6 +1,7 @@
 //! Where backups are stored: a directory, or a bucket of S3 or of what is compatible with it.
 
 mod bucket;
+mod direct;
 mod directory;
 mod objects;
 

@@ -8,11 +8,13 @@ use crate::error::BackupError;
 
 /// Objects with keys, such as `backups/2026-11-26T16:15:48.123Z.json`.
 pub(crate) trait Storage: Debug + Send {
-    /// Stores an object durably, whole or not at all.
+    /// Stores an object, whole or not at all. [`Storage::settle`] makes it durable; until then it may not be listed, nor be read.
     fn put(&self, key: &str, content: &[u8]) -> Result<(), BackupError>;
+    /// Makes all objects durable that were put.
+    fn settle(&self) -> Result<(), BackupError>;
     /// An object; `None` if there is none of that key.
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError>;
-    /// Whether there is an object.
+    /// Whether there is an object, or one was put.
     fn has(&self, key: &str) -> Result<bool, BackupError>;
     /// Calls `each` with the keys that begin with `prefix`, which ends in `/`, in no order.
     fn list(&self, prefix: &str, each: &mut dyn FnMut(&str)) -> Result<(), BackupError>;
