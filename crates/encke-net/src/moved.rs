@@ -191,7 +191,7 @@ pub struct Moving {
     /// The socket.
     pub socket: OwnedFd,
     /// What is to be known of it.
-    pub connection: MovedConnection,
+    pub connection: Box<MovedConnection>,
 }
 
 /// Has a shard finish its requests and give its connections away.
@@ -237,6 +237,8 @@ pub(crate) struct ShardMoved {
     pub(crate) connections: Vec<Moving>,
     /// Connections that can't move, and have ended.
     pub(crate) closed: usize,
+    /// See [`MovedOut::pollers`].
+    pub(crate) poller: Arc<OwnedFd>,
 }
 
 /// Which connections could move.
@@ -268,6 +270,8 @@ pub struct MovedOut {
     pub authorities: Vec<MovedAuthority>,
     /// Connections that could not move, and have ended, with those that their clients have ended meanwhile.
     pub closed: usize,
+    /// The epoll instances of the shards. To close them takes time that clients would wait.
+    pub pollers: Vec<Arc<OwnedFd>>,
 }
 
 /// Listeners of another process, in which connections wait.

@@ -1,6 +1,7 @@
 //! The epoll instance of a shard.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -11,7 +12,7 @@ use crate::feed::slot::Token;
 /// An epoll instance.
 #[derive(Debug)]
 pub(crate) struct Poller {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
 }
 
 impl Poller {
@@ -20,7 +21,14 @@ impl Poller {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, wake, EventData::new_u64(WAKE), flags)?;
-        Ok(Poller { epoll })
+        Ok(Poller {
+            epoll: Arc::new(epoll),
+        })
+    }
+
+    /// The instance, which takes a millisecond for every thousand sockets to close.
+    pub(crate) fn instance(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.epoll)
     }
 
     /// Waits for events, at most for that long.
@@ -35,7 +43,7 @@ impl Poller {
             tv_nsec: i64::from(timeout.subsec_nanos()),
         };
         let room = rustix::buffer::spare_capacity(events);
-        match epoll::wait(&self.epoll, room, Some(&timeout)) {
+        match epoll::wait(&*self.epoll, room, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
         }
@@ -46,9 +54,9 @@ impl Poller {
         match on {
             true => {
                 let data = EventData::new_u64(LISTENER);
-                epoll::add(&self.epoll, listener, data, EventFlags::IN)
+                epoll::add(&*self.epoll, listener, data, EventFlags::IN)
             }
-            false => epoll::delete(&self.epoll, listener),
+            false => epoll::delete(&*self.epoll, listener),
         }
     }
 
@@ -59,30 +67,35 @@ impl Poller {
             false => EventFlags::empty(),
         };
         let data = EventData::new_u64(LISTENER);
-        epoll::modify(&self.epoll, listener, data, flags)
+        epoll::modify(&*self.epoll, listener, data, flags)
     }
 
     /// Adds a listener for as long as this instance exists. Each arrival is reported once.
     pub(crate) fn add_listener(&self, listener: &OwnedFd, token: Token) -> rustix::io::Result<()> {
         let data = EventData::new_u64(token);
-        epoll::add(&self.epoll, listener, data, EventFlags::IN | EventFlags::ET)
+        epoll::add(
+            &*self.epoll,
+            listener,
+            data,
+            EventFlags::IN | EventFlags::ET,
+        )
     }
 
     /// Adds a connection. What has arrived already is reported at once.
     pub(crate) fn add(&self, fd: impl AsFd, token: Token, output: bool) -> rustix::io::Result<()> {
         let data = EventData::new_u64(token);
-        epoll::add(&self.epoll, fd, data, watched(output))
+        epoll::add(&*self.epoll, fd, data, watched(output))
     }
 
     /// Removes a connection whose socket goes elsewhere.
     pub(crate) fn remove(&self, fd: impl AsFd) -> rustix::io::Result<()> {
-        epoll::delete(&self.epoll, fd)
+        epoll::delete(&*self.epoll, fd)
     }
 
     /// Also reports when the connection's socket is writable, at once if it is already.
     pub(crate) fn watch_output(&self, fd: impl AsFd, token: Token) -> rustix::io::Result<()> {
         let data = EventData::new_u64(token);
-        epoll::modify(&self.epoll, fd, data, watched(true))
+        epoll::modify(&*self.epoll, fd, data, watched(true))
     }
 }
 

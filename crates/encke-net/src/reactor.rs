@@ -445,6 +445,7 @@ impl Reactor {
             let operators = &mut moved.listeners.operators;
             *operators = operators.take().or(shard.operators);
             moved.connections.extend(shard.connections);
+            moved.pollers.push(shard.poller);
             moved.closed += shard.closed;
         }
         moved.authorities = std::mem::take(&mut *callers.lock()).into_authorities();

@@ -77,7 +77,7 @@ impl Arrival<'_> {
     }
 
     fn take_one(&mut self, moving: Moving, together: MovedTogether<'_>) -> Result<(), String> {
-        let Moving { socket, connection } = moving;
+        let (socket, connection) = (moving.socket, *moving.connection);
         let MovedTogether { callers, streams } = together;
         let session = match &connection.session {
             None => None,

@@ -109,6 +109,7 @@ impl Departure<'_> {
                 .map(|operators| operators.into_listener()),
             closed: order.connections.saturating_sub(connections.len()),
             connections,
+            poller: self.0.connections.poller.instance(),
         });
         true
     }
@@ -237,7 +238,10 @@ impl Departure<'_> {
         let socket = self.0.connections.slots[index].take_socket()?;
         self.0.connections.counts.connections -= 1;
         self.0.release(index, CloseReason::Moved);
-        Some(Moving { socket, connection })
+        Some(Moving {
+            socket,
+            connection: Box::new(connection),
+        })
     }
 
     /// The feeds of a connection, with their keys on its channel; 0 without one.

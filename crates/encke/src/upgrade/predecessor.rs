@@ -223,7 +223,7 @@ fn send(moved: &MovedOut, wire: &Mutex<&mut Wire>) -> io::Result<()> {
     };
     wire.lock().send_with(&message, &all)?;
     for some in moved.connections.chunks(CONNECTIONS_AT_ONCE) {
-        let connections = some.iter().map(|moving| &moving.connection);
+        let connections = some.iter().map(|moving| &*moving.connection);
         let message = Kept::Connections(connections.collect());
         let sockets: Vec<_> = some.iter().map(|moving| moving.socket.as_fd()).collect();
         wire.lock().send_with(&message, &sockets)?;

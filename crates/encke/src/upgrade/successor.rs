@@ -54,6 +54,8 @@ impl Successor {
     /// The server has changed its mind.
     pub(crate) fn take_over(mut self, config: &Config) -> anyhow::Result<(MovingIn, TakenOver)> {
         self.wire.set_patience(None)?;
+        // Before the server pauses: the first random number of a process takes 30 ms, in which AWS-LC measures its source.
+        aws_lc_rs::rand::fill(&mut [0]).context("there are no random numbers")?;
         self.wire.send(&FromSuccessor::Prepared(Prepared {
             version: env!("BUILD_OF_ENCKE").to_owned(),
             forms: [FORM_READ_FROM, FORM],
