@@ -22,7 +22,7 @@ use crate::denied::{AccessDenied, DenialCounts};
 use crate::digest::Digest;
 use crate::key_fetches::KeyFetches;
 use crate::keys::JwksError;
-use crate::quotas::{Quota, QuotaExceeded};
+use crate::quotas::{AccountKey, Quota, QuotaExceeded, QuotaLimits};
 use crate::revocation::{Revocation, RevocationTarget, Revocations, TooManyRevocations};
 use crate::rules::AccessRules;
 use crate::signed_url::{SignError, SignedUrl, UrlToSign};
@@ -367,11 +367,45 @@ impl Access {
         }
     }
 
-    /// What callers use of their quotas, those with the most subscriptions first and at most `most` of them. `None`: there are no quotas.
-    pub fn usage(&self, most: usize) -> Option<Vec<AccountUsage>> {
+    /// What stands for a caller in what is stored, if there are quotas.
+    pub fn account(&self, tag: &CallerTag) -> Option<[u64; 2]> {
+        self.rules.load().quotas.as_ref()?;
+        Some(AccountOwner::of_tag(tag).key.stored())
+    }
+
+    /// The limits of a caller that an account stands for; none if there are no quotas.
+    pub fn account_limits(&self, account: [u64; 2]) -> QuotaLimits {
+        let rules = self.rules.load();
+        match (&rules.quotas, AccountKey::of_stored(account)) {
+            (Some(quotas), Some(key)) => quotas.limits(key),
+            _ => QuotaLimits::default(),
+        }
+    }
+
+    /// The name of the issuer, key or certificate of a caller that an account stands for, if the configuration still has it.
+    pub fn account_name(&self, [name, _]: [u64; 2]) -> Option<String> {
+        let rules = self.rules.load();
+        Some(rules.quotas.as_ref()?.name(name)?.to_owned())
+    }
+
+    /// Counts a refusal because of what an account stores. `max`: how much is allowed.
+    pub fn storage_exceeded(&self, account: [u64; 2], quota: Quota, max: u64) -> QuotaExceeded {
+        let exceeded = QuotaExceeded {
+            quota,
+            max,
+            retry: None,
+        };
+        match AccountKey::of_stored(account) {
+            Some(key) => self.accounts.exceed(key, exceeded),
+            None => exceeded,
+        }
+    }
+
+    /// What callers use of their quotas, in no order. `None`: there are no quotas.
+    pub fn usage(&self) -> Option<Vec<AccountUsage>> {
         let rules = self.rules.load();
         let quotas = rules.quotas.as_ref()?;
-        Some(self.accounts.usage(quotas, most))
+        Some(self.accounts.usage(quotas))
     }
 
     /// Changes with each revocation, each change of fetched keys and each reload: while it stays the same, a subscription that was

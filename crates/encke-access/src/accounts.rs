@@ -50,6 +50,8 @@ pub struct AccountUsage {
     pub name: Box<str>,
     /// The subject of its tokens, if they have one and a request has named it since the caller is counted.
     pub subject: Option<Box<str>>,
+    /// What stands for the caller in what is stored.
+    pub account: [u64; 2],
     /// Its subscriptions and long polls.
     pub subscribers: u64,
     /// Messages that it has appended since it is counted.
@@ -174,8 +176,8 @@ impl QuotaAccounts {
         account.name_subject(owner);
     }
 
-    /// What callers use: those with the most subscriptions, then those that have appended the most; at most `most` of them.
-    pub(crate) fn usage(&self, rules: &QuotaRules, most: usize) -> Vec<AccountUsage> {
+    /// What callers use, in no order.
+    pub(crate) fn usage(&self, rules: &QuotaRules) -> Vec<AccountUsage> {
         let mut all = Vec::new();
         for part in &self.parts {
             let part = part.lock();
@@ -183,18 +185,13 @@ impl QuotaAccounts {
                 kind: account.kind,
                 name: account.name.clone(),
                 subject: account.subject.clone(),
+                account: key.stored(),
                 subscribers: account.subscribers.load(Ordering::Acquire),
                 appended: account.appended,
                 exceeded: account.exceeded,
                 limits: rules.limits(*key),
             }));
         }
-        all.sort_by(|a, b| {
-            let weight = |one: &AccountUsage| (one.subscribers, one.appended);
-            let by_name = || (&a.name, &a.subject).cmp(&(&b.name, &b.subject));
-            weight(b).cmp(&weight(a)).then_with(by_name)
-        });
-        all.truncate(most);
         all
     }
 
@@ -216,6 +213,14 @@ impl QuotaAccounts {
     pub(crate) fn exceeded(&self) -> impl Iterator<Item = (Quota, u64)> {
         let counts = Quota::ALL.iter().zip(&self.exceeded);
         counts.map(|(quota, count)| (*quota, count.load(Ordering::Relaxed)))
+    }
+
+    /// Counts a refusal because of what an account stores.
+    pub(crate) fn exceed(&self, key: AccountKey, exceeded: QuotaExceeded) -> QuotaExceeded {
+        if let Some(account) = self.parts[part_of(key)].lock().get_mut(&key) {
+            account.exceeded += 1;
+        }
+        self.count(exceeded)
     }
 
     fn with<T>(
@@ -350,7 +355,7 @@ mod tests {
         assert_eq!(exceeded.retry, Some(Duration::from_millis(9_600)));
         assert!(append("c", 1, 10_500).is_err() && append("c", 1, 10_600).is_ok());
         let counts: Vec<_> = accounts.exceeded().map(|(_, count)| count).collect();
-        assert_eq!(counts, [3, 0, 0]);
+        assert_eq!(counts, [3, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -374,6 +379,8 @@ mod tests {
             appends_per_second: None,
             append_burst: None,
             subscribers: Some(subscribers),
+            streams: None,
+            stored_bytes: None,
         };
         let rules = rules(|config| {
             config.appends_per_second = 7;
@@ -418,12 +425,10 @@ mod tests {
             at(9_000),
         );
         assert!((2_000..3_000).all(|number| append(number, u64::from(number) * 2_000).is_ok()));
-        let usage = accounts.usage(&rules, 1);
-        assert_eq!(
-            usage[0].subject.as_deref(),
-            Some("held"),
-            "it has a subscription"
-        );
+        let usage = accounts.usage(&rules);
+        let mut of_held = usage.iter().filter(|one| one.subscribers == 1);
+        let held_subject = of_held.next().and_then(|one| one.subject.as_deref());
+        assert_eq!(held_subject, Some("held"), "it has a subscription");
         drop(held);
     }
 }

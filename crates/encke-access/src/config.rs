@@ -163,6 +163,10 @@ pub struct QuotasConfig {
     pub append_burst: Option<u64>,
     /// Subscriptions and long polls that a caller may have at a time.
     pub subscribers: u64,
+    /// Streams that a caller has created, and that exist.
+    pub streams: u64,
+    /// Bytes that these streams may store.
+    pub stored_bytes: u64,
     /// Callers whose use is counted at a time.
     pub accounts_max: usize,
     /// Other limits for some callers.
@@ -175,6 +179,8 @@ impl Default for QuotasConfig {
             appends_per_second: 0,
             append_burst: None,
             subscribers: 0,
+            streams: 0,
+            stored_bytes: 0,
             accounts_max: 100_000,
             overrides: Vec::new(),
         }
@@ -195,6 +201,10 @@ pub struct QuotaOverride {
     pub append_burst: Option<u64>,
     /// See [`QuotasConfig::subscribers`].
     pub subscribers: Option<u64>,
+    /// See [`QuotasConfig::streams`].
+    pub streams: Option<u64>,
+    /// See [`QuotasConfig::stored_bytes`].
+    pub stored_bytes: Option<u64>,
 }
 
 /// Text that is not shown.

@@ -15,19 +15,31 @@ pub enum Quota {
     Appends,
     /// Subscriptions and long polls at a time.
     Subscribers,
+    /// Streams that the caller has created.
+    Streams,
+    /// Bytes that its streams store.
+    StoredBytes,
     /// Callers that are counted at a time, of all callers.
     Accounts,
 }
 
 impl Quota {
     /// All of them.
-    pub const ALL: [Quota; 3] = [Quota::Appends, Quota::Subscribers, Quota::Accounts];
+    pub const ALL: [Quota; 5] = [
+        Quota::Appends,
+        Quota::Subscribers,
+        Quota::Streams,
+        Quota::StoredBytes,
+        Quota::Accounts,
+    ];
 
     /// Its key in the table `[access.quotas]`, and its name in metrics.
     pub fn key(self) -> &'static str {
         match self {
             Quota::Appends => "appends-per-second",
             Quota::Subscribers => "subscribers",
+            Quota::Streams => "streams",
+            Quota::StoredBytes => "stored-bytes",
             Quota::Accounts => "accounts-max",
         }
     }
@@ -36,7 +48,12 @@ impl Quota {
 /// A caller's quota is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the quota of the caller is used up: {} = {max} in access.quotas",
+    "the quota of {} is used up: {} = {max} in access.quotas",
+    match quota {
+        // Whoever appends: it may be another caller.
+        Quota::StoredBytes => "the caller that has created the stream",
+        _ => "the caller",
+    },
     quota.key()
 )]
 pub struct QuotaExceeded {
@@ -57,12 +74,22 @@ pub struct QuotaLimits {
     pub append_burst: u64,
     /// Subscriptions and long polls at a time.
     pub subscribers: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Bytes that these store.
+    pub stored_bytes: u64,
 }
 
 impl QuotaLimits {
     /// Whether there are none.
     pub(crate) fn is_unlimited(&self) -> bool {
-        self.appends_per_second == 0 && self.subscribers == 0
+        let limits = [
+            self.appends_per_second,
+            self.subscribers,
+            self.streams,
+            self.stored_bytes,
+        ];
+        limits == [0; 4]
     }
 }
 
@@ -73,6 +100,8 @@ pub(crate) struct QuotaRules {
     /// By the digests of name and subject, see [`AccountKey`].
     overrides: HashMap<(NonZeroU64, Option<NonZeroU64>), QuotaLimits>,
     pub(crate) accounts_max: usize,
+    /// By their digests.
+    names: HashMap<u64, Box<str>>,
 }
 
 /// Names the caller that is counted: all tokens of a subject at an issuer, whatever they grant; an API key or a certificate; all that use
@@ -84,6 +113,19 @@ pub(crate) struct AccountKey {
 }
 
 impl AccountKey {
+    /// How it is stored with what it pays for, so its form must not change: two numbers, of which the second is 0 without a subject.
+    pub(crate) fn stored(self) -> [u64; 2] {
+        [self.name.get(), self.subject.map_or(0, NonZeroU64::get)]
+    }
+
+    /// One that was stored.
+    pub(crate) fn of_stored([name, subject]: [u64; 2]) -> Option<Self> {
+        Some(AccountKey {
+            name: NonZeroU64::new(name)?,
+            subject: NonZeroU64::new(subject),
+        })
+    }
+
     pub(crate) fn new(authority: &Authority, subject: Option<NonZeroU64>) -> Self {
         AccountKey {
             name: authority.name_digest,
@@ -105,10 +147,10 @@ impl QuotaRules {
                 "must be at least 1".into(),
             );
         }
-        let limits = |rate: u64, burst: Option<u64>, subscribers| QuotaLimits {
+        let limits = |rate: u64, burst: Option<u64>, rest: QuotaLimits| QuotaLimits {
             appends_per_second: rate,
             append_burst: burst.unwrap_or(rate).max(1),
-            subscribers,
+            ..rest
         };
         let mut overrides = HashMap::new();
         for (at, one) in config.overrides.iter().enumerate() {
@@ -126,14 +168,16 @@ impl QuotaRules {
                 Some(_) => one.append_burst,
                 None => one.append_burst.or(config.append_burst),
             };
-            let subscribers = one.subscribers.unwrap_or(config.subscribers);
+            let rest = QuotaLimits {
+                subscribers: one.subscribers.unwrap_or(config.subscribers),
+                streams: one.streams.unwrap_or(config.streams),
+                stored_bytes: one.stored_bytes.unwrap_or(config.stored_bytes),
+                ..QuotaLimits::default()
+            };
             let subject = one.subject.as_deref();
             let subject = subject.map(|subject| Digest::of(subject).short());
             let place = (Digest::of(&one.name).short(), subject);
-            if overrides
-                .insert(place, limits(rate, burst, subscribers))
-                .is_some()
-            {
+            if overrides.insert(place, limits(rate, burst, rest)).is_some() {
                 return wrong(key, "is for the same callers as another entry".into());
             }
         }
@@ -141,11 +185,27 @@ impl QuotaRules {
             default: limits(
                 config.appends_per_second,
                 config.append_burst,
-                config.subscribers,
+                QuotaLimits {
+                    subscribers: config.subscribers,
+                    streams: config.streams,
+                    stored_bytes: config.stored_bytes,
+                    ..QuotaLimits::default()
+                },
             ),
             overrides,
             accounts_max: config.accounts_max,
+            names: names
+                .iter()
+                .map(String::as_str)
+                .chain([ANONYMOUS])
+                .map(|name| (Digest::of(name).short().get(), name.into()))
+                .collect(),
         })
+    }
+
+    /// The name of an issuer, a key or a certificate, or [`ANONYMOUS`], by its digest.
+    pub(crate) fn name(&self, digest: u64) -> Option<&str> {
+        self.names.get(&digest).map(|name| &**name)
     }
 
     /// The limits of a caller.

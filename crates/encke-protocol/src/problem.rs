@@ -1,7 +1,7 @@
 //! Errors as responses: the one place that writes them as JSON, by RFC 9457.
 
 use encke_access::{Quota, QuotaExceeded};
-use encke_stream::{Outcome, Refusal};
+use encke_stream::{Outcome, Refusal, StorageLimit};
 use serde_json::Value;
 
 use crate::action::Failure;
@@ -45,12 +45,22 @@ pub fn quota_exceeded(exceeded: &QuotaExceeded) -> Response {
     let response = match exceeded.quota {
         Quota::Appends => error(429, "quota_appends_per_second", why),
         Quota::Subscribers => error(429, "quota_subscribers", why),
+        Quota::Streams => error(429, "quota_streams", why),
+        Quota::StoredBytes => error(429, "quota_stored_bytes", why),
         Quota::Accounts => error(429, "quota_accounts_max", why),
     };
     let retry_s = exceeded.retry.map_or(QUOTA_RETRY_S, |time| {
         time.as_millis().div_ceil(1_000) as u64
     });
     response.field("Retry-After", retry_s)
+}
+
+/// The quota that bounds what an account stores.
+pub fn quota_of(limit: StorageLimit) -> Quota {
+    match limit {
+        StorageLimit::Streams => Quota::Streams,
+        StorageLimit::Bytes => Quota::StoredBytes,
+    }
 }
 
 /// The response to a request whose continuation cannot be resumed.
@@ -103,6 +113,13 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
         Refusal::ForkElsewhere => (400, "fork_elsewhere"),
         Refusal::Unknown(_) => (503, "unconfirmed"),
         Refusal::NotDispatcher => (503, "dispatcher_moved"),
+        Refusal::StorageExceeded(exceeded) => {
+            return quota_exceeded(&QuotaExceeded {
+                quota: quota_of(exceeded.limit),
+                max: exceeded.max,
+                retry: None,
+            });
+        }
     };
     let response = error(status, code, refusal.to_string());
     match refusal {

@@ -32,6 +32,7 @@ pub struct Router {
     /// [`Router::set_gate`] replaces it for all clones.
     gate: Arc<ArcSwap<Gate>>,
     access: Option<Arc<Access>>,
+    views: Arc<Views>,
     protocols: Arc<Protocols>,
     encoders: Arc<Encoders>,
 }
@@ -71,12 +72,13 @@ impl Router {
     pub fn new(views: Arc<Views>, settings: ProtocolSettings, gate: Gate, admin: Admin) -> Self {
         let mut encoders = Encoders::default();
         let access = gate.access.control().cloned();
-        let protocols = Protocols::new(views, &settings, admin, access, &mut encoders);
-        Router::over(protocols, gate, encoders)
+        let protocols = Protocols::new(Arc::clone(&views), &settings, admin, access, &mut encoders);
+        Router::over(protocols, views, gate, encoders)
     }
 
-    fn over(protocols: Protocols, gate: Gate, encoders: Encoders) -> Self {
+    fn over(protocols: Protocols, views: Arc<Views>, gate: Gate, encoders: Encoders) -> Self {
         Router {
+            views,
             access: gate.access.control().cloned(),
             gate: Arc::new(ArcSwap::from_pointee(gate)),
             protocols: Arc::new(protocols),
@@ -118,6 +120,11 @@ impl Router {
     /// The access control, if there is one.
     pub fn access(&self) -> Option<&Arc<Access>> {
         self.access.as_ref()
+    }
+
+    /// The streams, of which some have accounts.
+    pub fn views(&self) -> &Views {
+        &self.views
     }
 
     /// Sets other rules of the gate while the server runs. Who may do what stays as it is: [`Access::reload`] changes that.

@@ -76,6 +76,7 @@ pub use restore::logs::{Logs, restore_all, restore_all_on};
 pub use restore::{OrderKind, RestoreError, restore, restore_on};
 pub use sequencer::Sequencer;
 pub use sequencer::inline::InlineCommit;
+pub use stream::account::{AccountId, Payer, StorageExceeded, StorageLimit, StorageUse};
 pub use stream::ack::{AckLevel, BadLevel};
 pub use stream::count::{ByteCount, MessageCount};
 pub use stream::label::StreamLabel;

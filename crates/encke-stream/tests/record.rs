@@ -4,8 +4,8 @@
 
 use encke_clock::WallTime;
 use encke_stream::{
-    AckLevel, BadRecord, Change, EndReason, Extras, Fork, Lifetime, MediaKind, MessageCount,
-    Offset, Producer, Retention,
+    AccountId, AckLevel, BadRecord, Change, EndReason, Extras, Fork, Lifetime, MediaKind,
+    MessageCount, Offset, Producer, Retention,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -36,6 +36,7 @@ proptest! {
         data in vec(any::<u8>(), 0..100),
         extras in (of("\\PC{0,9}"), of(any::<u32>()), of("\\PC{0,9}")),
         inherited: u32,
+        account in of(any::<[u64; 2]>()),
     ) {
         let fork = fork.map(|(source, sequence, units)| Fork {
             source,
@@ -59,6 +60,7 @@ proptest! {
                 asks_stop: false,
                 inherited: MessageCount::default().with(inherited, MediaKind::Json),
             },
+            account: account.map(AccountId),
         };
         let payload = [change.encode(), data.clone()].concat();
         prop_assert_eq!(Change::decode(&payload), Ok((change.clone(), &data[..])));
@@ -126,6 +128,7 @@ proptest! {
             closed: false,
             units: 7,
             extras: Extras { owner: Some("o"), ..Extras::default() },
+            account: at.index(2).eq(&0).then_some(AccountId([1 << 40, 7])),
         }
         .encode();
         let at = at.index(payload.len());
@@ -172,6 +175,7 @@ fn the_form_on_disk_stays_as_it_is() {
         closed: true,
         units: 4,
         extras: Extras::default(),
+        account: None,
     };
     let bytes = [
         0, 1, b'a', 1, b'b', 1, 0xac, 2, 2, 1, 6, 0, 1, 7, 1, 1, 2, 3, 8, 1, 4,
@@ -228,6 +232,7 @@ fn the_form_on_disk_stays_as_it_is() {
         closed: false,
         units: 0,
         extras: Extras::default(),
+        account: None,
     };
     assert_eq!(until.encode(), [0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
 }

@@ -564,6 +564,7 @@ mod tests {
                 metadata: Some("{}"),
                 ..Extras::default()
             },
+            account: None,
         };
         let (change, fields) = named(&create);
         assert_eq!(change.as_deref(), Some("create"));

@@ -10,6 +10,7 @@ mod reload;
 mod revocation;
 mod signed_urls;
 mod sites;
+mod stored_quotas;
 mod upgrades;
 
 use std::path::Path;

@@ -1,29 +1,92 @@
 //! Holds what requests begin to the quotas of their callers.
 
-use encke_access::{CallerTag, QuotaExceeded, SubscriberHold};
+use encke_access::{Access, CallerTag, Quota, QuotaExceeded, SubscriberHold};
 use encke_protocol::{Response, problem};
-use encke_stream::{Append, Command};
+use encke_stream::{
+    AccountId, Append, Command, Create, Outcome, Payer, Refusal, StorageExceeded, StorageLimit,
+    Target,
+};
 
 use crate::connection::context::Context;
 use crate::connection::exchange_id::ExchangeId;
 
 impl Context<'_> {
-    /// Counts what a command appends for the caller of an exchange.
+    /// Counts what a command appends for the caller of an exchange, and looks at what those store who pay for it.
     ///
     /// # Errors
-    /// The response to a request that would exceed the caller's quota.
+    /// The response to a request that would exceed a quota.
     pub(crate) fn count_appends(
         &self,
         exchange: ExchangeId,
-        command: &Command,
+        command: &mut Command,
     ) -> Result<(), Response> {
-        let messages = appended(command);
-        match (self.router.access(), self.caller_of(exchange)) {
-            (Some(access), Some(caller)) if messages > 0 => access
-                .count_appends(caller, messages, self.clock.time().steady)
-                .map_err(refused),
-            _ => Ok(()),
+        let (Some(access), Some(caller)) = (self.router.access(), self.caller_of(exchange)) else {
+            return Ok(());
+        };
+        match command {
+            Command::Create(create) => self.charge_creation(access, caller, create),
+            Command::Append(append) => self.check_storage(access, std::slice::from_ref(append))?,
+            Command::Series(appends) => self.check_storage(access, appends)?,
+            Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => {}
         }
+        let messages = appended(command);
+        if messages == 0 {
+            return Ok(());
+        }
+        access
+            .count_appends(caller, messages, self.clock.time().steady)
+            .map_err(refused)
+    }
+
+    /// Counts a creation that was refused because of what the caller stores.
+    pub(crate) fn count_refused_creation(&self, exchange: ExchangeId, outcome: &Outcome) {
+        if let Outcome::Refused(Refusal::StorageExceeded(exceeded)) = outcome
+            && let (Some(access), Some(caller)) = (self.router.access(), self.caller_of(exchange))
+            && let Some(account) = access.account(caller)
+        {
+            access.storage_exceeded(account, problem::quota_of(exceeded.limit), exceeded.max);
+        }
+    }
+
+    /// Has a stream paid for by its creator. What the creator has used up is for the machine to say: it may find the stream.
+    fn charge_creation(&self, access: &Access, caller: &CallerTag, create: &mut Create) {
+        let Some(account) = access.account(caller) else {
+            return;
+        };
+        let limits = access.account_limits(account);
+        let account = AccountId(account);
+        let used = self.router.views().storage_used(account);
+        let metadata = create.extras.metadata.as_deref().map_or(0, str::len);
+        let bytes = create.data.bytes.len() + metadata;
+        let exceeded = |limit, max| Some(StorageExceeded { limit, max });
+        let exceeded = if limits.streams > 0 && used.streams >= limits.streams {
+            exceeded(StorageLimit::Streams, limits.streams)
+        } else if is_beyond(used.bytes, bytes, limits.stored_bytes) {
+            exceeded(StorageLimit::Bytes, limits.stored_bytes)
+        } else {
+            None
+        };
+        create.extras.payer = Some(Box::new(Payer { account, exceeded }));
+    }
+
+    /// Refuses appends for which an account would store too much. It is that of the stream, whoever appends.
+    fn check_storage(&self, access: &Access, appends: &[Append]) -> Result<(), Response> {
+        for append in appends {
+            let Target::Known(stream) = &append.target else {
+                // Only the server itself names a stream that it has not found.
+                continue;
+            };
+            let Some((account, used)) = self.router.views().storage_used_with(stream) else {
+                continue;
+            };
+            let max = access.account_limits(account.0).stored_bytes;
+            let metadata = append.extras.metadata.as_deref().map_or(0, str::len);
+            if is_beyond(used.bytes, append.data.bytes.len() + metadata, max) {
+                let quota = Quota::StoredBytes;
+                return Err(refused(access.storage_exceeded(account.0, quota, max)));
+            }
+        }
+        Ok(())
     }
 
     /// Counts a subscription for the caller of an exchange while what is returned is kept. `None`: there is no limit.
@@ -51,6 +114,11 @@ impl Context<'_> {
 
 fn refused(exceeded: QuotaExceeded) -> Response {
     problem::quota_exceeded(&exceeded)
+}
+
+/// Whether an account that stores so much has no room for more bytes. 0 is no limit. What stores nothing is always taken.
+fn is_beyond(used: u64, bytes: usize, max: u64) -> bool {
+    max > 0 && bytes > 0 && used.saturating_add(bytes as u64) > max
 }
 
 /// Messages of JSON, or bodies, that a command appends. What the server itself appends for a request is not counted.

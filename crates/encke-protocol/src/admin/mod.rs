@@ -208,7 +208,8 @@ impl AdminApi {
             Endpoint::Revoke => return self.revoker.revoke(request, admitted),
             Endpoint::Usage => {
                 questions::no_parameters(query)?;
-                return usage::of(self.revoker.access.as_deref()).map(Action::Respond);
+                let views = &self.revoker.streams.views;
+                return usage::of(self.revoker.access.as_deref(), views).map(Action::Respond);
             }
             Endpoint::Explain => {
                 if self.revoker.access.is_none() {

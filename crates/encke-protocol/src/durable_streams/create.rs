@@ -84,6 +84,8 @@ impl DurableStreams {
             }),
             // A URL outlives a crash, which must not give the stream's number to another one.
             acks_synced: read_url.is_some(),
+            // Who pays is known where quotas are counted.
+            payer: None,
         };
         let mut known = vec![known];
         if let Some(forking) = &forking {

@@ -2,6 +2,7 @@
 
 use encke_access::{Operation, UrlToSign};
 use encke_clock::Now;
+use encke_stream::View;
 
 use super::*;
 use crate::gate::{Admitted, Policy};
@@ -72,7 +73,8 @@ fn router() -> Router {
         ..Gate::default()
     };
     let protocols = Protocols::of(vec![Box::new(echo)]);
-    Router::over(protocols, gate, Encoders::default())
+    let views = Views::one(Arc::new(View::default()));
+    Router::over(protocols, views, gate, Encoders::default())
 }
 
 /// The status and the body of the response, and the path in the audit log.

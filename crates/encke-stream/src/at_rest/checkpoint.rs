@@ -61,6 +61,9 @@ impl Machine {
                 self.chain()
                     .map(|chain| stored::chain_entry(&chain.at_mark())),
             );
+            self.view.accounts.take_changed(&mut |account, used| {
+                entries.push(stored::account_entry(account, used));
+            });
             if self.view.has_strays() {
                 entries.push(stored::strays_entry());
             }

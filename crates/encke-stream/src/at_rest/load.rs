@@ -348,6 +348,7 @@ impl<S: Store> Loader<S> {
             retention: stored.retention,
             owner: stored.extras.owner.map(Into::into),
             producer_timeout_s: stored.extras.producer_timeout_s,
+            account: stored.account.map(|id| self.view.accounts.enter(id)),
         };
         let appended = stored.extras.last_append;
         let stream = Stream::new(no, stored.name.into(), settings, source, facts, touched);
@@ -363,6 +364,8 @@ impl<S: Store> Loader<S> {
         if stream.keeps_part() {
             state.buckets = Some(Box::new(stored.buckets.clone()));
         }
+        // The totals of the account have what the store has.
+        stream.note_charged(&state);
         // The list of deadlines has it at these times, unless it was not live.
         state.watched = stream.due(&state);
         if let Some(mut writers) = stored.writers() {

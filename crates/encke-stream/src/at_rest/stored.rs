@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::deadlines::DueTimes;
 use crate::replicated::Chain;
+use crate::stream::account::{AccountId, StorageUse};
 use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::record::{BadRecord, EndReason, Fork, Lifetime};
 use crate::stream::retention::Buckets;
@@ -69,7 +70,9 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         },
         counted: facts.counted,
         appended: facts.appended,
+        account: stream.account(),
     };
+    stream.charge(&state);
     entries.push((key(stream.no), Some(stored.encode())));
     if new {
         entries.push((name_key(&stream.name), Some(stream.no.to_be_bytes().into())));
@@ -223,10 +226,11 @@ fn whole<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Result<T, BadRecord> {
 const GROWING: &str = "growing a vector is all that writes here";
 
 /// The version of the entries. The first version has no [`StoreMeta`], no names and no forks, the second no durability
-/// levels, the third no retention, the fourth no [`StoredExtras`], the fifth no [`MessageCount`], the sixth no [`ByteCount`].
+/// levels, the third no retention, the fourth no [`StoredExtras`], the fifth no [`MessageCount`], the sixth no [`ByteCount`], the
+/// seventh no [`AccountId`].
 ///
 /// With the feature `next-format` this is a build as a later release may be, for tests.
-pub(crate) const FORMAT: u32 = if cfg!(feature = "next-format") { 8 } else { 7 };
+pub(crate) const FORMAT: u32 = if cfg!(feature = "next-format") { 9 } else { 8 };
 
 /// The earliest version that can be read: its entries are also those of the present one.
 pub(crate) const EARLIEST_FORMAT: u32 = 4;
@@ -256,6 +260,23 @@ pub(crate) fn chain(value: &[u8]) -> Result<Chain, BadRecord> {
 
 /// The key of [`chain_entry`].
 pub(crate) const KEY_CHAIN: &[u8] = b"c";
+
+/// What an account uses. `None` if it uses nothing.
+pub(crate) fn account_entry(account: AccountId, used: StorageUse) -> StateEntry {
+    let key = [KEY_ACCOUNT, &account.to_bytes()].concat();
+    let is_used = used != StorageUse::default();
+    (key, is_used.then(|| encode(&used)))
+}
+
+/// An account and what it uses, of its entry.
+pub(crate) fn account(key: &[u8], value: &[u8]) -> Result<(AccountId, StorageUse), BadRecord> {
+    let id = key.strip_prefix(KEY_ACCOUNT).ok_or(BadRecord)?;
+    let id = id.try_into().map_err(|_| BadRecord)?;
+    Ok((AccountId::from_bytes(id), whole(value)?))
+}
+
+/// The prefix of the keys of [`account_entry`]. The account follows.
+pub(crate) const KEY_ACCOUNT: &[u8] = b"q";
 
 /// The key of [`strays_entry`].
 pub(crate) const KEY_STRAYS: &[u8] = b"a";
@@ -329,6 +350,9 @@ pub(crate) struct StoredStream<'a> {
     /// It follows the messages. Entries of earlier versions have none.
     #[serde(skip, default = "bytes_unknown")]
     pub(crate) appended: ByteCount,
+    /// Who pays for it. It follows the bytes if there is one.
+    #[serde(skip)]
+    pub(crate) account: Option<AccountId>,
 }
 
 fn messages_unknown() -> MessageCount {
@@ -363,14 +387,19 @@ impl<'a> StoredStream<'a> {
             [] => (MessageCount::UNKNOWN, rest),
             rest => postcard::take_from_bytes(rest).map_err(|_| BadRecord)?,
         };
-        let appended = match rest {
-            [] => ByteCount::UNKNOWN,
-            rest => whole(rest)?,
+        let (appended, rest) = match rest {
+            [] => (ByteCount::UNKNOWN, rest),
+            rest => postcard::take_from_bytes(rest).map_err(|_| BadRecord)?,
+        };
+        let account = match rest {
+            [] => None,
+            rest => Some(whole(rest)?),
         };
         Ok(StoredStream {
             extras,
             counted,
             appended,
+            account,
             ..stored
         })
     }
@@ -379,7 +408,24 @@ impl<'a> StoredStream<'a> {
         let value = encode(self);
         let value = postcard::to_extend(&self.extras, value).expect(GROWING);
         let value = postcard::to_extend(&self.counted, value).expect(GROWING);
-        postcard::to_extend(&self.appended, value).expect(GROWING)
+        let value = postcard::to_extend(&self.appended, value).expect(GROWING);
+        match &self.account {
+            None => value,
+            Some(account) => postcard::to_extend(account, value).expect(GROWING),
+        }
+    }
+
+    /// What its account was charged with for it.
+    pub(crate) fn cost(&self) -> StorageUse {
+        let data = match self.retention.is_limited() {
+            true => self.buckets.bytes(),
+            false => self.appended.known().unwrap_or_default(),
+        };
+        let metadata = self.extras.metadata.map_or(0, str::len) as u64;
+        StorageUse {
+            streams: u64::from(!self.deleted),
+            bytes: data.saturating_add(metadata),
+        }
     }
 
     pub(crate) fn writers(&self) -> Option<Box<Writers>> {
@@ -428,6 +474,7 @@ mod tests {
             extras in (of("\\PC{0,9}"), of(any::<u32>()), of("\\PC{0,9}"), any::<bool>()),
             messages in of(any::<u32>()),
             appended in of(vec(any::<u8>(), 0..300)),
+            account in of(any::<[u64; 2]>()),
         ) {
             let counted = messages.map_or(MessageCount::UNKNOWN, |messages| {
                 MessageCount::default().with(messages, MediaKind::Json)
@@ -466,15 +513,24 @@ mod tests {
                 },
                 counted,
                 appended: appended.map_or(ByteCount::UNKNOWN, |data| ByteCount::of(&data)),
+                account: account.map(AccountId),
             };
             let value = stored.encode();
             prop_assert_eq!(StoredStream::decode(&value), Ok(stored));
             // An entry with more or fewer bytes is invalid, but for one without the last count.
             if let Ok(fewer) = StoredStream::decode(&value[..value.len() - 1]) {
                 prop_assert_eq!(fewer.counted, counted);
-                prop_assert_eq!(fewer.appended, ByteCount::UNKNOWN);
+                prop_assert_eq!((fewer.appended, fewer.account), (ByteCount::UNKNOWN, None));
             }
             prop_assert!(StoredStream::decode(&[&value[..], &[0]].concat()).is_err());
+        }
+
+        #[test]
+        fn an_account_reads_back(id: [u64; 2], streams: u64, bytes in 1_u64..) {
+            let (id, used) = (AccountId(id), StorageUse { streams, bytes });
+            let (key, value) = account_entry(id, used);
+            prop_assert_eq!(account(&key, &value.unwrap()), Ok((id, used)));
+            prop_assert_eq!(account_entry(id, StorageUse::default()), (key, None));
         }
 
         #[test]

@@ -7,6 +7,7 @@ use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
 use crate::replicated::DispatcherTerm;
+use crate::stream::account::Payer;
 use crate::stream::record::EndReason;
 use crate::stream::viewer::Viewer;
 use crate::stream::writers::ProducerId;
@@ -161,6 +162,8 @@ pub struct CreateExtras {
     pub source_viewer: Viewer,
     /// It is acknowledged as synced, whatever the level of the stream.
     pub acks_synced: bool,
+    /// Who pays for the stream.
+    pub payer: Option<Box<Payer>>,
 }
 
 /// The stream that a fork continues.

@@ -127,8 +127,13 @@ impl Machine {
             producer_timeout_s,
             metadata,
             viewer,
+            payer,
             ..
         } = create.extras;
+        let account = payer.as_ref().map(|payer| payer.account);
+        if let Some(exceeded) = payer.and_then(|payer| payer.exceeded) {
+            return Err(Refusal::StorageExceeded(exceeded));
+        }
         // What belongs to somebody does not become everybody's by a fork.
         let owner_before = source.as_ref().and_then(|source| source.stream.owner());
         if owner.is_none() && !viewer.sees(owner_before) {
@@ -144,6 +149,7 @@ impl Machine {
             retention,
             owner: owner.clone(),
             producer_timeout_s,
+            account: account.map(|id| self.view.accounts.enter(id)),
         };
         let name = create.name.clone();
         let stream = Arc::new(Stream::new(no, name, settings, source, facts, now.steady));
@@ -167,6 +173,7 @@ impl Machine {
                 inherited,
                 ..Extras::default()
             },
+            account,
         };
         let bytes = create.data.bytes.len();
         journal.record(&stream, &change, create.data.bytes)?;

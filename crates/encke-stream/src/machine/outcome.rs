@@ -6,6 +6,7 @@ use std::sync::Arc;
 use encke_log::StreamNo;
 use serde::{Deserialize, Serialize};
 
+use crate::stream::account::StorageExceeded;
 use crate::stream::record::EndReason;
 use crate::{AckLevel, Offset, Retention};
 
@@ -227,6 +228,9 @@ pub enum Refusal {
     /// The log has failed and takes nothing more.
     #[error("the log has failed and takes no more records: {0}")]
     LogFailed(Arc<str>),
+    /// The account that would pay for the stream has used up what it may store.
+    #[error("the quota of what the caller stores is used up")]
+    StorageExceeded(StorageExceeded),
     /// A stream of this name belongs to another caller.
     #[error("the stream belongs to another caller")]
     NotOwner,

@@ -9,8 +9,8 @@ use encke_log::{Disk, FrameView, Log, Sequence, StreamNo};
 
 use crate::at_rest::load::{Loader, Store};
 use crate::at_rest::stored::{
-    self, EARLIEST_FORMAT, FORMAT, KEY_CHAIN, KEY_ENDS, KEY_META, KEY_STRAYS, KEY_STREAM,
-    StoreMeta, StoredExtras, StoredStream, StreamEnds,
+    self, EARLIEST_FORMAT, FORMAT, KEY_ACCOUNT, KEY_CHAIN, KEY_ENDS, KEY_META, KEY_STRAYS,
+    KEY_STREAM, StoreMeta, StoredExtras, StoredStream, StreamEnds,
 };
 use crate::replicated::{BatchMark, KIND_MARK, Replica, append_mark};
 use crate::restore::RestoreError;
@@ -164,6 +164,7 @@ impl Restore {
                 retention,
                 fork,
                 extras,
+                account,
                 ..
             } => Some(Origin {
                 name: (*name).into(),
@@ -175,6 +176,7 @@ impl Restore {
                     fork: *fork,
                     owner: extras.owner.map(Into::into),
                     producer_timeout_s: extras.producer_timeout_s,
+                    account: *account,
                 }
                 .boxed(),
             }),
@@ -318,9 +320,13 @@ impl Restore {
                 fork: stored.fork,
                 owner: stored.extras.owner.map(Into::into),
                 producer_timeout_s: stored.extras.producer_timeout_s,
+                account: stored.account,
             }
             .boxed(),
         });
+        if stored.account.is_some() {
+            restored.extras().charged = stored.cost();
+        }
         if stored.extras != StoredExtras::default() {
             // What the log says is later.
             let extras = restored.extras();
@@ -396,6 +402,16 @@ impl Restore {
         machine.mark_over(std::mem::take(&mut self.over));
         self.settle(store, meta)?;
         let mut bad = None;
+        store.states(
+            KEY_ACCOUNT,
+            &mut |key, value| match stored::account(key, value) {
+                Ok((account, used)) => view.accounts.restore(account, used),
+                Err(source) => {
+                    let key = key.to_vec();
+                    bad.get_or_insert(RestoreError::Entry { key, source });
+                }
+            },
+        )?;
         store.states(KEY_ENDS, &mut |key, value| {
             let ends =
                 stored::number(KEY_ENDS, key).and_then(|no| Ok((no, StreamEnds::decode(value)?)));
@@ -426,6 +442,7 @@ impl Restore {
                 if restored.stored {
                     total -= 1;
                     view.remove(&name);
+                    restored.refund(&view.accounts);
                 }
                 // Even a stream that the store never had: its records must be removed.
                 machine.mark_ended(no, origin.is_timed(), name);
@@ -435,7 +452,7 @@ impl Restore {
                 Some(stream) => Ok(Some(Arc::clone(stream))),
                 None => loader.load_number(no),
             };
-            if let Some(stream) = restored.into_stream(limits, started, find)? {
+            if let Some(stream) = restored.into_stream(limits, started, &view.accounts, find)? {
                 // No client has looked it up.
                 stream.used.store(false, Ordering::Relaxed);
                 total += u64::from(born(no) > meta.upto);

@@ -6,6 +6,7 @@ use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::{Sequence, StreamNo};
 
 use crate::at_rest::load::LoadError;
+use crate::stream::account::{AccountId, Accounts, StorageUse};
 use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::media::{Media, MediaKind};
 use crate::stream::record::{EndReason, Extras, Fork, Lifetime};
@@ -48,6 +49,8 @@ pub(super) struct RestoredExtras {
     pub(super) stop_asked: bool,
     /// When something was appended last, as the checkpoint has it.
     pub(super) appended: SteadyTime,
+    /// What its account was charged with, as the checkpoint has it.
+    pub(super) charged: StorageUse,
 }
 
 /// What was appended, as far as it is known before the media of the stream is.
@@ -119,6 +122,8 @@ pub(super) struct UncommonSettings {
     pub(super) fork: Option<Fork>,
     pub(super) owner: Option<Box<str>>,
     pub(super) producer_timeout_s: Option<u32>,
+    /// Who pays for it.
+    pub(super) account: Option<AccountId>,
 }
 
 impl UncommonSettings {
@@ -147,6 +152,19 @@ impl RestoredStream {
     /// Whether the stream has ended and no fork needs it.
     pub(super) fn is_over(&self) -> bool {
         self.deleted && self.forks == 0
+    }
+
+    /// Charges its account no more with what the checkpoint has charged: it is over.
+    pub(super) fn refund(&self, accounts: &Accounts) {
+        let special = self
+            .origin
+            .as_ref()
+            .and_then(|origin| origin.special.as_ref());
+        if let Some(account) = special.and_then(|special| special.account) {
+            let charged = self.extras.as_ref().map(|extras| extras.charged);
+            let account = accounts.enter(account);
+            account.charge(charged.unwrap_or_default(), StorageUse::default());
+        }
     }
 
     /// Counts what was found.
@@ -178,6 +196,7 @@ impl RestoredStream {
         self,
         limits: Limits,
         started: Option<SteadyTime>,
+        accounts: &Accounts,
         find: impl FnOnce(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>,
     ) -> Result<Option<Arc<Stream>>, LoadError> {
         let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
@@ -195,6 +214,7 @@ impl RestoredStream {
             fork,
             owner,
             producer_timeout_s,
+            account,
         } = special.map_or_else(UncommonSettings::default, |special| *special);
         let extras = self
             .extras
@@ -243,6 +263,7 @@ impl RestoredStream {
             retention,
             owner,
             producer_timeout_s,
+            account: account.map(|id| accounts.enter(id)),
         };
         let stream = Stream::new(self.no, name, settings, source, facts, touched);
         stream.set_last_append(appended);
@@ -260,6 +281,8 @@ impl RestoredStream {
             state.buckets = Some(Box::new(buckets));
         }
         state.stored = self.stored.then_some(self.touched);
+        stream.note_charged_with(extras.charged);
+        stream.charge(&state);
         if let Some(mut writers) = self.writers {
             writers.trim(limits.producers_max);
             state.writers = Some(writers);

@@ -2,9 +2,11 @@
 //!
 //! `record.rs` is the format of a record, `offset.rs` and `number.rs` name positions and streams. `writers.rs` has the producers of
 //! a stream, `retention.rs` how much of it stays, `renewal.rs` when a lifetime is renewed, `ack.rs` the durability levels, `media.rs` content types,
-//! `label.rs` what encoders need, and `viewer.rs` whose streams a caller may use.
+//! `label.rs` what encoders need, `viewer.rs` whose streams a caller may use, and `account.rs` and `charge.rs` who pays for them.
 
+pub(crate) mod account;
 pub(crate) mod ack;
+mod charge;
 pub(crate) mod count;
 pub(crate) mod label;
 pub(crate) mod media;
@@ -25,6 +27,7 @@ use encke_log::{Sequence, StreamNo};
 use parking_lot::Mutex;
 
 use crate::machine::deadlines::DueTimes;
+use crate::stream::account::{Account, ChargedAccount};
 use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::media::Media;
 use crate::stream::number::born;
@@ -75,6 +78,8 @@ pub(crate) struct StreamSettings {
     pub(crate) owner: Option<Box<str>>,
     /// It is closed when nothing was appended for so many seconds.
     pub(crate) producer_timeout_s: Option<u32>,
+    /// Who pays for it.
+    pub(crate) account: Option<Arc<Account>>,
 }
 
 /// Settings that few streams have.
@@ -85,6 +90,7 @@ struct RareSettings {
     producer_timeout_s: Option<u32>,
     /// When something was appended last, by the steady clock. Only kept with a timeout.
     last_append_ms: AtomicU64,
+    account: Option<ChargedAccount>,
 }
 
 /// The stream that a fork continues, and where.
@@ -159,14 +165,19 @@ impl Stream {
             retention,
             owner,
             producer_timeout_s,
+            account,
         } = settings;
-        let is_rare = retention.is_limited() || owner.is_some() || producer_timeout_s.is_some();
+        let is_rare = retention.is_limited()
+            || owner.is_some()
+            || producer_timeout_s.is_some()
+            || account.is_some();
         let rare = is_rare.then(|| {
             Box::new(RareSettings {
                 retention,
                 owner,
                 producer_timeout_s,
                 last_append_ms: AtomicU64::new(touched.as_ms()),
+                account: account.map(ChargedAccount::new),
             })
         });
         Stream {
@@ -220,6 +231,10 @@ impl Stream {
     /// It is closed when nothing was appended for so many seconds.
     pub fn producer_timeout_s(&self) -> Option<u32> {
         self.rare.as_ref()?.producer_timeout_s
+    }
+
+    pub(crate) fn charged_account(&self) -> Option<&ChargedAccount> {
+        self.rare.as_ref()?.account.as_ref()
     }
 
     /// Its committed metadata, in JSON.
@@ -505,6 +520,7 @@ mod tests {
             retention: Retention::default(),
             owner: None,
             producer_timeout_s: None,
+            account: None,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Records: the payload of a frame in the log.
 //!
 //! A record is a header with the change, followed by the data as readers see it. The header has the producer's state
-//! too, so that no crash separates it from the data. Before the header of a change with [`Extras`] are a mark and these.
+//! too, so that no crash separates it from the data. Before the header of a change with [`Extras`] are a mark and these. Before all that, the
+//! creation of a stream for which an account pays has another mark and the account.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use encke_clock::{SteadyTime, WallTime};
 use encke_log::{Sequence, StreamNo};
 use serde::{Deserialize, Serialize};
 
+use crate::stream::account::AccountId;
 use crate::stream::count::MessageCount;
 use crate::{AckLevel, Offset, Retention};
 
@@ -39,6 +41,9 @@ pub enum Change<'a> {
         /// What few creations have.
         #[serde(skip)]
         extras: Extras<'a>,
+        /// Who pays for the stream.
+        #[serde(skip)]
+        account: Option<AccountId>,
     },
     /// Data was added, or the stream was closed, or both. Or neither: then the extras say what has changed.
     Append {
@@ -72,18 +77,42 @@ pub enum Change<'a> {
 impl<'a> Change<'a> {
     /// Encodes the header. The data follows it in the frame.
     pub fn encode(&self) -> Vec<u8> {
+        let mut header = Vec::new();
+        if let Change::Create {
+            account: Some(account),
+            ..
+        } = self
+        {
+            header.push(ACCOUNT_MARK);
+            header.extend_from_slice(&account.to_bytes());
+        }
         let header = match self.extras() {
             Some(extras) if *extras != Extras::default() => {
-                let extras = postcard::to_extend(extras, vec![EXTRAS_MARK]);
+                header.push(EXTRAS_MARK);
+                let extras = postcard::to_extend(extras, header);
                 extras.and_then(|header| postcard::to_extend(self, header))
             }
-            _ => postcard::to_allocvec(self),
+            _ => postcard::to_extend(self, header),
         };
         header.expect("growing a vector is the only thing that writes here")
     }
 
     /// Splits a frame's payload into the change and the data.
     pub fn decode(payload: &'a [u8]) -> Result<(Change<'a>, &'a [u8]), BadRecord> {
+        if let Some(marked) = payload.strip_prefix(&[ACCOUNT_MARK]) {
+            let (id, rest) = marked.split_first_chunk().ok_or(BadRecord)?;
+            let (mut change, data) = Change::decode_unmarked(rest)?;
+            match &mut change {
+                Change::Create { account, .. } => *account = Some(AccountId::from_bytes(*id)),
+                _ => return Err(BadRecord),
+            }
+            return Ok((change, data));
+        }
+        Change::decode_unmarked(payload)
+    }
+
+    /// Splits what follows the account.
+    fn decode_unmarked(payload: &'a [u8]) -> Result<(Change<'a>, &'a [u8]), BadRecord> {
         let Some(marked) = payload.strip_prefix(&[EXTRAS_MARK]) else {
             return postcard::take_from_bytes(payload).map_err(|_| BadRecord);
         };
@@ -183,6 +212,9 @@ impl std::fmt::Display for EndReason {
 
 /// What a record with [`Extras`] begins with. No change has this number.
 const EXTRAS_MARK: u8 = 0x7f;
+
+/// What the creation of a stream with an account begins with. No change has this number.
+const ACCOUNT_MARK: u8 = 0x7e;
 
 /// The kind of a frame that holds a [`Change`].
 pub const KIND_CHANGE: u8 = 1;

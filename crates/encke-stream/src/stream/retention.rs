@@ -205,6 +205,11 @@ impl Buckets {
         due
     }
 
+    /// The bytes of the records that stay.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(|bucket| bucket.bytes).sum()
+    }
+
     /// When a record is next too old.
     pub(crate) fn next_due(&self, retention: &Retention) -> Option<WallTime> {
         let age = retention.age()?;

@@ -28,6 +28,7 @@ use encke_log::{Disk, Reader, Sequence, StreamNo};
 
 use crate::Stream;
 use crate::replicated::{Chain, DispatcherTerm, Reads};
+use crate::stream::account::Accounts;
 use crate::stream::media::Media;
 use crate::view::counts::Counts;
 use crate::view::log_bounds::LogBounds;
@@ -72,6 +73,8 @@ pub struct View {
     watchers: Watchers,
     patterns: PatternWatchers,
     counts: Counts,
+    /// Who pays for the streams.
+    pub(crate) accounts: Accounts,
     log_bounds: OnceLock<LogBounds>,
     /// Only on a node of a fleet.
     replica: Option<ReplicaView>,
@@ -96,6 +99,7 @@ impl Default for View {
             watchers: Watchers::default(),
             patterns: PatternWatchers::default(),
             counts: Counts::default(),
+            accounts: Accounts::default(),
             log_bounds: OnceLock::new(),
             replica: None,
         }

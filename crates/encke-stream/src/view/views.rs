@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use crate::Stream;
 use crate::machine::command::{Append, Command, FleetCommand, Target};
 use crate::machine::outcome::Refusal;
+use crate::stream::account::{AccountId, StorageUse};
 use crate::stream::number::{home, log_of};
 use crate::view::View;
 use crate::view::lookup::Lookup;
@@ -80,6 +81,34 @@ impl Views {
             }
         }
         Some(known)
+    }
+
+    /// What the streams of an account use.
+    pub fn storage_used(&self, account: AccountId) -> StorageUse {
+        let logs = self.views.iter().map(|view| view.accounts.used(account));
+        logs.fold(StorageUse::default(), StorageUse::and)
+    }
+
+    /// What the account of a stream uses, if it has one. With one log nobody waits for it.
+    pub fn storage_used_with(&self, stream: &Stream) -> Option<(AccountId, StorageUse)> {
+        let account = &stream.charged_account()?.account;
+        let used = match self.logs() {
+            1 => account.used(),
+            _ => self.storage_used(account.id),
+        };
+        Some((account.id, used))
+    }
+
+    /// What all accounts use that use something, in no order.
+    pub fn storage_uses(&self) -> HashMap<AccountId, StorageUse> {
+        let mut all = HashMap::new();
+        for view in &self.views {
+            view.accounts.for_each(&mut |account, used| {
+                let sum: &mut StorageUse = all.entry(account).or_default();
+                *sum = sum.and(used);
+            });
+        }
+        all
     }
 
     /// The stream of that name if it is in memory. It may be expired, or exist for its forks only.

@@ -123,6 +123,7 @@ mod tests {
             retention: Retention::default(),
             owner: None,
             producer_timeout_s: None,
+            account: None,
         };
         Stream::new(
             no,

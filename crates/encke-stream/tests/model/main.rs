@@ -8,13 +8,15 @@ mod naive;
 mod rig;
 mod steps;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use encke_clock::{Now, SteadyTime, WallTime};
 use encke_stream::{
-    Append, AppendExtras, Command, Create, CreateExtras, Data, ForkOf, LastMessagesBounds, Life,
-    Lifetime, Limits, Offset, Outcome, ProducerId, Refusal, Stream, Target, Viewer,
+    AccountId, Append, AppendExtras, Command, Create, CreateExtras, Data, ForkOf,
+    LastMessagesBounds, Life, Lifetime, Limits, Offset, Outcome, Payer, ProducerId, Refusal,
+    StorageUse, Stream, Target, Viewer, Views,
 };
 use naive::{Naive, Unit, is_json};
 use proptest::prelude::*;
@@ -228,6 +230,12 @@ impl Pair {
                         viewer,
                         source_viewer,
                         acks_synced: false,
+                        payer: (name > 0).then(|| {
+                            Box::new(Payer {
+                                account: AccountId([1, name as u64 % 2]),
+                                exceeded: None,
+                            })
+                        }),
                     },
                     ..Create::new(NAMES[name])
                 })
@@ -412,11 +420,50 @@ impl Pair {
         }
     }
 
+    /// The totals of accounts are the sums of what their streams cost, whatever was checkpointed, evicted and restarted meanwhile.
+    fn check_accounts(&mut self) {
+        if self.next.next != self.committed.next {
+            // What a batch has removed is gone from the buckets already.
+            return;
+        }
+        let mut sums: HashMap<AccountId, StorageUse> = HashMap::new();
+        for no in self.committed.streams.keys() {
+            let Some(stream) = self.rig.load(*no) else {
+                continue;
+            };
+            let (Some(account), used) = (stream.account(), stream.storage()) else {
+                continue;
+            };
+            let (facts, metadata) = (stream.facts(), stream.metadata());
+            let appended = facts.appended.known().expect("no older version had it");
+            let all = StorageUse {
+                streams: 1,
+                bytes: appended + metadata.map_or(0, |metadata| metadata.len() as u64),
+            };
+            match (facts.life, stream.retention().is_limited()) {
+                (Life::Live, false) => assert_eq!(used, all),
+                (Life::Live, true) => assert!(used.bytes <= all.bytes && used.streams == 1),
+                (Life::Kept, _) => assert!(used.bytes <= all.bytes && used.streams == 0),
+                (Life::Ended, _) => assert_eq!(used, StorageUse::default()),
+            }
+            let sum = sums.entry(account).or_default();
+            *sum = sum.and(used);
+        }
+        sums.retain(|_, used| *used != StorageUse::default());
+        if !sums.is_empty() {
+            self.met.insert("an account".into());
+        }
+        let totals = Views::one(Arc::clone(&self.rig.view)).storage_uses();
+        assert_eq!(totals, sums);
+    }
+
     /// Readers see what is committed, no more and no less.
     fn check(&mut self, bytes_max: usize) {
         let naive = &self.committed;
         assert_eq!(self.rig.view.total(), naive.names.len() as u64);
         self.check_list();
+        self.check_accounts();
+        let naive = &self.committed;
         for name in NAMES {
             let found = self.rig.look(name).map(|stream| stream.no);
             assert_eq!(found, naive.names.get(name).copied(), "{name}");
@@ -649,6 +696,7 @@ fn the_random_steps_meet_everything_that_can_happen() {
         "a stream that readers keep",
         "TailDiffers",
         "a stream with an owner",
+        "an account",
         "metadata",
         "a stop",
         "a stream of unknown length",

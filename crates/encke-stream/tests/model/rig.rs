@@ -77,6 +77,15 @@ impl Rig {
         known.stream().cloned()
     }
 
+    /// A stream, loaded if it is not in memory; None if it has ended.
+    pub fn load(&self, no: u64) -> Option<Arc<Stream>> {
+        let is_seen = self.seen.borrow().contains_key(&no);
+        match is_seen {
+            true => self.stream(no),
+            false => self.loader.load_number(no).unwrap(),
+        }
+    }
+
     /// The numbers of all streams that were seen.
     /// All pages of a list.
     pub fn list(

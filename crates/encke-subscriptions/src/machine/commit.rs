@@ -288,6 +288,7 @@ fn is_of_event(refusal: &Refusal) -> bool {
             | Refusal::Gone
             | Refusal::Closed { .. }
             | Refusal::TypeDiffers { .. }
+            | Refusal::StorageExceeded(_)
             | Refusal::NotOwner
             | Refusal::Evicted
     )

@@ -104,7 +104,10 @@ impl Exchange {
 
     fn committed(&mut self, outcome: Outcome, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
         match std::mem::take(&mut self.task) {
-            Task::AwaitingCommit(then) => self.respond(&then.committed(outcome), out, cx),
+            Task::AwaitingCommit(then) => {
+                cx.count_refused_creation(self.place.exchange, &outcome);
+                self.respond(&then.committed(outcome), out, cx);
+            }
             Task::AwaitingOrder(parked) => self.order_awaited(parked, outcome, out, cx),
             other => self.task = other,
         }

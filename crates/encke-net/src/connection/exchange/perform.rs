@@ -34,8 +34,8 @@ impl Exchange {
             | Action::Unsubscribe(..) => {
                 self.fail(CloseReason::Internal, cx);
             }
-            Action::Commit(command, then) => {
-                if let Err(exceeded) = cx.count_appends(exchange, &command) {
+            Action::Commit(mut command, then) => {
+                if let Err(exceeded) = cx.count_appends(exchange, &mut command) {
                     return self.respond(&then.not_submitted(exceeded), out, cx);
                 }
                 self.task = Task::AwaitingCommit(then);

@@ -111,7 +111,11 @@ proptest! {
             node.follow(&shared, usize::MAX, now_ms);
             let tip = node.run().status.applied();
             prop_assert_eq!(node.run().incoming.position(), shared.len() as u64);
-            let contents = (node.contents(), node.run().views.log(0).dispatcher());
+            let contents = (
+                node.contents(),
+                node.run().views.log(0).dispatcher(),
+                node.run().views.storage_uses(),
+            );
             let records = node.records();
             match &first {
                 None => first = Some((tip, contents, records)),

@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::{
-    Append, AppendExtras, Batch, Command, Committed, Create, CreateExtras, Data, EndReason,
-    Eviction, Fetch, FleetCommand, ForkOf, Lifetime, Limits, Loader, Logs, Lookup, Offset,
-    OrderKind, Outcome, Outlet, Piece, ProducerId, Refusal, Reply, Retention, Submitter, Target,
-    Viewer, restore_all_on,
+    AccountId, Append, AppendExtras, Batch, Command, Committed, Create, CreateExtras, Data,
+    EndReason, Eviction, Fetch, FleetCommand, ForkOf, Lifetime, Limits, Loader, Logs, Lookup,
+    Offset, OrderKind, Outcome, Outlet, Payer, Piece, ProducerId, Refusal, Reply, Retention,
+    StorageExceeded, StorageLimit, Submitter, Target, Viewer, restore_all_on,
 };
 
 /// The order that the nodes share.
@@ -403,6 +403,15 @@ fn with_extras(mut command: Command, made: usize) -> Command {
                 viewer: viewer(made),
                 source_viewer: viewer(made / 4),
                 acks_synced: made.is_multiple_of(13),
+                payer: made.is_multiple_of(2).then(|| {
+                    Box::new(Payer {
+                        account: AccountId([1, made as u64 % 3]),
+                        exceeded: made.is_multiple_of(34).then_some(StorageExceeded {
+                            limit: StorageLimit::Streams,
+                            max: 1,
+                        }),
+                    })
+                }),
             };
         }
         Command::Append(append) => {

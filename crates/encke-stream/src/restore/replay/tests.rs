@@ -12,7 +12,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::machine::deadlines::Deadlines;
 use crate::machine::journal::Journal;
-use crate::{Append, Command, Create, Data, ForkOf, Lifetime, ProducerId, Refusal, Target};
+use crate::{
+    AccountId, Append, Command, Create, CreateExtras, Data, ForkOf, Lifetime, Payer, ProducerId,
+    Refusal, Retention, StorageUse, Target,
+};
 
 const LIMITS: Limits = Limits {
     producers_max: 3,
@@ -113,6 +116,20 @@ impl Living {
                     at: (c % 4 == 0).then_some(Offset::START),
                 }),
                 data: data(c % 3),
+                retention: (b % 4 == 1).then_some(Retention {
+                    records: Some(2),
+                    ..Retention::default()
+                }),
+                extras: CreateExtras {
+                    payer: (a % 6 > 0).then(|| {
+                        Box::new(Payer {
+                            account: AccountId([u64::from(a % 2), 9]),
+                            exceeded: None,
+                        })
+                    }),
+                    metadata: (c % 7 == 0).then(|| "{}".into()),
+                    ..CreateExtras::default()
+                },
                 ..Create::new(name(a))
             })),
             5..12 => self.apply(Command::Append(Append {
@@ -216,6 +233,28 @@ impl Living {
         dump
     }
 
+    /// What accounts use, which is the sum of what the streams cost that a dump has loaded.
+    fn uses(&self) -> BTreeMap<AccountId, StorageUse> {
+        let mut totals = BTreeMap::new();
+        self.view.accounts.for_each(&mut |account, used| {
+            totals.insert(account, used);
+        });
+        let loader = self.loader();
+        let known = (0..6).map(|each| loader.load(&name(each)).unwrap());
+        let known: Vec<_> = known.collect();
+        let mut sums: BTreeMap<AccountId, StorageUse> = BTreeMap::new();
+        self.view.for_each(&mut |stream| {
+            if let Some(account) = stream.account() {
+                let sum = sums.entry(account).or_default();
+                *sum = sum.and(stream.storage());
+            }
+        });
+        drop(known);
+        sums.retain(|_, used| *used != StorageUse::default());
+        assert_eq!(totals, sums);
+        totals
+    }
+
     /// When which streams end.
     fn deadlines(&self) -> Deadlines {
         self.machine.deadlines.clone()
@@ -273,6 +312,8 @@ proptest! {
         forgetful.commit();
         let expected = living.dump();
         prop_assert_eq!(&forgetful.dump(), &expected);
+        let uses = living.uses();
+        prop_assert_eq!(&forgetful.uses(), &uses);
         let deadlines = living.deadlines();
         prop_assert_eq!(&forgetful.deadlines(), &deadlines);
         for living in [&mut living, &mut forgetful] {
@@ -280,6 +321,7 @@ proptest! {
             living.restart(skipped);
             prop_assert_eq!(&living.dump(), &expected);
             prop_assert_eq!(&living.deadlines(), &deadlines);
+            prop_assert_eq!(&living.uses(), &uses);
 
             // The next checkpoint makes up for all that the last one did not have.
             living.checkpoint(usize::MAX);
@@ -287,8 +329,10 @@ proptest! {
             prop_assert_eq!(living.view.len(), 0, "a start loads what changed, and nothing else");
             prop_assert_eq!(&living.dump(), &expected);
             prop_assert_eq!(&living.deadlines(), &deadlines);
+            prop_assert_eq!(&living.uses(), &uses);
             let streams = expected.len();
             let kept = living.store.0.borrow().len();
+            let kept = kept - uses.len();
             prop_assert!(kept <= 3 * streams + 1, "{kept} entries for {streams} streams");
         }
     }
