@@ -27,44 +27,49 @@ use crate::transport::tls::MovedSession;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MovedConnection {
     /// The client's requests are in the clear, and it speaks TLS to a proxy that says so; or it speaks TLS to the server.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) tls: bool,
     /// Connected to the address for operators.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) operator: bool,
     /// Requests so far, as far as they can be counted.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) requests: u16,
     /// Seconds since something was last sent or received.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) quiet_s: u32,
     /// The address for which it is counted.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<IpAddr>,
     /// The other end is a proxy that is trusted to name its clients.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) trusted: bool,
     /// Whose request it serves.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) caller: Option<MovedTag>,
     /// What that request needs of its caller.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) needs: Option<CallerNeeds>,
     /// The names in the certificate of its client, and when that ends, in milliseconds since 1970.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) certificate: Option<(Vec<String>, u64)>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<MovedSession>,
     /// It begins with a header of the PROXY protocol, which is still to come.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) awaits_proxy: bool,
     /// What was received and not handled.
-    #[serde(default, with = "in_base64")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "in_base64")]
     pub(crate) input: Vec<u8>,
     /// What its socket has not taken.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unsent: Option<MovedOutput>,
     pub(crate) doing: MovedTask,
+}
+
+/// Whether a field need not be sent: what a successor does not find has its default.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What a connection waits for.

@@ -5,7 +5,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::history::tree;
 use crate::superblock;
-use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -238,6 +238,17 @@ impl DiskFile for File {
     fn expect_reads(&self) {
         // Only a hint: reads are correct without it.
         let _ = rustix::fs::fadvise(self, 0, None, Advice::WillNeed);
+    }
+
+    fn data_from(&self, offset: u64) -> io::Result<Option<u64>> {
+        // Space that is only reserved has no data (lseek(2)).
+        match rustix::fs::seek(self, SeekFrom::Data(offset)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            // A file system or a sandbox without it.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(Some(offset)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -77,6 +77,11 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
     /// A hint that the whole file is about to be read.
     fn expect_reads(&self) {}
 
+    /// Where the file may have something else than zeros from `offset` on. `None`: nowhere.
+    fn data_from(&self, offset: u64) -> io::Result<Option<u64>> {
+        Ok(Some(offset))
+    }
+
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 

@@ -178,7 +178,8 @@ pub(crate) fn tail<F: DiskFile>(
 fn last_nonzero<F: DiskFile>(segment: &Segment<F>, mut position: u64) -> io::Result<Option<u64>> {
     let mut window = vec![0; WINDOW_BYTES];
     let mut last = None;
-    loop {
+    while let Some(data) = segment.file.data_from(position)? {
+        position = data;
         let room = segment
             .bytes
             .saturating_sub(position)
@@ -193,9 +194,10 @@ fn last_nonzero<F: DiskFile>(segment: &Segment<F>, mut position: u64) -> io::Res
         }
         position += read as u64;
         if read < WINDOW_BYTES {
-            return Ok(last);
+            break;
         }
     }
+    Ok(last)
 }
 
 /// How much is read at once in a scan of a whole segment.
@@ -272,6 +274,44 @@ mod tests {
             assert_eq!(tail(&segment, position, 1).unwrap(), Tail::Clean);
             let largest_read = segment.file.largest_read.load(Ordering::Relaxed);
             assert!(largest_read <= WINDOW_BYTES, "{largest_read}");
+        }
+    }
+
+    /// Space that is only reserved need not be read, and what was written to it is found, also before it is synced.
+    #[test]
+    fn data_in_reserved_space_is_found_in_a_file() {
+        let bytes = 4 * WINDOW_BYTES as u64;
+        for written in [
+            None,
+            Some(0),
+            Some(WINDOW_BYTES as u64 + 77),
+            Some(bytes - 1),
+        ] {
+            let file = tempfile::tempfile().unwrap();
+            // Where this fails, the file has a hole instead.
+            let reserved = rustix::fs::FallocateFlags::empty();
+            let _ = rustix::fs::fallocate(&file, reserved, 0, bytes);
+            file.set_len(bytes).unwrap();
+            if let Some(at) = written {
+                file.write_at(b"x", at).unwrap();
+            }
+            let of_file = |from| {
+                let segment = Segment {
+                    number: 1,
+                    log_id: 0,
+                    first: 1,
+                    seed: 0,
+                    bytes,
+                    name: String::new(),
+                    file: file.try_clone().unwrap(),
+                };
+                last_nonzero(&segment, from).unwrap()
+            };
+            assert_eq!(of_file(0), written);
+            file.sync_all().unwrap();
+            assert_eq!(of_file(0), written);
+            let behind = written.map_or(0, |at| at + 1);
+            assert_eq!(of_file(behind), None);
         }
     }
 

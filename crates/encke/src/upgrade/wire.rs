@@ -64,7 +64,10 @@ pub(super) enum ToSuccessor {
     /// Where it listens; so many descriptors for clients follow, and one for operators.
     Listeners { clients: usize, operators: bool },
     /// Connections, whose sockets follow.
-    #[expect(clippy::vec_box, reason = "each goes on by itself, and is large to copy")]
+    #[expect(
+        clippy::vec_box,
+        reason = "each goes on by itself, and is large to copy"
+    )]
     Connections(Vec<Box<MovedConnection>>),
     /// All connections were named; these are the authorities of their callers. The log may be closed before or behind this.
     Callers(Vec<MovedAuthority>),
