@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Guarded, bearer, configuration, data_dir};
 use crate::rig::http2::{Frame, Http2Client};
 use crate::rig::websocket::WebSocketClient;
-use crate::rig::{JSON, Response, eventually};
+use crate::rig::{Brokers, JSON, Response, eventually};
 
 const BINARY: &str = "Content-Type: application/octet-stream";
 const STREAMS: &str = "quota_streams";
@@ -191,6 +191,28 @@ fn bytes_are_bounded_by_whatever_they_come() {
     }
     let (_, bytes) = ann.used("ann");
     assert!((203..=503).contains(&bytes), "{bytes}");
+    // A truncation of one record gives nothing back, and of all of them everything.
+    assert_eq!(
+        ann.put("cut", &[BINARY, "Encke-Retention: records=1000000"], b""),
+        201
+    );
+    for _ in 0..3 {
+        assert_eq!(ann.post("cut", 50), 204);
+    }
+    let offset = ann.ask("HEAD", "cut", &[], b"");
+    let last = offset
+        .field("Stream-Next-Offset")
+        .expect("an offset")
+        .to_owned();
+    assert_eq!(ann.post("cut", 50), 204);
+    let truncate = |fields: &[&str]| {
+        let answer = ann.ask("POST", "cut", fields, b"");
+        assert!(answer.status < 300, "{answer:?}");
+    };
+    truncate(&[&format!("Encke-Truncate: {last}")]);
+    assert_eq!(ann.used("ann").1, bytes + 200);
+    truncate(&["Encke-Truncate: now"]);
+    assert_eq!(ann.used("ann").1, bytes);
     assert_eq!(ann.post("fork", 100), 204);
     let truncated = ann.ask("POST", "fork", &["Encke-Truncate: now"], b"");
     assert!(truncated.status < 300, "{truncated:?}");
@@ -286,4 +308,61 @@ fn usage_survives_restarts_and_kills() {
     assert_eq!(ann.put("s8", &[BINARY], b""), 201);
     assert_eq!(ann.put("s9", &[BINARY], b""), 201);
     ann.refused(STREAMS, ("PUT", "s10"), &[BINARY], b"");
+}
+
+#[test]
+fn an_account_is_one_over_several_logs_and_all_urls_of_a_key() {
+    let guarded = Guarded::start(&["--logs", "3"]);
+    guarded.reload(&with_quotas("streams = 8\nstored-bytes = 100\n"));
+    let ann = Writer::of(&guarded, "ann", "1");
+    for number in 0..8 {
+        assert_eq!(
+            ann.put(&format!("s{number}"), &[BINARY], b"1234567890"),
+            201
+        );
+    }
+    ann.refused(STREAMS, ("PUT", "s8"), &[BINARY], b"");
+    assert_eq!(ann.used("ann"), (8, 80));
+    assert_eq!(ann.post("s0", 20), 204);
+    ann.refused(BYTES, ("POST", "s1"), &[BINARY], b"x");
+    // Whoever has a signed URL is the key that signed it.
+    let put = |number: u32| {
+        let target = format!("/v1/stream/u{number}");
+        let signed = guarded.signed("PUT", &target, &[BINARY]);
+        guarded.encke.ask("PUT", &signed, &[BINARY], b"")
+    };
+    for number in 0..8 {
+        assert_eq!(put(number).status, 201);
+    }
+    guarded.refused(&put(8), STREAMS);
+    assert_eq!(put(0).status, 200);
+}
+
+#[test]
+fn an_account_is_one_at_all_nodes_of_a_fleet() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let urls = brokers.urls();
+    let node = |name: &str| {
+        let replicas = ["--tuning", "fleet-replicas=1"];
+        let fleet = [&["--fleet", &*urls, "--node", name][..], &replicas].concat();
+        let (node, data) = Guarded::start_in(data_dir(), &fleet);
+        node.reload(&with_quotas("streams = 2\nstored-bytes = 100\n"));
+        (node, data)
+    };
+    let ((a, _a_data), (b, _b_data)) = (node("a"), node("b"));
+    let (at_a, at_b) = (Writer::of(&a, "ann", "1"), Writer::of(&b, "ann", "2"));
+    assert_eq!(at_a.put("s", &[BINARY], b""), 201);
+    assert_eq!(at_b.put("t", &[BINARY], &[b'x'; 60]), 201);
+    for writer in [&at_a, &at_b] {
+        eventually("the node knows both streams", || {
+            writer.used("ann") == (2, 60)
+        });
+        writer.refused(STREAMS, ("PUT", "u"), &[BINARY], b"");
+        writer.refused(BYTES, ("POST", "s"), &[BINARY], &[b'x'; 50]);
+    }
+    assert_eq!(at_b.post("s", 40), 204);
+    eventually("the other node knows", || at_a.used("ann") == (2, 100));
+    at_a.refused(BYTES, ("POST", "t"), &[BINARY], b"x");
 }

@@ -76,10 +76,14 @@ impl Context<'_> {
                 // Only the server itself names a stream that it has not found.
                 continue;
             };
-            let Some((account, used)) = self.router.views().storage_used_with(stream) else {
+            let Some(account) = stream.account() else {
                 continue;
             };
             let max = access.account_limits(account.0).stored_bytes;
+            if max == 0 {
+                continue;
+            }
+            let used = self.router.views().storage_used_with(stream);
             let metadata = append.extras.metadata.as_deref().map_or(0, str::len);
             if is_beyond(used.bytes, append.data.bytes.len() + metadata, max) {
                 let quota = Quota::StoredBytes;

@@ -33,6 +33,8 @@ pub enum OperatorQuestion {
     Streams(StreamQuery),
     /// The last requests that were refused: at most this many.
     Refusals(usize),
+    /// What callers use of their quotas.
+    Usage,
     /// Rates and latencies of the last hour.
     History,
     /// The settings, and where each comes from.

@@ -8,7 +8,6 @@ pub(crate) mod inquiry;
 mod page;
 mod questions;
 mod revoke;
-mod usage;
 
 use std::sync::Arc;
 
@@ -208,8 +207,7 @@ impl AdminApi {
             Endpoint::Revoke => return self.revoker.revoke(request, admitted),
             Endpoint::Usage => {
                 questions::no_parameters(query)?;
-                let views = &self.revoker.streams.views;
-                return usage::of(self.revoker.access.as_deref(), views).map(Action::Respond);
+                OperatorQuestion::Usage
             }
             Endpoint::Explain => {
                 if self.revoker.access.is_none() {

@@ -13,6 +13,7 @@ mod responses;
 mod sources;
 mod stream_names;
 mod streams;
+mod usage;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -129,6 +130,7 @@ impl Desk {
                 let refusals = self.context.refusals.last(limit);
                 json_response(&responses::refusals(&refusals))
             }
+            OperatorQuestion::Usage => self.usage(),
             OperatorQuestion::History => json_body(self.history.to_json()),
             OperatorQuestion::Configuration => {
                 json_response(&(self.context.sources.configuration)())
@@ -148,6 +150,20 @@ impl Desk {
                 }
             }
             OperatorQuestion::Disconnect(name) => self.survey().disconnect(name),
+        }
+    }
+
+    fn usage(&self) -> Response {
+        let access = self.context.access.as_deref();
+        let used =
+            access.and_then(|access| usage::of(access, &self.context.archive.loaders.views()));
+        match used {
+            Some(used) => json_response(&used),
+            None => failure(
+                409,
+                "no_quotas",
+                "there is no usage: no quotas are configured, which are the table access.quotas",
+            ),
         }
     }
 

@@ -47,7 +47,9 @@ impl Machine {
             if !stream.is_stored() {
                 self.changed.new.push(Arc::clone(&stream));
             }
-            stored::entries(&stream, free, entries);
+            self.changed
+                .accounts
+                .extend(stored::entries(&stream, free, entries));
         }
         let done = self.changed.streams.is_empty();
         if done {
@@ -61,7 +63,8 @@ impl Machine {
                 self.chain()
                     .map(|chain| stored::chain_entry(&chain.at_mark())),
             );
-            self.view.accounts.take_changed(&mut |account, used| {
+            let accounts = &mut self.changed.accounts;
+            self.view.accounts.take(accounts, &mut |account, used| {
                 entries.push(stored::account_entry(account, used));
             });
             if self.view.has_strays() {

@@ -25,6 +25,11 @@ impl<S: Store> Loaders<S> {
         Loaders { views, loaders }
     }
 
+    /// The views that it loads into.
+    pub fn views(&self) -> &Views {
+        &self.views
+    }
+
     /// Looks a name up, in memory or in a store. The result stays in memory as long as it is held.
     ///
     /// # Errors

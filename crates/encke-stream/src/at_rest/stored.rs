@@ -1,5 +1,6 @@
 //! Streams in the state store of the log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use encke_clock::{SteadyTime, WallTime};
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::deadlines::DueTimes;
 use crate::replicated::Chain;
-use crate::stream::account::{AccountId, StorageUse};
+use crate::stream::account::{Account, AccountId, StorageUse};
 use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::record::{BadRecord, EndReason, Fork, Lifetime};
 use crate::stream::retention::Buckets;
@@ -16,8 +17,13 @@ use crate::stream::writers::{ProducerState, Writers};
 use crate::stream::{Life, Stream};
 use crate::{AckLevel, Offset, Retention};
 
-/// The store's entries for the committed state of a stream. `free`: no other stream has the name of an ended stream.
-pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>) {
+/// The store's entries for the committed state of a stream. `free`: no other stream has the name of an ended stream. Returns its account if
+/// what it was charged with was not what these entries say.
+pub(crate) fn entries(
+    stream: &Stream,
+    free: bool,
+    entries: &mut Vec<StateEntry>,
+) -> Option<Arc<Account>> {
     let mut state = stream.state();
     let facts = state.committed;
     let new = state.stored.is_none();
@@ -28,7 +34,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         if free {
             entries.push((name_key(&stream.name), None));
         }
-        return;
+        return None;
     }
     let touched = stream.touched();
     state.stored = Some(touched);
@@ -72,7 +78,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         appended: facts.appended,
         account: stream.account(),
     };
-    stream.charge(&state);
+    let charged = stream.charge(&state);
     entries.push((key(stream.no), Some(stored.encode())));
     if new {
         entries.push((name_key(&stream.name), Some(stream.no.to_be_bytes().into())));
@@ -82,6 +88,7 @@ pub(crate) fn entries(stream: &Stream, free: bool, entries: &mut Vec<StateEntry>
         let ends = ends.filter(|_| facts.life == Life::Live);
         entries.push((ends_key(stream.no), ends.map(StreamEnds::encode)));
     }
+    charged
 }
 
 /// Makes the store forget a stream, but not its name.

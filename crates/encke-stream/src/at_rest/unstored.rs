@@ -5,6 +5,7 @@ use std::sync::Arc;
 use encke_log::StreamNo;
 
 use crate::Stream;
+use crate::stream::account::Account;
 
 /// The changes since the store last took them.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Unstored {
     pub(crate) over: Vec<StreamNo>,
     /// Streams among those that were taken that the store did not have before.
     pub(crate) new: Vec<Arc<Stream>>,
+    /// Accounts whose totals have changed, each once.
+    pub(crate) accounts: Vec<Arc<Account>>,
     /// Some changes were taken, and the store does not have them yet.
     pub(crate) taken: bool,
 }

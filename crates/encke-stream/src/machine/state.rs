@@ -103,7 +103,7 @@ impl Machine {
             if let Undo::Facts(stream, _) = undo {
                 let mut state = stream.state();
                 let before = state.commit();
-                stream.charge(&state);
+                self.changed.accounts.extend(stream.charge(&state));
                 let facts = state.committed;
                 let dirty = std::mem::replace(&mut state.dirty, true);
                 drop(state);

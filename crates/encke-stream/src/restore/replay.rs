@@ -442,7 +442,8 @@ impl Restore {
                 if restored.stored {
                     total -= 1;
                     view.remove(&name);
-                    restored.refund(&view.accounts);
+                    let changed = &mut machine.changed.accounts;
+                    changed.extend(restored.refund(&view.accounts));
                 }
                 // Even a stream that the store never had: its records must be removed.
                 machine.mark_ended(no, origin.is_timed(), name);
@@ -452,7 +453,8 @@ impl Restore {
                 Some(stream) => Ok(Some(Arc::clone(stream))),
                 None => loader.load_number(no),
             };
-            if let Some(stream) = restored.into_stream(limits, started, &view.accounts, find)? {
+            let accounts = (&view.accounts, &mut machine.changed.accounts);
+            if let Some(stream) = restored.into_stream(limits, started, accounts, find)? {
                 // No client has looked it up.
                 stream.used.store(false, Ordering::Relaxed);
                 total += u64::from(born(no) > meta.upto);

@@ -6,7 +6,7 @@ use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::{Sequence, StreamNo};
 
 use crate::at_rest::load::LoadError;
-use crate::stream::account::{AccountId, Accounts, StorageUse};
+use crate::stream::account::{Account, AccountId, Accounts, StorageUse};
 use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::media::{Media, MediaKind};
 use crate::stream::record::{EndReason, Extras, Fork, Lifetime};
@@ -155,16 +155,12 @@ impl RestoredStream {
     }
 
     /// Charges its account no more with what the checkpoint has charged: it is over.
-    pub(super) fn refund(&self, accounts: &Accounts) {
-        let special = self
-            .origin
-            .as_ref()
-            .and_then(|origin| origin.special.as_ref());
-        if let Some(account) = special.and_then(|special| special.account) {
-            let charged = self.extras.as_ref().map(|extras| extras.charged);
-            let account = accounts.enter(account);
-            account.charge(charged.unwrap_or_default(), StorageUse::default());
-        }
+    pub(super) fn refund(&self, accounts: &Accounts) -> Option<Arc<Account>> {
+        let special = self.origin.as_ref()?.special.as_ref()?;
+        let charged = self.extras.as_ref()?.charged;
+        let account = accounts.enter(special.account?);
+        let is_changed = account.charge(charged, StorageUse::default());
+        is_changed.then_some(account)
     }
 
     /// Counts what was found.
@@ -196,7 +192,7 @@ impl RestoredStream {
         self,
         limits: Limits,
         started: Option<SteadyTime>,
-        accounts: &Accounts,
+        (accounts, changed): (&Accounts, &mut Vec<Arc<Account>>),
         find: impl FnOnce(StreamNo) -> Result<Option<Arc<Stream>>, LoadError>,
     ) -> Result<Option<Arc<Stream>>, LoadError> {
         let (Some(origin), Some(tail)) = (self.origin, self.tail) else {
@@ -282,7 +278,7 @@ impl RestoredStream {
         }
         state.stored = self.stored.then_some(self.touched);
         stream.note_charged_with(extras.charged);
-        stream.charge(&state);
+        changed.extend(stream.charge(&state));
         if let Some(mut writers) = self.writers {
             writers.trim(limits.producers_max);
             state.writers = Some(writers);

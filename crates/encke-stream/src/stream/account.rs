@@ -103,10 +103,12 @@ impl Account {
         }
     }
 
-    /// Charges the account with a stream that cost something before. Only the thread that commits does so.
-    pub(crate) fn charge(&self, before: StorageUse, after: StorageUse) {
+    /// Charges the account with a stream that cost something before. Only the thread that commits does so. True: the next checkpoint did
+    /// not have to take it until now.
+    #[must_use]
+    pub(crate) fn charge(&self, before: StorageUse, after: StorageUse) -> bool {
         if before == after {
-            return;
+            return false;
         }
         let used = self.used();
         let changed =
@@ -115,7 +117,7 @@ impl Account {
         let bytes = changed(used.bytes, before.bytes, after.bytes);
         self.streams.store(streams, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
-        self.dirty.store(true, Ordering::Relaxed);
+        !self.dirty.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -194,24 +196,30 @@ impl Accounts {
         account.bytes.store(used.bytes, Ordering::Relaxed);
     }
 
-    /// Takes the accounts that have changed since the last call, and forgets those that use nothing and are in no use.
-    pub(crate) fn take_changed(&self, each: &mut impl FnMut(AccountId, StorageUse)) {
-        let mut all = self.0.lock();
-        all.retain(|id, account| {
+    /// Takes accounts that have changed since the last call, and forgets those that use nothing and are in no use.
+    pub(crate) fn take(
+        &self,
+        changed: &mut Vec<Arc<Account>>,
+        each: &mut impl FnMut(AccountId, StorageUse),
+    ) {
+        for account in changed.drain(..) {
+            account.dirty.store(false, Ordering::Relaxed);
             let used = account.used();
-            if account.dirty.swap(false, Ordering::Relaxed) {
-                each(*id, used);
+            each(account.id, used);
+            if used != StorageUse::default() {
+                continue;
             }
-            // Who has one in use has it from here, under the lock.
-            used != StorageUse::default() || Arc::strong_count(account) > 1
-        });
-        if all.capacity() > 4 * all.len().max(SPARE_MAX) {
-            all.shrink_to_fit();
+            let mut all = self.0.lock();
+            // The one of the table and the one here: who has another one has it from the table, under the lock.
+            if Arc::strong_count(&account) == 2 {
+                all.remove(&account.id);
+            }
         }
+        changed.shrink_to(SPARE_MAX);
     }
 }
 
-/// Accounts whose room is kept when they are gone.
+/// Accounts for which room is kept between two checkpoints.
 const SPARE_MAX: usize = 256;
 
 #[cfg(test)]
@@ -227,21 +235,28 @@ mod tests {
         let accounts = Accounts::default();
         let id = AccountId([1, 0]);
         let account = accounts.enter(id);
-        account.charge(StorageUse::default(), used(1, 10));
-        account.charge(used(1, 10), used(1, 30));
+        let take = |account: &Arc<Account>| {
+            let mut taken = Vec::new();
+            let mut changed = vec![Arc::clone(account)];
+            accounts.take(&mut changed, &mut |id, used| taken.push((id, used)));
+            assert!(changed.is_empty());
+            taken
+        };
+        assert!(account.charge(StorageUse::default(), used(1, 10)));
+        assert!(!account.charge(used(1, 10), used(1, 30)), "it is marked");
         assert_eq!(accounts.used(id), used(1, 30));
-        let mut taken = Vec::new();
-        accounts.take_changed(&mut |id, used| taken.push((id, used)));
-        assert_eq!(taken, [(id, used(1, 30))]);
+        assert_eq!(take(&account), [(id, used(1, 30))]);
         drop(account);
-        accounts.take_changed(&mut |_, _| panic!("nothing has changed"));
         assert_eq!(accounts.used(id), used(1, 30), "its stream is at rest");
         let account = accounts.enter(id);
-        account.charge(used(1, 30), StorageUse::default());
-        accounts.take_changed(&mut |_, used| assert_eq!(used, StorageUse::default()));
-        assert_eq!(accounts.0.lock().len(), 1, "it is in use");
-        drop(account);
-        accounts.take_changed(&mut |_, _| panic!("nothing has changed"));
+        assert!(account.charge(used(1, 30), StorageUse::default()));
+        let in_use = Arc::clone(&account);
+        assert_eq!(take(&account), [(id, StorageUse::default())]);
+        assert_eq!(accounts.0.lock().len(), 1, "a stream has it");
+        drop((in_use, account));
+        let account = accounts.enter(id);
+        let mut changed = vec![account];
+        accounts.take(&mut changed, &mut |_, _| {});
         assert_eq!(accounts.0.lock().len(), 0);
     }
 

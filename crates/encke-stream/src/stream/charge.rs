@@ -1,6 +1,8 @@
 //! Charges a stream to the account that pays for it.
 
-use crate::stream::account::{AccountId, StorageUse};
+use std::sync::Arc;
+
+use crate::stream::account::{Account, AccountId, StorageUse};
 use crate::stream::{Life, State, Stream};
 
 impl Stream {
@@ -14,13 +16,14 @@ impl Stream {
         cost(&self.state())
     }
 
-    /// Charges its account with what its committed state costs.
-    pub(crate) fn charge(&self, state: &State) {
-        if let Some(of) = self.charged_account() {
-            let cost = cost(state);
-            of.account.charge(of.charged(), cost);
-            of.note(cost);
-        }
+    /// Charges its account with what its committed state costs. Returns the account if the next checkpoint has to take it from now on.
+    #[must_use]
+    pub(crate) fn charge(&self, state: &State) -> Option<Arc<Account>> {
+        let of = self.charged_account()?;
+        let cost = cost(state);
+        let is_changed = of.account.charge(of.charged(), cost);
+        of.note(cost);
+        is_changed.then(|| Arc::clone(&of.account))
     }
 
     /// Notes that its account was charged with its committed state.

@@ -109,7 +109,8 @@ pub(crate) struct Bucket {
     /// When the first and the last of them were stored.
     pub(crate) oldest: WallTime,
     pub(crate) newest: WallTime,
-    /// How many there are, and the bytes of their data, or less: records that are not counted stay a little longer.
+    /// How many there are, or less: records that are not counted stay a little longer. And the bytes of their data: less for the same
+    /// reason, or more in the first bucket, where some were removed.
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
@@ -140,6 +141,25 @@ impl Bucket {
         self.newest = self.newest.max(next.newest);
         self.records += next.records;
         self.bytes += next.bytes;
+    }
+
+    /// The same bucket without the records up to a sequence, of which nobody knows how many bytes they had: the bucket keeps the bytes of
+    /// all, so that nobody stores some of them for nothing. That removes no record sooner, because it is the first bucket, and only what
+    /// follows a bucket decides about it.
+    fn cut(self, floor: Sequence) -> Bucket {
+        match self.first > floor {
+            true => self,
+            false => Bucket {
+                first: floor + 1,
+                records: 0,
+                ..self
+            },
+        }
+    }
+
+    /// Whether its records were not all counted, or are not all there: no others join it, so that it can be removed as a whole.
+    fn is_partial(&self) -> bool {
+        self.records == 0
     }
 
     /// The bucket without the records up to a sequence. How many of them were in the bucket is unknown.
@@ -173,6 +193,7 @@ impl Buckets {
         let eighth = |limit: Option<u64>| limit.map_or(u64::MAX, |limit| (limit / 8).max(1));
         let eighth_of_age = retention.age().map_or(Duration::MAX, |age| age / 8);
         if let Some(last) = self.0.back_mut()
+            && !last.is_partial()
             && last.records < eighth(retention.records)
             && last.bytes < eighth(retention.bytes)
             && next.newest.since(last.oldest) < eighth_of_age
@@ -233,7 +254,7 @@ impl Buckets {
         let gone = self.0.drain(..gone).collect();
         let before = self.0.front().copied();
         if let Some(bucket) = self.0.front_mut() {
-            *bucket = bucket.behind(floor);
+            *bucket = bucket.cut(floor);
         }
         BucketsUndo::Cut(gone, before)
     }
@@ -374,6 +395,31 @@ mod tests {
                 prop_assert!(buckets.0.len() < 40, "{} buckets", buckets.0.len());
             }
         }
+    }
+
+    #[test]
+    fn what_is_cut_is_paid_for_until_its_bucket_is_gone() {
+        let retention = Retention {
+            bytes: Some(1 << 40),
+            ..Retention::default()
+        };
+        let record = |sequence| Bucket::record(sequence, WallTime::from_ms(0), 100);
+        let mut buckets = Buckets::default();
+        for sequence in 1..=10 {
+            buckets.add(record(sequence), &retention);
+        }
+        let undo = buckets.cut(1);
+        assert_eq!(buckets.bytes(), 1_000, "nine of ten records stay");
+        buckets.undo(undo);
+        buckets.cut(9);
+        // What follows is in a bucket of its own, so that the cut one can go.
+        buckets.add(record(11), &retention);
+        buckets.add(record(12), &retention);
+        assert_eq!(buckets.bytes(), 1_200);
+        buckets.cut(10);
+        assert_eq!(buckets.bytes(), 200);
+        buckets.cut(12);
+        assert_eq!(buckets.bytes(), 0);
     }
 
     #[test]

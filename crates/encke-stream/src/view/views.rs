@@ -89,14 +89,13 @@ impl Views {
         logs.fold(StorageUse::default(), StorageUse::and)
     }
 
-    /// What the account of a stream uses, if it has one. With one log nobody waits for it.
-    pub fn storage_used_with(&self, stream: &Stream) -> Option<(AccountId, StorageUse)> {
-        let account = &stream.charged_account()?.account;
-        let used = match self.logs() {
-            1 => account.used(),
-            _ => self.storage_used(account.id),
-        };
-        Some((account.id, used))
+    /// What the account of a stream uses. With one log nobody waits for it.
+    pub fn storage_used_with(&self, stream: &Stream) -> StorageUse {
+        match (stream.charged_account(), self.logs()) {
+            (None, _) => StorageUse::default(),
+            (Some(of), 1) => of.account.used(),
+            (Some(of), _) => self.storage_used(of.account.id),
+        }
     }
 
     /// What all accounts use that use something, in no order.

@@ -6,25 +6,13 @@ use encke_access::{Access, AccountUsage, QuotaLimits};
 use encke_stream::{AccountId, StorageUse, Views};
 use serde_json::{Value, json};
 
-use crate::problem::error;
-use crate::response::Response;
-
-/// `GET /v1/admin/usage`: those first that use the most.
-pub(super) fn of(access: Option<&Access>, views: &Views) -> Result<Response, Response> {
-    let used = access.and_then(|access| Some((access, access.usage()?)));
-    let Some((access, used)) = used else {
-        let why = "there is no usage: no quotas are configured, which are the table access.quotas";
-        return Err(error(409, "no_quotas", why));
-    };
-    let mut callers = stored(used, views.storage_uses(), access);
+/// Those first that use the most. `None`: there are no quotas.
+pub(super) fn of(access: &Access, views: &Views) -> Option<Value> {
+    let mut callers = stored(access.usage()?, views.storage_uses(), access);
     callers.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| a.id.cmp(&b.id)));
     let counted = access.counts().accounts;
     let callers: Vec<Value> = callers.iter().take(USAGE_MAX).map(Line::to_json).collect();
-    let body = json!({"counted": counted, "callers": callers});
-    Ok(Response::new(200)
-        .field("Content-Type", "application/json")
-        .field("Cache-Control", "no-store")
-        .body(body.to_string()))
+    Some(json!({"counted": counted, "callers": callers}))
 }
 
 /// A caller that uses something.
