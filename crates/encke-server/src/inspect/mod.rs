@@ -156,7 +156,7 @@ impl Desk {
     fn usage(&self) -> Response {
         let access = self.context.access.as_deref();
         let used =
-            access.and_then(|access| usage::of(access, &self.context.archive.loaders.views()));
+            access.and_then(|access| usage::of(access, self.context.archive.loaders.views()));
         match used {
             Some(used) => json_response(&used),
             None => failure(
