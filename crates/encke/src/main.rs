@@ -4,6 +4,7 @@
 //! can't be used; 4 the address can't be listened on; 5 the machine or the data directory is unsuitable (`doctor`).
 
 mod allocator;
+mod asks;
 mod backup_commands;
 mod banner;
 mod command_texts;
@@ -34,6 +35,7 @@ mod reload;
 mod report_output;
 mod resource_limits;
 mod serve;
+mod serve_check;
 mod service_manager;
 mod serving;
 mod shell_words;
