@@ -109,9 +109,9 @@ fn what_one_of_three_brokers_says_does_not_count() {
         return;
     };
     let dir = data_dir();
-    // It waits until the brokers have found each other, and the next start waits for 2 s only.
+    // It waits until the brokers have found each other, and the next start waits for 5 s only.
     drop(node(&brokers, "a", dir.path(), &[]));
-    let a = node(&brokers, "a", dir.path(), &["--fleet-silence-max", "2s"]);
+    let a = node(&brokers, "a", dir.path(), &["--fleet-silence-max", "5s"]);
     a.create("s");
     let mut connection = a.connect();
     assert_eq!(append(&mut connection, 1), 204);

@@ -419,7 +419,7 @@ def take(count):
 arguments = sys.argv
 data = os.path.realpath(arguments[arguments.index("--data") + 1])
 shape = {"data": data, "listen": "127.0.0.1:0", "admin_listen": None, "shards": os.cpu_count(), "tls": False, "proxy_protocol": False}
-formats = {"superblock": [1, 1], "segments": [1, 1], "states of streams": [4, 7]}
+formats = {"superblock": [1, 1], "segments": [1, 1], "states of streams": [4, 8]}
 tell({"prepared": {"version": "almost", "forms": [1, 1], "data": formats, "shape": shape}})
 callers = closed = False
 while not (callers and closed):
