@@ -226,7 +226,9 @@ pub enum Refusal {
     #[error("the log takes no records at the moment; nothing was stored: {0}")]
     Stalled(Arc<str>),
     /// The log has failed and takes nothing more.
-    #[error("the log has failed and takes no more records; what is not acknowledged may be stored or not: {0}")]
+    #[error(
+        "the log has failed and takes no more records; what is not acknowledged may be stored or not: {0}"
+    )]
     LogFailed(Arc<str>),
     /// The account that would pay for the stream has used up what it may store.
     #[error("the quota of what the caller stores is used up")]
