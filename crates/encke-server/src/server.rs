@@ -163,6 +163,7 @@ impl Server {
             readers: readers.clone(),
             inspector: inspector.clone(),
             metrics: metrics.reactor.clone(),
+            fleet_broadcast: None,
             arrivals,
         })?;
         let connector = reactor.probe_connector();

@@ -1,7 +1,7 @@
 //! Ephemeral messages: for those who are subscribed to a stream now, and for nobody else. They are never stored.
 //!
 //! No sequencer decides about them. A shard judges one by the committed facts of its stream, and hands it to the shards of its
-//! [`Audience`]. It names the last record that its sender may have seen acknowledged, so that no subscriber gets it before that record.
+//! [`LiveAudience`]. It names the last record that its sender may have seen acknowledged, so that no subscriber gets it before that record.
 
 use encke_clock::WallTime;
 use encke_log::{Sequence, StreamNo};
@@ -31,7 +31,7 @@ pub struct EphemeralMessage {
 
 /// Who is subscribed to a stream now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Audience {
+pub struct LiveAudience {
     /// The patterns with subscribers that match the stream's name, by their numbers.
     pub patterns: Box<[StreamNo]>,
     /// The shards with subscribers, one bit each.
@@ -82,7 +82,7 @@ impl EphemeralMessage {
     }
 }
 
-impl Audience {
+impl LiveAudience {
     /// Whether a shard has subscribers. All but the first 48 shards are asked if one of them has.
     pub fn has_shard(&self, shard: u16) -> bool {
         self.shards & watcher(shard) != 0
@@ -96,23 +96,23 @@ impl Audience {
 
 impl Views {
     /// Who is subscribed to the stream with that number and name, in memory or not.
-    pub fn audience(&self, stream: StreamNo, name: &str) -> Audience {
+    pub fn audience(&self, stream: StreamNo, name: &str) -> LiveAudience {
         self.of(stream).audience(stream, name)
     }
 }
 
 impl View {
-    fn audience(&self, stream: StreamNo, name: &str) -> Audience {
+    fn audience(&self, stream: StreamNo, name: &str) -> LiveAudience {
         let shards = self.watchers_of(stream);
         if self.patterns().is_empty() {
-            return Audience {
+            return LiveAudience {
                 patterns: Box::default(),
                 shards,
             };
         }
         let found = self.patterns().of(name);
         let of_patterns = found.shards.iter();
-        Audience {
+        LiveAudience {
             patterns: found.patterns.into(),
             shards: of_patterns.fold(shards, |all, shard| all | watcher(*shard)),
         }

@@ -53,7 +53,7 @@ pub use at_rest::stored::data_formats;
 pub use commit::Committed;
 pub use commit::batch::{Batch, Handover, ObserveCommits, Outlet, PatternMatch, Record, Reply};
 pub use commit::change::{StreamChange, StreamState};
-pub use ephemeral::{Audience, EphemeralMessage};
+pub use ephemeral::{EphemeralMessage, LiveAudience};
 pub use machine::command::{
     Append, AppendExtras, Command, Create, CreateExtras, Data, FleetCommand, ForkOf, NamedStream,
     Target,

@@ -8,6 +8,7 @@ use encke_log::ReadError;
 use encke_protocol::{OnRecord, Response, Run};
 use encke_stream::{LoadError, Offset, Piece, Stream};
 
+use super::ephemeral::EphemeralDelivery;
 use super::hand_over::FeedRead;
 use super::state::Shard;
 use crate::connection::Connection;
@@ -18,6 +19,17 @@ use crate::connection::outbound::Outbound;
 use crate::feed::queue::gather;
 use crate::feed::slot::{Flags, SlotFeed, SlotState, Token};
 use crate::feed::{DueDelivery, Purpose, Sent};
+
+/// How a subscriber was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// Nothing was due.
+    Nothing,
+    /// What is due can't be sent now: its connection takes nothing, or it is read first.
+    Waits,
+    /// Something was sent, or the subscription was ended. More may be due.
+    Sent,
+}
 
 impl Shard {
     /// Serves subscribers until the turn's sends are used up.
@@ -32,8 +44,18 @@ impl Shard {
                 let Some(index) = self.feeds.fan_out.next_subscriber(topic, slots) else {
                     break;
                 };
-                if self.serve(index) {
+                // Before it is served, because a stream that ends takes its member off the list.
+                let wanted = match self.feeds.fan_out.has_ephemeral() {
+                    true => self.feeds.ephemeral_for(index, slots),
+                    false => 0,
+                };
+                let subscriber = slots.subscriber(index);
+                let served = self.serve(index);
+                if served == Served::Sent {
                     self.feeds.fan_out.spend_send();
+                }
+                if wanted != 0 {
+                    EphemeralDelivery(self).deliver(subscriber, wanted, served);
                 }
                 self.feeds.see_in_round(index, &self.connections.slots);
             }
@@ -61,12 +83,12 @@ impl Shard {
         }
     }
 
-    /// Sends a subscriber its due records. True if this took a system call.
-    pub(super) fn serve(&mut self, index: u32) -> bool {
+    /// Sends a subscriber its due records.
+    pub(super) fn serve(&mut self, index: u32) -> Served {
         let index = self.connections.slots.subscriber(index);
         let slots = &self.connections.slots;
         let is_blocked = match slots[index].feed {
-            SlotFeed::None => return false,
+            SlotFeed::None => return Served::Nothing,
             SlotFeed::Plain(_) => self.connections.is_blocked(index),
             SlotFeed::InTable => {
                 let carrier = slots.carrier_of(index);
@@ -77,13 +99,17 @@ impl Shard {
                 let is_blocked = outbound.is_some();
                 if !is_dismissed && self.feeds.lacks_removed(index, pending, slots) {
                     self.dismiss(index, CloseReason::NoLongerKept);
-                    return true;
+                    return Served::Sent;
                 }
-                is_blocked
+                // Most subscribers of a round are in no table.
+                is_blocked || self.feeds.is_reading(index)
             }
         };
+        if is_blocked {
+            return Served::Waits;
+        }
         let (feeds, mut cx) = self.feeds();
-        let due = feeds.next(index, is_blocked, &mut cx);
+        let due = feeds.next(index, &mut cx);
         self.give(index, due)
     }
 
@@ -160,24 +186,27 @@ impl Shard {
         }
     }
 
-    /// Gives a subscriber what is due. True if this took a system call.
-    fn give(&mut self, index: u32, due: DueDelivery) -> bool {
+    /// Gives a subscriber what is due.
+    fn give(&mut self, index: u32, due: DueDelivery) -> Served {
         match due {
-            DueDelivery::Nothing => return false,
+            DueDelivery::Nothing => return Served::Nothing,
             DueDelivery::Send(purpose) => self.send_encoding(index, purpose),
             DueDelivery::Read { fetch, begins } => {
                 self.read_for_feed(index, FeedRead::Stream(fetch), begins);
-                return false;
+                return Served::Waits;
             }
             DueDelivery::ReadOrder { fetch, begins } => {
                 self.read_for_feed(index, FeedRead::Order(fetch), begins);
-                return false;
+                return Served::Waits;
             }
             DueDelivery::Load(no) => {
                 self.read_for_feed(index, FeedRead::Load(no), false);
-                return false;
+                return Served::Waits;
             }
-            DueDelivery::Answer(at) => return self.answer_poll(index, at),
+            DueDelivery::Answer(at) => match self.answer_poll(index, at) {
+                true => {}
+                false => return Served::Nothing,
+            },
             DueDelivery::ReadForPoll(fetch) => {
                 self.on_exchange(index, ExchangeEvent::ReadForPoll(fetch));
             }
@@ -190,11 +219,11 @@ impl Shard {
             DueDelivery::Dismiss(reason) => self.dismiss(index, reason),
             DueDelivery::Close(reason) => self.close(index, reason),
         }
-        true
+        Served::Sent
     }
 
     /// Sends what is encoded to a subscriber.
-    fn send_encoding(&mut self, index: u32, purpose: Purpose) {
+    pub(super) fn send_encoding(&mut self, index: u32, purpose: Purpose) {
         let encoding = self.feeds.encoding();
         let (bytes, ended) = (encoding.run.bytes.len(), encoding.ended);
         let mut sent = 0;
@@ -302,7 +331,7 @@ impl Shard {
             .queue(ExchangeId::new(index), &mut self.connections.slots);
     }
 
-    /// Responds to a long poll with the recent records from a position of the ring on.
+    /// Responds to a long poll with the recent records from a position of the ring on. False: nothing of them answers it.
     fn answer_poll(&mut self, index: u32, at: u64) -> bool {
         let slot = &self.connections.slots[index];
         let (topic, from) = (slot.topic, Offset::behind(slot.cursor));

@@ -3,6 +3,7 @@
 //! What a connection writes is sent at once; everything else is collected and done in order, also what comes of that. So no
 //! effect happens inside another.
 
+use super::ephemeral::EphemeralDelivery;
 use super::state::Shard;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
@@ -123,6 +124,11 @@ impl Shard {
                 let trace = self.connections.requests.trace_command(id);
                 self.hand_over.add_command(token, command, trace);
             }
+            ConnectionEffect::Broadcast {
+                id,
+                message,
+                echoes,
+            } => EphemeralDelivery(self).broadcast(id, *message, echoes),
             ConnectionEffect::LoadName(id, name) => {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.load_name(token, name));

@@ -16,6 +16,7 @@ mod connections;
 mod deadlines;
 mod deliver;
 mod effects;
+mod ephemeral;
 mod hand_over;
 mod handshakes;
 mod memory;
@@ -145,6 +146,10 @@ impl Shard {
         }
         self.context.receiver.events.handled(taken);
         self.feeds.fan_out.pass_delivered();
+        let now_us = self.connections.clock.now_us();
+        let lost = self.feeds.fan_out.queue_ephemeral(now_us);
+        self.connections.counts.ephemeral_full += lost.full;
+        self.connections.counts.ephemeral_late += lost.late;
         self.deliver();
         self.flush_dirty();
     }
@@ -159,6 +164,10 @@ impl Shard {
                 for reply in replies {
                     self.replied(reply);
                 }
+            }
+            ShardEvent::Ephemeral(message) => {
+                let now_us = self.connections.clock.now_us();
+                self.feeds.fan_out.take_ephemeral(message, now_us);
             }
             ShardEvent::PieceRead { token, piece } => self.deferred.add_piece(token, piece),
             ShardEvent::Compressed { token, piece } => self.deferred.add_compressed(token, piece),
@@ -229,7 +238,8 @@ impl Shard {
             true => wait_ms.min(MOVE_LOOK_MS),
             false => wait_ms,
         };
-        let wait_ms = match self.feeds.fan_out.backpressure.holds() {
+        let fan_out = &self.feeds.fan_out;
+        let wait_ms = match fan_out.backpressure.holds() || fan_out.awaits_records() {
             true => wait_ms.min(LOOK_EVERY_MS),
             false => wait_ms,
         };
