@@ -62,6 +62,9 @@ pub trait FleetBroadcast: Send + Sync {
 /// Why the other nodes of a fleet don't get a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotBroadcast {
+    /// Too much waits to be sent. The subscribers of this node get the message.
+    #[error("too many messages wait for the other nodes of the fleet")]
+    QueueFull,
     /// The node has no connection to the brokers.
     #[error(
         "this node has no connection to the brokers of its fleet, so that the other nodes would not get the message"
@@ -115,14 +118,18 @@ impl Broadcaster {
     /// Hands over a message of a client of this server. `except`: the channel that does not get it.
     ///
     /// # Errors
-    /// The other nodes would not get it. Then no subscriber does.
+    /// The other nodes can't get it. Then no subscriber does.
     pub(crate) fn send(
         &self,
         message: EphemeralMessage,
         except: Option<ChannelName>,
     ) -> Result<(), NotBroadcast> {
         if let Some(fleet) = &self.fleet {
-            fleet.offer(&message)?;
+            match fleet.offer(&message) {
+                Ok(()) => {}
+                Err(NotBroadcast::QueueFull) => self.metrics.dropped.fleet_queue_full.inc(),
+                Err(why) => return Err(why),
+            }
         }
         self.metrics.taken.inc();
         self.spread(message, except);

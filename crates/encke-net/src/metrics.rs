@@ -310,6 +310,8 @@ pub(crate) struct EphemeralMetrics {
 pub(crate) struct EphemeralDropped {
     /// For all subscribers of a shard: too much waits there.
     pub(crate) queue_full: IntCounter,
+    /// For all other nodes of a fleet: too much waits to be sent.
+    pub(crate) fleet_queue_full: IntCounter,
     /// For all subscribers of a shard: the records before it did not come in time.
     pub(crate) late: IntCounter,
     /// For one subscriber: it lacks records.
@@ -328,7 +330,7 @@ impl EphemeralMetrics {
         let dropped = IntCounterVec::new(
             Opts::new(
                 "encke_ephemeral_dropped_total",
-                "Ephemeral messages that were dropped: for all subscribers of a shard (queue_full, late), or counted once for each subscriber (behind, blocked).",
+                "Ephemeral messages that were dropped: for all subscribers of a shard (queue_full, late), for the other nodes of a fleet (fleet_queue_full), or counted once for each subscriber (behind, blocked).",
             ),
             &["reason"],
         )?;
@@ -345,6 +347,7 @@ impl EphemeralMetrics {
             )?,
             dropped: EphemeralDropped {
                 queue_full: reason("queue_full"),
+                fleet_queue_full: reason("fleet_queue_full"),
                 late: reason("late"),
                 behind: reason("behind"),
                 blocked: reason("blocked"),

@@ -5,6 +5,7 @@
 
 use encke_clock::WallTime;
 use encke_log::{Sequence, StreamNo};
+use serde::{Deserialize, Serialize};
 
 use crate::machine::command::Data;
 use crate::machine::outcome::Refusal;
@@ -12,7 +13,7 @@ use crate::stream::label::StreamLabel;
 use crate::view::View;
 use crate::view::views::Views;
 use crate::view::watchers::watcher;
-use crate::{Life, Stream};
+use crate::{Life, MediaKind, Stream};
 
 /// A message for those who are subscribed to a stream now.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,6 +76,45 @@ impl EphemeralMessage {
         })
     }
 
+    /// The message as nodes of a fleet send it to each other.
+    pub fn to_packet(&self) -> Vec<u8> {
+        let packet = Packet {
+            stream: self.stream,
+            name: &self.label.name,
+            kind: KINDS.iter().position(|kind| *kind == self.label.kind),
+            owner: self.label.owner.as_deref(),
+            after: self.after,
+            time_ms: self.time.as_ms(),
+            units: self.data.units,
+            data: &self.data.bytes,
+        };
+        // Writing to a vector does not fail, and all of it has a form.
+        postcard::to_extend(&packet, vec![PACKET_FORMAT]).unwrap_or_default()
+    }
+
+    /// The message in a packet. `None`: it is no packet of this format.
+    pub fn from_packet(packet: &[u8]) -> Option<Self> {
+        let (format, packet) = packet.split_first()?;
+        if *format != PACKET_FORMAT {
+            return None;
+        }
+        let packet: Packet<'_> = postcard::from_bytes(packet).ok()?;
+        Some(EphemeralMessage {
+            stream: packet.stream,
+            label: StreamLabel {
+                name: packet.name.into(),
+                kind: *KINDS.get(packet.kind?)?,
+                owner: packet.owner.map(Box::from),
+            },
+            after: packet.after,
+            time: WallTime::from_ms(packet.time_ms),
+            data: Data {
+                bytes: packet.data.to_vec(),
+                units: packet.units,
+            },
+        })
+    }
+
     /// What it takes in memory, about.
     pub fn weight_bytes(&self) -> usize {
         let owner = self.label.owner.as_ref().map_or(0, |owner| owner.len());
@@ -118,6 +158,26 @@ impl View {
         }
     }
 }
+
+/// A message on its way to another node.
+#[derive(Serialize, Deserialize)]
+struct Packet<'a> {
+    stream: StreamNo,
+    name: &'a str,
+    /// The place in [`KINDS`].
+    kind: Option<usize>,
+    owner: Option<&'a str>,
+    after: Sequence,
+    time_ms: u64,
+    units: u32,
+    data: &'a [u8],
+}
+
+/// The first byte of a packet. A node drops packets of other formats.
+const PACKET_FORMAT: u8 = 1;
+
+/// The kinds of data, in the order of their numbers in packets.
+const KINDS: [MediaKind; 3] = [MediaKind::Json, MediaKind::Text, MediaKind::Binary];
 
 #[cfg(test)]
 mod tests {
@@ -184,6 +244,19 @@ mod tests {
         assert!(matches!(to(&closed, None), Err(Refusal::Closed { .. })));
         let ended = stream(7, |facts| facts.life = Life::Ended);
         assert_eq!(to(&ended, None), Err(Refusal::NotFound));
+    }
+
+    #[test]
+    fn a_message_passes_to_another_node() {
+        let message = EphemeralMessage::new(&stream(7, |_| ()), None, data(), WallTime::from_ms(5));
+        let message = message.unwrap();
+        let packet = message.to_packet();
+        assert_eq!(EphemeralMessage::from_packet(&packet), Some(message));
+        for length in 0..packet.len() {
+            assert_eq!(EphemeralMessage::from_packet(&packet[..length]), None);
+        }
+        let other_format = [&[PACKET_FORMAT + 1], &packet[1..]].concat();
+        assert_eq!(EphemeralMessage::from_packet(&other_format), None);
     }
 
     #[test]

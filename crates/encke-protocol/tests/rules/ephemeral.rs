@@ -32,7 +32,7 @@ fn a_message_is_handed_over_and_not_stored() {
 fn each_element_of_an_array_of_json_is_a_message() {
     let mut server = with(JSON);
     for (body, data, units) in [
-        (&b"[1, [2,3]]"[..], &b"1,[2,3]"[..], 2),
+        (&b"[1, [2,3]]"[..], &b"1, [2,3]"[..], 2),
         (b" {\"a\":1} ", b"{\"a\":1}", 1),
     ] {
         let said = server.send("POST /v1/stream/a", &[JSON, EPHEMERAL], body);

@@ -164,7 +164,7 @@ impl Exchange {
 /// The response to a message that the other nodes of a fleet would not get.
 fn not_broadcast(why: NotBroadcast) -> Response {
     match why {
-        NotBroadcast::Disconnected => {
+        NotBroadcast::Disconnected | NotBroadcast::QueueFull => {
             problem::rejected(503, "fleet_unreachable", &why.to_string(), 1)
         }
         NotBroadcast::TooLarge { .. } => problem::rejected(413, "too_large", &why.to_string(), 0),
