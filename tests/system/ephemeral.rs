@@ -23,16 +23,14 @@ fn broadcast(connection: &mut Connection, stream: &str, body: &[u8]) {
     assert_eq!(answer.field("Stream-Next-Offset"), None);
 }
 
-fn metric(encke: &Encke, name: &str, reason: &str) -> f64 {
-    let label = match reason {
-        "" => String::new(),
-        reason => format!("reason=\"{reason}\""),
-    };
-    encke.metric(name, &label)
+/// Waits until that many are subscribed: the head of a response comes a moment before.
+fn wait_for_subscribers(encke: &Encke, count: f64) {
+    encke.wait_for_metric("encke_subscribers", count);
 }
 
 fn dropped(encke: &Encke, reason: &str) -> f64 {
-    metric(encke, "encke_ephemeral_dropped_total", reason)
+    let label = format!("reason=\"{reason}\"");
+    encke.metric("encke_ephemeral_dropped_total", &label)
 }
 
 /// The numbers of the ephemeral messages among the next messages of a channel, up to that one.
@@ -73,9 +71,7 @@ fn subscribers_of_every_form_get_a_message_and_the_log_does_not() {
     let mut poll = encke.connect();
     let target = format!("{}?offset=now&live=long-poll", path("chat/1"));
     poll.send(&request("GET", &target, &[], b""));
-    eventually("all are subscribed", || {
-        encke.metric("encke_subscribers", "") == 9.0
-    });
+    wait_for_subscribers(&encke, 9.0);
     let tail = encke.ask("HEAD", &path("chat/1"), &[], b"");
 
     broadcast(&mut encke.connect(), "chat/1", b"[1,{\"typing\":true}]");
@@ -126,6 +122,7 @@ fn who_comes_later_or_again_gets_none() {
     let mut events = MultiStream::open(&encke, "stream=s@-1", None);
     let id = events.position();
     let mut sender = encke.connect();
+    wait_for_subscribers(&encke, 1.0);
     broadcast(&mut sender, "s", b"1");
     assert_eq!(events.event().expect("it comes").name, "ephemeral");
     drop(events);
@@ -217,6 +214,7 @@ fn the_sender_gets_its_own_message_unless_it_asks_not_to() {
             channel
         })
         .collect();
+    wait_for_subscribers(&encke, 8.0);
     for sender in 0..channels.len() {
         let number = sender as u64 * 2;
         let message = |number, echo| json!({"type": "ephemeral", "id": 1, "stream": "s", "data": number, "echo": echo});
@@ -247,6 +245,7 @@ fn a_slow_subscriber_loses_messages_and_no_record() {
     let body = format!("\"{}\"", "x".repeat(16_000));
     let mut sender = encke.connect();
     let mut sent = 0_u64;
+    wait_for_subscribers(&encke, 2.0);
     let lost = || dropped(&encke, "blocked") + dropped(&encke, "behind");
     while lost() < 100.0 {
         broadcast(&mut sender, "s", body.as_bytes());
@@ -348,6 +347,9 @@ fn a_message_goes_over_every_wire() {
     let sent = subscriber.send(&request("GET", &target, &[], b""));
     sent.expect("the server listens");
     subscriber.until("\r\n\r\n");
+    eventually("it is subscribed", || {
+        secure.metric("encke_subscribers", "") == 1.0
+    });
     let head = tls.ask("POST", &path("s"), &[JSON, EPHEMERAL], b"\"over tls\"");
     assert!(head.0.contains(" 204 "), "{head:?}");
     let event = subscriber.until("\"over tls\"]}");
@@ -358,9 +360,7 @@ fn a_message_goes_over_every_wire() {
     let mut http2 = Http2Client::open(encke.address, &[]);
     http2.send(&Frame::get(1, &target));
     http2.until(HEADERS);
-    eventually("it is subscribed", || {
-        encke.metric("encke_subscribers", "") == 1.0
-    });
+    wait_for_subscribers(&encke, 1.0);
     let mut fields = Frame::fields("POST", "/v1/stream/s");
     fields.extend([
         ("content-type", "application/json"),
@@ -405,8 +405,8 @@ fn messages_have_a_bound_and_need_the_right_to_append() {
 
     let guarded = Guarded::start(&[]);
     guarded.create("/v1/stream/chat/1", b"");
-    let reader = guarded.allowed("reader", "read:/v1/stream/**");
-    let writer = guarded.allowed("writer", "append:/v1/stream/**");
+    let reader = guarded.allowed("reader", "read=/v1/stream/**");
+    let writer = guarded.allowed("writer", "append=/v1/stream/**");
     let send = |credentials: &str| {
         let fields = [JSON, EPHEMERAL, credentials];
         guarded
