@@ -21,6 +21,7 @@ mod acceptor;
 mod access_log;
 mod audit;
 mod broadcast;
+mod broadcast_message;
 mod buffers;
 mod by_slot;
 mod byte_queue;

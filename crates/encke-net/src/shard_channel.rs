@@ -12,7 +12,7 @@ use encke_protocol::{DispatchResponse, Response};
 use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream, StreamPage};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::broadcast::{BroadcastMessage, EphemeralBytes, QueuedMessage};
+use crate::broadcast_message::{BroadcastMessage, EphemeralBytes, QueuedMessage};
 use crate::compression::CompressedPiece;
 use crate::feed::slot::Token;
 use crate::lag::Lag;

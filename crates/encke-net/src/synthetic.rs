@@ -199,7 +199,7 @@ pub(crate) fn ephemeral(
     stream: u64,
     name: &str,
     data: &[u8],
-) -> Arc<crate::broadcast::BroadcastMessage> {
+) -> Arc<crate::broadcast_message::BroadcastMessage> {
     let message = encke_stream::EphemeralMessage {
         stream,
         label: encke_stream::StreamLabel {
@@ -214,7 +214,7 @@ pub(crate) fn ephemeral(
             units: data.len() as u32,
         },
     };
-    Arc::new(crate::broadcast::BroadcastMessage {
+    Arc::new(crate::broadcast_message::BroadcastMessage {
         message,
         patterns: Box::default(),
         except: None,

@@ -9,12 +9,12 @@ use encke_stream::{Batch, Item, Offset, Sequence, Views};
 
 use super::backpressure::Backpressure;
 use super::encoding::{EncodingKey, Encodings, Gathered, RUN_BYTES, RecentKey};
-use super::ephemeral::EphemeralQueue;
+use super::ephemeral_queue::EphemeralQueue;
 use super::rounds::{DueRound, Rounds};
 use super::slot::{NONE, Slots};
 use super::topics::{Round, Topics};
 use super::traced::TracedDeliveries;
-use crate::broadcast::QueuedMessage;
+use crate::broadcast_message::QueuedMessage;
 
 /// A shard's deliveries.
 #[derive(Debug)]

@@ -1,14 +1,10 @@
-//! Delivers commits to subscribers: rounds over a topic's list, one send per subscriber. What is not among the recent records is
-//! read from files first.
-
-use std::sync::atomic::Ordering;
+//! Delivers commits to subscribers, one send per subscriber. What is not among the recent records is read from files first.
 
 use encke_clock::WallTime;
 use encke_log::ReadError;
 use encke_protocol::{OnRecord, Response, Run};
 use encke_stream::{LoadError, Offset, Piece, Stream};
 
-use super::ephemeral::EphemeralDelivery;
 use super::hand_over::FeedRead;
 use super::state::Shard;
 use crate::connection::Connection;
@@ -32,47 +28,6 @@ pub(super) enum Served {
 }
 
 impl Shard {
-    /// Serves subscribers until the turn's sends are used up.
-    pub(super) fn deliver(&mut self) {
-        self.deliver_due();
-        let now_us = self.connections.clock.now_us();
-        let now = self.connections.clock.monotonic();
-        self.feeds.fan_out.wake(now_us);
-        while let Some(topic) = self.feeds.fan_out.round(now_us) {
-            loop {
-                let slots = &self.connections.slots;
-                let Some(index) = self.feeds.fan_out.next_subscriber(topic, slots) else {
-                    break;
-                };
-                // Before it is served, because a stream that ends takes its member off the list.
-                let wanted = match self.feeds.fan_out.has_ephemeral() {
-                    true => self.feeds.ephemeral_for(index, slots),
-                    false => 0,
-                };
-                let subscriber = slots.subscriber(index);
-                let served = self.serve(index);
-                if served == Served::Sent {
-                    self.feeds.fan_out.spend_send();
-                }
-                if wanted != 0 {
-                    EphemeralDelivery(self).deliver(subscriber, wanted, served);
-                }
-                self.feeds.see_in_round(index, &self.connections.slots);
-            }
-            let is_over = self.feeds.fan_out.is_over(topic);
-            self.feeds.note_round(topic, is_over, now);
-            if !is_over {
-                break;
-            }
-            let rests = self.feeds.fan_out.end_round(topic, now_us);
-            self.connections.counts.rests += u64::from(rests);
-        }
-        let (bytes, us) = self.feeds.fan_out.lag(now_us);
-        let lag = &self.context.receiver.lag;
-        lag.bytes.store(bytes, Ordering::Relaxed);
-        lag.us.store(us, Ordering::Relaxed);
-    }
-
     /// Serves the subscribers that have just come, or take records again.
     pub(super) fn deliver_due(&mut self) {
         while let Some(token) = self.due.pop() {

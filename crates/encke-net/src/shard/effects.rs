@@ -3,8 +3,8 @@
 //! What a connection writes is sent at once; everything else is collected and done in order, also what comes of that. So no
 //! effect happens inside another.
 
-use super::ephemeral::EphemeralDelivery;
 use super::state::Shard;
+use crate::broadcast_message::ChannelName;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -128,7 +128,18 @@ impl Shard {
                 id,
                 message,
                 echoes,
-            } => EphemeralDelivery(self).broadcast(id, *message, echoes),
+            } => {
+                let except = match echoes {
+                    true => None,
+                    false => self.connections.slots.channel_of_message(id),
+                };
+                let except = except.map(|token| ChannelName {
+                    shard: self.context.number,
+                    token,
+                });
+                let handed_over = self.context.broadcaster.send(*message, except);
+                self.on_exchange(id.slot(), ExchangeEvent::Broadcast(handed_over));
+            }
             ConnectionEffect::LoadName(id, name) => {
                 let token = self.connections.slots.token_of(id);
                 self.refused(id, self.hand_over.load_name(token, name));

@@ -1,12 +1,12 @@
 //! A shard: one thread, its own listener, its own connections.
 //!
 //! A turn of [`Shard::run`] waits for sockets and events, gives what arrived to the connections (`sockets`, `replies`), does what
-//! these want done (`effects`), takes commits and sends their records to subscribers (`deliver`). Then it does deferred work: new
+//! these want done (`effects`), takes commits and sends their records to subscribers (`rounds`, `deliver`). Then it does deferred work: new
 //! connections, catch-up, deadlines (`run_deferred`).
 //!
 //! `connections` owns sockets and connections, [`Feeds`](crate::feed::Feeds) what subscribers get, `admission` the places of all
 //! connections, and `hand_over` the ways to other threads. The files call each other downwards only, which `make call-cycles`
-//! checks: `run_deferred` and `stop` call `accept`, `deadlines`, `memory`, `sockets`, `replies` and `deliver`, and all of these
+//! checks: `run_deferred` and `stop` call `accept`, `deadlines`, `memory`, `sockets`, `replies`, `rounds` and `deliver`, and all of these
 //! `effects`, which calls `close` and `handshakes`.
 
 mod accept;
@@ -16,13 +16,13 @@ mod connections;
 mod deadlines;
 mod deliver;
 mod effects;
-mod ephemeral;
 mod hand_over;
 mod handshakes;
 mod memory;
 mod move_in;
 mod move_out;
 mod replies;
+mod rounds;
 mod run_deferred;
 #[cfg(test)]
 mod simulation;
