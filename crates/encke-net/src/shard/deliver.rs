@@ -164,7 +164,10 @@ impl Shard {
     fn give(&mut self, index: u32, due: DueDelivery) -> bool {
         match due {
             DueDelivery::Nothing => return false,
-            DueDelivery::Send(purpose) => self.send_encoding(index, purpose),
+            DueDelivery::Send(purpose) => {
+                self.omit(index);
+                self.send_encoding(index, purpose);
+            }
             DueDelivery::Read { fetch, begins } => {
                 self.read_for_feed(index, FeedRead::Stream(fetch), begins);
                 return false;
@@ -191,6 +194,16 @@ impl Shard {
             DueDelivery::Close(reason) => self.close(index, reason),
         }
         true
+    }
+
+    /// Leaves out of what is encoded for a subscriber what its channel has caused. Only what names a channel has omissions.
+    fn omit(&mut self, index: u32) {
+        if self.feeds.encoding().run.omissions.is_empty() {
+            return;
+        }
+        if let Some(number) = self.connections.channel_number(index) {
+            self.feeds.fan_out.encodings.omit(number);
+        }
     }
 
     /// Sends what is encoded to a subscriber.

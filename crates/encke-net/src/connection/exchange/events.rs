@@ -78,6 +78,7 @@ impl Exchange {
         let refused = problem::failed(Failure::Overloaded);
         match std::mem::take(&mut self.task) {
             Task::AwaitingCommit(then) => self.respond(&then.not_submitted(refused), out, cx),
+            Task::AwaitingChange(then) => self.respond(&then.not_submitted(refused), out, cx),
             Task::AwaitingOrder(_) => self.respond(&refused, out, cx),
             other => self.task = other,
         }
@@ -105,6 +106,10 @@ impl Exchange {
     fn committed(&mut self, outcome: Outcome, out: &mut dyn ResponseWriter, cx: &mut Context<'_>) {
         match std::mem::take(&mut self.task) {
             Task::AwaitingCommit(then) => self.respond(&then.committed(outcome), out, cx),
+            Task::AwaitingChange(then) => {
+                let action = then.changed(outcome, cx.clock.time());
+                self.perform(action, out, cx);
+            }
             Task::AwaitingOrder(parked) => self.order_awaited(parked, outcome, out, cx),
             other => self.task = other,
         }

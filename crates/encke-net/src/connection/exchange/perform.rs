@@ -31,7 +31,8 @@ impl Exchange {
             Action::Load(_)
             | Action::Park(..)
             | Action::AwaitOrder(..)
-            | Action::Unsubscribe(..) => {
+            | Action::Unsubscribe(..)
+            | Action::Close(_) => {
                 self.fail(CloseReason::Internal, cx);
             }
             Action::Commit(command, then) => {
@@ -39,6 +40,13 @@ impl Exchange {
                     return self.respond(&then.not_submitted(exceeded), out, cx);
                 }
                 self.task = Task::AwaitingCommit(then);
+                cx.push(ConnectionEffect::Submit(exchange, command));
+            }
+            Action::Change(command, then) => {
+                if let Err(exceeded) = cx.count_appends(exchange, &command) {
+                    return self.respond(&then.not_submitted(exceeded), out, cx);
+                }
+                self.task = Task::AwaitingChange(then);
                 cx.push(ConnectionEffect::Submit(exchange, command));
             }
             Action::Read(fetch, then) => self.read(fetch, then, out, cx),

@@ -175,6 +175,7 @@ impl Exchange {
             | Task::AwaitingUnpark(_)
             | Task::AwaitingOrder(_)
             | Task::AwaitingCommit(_)
+            | Task::AwaitingChange(_)
             | Task::AwaitingRead(_)
             | Task::AwaitingList(_)
             | Task::AwaitingInspection
