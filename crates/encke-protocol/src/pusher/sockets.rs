@@ -50,7 +50,7 @@ impl PusherSockets {
     }
 
     fn admit(&self, request: &Request<'_>, key: &str) -> Result<&Arc<App>, RefusedSocket> {
-        if key.is_empty() || key.contains('/') {
+        if key.contains('/') {
             let why = "clients connect at /app/KEY";
             return Err(RefusedSocket(PusherCode::PATH_UNKNOWN, why));
         }
