@@ -165,7 +165,12 @@ impl Shard {
         match due {
             DueDelivery::Nothing => return false,
             DueDelivery::Send(purpose) => {
-                self.omit(index);
+                // What a channel has caused is left out of what it is sent. Few records name a channel.
+                if !self.feeds.encoding().run.omissions.is_empty()
+                    && let Some(number) = self.connections.channel_number(index)
+                {
+                    self.feeds.fan_out.encodings.omit(number);
+                }
                 self.send_encoding(index, purpose);
             }
             DueDelivery::Read { fetch, begins } => {
@@ -194,16 +199,6 @@ impl Shard {
             DueDelivery::Close(reason) => self.close(index, reason),
         }
         true
-    }
-
-    /// Leaves out of what is encoded for a subscriber what its channel has caused. Only what names a channel has omissions.
-    fn omit(&mut self, index: u32) {
-        if self.feeds.encoding().run.omissions.is_empty() {
-            return;
-        }
-        if let Some(number) = self.connections.channel_number(index) {
-            self.feeds.fan_out.encodings.omit(number);
-        }
     }
 
     /// Sends what is encoded to a subscriber.

@@ -19,6 +19,7 @@ mod app;
 mod channel_name;
 mod channel_stream;
 mod client_message;
+mod context;
 mod event;
 mod occupancy;
 mod records;
@@ -34,9 +35,10 @@ use std::sync::Arc;
 
 use self::api::PusherApi;
 use self::app::App;
+use self::context::PusherContext;
 use self::records::PusherRecords;
 use self::sockets::PusherSockets;
-use crate::encoder::{EncoderId, Encoders};
+use crate::encoder::Encoders;
 use crate::streams::StreamAccess;
 
 pub use self::settings::{AppSecret, BadPusherApp, PusherApp, PusherSettings};
@@ -44,15 +46,6 @@ pub use self::settings::{AppSecret, BadPusherApp, PusherApp, PusherSettings};
 /// The apps, for both sides of the protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct Pusher(Arc<PusherContext>);
-
-/// What all connections and requests share.
-#[derive(Debug)]
-struct PusherContext {
-    apps: Vec<Arc<App>>,
-    streams: StreamAccess,
-    encoder: EncoderId,
-    socket_ids: socket_id::SocketIds,
-}
 
 impl Pusher {
     /// `None`: there are no apps.
@@ -81,15 +74,5 @@ impl Pusher {
     /// The side of servers.
     pub(crate) fn api(&self) -> PusherApi {
         PusherApi::new(Arc::clone(&self.0))
-    }
-}
-
-impl PusherContext {
-    fn app_of_key(&self, key: &str) -> Option<&Arc<App>> {
-        self.apps.iter().find(|app| app.settings.key == key)
-    }
-
-    fn app_of_id(&self, id: &str) -> Option<&Arc<App>> {
-        self.apps.iter().find(|app| app.settings.id == id)
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use encke_access::CallersOut;
 use encke_stream::{Command, home};
 
-use super::PusherContext;
 use super::app::ConnectionPlace;
 use super::channel_name::ChannelName;
 use super::channel_stream::ChannelStream;
 use super::client_message::{ClientMessage, SubscribeData};
+use super::context::PusherContext;
 use super::occupancy::Occupant;
 use super::server_message::{self, PusherCode, subscription_error};
 use super::socket_id::SocketId;

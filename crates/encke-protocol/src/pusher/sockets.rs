@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use encke_access::CallersIn;
 
-use super::PusherContext;
 use super::app::App;
+use super::context::PusherContext;
 use super::server_message::PusherCode;
 use super::socket::{PusherSocket, RefusedSocket};
 use crate::action::{Action, Channel, ChannelOpening};

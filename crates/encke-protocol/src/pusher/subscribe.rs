@@ -5,8 +5,8 @@ use std::sync::Arc;
 use encke_clock::{Now, WallTime};
 use encke_stream::{Offset, Outcome, Stream};
 
-use super::PusherContext;
 use super::channel_stream::{check_created, check_type};
+use super::context::PusherContext;
 use super::server_message::{cache_miss, subscribed, subscription_error};
 use crate::action::{Action, Feed, OnChange, Subscription};
 use crate::last_messages::{LAST_BYTES_MAX, OnLastFound, WantedMessages, find_last};

@@ -2,17 +2,18 @@
 //!
 //! `signed_query` checks the signature of each request, `trigger` reads events, `publish` commits them, `channels` answers questions.
 
+mod answer;
 mod channels;
+mod info;
 mod publish;
 mod signed_query;
 mod trigger;
 
 use std::sync::Arc;
 
+use self::answer::{bad_request, parse_channel};
 use self::signed_query::{SignedParts, SignedQuery};
-use super::PusherContext;
-use super::app::App;
-use super::channel_name::ChannelName;
+use super::context::PusherContext;
 use crate::action::Action;
 use crate::gate::{Admitted, refused};
 use crate::known_field::KnownFields;
@@ -154,74 +155,6 @@ impl<'a> ApiRoute<'a> {
             ApiRoute::Channels | ApiRoute::Channel(_) | ApiRoute::Users(_) => "GET",
         }
     }
-}
-
-/// What a request asks to be told of channels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct WantedInfo {
-    subscription_count: bool,
-    user_count: bool,
-    cache: bool,
-}
-
-impl WantedInfo {
-    fn parse(info: Option<&str>) -> Result<Self, Response> {
-        let mut wanted = WantedInfo::default();
-        let names = info.unwrap_or_default().split(',').map(str::trim);
-        for name in names.filter(|name| !name.is_empty()) {
-            match name {
-                "subscription_count" => wanted.subscription_count = true,
-                "user_count" => wanted.user_count = true,
-                "cache" => wanted.cache = true,
-                _ => {
-                    return Err(bad_request(
-                        "info is a list of subscription_count, user_count and cache",
-                    ));
-                }
-            }
-        }
-        Ok(wanted)
-    }
-
-    /// What is said of a channel.
-    fn of(
-        self,
-        app: &App,
-        channel: ChannelName<'_>,
-    ) -> Result<serde_json::Map<String, serde_json::Value>, Response> {
-        let mut members = serde_json::Map::new();
-        if self.subscription_count {
-            let count = app.occupancy.count(channel.as_str());
-            members.insert("subscription_count".into(), count.into());
-        }
-        if self.user_count {
-            if !channel.is_presence() {
-                return Err(bad_request("only presence channels have a user_count"));
-            }
-            // Nobody can be subscribed to one.
-            members.insert("user_count".into(), 0.into());
-        }
-        Ok(members)
-    }
-}
-
-fn parse_channel(name: &str) -> Result<ChannelName<'_>, Response> {
-    ChannelName::parse(name).map_err(|why| bad_request(&why.to_string()))
-}
-
-fn bad_request(why: &str) -> Response {
-    error(400, "bad_request", why)
-}
-
-fn unauthorised(why: &str) -> Response {
-    error(401, "bad_signature", why).field("WWW-Authenticate", "Pusher")
-}
-
-fn respond(body: &serde_json::Value) -> Response {
-    Response::shared(200)
-        .field("Content-Type", "application/json")
-        .field("Cache-Control", "no-store")
-        .body(body.to_string())
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@ use encke_clock::Now;
 use encke_stream::{Append, Command, Create, Data, Outcome, Stream, Target, home, log_of};
 use serde_json::Value;
 
-use super::respond;
+use super::answer::respond;
 use crate::action::{Action, OnChange};
 use crate::problem::unexpected;
-use crate::pusher::PusherContext;
 use crate::pusher::app::App;
 use crate::pusher::channel_name::ChannelName;
 use crate::pusher::channel_stream::{ChannelStream, MEDIA, check_created};
+use crate::pusher::context::PusherContext;
 use crate::response::Response;
 use crate::streams::load;
 

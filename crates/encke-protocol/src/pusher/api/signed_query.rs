@@ -2,7 +2,7 @@
 
 use encke_clock::WallTime;
 
-use super::unauthorised;
+use super::answer::unauthorised;
 use crate::problem::error;
 use crate::pusher::app::App;
 use crate::query;

@@ -7,12 +7,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::answer::{bad_request, parse_channel};
+use super::info::WantedInfo;
 use super::publish::{ChannelEvent, publish};
-use super::{WantedInfo, bad_request, parse_channel};
 use crate::action::Action;
 use crate::problem::error;
-use crate::pusher::PusherContext;
 use crate::pusher::app::App;
+use crate::pusher::context::PusherContext;
 use crate::pusher::event::NewEvent;
 use crate::pusher::socket_id::SocketId;
 use crate::response::Response;
