@@ -188,6 +188,7 @@ pub(super) const NAME: &str = "access";
 
 #[cfg(test)]
 mod tests {
+    use super::super::tables::FILE_BYTES_MAX;
     use super::*;
 
     fn table(text: &str) -> anyhow::Result<AccessTable> {

@@ -88,4 +88,4 @@ pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Bytes of a key file.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
