@@ -18,7 +18,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::rig::{Encke, Ended, JSON, SteppedClock, command, data_dir, operators_address, serve};
+use crate::rig::{
+    Brokers, Encke, Ended, JSON, SteppedClock, command, data_dir, operators_address, serve,
+};
 
 /// A server with access control, and the address for its operators.
 pub(crate) struct Guarded {
@@ -56,6 +58,14 @@ impl Guarded {
         std::fs::write(&config, configuration()).expect("a file can be written");
         let guarded = Guarded::again(&config, config_dir, data.path(), flags);
         (guarded, data)
+    }
+
+    /// A node of a fleet, whose order has one copy at the brokers.
+    fn node(brokers: &Brokers, name: &str) -> (Guarded, TempDir) {
+        let urls = brokers.urls();
+        let fleet = ["--fleet", &urls, "--node", name];
+        let replicas = ["--tuning", "fleet-replicas=1"];
+        Guarded::start_in(data_dir(), &[&fleet[..], &replicas].concat())
     }
 
     fn again(config: &Path, config_dir: TempDir, data: &Path, flags: &[&str]) -> Guarded {

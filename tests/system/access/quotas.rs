@@ -17,9 +17,9 @@ fn limited(quotas: &str) -> Guarded {
     guarded
 }
 
-fn with_quotas(quotas: &str) -> String {
-    let overrides =
-        "[[access.quotas.overrides]]\nname = 'backend'\nappends-per-second = 0\nsubscribers = 0\n";
+/// The configuration with these quotas, of which the backend has none.
+pub(super) fn with_quotas(quotas: &str) -> String {
+    let overrides = "[[access.quotas.overrides]]\nname = 'backend'\nappends-per-second = 0\nsubscribers = 0\nstreams = 0\nstored-bytes = 0\n";
     format!(
         "{}\n[access.quotas]\n{quotas}\n{overrides}",
         configuration()

@@ -189,18 +189,7 @@ fn a_revocation_closes_connections_at_every_node_of_a_fleet() {
     let Some(brokers) = Brokers::start(1) else {
         return;
     };
-    let urls = brokers.urls();
-    let node = |name: &str| {
-        let fleet = [
-            "--fleet",
-            &urls,
-            "--node",
-            name,
-            "--tuning",
-            "fleet-replicas=1",
-        ];
-        Guarded::start_in(data_dir(), &fleet)
-    };
+    let node = |name: &str| Guarded::node(&brokers, name);
     let ((a, _a_data), (b, _b_data)) = (node("a"), node("b"));
     a.create("/v1/stream/s", b"[1]");
     let arguments = [

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Guarded, bearer, configuration, data_dir};
+use super::quotas::with_quotas;
+use super::{Guarded, bearer, data_dir};
 use crate::rig::http2::{Frame, Http2Client};
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{Brokers, JSON, Response, eventually};
@@ -10,16 +11,6 @@ use crate::rig::{Brokers, JSON, Response, eventually};
 const BINARY: &str = "Content-Type: application/octet-stream";
 const STREAMS: &str = "quota_streams";
 const BYTES: &str = "quota_stored_bytes";
-
-/// The quotas, of which the backend has none.
-fn with_quotas(quotas: &str) -> String {
-    let overrides =
-        "[[access.quotas.overrides]]\nname = 'backend'\nstreams = 0\nstored-bytes = 0\n";
-    format!(
-        "{}\n[access.quotas]\n{quotas}\n{overrides}",
-        configuration()
-    )
-}
 
 fn limited(quotas: &str) -> Guarded {
     let guarded = Guarded::start(&[]);
@@ -343,11 +334,8 @@ fn an_account_is_one_at_all_nodes_of_a_fleet() {
     let Some(brokers) = Brokers::start(1) else {
         return;
     };
-    let urls = brokers.urls();
     let node = |name: &str| {
-        let replicas = ["--tuning", "fleet-replicas=1"];
-        let fleet = [&["--fleet", &*urls, "--node", name][..], &replicas].concat();
-        let (node, data) = Guarded::start_in(data_dir(), &fleet);
+        let (node, data) = Guarded::node(&brokers, name);
         node.reload(&with_quotas("streams = 2\nstored-bytes = 100\n"));
         (node, data)
     };

@@ -250,8 +250,7 @@ mod tests {
         }
     }
 
-    fn segment(one_at: Option<u64>) -> Segment<Sparse> {
-        let bytes = 4 * WINDOW_BYTES as u64 + 77;
+    fn segment_in<F>(file: F, bytes: u64) -> Segment<F> {
         Segment {
             number: 1,
             log_id: 0,
@@ -259,12 +258,18 @@ mod tests {
             seed: 0,
             bytes,
             name: String::new(),
-            file: Sparse {
-                bytes,
-                one_at,
-                largest_read: AtomicUsize::new(0),
-            },
+            file,
         }
+    }
+
+    fn segment(one_at: Option<u64>) -> Segment<Sparse> {
+        let bytes = 4 * WINDOW_BYTES as u64 + 77;
+        let file = Sparse {
+            bytes,
+            one_at,
+            largest_read: AtomicUsize::new(0),
+        };
+        segment_in(file, bytes)
     }
 
     #[test]
@@ -295,20 +300,10 @@ mod tests {
             if let Some(at) = written {
                 file.write_at(b"x", at).unwrap();
             }
-            let of_file = |from| {
-                let segment = Segment {
-                    number: 1,
-                    log_id: 0,
-                    first: 1,
-                    seed: 0,
-                    bytes,
-                    name: String::new(),
-                    file: file.try_clone().unwrap(),
-                };
-                last_nonzero(&segment, from).unwrap()
-            };
+            let segment = segment_in(file, bytes);
+            let of_file = |from| last_nonzero(&segment, from).unwrap();
             assert_eq!(of_file(0), written);
-            file.sync_all().unwrap();
+            segment.file.sync_all().unwrap();
             assert_eq!(of_file(0), written);
             let behind = written.map_or(0, |at| at + 1);
             assert_eq!(of_file(behind), None);
