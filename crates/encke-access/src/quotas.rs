@@ -50,7 +50,7 @@ impl Quota {
 #[error(
     "the quota of {} is used up: {} = {max} in access.quotas",
     match quota {
-        // Whoever appends: it may be another caller.
+        // The one who appends may be another caller.
         Quota::StoredBytes => "the caller that has created the stream",
         _ => "the caller",
     },

@@ -1,6 +1,6 @@
 //! Writes files past the page cache, a little at a time.
 //!
-//! What collects in the page cache is written at the next sync, all at once, and whoever syncs meanwhile waits: a log on the same disk.
+//! What is in the page cache is written at the next sync, all at once. A sync of another file on the same disk, such as the log's, waits for it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -47,7 +47,7 @@ fn create(path: &Path, flags: OFlags) -> io::Result<File> {
 /// The largest block of a disk that must be written whole.
 const BLOCK: usize = 4096;
 
-/// Bytes of a write: a sync of somebody else waits for one.
+/// Bytes of a write: a sync of another file waits for one.
 const CHUNK: usize = 256 << 10;
 
 #[cfg(test)]

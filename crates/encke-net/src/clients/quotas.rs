@@ -1,17 +1,18 @@
 //! Holds what requests begin to the quotas of their callers.
 
-use encke_access::{Access, CallerTag, Quota, QuotaExceeded, SubscriberHold};
+use encke_access::{Access, CallerTag, Quota, QuotaExceeded, QuotaLimits, SubscriberHold};
 use encke_protocol::{Response, problem};
 use encke_stream::{
-    AccountId, Append, Command, Create, Outcome, Payer, Refusal, StorageExceeded, StorageLimit,
-    Target,
+    AccountId, Append, Command, Create, Data, Outcome, Payer, Refusal, StorageExceeded,
+    StorageLimit, StorageUse, Target,
 };
 
 use crate::connection::context::Context;
 use crate::connection::exchange_id::ExchangeId;
 
 impl Context<'_> {
-    /// Counts what a command appends for the caller of an exchange, and looks at what those store who pay for it.
+    /// Counts what a command appends for the caller of an exchange, names who pays for a stream that it creates, and looks at what the
+    /// accounts store that pay for appends.
     ///
     /// # Errors
     /// The response to a request that would exceed a quota.
@@ -55,21 +56,15 @@ impl Context<'_> {
         };
         let limits = access.account_limits(account);
         let account = AccountId(account);
-        let used = self.router.views().storage_used(account);
-        let metadata = create.extras.metadata.as_deref().map_or(0, str::len);
-        let bytes = create.data.bytes.len() + metadata;
-        let exceeded = |limit, max| Some(StorageExceeded { limit, max });
-        let exceeded = if limits.streams > 0 && used.streams >= limits.streams {
-            exceeded(StorageLimit::Streams, limits.streams)
-        } else if is_beyond(used.bytes, bytes, limits.stored_bytes) {
-            exceeded(StorageLimit::Bytes, limits.stored_bytes)
-        } else {
-            None
-        };
+        let bytes = stored_bytes(&create.data, create.extras.metadata.as_deref());
+        let is_limited = limits.streams > 0 || limits.stored_bytes > 0;
+        let exceeded = is_limited
+            .then(|| self.router.views().storage_used(account))
+            .and_then(|used| exceeded_by(used, bytes, limits));
         create.extras.payer = Some(Box::new(Payer { account, exceeded }));
     }
 
-    /// Refuses appends for which an account would store too much. It is that of the stream, whoever appends.
+    /// Refuses appends for which an account would store too much: the account of the stream, not of the caller.
     fn check_storage(&self, access: &Access, appends: &[Append]) -> Result<(), Response> {
         for append in appends {
             let Target::Known(stream) = &append.target else {
@@ -84,8 +79,8 @@ impl Context<'_> {
                 continue;
             }
             let used = self.router.views().storage_used_with(stream);
-            let metadata = append.extras.metadata.as_deref().map_or(0, str::len);
-            if is_beyond(used.bytes, append.data.bytes.len() + metadata, max) {
+            let bytes = stored_bytes(&append.data, append.extras.metadata.as_deref());
+            if is_beyond(used.bytes, bytes, max) {
                 let quota = Quota::StoredBytes;
                 return Err(refused(access.storage_exceeded(account.0, quota, max)));
             }
@@ -118,6 +113,23 @@ impl Context<'_> {
 
 fn refused(exceeded: QuotaExceeded) -> Response {
     problem::quota_exceeded(&exceeded)
+}
+
+/// What a creation exceeds that stores so many bytes.
+fn exceeded_by(used: StorageUse, bytes: usize, limits: QuotaLimits) -> Option<StorageExceeded> {
+    let (limit, max) = if limits.streams > 0 && used.streams >= limits.streams {
+        (StorageLimit::Streams, limits.streams)
+    } else if is_beyond(used.bytes, bytes, limits.stored_bytes) {
+        (StorageLimit::Bytes, limits.stored_bytes)
+    } else {
+        return None;
+    };
+    Some(StorageExceeded { limit, max })
+}
+
+/// What data and metadata take of a quota.
+fn stored_bytes(data: &Data, metadata: Option<&str>) -> usize {
+    data.bytes.len() + metadata.map_or(0, str::len)
 }
 
 /// Whether an account that stores so much has no room for more bytes. 0 is no limit. What stores nothing is always taken.

@@ -18,7 +18,7 @@ pub(super) fn of(access: &Access, views: &Views) -> Option<Value> {
 /// A caller that uses something.
 struct Line {
     id: AccountId,
-    /// What it uses while the server runs. `None`: nothing, or nobody has counted it yet.
+    /// What it uses while the server runs. `None`: it has used nothing since the start that is counted there.
     running: Option<AccountUsage>,
     /// Its issuer, key or certificate, if the configuration has it.
     name: Option<String>,

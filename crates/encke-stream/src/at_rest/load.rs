@@ -365,7 +365,7 @@ impl<S: Store> Loader<S> {
             state.buckets = Some(Box::new(stored.buckets.clone()));
         }
         // The totals of the account have what the store has.
-        stream.note_charged(&state);
+        stream.note_charged(stored.cost());
         // The list of deadlines has it at these times, unless it was not live.
         state.watched = stream.due(&state);
         if let Some(mut writers) = stored.writers() {

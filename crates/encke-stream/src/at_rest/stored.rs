@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::deadlines::DueTimes;
 use crate::replicated::Chain;
 use crate::stream::account::{Account, AccountId, StorageUse};
+use crate::stream::charge::cost;
 use crate::stream::count::{ByteCount, MessageCount};
 use crate::stream::record::{BadRecord, EndReason, Fork, Lifetime};
 use crate::stream::retention::Buckets;
@@ -424,15 +425,13 @@ impl<'a> StoredStream<'a> {
 
     /// What its account was charged with for it.
     pub(crate) fn cost(&self) -> StorageUse {
-        let data = match self.retention.is_limited() {
-            true => self.buckets.bytes(),
-            false => self.appended.known().unwrap_or_default(),
-        };
-        let metadata = self.extras.metadata.map_or(0, str::len) as u64;
-        StorageUse {
-            streams: u64::from(!self.deleted),
-            bytes: data.saturating_add(metadata),
-        }
+        let is_limited = self.retention.is_limited();
+        cost(
+            !self.deleted,
+            is_limited.then_some(&self.buckets),
+            self.appended,
+            self.extras.metadata,
+        )
     }
 
     pub(crate) fn writers(&self) -> Option<Box<Writers>> {

@@ -277,7 +277,7 @@ impl RestoredStream {
             state.buckets = Some(Box::new(buckets));
         }
         state.stored = self.stored.then_some(self.touched);
-        stream.note_charged_with(extras.charged);
+        stream.note_charged(extras.charged);
         changed.extend(stream.charge(&state));
         if let Some(mut writers) = self.writers {
             writers.trim(limits.producers_max);

@@ -43,7 +43,7 @@ pub struct StorageUse {
     /// Streams that were neither deleted nor have expired.
     pub streams: u64,
     /// Bytes of data and metadata. What a retention has removed is not among them; what a truncation has removed is, unless the stream has
-    /// a retention, because nobody counts the bytes before a position.
+    /// a retention, because the bytes before a position are not counted.
     pub bytes: u64,
 }
 

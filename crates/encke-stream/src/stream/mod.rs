@@ -6,7 +6,7 @@
 
 pub(crate) mod account;
 pub(crate) mod ack;
-mod charge;
+pub(crate) mod charge;
 pub(crate) mod count;
 pub(crate) mod label;
 pub(crate) mod media;

@@ -143,8 +143,8 @@ impl Bucket {
         self.bytes += next.bytes;
     }
 
-    /// The same bucket without the records up to a sequence, of which nobody knows how many bytes they had: the bucket keeps the bytes of
-    /// all, so that nobody stores some of them for nothing. That removes no record sooner, because it is the first bucket, and only what
+    /// The same bucket without the records up to a sequence, whose bytes are not known: the bucket keeps the bytes of all, so that the
+    /// records that stay are paid for. That removes no record sooner, because it is the first bucket, and only what
     /// follows a bucket decides about it.
     fn cut(self, floor: Sequence) -> Bucket {
         match self.first > floor {
