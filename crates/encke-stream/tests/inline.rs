@@ -251,14 +251,18 @@ fn a_shard_without_room_gets_everything_later_and_in_order() {
     let rig = Rig::start(&SimulatedDisk::new(8));
     rig.create("s");
     for round in 0..50_u64 {
-        // In some rounds there is no room for threads that must not wait; the background thread may wait.
-        rig.shards[1].full.store(round % 3 == 0, Ordering::SeqCst);
+        // In some rounds, and in the last, there is no room for threads that must not wait; the background thread may wait.
+        let full = round % 7 == 0;
+        rig.shards[1].full.store(full, Ordering::SeqCst);
         rig.bring(0, round, append(&rig.view, "s", "x"));
     }
     let replies = |shard: usize| rig.shards[shard].received.lock().unwrap().replies.len();
     rig.eventually("all are answered", || replies(0) == 51);
     let handed = || rig.shards[1].received.lock().unwrap().sequences.len() == 50;
     rig.eventually("all are handed over", handed);
+    rig.eventually("all is known to be delivered", || {
+        rig.view.delivered() == rig.view.committed()
+    });
     for shard in &rig.shards {
         let received = shard.received.lock().unwrap();
         assert!(

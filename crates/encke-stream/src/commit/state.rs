@@ -167,6 +167,9 @@ impl<D: Disk> Commit<D> {
     /// Delivers the backlog of the outlets, and waits for them.
     pub(crate) fn flush_backlog(&mut self) {
         self.outlets.flush();
+        // The last commit could not say it.
+        let view = &self.machine.view;
+        view.set_delivered(view.committed());
     }
 
     /// Waits until every outlet is near enough to the newest record.
