@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::rig::{Encke, Ended, JSON, command, data_dir, eventually, path};
+use crate::rig::{Encke, Ended, JSON, SetWhenDropped, command, data_dir, eventually, path};
 
 /// Where backups are: a directory, or a bucket.
 pub(crate) struct Place {
@@ -113,6 +113,7 @@ pub(crate) fn backups_under_load(place: &Place) {
                 }
             });
         }
+        let is_over = SetWhenDropped(&over);
         let mut made = Vec::new();
         for _ in 0..6 {
             let before = load(&acknowledged);
@@ -122,7 +123,7 @@ pub(crate) fn backups_under_load(place: &Place) {
             let enough = load(&acknowledged).map(|number| number + 200);
             eventually("appends go on", || load(&acknowledged) >= enough);
         }
-        over.store(true, Ordering::SeqCst);
+        drop(is_over);
         for (name, before, behind) in made {
             let directory = place.restored(&name);
             let encke = Encke::start_in(directory.path(), &small);

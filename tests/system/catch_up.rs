@@ -4,7 +4,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::rig::{Connection, Encke, JSON, data_dir, eventually, newest_segment, path, request};
+use crate::rig::{
+    Connection, Encke, JSON, SetWhenDropped, data_dir, eventually, newest_segment, path, request,
+};
 
 /// Small parts and next to nothing at hand, so that every answer is read from files, in many parts.
 const PARTS: [&str; 4] = ["--tuning", "page=64KiB", "--ring", "64KiB"];
@@ -89,6 +91,7 @@ fn readers_that_catch_up_go_on_where_the_answer_ended() {
                 assert_eq!(answer.status, 204);
             }
         });
+        let _over = SetWhenDropped(&over);
         let begin = Instant::now();
         let mut rounds = 0;
         while begin.elapsed() < Duration::from_secs(1) || rounds < 5 {
@@ -111,7 +114,6 @@ fn readers_that_catch_up_go_on_where_the_answer_ended() {
             assert_eq!(seen, (0..seen.len() as u64).collect::<Vec<_>>());
             assert!(seen.len() > 100);
         }
-        over.store(true, Ordering::Relaxed);
     });
 }
 

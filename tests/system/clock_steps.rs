@@ -1,14 +1,14 @@
 //! The time of day is set while clients, workers and streams wait: what lasts a duration ends when that is over, and what ends at
 //! an instant ends when the time of day has come to it.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::access::Guarded;
 use crate::rig::{
-    Connection, Encke, JSON, PATIENCE, SteppedClock, eventually, path, request, serve,
+    Connection, Encke, JSON, PATIENCE, SetWhenDropped, SteppedClock, eventually, path, request,
+    serve,
 };
 
 /// How the time of day is set.
@@ -40,8 +40,23 @@ fn forward_by_an_hour() {
     durations_last(Step::Once(3_600));
 }
 
+/// How many of those that wait have begun to, and the test itself.
+#[derive(Default)]
+struct Begun(AtomicUsize);
+
+impl Begun {
+    /// Notes one more, and waits until all have begun. One that fails before leaves the others to fail, too.
+    fn wait(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let all = WAITS.len() + 1;
+        eventually("all have begun to wait", || {
+            self.0.load(Ordering::SeqCst) == all
+        });
+    }
+}
+
 /// What waits: its name, and what waits for it.
-type Wait = (&'static str, fn(&Encke, &Barrier) -> Duration);
+type Wait = (&'static str, fn(&Encke, &Begun) -> Duration);
 
 const WAITS: [Wait; 8] = [
     ("a long poll", long_poll),
@@ -82,7 +97,7 @@ fn durations_last(step: Step) {
     assert_eq!(quiet.head().status, 200);
     let mut ending = encke.subscribe("until", "-1");
 
-    let begun = Barrier::new(WAITS.len() + 1);
+    let begun = Begun::default();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (server, barrier) = (&encke, &begun);
@@ -110,15 +125,6 @@ fn durations_last(step: Step) {
         assert!(!has_ended());
         encke.connect().ask("POST", &path("until"), &[TEXT], b"x");
         assert!(!has_ended());
-    }
-}
-
-/// Ends the steps, also when the test fails.
-struct SetWhenDropped<'a>(&'a AtomicBool);
-
-impl Drop for SetWhenDropped<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
     }
 }
 
@@ -156,7 +162,7 @@ fn heartbeat(connection: &mut Connection) {
 }
 
 /// How long the answer to a request takes that is sent before the step, and its status.
-fn answer_after(encke: &Encke, begun: &Barrier, bytes: &[u8]) -> (Duration, u16) {
+fn answer_after(encke: &Encke, begun: &Begun, bytes: &[u8]) -> (Duration, u16) {
     let mut connection = encke.connect();
     let sent = Instant::now();
     connection.send(bytes);
@@ -165,7 +171,7 @@ fn answer_after(encke: &Encke, begun: &Barrier, bytes: &[u8]) -> (Duration, u16)
     (sent.elapsed(), status)
 }
 
-fn long_poll(encke: &Encke, begun: &Barrier) -> Duration {
+fn long_poll(encke: &Encke, begun: &Begun) -> Duration {
     let poll = request(
         "GET",
         "/v1/stream/quiet?offset=now&live=long-poll",
@@ -177,7 +183,7 @@ fn long_poll(encke: &Encke, begun: &Barrier) -> Duration {
     lasted
 }
 
-fn half_sent_body(encke: &Encke, begun: &Barrier) -> Duration {
+fn half_sent_body(encke: &Encke, begun: &Begun) -> Duration {
     let whole = request("POST", &path("quiet"), &[JSON], b"[1,2,3]");
     let (lasted, status) = answer_after(encke, begun, &whole[..whole.len() - 4]);
     assert_eq!(status, 408);
@@ -189,7 +195,7 @@ fn create_pool(encke: &Encke, pool: &str, settings: &str) {
     assert_eq!(made.status, 201, "{made:?}");
 }
 
-fn wait_for_result(encke: &Encke, begun: &Barrier) -> Duration {
+fn wait_for_result(encke: &Encke, begun: &Begun) -> Duration {
     create_pool(encke, "without", r#"{"type":"claim"}"#);
     let post = request("POST", "/v1/pool/without?wait=4", &[TEXT], b"job");
     let (lasted, status) = answer_after(encke, begun, &post);
@@ -197,7 +203,7 @@ fn wait_for_result(encke: &Encke, begun: &Barrier) -> Duration {
     lasted
 }
 
-fn worker_poll(encke: &Encke, begun: &Barrier) -> Duration {
+fn worker_poll(encke: &Encke, begun: &Begun) -> Duration {
     create_pool(encke, "idle", r#"{"type":"claim"}"#);
     let poll = request("GET", "/v1/pool/idle/work?worker=w&wait=4", &[], b"");
     let (lasted, status) = answer_after(encke, begun, &poll);
@@ -240,7 +246,7 @@ fn attempt(worker: &mut Connection, number: u64) {
     }
 }
 
-fn running_attempt(encke: &Encke, begun: &Barrier) -> Duration {
+fn running_attempt(encke: &Encke, begun: &Begun) -> Duration {
     let settings = r#"{"type":"claim","ack_ms":4000,"retry_ms":0}"#;
     let (mut worker, given) = working(encke, "slow", settings);
     begun.wait();
@@ -248,7 +254,7 @@ fn running_attempt(encke: &Encke, begun: &Barrier) -> Duration {
     given.elapsed()
 }
 
-fn retry(encke: &Encke, begun: &Barrier) -> Duration {
+fn retry(encke: &Encke, begun: &Begun) -> Duration {
     create_pool(encke, "retrying", r#"{"type":"claim"}"#);
     let posted = encke.ask("POST", "/v1/pool/retrying", &[TEXT], b"job");
     let job = posted.field("Job-Id").expect("a job").to_owned();
@@ -273,7 +279,7 @@ fn ends(encke: &Encke, stream: &str) {
     });
 }
 
-fn sliding_lifetime(encke: &Encke, begun: &Barrier) -> Duration {
+fn sliding_lifetime(encke: &Encke, begun: &Begun) -> Duration {
     let created = Instant::now();
     let made = encke.ask("PUT", &path("short"), &[TEXT, "Stream-TTL: 4"], b"");
     assert_eq!(made.status, 201, "{made:?}");
@@ -282,7 +288,7 @@ fn sliding_lifetime(encke: &Encke, begun: &Barrier) -> Duration {
     created.elapsed()
 }
 
-fn renewed_lifetime(encke: &Encke, begun: &Barrier) -> Duration {
+fn renewed_lifetime(encke: &Encke, begun: &Begun) -> Duration {
     begun.wait();
     // In the middle of steps, or before or behind them.
     let made = encke.ask("PUT", &path("renewed"), &[TEXT, "Stream-TTL: 4"], b"");

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::rig::{Connection, Encke, JSON, data_dir, path, request};
+use crate::rig::{Connection, Encke, JSON, data_dir, eventually, path, request};
 
 const PRODUCERS: u64 = 20;
 const RECORDS: u64 = 4_000;
@@ -74,11 +74,13 @@ impl Producer {
 
     fn run(&mut self, records: u64, address: &Mutex<SocketAddr>, done: &AtomicU64) {
         while self.next < records {
-            let place = *address.lock().expect("not poisoned");
-            let Ok(mut server) = Connection::try_open(place) else {
-                std::thread::sleep(Duration::from_millis(5));
-                continue;
-            };
+            let mut opened = None;
+            eventually("a server takes connections", || {
+                let place = *address.lock().expect("not poisoned");
+                opened = Connection::try_open(place).ok();
+                opened.is_some()
+            });
+            let mut server = opened.expect("it is open");
             let before = self.next;
             while self.next < records && self.append(&mut server) {}
             done.fetch_add(self.next - before, Ordering::Relaxed);
@@ -116,8 +118,11 @@ fn each_record_is_there_once_though_connections_are_cut() {
         }
         for kill in 1..=KILLS {
             let upto = each * PRODUCERS * u64::from(kill) / u64::from(KILLS + 1);
-            while done.load(Ordering::Relaxed) < upto {
-                std::thread::sleep(Duration::from_millis(2));
+            let mut had = done.load(Ordering::Relaxed);
+            while had < upto {
+                let more = || done.load(Ordering::Relaxed);
+                eventually("the producers go on", || more() > had);
+                had = more();
             }
             let mut place = address.lock().expect("not poisoned");
             encke.take().expect("it runs").kill();

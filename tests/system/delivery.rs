@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::rig::{
-    Connection, Encke, JSON, Subscriber, eventually, path, raise_descriptors, request,
+    Connection, Encke, JSON, SetWhenDropped, Subscriber, eventually, path, raise_descriptors,
+    request,
 };
 
 /// Makes streams, many at once.
@@ -115,6 +116,7 @@ fn a_client_that_stops_reading_gets_everything_and_delays_no_other() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
+        let _over = SetWhenDropped(&over);
         let in_order = |subscriber: &mut Subscriber| {
             for number in 0..RECORDS {
                 let message = subscriber.message().expect("the connection holds");
@@ -137,7 +139,6 @@ fn a_client_that_stops_reading_gets_everything_and_delays_no_other() {
         // The ring holds a twentieth of it: most came from the log.
         let pieces = encke.metric("encke_catch_ups_total", "") - before;
         assert!(pieces >= 20.0, "{pieces} pieces");
-        over.store(true, Ordering::Relaxed);
     });
     // And then it is live again.
     let mut connection = encke.connect();

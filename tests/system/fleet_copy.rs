@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::fleet::{append, command, have_the_same, node};
 use crate::rig::{
-    BrokerProxy, Brokers, Encke, Ended, Incompressible, JSON, data_dir, eventually, path,
-    without_settings,
+    BrokerProxy, Brokers, Encke, Ended, Incompressible, JSON, SetWhenDropped, data_dir, eventually,
+    path, without_settings,
 };
 
 /// The brokers keep the order for longer than a copy takes on a busy machine.
@@ -63,12 +63,8 @@ fn while_appending(node: &Encke, from: u64, work: impl FnOnce()) -> u64 {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        // Also after a failed assertion, which the scope then reports.
-        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        ends.store(true, Ordering::SeqCst);
-        if let Err(panic) = worked {
-            std::panic::resume_unwind(panic);
-        }
+        let _ends = SetWhenDropped(&ends);
+        work();
     });
     next.into_inner()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tempfile::TempDir;
 
 use crate::fleet::node;
-use crate::rig::{Brokers, Connection, Encke, JSON, data_dir, eventually, request};
+use crate::rig::{Brokers, Connection, Encke, JSON, SetWhenDropped, data_dir, eventually, request};
 
 const TEXT: &str = "Content-Type: text/plain";
 
@@ -257,6 +257,7 @@ fn nodes_are_restarted_one_after_the_other_and_no_poster_notices() {
                 posted.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let is_over = SetWhenDropped(&over);
         for at in [first, second, first] {
             let node = nodes.nodes[at].take().expect("it runs");
             assert_eq!(node.terminate().code, Some(0));
@@ -264,7 +265,7 @@ fn nodes_are_restarted_one_after_the_other_and_no_poster_notices() {
             nodes.run(at);
             more_is_posted();
         }
-        over.store(true, Ordering::Relaxed);
+        drop(is_over);
         poster.join().expect("the poster has seen no error");
     });
     let shown = steady.ask("GET", "/v1/pool/p", &[], b"");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use encke_bench::load::{FloodArgs, flood};
 
-use crate::rig::{Encke, eventually, raise_descriptors};
+use crate::rig::{Encke, SetWhenDropped, eventually, raise_descriptors};
 
 /// Private resident memory, in bytes.
 fn memory(encke: &Encke) -> u64 {
@@ -70,8 +70,9 @@ fn hostile_clients_of_every_kind() {
             }
             held_max
         });
+        let is_over = SetWhenDropped(&over);
         let report = flood(&args, &stop);
-        over.store(true, Ordering::Relaxed);
+        drop(is_over);
         let report = report.expect("the flood runs");
         assert_eq!(report.exit_code(), 0, "{report}");
         let report = serde_json::to_value(&report).expect("JSON");

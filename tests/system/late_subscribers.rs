@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::rig::{Encke, JSON, PATIENCE, path, request};
+use crate::rig::{Encke, JSON, PATIENCE, SetWhenDropped, path, request};
 
 /// A publisher as fast as it can, and what it knows.
 struct Race {
@@ -52,6 +52,7 @@ fn race(flags: &[&str], lasts: Duration) {
                 number += AHEAD;
             }
         });
+        let is_over = SetWhenDropped(&race.over);
         let readers: Vec<_> = ["-1", "middle", "recent", "now"]
             .map(|from| {
                 let (encke, race) = (&encke, &race);
@@ -97,7 +98,7 @@ fn race(flags: &[&str], lasts: Duration) {
             .into_iter()
             .map(|reader| reader.join())
             .collect();
-        race.over.store(true, Ordering::Relaxed);
+        drop(is_over);
         for rounds in readers {
             assert!(rounds.expect("nothing was missed, nothing was seen twice") >= 5);
         }

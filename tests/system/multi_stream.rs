@@ -1,8 +1,10 @@
 //! Several streams over one connection: each record once, in the order of the log, also over reconnects and restarts.
 
+use std::time::Instant;
+
 use serde_json::Value;
 
-use crate::rig::{Connection, Encke, JSON, data_dir, path, request};
+use crate::rig::{Connection, Encke, JSON, data_dir, path, request, still_waits};
 
 /// A subscriber of several streams.
 pub(crate) struct MultiStream {
@@ -41,7 +43,9 @@ impl MultiStream {
 
     /// The next event; nothing when the server has hung up, which it may do only between two events.
     pub(crate) fn event(&mut self) -> Option<Event> {
+        let begin = Instant::now();
         loop {
+            still_waits(begin);
             let Some(block) = self.connection.event() else {
                 assert!(self.connection.input().is_empty(), "cut within an event");
                 return None;
@@ -66,7 +70,9 @@ impl MultiStream {
 
     /// The next event's id or, where an id comes alone, that.
     pub(crate) fn position(&mut self) -> String {
+        let begin = Instant::now();
         loop {
+            still_waits(begin);
             let block = self.connection.event().expect("an id comes");
             let mut lines = block.lines();
             if let Some(id) = lines.find_map(|line| line.strip_prefix("id:")) {

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::rig::{
-    Encke, JSON, PATIENCE, data_dir, eventually, first_segment, path, serve, strace_works, traced,
+    Encke, JSON, PATIENCE, SetWhenDropped, data_dir, eventually, first_segment, path, serve,
+    strace_works, traced,
 };
 
 /// Records are longer than this, marks that say all is durable are shorter.
@@ -121,6 +122,7 @@ fn what_is_acknowledged_early_is_synced_in_time_and_idleness_costs_nothing() {
                     assert_eq!(answer.status, 204, "{answer:?}");
                 }
             });
+            let ends = SetWhenDropped(&over);
             let begun = Instant::now();
             let in_time = || oldest_ages(&calls(&notes)).iter().any(|age| *age < 0.9);
             // A busy machine takes its time for these.
@@ -129,7 +131,7 @@ fn what_is_acknowledged_early_is_synced_in_time_and_idleness_costs_nothing() {
             while !is_over() && begun.elapsed() < PATIENCE && !load.is_finished() {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            over.store(true, Ordering::Relaxed);
+            drop(ends);
             assert!(in_time(), "{setting}: never synced in time");
             assert!(are_enough(), "{setting}: too few writes");
         });

@@ -13,6 +13,7 @@ mod faults;
 pub(crate) mod http2;
 mod incompressible;
 mod memory;
+mod overdue;
 mod process;
 mod snapshot;
 mod subscriber;
@@ -37,6 +38,7 @@ pub(crate) use subscriber::Subscriber;
 pub(crate) use tls::{Authority, CertificateFiles, TlsClient, text};
 pub(crate) use webhook::{Answer, Call as WebhookCall, Receiver};
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -52,6 +54,20 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         assert!(begin.elapsed() < PATIENCE, "still not so: {what}");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Ends a wait in which nothing but heartbeats comes.
+pub(crate) fn still_waits(begin: Instant) {
+    assert!(begin.elapsed() < PATIENCE, "nothing but heartbeats comes");
+}
+
+/// Ends what threads of a scope do until this is set, also if the test fails: the scope waits for them.
+pub(crate) struct SetWhenDropped<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Connection, PATIENCE, Response, Subscriber, eventually, first_segment, freeze};
+use super::{
+    Connection, PATIENCE, Response, Subscriber, eventually, first_segment, freeze, overdue,
+};
 
 /// A server that runs; killed when dropped.
 pub(crate) struct Encke {
@@ -43,11 +45,13 @@ pub(crate) struct Stopped {
 
 /// An empty directory for a server's data.
 pub(crate) fn data_dir() -> TempDir {
+    overdue::bound();
     TempDir::with_prefix("encke-system-").expect("the temporary directory can be written")
 }
 
 /// The binary with these arguments, and no setting from the environment.
 pub(crate) fn command(arguments: &[&str]) -> Command {
+    overdue::bound();
     let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
     command.args(arguments);
     without_settings(&mut command);
@@ -104,6 +108,7 @@ impl Encke {
     pub(crate) fn try_start_by(command: &mut Command) -> Result<Encke, Ended> {
         let stderr_dir = tempfile::tempdir().expect("the temporary directory can be written");
         let stderr = stderr_dir.path().join("stderr");
+        overdue::bound_with(&stderr);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

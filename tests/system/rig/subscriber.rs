@@ -1,8 +1,9 @@
 //! A subscriber by server-sent events.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
-use super::{Connection, request};
+use super::{Connection, request, still_waits};
 
 /// A live subscription.
 #[derive(Debug)]
@@ -73,7 +74,9 @@ impl Subscriber {
     /// The next event that is not a comment; nothing when the server has hung up, which it may do
     /// only between two events.
     fn event(&mut self) -> Option<Event> {
+        let begin = Instant::now();
         loop {
+            still_waits(begin);
             let Some(block) = self.connection.event() else {
                 let cut = self.connection.input();
                 assert!(

@@ -1,10 +1,11 @@
 //! A client of WebSocket in raw frames, so that a test can send what no library would.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use serde_json::Value;
 
-use super::{Connection, Response};
+use super::{Connection, Response, still_waits};
 
 /// A connection that has been upgraded.
 #[derive(Debug)]
@@ -77,7 +78,9 @@ impl WebSocketClient {
 
     /// The next message; `None` after a close frame or the end of the connection.
     pub(crate) fn message(&mut self) -> Option<Value> {
+        let begin = Instant::now();
         loop {
+            still_waits(begin);
             let frame = self.frame()?;
             match frame.opcode {
                 TEXT => return Some(serde_json::from_slice(&frame.payload).expect("it is JSON")),
