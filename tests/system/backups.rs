@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -110,6 +111,8 @@ pub(crate) fn backups_under_load(place: &Place) {
                     let answer = connection.ask("POST", &path(stream), &[JSON], body.as_bytes());
                     assert_eq!(answer.status, 204);
                     acknowledged.store(number + 1, Ordering::SeqCst);
+                    // A backup copies what came during the one before: with a slow disk each would take longer than that.
+                    std::thread::sleep(Duration::from_millis(1));
                 }
             });
         }
