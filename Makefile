@@ -161,7 +161,8 @@ crates: fetch ## makes the crates as `cargo publish` would, without building the
 .PHONY: unit
 unit: prerequisites fetch ## runs all Rust tests, including the system tests
 	$(call section,Rust tests)
-	cargo test --locked --workspace
+	@# Most tests wait for servers and clocks more than they work.
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --locked --workspace
 
 FLEET_SECONDS := 600
 .PHONY: fleet-torture
