@@ -28,6 +28,7 @@ mod damaged_directory;
 mod delivery;
 mod disk;
 mod durability;
+mod ephemeral;
 mod failing_reads;
 #[path = "../faulty_server/mod.rs"]
 mod faulty_server;

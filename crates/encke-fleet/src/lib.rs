@@ -4,11 +4,12 @@
 //! crate moves messages between the brokers and the replicated order of `encke-stream`, which knows nothing of JetStream:
 //! `connect.rs` chooses a broker, `publish.rs` sends, `follow.rs` receives, `broker.rs` finds the streams and compares them with
 //! what the node has applied, `probe.rs` asks the brokers how far the order is. `transfer/` copies the log of one node to another.
-//! `report.rs`, `leave.rs` and `repair.rs` are the commands that ask all nodes, `examine.rs` is what `encke doctor` asks the
+//! `link.rs` and `ephemeral.rs` carry what the order does not have. `report.rs`, `leave.rs` and `repair.rs` are the commands that ask all nodes, `examine.rs` is what `encke doctor` asks the
 //! brokers.
 
 mod broker;
 mod connect;
+mod ephemeral;
 mod error;
 mod examine;
 mod follow;
@@ -32,10 +33,13 @@ use std::time::Duration;
 use async_nats::{Client, jetstream};
 use encke_log::Reader;
 use encke_mailbox::Receiver;
-use encke_stream::{Chain, Following, Machine, ReplicatedOrder, Submission, replicated_order};
+use encke_stream::{
+    Chain, EphemeralMessage, Following, Machine, ReplicatedOrder, Submission, replicated_order,
+};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+pub use ephemeral::{EphemeralLink, NotSent};
 pub use error::FleetError;
 pub use examine::{
     BrokerAnswer, BrokerFinding, BrokerFindings, JetStreamFinding, OrderFinding, StoreTimes,
@@ -257,6 +261,33 @@ impl Fleet {
         let (link, sending) = NodeLink::new(self.client.clone(), fleet.clone());
         self.sending.push(self.runtime.spawn(sending));
         Ok(link)
+    }
+
+    /// A link for ephemeral messages to the other nodes.
+    pub fn ephemeral_link(&self) -> EphemeralLink {
+        let (fleet, node) = (&self.settings.name, self.settings.node.as_str());
+        let (link, sending) = EphemeralLink::new(self.client.clone(), fleet, node);
+        // The last ones may be lost: the node stops, and nobody relies on them.
+        self.runtime.spawn(sending);
+        link
+    }
+
+    /// Hands ephemeral messages of other nodes to a function, in a thread of the fleet, which it must not block.
+    ///
+    /// # Errors
+    /// The connection to the brokers is closed.
+    pub fn receive_ephemeral(
+        &self,
+        receive: impl Fn(EphemeralMessage) + Send + 'static,
+    ) -> Result<(), FleetError> {
+        let (fleet, node) = (&self.settings.name, self.settings.node.as_str());
+        let packets = self.client.subscribe(ephemeral::of_all(fleet));
+        let packets = self.runtime.block_on(packets);
+        let packets = packets.map_err(std::io::Error::other)?;
+        let own = ephemeral::of_node(fleet, node);
+        self.runtime
+            .spawn(ephemeral::receive_all(packets, own, receive));
+        Ok(())
     }
 
     /// What the node knows of the orders, by the logs' indices.

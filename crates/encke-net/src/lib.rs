@@ -20,6 +20,8 @@ mod accept_batching;
 mod acceptor;
 mod access_log;
 mod audit;
+mod broadcast;
+mod broadcast_message;
 mod buffers;
 mod by_slot;
 mod byte_queue;
@@ -83,6 +85,7 @@ pub mod fuzzing {
 
 pub use access_log::AccessLogFormat;
 pub use audit::{RecentRefusals, RefusalEntry};
+pub use broadcast::{BroadcastInlet, FleetBroadcast, NotBroadcast};
 pub use clients::addresses::{AddressLimiter, AddressLimits};
 pub use clients::forwarded::ForwardedBy;
 pub use clock::{now, wall_time};

@@ -41,6 +41,7 @@ pub struct Metrics {
     pub(crate) bytes_in: IntCounter,
     pub(crate) bytes_out: IntCounter,
     pub(crate) deliveries: IntCounter,
+    pub(crate) ephemeral: EphemeralMetrics,
     pub(crate) sends: IntCounter,
     pub(crate) blocked: IntCounter,
     pub(crate) catch_ups: IntCounter,
@@ -195,6 +196,7 @@ impl Metrics {
                 "encke_deliveries_total",
                 "Records written to subscribers, counted once for each subscriber.",
             )?,
+            ephemeral: EphemeralMetrics::new(registry)?,
             sends: counter(
                 "encke_sends_total",
                 "System calls that wrote to subscribers.",
@@ -295,6 +297,65 @@ impl Metrics {
     }
 }
 
+/// The metrics of ephemeral messages.
+#[derive(Clone)]
+pub(crate) struct EphemeralMetrics {
+    pub(crate) taken: IntCounter,
+    pub(crate) deliveries: IntCounter,
+    pub(crate) dropped: EphemeralDropped,
+}
+
+/// The counters of ephemeral messages that were dropped.
+#[derive(Clone)]
+pub(crate) struct EphemeralDropped {
+    /// For all subscribers of a shard: too much waits there.
+    pub(crate) queue_full: IntCounter,
+    /// For all other nodes of a fleet: too much waits to be sent.
+    pub(crate) fleet_queue_full: IntCounter,
+    /// For all subscribers of a shard: the records before it did not come in time.
+    pub(crate) late: IntCounter,
+    /// For one subscriber: it lacks records.
+    pub(crate) behind: IntCounter,
+    /// For one subscriber: its socket takes no more.
+    pub(crate) blocked: IntCounter,
+}
+
+impl EphemeralMetrics {
+    fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counter = |name: &str, help: &str| -> Result<IntCounter, prometheus::Error> {
+            let counter = IntCounter::new(name, help)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let dropped = IntCounterVec::new(
+            Opts::new(
+                "encke_ephemeral_dropped_total",
+                "Ephemeral messages that were dropped: for all subscribers of a shard (queue_full, late), for the other nodes of a fleet (fleet_queue_full), or counted once for each subscriber (behind, blocked).",
+            ),
+            &["reason"],
+        )?;
+        registry.register(Box::new(dropped.clone()))?;
+        let reason = |reason: &str| dropped.with_label_values(&[reason]);
+        Ok(EphemeralMetrics {
+            taken: counter(
+                "encke_ephemeral_total",
+                "Ephemeral messages that clients of this server have sent.",
+            )?,
+            deliveries: counter(
+                "encke_ephemeral_deliveries_total",
+                "Ephemeral messages written to subscribers, counted once for each subscriber.",
+            )?,
+            dropped: EphemeralDropped {
+                queue_full: reason("queue_full"),
+                fleet_queue_full: reason("fleet_queue_full"),
+                late: reason("late"),
+                behind: reason("behind"),
+                blocked: reason("blocked"),
+            },
+        })
+    }
+}
+
 /// What the reactor has counted since its start, and what it has now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReactorTotals {
@@ -324,6 +385,11 @@ pub(crate) struct ShardCounts {
     pub(crate) bytes_out: u64,
     pub(crate) compressed_bytes: u64,
     pub(crate) deliveries: u64,
+    pub(crate) ephemeral_deliveries: u64,
+    pub(crate) ephemeral_full: u64,
+    pub(crate) ephemeral_late: u64,
+    pub(crate) ephemeral_behind: u64,
+    pub(crate) ephemeral_blocked: u64,
     pub(crate) sends: u64,
     pub(crate) blocked: u64,
     pub(crate) catch_ups: u64,
@@ -344,12 +410,22 @@ impl ShardCounts {
     /// Adds these counts to the metrics and resets them.
     pub(crate) fn add_up(&mut self, metrics: &Metrics) {
         let counts = std::mem::take(self);
+        let EphemeralMetrics {
+            deliveries: ephemeral,
+            dropped,
+            ..
+        } = &metrics.ephemeral;
         for (metric, count) in [
             (&metrics.requests, counts.requests),
             (&metrics.bytes_in, counts.bytes_in),
             (&metrics.bytes_out, counts.bytes_out),
             (&metrics.compressed_bytes, counts.compressed_bytes),
             (&metrics.deliveries, counts.deliveries),
+            (ephemeral, counts.ephemeral_deliveries),
+            (&dropped.queue_full, counts.ephemeral_full),
+            (&dropped.late, counts.ephemeral_late),
+            (&dropped.behind, counts.ephemeral_behind),
+            (&dropped.blocked, counts.ephemeral_blocked),
             (&metrics.sends, counts.sends),
             (&metrics.blocked, counts.blocked),
             (&metrics.catch_ups, counts.catch_ups),

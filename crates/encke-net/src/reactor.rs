@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use crate::access_log::{AccessLogQueue, AccessLogSender, AccessLogThread, RequestIds, access_log};
 use crate::audit::{AuditQueue, AuditThread, RecentRefusals, audit_log};
+use crate::broadcast::{BroadcastInlet, Broadcaster, FleetBroadcast};
 use crate::buffers::Buffers;
 use crate::clients::addresses::{AddressLimiter, Addresses};
 use crate::compression::Compressors;
@@ -68,6 +69,8 @@ pub struct ReactorLinks {
     pub inspector: Inspector,
     /// Where the shards count.
     pub metrics: Metrics,
+    /// Where ephemeral messages go on a node of a fleet, beside its own shards.
+    pub fleet_broadcast: Option<Arc<dyn FleetBroadcast>>,
     /// The connections that it begins with, if another process has given some away.
     pub arrivals: Option<Arrivals>,
 }
@@ -80,6 +83,7 @@ pub struct Reactor {
     senders: Vec<Arc<ShardSender>>,
     shards: Vec<JoinHandle<()>>,
     metrics: Metrics,
+    broadcaster: Broadcaster,
     access_log: AccessLogState,
     /// `None` once a thread writes it.
     audit_queue: Option<AuditQueue>,
@@ -237,6 +241,12 @@ impl BoundReactor {
                 (Some(handshakes), Some(tls))
             }
         };
+        let broadcaster = Broadcaster::new(
+            Arc::clone(links.sequencers.views()),
+            senders.as_slice().into(),
+            links.fleet_broadcast,
+            metrics.ephemeral.clone(),
+        );
         let mut shards = Vec::new();
         let (arrived, all_arrived) = mpsc::channel();
         let mut arrivals = spread(links.arrivals, self.listeners.len(), &arrived);
@@ -256,6 +266,7 @@ impl BoundReactor {
                 compressors: Arc::clone(&compressors),
                 congested: Arc::clone(&congested),
                 views: Arc::clone(links.sequencers.views()),
+                broadcaster: broadcaster.clone(),
                 handshakes: handshakes.clone(),
                 access_log: access_log.clone(),
                 audit: audit.clone(),
@@ -313,6 +324,7 @@ impl BoundReactor {
             senders,
             shards,
             metrics,
+            broadcaster,
             access_log: access_log_state,
             refusals: audit_queue.recent(),
             audit_queue: Some(audit_queue),
@@ -344,6 +356,11 @@ impl Reactor {
         Dismissal {
             senders: self.senders.clone(),
         }
+    }
+
+    /// Where ephemeral messages of other nodes of a fleet come in.
+    pub fn broadcast_inlet(&self) -> BroadcastInlet {
+        self.broadcaster.inlet()
     }
 
     /// Connects to the shards, for the health probe.

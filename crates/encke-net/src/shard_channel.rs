@@ -12,6 +12,7 @@ use encke_protocol::{DispatchResponse, Response};
 use encke_stream::{Batch, Handover, LoadError, Lookup, Outlet, Piece, Reply, Stream, StreamPage};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::broadcast_message::{BroadcastMessage, EphemeralBytes, QueuedMessage};
 use crate::compression::CompressedPiece;
 use crate::feed::slot::Token;
 use crate::lag::Lag;
@@ -28,6 +29,8 @@ pub(crate) enum ShardEvent {
         batch: Option<Arc<Batch>>,
         replies: Vec<Reply>,
     },
+    /// A message for those who are subscribed to its stream now.
+    Ephemeral(QueuedMessage),
     /// A part of a stream for a connection.
     PieceRead {
         token: Token,
@@ -106,6 +109,7 @@ pub struct ShardSender {
     lag: Arc<Lag>,
     /// Bytes of pieces that were sent and not taken yet.
     pieces: Arc<AtomicUsize>,
+    ephemeral: EphemeralBytes,
     admission: Admission,
     bytes_max: usize,
 }
@@ -134,6 +138,7 @@ pub(crate) fn shard_channel(
     let pieces = Arc::new(AtomicUsize::new(0));
     let sender = ShardSender {
         pieces: Arc::clone(&pieces),
+        ephemeral: EphemeralBytes::new(settings.ring_bytes),
         events: sender,
         lag: Arc::clone(&lag),
         admission: Admission {
@@ -190,6 +195,12 @@ impl ShardSender {
         asked.is_ok()
     }
 
+    /// Sends an ephemeral message without a wait, behind what was sent before. False: there is no room for it.
+    pub(crate) fn offer_ephemeral(&self, broadcast: &Arc<BroadcastMessage>) -> bool {
+        let queued = self.ephemeral.take(broadcast);
+        queued.is_some_and(|queued| self.offer_event(ShardEvent::Ephemeral(queued)))
+    }
+
     /// Sends an event that must not make its sender wait. False: there is no room for it.
     pub(crate) fn offer_event(&self, event: ShardEvent) -> bool {
         let (lane, bytes) = self.weigh(&event);
@@ -227,6 +238,7 @@ impl ShardSender {
                 let records = batch.as_ref().map_or(0, |batch| batch.bytes);
                 (Lane::Data, records + replies.len() * size_of::<Reply>())
             }
+            ShardEvent::Ephemeral(message) => (Lane::Data, message.bytes()),
             ShardEvent::PieceRead { piece, .. } => {
                 (Lane::Data, piece.as_ref().map_or(0, Piece::bytes))
             }
@@ -299,7 +311,8 @@ impl Outlet for ShardSender {
             // The refused event is the one that was sent.
             (
                 _,
-                ShardEvent::PieceRead { .. }
+                ShardEvent::Ephemeral(_)
+                | ShardEvent::PieceRead { .. }
                 | ShardEvent::Compressed { .. }
                 | ShardEvent::NameLoaded { .. }
                 | ShardEvent::Listed { .. }

@@ -193,6 +193,34 @@ pub(crate) fn encoder() -> EncoderId {
     SyntheticShard::new().encoder
 }
 
+/// An ephemeral message to a stream of text, for all who have its records up to 5.
+#[cfg(test)]
+pub(crate) fn ephemeral(
+    stream: u64,
+    name: &str,
+    data: &[u8],
+) -> Arc<crate::broadcast_message::BroadcastMessage> {
+    let message = encke_stream::EphemeralMessage {
+        stream,
+        label: encke_stream::StreamLabel {
+            name: name.into(),
+            kind: MediaKind::Text,
+            owner: None,
+        },
+        after: 5,
+        time: WallTime::default(),
+        data: encke_stream::Data {
+            bytes: data.to_vec(),
+            units: data.len() as u32,
+        },
+    };
+    Arc::new(crate::broadcast_message::BroadcastMessage {
+        message,
+        patterns: Box::default(),
+        except: None,
+    })
+}
+
 /// The encoder of live reads.
 fn live_encoder(router: &Router) -> EncoderId {
     let routed = router.request(Request {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use encke_access::{Caller, CallersOut, ClientCertificate};
 use encke_clock::{Now, WallTime};
 use encke_stream::{
-    Command, Fetch, FileRange, ListFetch, Offset, Outcome, Pattern, Sequence, Stream, StreamPage,
-    Viewer, log_of,
+    Command, EphemeralMessage, Fetch, FileRange, ListFetch, Offset, Outcome, Pattern, Sequence,
+    Stream, StreamPage, Viewer, log_of,
 };
 
 use crate::admin::inquiry::Inquiry;
@@ -36,6 +36,8 @@ pub enum Action {
     AwaitOrder(usize, Vec<u8>),
     /// Commit the command, then resume.
     Commit(Command, Box<dyn OnCommit>),
+    /// Hand a message to those who are subscribed to its stream now, then resume.
+    Broadcast(Box<Broadcast>),
     /// Read a part of a stream, then resume.
     Read(Fetch, Box<dyn OnRead>),
     /// Read a page of the list of streams, then resume.
@@ -61,7 +63,11 @@ impl Action {
     pub fn may_count(&self) -> bool {
         matches!(
             self,
-            Action::Commit(..) | Action::Subscribe(_) | Action::Wait(_) | Action::Open(_)
+            Action::Commit(..)
+                | Action::Broadcast(_)
+                | Action::Subscribe(_)
+                | Action::Wait(_)
+                | Action::Open(_)
         )
     }
 
@@ -80,6 +86,7 @@ impl Action {
             | Action::Park(..)
             | Action::AwaitOrder(..)
             | Action::Commit(..)
+            | Action::Broadcast(_)
             | Action::List(..)
             | Action::Inspect(_) => false,
         }
@@ -165,6 +172,27 @@ pub trait OnCommit: Debug + Send {
     fn committed(self: Box<Self>, outcome: Outcome) -> Response;
     /// The response to a request whose command the reactor could not hand over. `refused` is the one of plain requests.
     fn not_submitted(self: Box<Self>, refused: Response) -> Response {
+        refused
+    }
+}
+
+/// A message for those who are subscribed to its stream now.
+#[derive(Debug)]
+pub struct Broadcast {
+    /// The message.
+    pub message: EphemeralMessage,
+    /// The channel that sends it gets it, too, if it is subscribed. Without effect for a request.
+    pub echoes: bool,
+    /// The continuation.
+    pub then: Box<dyn OnBroadcast>,
+}
+
+/// Waits until a message is handed over.
+pub trait OnBroadcast: Debug + Send {
+    /// The response when it is. That does not say who gets it.
+    fn handed_over(self: Box<Self>) -> Response;
+    /// The response to a message that the reactor could not hand over. `refused` is the one of plain requests.
+    fn not_handed_over(self: Box<Self>, refused: Response) -> Response {
         refused
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use encke_clock::WallTime;
-use encke_stream::{EndReason, Item, MediaKind, Offset, Sequence};
+use encke_stream::{EndReason, EphemeralMessage, Item, MediaKind, Offset, Sequence};
 
 use crate::run::Run;
 use crate::text::CutCharacter;
@@ -16,6 +16,12 @@ pub trait Encoder: Send + Sync {
     fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, now: WallTime, out: &mut Vec<u8>);
     /// Appends that the stream was deleted, behind its last record. Nothing where the end of the response says it.
     fn deleted(&self, _variant: Variant<'_>, _out: &mut Vec<u8>) {}
+    /// Appends an ephemeral message. Nothing where subscribers get none.
+    fn ephemeral(&self, _message: &EphemeralMessage, _out: &mut Vec<u8>) {}
+    /// Whether its subscribers get ephemeral messages.
+    fn has_ephemeral(&self) -> bool {
+        false
+    }
     /// The bytes that keep a quiet connection alive.
     fn heartbeat(&self) -> &'static [u8];
     /// Whether it writes the names of streams. To others [`Variant::name`] is empty.
@@ -44,6 +50,8 @@ pub trait MergeEncoder: Send + Sync {
     fn gap(&self, label: &str, name: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
     /// Appends the subscriber's position.
     fn position(&self, label: &str, at: MergedPosition<'_>, out: &mut Vec<u8>);
+    /// Appends an ephemeral message, which moves no position.
+    fn ephemeral(&self, label: &str, message: &EphemeralMessage, out: &mut Vec<u8>);
     /// Appends the last bytes to a subscriber whose response ends although more records would follow. Its position is that of its last
     /// event.
     fn farewell(&self, label: &str, farewell: &Farewell, out: &mut Vec<u8>);

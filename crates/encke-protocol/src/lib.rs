@@ -28,6 +28,7 @@ mod content;
 mod cross_origin;
 mod durable_streams;
 mod encoder;
+mod ephemeral;
 pub mod events;
 mod gate;
 mod health_probe;
@@ -66,10 +67,10 @@ mod timestamp;
 mod unknown_path;
 
 pub use action::{
-    Action, BodyPart, Channel, ChannelAction, ChannelMessage, ChannelOpening, DispatchRequest,
-    DispatchResponse, Dispatched, Failure, Feed, FeedEnd, LoadName, MergeSource, NextPart,
-    OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent, RegrantedChannel,
-    SourceKind, Subscription, ViewedPattern, Wait, WorkerOutput,
+    Action, BodyPart, Broadcast, Channel, ChannelAction, ChannelMessage, ChannelOpening,
+    DispatchRequest, DispatchResponse, Dispatched, Failure, Feed, FeedEnd, LoadName, MergeSource,
+    NextPart, OnBroadcast, OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent,
+    RegrantedChannel, SourceKind, Subscription, ViewedPattern, Wait, WorkerOutput,
 };
 pub use admin::{
     Admin, ConnectionName, ConnectionQuery, ExplainedRequest, GroupKind, GroupQuery, Inquiry,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use encke_stream::{Item, MediaKind, Offset};
+use encke_stream::{EphemeralMessage, Item, MediaKind, Offset};
 
 use crate::encoder::MergedRecord;
 use crate::json;
@@ -31,16 +31,26 @@ pub(crate) fn of_merged(record: &MergedRecord<'_>) -> (Offset, RecordData) {
     data.extend_from_slice(before);
     push_items(*kind, std::slice::from_ref(item), true, &mut data);
     data.truncate(data.len().saturating_sub(behind.len()));
-    let data = match kind {
-        MediaKind::Json => RecordData::Messages(data),
-        MediaKind::Text => match String::from_utf8(data) {
-            Ok(text) => RecordData::Text(text),
-            // A record of text can end inside a character, or be no text at all: nothing is replaced.
-            Err(other) => RecordData::Bytes(other.into_bytes()),
-        },
-        MediaKind::Binary => RecordData::Bytes(data),
-    };
-    (end, data)
+    (end, RecordData::of(*kind, data))
+}
+
+/// The data of an ephemeral message.
+pub(crate) fn of_ephemeral(message: &EphemeralMessage) -> RecordData {
+    RecordData::of(message.label.kind, message.data.bytes.clone())
+}
+
+impl RecordData {
+    fn of(kind: MediaKind, data: Vec<u8>) -> Self {
+        match kind {
+            MediaKind::Json => RecordData::Messages(data),
+            MediaKind::Text => match String::from_utf8(data) {
+                Ok(text) => RecordData::Text(text),
+                // A record of text can end inside a character, or be no text at all: nothing is replaced.
+                Err(other) => RecordData::Bytes(other.into_bytes()),
+            },
+            MediaKind::Binary => RecordData::Bytes(data),
+        }
+    }
 }
 
 /// The records' data as one body.

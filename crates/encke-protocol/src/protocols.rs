@@ -28,7 +28,7 @@ use crate::streams::StreamAccess;
 use crate::subscriptions::SubscriptionApi;
 
 /// The settings of all protocols.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ProtocolSettings {
     /// Of Durable Streams.
     pub durable_streams: DurableStreamsSettings,
@@ -39,6 +39,20 @@ pub struct ProtocolSettings {
     /// Other nodes change the same streams: what is said of a stream includes everything that any node has acknowledged before the
     /// request.
     pub in_fleet: bool,
+    /// Bytes of an ephemeral message.
+    pub ephemeral_bytes_max: usize,
+}
+
+impl Default for ProtocolSettings {
+    fn default() -> Self {
+        ProtocolSettings {
+            durable_streams: DurableStreamsSettings::default(),
+            events: EventsSettings::default(),
+            pool: PoolApiSettings::default(),
+            in_fleet: false,
+            ephemeral_bytes_max: 16 << 10,
+        }
+    }
 }
 
 /// The protocols of a server, and the table of their mounts.
@@ -144,6 +158,7 @@ impl Protocols {
         let streams = StreamAccess {
             views,
             name_bytes_max: settings.durable_streams.name_bytes_max,
+            ephemeral_bytes_max: settings.ephemeral_bytes_max,
             in_fleet: settings.in_fleet,
             rights: StreamRights::new(&settings.pool.root),
             root: settings.durable_streams.root.as_str().into(),
@@ -474,6 +489,7 @@ mod tests {
             "Encke-Producer-Timeout",
             "Encke-End-Reason",
             "Encke-Stop",
+            "Encke-Ephemeral",
             "Encke-Read-URL",
         ];
         assert_eq!(protocols.own_fields(), own);
@@ -483,7 +499,7 @@ mod tests {
             Access-Control-Allow-Headers: Content-Type, Authorization, If-None-Match, Last-Event-ID, Stream-Seq, Stream-TTL, \
             Stream-Expires-At, Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, \
             Producer-Epoch, Producer-Seq, Encke-Ack, Encke-Retention, Encke-Truncate, If-Match, Encke-Owner, Encke-Metadata, \
-            Encke-Producer-Timeout, Encke-End-Reason, Encke-Stop, Encke-Read-URL, Job-Token, X-Request-Id, Traceparent, \
+            Encke-Producer-Timeout, Encke-End-Reason, Encke-Stop, Encke-Ephemeral, Encke-Read-URL, Job-Token, X-Request-Id, Traceparent, \
             Tracestate\r\n";
         assert!(fields.contains(allowed), "{fields}");
     }

@@ -22,6 +22,8 @@ use crate::stream_rights::StreamRights;
 pub(crate) struct StreamAccess {
     pub(crate) views: Arc<Views>,
     pub(crate) name_bytes_max: usize,
+    /// See [`ProtocolSettings::ephemeral_bytes_max`](crate::ProtocolSettings::ephemeral_bytes_max).
+    pub(crate) ephemeral_bytes_max: usize,
     /// Other nodes change the same streams.
     pub(crate) in_fleet: bool,
     /// Which right a stream needs.

@@ -103,6 +103,7 @@ fn fields_that_change_the_operation_of_a_signed_url_are_refused_unless_they_are_
         ("POST", "Encke-Metadata", "{}"),
         ("POST", "Encke-End-Reason", "done"),
         ("POST", "Encke-Stop", "true"),
+        ("POST", "Encke-Ephemeral", "true"),
     ] {
         let (mut server, access) = signing();
         for path in ["secret", "there"] {

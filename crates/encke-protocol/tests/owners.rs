@@ -57,7 +57,7 @@ type Asked = (
 );
 
 /// All that can be asked of a stream.
-const REQUESTS: [Asked; 13] = [
+const REQUESTS: [Asked; 14] = [
     ("GET /v1/stream/s", &[], b""),
     ("GET /v1/stream/s?offset=now", &[], b""),
     ("GET /v1/stream/s?last=1", &[], b""),
@@ -66,6 +66,11 @@ const REQUESTS: [Asked; 13] = [
     ("GET /v1/stream/s?offset=-1&live=true", &[], b""),
     ("HEAD /v1/stream/s", &[], b""),
     ("POST /v1/stream/s", &[TEXT], b"x"),
+    (
+        "POST /v1/stream/s",
+        &[TEXT, ("Encke-Ephemeral", "true")],
+        b"x",
+    ),
     ("POST /v1/stream/s", &[("Stream-Closed", "true")], b""),
     ("POST /v1/stream/s", &[("Encke-Stop", "true")], b""),
     ("POST /v1/stream/s", &[("Encke-Truncate", "now")], b""),

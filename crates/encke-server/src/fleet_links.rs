@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_mailbox::Receiver;
+use encke_net::{BroadcastInlet, FleetBroadcast};
 use encke_stream::{Following, Machine, Submission};
 
 /// What connects a node of a fleet with the others.
@@ -18,7 +19,21 @@ pub struct FleetLinks {
     pub silence: Box<dyn Fn() -> Option<Duration> + Send>,
     /// Connects the node with the others.
     pub connect: ConnectNodes,
+    /// Connects the ephemeral messages of the node with the others.
+    pub broadcast: Option<BroadcastLink>,
 }
+
+/// The ways of ephemeral messages between this node and the others.
+pub struct BroadcastLink {
+    /// To the others.
+    pub outlet: Arc<dyn FleetBroadcast>,
+    /// Begins to hand those of the others to the shards.
+    pub receive: ReceiveBroadcasts,
+}
+
+/// Begins to hand ephemeral messages of other nodes to the shards.
+pub type ReceiveBroadcasts =
+    Box<dyn FnOnce(BroadcastInlet) -> Result<(), Box<dyn std::error::Error + Send + Sync>>>;
 
 /// Begins to hand packets of other nodes to a function, which does not block. Returns what sends packets to the node of a name,
 /// or to all.

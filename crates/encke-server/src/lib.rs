@@ -39,7 +39,9 @@ pub use encke_net::{
     Dismissal, Liveness, MoveCensus, MovedConnection, MovedListeners, MovedOut, Moving, StartGate,
 };
 pub use errors::{StartError, StopError};
-pub use fleet_links::{ConnectNodes, FleetLinks, Follow, ReceivePacket, SendToNodes};
+pub use fleet_links::{
+    BroadcastLink, ConnectNodes, FleetLinks, Follow, ReceiveBroadcasts, ReceivePacket, SendToNodes,
+};
 pub use health::{DeliveryHealth, HealthSettings};
 pub use inspect::{Explain, Explanation, InspectionSources};
 pub use metrics::ServerMetrics;

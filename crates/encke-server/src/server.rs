@@ -136,6 +136,11 @@ impl Server {
                 revocation_follower = Some(RevocationFollower::start(archive.clone(), access)?);
             }
         }
+        let (fleet_broadcast, receive_broadcasts) = fleet
+            .as_mut()
+            .and_then(|fleet| fleet.broadcast.take())
+            .map(|link| (link.outlet, link.receive))
+            .unzip();
         let logs = archive.readers().to_vec();
         let arrivals = moved.map(|(connections, authorities, gate)| {
             arrivals(connections, authorities, gate, &archive)
@@ -163,8 +168,12 @@ impl Server {
             readers: readers.clone(),
             inspector: inspector.clone(),
             metrics: metrics.reactor.clone(),
+            fleet_broadcast,
             arrivals,
         })?;
+        if let Some(receive) = receive_broadcasts {
+            receive(reactor.broadcast_inlet()).map_err(StartError::Fleet)?;
+        }
         let connector = reactor.probe_connector();
         let prober = Prober::start(health, connector, logs.len(), metrics.probes.clone())?;
         let inspector_thread = InspectorThread::start(

@@ -31,9 +31,11 @@
 //! - `at_rest/`: how streams leave memory and come back.
 //! - `restore/`: how they are restored at a start.
 //! - `replicated/`: the order of a fleet.
+//! - `ephemeral.rs`: messages that are not stored.
 
 mod at_rest;
 mod commit;
+mod ephemeral;
 mod machine;
 mod order;
 mod read;
@@ -51,6 +53,7 @@ pub use at_rest::stored::data_formats;
 pub use commit::Committed;
 pub use commit::batch::{Batch, Handover, ObserveCommits, Outlet, PatternMatch, Record, Reply};
 pub use commit::change::{StreamChange, StreamState};
+pub use ephemeral::{EphemeralMessage, LiveAudience};
 pub use machine::command::{
     Append, AppendExtras, Command, Create, CreateExtras, Data, FleetCommand, ForkOf, NamedStream,
     Target,

@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_fleet::{Fleet, FleetError, FleetMetrics, FleetSettings, LogStatus, NodeActivity};
-use encke_server::{Dismissal, FleetLinks, Follow, Server};
-use encke_stream::Logs;
+use encke_fleet::{
+    EphemeralLink, Fleet, FleetError, FleetMetrics, FleetSettings, LogStatus, NodeActivity, NotSent,
+};
+use encke_net::{FleetBroadcast, NotBroadcast};
+use encke_server::{BroadcastLink, Dismissal, FleetLinks, Follow, Server};
+use encke_stream::{EphemeralMessage, Logs};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use serde_json::json;
@@ -156,9 +159,21 @@ impl Node {
             follow: self.follow(),
             retry: self.settings.retry,
             silence: Box::new(move || status.silence()),
+            broadcast: Some(self.broadcast_link()),
             connect: Box::new(move |receive| {
                 let link = fleet.lock().link(move |packet| receive(packet))?;
                 Ok(Box::new(move |node, packet| link.send(node, packet)))
+            }),
+        }
+    }
+
+    fn broadcast_link(&self) -> BroadcastLink {
+        let fleet = Arc::clone(&self.fleet);
+        BroadcastLink {
+            outlet: Arc::new(ToOtherNodes(self.fleet.lock().ephemeral_link())),
+            receive: Box::new(move |inlet| {
+                let fleet = fleet.lock();
+                Ok(fleet.receive_ephemeral(move |message| inlet.receive(message))?)
             }),
         }
     }
@@ -168,6 +183,19 @@ impl Node {
         if let Some(fleet) = Arc::into_inner(self.fleet) {
             fleet.into_inner().join();
         }
+    }
+}
+
+/// Hands ephemeral messages to the fleet.
+struct ToOtherNodes(EphemeralLink);
+
+impl FleetBroadcast for ToOtherNodes {
+    fn offer(&self, message: &EphemeralMessage) -> Result<(), NotBroadcast> {
+        self.0.send(message).map_err(|why| match why {
+            NotSent::Disconnected => NotBroadcast::Disconnected,
+            NotSent::QueueFull => NotBroadcast::QueueFull,
+            NotSent::TooLarge { bytes, bytes_max } => NotBroadcast::TooLarge { bytes, bytes_max },
+        })
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) mod callers;
 pub(crate) mod forwarded;
 pub(crate) mod holdings;
 pub(crate) mod owners;
-mod quotas;
+pub(crate) mod quotas;
 pub(crate) mod rate_limit;
 
 use std::net::IpAddr;

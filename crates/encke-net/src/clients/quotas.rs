@@ -30,13 +30,24 @@ impl Context<'_> {
             Command::Series(appends) => self.check_storage(access, appends)?,
             Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => {}
         }
-        let messages = appended(command);
-        if messages == 0 {
-            return Ok(());
+        self.count_messages(exchange, appended(command))
+    }
+
+    /// Counts messages that are appended, or sent to subscribers, for the caller of an exchange.
+    ///
+    /// # Errors
+    /// The response to a request that would exceed the caller's quota.
+    pub(crate) fn count_messages(
+        &self,
+        exchange: ExchangeId,
+        messages: u64,
+    ) -> Result<(), Response> {
+        match (self.router.access(), self.caller_of(exchange)) {
+            (Some(access), Some(caller)) if messages > 0 => access
+                .count_appends(caller, messages, self.clock.time().steady)
+                .map_err(refused),
+            _ => Ok(()),
         }
-        access
-            .count_appends(caller, messages, self.clock.time().steady)
-            .map_err(refused)
     }
 
     /// Counts a creation that was refused because of what the caller stores.
@@ -142,7 +153,7 @@ fn appended(command: &Command) -> u64 {
     match command {
         Command::Append(append) => of_append(append),
         Command::Series(appends) => appends.iter().map(of_append).sum(),
-        Command::Create(create) => messages(create.data.bytes.len(), create.data.units),
+        Command::Create(create) => messages(&create.data),
         Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => 0,
     }
 }
@@ -150,16 +161,16 @@ fn appended(command: &Command) -> u64 {
 fn of_append(append: &Append) -> u64 {
     match append.target.name().starts_with(OWN) {
         true => 0,
-        false => messages(append.data.bytes.len(), append.data.units).max(1),
+        false => messages(&append.data).max(1),
     }
 }
 
 /// For JSON the units are messages, and for other types they are bytes, which come in one body.
-fn messages(bytes: usize, units: u32) -> u64 {
-    match bytes {
+pub(crate) fn messages(data: &Data) -> u64 {
+    match data.bytes.len() {
         0 => 0,
-        _ if units as usize == bytes => 1,
-        _ => units.into(),
+        bytes if data.units as usize == bytes => 1,
+        _ => data.units.into(),
     }
 }
 

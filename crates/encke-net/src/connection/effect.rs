@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use encke_protocol::{DispatchRequest, Feed, Inquiry};
-use encke_stream::{Command, Fetch, ListFetch, Offset, Stream};
+use encke_stream::{Command, EphemeralMessage, Fetch, ListFetch, Offset, Stream};
 
 use super::close::CloseReason;
 use super::exchange_id::ExchangeId;
@@ -16,6 +16,13 @@ use crate::compression::Compressor;
 pub(crate) enum ConnectionEffect {
     /// Send a command to the sequencer; its outcome is an event of the exchange.
     Submit(ExchangeId, Command),
+    /// Hand a message to those who are subscribed to its stream now; that is an event of the exchange. `echoes`: the channel of the
+    /// exchange gets it, too.
+    Broadcast {
+        id: ExchangeId,
+        message: Box<EphemeralMessage>,
+        echoes: bool,
+    },
     /// Load what is known of a name.
     LoadName(ExchangeId, Box<str>),
     /// Report when another thread has what requests are parked for.

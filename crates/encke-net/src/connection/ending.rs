@@ -43,7 +43,10 @@ impl Ending {
             // It was asked with the right to know.
             (Task::AwaitingInspection, _) => Ending::Nothing,
             // A command cannot be taken back, and a page is compressed in no time.
-            (Task::AwaitingCommit(_) | Task::AwaitingCompression(_), _) => Ending::Nothing,
+            (
+                Task::AwaitingCommit(_) | Task::AwaitingBroadcast(_) | Task::AwaitingCompression(_),
+                _,
+            ) => Ending::Nothing,
             // The next request has a caller of its own.
             (Task::Receiving | Task::Responded | Task::Opened(_), _) => Ending::Nothing,
         }

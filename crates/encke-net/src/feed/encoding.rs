@@ -3,7 +3,7 @@
 //! Subscribers of one topic may read in several forms: by different encoders, in chunks or in frames. Each form is encoded once.
 
 use encke_log::Sequence;
-use encke_protocol::{EncodedRun, Encoder, EncoderId, Mark, Run, Variant};
+use encke_protocol::{EncodedRun, Encoder, EncoderId, Mark, MergeEncoderId, Run, Variant};
 use encke_stream::{EndReason, Item, Offset};
 
 use super::weight::weight;
@@ -28,13 +28,36 @@ pub(crate) struct Encoding {
 
 /// What an encoding depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EncodingKey {
+pub(crate) enum EncodingKey {
+    /// Of recent records.
+    Recent(RecentKey),
+    /// Of ephemeral messages: those of a round with these bits.
+    Ephemeral {
+        round: u64,
+        wanted: u64,
+        form: EphemeralForm,
+        framing: ResponseFraming,
+    },
+}
+
+/// What an encoding of recent records depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecentKey {
     pub(crate) topic: u32,
     pub(crate) from: Offset,
     pub(crate) last: Sequence,
     pub(crate) encoder: EncoderId,
     pub(crate) option: u64,
     pub(crate) framing: ResponseFraming,
+}
+
+/// In which form a subscriber gets ephemeral messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EphemeralForm {
+    /// Of one stream.
+    Single(EncoderId),
+    /// Of several streams, by a subscription with the name that has this number in the round.
+    Merged(MergeEncoderId, u32),
 }
 
 /// The encodings of the topics that are being served, one for each form.
@@ -244,14 +267,14 @@ mod tests {
     use super::*;
 
     fn key(framing: ResponseFraming, last: Sequence) -> EncodingKey {
-        EncodingKey {
+        EncodingKey::Recent(RecentKey {
             topic: 1,
             from: Offset::START,
             last,
             encoder: crate::synthetic::encoder(),
             option: 0,
             framing,
-        }
+        })
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub(crate) enum Purpose {
     MembersEnded,
     /// Nothing: it keeps a quiet connection alive.
     Heartbeat,
+    /// Nothing: ephemeral messages.
+    Ephemeral,
 }
 
 /// How a feed goes on when an encoding was sent.

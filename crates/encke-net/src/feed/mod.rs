@@ -5,12 +5,14 @@
 //!
 //! An idle feed is a slot (`slot`) on the list of its topic (`topics`); what else a feed needs is kept beside it while it matters
 //! (`state`). `queue` takes commits and serves topics in rounds, `encoding` is what subscribers at one position share. `single`
-//! has the feeds of one stream, `merged` and `merged_older` those of several, `lag` how far a subscriber is behind, `moved` what another process
+//! has the feeds of one stream, `merged` and `merged_older` those of several, `lag` how far a subscriber is behind, `ephemeral_queue` and `ephemeral` the messages that are not stored, `moved` what another process
 //! is to know of a feed.
 
 pub(crate) mod backpressure;
 pub(crate) mod congested_streams;
 pub(crate) mod encoding;
+mod ephemeral;
+mod ephemeral_queue;
 mod feeds;
 pub(crate) mod lag;
 mod merged;

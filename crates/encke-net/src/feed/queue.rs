@@ -8,11 +8,13 @@ use encke_protocol::{Encoders, Variant};
 use encke_stream::{Batch, Item, Offset, Sequence, Views};
 
 use super::backpressure::Backpressure;
-use super::encoding::{EncodingKey, Encodings, Gathered, RUN_BYTES};
+use super::encoding::{EncodingKey, Encodings, Gathered, RUN_BYTES, RecentKey};
+use super::ephemeral_queue::EphemeralQueue;
 use super::rounds::{DueRound, Rounds};
 use super::slot::{NONE, Slots};
 use super::topics::{Round, Topics};
 use super::traced::TracedDeliveries;
+use crate::broadcast_message::QueuedMessage;
 
 /// A shard's deliveries.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct FanOut {
     pub(crate) backpressure: Backpressure,
     /// What subscribers at the same position share.
     pub(crate) encodings: Encodings,
+    /// Ephemeral messages.
+    pub(super) ephemeral: EphemeralQueue,
     rounds: Rounds,
     /// Deliveries of records whose requests are traced.
     traced: TracedDeliveries,
@@ -46,6 +50,7 @@ impl FanOut {
             topics: Topics::new(ring_bytes, shard, views),
             backpressure: Backpressure::default(),
             encodings: Encodings::default(),
+            ephemeral: EphemeralQueue::default(),
             rounds: Rounds::new(rest_max),
             traced: TracedDeliveries::new(shard),
             sends_left: 0,
@@ -57,6 +62,7 @@ impl FanOut {
 
     /// Notes what is delivered to this shard, taken or not.
     pub(crate) fn note_delivered(&mut self) {
+        self.ephemeral.note_delivered(self.topics.views());
         self.delivered.clear();
         if self.topics.has_patterns() {
             let views = self.topics.views();
@@ -81,19 +87,65 @@ impl FanOut {
         self.taken_bytes += (batch.bytes + batch.records.len()) as u64;
         let rounds = &mut self.rounds;
         self.topics.take(batch, |topic, number| {
-            topic.state = match topic.state {
-                Round::Quiet => Round::Queued,
-                Round::Running => Round::Again,
-                Round::Queued | Round::Again => return,
-            };
-            rounds.push(DueRound {
-                topic: number,
-                bytes,
-                us: now_us,
-            });
+            if topic.await_round() {
+                rounds.push(DueRound {
+                    topic: number,
+                    bytes,
+                    us: now_us,
+                });
+            }
         });
         self.traced.take(batch, &self.topics);
         self.encodings.forget();
+    }
+
+    /// Takes an ephemeral message.
+    pub(crate) fn take_ephemeral(&mut self, message: QueuedMessage, now_us: u64) {
+        self.ephemeral.arrive(message, now_us);
+    }
+
+    /// Whether ephemeral messages wait for the records before them.
+    pub(crate) fn awaits_records(&self) -> bool {
+        self.ephemeral.awaits_records()
+    }
+
+    /// Queues a round for each topic with ephemeral messages whose records are taken. To be called when everything is taken that
+    /// [`FanOut::note_delivered`] has noted.
+    pub(crate) fn queue_ephemeral(&mut self, now_us: u64) -> LostMessages {
+        if !self.ephemeral.awaits_records() {
+            return LostMessages::default();
+        }
+        let (ready, late) = self.ephemeral.take_ready(now_us);
+        let mut lost = LostMessages { full: 0, late };
+        for message in ready {
+            let broadcast = &message.broadcast;
+            let stream = std::iter::once(broadcast.message.stream);
+            for no in stream.chain(broadcast.patterns.iter().copied()) {
+                let Some(topic) = self.topics.find(no) else {
+                    continue;
+                };
+                match self.ephemeral.push(topic, no, &message) {
+                    true => self.queue_round(topic, now_us),
+                    false => lost.full += 1,
+                }
+            }
+        }
+        lost
+    }
+
+    /// Whether the round that has begun has ephemeral messages.
+    pub(crate) fn has_ephemeral(&self) -> bool {
+        self.ephemeral.has_round()
+    }
+
+    fn queue_round(&mut self, topic: u32, now_us: u64) {
+        if self.topics[topic].await_round() {
+            self.rounds.push(DueRound {
+                topic,
+                bytes: self.taken_bytes,
+                us: now_us,
+            });
+        }
     }
 
     /// Allows a turn that many sends.
@@ -119,6 +171,8 @@ impl FanOut {
             self.rounds.begin(now_us);
             self.backpressure.begin_round();
             self.traced.begin_round();
+            let no = self.topics.no(topic);
+            self.ephemeral.begin_round(topic, no);
         }
         Some(topic)
     }
@@ -136,7 +190,7 @@ impl FanOut {
 
     /// A send to a subscriber was spent.
     pub(crate) fn spend_send(&mut self) {
-        self.sends_left -= 1;
+        self.sends_left = self.sends_left.saturating_sub(1);
     }
 
     /// Whether a topic's round has come to all of its subscribers.
@@ -153,7 +207,11 @@ impl FanOut {
             Round::Again => Round::Queued,
             _ => Round::Quiet,
         };
-        self.rounds.end(now_us, round.appended)
+        let appended = round.appended;
+        if self.ephemeral.end_round(topic, self.topics.no(topic)) {
+            self.queue_round(topic, now_us);
+        }
+        self.rounds.end(now_us, appended)
     }
 
     /// Whether no round is due now.
@@ -178,12 +236,12 @@ impl FanOut {
     /// this form already.
     pub(crate) fn encode_recent(
         &mut self,
-        key: EncodingKey,
+        key: RecentKey,
         at: u64,
         encoders: &Encoders,
         now: WallTime,
     ) {
-        if self.encodings.select(key) {
+        if self.encodings.select(EncodingKey::Recent(key)) {
             return;
         }
         let mut items = Vec::new();
@@ -203,12 +261,21 @@ impl FanOut {
         if gathered.deleted {
             encoding.add_deletion(encoder, variant, Offset::behind(gathered.last));
         }
-        encoding.key = Some(key);
+        encoding.key = Some(EncodingKey::Recent(key));
         encoding.count(&items);
         encoding.end = gathered.last;
         encoding.ended = gathered.closed || gathered.deleted;
         encoding.frame(key.framing);
     }
+}
+
+/// Ephemeral messages that no subscriber of a topic gets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LostMessages {
+    /// Too much waited for the topic.
+    pub(crate) full: u64,
+    /// The records before them did not come in time.
+    pub(crate) late: u64,
 }
 
 /// Collects recent records for one send to a subscriber with that position.

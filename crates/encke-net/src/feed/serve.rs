@@ -10,18 +10,12 @@ use super::topics::Next;
 use crate::connection::close::CloseReason;
 
 impl Feeds {
-    /// What is due to a subscriber. `is_blocked`: its connection can't take anything now.
-    pub(crate) fn next(
-        &mut self,
-        index: u32,
-        is_blocked: bool,
-        cx: &mut FeedContext<'_>,
-    ) -> DueDelivery {
+    /// What is due to a subscriber whose connection takes something, and for which nothing is read.
+    pub(crate) fn next(&mut self, index: u32, cx: &mut FeedContext<'_>) -> DueDelivery {
         match cx.slots[index].feed {
             SlotFeed::None => DueDelivery::Nothing,
-            SlotFeed::Plain(_) if is_blocked => DueDelivery::Nothing,
             SlotFeed::Plain(encoder) => self.next_single(index, (encoder, 0), cx),
-            SlotFeed::InTable => self.next_in_table(index, is_blocked, cx),
+            SlotFeed::InTable => self.next_in_table(index, cx),
         }
     }
 
@@ -33,6 +27,9 @@ impl Feeds {
         sent: usize,
         cx: &mut FeedContext<'_>,
     ) -> Sent {
+        if matches!(purpose, Purpose::Ephemeral) {
+            return self.sent_ephemeral(index, sent, cx);
+        }
         let encoding = self.fan_out.encodings.current();
         let bytes = encoding.run.bytes.len();
         if sent == bytes {
@@ -74,18 +71,10 @@ impl Feeds {
         }
     }
 
-    fn next_in_table(
-        &mut self,
-        index: u32,
-        is_blocked: bool,
-        cx: &mut FeedContext<'_>,
-    ) -> DueDelivery {
+    fn next_in_table(&mut self, index: u32, cx: &mut FeedContext<'_>) -> DueDelivery {
         let Some(state) = self.states.get(index) else {
             return DueDelivery::Nothing;
         };
-        if is_blocked || state.reading {
-            return DueDelivery::Nothing;
-        }
         match &state.kind {
             FeedKind::Merged(_) => self.next_merged(index, cx),
             FeedKind::Single(feed) => {
@@ -116,7 +105,7 @@ impl Feeds {
             Purpose::Merged { more } => self.has_merged(index, more, cx),
             Purpose::MergedOlder(upto) => self.has_merged_older(index, upto, cx),
             Purpose::MembersEnded | Purpose::End => true,
-            Purpose::Heartbeat => return Sent::All,
+            Purpose::Heartbeat | Purpose::Ephemeral => return Sent::All,
         };
         match more {
             true => Sent::More,

@@ -4,7 +4,7 @@ use encke_log::Sequence;
 use encke_protocol::{EncoderId, Run, Variant};
 use encke_stream::{Fetch, Item, Life, Offset, Piece};
 
-use super::encoding::{EncodingKey, RUN_BYTES};
+use super::encoding::{RUN_BYTES, RecentKey};
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
 use super::state::FeedKind;
 use super::topics::Next;
@@ -57,7 +57,7 @@ impl Feeds {
             return DueDelivery::Load(topics.no(slot.topic));
         }
         let last = topics[slot.topic].last;
-        let key = EncodingKey {
+        let key = RecentKey {
             topic: slot.topic,
             from: self.position(index, cx.slots),
             last,

@@ -177,6 +177,12 @@ impl Slots {
         })
     }
 
+    /// The channel of a message, outside the table. `None`: it is no message.
+    pub(crate) fn channel_of_message(&self, exchange: ExchangeId) -> Option<Token> {
+        let is_message = self.slots[exchange.slot()].flags.has(Flags::MESSAGES);
+        is_message.then(|| self.token_of(self.carrier_of(exchange.slot())))
+    }
+
     /// Whether the output of an exchange goes to the socket of its connection as it is, and not through frames of HTTP/2.
     pub(crate) fn is_direct(&self, index: u32) -> bool {
         let carrier = self.carrier_of(index).slot();

@@ -46,6 +46,18 @@ pub(crate) struct Topic {
     last_at: u64,
 }
 
+impl Topic {
+    /// Notes that something is there for another round. Whether that is to be queued.
+    pub(crate) fn await_round(&mut self) -> bool {
+        self.state = match self.state {
+            Round::Quiet => Round::Queued,
+            Round::Running => Round::Again,
+            Round::Queued | Round::Again => return false,
+        };
+        true
+    }
+}
+
 // What a stream with an idle subscriber costs here is a promise of the design.
 const _: () = assert!(size_of::<Topic>() <= 64);
 
@@ -166,6 +178,11 @@ impl Topics {
             views,
             patterns: 0,
         }
+    }
+
+    /// The number of the shard.
+    pub(crate) fn shard(&self) -> u16 {
+        self.shard
     }
 
     /// The streams of all logs.

@@ -1,7 +1,4 @@
-//! Delivers commits to subscribers: rounds over a topic's list, one send per subscriber. What is not among the recent records is
-//! read from files first.
-
-use std::sync::atomic::Ordering;
+//! Delivers commits to subscribers, one send per subscriber. What is not among the recent records is read from files first.
 
 use encke_clock::WallTime;
 use encke_log::ReadError;
@@ -19,38 +16,18 @@ use crate::feed::queue::gather;
 use crate::feed::slot::{Flags, SlotFeed, SlotState, Token};
 use crate::feed::{DueDelivery, Purpose, Sent};
 
-impl Shard {
-    /// Serves subscribers until the turn's sends are used up.
-    pub(super) fn deliver(&mut self) {
-        self.deliver_due();
-        let now_us = self.connections.clock.now_us();
-        let now = self.connections.clock.monotonic();
-        self.feeds.fan_out.wake(now_us);
-        while let Some(topic) = self.feeds.fan_out.round(now_us) {
-            loop {
-                let slots = &self.connections.slots;
-                let Some(index) = self.feeds.fan_out.next_subscriber(topic, slots) else {
-                    break;
-                };
-                if self.serve(index) {
-                    self.feeds.fan_out.spend_send();
-                }
-                self.feeds.see_in_round(index, &self.connections.slots);
-            }
-            let is_over = self.feeds.fan_out.is_over(topic);
-            self.feeds.note_round(topic, is_over, now);
-            if !is_over {
-                break;
-            }
-            let rests = self.feeds.fan_out.end_round(topic, now_us);
-            self.connections.counts.rests += u64::from(rests);
-        }
-        let (bytes, us) = self.feeds.fan_out.lag(now_us);
-        let lag = &self.context.receiver.lag;
-        lag.bytes.store(bytes, Ordering::Relaxed);
-        lag.us.store(us, Ordering::Relaxed);
-    }
+/// How a subscriber was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// Nothing was due.
+    Nothing,
+    /// What is due can't be sent now: its connection takes nothing, or it is read first.
+    Waits,
+    /// Something was sent, or the subscription was ended. More may be due.
+    Sent,
+}
 
+impl Shard {
     /// Serves the subscribers that have just come, or take records again.
     pub(super) fn deliver_due(&mut self) {
         while let Some(token) = self.due.pop() {
@@ -61,12 +38,12 @@ impl Shard {
         }
     }
 
-    /// Sends a subscriber its due records. True if this took a system call.
-    pub(super) fn serve(&mut self, index: u32) -> bool {
+    /// Sends a subscriber its due records.
+    pub(super) fn serve(&mut self, index: u32) -> Served {
         let index = self.connections.slots.subscriber(index);
         let slots = &self.connections.slots;
         let is_blocked = match slots[index].feed {
-            SlotFeed::None => return false,
+            SlotFeed::None => return Served::Nothing,
             SlotFeed::Plain(_) => self.connections.is_blocked(index),
             SlotFeed::InTable => {
                 let carrier = slots.carrier_of(index);
@@ -77,13 +54,17 @@ impl Shard {
                 let is_blocked = outbound.is_some();
                 if !is_dismissed && self.feeds.lacks_removed(index, pending, slots) {
                     self.dismiss(index, CloseReason::NoLongerKept);
-                    return true;
+                    return Served::Sent;
                 }
-                is_blocked
+                // Most subscribers of a round are in no table.
+                is_blocked || self.feeds.is_reading(index)
             }
         };
+        if is_blocked {
+            return Served::Waits;
+        }
         let (feeds, mut cx) = self.feeds();
-        let due = feeds.next(index, is_blocked, &mut cx);
+        let due = feeds.next(index, &mut cx);
         self.give(index, due)
     }
 
@@ -160,24 +141,27 @@ impl Shard {
         }
     }
 
-    /// Gives a subscriber what is due. True if this took a system call.
-    fn give(&mut self, index: u32, due: DueDelivery) -> bool {
+    /// Gives a subscriber what is due.
+    fn give(&mut self, index: u32, due: DueDelivery) -> Served {
         match due {
-            DueDelivery::Nothing => return false,
+            DueDelivery::Nothing => return Served::Nothing,
             DueDelivery::Send(purpose) => self.send_encoding(index, purpose),
             DueDelivery::Read { fetch, begins } => {
                 self.read_for_feed(index, FeedRead::Stream(fetch), begins);
-                return false;
+                return Served::Waits;
             }
             DueDelivery::ReadOrder { fetch, begins } => {
                 self.read_for_feed(index, FeedRead::Order(fetch), begins);
-                return false;
+                return Served::Waits;
             }
             DueDelivery::Load(no) => {
                 self.read_for_feed(index, FeedRead::Load(no), false);
-                return false;
+                return Served::Waits;
             }
-            DueDelivery::Answer(at) => return self.answer_poll(index, at),
+            DueDelivery::Answer(at) => match self.answer_poll(index, at) {
+                true => {}
+                false => return Served::Nothing,
+            },
             DueDelivery::ReadForPoll(fetch) => {
                 self.on_exchange(index, ExchangeEvent::ReadForPoll(fetch));
             }
@@ -190,11 +174,11 @@ impl Shard {
             DueDelivery::Dismiss(reason) => self.dismiss(index, reason),
             DueDelivery::Close(reason) => self.close(index, reason),
         }
-        true
+        Served::Sent
     }
 
     /// Sends what is encoded to a subscriber.
-    fn send_encoding(&mut self, index: u32, purpose: Purpose) {
+    pub(super) fn send_encoding(&mut self, index: u32, purpose: Purpose) {
         let encoding = self.feeds.encoding();
         let (bytes, ended) = (encoding.run.bytes.len(), encoding.ended);
         let mut sent = 0;
@@ -302,7 +286,7 @@ impl Shard {
             .queue(ExchangeId::new(index), &mut self.connections.slots);
     }
 
-    /// Responds to a long poll with the recent records from a position of the ring on.
+    /// Responds to a long poll with the recent records from a position of the ring on. False: nothing of them answers it.
     fn answer_poll(&mut self, index: u32, at: u64) -> bool {
         let slot = &self.connections.slots[index];
         let (topic, from) = (slot.topic, Offset::behind(slot.cursor));

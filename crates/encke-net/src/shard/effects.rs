@@ -4,6 +4,7 @@
 //! effect happens inside another.
 
 use super::state::Shard;
+use crate::broadcast_message::ChannelName;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -122,6 +123,22 @@ impl Shard {
                 }
                 let trace = self.connections.requests.trace_command(id);
                 self.hand_over.add_command(token, command, trace);
+            }
+            ConnectionEffect::Broadcast {
+                id,
+                message,
+                echoes,
+            } => {
+                let except = match echoes {
+                    true => None,
+                    false => self.connections.slots.channel_of_message(id),
+                };
+                let except = except.map(|token| ChannelName {
+                    shard: self.context.number,
+                    token,
+                });
+                let handed_over = self.context.broadcaster.send(*message, except);
+                self.on_exchange(id.slot(), ExchangeEvent::Broadcast(handed_over));
             }
             ConnectionEffect::LoadName(id, name) => {
                 let token = self.connections.slots.token_of(id);

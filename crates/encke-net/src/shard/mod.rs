@@ -1,12 +1,12 @@
 //! A shard: one thread, its own listener, its own connections.
 //!
 //! A turn of [`Shard::run`] waits for sockets and events, gives what arrived to the connections (`sockets`, `replies`), does what
-//! these want done (`effects`), takes commits and sends their records to subscribers (`deliver`). Then it does deferred work: new
+//! these want done (`effects`), takes commits and sends their records to subscribers (`rounds`, `deliver`). Then it does deferred work: new
 //! connections, catch-up, deadlines (`run_deferred`).
 //!
 //! `connections` owns sockets and connections, [`Feeds`](crate::feed::Feeds) what subscribers get, `admission` the places of all
 //! connections, and `hand_over` the ways to other threads. The files call each other downwards only, which `make call-cycles`
-//! checks: `run_deferred` and `stop` call `accept`, `deadlines`, `memory`, `sockets`, `replies` and `deliver`, and all of these
+//! checks: `run_deferred` and `stop` call `accept`, `deadlines`, `memory`, `sockets`, `replies`, `rounds` and `deliver`, and all of these
 //! `effects`, which calls `close` and `handshakes`.
 
 mod accept;
@@ -22,6 +22,7 @@ mod memory;
 mod move_in;
 mod move_out;
 mod replies;
+mod rounds;
 mod run_deferred;
 #[cfg(test)]
 mod simulation;
@@ -145,6 +146,10 @@ impl Shard {
         }
         self.context.receiver.events.handled(taken);
         self.feeds.fan_out.pass_delivered();
+        let now_us = self.connections.clock.now_us();
+        let lost = self.feeds.fan_out.queue_ephemeral(now_us);
+        self.connections.counts.ephemeral_full += lost.full;
+        self.connections.counts.ephemeral_late += lost.late;
         self.deliver();
         self.flush_dirty();
     }
@@ -159,6 +164,10 @@ impl Shard {
                 for reply in replies {
                     self.replied(reply);
                 }
+            }
+            ShardEvent::Ephemeral(message) => {
+                let now_us = self.connections.clock.now_us();
+                self.feeds.fan_out.take_ephemeral(message, now_us);
             }
             ShardEvent::PieceRead { token, piece } => self.deferred.add_piece(token, piece),
             ShardEvent::Compressed { token, piece } => self.deferred.add_compressed(token, piece),
@@ -229,7 +238,8 @@ impl Shard {
             true => wait_ms.min(MOVE_LOOK_MS),
             false => wait_ms,
         };
-        let wait_ms = match self.feeds.fan_out.backpressure.holds() {
+        let fan_out = &self.feeds.fan_out;
+        let wait_ms = match fan_out.backpressure.holds() || fan_out.awaits_records() {
             true => wait_ms.min(LOOK_EVERY_MS),
             false => wait_ms,
         };

@@ -12,6 +12,7 @@ use super::hand_over::HandOver;
 use crate::acceptor::Acceptor;
 use crate::access_log::{AccessLogSender, OpenRequests, RequestIds};
 use crate::audit::AuditSender;
+use crate::broadcast::Broadcaster;
 use crate::buffers::Buffers;
 use crate::clients::Clients;
 use crate::clients::addresses::Addresses;
@@ -43,6 +44,8 @@ pub(crate) struct ShardContext {
     /// The congested streams of all shards.
     pub(crate) congested: Arc<CongestedStreams>,
     pub(crate) views: Arc<Views>,
+    /// Where ephemeral messages go.
+    pub(crate) broadcaster: Broadcaster,
     /// The threads that make handshakes; `None` if connections are plain.
     pub(crate) handshakes: Option<Handshakes>,
     /// Where finished requests go; `None` without an access log.

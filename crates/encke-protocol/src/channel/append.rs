@@ -1,9 +1,9 @@
-//! Waits for an append of a channel.
+//! Waits for an append of a channel, and for an ephemeral message.
 
 use encke_stream::Outcome;
 
 use super::reply::MessageTag;
-use crate::action::OnCommit;
+use crate::action::{OnBroadcast, OnCommit};
 use crate::problem::unexpected;
 use crate::response::Response;
 
@@ -44,5 +44,21 @@ impl OnCommit for ChannelAppend {
                 message.literal("duplicate", true);
             }
         })
+    }
+}
+
+/// Waits until an ephemeral message is handed over.
+#[derive(Debug)]
+pub(super) struct ChannelBroadcast {
+    pub(super) tag: MessageTag,
+}
+
+impl OnBroadcast for ChannelBroadcast {
+    fn not_handed_over(self: Box<Self>, refused: Response) -> Response {
+        self.tag.error(refused)
+    }
+
+    fn handed_over(self: Box<Self>) -> Response {
+        self.tag.reply("sent", |_| ())
     }
 }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use encke_access::{AccessDenied, Caller, CallersIn, CallersOut, Operation, UnknownAuthority};
 use encke_stream::{Lookup, home};
 
-use super::append::ChannelAppend;
+use super::append::{ChannelAppend, ChannelBroadcast};
 use super::context::ChannelContext;
 use super::follow::{ChannelFollow, ChannelFollowSeveral};
 use super::merged::reason;
 use super::message::{AppendMessage, ClientMessage, MessageLimits, MessageRequest};
 use super::reply::{MessageTag, Subject};
 use super::subscriptions::Subscriptions;
-use crate::action::{Action, Channel, ChannelAction, ChannelMessage, FeedEnd, RegrantedChannel};
+use crate::action::{
+    Action, Broadcast, Channel, ChannelAction, ChannelMessage, FeedEnd, RegrantedChannel,
+};
 use crate::append::{awaits_order, stop};
 use crate::encoder::StreamEnd;
+use crate::ephemeral::{check_body, ephemeral_message};
 use crate::events::{Named, Parameters};
 use crate::gate::{Admitted, Rights, denial, resolve_token};
 use crate::last_messages::{LAST_BYTES_MAX, ReadStart, WantedMessages, find_last};
@@ -115,6 +118,12 @@ impl Conversation {
                 Ok(plain(Action::Unsubscribe(key, response)))
             }
             MessageRequest::Append { name, append } => self.append(tag, &name, append, message),
+            MessageRequest::Ephemeral {
+                name,
+                content_type,
+                body,
+                echoes,
+            } => self.broadcast(tag, &name, (content_type.as_deref(), body), echoes, message),
             MessageRequest::Stop { name } => self.stop(tag, &name, message),
         }
     }
@@ -233,6 +242,38 @@ impl Conversation {
             command,
             Box::new(ChannelAppend { tag }),
         )))
+    }
+
+    /// Sends data of a type to those who are subscribed to a stream now.
+    fn broadcast(
+        &mut self,
+        tag: MessageTag,
+        name: &str,
+        (content_type, body): (Option<&str>, Vec<u8>),
+        echoes: bool,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Response> {
+        let streams = self.context.streams();
+        self.check_write(Operation::Append, name)?;
+        check_body(streams, &body)?;
+        if streams.in_fleet
+            && message.barriers == 0
+            && awaits_order(streams, name, content_type, message.now)
+        {
+            let log = home(name, streams.views.logs());
+            return Ok(plain(Action::AwaitOrder(log, Vec::new())));
+        }
+        // Held until the action is decided, so that the stream stays in memory.
+        let Some(_known) = streams.known(name) else {
+            return Ok(plain(load(name, Vec::new())));
+        };
+        let stream = streams.find_for(name, message.now, &self.rights)?;
+        let ephemeral = ephemeral_message(&stream, content_type, body, message.now.wall)?;
+        Ok(plain(Action::Broadcast(Box::new(Broadcast {
+            message: ephemeral,
+            echoes,
+            then: Box::new(ChannelBroadcast { tag }),
+        }))))
     }
 
     /// Whether the client may change a stream of that name in this way, before the stream is looked for.

@@ -1,10 +1,12 @@
 //! The records of several streams as messages.
 
+use encke_stream::EphemeralMessage;
+
 use super::object::MessageWriter;
 use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::events::position_text;
 use crate::ndjson::TIME_MEMBER;
-use crate::payload::{RecordData, of_merged};
+use crate::payload::{RecordData, of_ephemeral, of_merged};
 
 /// Encodes each record as a message. The label of a feed is the name of its subscription.
 #[derive(Debug)]
@@ -21,20 +23,7 @@ impl MergeEncoder for MergedMessages {
         if self.has_times {
             message.literal(TIME_MEMBER, record.item.time.as_ms());
         }
-        match data {
-            RecordData::Messages(messages) => {
-                let value = message.value("data");
-                value.push(b'[');
-                value.extend_from_slice(&messages);
-                value.push(b']');
-            }
-            RecordData::Text(text) => {
-                message.text("text", &text);
-            }
-            RecordData::Bytes(bytes) => {
-                message.base64("base64", &bytes);
-            }
-        }
+        write_data(data, &mut message);
         message.end();
     }
 
@@ -77,6 +66,12 @@ impl MergeEncoder for MergedMessages {
         message.literal("resumable", farewell.resumable).end();
     }
 
+    fn ephemeral(&self, label: &str, ephemeral: &EphemeralMessage, out: &mut Vec<u8>) {
+        let mut message = begin("ephemeral", label, None, out);
+        write_ephemeral(ephemeral, self.has_times, &mut message);
+        message.end();
+    }
+
     /// The wire pings.
     fn heartbeat(&self) -> &'static [u8] {
         b""
@@ -88,6 +83,37 @@ pub(super) fn reason(end: StreamEnd) -> &'static str {
     match end {
         StreamEnd::Closed(_) => "closed",
         StreamEnd::Deleted => "deleted",
+    }
+}
+
+/// Adds an ephemeral message: its stream, its time if that is asked for, and its data.
+pub(super) fn write_ephemeral(
+    ephemeral: &EphemeralMessage,
+    has_times: bool,
+    message: &mut MessageWriter<'_>,
+) {
+    message.text("stream", &ephemeral.label.name);
+    if has_times {
+        message.literal(TIME_MEMBER, ephemeral.time.as_ms());
+    }
+    write_data(of_ephemeral(ephemeral), message);
+}
+
+/// Adds data in the form of its stream's type.
+fn write_data(data: RecordData, message: &mut MessageWriter<'_>) {
+    match data {
+        RecordData::Messages(messages) => {
+            let value = message.value("data");
+            value.push(b'[');
+            value.extend_from_slice(&messages);
+            value.push(b']');
+        }
+        RecordData::Text(text) => {
+            message.text("text", &text);
+        }
+        RecordData::Bytes(bytes) => {
+            message.base64("base64", &bytes);
+        }
     }
 }
 

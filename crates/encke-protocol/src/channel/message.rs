@@ -50,6 +50,14 @@ pub(super) enum MessageRequest {
         name: Box<str>,
         append: AppendMessage,
     },
+    /// Send something to those who are subscribed to a stream now.
+    Ephemeral {
+        name: Box<str>,
+        content_type: Option<Cow<'static, str>>,
+        body: Vec<u8>,
+        /// The channel itself gets it, too, if it is subscribed.
+        echoes: bool,
+    },
     /// Ask the producer of a stream to stop.
     Stop {
         name: Box<str>,
@@ -115,8 +123,9 @@ impl ClientMessage {
         })?;
         // Whatever else is wrong, the client learns which message it is.
         tag.id = members.id().unwrap_or_default();
-        let is_append = matches!(members.text("type"), Ok(Some(name)) if name == "append");
-        if !is_append && text.len() > SMALL_MESSAGE_BYTES_MAX {
+        // An ephemeral message has a bound of its own, behind which its base64 is larger.
+        let has_data = matches!(members.text("type"), Ok(Some(name)) if matches!(&*name, "append" | "ephemeral"));
+        if !has_data && text.len() > SMALL_MESSAGE_BYTES_MAX {
             let why = format!(
                 "only appends may have more than {SMALL_MESSAGE_BYTES_MAX} bytes, not {}",
                 text.len()
@@ -135,7 +144,9 @@ impl ClientMessage {
         });
         match members.request(limits.streams_max) {
             Ok(request) => {
-                if let MessageRequest::Append { name, .. } = &request {
+                if let MessageRequest::Append { name, .. }
+                | MessageRequest::Ephemeral { name, .. } = &request
+                {
                     tag.subject = Some(Subject::Stream(name.clone()));
                 }
                 Ok(ClientMessage { tag, request })
@@ -223,6 +234,11 @@ impl<'a> Members<'a> {
                 self.check(APPEND_MEMBERS)?;
                 self.id()?;
                 self.append()
+            }
+            "ephemeral" => {
+                self.check(EPHEMERAL_MEMBERS)?;
+                self.id()?;
+                self.ephemeral()
             }
             "stop" => {
                 self.check(&["type", "id", "stream"])?;
@@ -312,9 +328,21 @@ impl<'a> Members<'a> {
         Ok(MessageRequest::Stop { name: name.into() })
     }
 
-    fn append(&self) -> Result<MessageRequest, Response> {
+    /// Sends something to those who are subscribed to a stream now.
+    fn ephemeral(&self) -> Result<MessageRequest, Response> {
         let name = self.text("stream")?;
         let name = name.ok_or_else(|| bad("the member \"stream\" is missing"))?;
+        let (content_type, body) = self.data("an ephemeral message")?;
+        Ok(MessageRequest::Ephemeral {
+            name: name.into(),
+            content_type,
+            body,
+            echoes: self.value("echo", "true or false")?.unwrap_or(true),
+        })
+    }
+
+    /// The data of a message, and the type that it names for them. `what` is the message.
+    fn data(&self, what: &str) -> Result<(Option<Cow<'static, str>>, Vec<u8>), Response> {
         let mut declared = self.text("contentType")?.map(Cow::Owned);
         if let Some(declared) = &declared
             && !is_content_type(declared)
@@ -336,11 +364,18 @@ impl<'a> Members<'a> {
                 .decode(base64)
                 .map_err(|_| bad("\"base64\" is not in base64 with padding"))?,
             _ => {
-                return Err(bad(
-                    "an append has one of \"data\", \"text\" and \"base64\"",
-                ));
+                return Err(bad(format!(
+                    "{what} has one of \"data\", \"text\" and \"base64\""
+                )));
             }
         };
+        Ok((declared, body))
+    }
+
+    fn append(&self) -> Result<MessageRequest, Response> {
+        let name = self.text("stream")?;
+        let name = name.ok_or_else(|| bad("the member \"stream\" is missing"))?;
+        let (declared, body) = self.data("an append")?;
         let seq = self.text("seq")?;
         if seq
             .as_ref()
@@ -565,7 +600,14 @@ fn bad(why: impl AsRef<str>) -> Response {
 }
 
 /// The types of messages.
-const TYPES: &[&str] = &["subscribe", "unsubscribe", "append", "stop", "authenticate"];
+const TYPES: &[&str] = &[
+    "subscribe",
+    "unsubscribe",
+    "append",
+    "ephemeral",
+    "stop",
+    "authenticate",
+];
 
 const SUBSCRIBE_MEMBERS: &[&str] = &[
     "type", "id", "stream", "streams", "offset", "last", "position", "times",
@@ -584,6 +626,17 @@ const APPEND_MEMBERS: &[&str] = &[
     "seq",
     "close",
     "endReason",
+];
+
+const EPHEMERAL_MEMBERS: &[&str] = &[
+    "type",
+    "id",
+    "stream",
+    "data",
+    "text",
+    "base64",
+    "contentType",
+    "echo",
 ];
 
 /// The largest number of a message: up to it JavaScript counts every one.

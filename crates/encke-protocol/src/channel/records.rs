@@ -1,8 +1,9 @@
 //! The records of one stream as messages, shared by all channels that are at the same position.
 
 use encke_clock::WallTime;
-use encke_stream::{MediaKind, Offset};
+use encke_stream::{EphemeralMessage, MediaKind, Offset};
 
+use super::merged::write_ephemeral;
 use super::object::MessageWriter;
 use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
 use crate::ndjson::TIME_MEMBER;
@@ -70,6 +71,16 @@ impl Encoder for ChannelRecords {
         let mut message = MessageWriter::new("ended", out);
         message.text("stream", variant.name);
         message.plain("reason", "deleted").end();
+    }
+
+    fn ephemeral(&self, ephemeral: &EphemeralMessage, out: &mut Vec<u8>) {
+        let mut message = MessageWriter::new("ephemeral", out);
+        write_ephemeral(ephemeral, self.has_times, &mut message);
+        message.end();
+    }
+
+    fn has_ephemeral(&self) -> bool {
+        true
     }
 
     /// The wire pings.

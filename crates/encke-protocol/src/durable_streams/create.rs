@@ -372,4 +372,9 @@ fn overshoot(units: u32, asked: u32) -> Response {
 }
 
 /// Fields that only an append can have.
-const ONLY_AT_APPEND: [&str; 3] = ["Encke-End-Reason", "Encke-Stop", "If-Match"];
+const ONLY_AT_APPEND: [&str; 4] = [
+    "Encke-End-Reason",
+    "Encke-Ephemeral",
+    "Encke-Stop",
+    "If-Match",
+];

@@ -167,6 +167,28 @@ pub(super) fn asks_stop(headers: Headers<'_>) -> Result<bool, Response> {
     }
 }
 
+/// Whether the body is for those who are subscribed now, and not stored.
+pub(super) fn is_ephemeral(headers: Headers<'_>) -> Result<bool, Response> {
+    match text(headers, "Encke-Ephemeral")? {
+        None => Ok(false),
+        Some("true") => Ok(true),
+        Some(value) => Err(bad_field(format!("Encke-Ephemeral is true, not {value:?}"))),
+    }
+}
+
+/// Refuses the fields of an append that an ephemeral message can't have, because nothing of it is stored.
+pub(super) fn check_ephemeral(headers: Headers<'_>) -> Result<(), Response> {
+    match NOT_EPHEMERAL
+        .iter()
+        .find(|name| headers.first(name).is_some())
+    {
+        None => Ok(()),
+        Some(name) => Err(bad_field(format!(
+            "Encke-Ephemeral and {name} exclude each other: an ephemeral message is not stored, and changes nothing of its stream"
+        ))),
+    }
+}
+
 /// Whether the request is one of a reader that stops a stream, so that it needs no right to append: it asks the producer to, or it closes
 /// the stream as stopped.
 pub(super) fn stops(headers: Headers<'_>) -> StopRequest {
@@ -319,6 +341,21 @@ fn seconds(name: &str, value: &str, max: u32) -> Result<u32, Response> {
             ))
         })
 }
+
+/// Fields of a request that changes its stream, or of its acknowledgement.
+const NOT_EPHEMERAL: [&str; 11] = [
+    "Producer-Id",
+    "Producer-Epoch",
+    "Producer-Seq",
+    "Stream-Seq",
+    "Stream-Closed",
+    "If-Match",
+    "Encke-Ack",
+    "Encke-End-Reason",
+    "Encke-Metadata",
+    "Encke-Stop",
+    "Encke-Truncate",
+];
 
 /// Bytes of a stream's metadata, which is stored with the stream and sent with each HEAD.
 const METADATA_BYTES_MAX: usize = 2048;

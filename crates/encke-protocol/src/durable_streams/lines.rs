@@ -7,10 +7,11 @@
 use std::io::Write;
 
 use encke_clock::WallTime;
-use encke_stream::{Item, MediaKind, Offset};
+use encke_stream::{EphemeralMessage, Item, MediaKind, Offset};
 
 use super::encode::{control_object, says_state};
 use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use crate::events::ephemeral_object;
 use crate::json;
 use crate::ndjson;
 use crate::run::Run;
@@ -94,6 +95,16 @@ impl Encoder for LineEncoder {
             return;
         };
         control(variant.option, &Run::position(at), now, out);
+    }
+
+    fn ephemeral(&self, message: &EphemeralMessage, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"ephemeral\":");
+        ndjson::json(&ephemeral_object(message, self.has_times), out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn has_ephemeral(&self) -> bool {
+        true
     }
 
     fn heartbeat(&self) -> &'static [u8] {

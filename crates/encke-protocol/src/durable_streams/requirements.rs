@@ -107,6 +107,8 @@ pub(super) const FIELDS: KnownFields = KnownFields {
         KnownField::changing("Encke-Producer-Timeout"),
         KnownField::changing("Encke-End-Reason"),
         KnownField::changing("Encke-Stop"),
+        // What the URL was given for is stored; this is not.
+        KnownField::changing("Encke-Ephemeral"),
         // It asks for another URL.
         KnownField::changing("Encke-Read-URL"),
     ],

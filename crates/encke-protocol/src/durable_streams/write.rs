@@ -4,11 +4,12 @@ use encke_access::Operation;
 use encke_stream::{AppendExtras, Command, EndReason, Offset, Outcome, Refusal, Target};
 
 use super::{DurableStreams, fields};
-use crate::action::{Action, OnCommit};
+use crate::action::{Action, Broadcast, OnBroadcast, OnCommit};
 use crate::append::AppendRequest;
+use crate::ephemeral::{check_body, ephemeral_message};
 use crate::gate::Admitted;
 use crate::problem::{error, refused, unexpected};
-use crate::request::Request;
+use crate::request::{Headers, Request};
 use crate::response::Response;
 
 /// Waits for an append.
@@ -30,6 +31,9 @@ impl DurableStreams {
         admitted: &Admitted<'_>,
     ) -> Result<Action, Response> {
         let headers = request.headers;
+        if fields::is_ephemeral(headers)? {
+            return self.broadcast(request, name, admitted);
+        }
         let closes = fields::says_closed(headers);
         let producer = fields::producer(headers)?;
         let writer_seq = fields::writer_seq(headers)?;
@@ -80,14 +84,7 @@ impl DurableStreams {
         self.check_stop(&append, name, admitted)?;
         // Without a body the type means nothing, whatever it is (section 5.2).
         if !append.body.is_empty() {
-            let sent = fields::content_type(headers)?.ok_or_else(|| {
-                error(
-                    400,
-                    "missing_content_type",
-                    "an append with a body needs the Content-Type of the stream, such as application/json",
-                )
-            })?;
-            append.content_type = Some(sent);
+            append.content_type = Some(sent_type(headers)?);
         }
         let stream = self.streams.find_for(name, request.now, &admitted.rights)?;
         let producer_seq = append.producer.as_ref().map(|producer| producer.seq);
@@ -104,6 +101,29 @@ impl DurableStreams {
             producer_seq,
         };
         Ok(Action::Commit(command, Box::new(outcome)))
+    }
+
+    /// Sends the body to those who are subscribed now. It is not stored.
+    fn broadcast(
+        &self,
+        request: &mut Request<'_>,
+        name: &str,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
+        let headers = request.headers;
+        fields::check_ephemeral(headers)?;
+        fields::refuse(headers, &ONLY_AT_CREATION, "PUT")?;
+        let body = std::mem::take(&mut request.body);
+        check_body(&self.streams, &body)?;
+        let content_type = sent_type(headers)?;
+        let stream = self.streams.find_for(name, request.now, &admitted.rights)?;
+        let now = request.now.wall;
+        let message = ephemeral_message(&stream, Some(content_type), body, now);
+        Ok(Action::Broadcast(Box::new(Broadcast {
+            message: message?,
+            echoes: true,
+            then: Box::new(MessageHandover),
+        })))
     }
 
     /// Refuses what a request does beside stopping, unless its caller may append.
@@ -206,6 +226,27 @@ impl AppendOutcome {
         conflict
             .field_if("Producer-Expected-Seq", self.producer_seq)
             .field_if("Producer-Received-Seq", self.producer_seq)
+    }
+}
+
+/// The type of a body.
+fn sent_type(headers: Headers<'_>) -> Result<&str, Response> {
+    fields::content_type(headers)?.ok_or_else(|| {
+        error(
+            400,
+            "missing_content_type",
+            "an append with a body needs the Content-Type of the stream, such as application/json",
+        )
+    })
+}
+
+/// Waits until an ephemeral message is handed over.
+#[derive(Debug)]
+struct MessageHandover;
+
+impl OnBroadcast for MessageHandover {
+    fn handed_over(self: Box<Self>) -> Response {
+        Response::shared(204)
     }
 }
 

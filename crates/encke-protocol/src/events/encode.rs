@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use encke_stream::EphemeralMessage;
+
 use super::id;
 use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::ndjson;
@@ -55,6 +57,12 @@ impl MergeEncoder for MergedEvents {
         out.push(b'\n');
     }
 
+    fn ephemeral(&self, _label: &str, message: &EphemeralMessage, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"event:ephemeral\n");
+        lines(&ephemeral_object(message, self.has_times), out);
+        out.push(b'\n');
+    }
+
     /// A comment for people, and an event for scripts, which see no comments. It moves no position.
     fn farewell(&self, _label: &str, farewell: &Farewell, out: &mut Vec<u8>) {
         let then = match farewell.resumable {
@@ -98,6 +106,18 @@ pub(super) fn gap_object(name: &str) -> String {
     format!("{{\"stream\":{name},\"why\":\"no_longer_kept\"}}")
 }
 
+/// An ephemeral message as an object: what a record has, without a position.
+pub(crate) fn ephemeral_object(message: &EphemeralMessage, has_times: bool) -> Vec<u8> {
+    let name = serde_json::Value::from(&*message.label.name);
+    let mut text = format!("{{\"stream\":{name}").into_bytes();
+    if has_times {
+        ndjson::time_member(message.time, &mut text);
+    }
+    write_data(payload::of_ephemeral(message), &mut text);
+    text.push(b'}');
+    text
+}
+
 /// A record as the members of an object: its stream, the offset behind it, its time if that is asked for, and its data in the form of
 /// the stream's type.
 pub(super) fn members(record: &MergedRecord<'_>, has_times: bool) -> Vec<u8> {
@@ -107,21 +127,25 @@ pub(super) fn members(record: &MergedRecord<'_>, has_times: bool) -> Vec<u8> {
     if has_times {
         ndjson::time_member(record.item.time, &mut text);
     }
-    text.push(b',');
+    write_data(data, &mut text);
+    text
+}
+
+/// Appends data as a further member, in the form of its stream's type.
+fn write_data(data: RecordData, out: &mut Vec<u8>) {
     match data {
         RecordData::Messages(messages) => {
-            text.extend_from_slice(b"\"messages\":[");
-            text.extend_from_slice(&messages);
-            text.push(b']');
+            out.extend_from_slice(b",\"messages\":[");
+            out.extend_from_slice(&messages);
+            out.push(b']');
         }
-        RecordData::Text(data) => {
-            text.extend_from_slice(b"\"text\":");
-            ndjson::string(&data, &mut text);
+        RecordData::Text(text) => {
+            out.extend_from_slice(b",\"text\":");
+            ndjson::string(&text, out);
         }
-        RecordData::Bytes(data) => {
-            text.extend_from_slice(b"\"base64\":");
-            ndjson::base64(&data, &mut text);
+        RecordData::Bytes(bytes) => {
+            out.extend_from_slice(b",\"base64\":");
+            ndjson::base64(&bytes, out);
         }
     }
-    text
 }

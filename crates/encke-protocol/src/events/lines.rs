@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
-use super::encode::{end_object, gap_object, members, stop_object};
+use encke_stream::EphemeralMessage;
+
+use super::encode::{end_object, ephemeral_object, gap_object, members, stop_object};
 use super::id;
 use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
 use crate::ndjson;
@@ -50,6 +52,12 @@ impl MergeEncoder for MergedLines {
 
     fn position(&self, _label: &str, at: MergedPosition<'_>, out: &mut Vec<u8>) {
         begin(Some(at), out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn ephemeral(&self, _label: &str, message: &EphemeralMessage, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"ephemeral\":");
+        ndjson::json(&ephemeral_object(message, self.has_times), out);
         out.extend_from_slice(b"}\n");
     }
 

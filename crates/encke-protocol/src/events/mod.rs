@@ -34,6 +34,7 @@ use crate::response::Response;
 
 use encke_access::CallersIn;
 use encke_clock::{Now, SteadyTime};
+pub(crate) use encode::ephemeral_object;
 use feed_response::FeedResponse;
 pub(crate) use id::position_text;
 pub(crate) use merge_plan::{MergePlan, OnPlanned};

@@ -6,6 +6,7 @@
 mod append;
 mod create;
 mod ending;
+mod ephemeral;
 mod fork;
 mod http;
 mod json;

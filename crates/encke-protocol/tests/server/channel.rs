@@ -97,6 +97,10 @@ impl Server {
                 self.commit();
                 said.push(message_of(&then.committed(outcome)));
             }
+            Action::Broadcast(broadcast) => {
+                self.broadcasts.push(broadcast.message);
+                said.push(message_of(&broadcast.then.handed_over()));
+            }
             Action::Subscribe(subscription) => {
                 said.push(message_of(&subscription.response));
                 assert_ne!(done.key, 0);

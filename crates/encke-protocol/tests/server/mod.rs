@@ -19,8 +19,8 @@ use encke_protocol::{
     Response, Router, Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
-    Command, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece, Stream, View, Views,
-    restore_on,
+    Command, EphemeralMessage, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece,
+    Stream, View, Views, restore_on,
 };
 
 pub use channel::TestChannel;
@@ -39,6 +39,8 @@ pub struct Server {
     pub subscriptions: TestSubscriptions,
     /// How often a request has waited for the order of a fleet.
     pub waited: usize,
+    /// The ephemeral messages that were handed over.
+    pub broadcasts: Vec<EphemeralMessage>,
     /// The next request asks for a channel.
     upgrades: bool,
     asked: HashMap<DispatchClient, (Waiting, Vec<Heard>)>,
@@ -202,6 +204,7 @@ impl Server {
             ),
             subscriptions: TestSubscriptions::new(Default::default()),
             waited: 0,
+            broadcasts: Vec::new(),
             upgrades: false,
             asked: HashMap::new(),
             machine,
@@ -292,6 +295,10 @@ impl Server {
                     let outcome = self.apply(command);
                     self.commit();
                     Action::Respond(then.committed(outcome))
+                }
+                Action::Broadcast(broadcast) => {
+                    self.broadcasts.push(broadcast.message);
+                    Action::Respond(broadcast.then.handed_over())
                 }
                 Action::Read(fetch, then) => self.resume(&self.read(&fetch), then),
                 Action::List(fetch, then) => {

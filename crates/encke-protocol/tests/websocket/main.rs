@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, dead_code)] // Each test uses what it needs of the server.
 
 mod encoders;
+mod ephemeral;
 mod errors;
 mod handshake;
 mod last_messages;

@@ -292,6 +292,11 @@ impl View {
         self.watchers.of(stream)
     }
 
+    /// The same for the stream with that number, which need not be in memory.
+    pub(crate) fn watchers_of(&self, no: StreamNo) -> u64 {
+        self.watchers.of_number(no)
+    }
+
     /// The number of streams in memory.
     pub fn len(&self) -> usize {
         self.streams.load(Ordering::Relaxed)

@@ -66,13 +66,23 @@ impl Watchers {
             // No shard can add itself before the lock is released.
             stream.watched.store(false, Ordering::SeqCst);
         }
-        let further = u64::from(watchers >= FURTHER) * FURTHER;
-        (watchers % FURTHER) | further
+        bits(watchers)
+    }
+
+    /// The same for the stream with that number, which need not be in memory.
+    pub(crate) fn of_number(&self, no: StreamNo) -> u64 {
+        bits(self.part(no).lock().get(&no).copied().unwrap_or_default())
     }
 
     fn part(&self, no: StreamNo) -> &Mutex<HashMap<StreamNo, u64, foldhash::fast::FixedState>> {
         &self.parts[no as usize % PARTS]
     }
+}
+
+/// An entry of the table as one bit for each shard.
+fn bits(watchers: u64) -> u64 {
+    let further = u64::from(watchers >= FURTHER) * FURTHER;
+    (watchers % FURTHER) | further
 }
 
 /// The bit of a shard. All but the first shards share one.
@@ -145,6 +155,7 @@ mod tests {
         }
         let all = watcher(3) | watcher(47) | watcher(48);
         assert_eq!(watchers.of(&watched), all);
+        assert_eq!((watchers.of_number(7), watchers.of_number(8)), (all, 0));
         watchers.remove(7, 3);
         watchers.remove(7, 47);
         // All further shards share a bit.

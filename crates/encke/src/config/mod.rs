@@ -219,6 +219,12 @@ impl Config {
             in_units(server.mailbox_bytes_max as u64),
             in_units(net.body_bytes_max as u64),
         );
+        anyhow::ensure!(
+            self.protocols.ephemeral_bytes_max <= EPHEMERAL_BYTES_MAX,
+            "tuning.ephemeral-bytes ({}) must not be more than {}, because a message waits for each subscriber's socket whole",
+            in_units(self.protocols.ephemeral_bytes_max as u64),
+            in_units(EPHEMERAL_BYTES_MAX as u64),
+        );
         let controlled = self.access.is_some();
         anyhow::ensure!(
             self.open || controlled || net.listen.ip().is_loopback(),
@@ -308,6 +314,9 @@ const STREAMS: &str = "/v1/stream";
 /// Where operators connect unless something else is set.
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4438);
 
+/// The largest `tuning.ephemeral-bytes`.
+const EPHEMERAL_BYTES_MAX: usize = 256 << 10;
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -376,6 +385,10 @@ mod tests {
             ("tuning.streams-idle = '0s'", "tuning.streams-idle"),
             ("tuning.streams-hot-max = 0", "tuning.streams-hot-max"),
             ("body-max = '32MiB'", "--body-max"),
+            (
+                "[tuning]\nephemeral-bytes = '257KiB'",
+                "tuning.ephemeral-bytes (257 KiB)",
+            ),
             ("exempt = '10.0.0.0/40'", "--exempt"),
             ("trust = '10.0.0.0/8, x'", "--trust"),
             ("proxy-protocol = true", "--trust"),

@@ -280,6 +280,8 @@ settings! {
         "heartbeat": PERIOD => config.net.heartbeat;
         /// Streams per subscriber of /v1/events, at most 128
         "streams-per-subscriber-max": count_to(STREAMS_MAX) => config.protocols.events.streams_per_subscriber_max;
+        /// Largest ephemeral message, at most 256K
+        "ephemeral-bytes": Size(1) => config.protocols.ephemeral_bytes_max;
         /// Time that a long poll waits for data
         "poll-wait": Milliseconds => config.protocols.durable_streams.poll_wait_ms;
         /// Approximate size of a response to a read, and of the parts of a long response

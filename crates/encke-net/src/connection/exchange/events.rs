@@ -1,12 +1,13 @@
 //! Events of an exchange.
 
-use encke_protocol::{Failure, problem};
+use encke_protocol::{Failure, Response, problem};
 use encke_stream::Outcome;
 
 use super::route::load_failure;
 use super::state::{Exchange, ExchangeEvent, end_of_caller};
 use super::task::Task;
 use super::writer::ResponseWriter;
+use crate::broadcast::NotBroadcast;
 use crate::clients::callers::CallerEnd;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -23,6 +24,7 @@ impl Exchange {
         match event {
             ExchangeEvent::Committed(outcome) => self.committed(outcome, out, cx),
             ExchangeEvent::NotSubmitted => self.not_submitted(out, cx),
+            ExchangeEvent::Broadcast(handed_over) => self.broadcast(handed_over, out, cx),
             ExchangeEvent::NameLoaded(known) => self.name_loaded(known, out, cx),
             ExchangeEvent::PieceRead(piece) => {
                 out.read_arrived();
@@ -71,6 +73,24 @@ impl Exchange {
                 }
             }
             ExchangeEvent::CallerEnded(end) => self.caller_ended(end, out, cx),
+        }
+    }
+
+    fn broadcast(
+        &mut self,
+        handed_over: Result<(), NotBroadcast>,
+        out: &mut dyn ResponseWriter,
+        cx: &mut Context<'_>,
+    ) {
+        match std::mem::take(&mut self.task) {
+            Task::AwaitingBroadcast(then) => {
+                let response = match handed_over {
+                    Ok(()) => then.handed_over(),
+                    Err(why) => then.not_handed_over(not_broadcast(why)),
+                };
+                self.respond(&response, out, cx);
+            }
+            other => self.task = other,
         }
     }
 
@@ -141,5 +161,15 @@ impl Exchange {
             Ending::Later => self.caller_end = Some(end),
             Ending::Nothing => {}
         }
+    }
+}
+
+/// The response to a message that the other nodes of a fleet would not get.
+fn not_broadcast(why: NotBroadcast) -> Response {
+    match why {
+        NotBroadcast::Disconnected | NotBroadcast::QueueFull => {
+            problem::rejected(503, "fleet_unreachable", &why.to_string(), 1)
+        }
+        NotBroadcast::TooLarge { .. } => problem::rejected(413, "too_large", &why.to_string(), 0),
     }
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use encke_log::ReadError;
-use encke_protocol::{Action, Failure, OnRead, Run, problem};
+use encke_protocol::{Action, Broadcast, Failure, OnRead, Run, problem};
 use encke_stream::{Fetch, Item, Piece};
 
 use super::state::Exchange;
 use super::task::{PartCoding, StreamingStep, Task};
 use super::writer::ResponseWriter;
+use crate::clients::quotas::messages;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -40,6 +41,22 @@ impl Exchange {
                 }
                 self.task = Task::AwaitingCommit(then);
                 cx.push(ConnectionEffect::Submit(exchange, command));
+            }
+            Action::Broadcast(broadcast) => {
+                let Broadcast {
+                    message,
+                    echoes,
+                    then,
+                } = *broadcast;
+                if let Err(exceeded) = cx.count_messages(exchange, messages(&message.data)) {
+                    return self.respond(&then.not_handed_over(exceeded), out, cx);
+                }
+                self.task = Task::AwaitingBroadcast(then);
+                cx.push(ConnectionEffect::Broadcast {
+                    id: exchange,
+                    message: Box::new(message),
+                    echoes,
+                });
             }
             Action::Read(fetch, then) => self.read(fetch, then, out, cx),
             Action::List(fetch, then) => {

@@ -5,6 +5,7 @@ use encke_protocol::{AuditNote, CallerInfo, DispatchResponse, OnRecord, OriginRe
 use encke_stream::{Fetch, LoadError, Lookup, Outcome, Piece, StreamPage};
 
 use super::task::Task;
+use crate::broadcast::NotBroadcast;
 use crate::clients::callers::CallerEnd;
 use crate::clock::Monotonic;
 use crate::compression::{CompressedPiece, Compressor};
@@ -71,6 +72,8 @@ pub(crate) enum ExchangeEvent {
     Committed(Outcome),
     /// The sequencer has no room for its command.
     NotSubmitted,
+    /// Its message is handed to subscribers, or the other nodes of a fleet would not get it.
+    Broadcast(Result<(), NotBroadcast>),
     /// The name that its request names was loaded.
     NameLoaded(Result<Lookup, LoadError>),
     /// A part of a stream was read.
@@ -175,6 +178,7 @@ impl Exchange {
             | Task::AwaitingUnpark(_)
             | Task::AwaitingOrder(_)
             | Task::AwaitingCommit(_)
+            | Task::AwaitingBroadcast(_)
             | Task::AwaitingRead(_)
             | Task::AwaitingList(_)
             | Task::AwaitingInspection

@@ -2,8 +2,8 @@
 
 use encke_access::SubscriberHold;
 use encke_protocol::{
-    CallerInfo, ChannelOpening, CodingOffer, NextPart, OnCommit, OnDispatch, OnList, OnRead,
-    OnRecord, OnWorkerEvent, Response,
+    CallerInfo, ChannelOpening, CodingOffer, NextPart, OnBroadcast, OnCommit, OnDispatch, OnList,
+    OnRead, OnRecord, OnWorkerEvent, Response,
 };
 use encke_stream::Lookup;
 
@@ -24,6 +24,8 @@ pub(crate) enum Task {
     AwaitingOrder(Box<ParkedRequest>),
     /// The sequencer has its command.
     AwaitingCommit(Box<dyn OnCommit>),
+    /// Its message is handed to subscribers.
+    AwaitingBroadcast(Box<dyn OnBroadcast>),
     /// A reader thread reads a part of a stream.
     AwaitingRead(Box<dyn OnRead>),
     /// A reader thread reads a page of the list of streams.

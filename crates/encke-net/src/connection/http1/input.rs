@@ -60,6 +60,7 @@ impl Http1 {
         let is_waiting = match &self.exchange.task {
             Task::AwaitingDispatch { .. } => !self.exchange.waits_long(),
             Task::AwaitingCommit(_)
+            | Task::AwaitingBroadcast(_)
             | Task::AwaitingLoad(_)
             | Task::AwaitingUnpark(_)
             | Task::AwaitingOrder(_)

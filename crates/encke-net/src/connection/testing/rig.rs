@@ -326,6 +326,12 @@ impl Rig {
     /// Does what concerns the connection only.
     fn execute_here(&mut self, effect: ConnectionEffect) {
         match effect {
+            ConnectionEffect::Broadcast { id, .. } => {
+                self.noted.push(effect);
+                self.give(|connection, cx| {
+                    connection.on_exchange(id, ExchangeEvent::Broadcast(Ok(())), cx);
+                });
+            }
             ConnectionEffect::Weigh(id) => self.weigh(id),
             ConnectionEffect::Grow(id) => {
                 self.weigh(id);

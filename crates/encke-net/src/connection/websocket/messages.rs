@@ -182,7 +182,9 @@ impl WebSocket {
         let (id, key) = (pending.id(), pending.key);
         match pending.exchange.task {
             Task::Subscribed => self.feeds.push(ChannelFeed { id, key }),
-            Task::AwaitingCommit(_) | Task::AwaitingRead(_) => self.work().exchanges.push(pending),
+            Task::AwaitingCommit(_) | Task::AwaitingBroadcast(_) | Task::AwaitingRead(_) => {
+                self.work().exchanges.push(pending);
+            }
             _ => {
                 if key != 0 {
                     self.channel.ended(key, FeedEnd::Told);

@@ -26,6 +26,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::super::{Admission, HandOver, Shard, ShardContext, TurnBuffers};
 use crate::audit::{AuditQueue, audit_log};
+use crate::broadcast::Broadcaster;
 use crate::buffers::Buffers;
 use crate::clients::addresses::Addresses;
 use crate::clock::ShardClock;
@@ -181,6 +182,12 @@ impl Node {
             )),
             buffers,
             congested: Arc::new(CongestedStreams::default()),
+            broadcaster: Broadcaster::new(
+                Arc::clone(&views),
+                Arc::new([Arc::clone(&sender)]),
+                None,
+                metrics.ephemeral.clone(),
+            ),
             views,
             handshakes: None,
             access_log: None,
