@@ -71,6 +71,7 @@ mod pools;
 mod ports;
 mod positions;
 mod proxies;
+mod pusher;
 mod recreated_streams;
 mod retention;
 mod rig;

@@ -208,7 +208,7 @@ pub struct QuotaOverride {
 }
 
 /// Text that is not shown.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 

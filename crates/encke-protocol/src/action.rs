@@ -38,6 +38,8 @@ pub enum Action {
     Commit(Command, Box<dyn OnCommit>),
     /// Hand a message to those who are subscribed to its stream now, then resume.
     Broadcast(Box<Broadcast>),
+    /// Commit the command, then do what follows from its outcome.
+    Change(Command, Box<dyn OnChange>),
     /// Read a part of a stream, then resume.
     Read(Fetch, Box<dyn OnRead>),
     /// Read a page of the list of streams, then resume.
@@ -56,6 +58,8 @@ pub enum Action {
     Open(ChannelOpening),
     /// On a channel: end the feed with that key, then send this response.
     Unsubscribe(u32, Response),
+    /// On a channel: close it.
+    Close(ChannelClose),
 }
 
 impl Action {
@@ -65,6 +69,7 @@ impl Action {
             self,
             Action::Commit(..)
                 | Action::Broadcast(_)
+                | Action::Change(..)
                 | Action::Subscribe(_)
                 | Action::Wait(_)
                 | Action::Open(_)
@@ -80,13 +85,14 @@ impl Action {
             | Action::Wait(_)
             | Action::Dispatch(..) => true,
             // A channel asks for each message.
-            Action::Open(_) | Action::Unsubscribe(..) => false,
+            Action::Open(_) | Action::Unsubscribe(..) | Action::Close(_) => false,
             Action::Respond(_)
             | Action::Load(_)
             | Action::Park(..)
             | Action::AwaitOrder(..)
             | Action::Commit(..)
             | Action::Broadcast(_)
+            | Action::Change(..)
             | Action::List(..)
             | Action::Inspect(_) => false,
         }
@@ -102,6 +108,30 @@ pub struct ChannelOpening {
     pub channel: Box<dyn Channel>,
     /// Messages that are handled as if the client had sent them first: the subscription that the URL names.
     pub first: Vec<Vec<u8>>,
+}
+
+/// How a protocol closes one of its channels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelClose {
+    /// The last message; empty for none.
+    pub message: Vec<u8>,
+    /// The close code, one of those that applications may send (RFC 6455, section 7.4.2).
+    pub code: u16,
+    /// The reason in the close frame, at most 123 bytes.
+    pub why: &'static str,
+}
+
+/// Why the wire closes a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelEnd {
+    /// The server stops, or the connection can't move to its successor.
+    Stopping,
+    /// Another node serves the client.
+    ServedElsewhere,
+    /// The client did not answer a ping.
+    NoPong,
+    /// A feed has ended although the client has not ended it.
+    FeedEnded,
 }
 
 /// The protocol's side of a channel. It keeps the caller and the names of subscriptions. Between two messages it is idle data.
@@ -126,6 +156,15 @@ pub trait Channel: Debug + Send {
     /// The channel in a form in which another process takes it over: [`Router::move_in`](crate::Router::move_in) makes the same channel
     /// of it.
     fn moved(&self, callers: &mut CallersOut) -> MovedChannel;
+    /// The close code that its clients know for such an end. `None`: the one of the wire. [`ChannelEnd::FeedEnded`] closes only channels
+    /// that have a code for it.
+    fn close_code(&self, _end: ChannelEnd) -> Option<u16> {
+        None
+    }
+    /// The number by which messages name the channel that has caused them ([`Omission`](crate::Omission)). It gets none of those.
+    fn number(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A text message of a client.
@@ -193,6 +232,16 @@ pub trait OnBroadcast: Debug + Send {
     fn handed_over(self: Box<Self>) -> Response;
     /// The response to a message that the reactor could not hand over. `refused` is the one of plain requests.
     fn not_handed_over(self: Box<Self>, refused: Response) -> Response {
+        refused
+    }
+}
+
+/// Waits for the outcome of a command that is a step of a request.
+pub trait OnChange: Debug + Send {
+    /// What follows from the outcome.
+    fn changed(self: Box<Self>, outcome: Outcome, now: Now) -> Action;
+    /// The response to a request whose command the reactor could not hand over. `refused` is the one of plain requests.
+    fn not_submitted(self: Box<Self>, refused: Response) -> Response {
         refused
     }
 }

@@ -47,6 +47,7 @@ mod pool;
 pub mod problem;
 mod protocol;
 mod protocols;
+mod pusher;
 mod quality;
 mod query;
 mod request;
@@ -67,10 +68,11 @@ mod timestamp;
 mod unknown_path;
 
 pub use action::{
-    Action, BodyPart, Broadcast, Channel, ChannelAction, ChannelMessage, ChannelOpening,
-    DispatchRequest, DispatchResponse, Dispatched, Failure, Feed, FeedEnd, LoadName, MergeSource,
-    NextPart, OnBroadcast, OnCommit, OnDispatch, OnList, OnPart, OnRead, OnRecord, OnWorkerEvent,
-    RegrantedChannel, SourceKind, Subscription, ViewedPattern, Wait, WorkerOutput,
+    Action, BodyPart, Broadcast, Channel, ChannelAction, ChannelClose, ChannelEnd, ChannelMessage,
+    ChannelOpening, DispatchRequest, DispatchResponse, Dispatched, Failure, Feed, FeedEnd,
+    LoadName, MergeSource, NextPart, OnBroadcast, OnChange, OnCommit, OnDispatch, OnList, OnPart,
+    OnRead, OnRecord, OnWorkerEvent, RegrantedChannel, SourceKind, Subscription, ViewedPattern,
+    Wait, WorkerOutput,
 };
 pub use admin::{
     Admin, ConnectionName, ConnectionQuery, ExplainedRequest, GroupKind, GroupQuery, Inquiry,
@@ -83,13 +85,14 @@ pub use cross_origin::CrossOriginFields;
 pub use durable_streams::DurableStreamsSettings;
 pub use encoder::{
     AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder,
-    MergeEncoderId, MergedPosition, MergedRecord, StreamEnd, StreamGeneration, Variant,
+    MergeEncoderId, MergedPosition, MergedRecord, Omission, StreamEnd, StreamGeneration, Variant,
 };
 pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};
 pub use moved_channel::{MovedChannel, MovedConversation};
 pub use pool::PoolApiSettings;
 pub use protocols::ProtocolSettings;
+pub use pusher::{AppSecret, BadPusherApp, PusherApp, PusherSettings};
 pub use request::{CallerInfo, Headers, Request};
 pub use requirement::{Paths, Requirement};
 pub use response::{AuditNote, Body, CrossOrigin, Response};

@@ -9,6 +9,18 @@ use serde::{Deserialize, Serialize};
 pub enum MovedChannel {
     /// Messages of JSON (docs/websocket.md).
     Messages(MovedConversation),
+    /// The Pusher protocol (docs/pusher.md).
+    Pusher(MovedSocket),
+}
+
+/// A connection of the Pusher protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedSocket {
+    /// The id of its app.
+    pub(crate) app: Box<str>,
+    pub(crate) socket: u64,
+    /// Its channels, with the keys of their feeds.
+    pub(crate) channels: Vec<(u32, Box<str>)>,
 }
 
 /// A channel of messages: its caller and its subscriptions.

@@ -74,6 +74,12 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether it judges itself which pages may open a channel: then the origins of the server's settings mean nothing for its channels.
+    /// `below` as above.
+    fn judges_origins(&self, _below: &str) -> bool {
+        false
+    }
+
     /// Takes a channel over from another process. `None`: it is one of another protocol.
     fn move_in(&self, _channel: &MovedChannel, _callers: &CallersIn) -> Option<ChannelMovedIn> {
         None

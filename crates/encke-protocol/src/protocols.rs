@@ -19,6 +19,7 @@ use crate::overview::Overview;
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::problem;
 use crate::protocol::{ChannelMovedIn, Protocol, is_unsafe};
+use crate::pusher::{Pusher, PusherSettings};
 use crate::request::Headers;
 use crate::requirement::{RequestHead, Requirement};
 use crate::response::Response;
@@ -36,6 +37,8 @@ pub struct ProtocolSettings {
     pub events: EventsSettings,
     /// Of pools.
     pub pool: PoolApiSettings,
+    /// Of the Pusher protocol.
+    pub pusher: PusherSettings,
     /// Other nodes change the same streams: what is said of a stream includes everything that any node has acknowledged before the
     /// request.
     pub in_fleet: bool,
@@ -49,6 +52,7 @@ impl Default for ProtocolSettings {
             durable_streams: DurableStreamsSettings::default(),
             events: EventsSettings::default(),
             pool: PoolApiSettings::default(),
+            pusher: PusherSettings::default(),
             in_fleet: false,
             ephemeral_bytes_max: 16 << 10,
         }
@@ -130,7 +134,7 @@ fn registered(
         root: settings.durable_streams.root.as_str().into(),
     };
     let channels = Channels::new(planner.clone(), access.clone(), encoders);
-    vec![
+    let mut protocols: Vec<Box<dyn Protocol>> = vec![
         Box::new(DurableStreams::new(
             streams.clone(),
             &settings.durable_streams,
@@ -143,7 +147,13 @@ fn registered(
         Box::new(Events::new(planner, channels, encoders)),
         Box::new(PoolApi::new(settings.pool.clone())),
         Box::new(AdminApi::new(admin, access, streams.clone(), encoders)),
-    ]
+    ];
+    // Without an app nothing is mounted.
+    if let Some(pusher) = Pusher::new(&settings.pusher, streams, encoders) {
+        protocols.push(Box::new(pusher.sockets()));
+        protocols.push(Box::new(pusher.api()));
+    }
+    protocols
 }
 
 impl Protocols {
@@ -391,6 +401,12 @@ impl<'p> Destination<'p> {
     pub(crate) fn opens_channel(&self, path: &str, query: Option<&str>) -> bool {
         self.protocol()
             .is_some_and(|protocol| protocol.opens_channel(self.below(path), query))
+    }
+
+    /// Whether its protocol judges itself which pages may open a channel.
+    pub(crate) fn judges_origins(&self, path: &str) -> bool {
+        self.protocol()
+            .is_some_and(|protocol| protocol.judges_origins(self.below(path)))
     }
 
     /// Whether a GET, if it is served, opens a stream of server-sent events.

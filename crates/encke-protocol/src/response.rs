@@ -72,6 +72,8 @@ pub enum Body {
     Open(Vec<u8>),
     /// The first part of a long body.
     Parts(Vec<u8>),
+    /// Several messages, on a channel.
+    Messages(Vec<Vec<u8>>),
 }
 
 impl Response {
@@ -207,7 +209,7 @@ impl From<&'static str> for Body {
 impl AsRef<[u8]> for Body {
     fn as_ref(&self) -> &[u8] {
         match self {
-            Body::Empty => &[],
+            Body::Empty | Body::Messages(_) => &[],
             Body::Bytes(bytes) | Body::Open(bytes) | Body::Parts(bytes) => bytes,
             Body::Static(bytes) => bytes,
         }

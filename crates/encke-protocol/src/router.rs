@@ -97,7 +97,7 @@ impl Router {
             reader,
             note: None,
         };
-        match gate.check(&request) {
+        match gate.check(&request, || self.judges_origins(&request)) {
             Ok(()) => self.admit(&gate, request, routed),
             Err(response) => routed(Action::Respond(response)),
         }
@@ -107,7 +107,7 @@ impl Router {
     /// memory is spent on its body.
     pub fn head(&self, request: &Request<'_>) -> HeadAdmission {
         let gate = self.gate.load();
-        let checked = gate.check(request);
+        let checked = gate.check(request, || self.judges_origins(request));
         match checked.and_then(|()| self.admit_head(&gate, request)) {
             Ok(caller) => HeadAdmission::Admitted(caller),
             Err(response) => HeadAdmission::Refused {
@@ -247,6 +247,16 @@ impl Router {
     /// The origin that the response to a request names as its reader, if the request is refused before it is routed.
     pub fn reader(&self, request: &Request<'_>) -> OriginReader {
         self.gate.load().reader(request)
+    }
+
+    /// Whether the protocol of a request judges itself which pages may open a channel.
+    fn judges_origins(&self, request: &Request<'_>) -> bool {
+        let path = CanonicalPath::parse(request.path).ok();
+        let path = path.and_then(|path| self.protocols.resolve(path).ok());
+        path.is_some_and(|path| {
+            let path = path.as_str();
+            self.protocols.find(path).judges_origins(path)
+        })
     }
 
     /// Whether a request, if it is served, opens a stream of events.

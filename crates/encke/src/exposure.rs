@@ -12,11 +12,12 @@ use crate::config::Config;
 pub(crate) fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     let access = config.access.iter().flat_map(|table| table.secret_files());
+    let pusher = config.pusher.iter().flat_map(|table| table.secret_files());
     let fleet = config.fleet.credentials.clone();
     let fleet = fleet.map(|path| ("fleet-credentials".to_owned(), path));
     let traces = config.traces.headers.clone();
     let traces = traces.map(|path| ("traces-headers".to_owned(), path));
-    for (what, path) in access.chain(fleet).chain(traces) {
+    for (what, path) in access.chain(pusher).chain(fleet).chain(traces) {
         if is_exposed(&path) {
             let path = path.display();
             warnings.push(format!(

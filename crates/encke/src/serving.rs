@@ -8,7 +8,7 @@ use encke_access::Access;
 use encke_backup::SnapshotServer;
 use encke_log::Reader;
 use encke_net::ReactorError;
-use encke_protocol::{Admin, Probes, ProtocolSettings, ReadyState, Router};
+use encke_protocol::{Admin, Probes, ProtocolSettings, PusherSettings, ReadyState, Router};
 use encke_server::{
     ClosingServer, DeliveryHealth, InspectionSources, MovedOut, ServedStreams, Server,
     ServerMetrics, StartError,
@@ -254,6 +254,10 @@ fn start(
     };
     let protocols = ProtocolSettings {
         in_fleet: node.is_some(),
+        pusher: match &config.pusher {
+            Some(table) => table.settings().map_err(|error| Code::Usage.with(error))?,
+            None => PusherSettings::default(),
+        },
         ..config.protocols.clone()
     };
     let configuration = Arc::new(Mutex::new(effective_json(config, given, &[])));

@@ -61,6 +61,15 @@ impl Connection {
         }
     }
 
+    /// The number by which messages name the channel that an exchange is.
+    pub(crate) fn channel_number(&self, id: ExchangeId) -> Option<u64> {
+        match &self.wire {
+            Wire::WebSocket(websocket) if id == self.id => websocket.number(),
+            Wire::Http2(http2) => http2.channel_number(id),
+            _ => None,
+        }
+    }
+
     /// Whether a channel has the connection to itself.
     pub(crate) fn is_channel(&self) -> bool {
         matches!(self.wire, Wire::WebSocket(_))

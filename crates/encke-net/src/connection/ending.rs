@@ -44,7 +44,10 @@ impl Ending {
             (Task::AwaitingInspection, _) => Ending::Nothing,
             // A command cannot be taken back, and a page is compressed in no time.
             (
-                Task::AwaitingCommit(_) | Task::AwaitingBroadcast(_) | Task::AwaitingCompression(_),
+                Task::AwaitingCommit(_)
+                | Task::AwaitingChange(_)
+                | Task::AwaitingBroadcast(_)
+                | Task::AwaitingCompression(_),
                 _,
             ) => Ending::Nothing,
             // The next request has a caller of its own.

@@ -98,6 +98,21 @@ impl Encodings {
         &mut self.entries[self.current]
     }
 
+    /// Takes what the channel of that number must not get out of the current encoding, in a copy that no other subscriber shares.
+    pub(crate) fn omit(&mut self, number: u64) {
+        let current = self.current();
+        if !current.run.omits(number) {
+            return;
+        }
+        let rest = Encoding {
+            key: None,
+            run: current.run.without(number),
+            framed: Vec::new(),
+            ..*current
+        };
+        *self.replace() = rest;
+    }
+
     /// Other records follow: no encoding is shared any more.
     pub(crate) fn forget(&mut self) {
         for entry in &mut self.entries {
@@ -221,6 +236,7 @@ impl Encoding {
         self.run.bytes.clear();
         self.run.marks.clear();
         self.run.withheld_at = None;
+        self.run.omissions.clear();
         self.run.bytes.shrink_to(ENCODED_BYTES_KEPT);
         self.framed.shrink_to(ENCODED_BYTES_KEPT);
     }

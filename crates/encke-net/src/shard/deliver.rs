@@ -145,7 +145,15 @@ impl Shard {
     fn give(&mut self, index: u32, due: DueDelivery) -> Served {
         match due {
             DueDelivery::Nothing => return Served::Nothing,
-            DueDelivery::Send(purpose) => self.send_encoding(index, purpose),
+            DueDelivery::Send(purpose) => {
+                // What a channel has caused is left out of what it is sent. Few records name a channel.
+                if !self.feeds.encoding().run.omissions.is_empty()
+                    && let Some(number) = self.connections.channel_number(index)
+                {
+                    self.feeds.fan_out.encodings.omit(number);
+                }
+                self.send_encoding(index, purpose);
+            }
             DueDelivery::Read { fetch, begins } => {
                 self.read_for_feed(index, FeedRead::Stream(fetch), begins);
                 return Served::Waits;

@@ -212,8 +212,10 @@ impl Protocol for Events {
     }
 
     fn move_in(&self, channel: &MovedChannel, callers: &CallersIn) -> Option<ChannelMovedIn> {
-        let MovedChannel::Messages(moved) = channel;
-        Some(self.channels.move_in(moved.clone(), callers))
+        match channel {
+            MovedChannel::Messages(moved) => Some(self.channels.move_in(moved.clone(), callers)),
+            MovedChannel::Pusher(_) => None,
+        }
     }
 
     fn opens_channel(&self, _below: &str, _query: Option<&str>) -> bool {

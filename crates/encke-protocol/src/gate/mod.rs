@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, SignedUrl};
 
-use self::origins::RequestOrigin;
 use self::rights::UNSIGNED_FIELD;
 use self::token::offered_token;
 use crate::problem::error;
@@ -22,6 +21,7 @@ use crate::request::Request;
 use crate::response::{AuditNote, REFUSED, Response};
 
 pub use self::hosts::{HostList, Hosts, NotHosts};
+pub(crate) use self::origins::RequestOrigin;
 pub use self::origins::{NotOrigins, OriginReader, Origins};
 pub(crate) use self::preflight::{AllowedRequests, joined};
 pub(crate) use self::rights::{Admitted, Rights, SignedRequest};
@@ -126,8 +126,13 @@ impl Gate {
         }
     }
 
-    /// Refuses a request for a host that this server is not, or of a page that may not use it.
-    pub(crate) fn check(&self, request: &Request<'_>) -> Result<(), Response> {
+    /// Refuses a request for a host that this server is not, or of a page that may not use it. `judges_origins`: whether the protocol of
+    /// the request judges its page.
+    pub(crate) fn check(
+        &self,
+        request: &Request<'_>,
+        judges_origins: impl Fn() -> bool,
+    ) -> Result<(), Response> {
         if request.caller.probe {
             return Ok(());
         }
@@ -164,7 +169,8 @@ impl Gate {
                     || has_certificate && self.is_foreign_with_credentials(request)
             }
         };
-        if acts && is_foreign {
+        let is_judged = || !operator && request.upgrade && judges_origins();
+        if acts && is_foreign && !is_judged() {
             return Err(foreign_origin(request));
         }
         Ok(())

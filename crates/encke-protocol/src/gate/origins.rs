@@ -22,7 +22,7 @@ pub enum Origins {
 
 /// The origin that a request names, by the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestOrigin<'a> {
+pub(crate) enum RequestOrigin<'a> {
     /// None: it is not from a script of another origin, as far as the browser says.
     Unnamed,
     /// The server's own.
@@ -59,7 +59,7 @@ impl Origins {
     }
 
     /// Classifies the values of a request's `Origin` fields. `host` is the host that the request names.
-    pub(super) fn of_request<'a>(
+    pub(crate) fn of_request<'a>(
         &self,
         mut values: impl Iterator<Item = &'a [u8]>,
         host: Option<&str>,

@@ -290,7 +290,7 @@ impl Server {
                 Action::AwaitOrder(..) => unreachable!("it has waited"),
                 Action::Load(load) => panic!("{} is not in memory", load.name),
                 Action::Open(opening) => return self.opened(opening),
-                Action::Unsubscribe(..) => panic!("no channel is open"),
+                Action::Unsubscribe(..) | Action::Close(_) => panic!("no channel is open"),
                 Action::Commit(command, then) => {
                     let outcome = self.apply(command);
                     self.commit();
@@ -299,6 +299,11 @@ impl Server {
                 Action::Broadcast(broadcast) => {
                     self.broadcasts.push(broadcast.message);
                     Action::Respond(broadcast.then.handed_over())
+                }
+                Action::Change(command, then) => {
+                    let outcome = self.apply(command);
+                    self.commit();
+                    then.changed(outcome, self.now())
                 }
                 Action::Read(fetch, then) => self.resume(&self.read(&fetch), then),
                 Action::List(fetch, then) => {

@@ -1,8 +1,6 @@
 //! The table `[access]` of the configuration file.
 
-use std::borrow::Cow;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -11,7 +9,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::document;
-use super::nearest::nearest;
+use super::tables::{entries_of, parse, read_file};
 
 /// The table `[access]`, and the folder in which the files that it names are found.
 #[derive(Clone, Debug)]
@@ -72,15 +70,7 @@ impl AccessTable {
 
     /// Reads a file that the table names.
     pub(crate) fn file(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let file = File::open(self.folder.join(path))?;
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        match bytes.len() as u64 > FILE_BYTES_MAX {
-            true => Err(io::Error::other(format!(
-                "it is larger than {FILE_BYTES_MAX} bytes"
-            ))),
-            false => Ok(bytes),
-        }
+        read_file(&self.folder.join(path))
     }
 
     /// The files that hold secrets, each with the key that names it: the configuration file itself, if secrets are written in it.
@@ -193,77 +183,12 @@ fn entries<T: DeserializeOwned>(table: &mut Table, name: &str) -> anyhow::Result
     entries_of(table, NAME, name)
 }
 
-/// Takes a list of tables out of the table that is called `parent`.
-fn entries_of<T: DeserializeOwned>(
-    table: &mut Table,
-    parent: &str,
-    name: &str,
-) -> anyhow::Result<Vec<T>> {
-    let list = match table.remove(name) {
-        None => return Ok(Vec::new()),
-        Some(Value::Array(list)) => list,
-        Some(other) => anyhow::bail!(
-            "the key {parent}.{name} must be a list of tables, [[{parent}.{name}]], not a value of type {}",
-            other.type_str()
-        ),
-    };
-    let entries = list.into_iter().enumerate();
-    entries
-        .map(|(at, entry)| parse(entry, &format!("{parent}.{name}[{at}]")))
-        .collect()
-}
-
-fn parse<T: DeserializeOwned>(value: Value, at: &str) -> anyhow::Result<T> {
-    value.try_into().map_err(|error: toml::de::Error| {
-        let message = error.message();
-        match message.strip_prefix("unknown field ") {
-            Some(rest) => unknown_key(rest, at),
-            None => match message.strip_prefix("missing field ") {
-                Some(name) => anyhow::anyhow!("the key {at} needs {}", name.replace('`', "")),
-                None => anyhow::anyhow!("the key {at} is wrong: {}", without_value(message)),
-            },
-        }
-    })
-}
-
-/// A message of serde without the value that has the wrong type, which may be a secret: `invalid type: string, expected ...`.
-fn without_value(message: &str) -> Cow<'_, str> {
-    let is_about_value = ["invalid type: ", "invalid value: "]
-        .iter()
-        .any(|start| message.starts_with(start));
-    match message.rsplit_once(", expected ") {
-        Some((value, expected)) if is_about_value => {
-            let kind = value.split(['"', '`']).next().unwrap_or_default();
-            format!("{}, expected {expected}", kind.trim_end()).into()
-        }
-        _ => message.into(),
-    }
-}
-
-/// The message for an unknown key. serde names it and then all that are known, each between backticks.
-fn unknown_key(named: &str, at: &str) -> anyhow::Error {
-    let mut names = named.split('`').skip(1).step_by(2);
-    let unknown = names.next().unwrap_or_default();
-    let known: Vec<&str> = names.collect();
-    match nearest(unknown, known.iter().copied()) {
-        Some(nearest) => {
-            anyhow::anyhow!("unknown key {unknown} in {at}; a similar key is {nearest}")
-        }
-        None => anyhow::anyhow!(
-            "unknown key {unknown} in {at}; known keys are {}",
-            known.join(", ")
-        ),
-    }
-}
-
 /// The name of the table.
 pub(super) const NAME: &str = "access";
 
-/// Bytes of a key file.
-const FILE_BYTES_MAX: u64 = 1 << 20;
-
 #[cfg(test)]
 mod tests {
+    use super::super::tables::FILE_BYTES_MAX;
     use super::*;
 
     fn table(text: &str) -> anyhow::Result<AccessTable> {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::access::AccessTable;
+use super::pusher::PusherTable;
 use super::settings::{SETTINGS, Setting};
 use super::{Config, Given};
 
@@ -42,6 +43,9 @@ pub(crate) fn effective(config: &Config, given: &Given) -> String {
         Some(access) => format!("\n# The table [access] of the file: {}\n", access.summary()),
         None => "\n# There is no table [access]\n".to_owned(),
     };
+    if let Some(pusher) = given.pusher() {
+        text += &format!("# The table [pusher] of the file: {}\n", pusher.summary());
+    }
     text
 }
 
@@ -72,6 +76,7 @@ pub(crate) fn effective_json(
         "settings": settings.collect::<Vec<_>>(),
         // Without its keys, because they are secrets.
         "access": given.access().map(AccessTable::summary),
+        "pusher": given.pusher().map(PusherTable::summary),
     })
 }
 

@@ -13,6 +13,7 @@ use super::access::{self, AccessTable};
 use super::document;
 use super::nearest::{nearest, synonym};
 use super::platform_variables::is_of_platform;
+use super::pusher::{self, PusherTable};
 use super::settings::{SETTINGS, Setting};
 
 /// Where a value was given.
@@ -28,6 +29,7 @@ pub(super) enum Origin {
 pub(crate) struct Given {
     values: BTreeMap<&'static str, (String, Origin)>,
     access: Option<AccessTable>,
+    pusher: Option<PusherTable>,
 }
 
 impl Given {
@@ -42,6 +44,9 @@ impl Given {
                 }
                 Value::Table(table) if name == access::NAME => {
                     self.access = Some(AccessTable::parse(table, path)?);
+                }
+                Value::Table(table) if name == pusher::NAME => {
+                    self.pusher = Some(PusherTable::parse(table, path)?);
                 }
                 value => self.key(find(&name, false)?, value, path)?,
             }
@@ -154,6 +159,11 @@ impl Given {
         self.access.as_ref()
     }
 
+    /// The table `[pusher]` of the file.
+    pub(crate) fn pusher(&self) -> Option<&PusherTable> {
+        self.pusher.as_ref()
+    }
+
     /// Whether the setting of that name was given.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.values.contains_key(name)
@@ -163,6 +173,7 @@ impl Given {
     pub(super) fn apply(&self) -> anyhow::Result<Config> {
         let mut config = Config {
             access: self.access.clone(),
+            pusher: self.pusher.clone(),
             ..Config::default()
         };
         for setting in SETTINGS {
@@ -221,7 +232,7 @@ fn find(name: &str, tuning: bool) -> anyhow::Result<&'static Setting> {
         None => {}
     }
     let known = SETTINGS.iter().map(|setting| setting.name);
-    let nearest = nearest(name, known.chain([TUNING, access::NAME]));
+    let nearest = nearest(name, known.chain([TUNING, access::NAME, pusher::NAME]));
     match synonym(name).or(nearest) {
         Some(nearest) => anyhow::bail!("unknown key {name}; a similar key is {nearest}"),
         None => anyhow::bail!("unknown key {name}"),

@@ -8,8 +8,10 @@ mod given;
 mod kinds;
 mod nearest;
 mod platform_variables;
+mod pusher;
 mod reloaded;
 mod settings;
+mod tables;
 mod values;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,6 +25,7 @@ pub(crate) use self::effective::{effective, effective_json};
 pub(crate) use self::given::{Given, flag_called, tuning_key};
 use self::kinds::in_units;
 pub(crate) use self::kinds::{duration, whole_number};
+pub(crate) use self::pusher::PusherTable;
 use self::settings::{SETTINGS, Setting};
 pub(crate) use self::values::{Config, LogFormat};
 use crate::keys;
@@ -86,6 +89,9 @@ impl SettingsArgs {
         let config = Config::new(&given)?;
         if let Some(access) = &config.access {
             access.access().context("the table [access] is wrong")?;
+        }
+        if let Some(pusher) = &config.pusher {
+            pusher.settings()?;
         }
         Ok((config, given))
     }
@@ -263,6 +269,11 @@ impl Config {
             anyhow::ensure!(
                 self.ack == encke_stream::AckLevel::Synced,
                 "--ack can't be set with --fleet: a node acknowledges what the brokers have stored and it has synced"
+            );
+            let named = self.pusher.as_ref().and_then(PusherTable::level);
+            anyhow::ensure!(
+                named.is_none_or(|level| level == encke_stream::AckLevel::Synced),
+                "ack can't be set in pusher.apps with --fleet: a node acknowledges what the brokers have stored and it has synced"
             );
             anyhow::ensure!(
                 self.limits == encke_stream::Limits::default(),

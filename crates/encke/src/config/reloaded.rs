@@ -1,6 +1,7 @@
 //! What a reload takes over of another configuration. Which settings it applies, their list says (`settings.rs`).
 
 use super::Config;
+use super::pusher;
 use super::settings::{SETTINGS, Setting};
 
 impl Config {
@@ -9,7 +10,10 @@ impl Config {
     pub(crate) fn take_reloaded(&mut self, other: &Config) -> Vec<String> {
         let differs = |setting: &&Setting| (setting.get)(self) != (setting.get)(other);
         let waiting = SETTINGS.iter().filter(|setting| !setting.is_reloaded);
-        let waiting: Vec<_> = waiting.filter(differs).map(Setting::label).collect();
+        let mut waiting: Vec<_> = waiting.filter(differs).map(Setting::label).collect();
+        if self.pusher != other.pusher {
+            waiting.push(pusher::NAME.to_owned());
+        }
         self.log.clone_from(&other.log);
         self.cors_origins.clone_from(&other.cors_origins);
         self.hosts.clone_from(&other.hosts);
@@ -67,6 +71,10 @@ mod tests {
             assert_eq!(running.take_reloaded(&other), waiting, "until the restart");
         }
         assert_eq!(running.log, "trace");
+        let app = "[[pusher.apps]]\nid = '1'\nkey = 'k'\nsecret = '0123456789abcdef'";
+        let other = config(app).unwrap();
+        let mut running = config("").unwrap();
+        assert_eq!(running.take_reloaded(&other), ["pusher"]);
         assert_ne!(running.net.ring_bytes, other.net.ring_bytes);
     }
 }

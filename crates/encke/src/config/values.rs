@@ -9,6 +9,7 @@ use encke_protocol::{HostList, Origins};
 use encke_stream::AckLevel;
 
 use super::access::AccessTable;
+use super::pusher::PusherTable;
 use crate::traces::TraceConfig;
 
 /// The effective settings.
@@ -26,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) public_url: Option<String>,
     /// The table `[access]`; `None` for no access control.
     pub(crate) access: Option<AccessTable>,
+    /// The table `[pusher]`.
+    pub(crate) pusher: Option<PusherTable>,
     pub(crate) data: PathBuf,
     pub(crate) logs: usize,
     pub(crate) ack: AckLevel,
@@ -136,6 +139,7 @@ impl Default for Config {
             webhook_networks: encke_net::Networks::default(),
             public_url: None,
             access: None,
+            pusher: None,
             data: "encke-data".into(),
             logs: 1,
             ack: AckLevel::default(),

@@ -98,6 +98,7 @@ impl Exchange {
         let refused = problem::failed(Failure::Overloaded);
         match std::mem::take(&mut self.task) {
             Task::AwaitingCommit(then) => self.respond(&then.not_submitted(refused), out, cx),
+            Task::AwaitingChange(then) => self.respond(&then.not_submitted(refused), out, cx),
             Task::AwaitingOrder(_) => self.respond(&refused, out, cx),
             other => self.task = other,
         }
@@ -127,6 +128,10 @@ impl Exchange {
             Task::AwaitingCommit(then) => {
                 cx.count_refused_creation(self.place.exchange, &outcome);
                 self.respond(&then.committed(outcome), out, cx);
+            }
+            Task::AwaitingChange(then) => {
+                let action = then.changed(outcome, cx.clock.time());
+                self.perform(action, out, cx);
             }
             Task::AwaitingOrder(parked) => self.order_awaited(parked, outcome, out, cx),
             other => self.task = other,

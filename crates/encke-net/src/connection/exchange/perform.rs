@@ -32,7 +32,8 @@ impl Exchange {
             Action::Load(_)
             | Action::Park(..)
             | Action::AwaitOrder(..)
-            | Action::Unsubscribe(..) => {
+            | Action::Unsubscribe(..)
+            | Action::Close(_) => {
                 self.fail(CloseReason::Internal, cx);
             }
             Action::Commit(mut command, then) => {
@@ -57,6 +58,13 @@ impl Exchange {
                     message: Box::new(message),
                     echoes,
                 });
+            }
+            Action::Change(mut command, then) => {
+                if let Err(exceeded) = cx.count_appends(exchange, &mut command) {
+                    return self.respond(&then.not_submitted(exceeded), out, cx);
+                }
+                self.task = Task::AwaitingChange(then);
+                cx.push(ConnectionEffect::Submit(exchange, command));
             }
             Action::Read(fetch, then) => self.read(fetch, then, out, cx),
             Action::List(fetch, then) => {

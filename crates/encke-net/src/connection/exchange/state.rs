@@ -179,6 +179,7 @@ impl Exchange {
             | Task::AwaitingOrder(_)
             | Task::AwaitingCommit(_)
             | Task::AwaitingBroadcast(_)
+            | Task::AwaitingChange(_)
             | Task::AwaitingRead(_)
             | Task::AwaitingList(_)
             | Task::AwaitingInspection

@@ -2,8 +2,8 @@
 
 use encke_access::SubscriberHold;
 use encke_protocol::{
-    CallerInfo, ChannelOpening, CodingOffer, NextPart, OnBroadcast, OnCommit, OnDispatch, OnList,
-    OnRead, OnRecord, OnWorkerEvent, Response,
+    CallerInfo, ChannelOpening, CodingOffer, NextPart, OnBroadcast, OnChange, OnCommit, OnDispatch,
+    OnList, OnRead, OnRecord, OnWorkerEvent, Response,
 };
 use encke_stream::Lookup;
 
@@ -26,6 +26,8 @@ pub(crate) enum Task {
     AwaitingCommit(Box<dyn OnCommit>),
     /// Its message is handed to subscribers.
     AwaitingBroadcast(Box<dyn OnBroadcast>),
+    /// The order decides a command that is a step of its request.
+    AwaitingChange(Box<dyn OnChange>),
     /// A reader thread reads a part of a stream.
     AwaitingRead(Box<dyn OnRead>),
     /// A reader thread reads a page of the list of streams.

@@ -61,6 +61,7 @@ impl Http1 {
             Task::AwaitingDispatch { .. } => !self.exchange.waits_long(),
             Task::AwaitingCommit(_)
             | Task::AwaitingBroadcast(_)
+            | Task::AwaitingChange(_)
             | Task::AwaitingLoad(_)
             | Task::AwaitingUnpark(_)
             | Task::AwaitingOrder(_)

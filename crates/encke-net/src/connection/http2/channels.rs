@@ -54,6 +54,14 @@ impl Http2 {
         }
     }
 
+    /// The number by which messages name a channel.
+    pub(crate) fn channel_number(&self, id: ExchangeId) -> Option<u64> {
+        match self.streams.get(&id).map(|stream| &stream.input) {
+            Some(StreamInput::Channel(channel)) => channel.websocket.number(),
+            _ => None,
+        }
+    }
+
     /// The close frame of a channel is written: its stream ends behind that.
     pub(crate) fn close_channel(
         &mut self,

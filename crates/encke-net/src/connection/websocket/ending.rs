@@ -1,5 +1,7 @@
 //! How a channel ends, and what it gives up before.
 
+use encke_protocol::{ChannelClose, ChannelEnd};
+
 use super::state::WebSocket;
 use super::work::{Ending, PendingMessage, RestUntil, Work};
 use crate::connection::close::CloseReason;
@@ -11,7 +13,19 @@ use crate::websocket::receive::MessageReceiver;
 
 impl WebSocket {
     pub(super) fn close(&mut self, code: CloseCode, reason: CloseReason, cx: &mut Context<'_>) {
-        self.begin_end(Some(code), reason, cx);
+        self.begin_end(Some(code), reason, None, cx);
+    }
+
+    /// Closes the channel as its protocol wants.
+    pub(super) fn close_as(&mut self, close: &ChannelClose, cx: &mut Context<'_>) {
+        let code = CloseCode::new(close.code).unwrap_or(CloseCode::INTERNAL_ERROR);
+        self.begin_end(Some(code), CloseReason::ByProtocol, Some(close.why), cx);
+    }
+
+    /// The close code for an end, in the protocol of the channel if that has one.
+    pub(super) fn code_for(&self, end: ChannelEnd, code: CloseCode) -> CloseCode {
+        let own = self.channel.close_code(end);
+        own.and_then(CloseCode::new).unwrap_or(code)
     }
 
     /// Looks at nothing more, and sends a close frame behind the responses to what is under way.
@@ -19,6 +33,7 @@ impl WebSocket {
         &mut self,
         code: Option<CloseCode>,
         reason: CloseReason,
+        why: Option<&'static str>,
         cx: &mut Context<'_>,
     ) {
         if self.is_closing {
@@ -40,6 +55,7 @@ impl WebSocket {
         let ending = Ending {
             code,
             reason,
+            why,
             until: cx.clock.monotonic().after(cx.settings.request_timeout),
         };
         *self.work() = Work {
@@ -53,13 +69,19 @@ impl WebSocket {
     /// Sends the close frame, behind which nothing follows.
     pub(super) fn end(&mut self, cx: &mut Context<'_>) {
         let ending = self.work.as_ref().and_then(|work| work.ending);
-        let Some(Ending { code, reason, .. }) = ending else {
+        let Some(Ending {
+            code, reason, why, ..
+        }) = ending
+        else {
             return;
         };
         match (code, reason) {
             (None, _) => encode_empty_close(&mut cx.effects.output),
             (Some(code), CloseReason::HangUp) => encode_close(code, "", &mut cx.effects.output),
-            (Some(code), reason) => encode_close(code, reason.why(), &mut cx.effects.output),
+            (Some(code), reason) => {
+                let why = why.unwrap_or(reason.why());
+                encode_close(code, why, &mut cx.effects.output);
+            }
         }
         self.forget_all(reason, cx);
         cx.push(ConnectionEffect::CloseChannel(self.place.exchange, reason));
@@ -106,7 +128,7 @@ impl WebSocket {
         }
         if work.is_half_closed && !work.is_busy() {
             work.is_half_closed = false;
-            return self.begin_end(None, CloseReason::HangUp, cx);
+            return self.begin_end(None, CloseReason::HangUp, None, cx);
         }
         let is_large = !work.input.is_empty();
         if work.is_over() {

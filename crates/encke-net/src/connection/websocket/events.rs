@@ -1,6 +1,6 @@
 //! What happens to a channel.
 
-use encke_protocol::FeedEnd;
+use encke_protocol::{ChannelEnd, FeedEnd};
 
 use super::messages::{ChannelWriter, write_message};
 use super::state::{OpenedChannel, WebSocket};
@@ -123,6 +123,10 @@ impl WebSocket {
             };
             write_message(&self.channel.ended(feed.key, end), cx);
             cx.push(ConnectionEffect::Ended(id, reason));
+            let code = self.channel.close_code(ChannelEnd::FeedEnded);
+            if let Some(code) = code.and_then(CloseCode::new) {
+                self.close(code, reason, cx);
+            }
         } else if let Some(place) = self.exchange(id) {
             self.work().exchanges.swap_remove(place);
             cx.push(ConnectionEffect::Ended(id, reason));
@@ -146,7 +150,8 @@ impl WebSocket {
     /// Nothing was sent for a while: asks the client whether it is still there. One that has not answered the last time is gone.
     pub(crate) fn beat(&mut self, cx: &mut Context<'_>) {
         if self.awaits_pong {
-            return self.close(CloseCode::TIMED_OUT, CloseReason::NoPong, cx);
+            let code = self.code_for(ChannelEnd::NoPong, CloseCode::TIMED_OUT);
+            return self.close(code, CloseReason::NoPong, cx);
         }
         self.awaits_pong = true;
         encode_ping(&ControlPayload::default(), &mut cx.effects.output);
@@ -167,8 +172,8 @@ impl WebSocket {
     /// The server stops, or does not follow its fleet.
     pub(crate) fn leave(&mut self, reason: CloseReason, cx: &mut Context<'_>) {
         let code = match reason {
-            CloseReason::Stopping => CloseCode::GOING_AWAY,
-            _ => CloseCode::SERVED_ELSEWHERE,
+            CloseReason::Stopping => self.code_for(ChannelEnd::Stopping, CloseCode::GOING_AWAY),
+            _ => self.code_for(ChannelEnd::ServedElsewhere, CloseCode::SERVED_ELSEWHERE),
         };
         self.close(code, reason, cx);
     }

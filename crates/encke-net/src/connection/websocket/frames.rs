@@ -54,7 +54,7 @@ impl WebSocket {
             MessageEvent::Pong(_) => {}
             MessageEvent::Close(close) => {
                 let code = close.map(|close| close.code);
-                self.begin_end(code, CloseReason::HangUp, cx);
+                self.begin_end(code, CloseReason::HangUp, None, cx);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::Caller;
-use encke_protocol::{Action, ChannelMessage, Failure, FeedEnd, Response, problem};
+use encke_protocol::{Action, Body, ChannelMessage, Failure, FeedEnd, Response, problem};
 use encke_stream::{Command, FleetCommand, Outcome};
 
 use super::state::{ChannelFeed, WebSocket};
@@ -86,6 +86,11 @@ impl WebSocket {
                 self.end_feed(key, cx);
                 pending.exchange.respond(&response, &mut ChannelWriter, cx);
                 self.keep(pending, cx);
+            }
+            Action::Close(close) => {
+                write_message(&close.message, cx);
+                cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
+                self.close_as(&close, cx);
             }
             action => {
                 drop(waiting);
@@ -182,7 +187,10 @@ impl WebSocket {
         let (id, key) = (pending.id(), pending.key);
         match pending.exchange.task {
             Task::Subscribed => self.feeds.push(ChannelFeed { id, key }),
-            Task::AwaitingCommit(_) | Task::AwaitingBroadcast(_) | Task::AwaitingRead(_) => {
+            Task::AwaitingCommit(_)
+            | Task::AwaitingChange(_)
+            | Task::AwaitingBroadcast(_)
+            | Task::AwaitingRead(_) => {
                 self.work().exchanges.push(pending);
             }
             _ => {
@@ -200,7 +208,14 @@ pub(super) struct ChannelWriter;
 
 impl ResponseWriter for ChannelWriter {
     fn begin(&mut self, response: &Response, _: ResponseShape<'_>, cx: &mut Context<'_>) {
-        write_message(response.body.as_ref(), cx);
+        match &response.body {
+            Body::Messages(messages) => {
+                for message in messages {
+                    write_message(message, cx);
+                }
+            }
+            body => write_message(body.as_ref(), cx),
+        }
     }
 
     fn part(&mut self, part: &[u8], _: bool, cx: &mut Context<'_>) {

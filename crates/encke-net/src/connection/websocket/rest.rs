@@ -104,6 +104,11 @@ impl RestingChannel {
         self.awaits_pong
     }
 
+    /// The number by which messages name it, see [`Channel::number`].
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.channel.number()
+    }
+
     /// Its feeds.
     pub(crate) fn feeds(&self) -> Vec<ExchangeId> {
         self.all_feeds().iter().map(|feed| feed.id).collect()

@@ -97,6 +97,11 @@ impl WebSocket {
         work + self.receiver.bytes()
     }
 
+    /// The number by which messages name it, see [`Channel::number`].
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.channel.number()
+    }
+
     /// Its feeds.
     pub(crate) fn feeds(&self) -> Vec<ExchangeId> {
         self.feeds.iter().map(|feed| feed.id).collect()

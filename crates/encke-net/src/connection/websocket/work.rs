@@ -45,6 +45,8 @@ pub(super) struct Ending {
     /// The code of the close frame; `None` in the answer to one without a code.
     pub(super) code: Option<CloseCode>,
     pub(super) reason: CloseReason,
+    /// The reason in the close frame, if it is not that of `reason`.
+    pub(super) why: Option<&'static str>,
     /// How long what is under way may take.
     pub(super) until: Monotonic,
 }

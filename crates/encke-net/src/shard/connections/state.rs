@@ -164,6 +164,21 @@ impl Connections {
         feeds
     }
 
+    /// The number by which messages name the channel that a feed belongs to.
+    pub(crate) fn channel_number(&self, feed: u32) -> Option<u64> {
+        let connection = self.slots.connection_of(feed);
+        match self.slots[connection].state {
+            SlotState::Channel => {
+                let channel = self.channels.get(self.slots[connection].channel_place());
+                channel.and_then(RestingChannel::number)
+            }
+            _ => {
+                let active = self.get(connection)?;
+                active.channel_number(self.slots.carrier_of(feed))
+            }
+        }
+    }
+
     /// Whether a connection is that of a channel, and does something.
     pub(crate) fn is_channel(&self, index: u32) -> bool {
         self.get(index).is_some_and(Connection::is_channel)

@@ -1,0 +1,57 @@
+//! What requests ask to be told of channels.
+
+use serde_json::{Map, Value};
+
+use super::answer::bad_request;
+use crate::pusher::app::App;
+use crate::pusher::channel_name::ChannelName;
+use crate::response::Response;
+
+/// What a request asks to be told of channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct WantedInfo {
+    pub(super) subscription_count: bool,
+    pub(super) user_count: bool,
+    pub(super) cache: bool,
+}
+
+impl WantedInfo {
+    pub(super) fn parse(info: Option<&str>) -> Result<Self, Response> {
+        let mut wanted = WantedInfo::default();
+        let names = info.unwrap_or_default().split(',').map(str::trim);
+        for name in names.filter(|name| !name.is_empty()) {
+            match name {
+                "subscription_count" => wanted.subscription_count = true,
+                "user_count" => wanted.user_count = true,
+                "cache" => wanted.cache = true,
+                _ => {
+                    return Err(bad_request(
+                        "info is a list of subscription_count, user_count and cache",
+                    ));
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// What is said of a channel.
+    pub(super) fn of(
+        self,
+        app: &App,
+        channel: ChannelName<'_>,
+    ) -> Result<Map<String, Value>, Response> {
+        let mut members = Map::new();
+        if self.subscription_count {
+            let count = app.occupancy.count(channel.as_str());
+            members.insert("subscription_count".into(), count.into());
+        }
+        if self.user_count {
+            if !channel.is_presence() {
+                return Err(bad_request("only presence channels have a user_count"));
+            }
+            // Nobody can be subscribed to one.
+            members.insert("user_count".into(), 0.into());
+        }
+        Ok(members)
+    }
+}

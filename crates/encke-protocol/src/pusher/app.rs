@@ -1,0 +1,110 @@
+//! An app while the server runs: its settings, its keys, its connections and its subscriptions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::occupancy::Occupancy;
+use super::settings::PusherApp;
+use super::signature::AppSigner;
+
+/// An app.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) settings: PusherApp,
+    pub(super) signer: AppSigner,
+    /// What the names of its streams begin with.
+    prefix: Box<str>,
+    connections: AtomicUsize,
+    pub(super) occupancy: Arc<Occupancy>,
+}
+
+/// The place of a connection. It is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionPlace(Arc<App>);
+
+impl App {
+    pub(super) fn new(settings: PusherApp) -> Self {
+        App {
+            signer: AppSigner::new(&settings.secret),
+            prefix: format!("{STREAMS}{}/", settings.id).into(),
+            connections: AtomicUsize::new(0),
+            occupancy: Arc::default(),
+            settings,
+        }
+    }
+
+    /// The name of the stream of a channel.
+    pub(super) fn stream(&self, channel: &str) -> String {
+        format!("{}{channel}", self.prefix)
+    }
+
+    /// A place for a connection; `None` if all are taken.
+    pub(super) fn take_place(self: &Arc<Self>) -> Option<ConnectionPlace> {
+        let max = self.settings.connections_max.unwrap_or(usize::MAX);
+        let more = |taken: usize| (taken < max).then_some(taken + 1);
+        let taken = self
+            .connections
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| ConnectionPlace(Arc::clone(self)))
+    }
+
+    /// A place for a connection that another process had: it keeps it, whatever the settings of this one say.
+    pub(super) fn keep_place(self: &Arc<Self>) -> ConnectionPlace {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        ConnectionPlace(Arc::clone(self))
+    }
+}
+
+impl ConnectionPlace {
+    pub(super) fn app(&self) -> &Arc<App> {
+        &self.0
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The channel of a stream, by the stream's name: what follows the app's id.
+pub(super) fn channel_of(stream: &str) -> &str {
+    let below = stream.strip_prefix(STREAMS).unwrap_or_default();
+    below.split_once('/').map_or("", |(_, channel)| channel)
+}
+
+/// What the names of the streams of all apps begin with.
+const STREAMS: &str = "app/";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_free_again_when_its_connection_is_gone() {
+        let settings = PusherApp {
+            connections_max: Some(2),
+            ..PusherApp::new("1", "k", "0123456789abcdef".into())
+        };
+        let app = Arc::new(App::new(settings));
+        let (one, two) = (app.take_place(), app.take_place());
+        assert!(one.is_some() && two.is_some() && app.take_place().is_none());
+        drop(one);
+        let again = app.take_place();
+        assert!(again.is_some() && app.take_place().is_none());
+        // One more than allowed, which another process has let in.
+        let kept = app.keep_place();
+        drop(two);
+        assert!(app.take_place().is_none());
+        drop(kept);
+        assert!(app.take_place().is_some());
+    }
+
+    #[test]
+    fn a_stream_names_its_channel() {
+        let app = App::new(PusherApp::new("a1", "k", "0123456789abcdef".into()));
+        assert_eq!(app.stream("private-x"), "app/a1/private-x");
+        assert_eq!(channel_of("app/a1/private-x"), "private-x");
+        assert_eq!(channel_of("chat"), "");
+    }
+}

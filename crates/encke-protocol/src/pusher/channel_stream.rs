@@ -1,0 +1,83 @@
+//! The stream of a channel: found, or about to be created.
+
+use std::sync::Arc;
+
+use encke_clock::Now;
+use encke_stream::{Create, Lifetime, Lookup, Outcome, Refusal, Stream};
+
+use super::app::App;
+use crate::problem::{error, unexpected};
+use crate::response::Response;
+use crate::streams::StreamAccess;
+
+/// What is known of the stream of a channel.
+#[derive(Debug)]
+pub(super) enum ChannelStream {
+    /// Its name must be loaded first.
+    Unknown,
+    /// There is none. The command creates it.
+    Missing(Box<Create>),
+    Found(Arc<Stream>),
+}
+
+impl ChannelStream {
+    /// Looks for the stream of that name.
+    pub(super) fn find(
+        streams: &StreamAccess,
+        app: &App,
+        name: &str,
+        now: Now,
+    ) -> Result<Self, Response> {
+        let Some(known) = streams.known(name) else {
+            return Ok(ChannelStream::Unknown);
+        };
+        match streams.find(name, now) {
+            Ok(stream) => {
+                check_type(&stream)?;
+                Ok(ChannelStream::Found(stream))
+            }
+            Err(response) if response.status == 404 => {
+                Ok(ChannelStream::Missing(Box::new(create(app, name, known))))
+            }
+            Err(response) => Err(response),
+        }
+    }
+}
+
+/// Judges the outcome of a creation. A stream with other settings than those of the app, which may have changed since, is the channel's
+/// all the same.
+pub(super) fn check_created(outcome: &Outcome) -> Result<(), Response> {
+    match outcome {
+        Outcome::Created { .. } | Outcome::Refused(Refusal::Differs { .. }) => Ok(()),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Refuses a stream that an app of another protocol has created for something else.
+pub(super) fn check_type(stream: &Stream) -> Result<(), Response> {
+    match stream.media.matches(MEDIA) {
+        true => Ok(()),
+        false => {
+            let why = format!(
+                "the stream {:?} has the type {}, and the events of a channel are {MEDIA}",
+                stream.name, stream.media.name
+            );
+            Err(error(409, "type_differs", why))
+        }
+    }
+}
+
+fn create(app: &App, name: &str, known: Lookup) -> Create {
+    let settings = &app.settings;
+    Create {
+        content_type: Some(MEDIA.into()),
+        lifetime: settings.ttl_s.map(|ttl_s| Lifetime::Sliding { ttl_s }),
+        ack: settings.ack,
+        retention: settings.retention,
+        known: vec![known],
+        ..Create::new(name)
+    }
+}
+
+/// The type of the streams of channels.
+pub(super) const MEDIA: &str = "application/json";

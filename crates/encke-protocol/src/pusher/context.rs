@@ -1,0 +1,27 @@
+//! What all connections and requests share.
+
+use std::sync::Arc;
+
+use super::app::App;
+use super::socket_id::SocketIds;
+use crate::encoder::EncoderId;
+use crate::streams::StreamAccess;
+
+/// What all connections and requests share.
+#[derive(Debug)]
+pub(super) struct PusherContext {
+    pub(super) apps: Vec<Arc<App>>,
+    pub(super) streams: StreamAccess,
+    pub(super) encoder: EncoderId,
+    pub(super) socket_ids: SocketIds,
+}
+
+impl PusherContext {
+    pub(super) fn app_of_key(&self, key: &str) -> Option<&Arc<App>> {
+        self.apps.iter().find(|app| app.settings.key == key)
+    }
+
+    pub(super) fn app_of_id(&self, id: &str) -> Option<&Arc<App>> {
+        self.apps.iter().find(|app| app.settings.id == id)
+    }
+}

@@ -1,0 +1,78 @@
+//! The Pusher Channels protocol, version 7 (docs/pusher.md).
+//!
+//! ```text
+//! GET   /app/{key}                       a WebSocket: subscribe to channels
+//! POST  /apps/{id}/events                an event on up to 100 channels
+//! POST  /apps/{id}/batch_events          up to 10 events
+//! GET   /apps/{id}/channels              the channels that have subscribers
+//! GET   /apps/{id}/channels/{name}       one channel
+//! ```
+//!
+//! An event of a channel is a record of the stream `app/{id}/{channel}`: `event` is its form, `records` the encoder that makes messages of
+//! such records, `channel_stream` finds or creates the stream. `socket` is a connection, `client_message` and `server_message` are what it
+//! receives and sends, `subscribe` is how a subscription begins. `api` has the requests of servers. `app` is what both sides know of an app:
+//! its settings, its connections and, in `occupancy`, its subscriptions. `signature` and `socket_id` have the rules that keep apps and
+//! clients apart.
+
+mod api;
+mod app;
+mod channel_name;
+mod channel_stream;
+mod client_message;
+mod context;
+mod event;
+mod occupancy;
+mod records;
+mod server_message;
+mod settings;
+mod signature;
+mod socket;
+mod socket_id;
+mod sockets;
+mod subscribe;
+
+use std::sync::Arc;
+
+use self::api::PusherApi;
+use self::app::App;
+use self::context::PusherContext;
+use self::records::PusherRecords;
+use self::sockets::PusherSockets;
+use crate::encoder::Encoders;
+use crate::streams::StreamAccess;
+
+pub use self::settings::{AppSecret, BadPusherApp, PusherApp, PusherSettings};
+
+/// The apps, for both sides of the protocol.
+#[derive(Clone, Debug)]
+pub(crate) struct Pusher(Arc<PusherContext>);
+
+impl Pusher {
+    /// `None`: there are no apps.
+    pub(crate) fn new(
+        settings: &PusherSettings,
+        streams: &StreamAccess,
+        encoders: &mut Encoders,
+    ) -> Option<Self> {
+        if settings.apps().is_empty() {
+            return None;
+        }
+        let apps = settings.apps().iter().cloned();
+        Some(Pusher(Arc::new(PusherContext {
+            apps: apps.map(|app| Arc::new(App::new(app))).collect(),
+            streams: streams.clone(),
+            encoder: encoders.add("pusher", PusherRecords),
+            socket_ids: socket_id::SocketIds::new(settings.seed()),
+        })))
+    }
+
+    /// The side of clients.
+    pub(crate) fn sockets(&self) -> PusherSockets {
+        PusherSockets::new(Arc::clone(&self.0))
+    }
+
+    /// The side of servers.
+    pub(crate) fn api(&self) -> PusherApi {
+        PusherApi::new(Arc::clone(&self.0))
+    }
+}

@@ -1,0 +1,127 @@
+//! The records of a channel as messages, shared by all its subscribers.
+
+use encke_clock::WallTime;
+use encke_stream::MediaKind;
+
+use super::app::channel_of;
+use super::event::StoredEvent;
+use super::server_message::write_event;
+use crate::encoder::{EncodedRun, Encoder, Farewell, Omission, Variant};
+use crate::json;
+use crate::run::Run;
+
+/// Encodes events as messages. What is no event in a stream of an app is left out.
+#[derive(Debug)]
+pub(super) struct PusherRecords;
+
+impl Encoder for PusherRecords {
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, _now: WallTime, out: &mut EncodedRun) {
+        if variant.kind != MediaKind::Json {
+            return;
+        }
+        let channel = channel_of(variant.name);
+        for item in run.items {
+            json::each(item.data, item.skip, item.take, |units, message| {
+                let Some(event) = StoredEvent::parse(message) else {
+                    return;
+                };
+                write_event(&event, channel, &mut out.bytes);
+                if let Some(socket) = event.socket() {
+                    out.omissions.push(Omission {
+                        mark: out.marks.len(),
+                        number: socket.number(),
+                    });
+                }
+                out.mark(item.position(units));
+            });
+        }
+    }
+
+    /// The connection is closed, and the close code says what the client does then.
+    fn farewell(&self, _: Variant<'_>, _: &Farewell, _: WallTime, _: &mut Vec<u8>) {}
+
+    /// The wire pings.
+    fn heartbeat(&self) -> &'static [u8] {
+        b""
+    }
+
+    fn names_streams(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_stream::{Item, Offset};
+
+    use super::*;
+
+    fn encoded(items: &[Item<'_>]) -> EncodedRun {
+        let variant = Variant {
+            name: "app/1/private-a",
+            kind: MediaKind::Json,
+            option: 0,
+        };
+        let run = Run::position(Offset::behind(9)).with(items);
+        let mut out = EncodedRun::default();
+        PusherRecords.encode(variant, &run, WallTime::default(), &mut out);
+        out
+    }
+
+    fn item(data: &str, units: u32, sequence: u64) -> Item<'_> {
+        Item {
+            data: data.as_bytes(),
+            skip: 0,
+            take: units,
+            end: Offset::behind(sequence),
+            time: WallTime::default(),
+        }
+    }
+
+    #[test]
+    fn each_event_is_a_message() {
+        let items = [
+            item(r#"{"event":"a","data":"x","socket_id":"1.2"}"#, 1, 5),
+            item("7", 1, 6),
+            item(r#"{"event":"b"},[],{"event":"c","data":{}}"#, 3, 9),
+        ];
+        let out = encoded(&items);
+        let mut messages = Vec::new();
+        let mut start = 0;
+        for mark in &out.marks {
+            messages.push(std::str::from_utf8(&out.bytes[start..mark.end]).unwrap());
+            start = mark.end;
+        }
+        assert_eq!(start, out.bytes.len());
+        assert_eq!(
+            messages,
+            [
+                r#"{"event":"a","channel":"private-a","data":"x"}"#,
+                r#"{"event":"b","channel":"private-a"}"#,
+                r#"{"event":"c","channel":"private-a","data":"{}"}"#,
+            ]
+        );
+        let at: Vec<_> = out.marks.iter().map(|mark| mark.at).collect();
+        let inside = Offset {
+            sequence: 8,
+            units: 1,
+        };
+        assert_eq!(at, [Offset::behind(5), inside, Offset::behind(9)]);
+        assert_eq!(
+            out.omissions,
+            [Omission {
+                mark: 0,
+                number: 1 << 32 | 2
+            }]
+        );
+    }
+
+    #[test]
+    fn a_reader_inside_a_record_gets_the_rest() {
+        let mut rest = item(r#"{"event":"b"},{"event":"c"}"#, 2, 9);
+        rest.skip = 1;
+        let out = encoded(&[rest]);
+        assert_eq!(out.bytes, br#"{"event":"c","channel":"private-a"}"#);
+        assert!(out.omissions.is_empty());
+    }
+}

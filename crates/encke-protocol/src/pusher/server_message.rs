@@ -1,0 +1,144 @@
+//! Messages to clients. The data of most is a string that holds JSON, as the protocol has it.
+
+use serde_json::{Value, json};
+
+use super::event::StoredEvent;
+use super::socket_id::SocketId;
+
+/// Why a connection is closed, or a message not served: the codes of the protocol. Clients do not come back after those below 4100, come
+/// back after a while after those below 4200, and at once after those below 4300.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PusherCode(u16);
+
+impl PusherCode {
+    pub(super) const APP_UNKNOWN: PusherCode = PusherCode(4001);
+    pub(super) const APP_DISABLED: PusherCode = PusherCode(4003);
+    pub(super) const CONNECTIONS_MAX: PusherCode = PusherCode(4004);
+    pub(super) const PATH_UNKNOWN: PusherCode = PusherCode(4005);
+    pub(super) const VERSION_INVALID: PusherCode = PusherCode(4006);
+    pub(super) const VERSION_UNSUPPORTED: PusherCode = PusherCode(4007);
+    pub(super) const VERSION_MISSING: PusherCode = PusherCode(4008);
+    pub(super) const UNAUTHORISED: PusherCode = PusherCode(4009);
+    /// The client connects again at once.
+    pub(super) const RECONNECT: PusherCode = PusherCode(4200);
+    pub(super) const NO_PONG: PusherCode = PusherCode(4201);
+    /// The message was not served, and the connection stays.
+    pub(super) const NOT_SERVED: PusherCode = PusherCode(4301);
+
+    pub(super) fn number(self) -> u16 {
+        self.0
+    }
+}
+
+/// The first message.
+pub(super) fn established(socket: SocketId) -> Vec<u8> {
+    let data = json!({ "socket_id": socket.to_string(), "activity_timeout": ACTIVITY_TIMEOUT_S });
+    message("pusher:connection_established", None, Some(&data))
+}
+
+/// The answer to a ping.
+pub(super) fn pong() -> Vec<u8> {
+    message("pusher:pong", None, Some(&json!({})))
+}
+
+/// A subscription has begun.
+pub(super) fn subscribed(channel: &str) -> Vec<u8> {
+    let event = "pusher_internal:subscription_succeeded";
+    message(event, Some(channel), Some(&json!({})))
+}
+
+/// A channel that caches has no last event.
+pub(super) fn cache_miss(channel: &str) -> Vec<u8> {
+    message("pusher:cache_miss", Some(channel), None)
+}
+
+/// A message was not served. Its data is an object, unlike that of others. With a code the client closes the connection if it has
+/// just been opened.
+pub(super) fn error(code: Option<PusherCode>, why: &str) -> Vec<u8> {
+    let code = code.map(PusherCode::number);
+    let data = json!({ "code": code, "message": why });
+    json!({ "event": "pusher:error", "data": data })
+        .to_string()
+        .into_bytes()
+}
+
+/// A subscription was refused. The status is that of a response over HTTP.
+pub(super) fn subscription_error(channel: &str, kind: &str, status: u16, why: &str) -> Vec<u8> {
+    let data = json!({ "type": kind, "error": why, "status": status });
+    json!({ "event": "pusher:subscription_error", "channel": channel, "data": data })
+        .to_string()
+        .into_bytes()
+}
+
+/// Appends an event of a channel.
+pub(super) fn write_event(event: &StoredEvent<'_>, channel: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"event\":");
+    out.extend_from_slice(event.name().as_bytes());
+    // The characters of channels stand for themselves in JSON.
+    out.extend_from_slice(b",\"channel\":\"");
+    out.extend_from_slice(channel.as_bytes());
+    out.push(b'"');
+    if let Some(data) = event.data() {
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(data.as_bytes());
+    }
+    out.push(b'}');
+}
+
+fn message(event: &str, channel: Option<&str>, data: Option<&Value>) -> Vec<u8> {
+    let mut message = json!({ "event": event });
+    if let Some(channel) = channel {
+        message["channel"] = channel.into();
+    }
+    if let Some(data) = data {
+        message["data"] = data.to_string().into();
+    }
+    message.to_string().into_bytes()
+}
+
+/// Seconds without a message after which a client asks whether the server is still there.
+const ACTIVITY_TIMEOUT_S: u32 = 120;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_the_forms_of_the_protocol() {
+        for (message, expected) in [
+            (
+                established(SocketId::from_number(7)),
+                json!({
+                    "event": "pusher:connection_established",
+                    "data": "{\"activity_timeout\":120,\"socket_id\":\"0.7\"}",
+                }),
+            ),
+            (pong(), json!({ "event": "pusher:pong", "data": "{}" })),
+            (
+                subscribed("a"),
+                json!({ "event": "pusher_internal:subscription_succeeded", "channel": "a", "data": "{}" }),
+            ),
+            (
+                cache_miss("a"),
+                json!({ "event": "pusher:cache_miss", "channel": "a" }),
+            ),
+            (
+                error(Some(PusherCode::APP_UNKNOWN), "why"),
+                json!({ "event": "pusher:error", "data": { "code": 4001, "message": "why" } }),
+            ),
+            (
+                error(None, "why"),
+                json!({ "event": "pusher:error", "data": { "code": null, "message": "why" } }),
+            ),
+            (
+                subscription_error("a", "AuthError", 401, "why"),
+                json!({
+                    "event": "pusher:subscription_error", "channel": "a",
+                    "data": { "type": "AuthError", "error": "why", "status": 401 },
+                }),
+            ),
+        ] {
+            assert_eq!(serde_json::from_slice::<Value>(&message).unwrap(), expected);
+        }
+    }
+}

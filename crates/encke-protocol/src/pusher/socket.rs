@@ -1,0 +1,339 @@
+//! A connection: its subscriptions, and what it does for each message.
+
+use std::sync::Arc;
+
+use encke_access::CallersOut;
+use encke_stream::{Command, home};
+
+use super::app::ConnectionPlace;
+use super::channel_name::ChannelName;
+use super::channel_stream::ChannelStream;
+use super::client_message::{ClientMessage, SubscribeData};
+use super::context::PusherContext;
+use super::occupancy::Occupant;
+use super::server_message::{self, PusherCode, subscription_error};
+use super::socket_id::SocketId;
+use super::subscribe::{PusherSubscribe, refused_subscription};
+use crate::action::{
+    Action, Channel, ChannelAction, ChannelClose, ChannelEnd, ChannelMessage, FeedEnd,
+    RegrantedChannel,
+};
+use crate::misspelled::shown;
+use crate::moved_channel::{MovedChannel, MovedSocket};
+use crate::problem;
+use crate::response::Response;
+use crate::streams::load;
+
+/// A connection of an app.
+#[derive(Debug)]
+pub(super) struct PusherSocket {
+    context: Arc<PusherContext>,
+    place: ConnectionPlace,
+    id: SocketId,
+    /// The client knows its id.
+    is_established: bool,
+    next_key: u32,
+    subscriptions: Vec<PusherSubscription>,
+}
+
+// What an idle connection costs beside its subscriptions.
+const _: () = assert!(size_of::<PusherSocket>() <= 56);
+
+#[derive(Debug)]
+struct PusherSubscription {
+    /// Of its feed.
+    key: u32,
+    occupant: Occupant,
+}
+
+/// A connection that is closed as soon as it is open, because clients read close codes and no responses.
+#[derive(Debug)]
+pub(super) struct RefusedSocket(pub(super) PusherCode, pub(super) &'static str);
+
+impl PusherSocket {
+    pub(super) fn new(context: Arc<PusherContext>, place: ConnectionPlace) -> Self {
+        PusherSocket {
+            id: context.socket_ids.next(),
+            context,
+            place,
+            is_established: false,
+            next_key: 1,
+            subscriptions: Vec::new(),
+        }
+    }
+
+    /// Takes a connection over from another process. `None`: there is no such app.
+    pub(super) fn arrive(context: &Arc<PusherContext>, moved: &MovedSocket) -> Option<Self> {
+        let app = context.app_of_id(&moved.app)?;
+        let subscriptions = moved
+            .channels
+            .iter()
+            .map(|(key, channel)| PusherSubscription {
+                key: *key,
+                occupant: app.occupancy.enter(channel),
+            });
+        let last = moved.channels.iter().map(|(key, _)| *key).max();
+        Some(PusherSocket {
+            context: Arc::clone(context),
+            place: app.keep_place(),
+            id: SocketId::from_number(moved.socket),
+            is_established: true,
+            next_key: last.unwrap_or_default().wrapping_add(1).max(1),
+            subscriptions: subscriptions.collect(),
+        })
+    }
+
+    fn handle(&mut self, parsed: ClientMessage<'_>, message: &ChannelMessage<'_>) -> ChannelAction {
+        match parsed {
+            ClientMessage::Ping => respond(200, server_message::pong()),
+            ClientMessage::Pong => respond(200, Vec::new()),
+            ClientMessage::Subscribe(data) => self
+                .subscribe(&data, message)
+                .unwrap_or_else(|refused| plain(Action::Respond(refused))),
+            ClientMessage::Unsubscribe { channel } => match self.place_of(&channel) {
+                Some(place) => {
+                    let ended = self.subscriptions.swap_remove(place);
+                    plain(Action::Unsubscribe(ended.key, Response::new(200)))
+                }
+                // It may cross with the refusal of the subscription.
+                None => respond(200, Vec::new()),
+            },
+            ClientMessage::ClientEvent => refuse(
+                Some(PusherCode::NOT_SERVED),
+                "client events are not enabled on this server",
+            ),
+            ClientMessage::NotEnabled(event) => {
+                let why = format!("{} is not enabled on this server", shown(&event));
+                refuse(None, &why)
+            }
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        data: &SubscribeData<'_>,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Response> {
+        let (context, app) = (Arc::clone(&self.context), Arc::clone(self.place.app()));
+        let refused = |kind, status, why: &str| {
+            let message = subscription_error(&data.channel, kind, status, why);
+            Response::new(status).body(message)
+        };
+        let channel = ChannelName::parse(&data.channel)
+            .map_err(|why| refused("ChannelError", 400, &why.to_string()))?;
+        if channel.is_presence() {
+            let why = "presence channels are not enabled on this server";
+            return Err(refused("NotEnabled", 501, why));
+        }
+        if channel.is_private() {
+            self.check_auth(channel, data)
+                .map_err(|why| refused("AuthError", 401, why))?;
+        }
+        if self.place_of(channel.as_str()).is_some() {
+            let why = format!(
+                "the connection is subscribed to the channel {}",
+                channel.as_str()
+            );
+            let message = server_message::error(None, &why);
+            return Err(Response::new(400).body(message));
+        }
+        let max = app.settings.channels_per_connection_max;
+        if self.subscriptions.len() >= max {
+            let why = format!("a connection may be subscribed to at most {max} channels");
+            return Err(refused("LimitReached", 429, &why));
+        }
+        let streams = &context.streams;
+        let name = app.stream(channel.as_str());
+        let is_refused = |response: Response| refused_subscription(channel.as_str(), &response);
+        streams.check_name(&name).map_err(is_refused)?;
+        if streams.in_fleet && message.barriers == 0 {
+            let log = home(&name, streams.views.logs());
+            return Ok(plain(Action::AwaitOrder(log, Vec::new())));
+        }
+        let found = ChannelStream::find(streams, &app, &name, message.now);
+        let subscribe = PusherSubscribe {
+            context: Arc::clone(&context),
+            channel: channel.as_str().into(),
+            name: name.as_str().into(),
+            is_cache: channel.is_cache(),
+        };
+        let action = match found.map_err(is_refused)? {
+            ChannelStream::Unknown => return Ok(plain(load(&name, Vec::new()))),
+            ChannelStream::Missing(create) => {
+                Action::Change(Command::Create(*create), Box::new(subscribe))
+            }
+            ChannelStream::Found(stream) => subscribe.begin(stream, message.now),
+        };
+        let key = match action {
+            Action::Respond(_) => 0,
+            _ => self.add(channel),
+        };
+        Ok(ChannelAction {
+            key,
+            ..plain(action)
+        })
+    }
+
+    fn check_auth(
+        &self,
+        channel: ChannelName<'_>,
+        data: &SubscribeData<'_>,
+    ) -> Result<(), &'static str> {
+        let app = self.place.app();
+        let auth = data.auth.as_deref().unwrap_or_default();
+        if auth.is_empty() {
+            return Err("the channel needs a subscription that is authorised: auth is missing");
+        }
+        let at = (self.id, channel.as_str());
+        let key = &app.settings.key;
+        match app
+            .signer
+            .authorises(key, auth, at, data.channel_data.as_deref())
+        {
+            true => Ok(()),
+            false => {
+                Err("auth is not the app's key and its signature of the socket id and the channel")
+            }
+        }
+    }
+
+    /// Counts a subscription that begins, and returns the key of its feed.
+    fn add(&mut self, channel: ChannelName<'_>) -> u32 {
+        let key = self.next_key;
+        // A connection that has begun so many subscriptions does not have the first one any more.
+        self.next_key = key.wrapping_add(1).max(1);
+        let occupant = self.place.app().occupancy.enter(channel.as_str());
+        self.subscriptions
+            .push(PusherSubscription { key, occupant });
+        key
+    }
+
+    fn place_of(&self, channel: &str) -> Option<usize> {
+        let mut subscriptions = self.subscriptions.iter();
+        subscriptions.position(|one| one.occupant.channel() == channel)
+    }
+}
+
+impl Channel for PusherSocket {
+    fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction {
+        // The opening brings the first message itself.
+        if !std::mem::replace(&mut self.is_established, true) {
+            return respond(200, server_message::established(self.id));
+        }
+        match ClientMessage::parse(message.text) {
+            Ok(parsed) => self.handle(parsed, &message),
+            Err(why) => refuse(None, &why.to_string()),
+        }
+    }
+
+    fn ended(&mut self, key: u32, _end: FeedEnd) -> Vec<u8> {
+        self.subscriptions.retain(|one| one.key != key);
+        // The close code says what the client does.
+        Vec::new()
+    }
+
+    fn refuse(&self, text: &str, refused: Response) -> Response {
+        match ClientMessage::parse(text) {
+            Ok(ClientMessage::Subscribe(data)) => refused_subscription(&data.channel, &refused),
+            _ => {
+                let why = problem::message(&refused);
+                let message = server_message::error(Some(PusherCode::NOT_SERVED), &why);
+                Response::new(refused.status).body(message)
+            }
+        }
+    }
+
+    fn regrant(&mut self) -> Option<RegrantedChannel> {
+        None
+    }
+
+    fn farewell(&self, why: &str) -> Vec<u8> {
+        server_message::error(None, why)
+    }
+
+    fn has_caller(&self) -> bool {
+        true
+    }
+
+    fn moved(&self, _callers: &mut CallersOut) -> MovedChannel {
+        let subscriptions = self.subscriptions.iter();
+        let channels = subscriptions.map(|one| (one.key, one.occupant.channel().into()));
+        MovedChannel::Pusher(MovedSocket {
+            app: self.place.app().settings.id.as_str().into(),
+            socket: self.id.number(),
+            channels: channels.collect(),
+        })
+    }
+
+    fn close_code(&self, end: ChannelEnd) -> Option<u16> {
+        let code = match end {
+            ChannelEnd::NoPong => PusherCode::NO_PONG,
+            // It subscribes again when it is back.
+            ChannelEnd::Stopping | ChannelEnd::ServedElsewhere | ChannelEnd::FeedEnded => {
+                PusherCode::RECONNECT
+            }
+        };
+        Some(code.number())
+    }
+
+    fn number(&self) -> Option<u64> {
+        Some(self.id.number())
+    }
+}
+
+impl Channel for RefusedSocket {
+    fn message(&mut self, _: ChannelMessage<'_>) -> ChannelAction {
+        let RefusedSocket(code, why) = *self;
+        plain(Action::Close(ChannelClose {
+            message: server_message::error(Some(code), why),
+            code: code.number(),
+            why,
+        }))
+    }
+
+    fn ended(&mut self, _: u32, _: FeedEnd) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn refuse(&self, _: &str, refused: Response) -> Response {
+        Response::new(refused.status)
+    }
+
+    fn regrant(&mut self) -> Option<RegrantedChannel> {
+        None
+    }
+
+    fn farewell(&self, _: &str) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn has_caller(&self) -> bool {
+        true
+    }
+
+    /// It is closed at once, so that no other process ever takes it over: one that does knows no app without an id.
+    fn moved(&self, _: &mut CallersOut) -> MovedChannel {
+        MovedChannel::Pusher(MovedSocket {
+            app: "".into(),
+            socket: 0,
+            channels: Vec::new(),
+        })
+    }
+}
+
+fn respond(status: u16, message: Vec<u8>) -> ChannelAction {
+    plain(Action::Respond(Response::new(status).body(message)))
+}
+
+fn refuse(code: Option<PusherCode>, why: &str) -> ChannelAction {
+    respond(400, server_message::error(code, why))
+}
+
+fn plain(action: Action) -> ChannelAction {
+    ChannelAction {
+        action,
+        key: 0,
+        caller: None,
+        ended: Vec::new(),
+    }
+}
