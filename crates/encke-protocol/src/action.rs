@@ -119,6 +119,8 @@ pub struct ChannelClose {
     pub code: u16,
     /// The reason in the close frame, at most 123 bytes.
     pub why: &'static str,
+    /// What stands for the code in metrics and in the access log.
+    pub label: &'static str,
 }
 
 /// Why the wire closes a channel.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{FIRST, PusherServer, event, subscribe, succeeded};
-use crate::rig::eventually;
+use crate::rig::{eventually, serve};
 
 #[test]
 fn one_event_goes_to_a_hundred_channels() {
@@ -62,12 +62,8 @@ fn a_batch_has_events_of_their_own() {
 
 #[test]
 fn the_events_of_several_logs_are_all_there() {
-    let data = crate::rig::data_dir();
-    let folder = crate::rig::data_dir();
-    let config = folder.path().join("encke.toml");
-    let text = format!("logs = 4\n{}", super::entry(FIRST));
-    std::fs::write(&config, text).expect("a file can be written");
-    let encke = crate::rig::Encke::start_by(&mut super::command(data.path(), &config));
+    let server = PusherServer::start_by("", "", |data| serve(data, &["--logs", "4"]));
+    let encke = &server.encke;
     let channels: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
     let body = json!({ "name": "e", "channels": channels, "data": "1" }).to_string();
     for _ in 0..2 {

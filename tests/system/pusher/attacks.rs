@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{AppAccess, FIRST, PusherServer, SECOND, now_s, subscribe, succeeded};
 use crate::rig::websocket::WebSocketClient;
-use crate::rig::{Encke, Response, data_dir};
+use crate::rig::{Response, serve};
 
 /// Asserts that a client is refused a channel with what it claims to be authorised by.
 fn is_refused(client: &mut WebSocketClient, channel: &str, auth: &str) {
@@ -204,13 +204,10 @@ fn the_order_of_parameters_means_nothing_and_each_is_there_once() {
 
 #[test]
 fn apps_are_apart_and_access_control_guards_their_streams() {
-    let data = data_dir();
-    let folder = data_dir();
-    let config = folder.path().join("encke.toml");
-    let text = format!("{}{}[access]\n", super::entry(FIRST), super::entry(SECOND));
-    std::fs::write(&config, text).expect("a file can be written");
-    let mut command = super::command(data.path(), &config);
-    let encke = Encke::start_by(command.args(["--admin-listen", "127.0.0.1:0"]));
+    let server = PusherServer::start_by("", "[access]\n", |data| {
+        serve(data, &["--admin-listen", "127.0.0.1:0"])
+    });
+    let encke = &server.encke;
     let open = |app| {
         let mut client = WebSocketClient::open(encke.address, &super::target(app), &[]);
         client.message().expect("it is open");

@@ -2,6 +2,8 @@
 
 mod api;
 mod attacks;
+mod client_events;
+mod nodes;
 mod sockets;
 mod stops;
 
@@ -12,8 +14,9 @@ use aws_lc_rs::hmac;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::fleet;
 use crate::rig::websocket::WebSocketClient;
-use crate::rig::{Encke, Response, data_dir, serve};
+use crate::rig::{Brokers, Encke, Response, data_dir, serve};
 
 /// A server with the apps `1` and `2`.
 struct PusherServer {
@@ -49,12 +52,25 @@ impl PusherServer {
 
     /// With further keys of the first app, and further text of the file.
     fn start_with(keys: &str, further: &str) -> PusherServer {
+        PusherServer::start_by(keys, further, |data| serve(data, &[]))
+    }
+
+    /// A node of a fleet, with further keys of the first app.
+    fn at_node(brokers: &Brokers, name: &str, keys: &str) -> PusherServer {
+        PusherServer::start_by(keys, "", |data| fleet::command(brokers, name, data, &[]))
+    }
+
+    fn start_by(
+        keys: &str,
+        further: &str,
+        command: impl FnOnce(&Path) -> std::process::Command,
+    ) -> PusherServer {
         let (data, folder) = (data_dir(), data_dir());
         let config = folder.path().join("encke.toml");
         let text = format!("{}{keys}\n{}{further}", entry(FIRST), entry(SECOND));
         std::fs::write(&config, text).expect("a file can be written");
         PusherServer {
-            encke: Encke::start_by(&mut command(data.path(), &config)),
+            encke: Encke::start_by(command(data.path()).arg("--config").arg(config)),
             data,
             _config: folder,
         }
@@ -135,12 +151,6 @@ impl AppAccess {
         let signature = self.sign(&format!("{method}\n{path}\n{parameters}"));
         format!("{path}?{parameters}&auth_signature={signature}")
     }
-}
-
-fn command(data: &Path, config: &Path) -> std::process::Command {
-    let mut command = serve(data, &[]);
-    command.arg("--config").arg(config);
-    command
 }
 
 fn entry(app: AppAccess) -> String {

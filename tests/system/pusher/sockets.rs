@@ -145,6 +145,14 @@ fn a_connection_that_is_refused_is_told_by_the_close_code() {
     // What is refused takes no place.
     let (client, _) = server.connect_with(&["Origin: https://app.example"]);
     assert_eq!(refused(&target(FIRST), &[]), 4004);
+    let closed = |reason: &str| {
+        let label = format!("reason=\"pusher_{reason}\"");
+        server
+            .encke
+            .metric("encke_connections_closed_total", &label)
+    };
+    assert_eq!(closed("connections_max"), 1.0);
+    assert_eq!(closed("version"), 5.0);
     drop(client);
     crate::rig::eventually("the place is free again", || {
         let mut client = WebSocketClient::open(server.encke.address, &target(FIRST), &[]);
@@ -184,7 +192,7 @@ fn a_message_that_means_nothing_closes_nothing() {
         (
             "{\"event\":\"client-typing\",\"channel\":\"private-a\",\"data\":{}}",
             "pusher:error",
-            "client events are not enabled",
+            "client events are not enabled for this app",
         ),
         (
             &subscribe("presence-a", Some("x")),
@@ -228,6 +236,37 @@ fn a_message_that_means_nothing_closes_nothing() {
     client.send("{\"event\":\"pusher:unsubscribe\",\"data\":{\"channel\":\"b\"}}");
     client.send("{\"event\":\"pusher:unsubscribe\",\"data\":{\"channel\":\"never\"}}");
     assert_eq!(client.ask(&subscribe("c", None)), succeeded("c"));
+}
+
+#[test]
+fn a_client_that_answers_no_ping_comes_back_at_once() {
+    let server = PusherServer::start_with("", "[tuning]\nheartbeat = '1s'\n");
+    let (mut silent, _) = server.subscribed("news");
+    silent.answers_pings = false;
+    assert_eq!(silent.close_code(), 4201);
+}
+
+#[test]
+fn a_client_that_reads_too_slowly_is_closed_and_delays_no_other() {
+    let keys = "event-bytes-max = 100000";
+    let further = "[tuning]\nlag-max = '512KiB'\nstall-timeout = '2s'\n";
+    let server = PusherServer::start_with(keys, further);
+    let (_slow, _) = server.subscribed("news");
+    let (mut reader, _) = server.subscribed("news");
+    let data = "x".repeat(90_000);
+    let is_closed = || {
+        let closed = |reason: &str| {
+            server
+                .encke
+                .metric("encke_connections_closed_total", reason)
+        };
+        closed("\"lag_max\"") + closed("\"stalled\"") > 0.0
+    };
+    crate::rig::eventually("the slow client is closed", || {
+        server.triggered(&json!({ "name": "e", "channel": "news", "data": data }));
+        assert_eq!(reader.message(), Some(event("e", "news", &data)));
+        is_closed()
+    });
 }
 
 #[test]

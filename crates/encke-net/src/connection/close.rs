@@ -67,8 +67,8 @@ pub(crate) enum CloseReason {
     SlowMessage,
     /// The client violated WebSocket.
     WebSocketViolation,
-    /// The protocol of a WebSocket has closed it, by a code of its own.
-    ByProtocol,
+    /// The protocol of a WebSocket has closed it, by a code of its own, for which this stands in metrics.
+    ByProtocol(&'static str),
     /// There was no room for it, and its request did not come in time.
     ConnectionsMax,
     /// A newcomer at the operators' address has its place.
@@ -114,7 +114,7 @@ impl CloseReason {
             CloseReason::Unauthenticated => "unauthenticated",
             CloseReason::SlowMessage => "slow_message",
             CloseReason::WebSocketViolation => "websocket_violation",
-            CloseReason::ByProtocol => "by_protocol",
+            CloseReason::ByProtocol(label) => label,
             CloseReason::ConnectionsMax => "connections_max",
             CloseReason::OperatorPlaces => "operator_places",
             CloseReason::Epoll => "epoll",

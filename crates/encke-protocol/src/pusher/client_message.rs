@@ -16,9 +16,19 @@ pub(super) enum ClientMessage<'a> {
         channel: Cow<'a, str>,
     },
     /// An event for the other subscribers of a channel.
-    ClientEvent,
+    ClientEvent(ClientEvent<'a>),
     /// A part of the protocol that this server does not have.
     NotEnabled(Cow<'a, str>),
+}
+
+/// An event of a client.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ClientEvent<'a> {
+    pub(super) name: Cow<'a, str>,
+    /// `None`: the message names none, or something that is no text.
+    pub(super) channel: Option<Cow<'a, str>>,
+    /// JSON.
+    pub(super) data: Option<&'a str>,
 }
 
 /// The data of a subscription.
@@ -50,7 +60,12 @@ struct Envelope<'a> {
     event: Cow<'a, str>,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    channel: Option<&'a RawValue>,
 }
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 struct UnsubscribeData<'a> {
@@ -75,7 +90,14 @@ impl<'a> ClientMessage<'a> {
                     channel: data.channel,
                 }
             }
-            event if event.starts_with("client-") => ClientMessage::ClientEvent,
+            event if event.starts_with("client-") => ClientMessage::ClientEvent(ClientEvent {
+                channel: envelope
+                    .channel
+                    .and_then(|channel| serde_json::from_str::<Text<'a>>(channel.get()).ok())
+                    .map(|Text(channel)| channel),
+                data: envelope.data.map(RawValue::get),
+                name: envelope.event,
+            }),
             event if event.starts_with("pusher:") => ClientMessage::NotEnabled(envelope.event),
             _ => return Err(BadMessage::UnknownEvent),
         })
@@ -130,7 +152,19 @@ mod tests {
             ),
             (
                 r#"{"event":"client-x","channel":"a","data":1}"#,
-                Ok(ClientMessage::ClientEvent),
+                Ok(ClientMessage::ClientEvent(ClientEvent {
+                    name: "client-x".into(),
+                    channel: Some("a".into()),
+                    data: Some("1"),
+                })),
+            ),
+            (
+                r#"{"event":"client-x","channel":1}"#,
+                Ok(ClientMessage::ClientEvent(ClientEvent {
+                    name: "client-x".into(),
+                    channel: None,
+                    data: None,
+                })),
             ),
             (
                 r#"{"event":"pusher:signin","data":{}}"#,

@@ -12,9 +12,19 @@ use super::socket_id::SocketId;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewEvent<'a> {
     pub(super) name: &'a str,
-    pub(super) data: &'a str,
+    pub(super) data: Option<NewData<'a>>,
     /// The connection that does not get it.
     pub(super) socket: Option<SocketId>,
+}
+
+/// The data of an event.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum NewData<'a> {
+    /// A text, as servers send it.
+    Text(&'a str),
+    /// Any JSON, as clients send it.
+    Json(&'a RawValue),
 }
 
 /// An event that was stored, by this protocol or as an append of any other.
@@ -34,7 +44,8 @@ impl NewEvent<'_> {
         #[derive(Serialize)]
         struct Record<'a> {
             event: &'a str,
-            data: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            data: Option<NewData<'a>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             socket_id: Option<String>,
         }
@@ -90,7 +101,7 @@ mod tests {
     fn an_event_reads_back() {
         let event = NewEvent {
             name: "a \"b\"",
-            data: "{\"x\":1}",
+            data: Some(NewData::Text("{\"x\":1}")),
             socket: "1.2".parse().ok(),
         };
         let record = event.record();

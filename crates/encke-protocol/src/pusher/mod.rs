@@ -10,7 +10,7 @@
 //!
 //! An event of a channel is a record of the stream `app/{id}/{channel}`: `event` is its form, `records` the encoder that makes messages of
 //! such records, `channel_stream` finds or creates the stream. `socket` is a connection, `client_message` and `server_message` are what it
-//! receives and sends, `subscribe` is how a subscription begins. `api` has the requests of servers. `app` is what both sides know of an app:
+//! receives and sends, `subscribe` is how a subscription begins, `client_event` what clients send to each other. `api` has the requests of servers. `app` is what both sides know of an app:
 //! its settings, its connections and, in `occupancy`, its subscriptions. `signature` and `socket_id` have the rules that keep apps and
 //! clients apart.
 
@@ -18,6 +18,7 @@ mod api;
 mod app;
 mod channel_name;
 mod channel_stream;
+mod client_event;
 mod client_message;
 mod context;
 mod event;

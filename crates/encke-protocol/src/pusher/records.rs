@@ -1,7 +1,7 @@
 //! The records of a channel as messages, shared by all its subscribers.
 
 use encke_clock::WallTime;
-use encke_stream::MediaKind;
+use encke_stream::{EphemeralMessage, MediaKind};
 
 use super::app::channel_of;
 use super::event::StoredEvent;
@@ -35,6 +35,19 @@ impl Encoder for PusherRecords {
                 out.mark(item.position(units));
             });
         }
+    }
+
+    /// A message of WebSocket has one event.
+    fn ephemeral(&self, message: &EphemeralMessage, out: &mut Vec<u8>) {
+        if message.data.units == 1
+            && let Some(event) = StoredEvent::parse(&message.data.bytes)
+        {
+            write_event(&event, channel_of(&message.label.name), out);
+        }
+    }
+
+    fn has_ephemeral(&self) -> bool {
+        true
     }
 
     /// The connection is closed, and the close code says what the client does then.

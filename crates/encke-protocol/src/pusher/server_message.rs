@@ -28,6 +28,21 @@ impl PusherCode {
     pub(super) fn number(self) -> u16 {
         self.0
     }
+
+    /// What stands for it in metrics.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            PusherCode::APP_UNKNOWN => "pusher_app_unknown",
+            PusherCode::APP_DISABLED => "pusher_app_disabled",
+            PusherCode::CONNECTIONS_MAX => "pusher_connections_max",
+            PusherCode::PATH_UNKNOWN => "pusher_path_unknown",
+            PusherCode::VERSION_INVALID
+            | PusherCode::VERSION_UNSUPPORTED
+            | PusherCode::VERSION_MISSING => "pusher_version",
+            PusherCode::UNAUTHORISED => "pusher_origin",
+            _ => "pusher",
+        }
+    }
 }
 
 /// The first message.

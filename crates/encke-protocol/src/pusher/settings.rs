@@ -38,6 +38,10 @@ pub struct PusherApp {
     pub channels_per_connection_max: usize,
     /// Bytes of the data of an event.
     pub event_bytes_max: usize,
+    /// Clients may send events to each other.
+    pub client_events: bool,
+    /// Such events that a connection may send within a second.
+    pub client_events_per_second: u32,
 }
 
 /// The secret of an app, which is not shown.
@@ -130,6 +134,8 @@ impl PusherApp {
             connections_max: None,
             channels_per_connection_max: CHANNELS_PER_CONNECTION_MAX,
             event_bytes_max: EVENT_BYTES_MAX,
+            client_events: false,
+            client_events_per_second: CLIENT_EVENTS_PER_SECOND,
         }
     }
 }
@@ -170,6 +176,9 @@ const CHANNELS_PER_CONNECTION_MAX: usize = 100;
 
 /// Bytes of the data of an event, unless an app names another number: what Pusher allows.
 const EVENT_BYTES_MAX: usize = 10 << 10;
+
+/// Events that a client may send within a second, unless an app names another number: what Pusher allows.
+const CLIENT_EVENTS_PER_SECOND: u32 = 10;
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,16 @@
 //! A connection: its subscriptions, and what it does for each message.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use encke_access::CallersOut;
-use encke_stream::{Command, home};
+use encke_stream::{Command, EphemeralMessage, home};
 
 use super::app::ConnectionPlace;
 use super::channel_name::ChannelName;
 use super::channel_stream::ChannelStream;
-use super::client_message::{ClientMessage, SubscribeData};
+use super::client_event::{self, ClientEventRate};
+use super::client_message::{ClientEvent, ClientMessage, SubscribeData};
 use super::context::PusherContext;
 use super::occupancy::Occupant;
 use super::server_message::{self, PusherCode, subscription_error};
@@ -33,11 +35,12 @@ pub(super) struct PusherSocket {
     /// The client knows its id.
     is_established: bool,
     next_key: u32,
+    client_events: ClientEventRate,
     subscriptions: Vec<PusherSubscription>,
 }
 
 // What an idle connection costs beside its subscriptions.
-const _: () = assert!(size_of::<PusherSocket>() <= 56);
+const _: () = assert!(size_of::<PusherSocket>() <= 64);
 
 #[derive(Debug)]
 struct PusherSubscription {
@@ -58,6 +61,7 @@ impl PusherSocket {
             place,
             is_established: false,
             next_key: 1,
+            client_events: ClientEventRate::default(),
             subscriptions: Vec::new(),
         }
     }
@@ -79,6 +83,7 @@ impl PusherSocket {
             id: SocketId::from_number(moved.socket),
             is_established: true,
             next_key: last.unwrap_or_default().wrapping_add(1).max(1),
+            client_events: ClientEventRate::default(),
             subscriptions: subscriptions.collect(),
         })
     }
@@ -98,10 +103,9 @@ impl PusherSocket {
                 // It may cross with the refusal of the subscription.
                 None => respond(200, Vec::new()),
             },
-            ClientMessage::ClientEvent => refuse(
-                Some(PusherCode::NOT_SERVED),
-                "client events are not enabled on this server",
-            ),
+            ClientMessage::ClientEvent(event) => self
+                .client_event(&event, message)
+                .unwrap_or_else(|why| refuse(Some(PusherCode::NOT_SERVED), &why)),
             ClientMessage::NotEnabled(event) => {
                 let why = format!("{} is not enabled on this server", shown(&event));
                 refuse(None, &why)
@@ -172,6 +176,39 @@ impl PusherSocket {
             key,
             ..plain(action)
         })
+    }
+
+    /// Sends an event to the other subscribers of a channel.
+    fn client_event(
+        &mut self,
+        event: &ClientEvent<'_>,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Cow<'static, str>> {
+        let app = &self.place.app().settings;
+        let channel = client_event::check(event, app)?;
+        if self.place_of(channel.as_str()).is_none() {
+            let why = "client events go to channels that the connection is subscribed to";
+            return Err(why.into());
+        }
+        let max = app.client_events_per_second;
+        let second = message.now.steady.as_ms() / 1000;
+        let (streams, name) = (
+            &self.context.streams,
+            self.place.app().stream(channel.as_str()),
+        );
+        if streams.known(&name).is_none() {
+            return Ok(plain(load(&name, Vec::new())));
+        }
+        let is_refused = |refused: Response| Cow::from(problem::message(&refused));
+        let stream = streams.find(&name, message.now).map_err(is_refused)?;
+        let data = client_event::record(event);
+        let ephemeral = EphemeralMessage::new(&stream, None, data, message.now.wall)
+            .map_err(|why| is_refused(problem::refused(&why)))?;
+        if !self.client_events.count(second, max) {
+            let why = format!("a connection may send {max} client events within a second");
+            return Err(why.into());
+        }
+        Ok(plain(client_event::broadcast(ephemeral)))
     }
 
     fn check_auth(
@@ -288,6 +325,7 @@ impl Channel for RefusedSocket {
             message: server_message::error(Some(code), why),
             code: code.number(),
             why,
+            label: code.label(),
         }))
     }
 

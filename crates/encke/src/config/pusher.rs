@@ -41,6 +41,9 @@ struct AppEntry {
     connections_max: Option<usize>,
     channels_per_connection_max: Option<usize>,
     event_bytes_max: Option<usize>,
+    #[serde(default)]
+    client_events: bool,
+    client_events_per_second: Option<usize>,
 }
 
 fn enabled() -> bool {
@@ -131,6 +134,11 @@ impl AppEntry {
         if let Some(max) = bound("event-bytes-max", self.event_bytes_max)? {
             app.event_bytes_max = max;
         }
+        app.client_events = self.client_events;
+        let per_second = bound("client-events-per-second", self.client_events_per_second)?;
+        if let Some(max) = per_second {
+            app.client_events_per_second = u32::try_from(max).unwrap_or(u32::MAX);
+        }
         Ok(app)
     }
 
@@ -194,7 +202,8 @@ mod tests {
         let text = format!(
             "{APP}{SECRET}enabled = false\norigins = ['https://a.example', 'http://localhost:5173']\n\
              retention = 'age=60, records=5'\nttl = '1d'\nack = 'written'\nconnections-max = 7\n\
-             channels-per-connection-max = 8\nevent-bytes-max = 9\n[[apps]]\nid = '2'\nkey = 'l'\n{SECRET}"
+             channels-per-connection-max = 8\nevent-bytes-max = 9\nclient-events = true\n\
+             client-events-per-second = 5\n[[apps]]\nid = '2'\nkey = 'l'\n{SECRET}"
         );
         let table = table(&text).unwrap();
         assert_eq!(table.summary(), "2 apps (1, 2)");
@@ -209,6 +218,8 @@ mod tests {
             connections_max: Some(7),
             channels_per_connection_max: 8,
             event_bytes_max: 9,
+            client_events: true,
+            client_events_per_second: 5,
             ..PusherApp::new("1", "k", "0123456789abcdef".into())
         };
         let plain = PusherApp::new("2", "l", "0123456789abcdef".into());

@@ -19,7 +19,12 @@ impl WebSocket {
     /// Closes the channel as its protocol wants.
     pub(super) fn close_as(&mut self, close: &ChannelClose, cx: &mut Context<'_>) {
         let code = CloseCode::new(close.code).unwrap_or(CloseCode::INTERNAL_ERROR);
-        self.begin_end(Some(code), CloseReason::ByProtocol, Some(close.why), cx);
+        self.begin_end(
+            Some(code),
+            CloseReason::ByProtocol(close.label),
+            Some(close.why),
+            cx,
+        );
     }
 
     /// The close code for an end, in the protocol of the channel if that has one.

@@ -13,8 +13,9 @@ use super::publish::{ChannelEvent, publish};
 use crate::action::Action;
 use crate::problem::error;
 use crate::pusher::app::App;
+use crate::pusher::client_event::NAME_BYTES_MAX;
 use crate::pusher::context::PusherContext;
-use crate::pusher::event::NewEvent;
+use crate::pusher::event::{NewData, NewEvent};
 use crate::pusher::socket_id::SocketId;
 use crate::response::Response;
 
@@ -134,7 +135,7 @@ impl EventParts {
             .map_err(|why| bad_request(&why.to_string()))?;
         let event = NewEvent {
             name: &self.name,
-            data: &self.data,
+            data: Some(NewData::Text(&self.data)),
             socket,
         };
         Ok(event.record().bytes)
@@ -150,6 +151,3 @@ const CHANNELS_MAX: usize = 100;
 
 /// Events of a batch, as Pusher allows.
 const BATCH_MAX: usize = 10;
-
-/// Bytes of the name of an event, as Pusher allows.
-const NAME_BYTES_MAX: usize = 200;
