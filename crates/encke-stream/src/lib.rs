@@ -32,11 +32,13 @@
 //! - `restore/`: how they are restored at a start.
 //! - `replicated/`: the order of a fleet.
 //! - `ephemeral.rs`: messages that are not stored.
+//! - `memory.rs`: streams that are not stored.
 
 mod at_rest;
 mod commit;
 mod ephemeral;
 mod machine;
+mod memory;
 mod order;
 mod read;
 mod replicated;
@@ -61,6 +63,7 @@ pub use machine::command::{
 pub use machine::create::DEFAULT_TYPE;
 pub use machine::journal::{Journal, LogJournal};
 pub use machine::{Limits, Machine};
+pub use memory::{MemoryPublisher, MemoryRecord, MemorySource};
 pub use order::submission::{Submission, Submitter};
 pub use read::data_at_rest::data_at_rest;
 pub use read::last_messages::{LastMessages, LastMessagesBounds};
@@ -83,7 +86,7 @@ pub use stream::account::{AccountId, Payer, StorageExceeded, StorageLimit, Stora
 pub use stream::ack::{AckLevel, BadLevel};
 pub use stream::count::{ByteCount, MessageCount};
 pub use stream::label::StreamLabel;
-pub use stream::number::{LOGS_MAX, born, home, is_pattern, log_of, probe_stream};
+pub use stream::number::{LOGS_MAX, MEMORY_LOG, born, home, is_pattern, log_of, probe_stream};
 pub use stream::offset::{BadOffset, Offset};
 pub use stream::record::{
     BadRecord, Change, EndReason, Extras, Fork, KIND_CHANGE, Lifetime, Producer,

@@ -171,7 +171,8 @@ impl Topics {
             free: Vec::new(),
             index: HashIndex::default(),
             hasher: FixedState::default(),
-            rings: (0..views.logs()).map(|_| Ring::default()).collect(),
+            // One more for the streams that are in memory only.
+            rings: (0..=views.logs()).map(|_| Ring::default()).collect(),
             bytes: 0,
             bytes_max,
             shard,
@@ -343,10 +344,8 @@ impl Topics {
     pub(crate) fn take(&mut self, batch: &Arc<Batch>, mut touched: impl FnMut(&mut Topic, u32)) {
         let mut kept = false;
         // A batch is one log's.
-        let log = batch
-            .records
-            .first()
-            .map_or(0, |record| log_of(record.stream));
+        let first = batch.records.first();
+        let log = first.map_or(0, |record| self.ring_of(record.stream));
         let mut matched = batch.pattern_matches().iter().peekable();
         for (index, record) in (0..).zip(&batch.records) {
             if let Some(number) = self.find(record.stream) {
@@ -491,7 +490,12 @@ impl Topics {
 
     /// The recent records among which the topic's are.
     fn ring(&self, topic: u32) -> &Ring {
-        &self.rings[log_of(self.topics[topic].no)]
+        &self.rings[self.ring_of(self.topics[topic].no)]
+    }
+
+    /// The index of the ring of a stream or pattern: that of its log, or the last one.
+    fn ring_of(&self, no: StreamNo) -> usize {
+        ring_of(no, self.rings.len())
     }
 
     /// The topic of a stream or pattern.
@@ -529,6 +533,7 @@ impl Topics {
     /// log.
     fn evict(&mut self) {
         while self.bytes > self.bytes_max {
+            let rings_len = self.rings.len();
             let rings = self.rings.iter_mut().enumerate();
             let Some((log, ring)) = rings.max_by_key(|(_, ring)| ring.bytes) else {
                 return;
@@ -540,7 +545,7 @@ impl Topics {
             ring.base += 1;
             let topic = &mut self.topics[oldest.topic];
             // Otherwise the entry is of a former topic, whose number another may have.
-            if topic.first_at == at && log_of(topic.no) == log {
+            if topic.first_at == at && ring_of(topic.no, rings_len) == log {
                 topic.complete_from = topic.complete_from.max(oldest.sequence);
                 topic.first_at = oldest.next;
             }
@@ -586,6 +591,11 @@ fn batch_weight(batch: &Batch) -> usize {
 
 /// The approximate overhead of an allocation.
 const ALLOCATION_BYTES: usize = 32;
+
+/// Which of so many rings has the recent records of a stream or pattern.
+fn ring_of(no: StreamNo, rings: usize) -> usize {
+    log_of(no).min(rings - 1)
+}
 
 fn number_of(topic: &Topic) -> StreamNo {
     topic.no

@@ -191,6 +191,23 @@ pub enum OrderEvent {
 }
 
 impl Piece {
+    /// One record, which stands for all up to that position.
+    pub(crate) fn of_state(data: Vec<u8>, end: Offset, time: WallTime) -> Piece {
+        let record = PieceRecord {
+            data_end: data.len(),
+            skip: 0,
+            take: 1,
+            end,
+            time,
+        };
+        Piece {
+            bytes: data,
+            records: vec![record],
+            end,
+            ..Piece::default()
+        }
+    }
+
     /// Reads from the log. Records that are acknowledged and not written yet are left for another piece.
     ///
     /// # Errors

@@ -301,6 +301,13 @@ impl Stream {
         }
     }
 
+    /// Sets the end of a stream that is in memory only.
+    pub(crate) fn set_tail(&self, tail: Offset) {
+        let mut state = self.state.lock();
+        state.committed.tail = tail;
+        state.next.tail = tail;
+    }
+
     /// When something was appended last; 1970 for a stream without a timeout.
     pub(crate) fn last_append(&self) -> SteadyTime {
         let rare = self.rare.as_ref();

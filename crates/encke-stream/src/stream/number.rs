@@ -4,12 +4,15 @@
 
 use encke_log::{Sequence, StreamNo};
 
-/// The most logs: their index must fit a stream number.
-pub const LOGS_MAX: usize = 1 << LOG_BITS;
+/// The most logs: their index must fit a stream number, beside that of streams in memory.
+pub const LOGS_MAX: usize = MEMORY_LOG;
+
+/// Stands for a log in the numbers of streams that are in memory only.
+pub const MEMORY_LOG: usize = (1 << LOG_BITS) - 1;
 
 /// The number of the stream that a record creates, in the log with that index.
 pub(crate) fn number(log: usize, born: Sequence) -> StreamNo {
-    debug_assert!(log < LOGS_MAX && born <= BORN_MAX, "no room in a number");
+    debug_assert!(log <= MEMORY_LOG && born <= BORN_MAX, "no room in a number");
     (log as u64) << BORN_BITS | born
 }
 
@@ -26,7 +29,7 @@ pub fn is_pattern(no: StreamNo) -> bool {
 
 /// The index of the log that holds a stream.
 pub fn log_of(stream: StreamNo) -> usize {
-    (stream >> BORN_BITS) as usize % LOGS_MAX
+    (stream >> BORN_BITS) as usize & MEMORY_LOG
 }
 
 /// The sequence of the record that created a stream, in its log.
@@ -102,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_says_what_it_was_made_of(log in 0..LOGS_MAX, born in 0..=BORN_MAX) {
+        fn a_number_says_what_it_was_made_of(log in 0..=MEMORY_LOG, born in 0..=BORN_MAX) {
             let no = number(log, born);
             prop_assert_eq!((log_of(no), super::born(no)), (log, born));
         }

@@ -21,7 +21,7 @@ use crate::Stream;
 use crate::machine::command::{Append, Command, FleetCommand, Target};
 use crate::machine::outcome::Refusal;
 use crate::stream::account::{AccountId, StorageUse};
-use crate::stream::number::{home, log_of};
+use crate::stream::number::{MEMORY_LOG, home, log_of};
 use crate::view::View;
 use crate::view::lookup::Lookup;
 
@@ -32,6 +32,8 @@ pub struct Views {
     views: Vec<Arc<View>>,
     /// Names that are about to be given, and the log that gives them.
     claims: Mutex<HashMap<Box<str>, usize>>,
+    /// Of the streams that are in memory only. It knows no names.
+    memory: Arc<View>,
 }
 
 impl Views {
@@ -44,6 +46,7 @@ impl Views {
         Arc::new(Views {
             views,
             claims: Mutex::default(),
+            memory: Arc::default(),
         })
     }
 
@@ -57,6 +60,11 @@ impl Views {
         self.views.len()
     }
 
+    /// The view of the streams that are in memory only.
+    pub(crate) fn memory(&self) -> &Arc<View> {
+        &self.memory
+    }
+
     /// The view of the log that has a stream.
     pub fn of(&self, stream: StreamNo) -> &Arc<View> {
         self.log(log_of(stream))
@@ -64,6 +72,9 @@ impl Views {
 
     /// The view of a log; the first one if there is none with that index.
     pub fn log(&self, log: usize) -> &Arc<View> {
+        if log == MEMORY_LOG {
+            return &self.memory;
+        }
         self.views.get(log).unwrap_or(&self.views[0])
     }
 
