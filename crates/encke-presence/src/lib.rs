@@ -48,7 +48,7 @@
 //! # Where to start reading
 //!
 //! `presence.rs` is the interface. `roster.rs` has streams, members and the events; `local.rs` has the connections of this node and the
-//! graces. In `fleet/`, `packet.rs` is the format, `outbox.rs` what this node says, `receive.rs` what it does with what others say,
+//! graces. In `fleet/`, `packet.rs` is the format, `outbox.rs` what this node says, `receive.rs` and `apply.rs` what it does with what others say,
 //! `peer.rs` and `peers.rs` what it knows of them, and `answer.rs` how it helps one that has missed something.
 
 mod event;

@@ -1,6 +1,7 @@
 //! The nodes of a fleet: each says what it holds, and all compute the sum.
 
 mod answer;
+mod apply;
 mod digest;
 mod outbox;
 mod packet;

@@ -68,11 +68,15 @@ pub(crate) struct Progress {
     pub(crate) round: u32,
     /// The part of the state that is expected. None: no state has begun.
     pub(crate) next_part: Option<u32>,
-    /// The last request.
-    request: u64,
-    /// When it was sent, or when the last part of its answer came.
+    /// The requests since something is lacking: the first and the last one. Any of them may be answered.
+    requests: Option<(u64, u64)>,
+    /// The request that the state answers.
+    answered: u64,
+    /// When the last request was sent, or when the last part of its answer came.
     asked: Option<SteadyTime>,
     interval: Duration,
+    /// States in a row whose digest was wrong.
+    differed: u32,
 }
 
 /// What is lacking of a process.
@@ -133,12 +137,33 @@ impl Progress {
             .max(if is_interrupted { Lack::State } else { lack });
     }
 
-    /// Nothing is lacking any more.
+    /// Nothing is lacking any more, as far as is known.
     pub(crate) fn complete(&mut self) {
         self.lack = Lack::Nothing;
         self.next_part = None;
+        self.requests = None;
         self.asked = None;
         self.interval = Duration::ZERO;
+    }
+
+    /// Whether the digest agrees. If it does not although the state was sent again, the next request waits.
+    pub(crate) fn compared(&mut self, agrees: bool, now: SteadyTime) {
+        if agrees {
+            self.complete();
+            self.differed = 0;
+            return;
+        }
+        self.need(Lack::State);
+        self.differed = self.differed.saturating_add(1);
+        if self.differed > 1 {
+            self.wait(now);
+        }
+    }
+
+    /// What was sent cannot be applied. The next request waits.
+    pub(crate) fn wait(&mut self, now: SteadyTime) {
+        self.asked = Some(now);
+        self.interval = ASK_AGAIN_INTERVAL;
     }
 
     /// What is to be asked now: the number of the request, and the delta after which deltas are enough.
@@ -150,7 +175,7 @@ impl Progress {
             return None;
         }
         self.next_part = None;
-        self.request = request;
+        self.requests = Some((self.requests.map_or(request, |(first, _)| first), request));
         self.asked = Some(now);
         // A slow node gets more time for its answer before the next request.
         self.interval = (self.interval * 2).clamp(ASK_INTERVAL, ASK_INTERVAL_MAX);
@@ -159,24 +184,32 @@ impl Progress {
 
     /// Whether a part of a state is the next one of what was asked. `sequence`: the last delta before it.
     pub(crate) fn expects(&self, request: u64, part: u32, sequence: u64) -> bool {
-        if self.lack == Lack::Nothing || self.request != request {
+        let (first, last) = self.requests.unwrap_or((u64::MAX, 0));
+        if self.lack == Lack::Nothing || request < first || request > last {
             return false;
         }
         match self.next_part {
-            None => part == 0 && sequence >= self.applied,
-            Some(next) => part == next && sequence == self.applied,
+            Some(next) if request == self.answered => part == next && sequence == self.applied,
+            Some(_) if request < self.answered => false,
+            _ => part == 0 && sequence >= self.applied,
         }
     }
 
     /// A part of a state is to be applied.
-    pub(crate) fn begin_part(&mut self, part: u32, sequence: u64, now: SteadyTime) {
+    pub(crate) fn begin_part(&mut self, request: u64, part: u32, sequence: u64, now: SteadyTime) {
         if part == 0 {
             self.lack = Lack::State;
             self.round = self.round.wrapping_add(1);
             self.applied = sequence;
+            self.answered = request;
         }
         self.next_part = part.checked_add(1);
         self.asked = Some(now);
+    }
+
+    /// Whether a part that is not expected shows that one before it was lost.
+    pub(crate) fn shows_loss(&self, request: u64, part: u32) -> bool {
+        request == self.answered && self.next_part.is_some_and(|next| part >= next)
     }
 }
 
@@ -184,4 +217,7 @@ impl Progress {
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time between two requests to a node that has not answered several.
-const ASK_INTERVAL_MAX: Duration = Duration::from_secs(2);
+const ASK_INTERVAL_MAX: Duration = Duration::from_millis(500);
+
+/// Time before the next request to a node whose answer was of no use.
+const ASK_AGAIN_INTERVAL: Duration = Duration::from_secs(10);
