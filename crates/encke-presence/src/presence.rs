@@ -1,0 +1,177 @@
+//! The registry, as threads share it: one lock around its state, and the call when there are events.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use encke_clock::SteadyTime;
+use parking_lot::Mutex;
+
+use crate::fleet::{Fleet, Outgoing, PacketRefused, PresenceNode};
+use crate::local::Connection;
+use crate::state::State;
+use crate::{
+    Follower, NewMember, PresenceCounts, PresenceEvent, PresenceFigures, PresenceHold,
+    PresenceLimits, PresencePlace, PresenceRefusal, PresenceSnapshot,
+};
+
+/// A registry of the members of streams.
+///
+/// The caller calls [`turn`](Self::turn) about ten times per second, takes events when the function of [`on_event`](Self::on_event) was
+/// called, and in a fleet carries packets. Calls from several threads follow each other.
+pub struct Presence {
+    state: Mutex<State>,
+    waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Presence {
+    /// A registry of a server that is alone.
+    pub fn new(limits: PresenceLimits) -> Arc<Presence> {
+        Presence::with(State::new(limits, None))
+    }
+
+    /// A registry of a node of a fleet.
+    pub fn in_fleet(limits: PresenceLimits, node: PresenceNode) -> Arc<Presence> {
+        Presence::with(State::new(limits, Some(Fleet::new(node))))
+    }
+
+    /// A connection of a member enters a stream. It has left when the hold is dropped.
+    pub fn enter(
+        self: &Arc<Self>,
+        place: &PresencePlace<'_>,
+        member: NewMember,
+        now: SteadyTime,
+    ) -> Result<PresenceHold, PresenceRefusal> {
+        let entered = self.change(|state| {
+            let entered = state.enter(place, member, now);
+            state.refused += u64::from(entered.is_err());
+            entered
+        });
+        Ok(self.hold(entered?))
+    }
+
+    /// A connection without a member enters a stream: it counts as a connection.
+    pub fn enter_anonymous(
+        self: &Arc<Self>,
+        place: &PresencePlace<'_>,
+    ) -> Result<PresenceHold, PresenceRefusal> {
+        let entered = self.change(|state| {
+            let entered = state.enter_anonymous(place);
+            state.refused += u64::from(entered.is_err());
+            entered
+        });
+        Ok(self.hold(entered?))
+    }
+
+    /// Keeps the entry of a stream, whether or not it has members.
+    pub fn follow(self: &Arc<Self>, stream: &str) -> Follower {
+        let mut state = self.state.lock();
+        let slot = state.roster.stream_or_add(stream);
+        let of = &mut state.roster.streams[slot];
+        of.followers += 1;
+        Follower {
+            presence: Arc::clone(self),
+            stream: slot,
+            number: of.number,
+        }
+    }
+
+    /// Ends graces that are over and nodes that are silent. Returns what is to be sent to other nodes.
+    ///
+    /// A grace ends at the first turn after its time. A node that turns less often than every 500 ms takes others for silent later.
+    pub fn turn(&self, now: SteadyTime) -> Vec<Outgoing> {
+        self.change(|state| state.begin_turn(now));
+        // What is over may be much, and others wait for the lock.
+        while self.change(|state| state.end_graces(now, BATCH_MAX)) {}
+        while self.change(|state| state.end_departed(now, BATCH_MAX)) {}
+        self.change(|state| state.outgoing(now))
+    }
+
+    /// A packet of another node has come. Those of this node may come too and are ignored.
+    pub fn receive(&self, packet: &[u8], now: SteadyTime) -> Result<(), PacketRefused> {
+        self.change(|state| state.receive(packet, now))
+    }
+
+    /// The last packet of this node: it ends, and other nodes do not wait until it is silent. Later turns return nothing to send.
+    pub fn goodbye(&self) -> Option<Outgoing> {
+        self.change(State::goodbye)
+    }
+
+    /// The members of a stream now.
+    pub fn snapshot(&self, stream: &str) -> PresenceSnapshot {
+        self.state.lock().roster.snapshot(stream)
+    }
+
+    /// How many members and connections a stream has now.
+    pub fn counts(&self, stream: &str) -> PresenceCounts {
+        self.state.lock().roster.counts(stream)
+    }
+
+    /// Adds all events since the last call to `into`, in order.
+    pub fn take_events(&self, into: &mut Vec<PresenceEvent>) {
+        self.state.lock().roster.events.take(into);
+    }
+
+    /// Registers what is called when there are events and there were none. It is called outside of the lock, in the thread that made the
+    /// first event. The first registration counts.
+    pub fn on_event(&self, waker: Box<dyn Fn() + Send + Sync>) {
+        if self.waker.set(waker).is_ok() {
+            self.change(|_| ());
+        }
+    }
+
+    /// Streams with an entry.
+    pub fn entries(&self) -> usize {
+        self.state.lock().roster.streams.len()
+    }
+
+    /// Counters for operators.
+    pub fn figures(&self) -> PresenceFigures {
+        self.state.lock().figures()
+    }
+
+    pub(crate) fn disconnect(&self, connection: Connection) {
+        self.change(|state| state.disconnect(connection));
+    }
+
+    pub(crate) fn unfollow(&self, stream: u32) {
+        self.change(|state| {
+            state.roster.streams[stream].followers -= 1;
+            state.release(stream);
+        });
+    }
+
+    fn with(state: State) -> Arc<Presence> {
+        Arc::new(Presence {
+            state: Mutex::new(state),
+            waker: OnceLock::new(),
+        })
+    }
+
+    fn hold(self: &Arc<Self>, connection: Connection) -> PresenceHold {
+        PresenceHold {
+            presence: Arc::clone(self),
+            connection,
+        }
+    }
+
+    /// Changes the state, and calls the caller if there are events since.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let changed = change(&mut state);
+        let waker = self.waker.get().filter(|_| state.roster.events.announce());
+        drop(state);
+        if let Some(waker) = waker {
+            waker();
+        }
+        changed
+    }
+}
+
+impl fmt::Debug for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presence").finish_non_exhaustive()
+    }
+}
+
+/// Members that leave under one hold of the lock.
+const BATCH_MAX: usize = 1024;
