@@ -46,7 +46,7 @@ pub use examine::{
     examine_brokers,
 };
 pub use leave::{Left, leave};
-pub use link::NodeLink;
+pub use link::{LinkKind, NodeLink};
 pub use metrics::FleetMetrics;
 pub use repair::{FleetRepairReport, LogRepair, Repair, StoppedNode};
 pub use report::{BrokerLog, FleetReport, NodeActivity, NodeLog, NodeMark, NodeReport, report};
@@ -248,17 +248,18 @@ impl Fleet {
     /// The connection to the brokers is closed.
     pub fn link(
         &mut self,
+        kind: LinkKind,
         receive: impl FnMut(Vec<u8>) + Clone + Send + 'static,
     ) -> Result<NodeLink, FleetError> {
         let (fleet, node) = (&self.settings.name, self.settings.node.as_str());
-        for subject in [link::to_all(fleet), link::to_node(fleet, node)] {
+        for subject in [kind.to_all(fleet), kind.to_node(fleet, node)] {
             let subscribed = self.client.subscribe(subject);
             let packets = self.runtime.block_on(subscribed);
             let packets = packets.map_err(std::io::Error::other)?;
             self.runtime
                 .spawn(link::receive_all(packets, receive.clone()));
         }
-        let (link, sending) = NodeLink::new(self.client.clone(), fleet.clone());
+        let (link, sending) = NodeLink::new(self.client.clone(), fleet.clone(), kind);
         self.sending.push(self.runtime.spawn(sending));
         Ok(link)
     }

@@ -10,6 +10,16 @@ use crate::settings::FleetName;
 pub struct NodeLink {
     packets: Sender<(String, Vec<u8>)>,
     fleet: FleetName,
+    kind: LinkKind,
+}
+
+/// What packets are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// Jobs and wakes.
+    Jobs,
+    /// Members of streams.
+    Presence,
 }
 
 impl NodeLink {
@@ -17,17 +27,26 @@ impl NodeLink {
     /// lost.
     pub fn send(&self, to: Option<&str>, packet: Vec<u8>) {
         let subject = match to {
-            None => to_all(&self.fleet),
-            Some(node) => to_node(&self.fleet, node),
+            None => self.kind.to_all(&self.fleet),
+            Some(node) => self.kind.to_node(&self.fleet, node),
         };
         // The receiving end notices what is lost.
         let _ = self.packets.try_send((subject, packet));
     }
 
     /// A link, and the task that sends its packets.
-    pub(crate) fn new(client: Client, fleet: FleetName) -> (NodeLink, impl Future<Output = ()>) {
+    pub(crate) fn new(
+        client: Client,
+        fleet: FleetName,
+        kind: LinkKind,
+    ) -> (NodeLink, impl Future<Output = ()>) {
         let (packets, waiting) = mpsc::channel(WAITING_MAX);
-        (NodeLink { packets, fleet }, send_all(client, waiting))
+        let link = NodeLink {
+            packets,
+            fleet,
+            kind,
+        };
+        (link, send_all(client, waiting))
     }
 }
 
@@ -46,14 +65,22 @@ pub(crate) async fn receive_all(mut packets: Subscriber, mut receive: impl FnMut
     }
 }
 
-/// The subject of packets for all nodes.
-pub(crate) fn to_all(fleet: &FleetName) -> String {
-    format!("{fleet}.nodes")
-}
+impl LinkKind {
+    /// The subject of packets for all nodes.
+    pub(crate) fn to_all(self, fleet: &FleetName) -> String {
+        match self {
+            LinkKind::Jobs => format!("{fleet}.nodes"),
+            LinkKind::Presence => format!("{fleet}.presence"),
+        }
+    }
 
-/// The subject of packets for a node.
-pub(crate) fn to_node(fleet: &FleetName, node: &str) -> String {
-    format!("{fleet}.node.{node}")
+    /// The subject of packets for a node.
+    pub(crate) fn to_node(self, fleet: &FleetName, node: &str) -> String {
+        match self {
+            LinkKind::Jobs => format!("{fleet}.node.{node}"),
+            LinkKind::Presence => format!("{fleet}.presence.{node}"),
+        }
+    }
 }
 
 /// Packets that wait for the broker; of about 48 KiB each at most.

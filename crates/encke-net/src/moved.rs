@@ -112,6 +112,12 @@ pub(crate) enum MovedFeed {
         encoder: String,
         option: u64,
     },
+    /// What is told of the members of a stream. It begins again with all of them.
+    Members {
+        stream: Box<str>,
+        encoder: String,
+        option: u64,
+    },
     Merged {
         sources: Vec<MovedSource>,
         after: Vec<u64>,
@@ -179,6 +185,7 @@ impl MovedFeed {
     fn streams(&self, each: &mut impl FnMut(StreamNo)) {
         match self {
             MovedFeed::Single { stream, .. } => each(*stream),
+            MovedFeed::Members { .. } => {}
             MovedFeed::Merged { sources, .. } => {
                 for source in sources {
                     if let MovedSourceKind::Stream(stream) = source.kind {

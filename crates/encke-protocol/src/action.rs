@@ -339,6 +339,17 @@ pub struct Subscription {
     pub response: Response,
     /// What it delivers.
     pub feed: Feed,
+    /// On a channel: a feed of its own that begins with it.
+    pub beside: Option<Box<FeedBeside>>,
+}
+
+/// A feed that begins with another one.
+#[derive(Debug)]
+pub struct FeedBeside {
+    /// Its key, as [`ChannelAction::key`].
+    pub key: u32,
+    /// What it delivers.
+    pub feed: Feed,
 }
 
 /// What a subscription delivers.

@@ -73,6 +73,7 @@ impl HealthProbe {
         if subscribes {
             let from = stream.facts().tail;
             return Ok(Action::Subscribe(Subscription {
+                beside: None,
                 response: Response::plain_text(200).body(Body::Open(Vec::new())),
                 feed: Feed::Single {
                     stream,

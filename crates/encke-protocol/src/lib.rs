@@ -44,6 +44,7 @@ mod number;
 mod overview;
 mod payload;
 mod pool;
+mod presence;
 pub mod problem;
 mod protocol;
 mod protocols;
@@ -69,10 +70,10 @@ mod unknown_path;
 
 pub use action::{
     Action, BodyPart, Broadcast, Channel, ChannelAction, ChannelClose, ChannelEnd, ChannelMessage,
-    ChannelOpening, DispatchRequest, DispatchResponse, Dispatched, Failure, Feed, FeedEnd,
-    LoadName, MergeSource, NextPart, OnBroadcast, OnChange, OnCommit, OnDispatch, OnList, OnPart,
-    OnRead, OnRecord, OnWorkerEvent, RegrantedChannel, SourceKind, Subscription, ViewedPattern,
-    Wait, WorkerOutput,
+    ChannelOpening, DispatchRequest, DispatchResponse, Dispatched, Failure, Feed, FeedBeside,
+    FeedEnd, LoadName, MergeSource, NextPart, OnBroadcast, OnChange, OnCommit, OnDispatch, OnList,
+    OnPart, OnRead, OnRecord, OnWorkerEvent, RegrantedChannel, SourceKind, Subscription,
+    ViewedPattern, Wait, WorkerOutput,
 };
 pub use admin::{
     Admin, ConnectionName, ConnectionQuery, ExplainedRequest, GroupKind, GroupQuery, Inquiry,
@@ -91,7 +92,8 @@ pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};
 pub use moved_channel::{MovedChannel, MovedConversation};
 pub use pool::PoolApiSettings;
-pub use protocols::ProtocolSettings;
+pub use presence::PresenceStreams;
+pub use protocols::{PRESENCE_LIMITS, ProtocolSettings};
 pub use pusher::{AppSecret, BadPusherApp, PusherApp, PusherSettings};
 pub use request::{CallerInfo, Headers, Request};
 pub use requirement::{Paths, Requirement};

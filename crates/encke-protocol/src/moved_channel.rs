@@ -19,8 +19,17 @@ pub struct MovedSocket {
     /// The id of its app.
     pub(crate) app: Box<str>,
     pub(crate) socket: u64,
-    /// Its channels, with the keys of their feeds.
-    pub(crate) channels: Vec<(u32, Box<str>)>,
+    pub(crate) channels: Vec<MovedSocketChannel>,
+}
+
+/// A channel to which such a connection is subscribed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MovedSocketChannel {
+    /// Of its feed.
+    pub(crate) key: u32,
+    pub(crate) name: Box<str>,
+    /// Of a presence channel: the key of the feed of members, the id of the user and its public data.
+    pub(crate) member: Option<(u32, Box<str>, Option<Box<str>>)>,
 }
 
 /// A channel of messages: its caller and its subscriptions.

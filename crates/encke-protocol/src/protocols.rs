@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::{Access, CallersIn, CanonicalPath, PathError};
+use encke_presence::{Presence, PresenceLimits};
 use encke_stream::{View, Views};
 
 use crate::admin::{Admin, AdminApi, Probes, ReadyState};
@@ -17,6 +18,7 @@ use crate::mount::{AtOperators, Mount, MountPattern};
 use crate::moved_channel::MovedChannel;
 use crate::overview::Overview;
 use crate::pool::{PoolApi, PoolApiSettings};
+use crate::presence::PresenceStreams;
 use crate::problem;
 use crate::protocol::{ChannelMovedIn, Protocol, is_unsafe};
 use crate::pusher::{Pusher, PusherSettings};
@@ -39,6 +41,8 @@ pub struct ProtocolSettings {
     pub pool: PoolApiSettings,
     /// Of the Pusher protocol.
     pub pusher: PusherSettings,
+    /// Who is subscribed to what.
+    pub presence: Arc<PresenceStreams>,
     /// Other nodes change the same streams: what is said of a stream includes everything that any node has acknowledged before the
     /// request.
     pub in_fleet: bool,
@@ -53,11 +57,19 @@ impl Default for ProtocolSettings {
             events: EventsSettings::default(),
             pool: PoolApiSettings::default(),
             pusher: PusherSettings::default(),
+            presence: PresenceStreams::new(Presence::new(PRESENCE_LIMITS)),
             in_fleet: false,
             ephemeral_bytes_max: 16 << 10,
         }
     }
 }
+
+/// What a server knows of members at most, unless it is configured otherwise.
+pub const PRESENCE_LIMITS: PresenceLimits = PresenceLimits {
+    members_max: 1_000_000,
+    bytes_max: 256 << 20,
+    remote_members_max: 1_000_000,
+};
 
 /// The protocols of a server, and the table of their mounts.
 #[derive(Debug)]
@@ -149,7 +161,7 @@ fn registered(
         Box::new(AdminApi::new(admin, access, streams.clone(), encoders)),
     ];
     // Without an app nothing is mounted.
-    if let Some(pusher) = Pusher::new(&settings.pusher, streams, encoders) {
+    if let Some(pusher) = Pusher::new(&settings.pusher, streams, &settings.presence, encoders) {
         protocols.push(Box::new(pusher.sockets()));
         protocols.push(Box::new(pusher.api()));
     }

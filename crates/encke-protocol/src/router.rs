@@ -19,6 +19,7 @@ use crate::gate::{
 use crate::misspelled;
 use crate::mount::AtOperators;
 use crate::moved_channel::MovedChannel;
+use crate::presence::PresenceStreams;
 use crate::problem::error;
 use crate::protocols::{Destination, ProtocolSettings, Protocols};
 use crate::request::{Headers, Request};
@@ -33,6 +34,7 @@ pub struct Router {
     gate: Arc<ArcSwap<Gate>>,
     access: Option<Arc<Access>>,
     views: Arc<Views>,
+    presence: Arc<PresenceStreams>,
     protocols: Arc<Protocols>,
     encoders: Arc<Encoders>,
 }
@@ -73,12 +75,18 @@ impl Router {
         let mut encoders = Encoders::default();
         let access = gate.access.control().cloned();
         let protocols = Protocols::new(Arc::clone(&views), &settings, admin, access, &mut encoders);
-        Router::over(protocols, views, gate, encoders)
+        Router::over(protocols, (views, settings.presence), gate, encoders)
     }
 
-    fn over(protocols: Protocols, views: Arc<Views>, gate: Gate, encoders: Encoders) -> Self {
+    fn over(
+        protocols: Protocols,
+        (views, presence): (Arc<Views>, Arc<PresenceStreams>),
+        gate: Gate,
+        encoders: Encoders,
+    ) -> Self {
         Router {
             views,
+            presence,
             access: gate.access.control().cloned(),
             gate: Arc::new(ArcSwap::from_pointee(gate)),
             protocols: Arc::new(protocols),
@@ -120,6 +128,11 @@ impl Router {
     /// The access control, if there is one.
     pub fn access(&self) -> Option<&Arc<Access>> {
         self.access.as_ref()
+    }
+
+    /// Who is subscribed to what.
+    pub fn presence(&self) -> &Arc<PresenceStreams> {
+        &self.presence
     }
 
     /// The streams, of which some have accounts.

@@ -19,6 +19,8 @@ pub struct FleetLinks {
     pub silence: Box<dyn Fn() -> Option<Duration> + Send>,
     /// Connects the node with the others.
     pub connect: ConnectNodes,
+    /// Connects what the node knows of members with the others.
+    pub presence: Option<ConnectNodes>,
     /// Connects the ephemeral messages of the node with the others.
     pub broadcast: Option<BroadcastLink>,
 }

@@ -7,6 +7,7 @@ use encke_jobs::DispatcherSender;
 use encke_log::Reader;
 use encke_mailbox::Gauge;
 use encke_net::{Inspector, ReactorGauges, Readers};
+use encke_presence::Presence;
 use encke_stream::{Logs, Sequencers};
 use encke_trace::Tracer;
 
@@ -27,6 +28,7 @@ pub(crate) struct ServerGauges {
     pub(crate) dispatcher: DispatcherSender,
     pub(crate) published: PublishedStates,
     pub(crate) dispatching: DispatchGauges,
+    pub(crate) presence: Arc<Presence>,
     pub(crate) tracer: Option<Tracer>,
 }
 
@@ -57,6 +59,7 @@ impl ServerGauges {
         metrics
             .subscriptions
             .show(self.published.subscriptions.counts());
+        metrics.presence.show(&self.presence.figures());
         self.dispatching.show(&metrics.reactor);
         let mailbox = |name: &str, gauge: Gauge| metrics.reactor.mailbox(name, &gauge);
         mailbox("dispatcher", self.dispatcher.gauge());

@@ -25,6 +25,7 @@ mod health;
 mod inspect;
 mod metrics;
 mod moved;
+mod presence;
 mod readers;
 mod redirect;
 mod revocations;

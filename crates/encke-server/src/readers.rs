@@ -2,12 +2,15 @@
 
 mod delayed;
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use encke_log::ReadError;
 use encke_mailbox::Receiver;
-use encke_net::ReadTask;
+use encke_net::{ReadTask, wall_time};
+use encke_protocol::PresenceStreams;
+use encke_stream::Piece;
 use prometheus::Histogram;
 
 use crate::archive::Archive;
@@ -19,6 +22,8 @@ pub(crate) struct ReaderTools {
     pub(crate) archive: Archive,
     /// How long loading names took.
     pub(crate) took: Histogram,
+    /// Knows what streams in memory tell of.
+    pub(crate) presence: Arc<PresenceStreams>,
 }
 
 /// Starts a thread for each queue. They end when the last clone of their [`encke_net::Readers`] is gone.
@@ -62,9 +67,21 @@ fn work(tools: &ReaderTools, mut tasks: Receiver<ReadTask>) {
 
 impl ReaderTools {
     fn perform(&self, task: ReadTask, delayed: &mut [DelayedPieces]) {
-        let ReaderTools { archive, took } = self;
+        let ReaderTools {
+            archive,
+            took,
+            presence,
+        } = self;
         let loaders = &archive.loaders;
         match task {
+            ReadTask::Read(fetch, reply) if fetch.is_of_memory() => {
+                let piece = Piece::read_memory(&**presence, &fetch, wall_time());
+                reply.piece(piece.ok_or_else(|| ReadError::Io {
+                    file: "memory".into(),
+                    position: 0,
+                    source: std::io::ErrorKind::NotFound.into(),
+                }));
+            }
             ReadTask::Read(fetch, reply) => {
                 let log = fetch.log();
                 let published = archive.published(log);

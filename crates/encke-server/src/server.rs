@@ -9,10 +9,10 @@ use std::time::Duration;
 use encke_jobs::{DispatcherMessage, DispatcherSender};
 use encke_net::{
     AddressLimiter, BoundReactor, Dismissal, Inspector, Liveness, MoveCensus, MovedOut,
-    NetSettings, Reactor, ReactorLinks, Readers, ThreadPanicked, Ticker,
+    NetSettings, Reactor, ReactorLinks, Readers, ShardSender, ThreadPanicked, Ticker,
 };
 use encke_protocol::Router;
-use encke_stream::{AckLevel, Logs};
+use encke_stream::{AckLevel, Logs, MemoryPublisher, Outlet};
 
 use crate::archive::Archive;
 use crate::dispatcher::{DispatchThreads, DispatcherService};
@@ -23,6 +23,7 @@ use crate::health::{DeliveryHealth, Prober};
 use crate::inspect::{InspectionContext, InspectionSources, InspectorThread};
 use crate::metrics::ServerMetrics;
 use crate::moved::{ClosingServer, MovedIn, arrivals};
+use crate::presence::PresenceThread;
 use crate::readers::{self, ReaderTools};
 use crate::redirect::Redirect;
 use crate::revocations::{self, RevocationFollower};
@@ -39,6 +40,7 @@ pub struct Server {
     inspector: InspectorThread,
     redirect: Option<Redirect>,
     prober: Prober,
+    presence: PresenceThread,
     /// On a node of a fleet with access control.
     revocation_follower: Option<RevocationFollower>,
     metrics: ServerMetrics,
@@ -136,6 +138,7 @@ impl Server {
                 revocation_follower = Some(RevocationFollower::start(archive.clone(), access)?);
             }
         }
+        let presence_link = fleet.as_mut().and_then(|fleet| fleet.presence.take());
         let (fleet_broadcast, receive_broadcasts) = fleet
             .as_mut()
             .and_then(|fleet| fleet.broadcast.take())
@@ -150,9 +153,14 @@ impl Server {
         let tools = ReaderTools {
             archive: archive.clone(),
             took: metrics.streams.look_up_seconds.clone(),
+            presence: Arc::clone(router.presence()),
         };
         let reader_threads = readers::start(read_tasks, &tools)?;
         let shards = reactor.senders();
+        let memory_outlets = shards.iter().map(|sender| ShardSender::clone(sender));
+        let memory_outlets = memory_outlets
+            .map(|sender| Box::new(sender) as Box<dyn Outlet>)
+            .collect();
         let (published, dispatching) = match fleet {
             None => service.start(sequencers.clone(), inline_commits, shards)?,
             Some(fleet) => service.start_relay(fleet, sequencers.clone(), shards, metrics)?,
@@ -174,6 +182,11 @@ impl Server {
         if let Some(receive) = receive_broadcasts {
             receive(reactor.broadcast_inlet()).map_err(StartError::Fleet)?;
         }
+        let presence = PresenceThread::start(
+            Arc::clone(router.presence()),
+            MemoryPublisher::new(router.views(), memory_outlets),
+            presence_link,
+        )?;
         let connector = reactor.probe_connector();
         let prober = Prober::start(health, connector, logs.len(), metrics.probes.clone())?;
         let inspector_thread = InspectorThread::start(
@@ -198,6 +211,7 @@ impl Server {
             dispatcher: dispatcher.clone(),
             published,
             dispatching: dispatching.gauges(),
+            presence: Arc::clone(router.presence().registry()),
             tracer: net.tracer.clone(),
         };
         metrics.on_render(move |metrics| gauges.show(metrics));
@@ -210,6 +224,7 @@ impl Server {
             inspector: inspector_thread,
             redirect,
             prober,
+            presence,
             revocation_follower,
             metrics: metrics.clone(),
             _ticker: ticker,
@@ -294,7 +309,8 @@ impl Server {
     /// # Errors
     /// A thread panicked.
     pub fn move_out(self, patience: Duration) -> Result<(MovedOut, ClosingServer), StopError> {
-        self.leave(|reactor| reactor.move_out(patience))
+        // Its successor holds the same members.
+        self.leave(false, |reactor| reactor.move_out(patience))
     }
 
     /// Stops accepting, finishes pending requests, closes the log.
@@ -303,17 +319,22 @@ impl Server {
     /// The log could not be made durable, or a thread panicked; records acknowledged at level
     /// `synced` are safe nevertheless.
     pub fn stop(self) -> Result<(), StopError> {
-        let ((), closing) = self.leave(Reactor::stop)?;
+        let ((), closing) = self.leave(true, Reactor::stop)?;
         closing.close()
     }
 
-    /// Ends everything but the log. `end` ends the reactor.
+    /// Ends everything but the log. `end` ends the reactor. `says_goodbye`: other nodes learn that the members of this one leave.
     fn leave<T>(
         self,
+        says_goodbye: bool,
         end: impl FnOnce(Reactor) -> Result<T, ThreadPanicked>,
     ) -> Result<(T, ClosingServer), StopError> {
         // Workers and clients that wait for a result get their last events before their shards stop.
         self.dispatcher.control(DispatcherMessage::Stop);
+        // Before connections go: nobody is told of each of them.
+        if !self.presence.stop(says_goodbye) {
+            return Err(ThreadPanicked("presence").into());
+        }
         if !self.prober.stop() {
             return Err(ThreadPanicked("health").into());
         }

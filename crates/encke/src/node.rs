@@ -6,10 +6,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_fleet::{
-    EphemeralLink, Fleet, FleetError, FleetMetrics, FleetSettings, LogStatus, NodeActivity, NotSent,
+    EphemeralLink, Fleet, FleetError, FleetMetrics, FleetSettings, LinkKind, LogStatus,
+    NodeActivity, NotSent,
 };
 use encke_net::{FleetBroadcast, NotBroadcast};
-use encke_server::{BroadcastLink, Dismissal, FleetLinks, Follow, Server};
+use encke_presence::PresenceNode;
+use encke_server::{BroadcastLink, ConnectNodes, Dismissal, FleetLinks, Follow, Server};
 use encke_stream::{EphemeralMessage, Logs};
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -136,6 +138,17 @@ impl Node {
         })
     }
 
+    /// How other nodes know what this one holds of members.
+    pub(crate) fn presence(&self) -> Result<PresenceNode, Failed> {
+        let mut incarnation = [0; 8];
+        aws_lc_rs::rand::fill(&mut incarnation)
+            .map_err(|_| Code::Running.with(anyhow::anyhow!("the system gives no random bytes")))?;
+        Ok(PresenceNode {
+            name: self.settings.node.to_string().into(),
+            incarnation: u64::from_le_bytes(incarnation),
+        })
+    }
+
     /// Tells reports of the fleet what the server does.
     pub(crate) fn show_activity(&self, server: &Server) {
         let activity = server.activity();
@@ -160,10 +173,8 @@ impl Node {
             retry: self.settings.retry,
             silence: Box::new(move || status.silence()),
             broadcast: Some(self.broadcast_link()),
-            connect: Box::new(move |receive| {
-                let link = fleet.lock().link(move |packet| receive(packet))?;
-                Ok(Box::new(move |node, packet| link.send(node, packet)))
-            }),
+            presence: Some(connect_nodes(Arc::clone(&fleet), LinkKind::Presence)),
+            connect: connect_nodes(fleet, LinkKind::Jobs),
         }
     }
 
@@ -184,6 +195,14 @@ impl Node {
             fleet.into_inner().join();
         }
     }
+}
+
+/// Connects the node with the others, for packets of that kind.
+fn connect_nodes(fleet: Arc<Mutex<Fleet>>, kind: LinkKind) -> ConnectNodes {
+    Box::new(move |receive| {
+        let link = fleet.lock().link(kind, move |packet| receive(packet))?;
+        Ok(Box::new(move |node, packet| link.send(node, packet)))
+    })
 }
 
 /// Hands ephemeral messages to the fleet.

@@ -8,7 +8,11 @@ use encke_access::Access;
 use encke_backup::SnapshotServer;
 use encke_log::Reader;
 use encke_net::ReactorError;
-use encke_protocol::{Admin, Probes, ProtocolSettings, PusherSettings, ReadyState, Router};
+use encke_presence::Presence;
+use encke_protocol::{
+    Admin, PRESENCE_LIMITS, PresenceStreams, Probes, ProtocolSettings, PusherSettings, ReadyState,
+    Router,
+};
 use encke_server::{
     ClosingServer, DeliveryHealth, InspectionSources, MovedOut, ServedStreams, Server,
     ServerMetrics, StartError,
@@ -254,6 +258,10 @@ fn start(
     };
     let protocols = ProtocolSettings {
         in_fleet: node.is_some(),
+        presence: PresenceStreams::new(match &node {
+            None => Presence::new(PRESENCE_LIMITS),
+            Some(node) => Presence::in_fleet(PRESENCE_LIMITS, node.presence()?),
+        }),
         pusher: match &config.pusher {
             Some(table) => table.settings().map_err(|error| Code::Usage.with(error))?,
             None => PusherSettings::default(),

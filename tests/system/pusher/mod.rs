@@ -3,6 +3,7 @@
 mod api;
 mod attacks;
 mod client_events;
+mod members;
 mod nodes;
 mod sockets;
 mod stops;

@@ -197,7 +197,7 @@ fn a_message_that_means_nothing_closes_nothing() {
         (
             &subscribe("presence-a", Some("x")),
             "pusher:subscription_error",
-            "not enabled",
+            "signature",
         ),
         (
             &subscribe("a b", None),

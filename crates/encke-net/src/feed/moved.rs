@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use encke_log::StreamNo;
-use encke_protocol::{AheadStream, Feed, MergeSource, SourceKind, StreamGeneration, ViewedPattern};
-use encke_stream::{Offset, Stream};
+use encke_protocol::{
+    AheadStream, Feed, MergeSource, PresenceStreams, SourceKind, StreamGeneration, ViewedPattern,
+};
+use encke_stream::{MEMORY_LOG, Offset, Stream, log_of};
 use foldhash::HashMap;
 
 use super::feeds::Feeds;
@@ -44,11 +46,22 @@ impl Feeds {
                 FeedKind::Poll(_) => return None,
             },
         };
-        Some(MovedFeed::Single {
-            stream: self.fan_out.topics.no(slot.topic),
-            from: single.position.unwrap_or(Offset::behind(slot.cursor)),
-            encoder: self.encoders.name(single.encoder).to_owned(),
-            option: single.option,
+        let topics = &self.fan_out.topics;
+        let stream = topics.no(slot.topic);
+        let encoder = self.encoders.name(single.encoder).to_owned();
+        let option = single.option;
+        Some(match log_of(stream) {
+            MEMORY_LOG => MovedFeed::Members {
+                stream: topics.name(slot.topic).into(),
+                encoder,
+                option,
+            },
+            _ => MovedFeed::Single {
+                stream,
+                from: single.position.unwrap_or(Offset::behind(slot.cursor)),
+                encoder,
+                option,
+            },
         })
     }
 
@@ -57,8 +70,22 @@ impl Feeds {
         &self,
         moved: MovedFeed,
         streams: &HashMap<StreamNo, Arc<Stream>>,
+        presence: &PresenceStreams,
     ) -> Result<Feed, FeedLost> {
         match moved {
+            MovedFeed::Members {
+                stream,
+                encoder,
+                option,
+            } => Ok(Feed::Single {
+                stream: presence.stream(&stream),
+                from: Offset::START,
+                encoder: self
+                    .encoders
+                    .named(&encoder)
+                    .ok_or(FeedLost::Encoder(encoder))?,
+                option,
+            }),
             MovedFeed::Single {
                 stream,
                 from,

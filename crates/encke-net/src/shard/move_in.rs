@@ -205,10 +205,11 @@ impl Arrival<'_> {
         parts: &mut MovingParts,
     ) -> Result<Feed, String> {
         let turn = match &feed {
-            MovedFeed::Single { .. } => None,
+            MovedFeed::Single { .. } | MovedFeed::Members { .. } => None,
             MovedFeed::Merged { log, .. } => Some(*log),
         };
-        let feed = self.0.feeds.arrive(feed, streams);
+        let presence = self.0.context.router.presence();
+        let feed = self.0.feeds.arrive(feed, streams, presence);
         let feed = feed.map_err(|error| error.to_string())?;
         if let (Feed::Merged { sources, .. }, Some(turn)) = (&feed, turn)
             && sources.first().is_none_or(|first| first.kind.log() != turn)

@@ -35,6 +35,7 @@ impl ChannelFollow {
         match is_over {
             true => Action::Respond(response),
             false => Action::Subscribe(Subscription {
+                beside: None,
                 response: opening(response),
                 feed: Feed::Single {
                     stream: self.stream,
@@ -79,6 +80,7 @@ impl OnPlanned for ChannelFollowSeveral {
         match plan.sources.is_empty() {
             true => Action::Respond(response),
             false => Action::Subscribe(Subscription {
+                beside: None,
                 response: opening(response),
                 feed: Feed::Merged {
                     sources: plan.sources,

@@ -65,6 +65,7 @@ impl LiveRead {
             return Action::Respond(response.body(first));
         }
         Action::Subscribe(Subscription {
+            beside: None,
             response: response.body(Body::Open(first)),
             feed: Feed::Single {
                 stream,

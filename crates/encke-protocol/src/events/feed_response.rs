@@ -62,6 +62,7 @@ impl FeedResponse {
             return Action::Respond(response);
         }
         Action::Subscribe(Subscription {
+            beside: None,
             response,
             feed: Feed::Merged {
                 sources: plan.sources,

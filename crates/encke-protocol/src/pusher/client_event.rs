@@ -67,13 +67,14 @@ pub(super) fn check<'a>(
     Ok(channel)
 }
 
-/// The record that other protocols would store of an event.
-pub(super) fn record(event: &ClientEvent<'_>) -> Data {
+/// The data of an event, which has the form of a record. `user`: the member who sends it.
+pub(super) fn record(event: &ClientEvent<'_>, user: Option<&str>) -> Data {
     let data = event.data.and_then(|data| serde_json::from_str(data).ok());
     let event = NewEvent {
         name: &event.name,
         data: data.map(NewData::Json),
         socket: None,
+        user,
     };
     event.record()
 }

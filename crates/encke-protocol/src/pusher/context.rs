@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::app::App;
 use super::socket_id::SocketIds;
 use crate::encoder::EncoderId;
+use crate::presence::PresenceStreams;
 use crate::streams::StreamAccess;
 
 /// What all connections and requests share.
@@ -13,6 +14,10 @@ pub(super) struct PusherContext {
     pub(super) apps: Vec<Arc<App>>,
     pub(super) streams: StreamAccess,
     pub(super) encoder: EncoderId,
+    /// Who is subscribed to presence channels.
+    pub(super) presence: Arc<PresenceStreams>,
+    /// Of what is told of them.
+    pub(super) members_encoder: EncoderId,
     pub(super) socket_ids: SocketIds,
 }
 

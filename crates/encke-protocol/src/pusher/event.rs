@@ -15,6 +15,8 @@ pub(super) struct NewEvent<'a> {
     pub(super) data: Option<NewData<'a>>,
     /// The connection that does not get it.
     pub(super) socket: Option<SocketId>,
+    /// The member of a presence channel that sends it.
+    pub(super) user: Option<&'a str>,
 }
 
 /// The data of an event.
@@ -36,6 +38,8 @@ pub(super) struct StoredEvent<'a> {
     data: Option<&'a RawValue>,
     #[serde(borrow)]
     socket_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    user_id: Option<&'a RawValue>,
 }
 
 impl NewEvent<'_> {
@@ -48,11 +52,14 @@ impl NewEvent<'_> {
             data: Option<NewData<'a>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             socket_id: Option<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            user_id: Option<&'a str>,
         }
         let record = Record {
             event: self.name,
             data: self.data,
             socket_id: self.socket.map(|socket| socket.to_string()),
+            user_id: self.user,
         };
         Data {
             // Strings have a form in JSON.
@@ -83,6 +90,12 @@ impl<'a> StoredEvent<'a> {
         }
     }
 
+    /// Who has sent it, in the form of JSON.
+    pub(super) fn user(&self) -> Option<&'a str> {
+        let user = self.user_id.filter(|user| is_text(user))?;
+        Some(user.get())
+    }
+
     /// The connection that does not get it.
     pub(super) fn socket(&self) -> Option<SocketId> {
         self.socket_id.as_ref()?.parse().ok()
@@ -103,6 +116,7 @@ mod tests {
             name: "a \"b\"",
             data: Some(NewData::Text("{\"x\":1}")),
             socket: "1.2".parse().ok(),
+            user: None,
         };
         let record = event.record();
         assert_eq!(record.units, 1);

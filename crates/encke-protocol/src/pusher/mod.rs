@@ -10,7 +10,8 @@
 //!
 //! An event of a channel is a record of the stream `app/{id}/{channel}`: `event` is its form, `records` the encoder that makes messages of
 //! such records, `channel_stream` finds or creates the stream. `socket` is a connection, `client_message` and `server_message` are what it
-//! receives and sends, `subscribe` is how a subscription begins, `client_event` what clients send to each other. `api` has the requests of servers. `app` is what both sides know of an app:
+//! receives and sends, `subscribe` is how a subscription begins, `client_event` what clients send to each other, `member` the
+//! members of presence channels. `api` has the requests of servers. `app` is what both sides know of an app:
 //! its settings, its connections and, in `occupancy`, its subscriptions. `signature` and `socket_id` have the rules that keep apps and
 //! clients apart.
 
@@ -22,6 +23,7 @@ mod client_event;
 mod client_message;
 mod context;
 mod event;
+mod member;
 mod occupancy;
 mod records;
 mod server_message;
@@ -37,9 +39,11 @@ use std::sync::Arc;
 use self::api::PusherApi;
 use self::app::App;
 use self::context::PusherContext;
+use self::member::PusherMembers;
 use self::records::PusherRecords;
 use self::sockets::PusherSockets;
 use crate::encoder::Encoders;
+use crate::presence::PresenceStreams;
 use crate::streams::StreamAccess;
 
 pub use self::settings::{AppSecret, BadPusherApp, PusherApp, PusherSettings};
@@ -53,6 +57,7 @@ impl Pusher {
     pub(crate) fn new(
         settings: &PusherSettings,
         streams: &StreamAccess,
+        presence: &Arc<PresenceStreams>,
         encoders: &mut Encoders,
     ) -> Option<Self> {
         if settings.apps().is_empty() {
@@ -63,6 +68,8 @@ impl Pusher {
             apps: apps.map(|app| Arc::new(App::new(app))).collect(),
             streams: streams.clone(),
             encoder: encoders.add("pusher", PusherRecords),
+            presence: Arc::clone(presence),
+            members_encoder: encoders.add("pusher members", PusherMembers),
             socket_ids: socket_id::SocketIds::new(settings.seed()),
         })))
     }

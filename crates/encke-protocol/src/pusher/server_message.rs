@@ -62,6 +62,34 @@ pub(super) fn subscribed(channel: &str) -> Vec<u8> {
     message(event, Some(channel), Some(&json!({})))
 }
 
+/// A subscription to a presence channel has begun: its data has the members.
+pub(super) fn subscribed_with(channel: &str, presence: &Value) -> Vec<u8> {
+    let event = "pusher_internal:subscription_succeeded";
+    message(event, Some(channel), Some(presence))
+}
+
+/// A member has come. Id and data are JSON.
+pub(super) fn member_added(channel: &str, id: &str, info: Option<&str>) -> Vec<u8> {
+    let mut data = format!("{{\"user_id\":{id}");
+    if let Some(info) = info {
+        data.push_str(",\"user_info\":");
+        data.push_str(info);
+    }
+    data.push('}');
+    member_event("pusher_internal:member_added", channel, data)
+}
+
+/// A member has left. The id is JSON.
+pub(super) fn member_removed(channel: &str, id: &str) -> Vec<u8> {
+    let data = format!("{{\"user_id\":{id}}}");
+    member_event("pusher_internal:member_removed", channel, data)
+}
+
+fn member_event(event: &str, channel: &str, data: String) -> Vec<u8> {
+    let message = json!({ "event": event, "channel": channel, "data": data });
+    message.to_string().into_bytes()
+}
+
 /// A channel that caches has no last event.
 pub(super) fn cache_miss(channel: &str) -> Vec<u8> {
     message("pusher:cache_miss", Some(channel), None)
@@ -96,6 +124,10 @@ pub(super) fn write_event(event: &StoredEvent<'_>, channel: &str, out: &mut Vec<
     if let Some(data) = event.data() {
         out.extend_from_slice(b",\"data\":");
         out.extend_from_slice(data.as_bytes());
+    }
+    if let Some(user) = event.user() {
+        out.extend_from_slice(b",\"user_id\":");
+        out.extend_from_slice(user.as_bytes());
     }
     out.push(b'}');
 }

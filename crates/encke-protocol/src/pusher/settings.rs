@@ -1,6 +1,7 @@
 //! The apps as they are configured.
 
 use std::fmt;
+use std::time::Duration;
 
 use encke_stream::{AckLevel, Retention};
 
@@ -42,6 +43,10 @@ pub struct PusherApp {
     pub client_events: bool,
     /// Such events that a connection may send within a second.
     pub client_events_per_second: u32,
+    /// Members of a presence channel.
+    pub presence_members_max: usize,
+    /// How long a member stays after its last connection is gone.
+    pub presence_grace: Duration,
 }
 
 /// The secret of an app, which is not shown.
@@ -136,6 +141,8 @@ impl PusherApp {
             event_bytes_max: EVENT_BYTES_MAX,
             client_events: false,
             client_events_per_second: CLIENT_EVENTS_PER_SECOND,
+            presence_members_max: PRESENCE_MEMBERS_MAX,
+            presence_grace: Duration::ZERO,
         }
     }
 }
@@ -179,6 +186,9 @@ const EVENT_BYTES_MAX: usize = 10 << 10;
 
 /// Events that a client may send within a second, unless an app names another number: what Pusher allows.
 const CLIENT_EVENTS_PER_SECOND: u32 = 10;
+
+/// Members of a presence channel, unless an app names another number.
+const PRESENCE_MEMBERS_MAX: usize = 10_000;
 
 #[cfg(test)]
 mod tests {

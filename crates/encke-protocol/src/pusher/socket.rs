@@ -12,6 +12,7 @@ use super::channel_stream::ChannelStream;
 use super::client_event::{self, ClientEventRate};
 use super::client_message::{ClientEvent, ClientMessage, SubscribeData};
 use super::context::PusherContext;
+use super::member::{ChannelMember, Membership};
 use super::occupancy::Occupant;
 use super::server_message::{self, PusherCode, subscription_error};
 use super::socket_id::SocketId;
@@ -21,7 +22,7 @@ use crate::action::{
     RegrantedChannel,
 };
 use crate::misspelled::shown;
-use crate::moved_channel::{MovedChannel, MovedSocket};
+use crate::moved_channel::{MovedChannel, MovedSocket, MovedSocketChannel};
 use crate::problem;
 use crate::response::Response;
 use crate::streams::load;
@@ -47,6 +48,8 @@ struct PusherSubscription {
     /// Of its feed.
     key: u32,
     occupant: Occupant,
+    /// Of a presence channel.
+    membership: Option<Box<Membership>>,
 }
 
 /// A connection that is closed as soon as it is open, because clients read close codes and no responses.
@@ -69,14 +72,31 @@ impl PusherSocket {
     /// Takes a connection over from another process. `None`: there is no such app.
     pub(super) fn arrive(context: &Arc<PusherContext>, moved: &MovedSocket) -> Option<Self> {
         let app = context.app_of_id(&moved.app)?;
-        let subscriptions = moved
-            .channels
-            .iter()
-            .map(|(key, channel)| PusherSubscription {
-                key: *key,
-                occupant: app.occupancy.enter(channel),
-            });
-        let last = moved.channels.iter().map(|(key, _)| *key).max();
+        let subscriptions =
+            moved
+                .channels
+                .iter()
+                .map(
+                    |MovedSocketChannel { key, name, member }| PusherSubscription {
+                        key: *key,
+                        occupant: app.occupancy.enter(name),
+                        membership: member.as_ref().map(|(key, id, info)| {
+                            let member = ChannelMember {
+                                id: id.clone(),
+                                info: info.clone(),
+                            };
+                            Box::new(member.arrive((context, app), &app.stream(name), *key))
+                        }),
+                    },
+                );
+        let keys = moved.channels.iter();
+        let last = keys
+            .map(|one| {
+                one.member
+                    .as_ref()
+                    .map_or(one.key, |(key, ..)| one.key.max(*key))
+            })
+            .max();
         Some(PusherSocket {
             context: Arc::clone(context),
             place: app.keep_place(),
@@ -98,7 +118,11 @@ impl PusherSocket {
             ClientMessage::Unsubscribe { channel } => match self.place_of(&channel) {
                 Some(place) => {
                     let ended = self.subscriptions.swap_remove(place);
-                    plain(Action::Unsubscribe(ended.key, Response::new(200)))
+                    let members = ended.membership.map(|one| (one.key, Response::new(200)));
+                    ChannelAction {
+                        ended: members.into_iter().collect(),
+                        ..plain(Action::Unsubscribe(ended.key, Response::new(200)))
+                    }
                 }
                 // It may cross with the refusal of the subscription.
                 None => respond(200, Vec::new()),
@@ -125,14 +149,17 @@ impl PusherSocket {
         };
         let channel = ChannelName::parse(&data.channel)
             .map_err(|why| refused("ChannelError", 400, &why.to_string()))?;
-        if channel.is_presence() {
-            let why = "presence channels are not enabled on this server";
-            return Err(refused("NotEnabled", 501, why));
-        }
         if channel.is_private() {
             self.check_auth(channel, data)
                 .map_err(|why| refused("AuthError", 401, why))?;
         }
+        let member = match channel.is_presence() {
+            true => Some(
+                ChannelMember::parse(data.channel_data.as_deref())
+                    .map_err(|why| refused("ChannelError", 400, &why.to_string()))?,
+            ),
+            false => None,
+        };
         if self.place_of(channel.as_str()).is_some() {
             let why = format!(
                 "the connection is subscribed to the channel {}",
@@ -160,6 +187,9 @@ impl PusherSocket {
             channel: channel.as_str().into(),
             name: name.as_str().into(),
             is_cache: channel.is_cache(),
+            members_key: member.is_some().then_some(self.next_key),
+            first: Vec::new(),
+            beside: None,
         };
         let action = match found.map_err(is_refused)? {
             ChannelStream::Unknown => return Ok(plain(load(&name, Vec::new()))),
@@ -168,12 +198,21 @@ impl PusherSocket {
             }
             ChannelStream::Found(stream) => subscribe.begin(stream, message.now),
         };
-        let key = match action {
-            Action::Respond(_) => 0,
-            _ => self.add(channel),
+        if let Action::Respond(_) = action {
+            return Ok(plain(action));
+        }
+        let membership = match member {
+            None => None,
+            Some(member) => {
+                let (key, now) = (self.next_key(), message.now.steady);
+                let entered = member.enter((&context, &app), &name, key, now);
+                let entered =
+                    entered.map_err(|why| refused("LimitReached", 429, &why.to_string()))?;
+                Some(Box::new(entered))
+            }
         };
         Ok(ChannelAction {
-            key,
+            key: self.add(channel, membership),
             ..plain(action)
         })
     }
@@ -186,10 +225,10 @@ impl PusherSocket {
     ) -> Result<ChannelAction, Cow<'static, str>> {
         let app = &self.place.app().settings;
         let channel = client_event::check(event, app)?;
-        if self.place_of(channel.as_str()).is_none() {
+        let Some(place) = self.place_of(channel.as_str()) else {
             let why = "client events go to channels that the connection is subscribed to";
             return Err(why.into());
-        }
+        };
         let max = app.client_events_per_second;
         let second = message.now.steady.as_ms() / 1000;
         let (streams, name) = (
@@ -201,7 +240,9 @@ impl PusherSocket {
         }
         let is_refused = |refused: Response| Cow::from(problem::message(&refused));
         let stream = streams.find(&name, message.now).map_err(is_refused)?;
-        let data = client_event::record(event);
+        let membership = self.subscriptions[place].membership.as_deref();
+        let user = membership.map(|membership| &*membership.member.id);
+        let data = client_event::record(event, user);
         let ephemeral = EphemeralMessage::new(&stream, None, data, message.now.wall)
             .map_err(|why| is_refused(problem::refused(&why)))?;
         if !self.client_events.count(second, max) {
@@ -235,13 +276,22 @@ impl PusherSocket {
     }
 
     /// Counts a subscription that begins, and returns the key of its feed.
-    fn add(&mut self, channel: ChannelName<'_>) -> u32 {
-        let key = self.next_key;
-        // A connection that has begun so many subscriptions does not have the first one any more.
-        self.next_key = key.wrapping_add(1).max(1);
+    fn add(&mut self, channel: ChannelName<'_>, membership: Option<Box<Membership>>) -> u32 {
+        let key = self.next_key();
         let occupant = self.place.app().occupancy.enter(channel.as_str());
-        self.subscriptions
-            .push(PusherSubscription { key, occupant });
+        self.subscriptions.push(PusherSubscription {
+            key,
+            occupant,
+            membership,
+        });
+        key
+    }
+
+    /// The key of a feed.
+    fn next_key(&mut self) -> u32 {
+        let key = self.next_key;
+        // A connection that has begun so many feeds does not have the first one any more.
+        self.next_key = key.wrapping_add(1).max(1);
         key
     }
 
@@ -294,7 +344,14 @@ impl Channel for PusherSocket {
 
     fn moved(&self, _callers: &mut CallersOut) -> MovedChannel {
         let subscriptions = self.subscriptions.iter();
-        let channels = subscriptions.map(|one| (one.key, one.occupant.channel().into()));
+        let channels = subscriptions.map(|one| MovedSocketChannel {
+            key: one.key,
+            name: one.occupant.channel().into(),
+            member: one.membership.as_ref().map(|one| {
+                let ChannelMember { id, info } = one.member.clone();
+                (one.key, id, info)
+            }),
+        });
         MovedChannel::Pusher(MovedSocket {
             app: self.place.app().settings.id.as_str().into(),
             socket: self.id.number(),

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use encke_clock::{Now, WallTime};
-use encke_stream::{Offset, Outcome, Stream};
+use encke_stream::{Facts, Fetch, Offset, Outcome, Stream};
 
 use super::channel_stream::{check_created, check_type};
 use super::context::PusherContext;
+use super::member::message;
 use super::server_message::{cache_miss, subscribed, subscription_error};
-use crate::action::{Action, Feed, OnChange, Subscription};
+use crate::action::{Action, Failure, Feed, FeedBeside, OnChange, OnRead, Subscription};
 use crate::last_messages::{LAST_BYTES_MAX, OnLastFound, WantedMessages, find_last};
 use crate::problem;
 use crate::response::{Body, Response};
+use crate::run::Run;
 
 /// A subscription to a channel, but for its beginning.
 #[derive(Debug)]
@@ -22,6 +24,12 @@ pub(super) struct PusherSubscribe {
     pub(super) name: Box<str>,
     /// It begins with the last event.
     pub(super) is_cache: bool,
+    /// Of a presence channel: the key of the feed that tells of its members.
+    pub(super) members_key: Option<u32>,
+    /// The first messages: that it has begun.
+    pub(super) first: Vec<Vec<u8>>,
+    /// Where what is told of the members goes on.
+    pub(super) beside: Option<Box<FeedBeside>>,
 }
 
 /// A subscription that begins with the last event, when that is found.
@@ -41,9 +49,32 @@ impl PusherSubscribe {
             return self.refuse(problem::error(409, "closed", why));
         }
         self.context.streams.touch(&stream, now);
+        let Some(members_key) = self.members_key else {
+            let first = subscribed(&self.channel);
+            return self.with(first).go_on(stream, facts, now.wall);
+        };
+        // The client gets the members first, and what happens to them from there on.
+        let members = self.context.presence.stream(&self.name);
+        let tail = members.facts().tail;
+        let fetch = Fetch::new(&members, Offset::START, tail, usize::MAX);
+        let begun = MembersSubscribe {
+            subscribe: self,
+            stream,
+            members,
+            members_key,
+        };
+        Action::Read(fetch, Box::new(begun))
+    }
+
+    fn with(mut self, first: Vec<u8>) -> Self {
+        self.first.push(first);
+        self
+    }
+
+    /// The client has been told who is there.
+    fn go_on(self, stream: Arc<Stream>, facts: Facts, now: WallTime) -> Action {
         if !self.is_cache {
-            let first = vec![subscribed(&self.channel)];
-            return self.follow(stream, facts.tail, first);
+            return self.follow(stream, facts.tail);
         }
         let wanted = WantedMessages {
             stream: Arc::clone(&stream),
@@ -57,12 +88,13 @@ impl PusherSubscribe {
             stream,
             tail: facts.tail,
         };
-        find_last(&context.streams, wanted, Box::new(cached), now.wall)
+        find_last(&context.streams, wanted, Box::new(cached), now)
     }
 
-    fn follow(self, stream: Arc<Stream>, from: Offset, first: Vec<Vec<u8>>) -> Action {
+    fn follow(self, stream: Arc<Stream>, from: Offset) -> Action {
         Action::Subscribe(Subscription {
-            response: Response::new(200).body(Body::Messages(first)),
+            beside: self.beside,
+            response: Response::new(200).body(Body::Messages(self.first)),
             feed: Feed::Single {
                 stream,
                 from,
@@ -99,12 +131,56 @@ impl OnLastFound for CachedSubscribe {
             Ok(from) => from,
             Err(refused) => return self.subscribe.refuse(refused),
         };
-        let channel = &self.subscribe.channel;
-        let mut first = vec![subscribed(channel)];
-        if from >= self.tail {
-            first.push(cache_miss(channel));
+        let CachedSubscribe {
+            mut subscribe,
+            stream,
+            tail,
+        } = *self;
+        if from >= tail {
+            let miss = cache_miss(&subscribe.channel);
+            subscribe = subscribe.with(miss);
         }
-        self.subscribe.follow(self.stream, from, first)
+        subscribe.follow(stream, from)
+    }
+}
+
+/// A subscription to a presence channel, when its members are read.
+#[derive(Debug)]
+struct MembersSubscribe {
+    subscribe: PusherSubscribe,
+    stream: Arc<Stream>,
+    /// The stream that tells of the members.
+    members: Arc<Stream>,
+    members_key: u32,
+}
+
+impl OnRead for MembersSubscribe {
+    fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now: WallTime) -> Action {
+        let MembersSubscribe {
+            mut subscribe,
+            stream,
+            members,
+            members_key,
+        } = *self;
+        let run = match run {
+            Ok(run) => run,
+            Err(failure) => return subscribe.refuse(problem::failed(failure)),
+        };
+        for item in run.items {
+            let told = message(&subscribe.channel, item.data);
+            subscribe.first.extend(told);
+        }
+        subscribe.beside = Some(Box::new(FeedBeside {
+            key: members_key,
+            feed: Feed::Single {
+                stream: members,
+                from: run.end,
+                encoder: subscribe.context.members_encoder,
+                option: 0,
+            },
+        }));
+        let facts = stream.facts();
+        subscribe.go_on(stream, facts, now)
     }
 }
 

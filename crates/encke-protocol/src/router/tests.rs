@@ -74,7 +74,8 @@ fn router() -> Router {
     };
     let protocols = Protocols::of(vec![Box::new(echo)]);
     let views = Views::one(Arc::new(View::default()));
-    Router::over(protocols, views, gate, Encoders::default())
+    let presence = ProtocolSettings::default().presence;
+    Router::over(protocols, (views, presence), gate, Encoders::default())
 }
 
 /// The status and the body of the response, and the path in the audit log.

@@ -3,6 +3,7 @@
 mod access;
 mod logs;
 mod pools;
+mod presence;
 mod probes;
 mod registrar;
 mod streams;
@@ -19,6 +20,7 @@ use prometheus::{Encoder, Registry, TextEncoder};
 pub(crate) use self::access::AccessMetrics;
 pub(crate) use self::logs::LogMetrics;
 pub(crate) use self::pools::{PoolMetrics, RelayMetrics};
+pub(crate) use self::presence::PresenceMetrics;
 pub(crate) use self::probes::ProbeMetrics;
 use self::registrar::Registrar;
 pub(crate) use self::streams::StreamMetrics;
@@ -40,6 +42,7 @@ pub struct ServerMetrics {
     pub(crate) pools: PoolMetrics,
     pub(crate) subscriptions: SubscriptionMetrics,
     pub(crate) probes: ProbeMetrics,
+    pub(crate) presence: PresenceMetrics,
     pub(crate) traces: TraceMetrics,
 }
 
@@ -66,6 +69,7 @@ impl ServerMetrics {
             pools: PoolMetrics::new(&registry)?,
             subscriptions: SubscriptionMetrics::new(&registry)?,
             probes: ProbeMetrics::new(&registry)?,
+            presence: PresenceMetrics::new(&registry)?,
             traces: TraceMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,

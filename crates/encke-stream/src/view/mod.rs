@@ -184,6 +184,13 @@ impl View {
         let _ = self.log_bounds.set(LogBounds::of(log));
     }
 
+    /// The view of streams in memory. Something is committed from the beginning, so that who begins at 0 lacks it.
+    pub(crate) fn of_memory() -> Arc<Self> {
+        let view = View::default();
+        view.set_committed(1);
+        Arc::new(view)
+    }
+
     /// A view of a node of a fleet, where reads change streams through commands only.
     pub(crate) fn replicated() -> Self {
         View {

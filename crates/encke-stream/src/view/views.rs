@@ -46,7 +46,7 @@ impl Views {
         Arc::new(Views {
             views,
             claims: Mutex::default(),
-            memory: Arc::default(),
+            memory: View::of_memory(),
         })
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use encke_access::{Secret, parse_duration};
+use encke_presence::GRACE_MAX;
 use encke_protocol::{AppSecret, Origins, PusherApp, PusherSettings};
 use encke_stream::{AckLevel, Retention};
 use serde::Deserialize;
@@ -44,6 +45,8 @@ struct AppEntry {
     #[serde(default)]
     client_events: bool,
     client_events_per_second: Option<usize>,
+    presence_members_max: Option<usize>,
+    presence_grace: Option<String>,
 }
 
 fn enabled() -> bool {
@@ -139,6 +142,12 @@ impl AppEntry {
         if let Some(max) = per_second {
             app.client_events_per_second = u32::try_from(max).unwrap_or(u32::MAX);
         }
+        if let Some(max) = bound("presence-members-max", self.presence_members_max)? {
+            app.presence_members_max = max;
+        }
+        if let Some(grace) = self.presence_grace.as_deref() {
+            app.presence_grace = grace_of(grace)?;
+        }
         Ok(app)
     }
 
@@ -176,6 +185,14 @@ fn ttl_s(text: &str) -> anyhow::Result<u64> {
     seconds.context("ttl is a duration of at least 1s, such as 7d")
 }
 
+fn grace_of(text: &str) -> anyhow::Result<Duration> {
+    let grace = parse_duration(text).and_then(|grace| Duration::try_from(grace).ok());
+    let grace = grace.filter(|grace| *grace <= GRACE_MAX);
+    grace.with_context(|| {
+        format!("presence-grace is a duration of at most {GRACE_MAX:?}, such as 5s")
+    })
+}
+
 fn bound(name: &str, value: Option<usize>) -> anyhow::Result<Option<usize>> {
     match value {
         Some(0) => anyhow::bail!("{name} must be at least 1"),
@@ -203,7 +220,8 @@ mod tests {
             "{APP}{SECRET}enabled = false\norigins = ['https://a.example', 'http://localhost:5173']\n\
              retention = 'age=60, records=5'\nttl = '1d'\nack = 'written'\nconnections-max = 7\n\
              channels-per-connection-max = 8\nevent-bytes-max = 9\nclient-events = true\n\
-             client-events-per-second = 5\n[[apps]]\nid = '2'\nkey = 'l'\n{SECRET}"
+             client-events-per-second = 5\npresence-members-max = 6\n\
+             presence-grace = '5s'\n[[apps]]\nid = '2'\nkey = 'l'\n{SECRET}"
         );
         let table = table(&text).unwrap();
         assert_eq!(table.summary(), "2 apps (1, 2)");
@@ -220,6 +238,8 @@ mod tests {
             event_bytes_max: 9,
             client_events: true,
             client_events_per_second: 5,
+            presence_members_max: 6,
+            presence_grace: Duration::from_secs(5),
             ..PusherApp::new("1", "k", "0123456789abcdef".into())
         };
         let plain = PusherApp::new("2", "l", "0123456789abcdef".into());
@@ -276,6 +296,10 @@ mod tests {
                 "retention has a wrong value",
             ),
             (&format!("{APP}{SECRET}ttl = '10ms'"), "ttl is a duration"),
+            (
+                &format!("{APP}{SECRET}presence-grace = '2d'"),
+                "presence-grace is a duration",
+            ),
             (
                 &format!("{APP}{SECRET}ack = 'safe'"),
                 "ack is synced, written or accepted",

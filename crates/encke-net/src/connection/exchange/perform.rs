@@ -96,6 +96,7 @@ impl Exchange {
                     }
                 }
                 self.task = Task::Subscribed;
+                self.beside = subscription.beside;
                 self.open(&subscription.response, out, cx);
                 cx.push(ConnectionEffect::Subscribe(exchange, subscription.feed));
             }

@@ -1,7 +1,9 @@
 //! An exchange, and what it waits for.
 
 use encke_log::ReadError;
-use encke_protocol::{AuditNote, CallerInfo, DispatchResponse, OnRecord, OriginReader, Response};
+use encke_protocol::{
+    AuditNote, CallerInfo, DispatchResponse, FeedBeside, OnRecord, OriginReader, Response,
+};
 use encke_stream::{Fetch, LoadError, Lookup, Outcome, Piece, StreamPage};
 
 use super::task::Task;
@@ -28,6 +30,8 @@ pub(crate) struct Exchange {
     pub(super) blocked_since: Option<Monotonic>,
     /// The time of the caller has ended during a read.
     pub(super) caller_end: Option<CallerEnd>,
+    /// Of a message of a channel that is subscribed now: the feed that begins with it.
+    pub(crate) beside: Option<Box<FeedBeside>>,
 }
 
 /// What of a request matters for its response.
@@ -120,6 +124,7 @@ impl Exchange {
             timer: Timer::default(),
             blocked_since: None,
             caller_end: None,
+            beside: None,
         }
     }
 

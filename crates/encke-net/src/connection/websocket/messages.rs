@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use encke_access::Caller;
-use encke_protocol::{Action, Body, ChannelMessage, Failure, FeedEnd, Response, problem};
+use encke_protocol::{
+    Action, Body, ChannelMessage, Failure, FeedBeside, FeedEnd, Response, problem,
+};
 use encke_stream::{Command, FleetCommand, Outcome};
 
 use super::state::{ChannelFeed, WebSocket};
@@ -183,10 +185,18 @@ impl WebSocket {
     }
 
     /// Keeps an exchange that waits for something; one that is answered ends, and one that is subscribed is a feed.
-    pub(super) fn keep(&mut self, pending: PendingMessage, cx: &mut Context<'_>) {
+    pub(super) fn keep(&mut self, mut pending: PendingMessage, cx: &mut Context<'_>) {
         let (id, key) = (pending.id(), pending.key);
         match pending.exchange.task {
-            Task::Subscribed => self.feeds.push(ChannelFeed { id, key }),
+            Task::Subscribed => {
+                self.feeds.push(ChannelFeed { id, key });
+                if let Some(beside) = pending.exchange.beside.take() {
+                    let id = cx.ids.begin_message(self.place.exchange, self.deflate);
+                    let FeedBeside { key, feed } = *beside;
+                    self.feeds.push(ChannelFeed { id, key });
+                    cx.push(ConnectionEffect::Subscribe(id, feed));
+                }
+            }
             Task::AwaitingCommit(_)
             | Task::AwaitingChange(_)
             | Task::AwaitingBroadcast(_)

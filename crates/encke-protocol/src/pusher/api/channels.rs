@@ -31,7 +31,11 @@ struct CachedAnswer {
 }
 
 /// The channels that have subscribers.
-pub(super) fn list(app: &App, query: &SignedQuery) -> Result<Action, Response> {
+pub(super) fn list(
+    context: &PusherContext,
+    app: &App,
+    query: &SignedQuery,
+) -> Result<Action, Response> {
     let prefix = query.value("filter_by_prefix").unwrap_or_default();
     let info = WantedInfo::parse(query.value("info"))?;
     if info.user_count && !prefix.starts_with("presence-") {
@@ -40,12 +44,17 @@ pub(super) fn list(app: &App, query: &SignedQuery) -> Result<Action, Response> {
         ));
     }
     let channels = app.occupancy.channels(prefix).into_iter();
+    let registry = context.presence.registry();
     let channels = channels.map(|(name, count)| {
-        let members = match info.subscription_count {
-            true => json!({ "subscription_count": count }),
-            false => json!({}),
-        };
-        (name.to_string(), members)
+        let mut members = Map::new();
+        if info.subscription_count {
+            members.insert("subscription_count".into(), count.into());
+        }
+        if info.user_count {
+            let users = registry.counts(&app.stream(&name)).members;
+            members.insert("user_count".into(), users.into());
+        }
+        (name.to_string(), members.into())
     });
     let channels: Map<String, Value> = channels.collect();
     Ok(Action::Respond(respond(&json!({ "channels": channels }))))
@@ -60,7 +69,7 @@ pub(super) fn describe(
     now: Now,
 ) -> Result<Action, Response> {
     let info = WantedInfo::parse(query.value("info"))?;
-    let mut members = info.of(app, channel)?;
+    let mut members = info.of((context, app), channel)?;
     let occupied = app.occupancy.count(channel.as_str()) > 0;
     members.insert("occupied".into(), occupied.into());
     if !info.cache {
@@ -92,6 +101,22 @@ pub(super) fn describe(
         tail: facts.tail,
     };
     Ok(find_last(streams, wanted, Box::new(answer), now.wall))
+}
+
+/// The members of a presence channel.
+pub(super) fn users(
+    context: &PusherContext,
+    app: &App,
+    channel: ChannelName<'_>,
+) -> Result<Action, Response> {
+    if !channel.is_presence() {
+        return Err(bad_request("only presence channels have users"));
+    }
+    let registry = context.presence.registry();
+    let members = registry.snapshot(&app.stream(channel.as_str())).members;
+    let users = members.iter().map(|member| json!({ "id": member.id }));
+    let users: Value = users.collect();
+    Ok(Action::Respond(respond(&json!({ "users": users }))))
 }
 
 impl CachedAnswer {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::answer::bad_request;
 use crate::pusher::app::App;
 use crate::pusher::channel_name::ChannelName;
+use crate::pusher::context::PusherContext;
 use crate::response::Response;
 
 /// What a request asks to be told of channels.
@@ -37,7 +38,7 @@ impl WantedInfo {
     /// What is said of a channel.
     pub(super) fn of(
         self,
-        app: &App,
+        (context, app): (&PusherContext, &App),
         channel: ChannelName<'_>,
     ) -> Result<Map<String, Value>, Response> {
         let mut members = Map::new();
@@ -49,8 +50,9 @@ impl WantedInfo {
             if !channel.is_presence() {
                 return Err(bad_request("only presence channels have a user_count"));
             }
-            // Nobody can be subscribed to one.
-            members.insert("user_count".into(), 0.into());
+            let registry = context.presence.registry();
+            let counts = registry.counts(&app.stream(channel.as_str()));
+            members.insert("user_count".into(), counts.members.into());
         }
         Ok(members)
     }

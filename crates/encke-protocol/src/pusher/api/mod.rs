@@ -11,7 +11,7 @@ mod trigger;
 
 use std::sync::Arc;
 
-use self::answer::{bad_request, parse_channel};
+use self::answer::parse_channel;
 use self::signed_query::{SignedParts, SignedQuery};
 use super::context::PusherContext;
 use crate::action::Action;
@@ -62,7 +62,7 @@ impl PusherApi {
         let app = self.context.app_of_id(id);
         let app = app.ok_or_else(|| unknown("no app has this id"))?;
         let route = ApiRoute::parse(below).ok_or_else(|| {
-            unknown("an app has events, batch_events, channels and channels/NAME here")
+            unknown("an app has events, batch_events, channels, channels/NAME and channels/NAME/users here")
         })?;
         check_method(request.method, &[route.method()])?;
         if !app.settings.enabled {
@@ -82,7 +82,7 @@ impl PusherApi {
         match route {
             ApiRoute::Events => trigger::one(&self.context, app, body, request.now),
             ApiRoute::BatchEvents => trigger::batch(&self.context, app, body, request.now),
-            ApiRoute::Channels => channels::list(app, &query),
+            ApiRoute::Channels => channels::list(&self.context, app, &query),
             ApiRoute::Channel(name) => channels::describe(
                 &self.context,
                 app,
@@ -90,14 +90,7 @@ impl PusherApi {
                 &query,
                 request.now,
             ),
-            ApiRoute::Users(name) => Err(match parse_channel(name)?.is_presence() {
-                true => error(
-                    501,
-                    "not_enabled",
-                    "presence channels are not enabled on this server",
-                ),
-                false => bad_request("only presence channels have users"),
-            }),
+            ApiRoute::Users(name) => channels::users(&self.context, app, parse_channel(name)?),
         }
     }
 }

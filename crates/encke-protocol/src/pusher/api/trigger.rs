@@ -80,7 +80,7 @@ pub(super) fn one(
             ));
         }
         if event.info.is_some() {
-            told["channels"][name] = info.of(app, channel)?.into();
+            told["channels"][name] = info.of((context, app), channel)?.into();
         }
         events.push(ChannelEvent::new(app, channel, &record));
     }
@@ -103,7 +103,7 @@ pub(super) fn batch(
     for BatchedEvent { event, channel } in &batch {
         let channel = parse_channel(channel)?;
         let info = WantedInfo::parse(event.info.as_deref())?;
-        told.push(Value::from(info.of(app, channel)?));
+        told.push(Value::from(info.of((context, app), channel)?));
         events.push(ChannelEvent::new(app, channel, &event.record(app)?));
     }
     let asks = batch.iter().any(|one| one.event.info.is_some());
@@ -137,6 +137,7 @@ impl EventParts {
             name: &self.name,
             data: Some(NewData::Text(&self.data)),
             socket,
+            user: None,
         };
         Ok(event.record().bytes)
     }

@@ -1,0 +1,228 @@
+//! Members of presence channels: who a subscription says it is, and what clients are told of the others.
+
+use encke_clock::{SteadyTime, WallTime};
+use encke_presence::{NewMember, PresenceHold, PresencePlace, PresenceRefusal, PresenceRules};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::app::{App, channel_of};
+use super::context::PusherContext;
+use super::server_message::{member_added, member_removed, subscribed_with};
+use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use crate::presence::wire::{MembersRecord, RecordKind};
+use crate::run::Run;
+
+/// Who a subscription to a presence channel says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ChannelMember {
+    pub(super) id: Box<str>,
+    /// JSON.
+    pub(super) info: Option<Box<str>>,
+}
+
+/// A subscription's part in the members of its channel.
+#[derive(Debug)]
+pub(super) struct Membership {
+    pub(super) member: ChannelMember,
+    /// The key of the feed that tells of the members.
+    pub(super) key: u32,
+    /// It is a member until this is dropped. `None`: another process let it in, and here was no place.
+    _hold: Option<PresenceHold>,
+}
+
+/// The data of a subscription names no member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BadMember {
+    #[error("a presence channel needs channel_data, a text that holds an object with user_id")]
+    NoUser,
+    #[error("user_info has more than {USER_INFO_BYTES_MAX} bytes")]
+    InfoTooLong,
+}
+
+impl ChannelMember {
+    /// Reads the data of a subscription, which its app has signed.
+    pub(super) fn parse(channel_data: Option<&str>) -> Result<Self, BadMember> {
+        #[derive(Deserialize)]
+        struct ChannelData<'a> {
+            user_id: Value,
+            #[serde(borrow)]
+            user_info: Option<&'a RawValue>,
+        }
+        let data = channel_data.ok_or(BadMember::NoUser)?;
+        let data: ChannelData<'_> = serde_json::from_str(data).map_err(|_| BadMember::NoUser)?;
+        let id = match data.user_id {
+            Value::String(id) if !id.is_empty() => id,
+            Value::Number(id) => id.to_string(),
+            _ => return Err(BadMember::NoUser),
+        };
+        let info = data.user_info.map(RawValue::get);
+        if info.is_some_and(|info| info.len() > USER_INFO_BYTES_MAX) {
+            return Err(BadMember::InfoTooLong);
+        }
+        Ok(ChannelMember {
+            id: id.into(),
+            info: info.map(Into::into),
+        })
+    }
+
+    /// Becomes a member of the channel whose stream has that name.
+    pub(super) fn enter(
+        self,
+        (context, app): (&PusherContext, &App),
+        stream: &str,
+        key: u32,
+        now: SteadyTime,
+    ) -> Result<Membership, PresenceRefusal> {
+        let settings = &app.settings;
+        let rules = PresenceRules {
+            grace: settings.presence_grace,
+            members_max: settings.presence_members_max,
+            bytes_max: settings
+                .presence_members_max
+                .saturating_mul(BYTES_OF_MEMBER),
+        };
+        let member = NewMember {
+            key: self.id.clone(),
+            id: self.id.clone(),
+            data: self.info.clone(),
+        };
+        let place = PresencePlace { stream, rules };
+        let hold = context.presence.registry().enter(&place, member, now)?;
+        Ok(Membership {
+            member: self,
+            key,
+            _hold: Some(hold),
+        })
+    }
+
+    /// The same for a connection that another process had.
+    pub(super) fn arrive(
+        self,
+        (context, app): (&PusherContext, &App),
+        stream: &str,
+        key: u32,
+    ) -> Membership {
+        // The time only says which data of a member is the latest, and there is none before.
+        let entered = self
+            .clone()
+            .enter((context, app), stream, key, SteadyTime::from_ms(0));
+        entered.unwrap_or(Membership {
+            member: self,
+            key,
+            _hold: None,
+        })
+    }
+}
+
+/// Encodes what happens to the members of a channel as messages.
+#[derive(Debug)]
+pub(super) struct PusherMembers;
+
+impl Encoder for PusherMembers {
+    fn encode(&self, variant: Variant<'_>, run: &Run<'_>, _now: WallTime, out: &mut EncodedRun) {
+        let channel = channel_of(variant.name);
+        for item in run.items {
+            if let Some(message) = message(channel, item.data) {
+                out.bytes.extend_from_slice(&message);
+            }
+            out.mark(item.end);
+        }
+    }
+
+    fn farewell(&self, _: Variant<'_>, _: &Farewell, _: WallTime, _: &mut Vec<u8>) {}
+
+    fn heartbeat(&self) -> &'static [u8] {
+        b""
+    }
+
+    fn names_streams(&self) -> bool {
+        true
+    }
+}
+
+/// What a client is told of a record about the members of a channel. Nothing of other data: clients of the protocol know no such message.
+pub(super) fn message(channel: &str, record: &[u8]) -> Option<Vec<u8>> {
+    let record = MembersRecord::parse(record)?;
+    let id = record.id.map(RawValue::get);
+    Some(match record.kind {
+        RecordKind::Members => subscribed_with(channel, &presence(&record)),
+        RecordKind::Join => member_added(channel, id?, record.data.map(RawValue::get)),
+        RecordKind::Leave => member_removed(channel, id?),
+        RecordKind::Update => return None,
+    })
+}
+
+/// The members as clients get them.
+fn presence(record: &MembersRecord<'_>) -> Value {
+    let text = |id: &RawValue| serde_json::from_str::<String>(id.get()).unwrap_or_default();
+    let ids: Vec<String> = record.members.iter().map(|one| text(one.id)).collect();
+    let info = |data: Option<&RawValue>| {
+        data.and_then(|data| serde_json::from_str::<Value>(data.get()).ok())
+            .unwrap_or_default()
+    };
+    let hash = record.members.iter().zip(&ids);
+    let hash: Map<String, Value> = hash.map(|(one, id)| (id.clone(), info(one.data))).collect();
+    json!({ "presence": { "count": record.count, "ids": ids, "hash": hash } })
+}
+
+/// Bytes of `user_info`, as Pusher allows.
+const USER_INFO_BYTES_MAX: usize = 1024;
+
+/// Bytes of a member, on average, before the members of a channel take too much memory.
+const BYTES_OF_MEMBER: usize = USER_INFO_BYTES_MAX + 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_of_a_subscription_names_a_member() {
+        let parse = |data: &str| ChannelMember::parse(Some(data));
+        let member = parse(r#"{"user_id":"ann","user_info":{"name":"Ann"}}"#).unwrap();
+        assert_eq!(&*member.id, "ann");
+        assert_eq!(member.info.as_deref(), Some(r#"{"name":"Ann"}"#));
+        assert_eq!(&*parse(r#"{"user_id":7}"#).unwrap().id, "7");
+        for data in ["", "{}", "[]", r#"{"user_id":""}"#, r#"{"user_id":null}"#] {
+            assert_eq!(parse(data), Err(BadMember::NoUser), "{data}");
+        }
+        assert_eq!(ChannelMember::parse(None), Err(BadMember::NoUser));
+        let long = json!({ "user_id": "a", "user_info": "x".repeat(USER_INFO_BYTES_MAX) });
+        assert_eq!(parse(&long.to_string()), Err(BadMember::InfoTooLong));
+    }
+
+    #[test]
+    fn records_are_messages_of_the_protocol() {
+        let told = |record: &str| {
+            let message = message("presence-a", record.as_bytes())?;
+            let message: Value = serde_json::from_slice(&message).unwrap();
+            let data = message["data"].as_str().unwrap();
+            let data: Value = serde_json::from_str(data).unwrap();
+            assert_eq!(message["channel"], "presence-a");
+            Some((message["event"].as_str().unwrap().to_owned(), data))
+        };
+        let list = r#"{"type":"members","count":2,"connections":2,"members":[{"id":"7","data":{"a":1}},{"id":"b"}]}"#;
+        let presence = json!({ "presence": { "count": 2, "ids": ["7", "b"], "hash": { "7": { "a": 1 }, "b": null } } });
+        for (record, event, data) in [
+            (list, "pusher_internal:subscription_succeeded", presence),
+            (
+                r#"{"type":"join","id":"c","data":[1],"count":3}"#,
+                "pusher_internal:member_added",
+                json!({ "user_id": "c", "user_info": [1] }),
+            ),
+            (
+                r#"{"type":"join","id":"c","count":3}"#,
+                "pusher_internal:member_added",
+                json!({ "user_id": "c" }),
+            ),
+            (
+                r#"{"type":"leave","id":"c","count":2}"#,
+                "pusher_internal:member_removed",
+                json!({ "user_id": "c" }),
+            ),
+        ] {
+            assert_eq!(told(record), Some((event.to_owned(), data)), "{record}");
+        }
+        assert_eq!(told(r#"{"type":"update","id":"c","count":2}"#), None);
+    }
+}
