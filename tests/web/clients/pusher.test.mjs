@@ -18,6 +18,7 @@ const CONFIG = `
 id = "${APP.id}"
 key = "${APP.key}"
 secret = "${APP.secret}"
+client-events = true
 `;
 /** How long anything may take, on a busy machine. */
 const TIMEOUT = { timeout: 300_000 };
@@ -50,7 +51,10 @@ before(async () => {
     const channel = form.get('channel_name');
     if (channel === 'private-forbidden') return response.writeHead(403).end();
     const signed = channel === 'private-forged' ? 'private-other' : channel;
-    const auth = server.authorizeChannel(form.get('socket_id'), signed);
+    // The page says who it is; a real endpoint knows its user.
+    const user = new URL(request.url, 'http://localhost').searchParams.get('user');
+    const presence = channel.startsWith('presence-') ? { user_id: user, user_info: { name: user.toUpperCase() } } : undefined;
+    const auth = server.authorizeChannel(form.get('socket_id'), signed, presence);
     response.setHeader('Content-Type', 'application/json');
     response.end(JSON.stringify(auth));
   });
@@ -77,7 +81,7 @@ function connect(options = {}) {
     enabledTransports: ['ws'],
     channelAuthorization: {
       transport: 'ajax',
-      endpoint: `http://127.0.0.1:${endpoint.address().port}/auth`,
+      endpoint: `http://127.0.0.1:${endpoint.address().port}/auth?user=${options.user ?? ''}`,
     },
     nacl,
     ...options,
@@ -166,6 +170,33 @@ test('encrypted channels reach clients with the key', TIMEOUT, async () => {
   assert.deepEqual(await noted, { secret: 'words' });
   const stored = await fetch(`${encke.url}/v1/stream/app/${APP.id}/private-encrypted-notes`);
   assert.ok(!(await stored.text()).includes('words'));
+});
+
+test('presence channels know who is there', TIMEOUT, async () => {
+  const [ann, bob] = [connect({ user: 'ann' }), connect({ user: 'bob' })];
+  const annsRoom = await subscribe(ann, 'presence-room');
+  assert.equal(annsRoom.members.count, 1);
+  assert.deepEqual(annsRoom.members.me, { id: 'ann', info: { name: 'ANN' } });
+  const added = next(annsRoom, 'pusher:member_added');
+  const bobsRoom = await subscribe(bob, 'presence-room');
+  assert.deepEqual(await added, { id: 'bob', info: { name: 'BOB' } });
+  assert.equal(bobsRoom.members.count, 2);
+  assert.equal(bobsRoom.members.get('ann').info.name, 'ANN');
+  // A second page of the same user is no event.
+  const page = connect({ user: 'bob' });
+  await subscribe(page, 'presence-room');
+  const users = await server.get({ path: '/channels/presence-room/users' });
+  assert.deepEqual(await users.json(), { users: [{ id: 'ann' }, { id: 'bob' }] });
+  const typed = new Promise((resolve) => {
+    annsRoom.bind('client-typing', (data, metadata) => resolve([data, metadata.user_id]));
+  });
+  assert.ok(bobsRoom.trigger('client-typing', { on: true }));
+  assert.deepEqual(await typed, [{ on: true }, 'bob']);
+  const removed = next(annsRoom, 'pusher:member_removed');
+  page.disconnect();
+  bob.disconnect();
+  assert.deepEqual(await removed, { id: 'bob', info: { name: 'BOB' } });
+  assert.equal(annsRoom.members.count, 1);
 });
 
 test('cache channels begin with their last event', TIMEOUT, async () => {

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn in_the_first_log_a_number_is_a_sequence() {
         assert_eq!(number(0, 7), 7);
-        assert_eq!(number(LOGS_MAX - 1, BORN_MAX), (1 << 56) - 1);
+        assert_eq!(number(MEMORY_LOG, BORN_MAX), (1 << 56) - 1);
     }
 
     /// The home of a name must never change: data directories depend on it.

@@ -398,7 +398,7 @@ mod tests {
             ("body-max = '32MiB'", "--body-max"),
             (
                 "[tuning]\nephemeral-bytes = '257KiB'",
-                "tuning.ephemeral-bytes (257 KiB)",
+                "tuning.ephemeral-bytes (257KiB)",
             ),
             ("exempt = '10.0.0.0/40'", "--exempt"),
             ("trust = '10.0.0.0/8, x'", "--trust"),

@@ -71,10 +71,10 @@ mod tests {
             assert_eq!(running.take_reloaded(&other), waiting, "until the restart");
         }
         assert_eq!(running.log, "trace");
+        assert_ne!(running.net.ring_bytes, other.net.ring_bytes);
         let app = "[[pusher.apps]]\nid = '1'\nkey = 'k'\nsecret = '0123456789abcdef'";
         let other = config(app).unwrap();
         let mut running = config("").unwrap();
         assert_eq!(running.take_reloaded(&other), ["pusher"]);
-        assert_ne!(running.net.ring_bytes, other.net.ring_bytes);
     }
 }
