@@ -87,6 +87,10 @@ impl Simulation {
                 "a digest is wrong only if something is applied wrongly"
             );
             assert_eq!(figures.packets.refused, 0);
+            assert!(
+                self.with_faults || figures.packets.asked == 0,
+                "nothing was lost"
+            );
         }
     }
 
