@@ -374,6 +374,20 @@ fn deltas_that_were_missed_are_sent_again_without_the_state() {
 }
 
 #[test]
+fn a_node_that_has_missed_more_than_is_kept_gets_the_state() {
+    let mut network = quiet(2);
+    network.cut = vec![(0, 1)];
+    let data = format!("\"{}\"", "x".repeat(2_000));
+    let enter = |n: u64| network.enter(0, "s", 0, &n.to_string(), Some(&data));
+    let _holds: Vec<_> = (0..1_000).map(enter).collect();
+    network.settle();
+    network.cut.clear();
+    network.run(1_000);
+    assert_eq!(ids(network.presence(1), "s").len(), 1_000);
+    assert_eq!(network.presence(0).figures().packets.answered, 1);
+}
+
+#[test]
 fn a_delta_that_was_lost_is_noticed_by_the_next_heartbeat() {
     let mut network = quiet(2);
     network.cut = vec![(0, 1)];
