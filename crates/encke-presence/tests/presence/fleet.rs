@@ -170,6 +170,29 @@ fn what_comes_and_goes_between_two_turns_is_not_sent() {
 }
 
 #[test]
+fn a_stream_is_not_vacated_between_changes_of_one_packet() {
+    let (a, b) = (node("a", 1), node("b", 1));
+    let anonymous = a.enter_anonymous(&place("s", 5_000)).unwrap();
+    hand_over(&a, &b, 1);
+    assert_eq!(said(&b), ["occupied"]);
+    drop(anonymous);
+    // The stream has no entry in between.
+    drop(
+        a.enter(&place("s", 5_000), member("m", None), at(2))
+            .unwrap(),
+    );
+    hand_over(&a, &b, 2);
+    assert_eq!(said(&b), ["+m"]);
+    assert_eq!(
+        b.counts("s"),
+        PresenceCounts {
+            members: 1,
+            connections: 0
+        }
+    );
+}
+
+#[test]
 fn a_node_says_that_it_is_there() {
     let a = node("a", 1);
     assert_eq!(a.turn(at(1_000)).len(), 1);
@@ -396,6 +419,28 @@ fn a_delta_that_was_lost_is_noticed_by_the_next_heartbeat() {
     network.cut.clear();
     network.run(HEARTBEAT.as_millis() as u64 + 4 * TURN_MS);
     assert_eq!(ids(network.presence(1), "s"), ["m"]);
+}
+
+#[test]
+fn a_node_that_asks_twice_gets_one_answer() {
+    let (a, b) = (node("a", 1), node("b", 1));
+    let _hold = a.enter(&place("s", 0), member("m", None), at(1)).unwrap();
+    // The delta is lost.
+    let heartbeat = a.turn(at(1)).pop().unwrap();
+    b.receive(&heartbeat.packet, at(1)).unwrap();
+    for ms in [2, 600, 1_200] {
+        hand_over(&b, &a, ms);
+    }
+    assert_eq!(b.figures().packets.asked, 3);
+    let to_b = Recipient::Node("b".into());
+    let answers: Vec<_> = a
+        .turn(at(1_300))
+        .into_iter()
+        .filter(|out| out.to == to_b)
+        .collect();
+    assert_eq!(answers.len(), 1);
+    b.receive(&answers[0].packet, at(1_300)).unwrap();
+    assert_eq!(ids(&b, "s"), ["m"]);
 }
 
 /// A fleet whose first node has many members, so that its state takes many parts.
