@@ -40,16 +40,16 @@
 //!
 //! # How nodes agree
 //!
-//! Each node says what *it* holds, in deltas with a sequence, and repeats the digest of it in heartbeats. A node that has missed something
-//! asks for it. So each node has for each other one what that one held a moment ago, and what it shows is the sum. No node decides for
-//! another one: after a partition, a loss or a restart each has again what the others say. Of several data of a member the one with the
-//! largest stamp is shown. A stamp is later than all that its node knew of, so a change follows those that it has seen.
+//! Each node says what *it* holds, in deltas with a sequence, and repeats the digest of all that it holds in heartbeats. A node that has
+//! missed something asks for it. So a node has of each other one what that one held a moment ago, and what it shows is the sum. No node
+//! decides for another one: after a partition, a loss or a restart each has again what the others say. Of several data of a member the
+//! one with the largest stamp is shown. A stamp is larger than all that its node knew, so a change follows those that it has seen.
 //!
 //! # Where to start reading
 //!
 //! `presence.rs` is the interface. `roster.rs` has streams, members and the events; `local.rs` has the connections of this node and the
-//! graces. In `fleet/`, `packet.rs` is the format, `outbox.rs` what this node says, `receive.rs` and `apply.rs` what it does with what others say,
-//! `peer.rs` and `peers.rs` what it knows of them, and `answer.rs` how it helps one that has missed something.
+//! graces. In `fleet/`, `packet.rs` is the format, `outbox.rs` what this node says, `receive.rs` and `apply.rs` what it does with what
+//! others say, `peer.rs` and `peers.rs` what it knows of them, and `answer.rs` how it helps a node that has missed something.
 
 mod event;
 mod figures;

@@ -42,7 +42,8 @@ impl State {
             holds.filter(|change| is_new(section, change)).count()
         });
         if peers.members + new.sum::<usize>() > max {
-            peers[place].sync.need(Lack::Deltas);
+            // Deltas would be refused again, although later ones may have fewer members.
+            peers[place].sync.need(Lack::State);
             peers[place].sync.wait(now);
             return Err(PacketRefused::RemoteMembersMax(max));
         }

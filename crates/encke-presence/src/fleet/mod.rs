@@ -189,7 +189,7 @@ impl State {
         let is_due = fleet
             .heartbeat
             .is_none_or(|last| now.since(last) >= HEARTBEAT);
-        if is_due || std::mem::take(&mut fleet.is_heartbeat_due) {
+        if std::mem::take(&mut fleet.is_heartbeat_due) || is_due {
             fleet.heartbeat = Some(now);
             let content = Content::Heartbeat {
                 sequence: fleet.outbox.sequence,

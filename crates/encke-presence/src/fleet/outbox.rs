@@ -315,3 +315,52 @@ const SENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Deltas that are kept for nodes that have missed some.
 const SENT_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FROM: Source<'_> = Source {
+        name: "a",
+        incarnation: 1,
+    };
+
+    /// An outbox that has sent a delta with this number of bytes of names, `count` times.
+    fn sent(count: u64, bytes: usize) -> Outbox {
+        let mut outbox = Outbox::new(1);
+        let mut roster = Roster::default();
+        let slot = roster.stream_or_add(&"s".repeat(bytes));
+        for connections in 1..=count {
+            let stream = &mut roster.streams[slot];
+            stream.local_connections = connections as u32;
+            outbox.mark(stream, slot);
+            assert_eq!(outbox.flush(&mut roster, FROM).len(), 1);
+        }
+        outbox
+    }
+
+    fn sent_after(outbox: &Outbox, sequence: u64) -> Option<usize> {
+        outbox.sent_after(sequence).map(Iterator::count)
+    }
+
+    #[test]
+    fn deltas_are_sent_again_only_if_all_are_there() {
+        let outbox = sent(SENT_MAX as u64 + 10, 1);
+        assert_eq!(outbox.sequence, SENT_MAX as u64 + 10);
+        assert_eq!(sent_after(&outbox, 10), Some(SENT_MAX));
+        assert_eq!(sent_after(&outbox, 9), None);
+        assert_eq!(sent_after(&outbox, outbox.sequence - 1), Some(1));
+        assert_eq!(sent_after(&outbox, outbox.sequence), None);
+        assert_eq!(sent_after(&outbox, u64::MAX), None);
+        assert_eq!(sent_after(&Outbox::new(1), 0), None);
+    }
+
+    #[test]
+    fn deltas_that_are_kept_are_bounded_in_bytes() {
+        let outbox = sent(2_000, 1_000);
+        assert!(outbox.sent_bytes <= SENT_BYTES_MAX);
+        let bytes: usize = outbox.sent.iter().map(|sent| sent.packet.len()).sum();
+        assert_eq!(outbox.sent_bytes, bytes);
+        assert!(sent_after(&outbox, 0).is_none() && outbox.sent.len() > 900);
+    }
+}

@@ -1,0 +1,638 @@
+//! The rules between nodes, one after the other.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use encke_presence::{
+    HEARTBEAT, NODES_MAX, PacketRefused, Presence, PresenceCounts, PresenceHold, PresenceLimits,
+    PresenceNode, PresenceRefusal, Recipient, SILENCE,
+};
+
+use crate::network::{Network, STEP_MS, TURN_MS};
+use crate::replay::{LIMITS, at, ids, member, place, said};
+
+impl Network {
+    fn enter(
+        &self,
+        node: usize,
+        stream: &str,
+        grace_ms: u64,
+        id: &str,
+        data: Option<&str>,
+    ) -> PresenceHold {
+        self.presence(node)
+            .enter(&place(stream, grace_ms), member(id, data), at(self.now))
+            .unwrap()
+    }
+
+    /// Runs until what was said has come, with time to spare.
+    fn settle(&mut self) {
+        self.run(4 * TURN_MS);
+    }
+
+    /// Runs until a node has no such stream any more, and returns how long it took.
+    fn run_until_empty(&mut self, node: usize, stream: &str) -> u64 {
+        let start = self.now;
+        while !self.presence(node).snapshot(stream).members.is_empty() {
+            assert!(self.now < start + 60_000);
+            self.step();
+        }
+        self.now - start
+    }
+}
+
+fn quiet(nodes: usize) -> Network {
+    let mut network = Network::new(nodes, 1);
+    network.settle();
+    network
+}
+
+/// Hands all that one node sends to another one.
+fn hand_over(from: &Presence, to: &Presence, ms: u64) {
+    broadcast(from, &[to], ms);
+}
+
+fn broadcast(from: &Presence, all: &[&Presence], ms: u64) {
+    for out in from.turn(at(ms)) {
+        for to in all {
+            to.receive(&out.packet, at(ms)).unwrap();
+        }
+    }
+}
+
+fn node(name: &str, incarnation: u64) -> Arc<Presence> {
+    Presence::in_fleet(
+        LIMITS,
+        PresenceNode {
+            name: name.into(),
+            incarnation,
+        },
+    )
+}
+
+#[test]
+fn a_member_of_two_nodes_joins_once_and_leaves_once() {
+    let (a, b, listener) = (node("a", 1), node("b", 1), node("listener", 1));
+    let on_a = a.enter(&place("s", 0), member("m", None), at(1)).unwrap();
+    let on_b = b.enter(&place("s", 0), member("m", None), at(1)).unwrap();
+    hand_over(&a, &listener, 10);
+    hand_over(&b, &listener, 10);
+    assert_eq!(said(&listener), ["occupied", "+m"]);
+    assert_eq!(
+        listener.counts("s"),
+        PresenceCounts {
+            members: 1,
+            connections: 2
+        }
+    );
+    assert_eq!(listener.figures().remote_members, 2);
+    drop(on_a);
+    hand_over(&a, &listener, 20);
+    assert_eq!(said(&listener), [""; 0]);
+    let here = listener
+        .enter(&place("s", 0), member("m", None), at(20))
+        .unwrap();
+    drop(on_b);
+    hand_over(&b, &listener, 30);
+    assert_eq!(said(&listener), [""; 0]);
+    drop(here);
+    assert_eq!(said(&listener), ["-m", "vacated"]);
+    assert_eq!(listener.entries(), 0);
+}
+
+#[test]
+fn all_nodes_show_the_latest_data_and_then_what_is_left() {
+    let (early, late, listener) = (node("early", 1), node("late", 1), node("listener", 1));
+    let enter = |node: &Arc<Presence>, data, ms| {
+        node.enter(&place("s", 0), member("m", Some(data)), at(ms))
+            .unwrap()
+    };
+    let _first = enter(&late, "1", 900_000);
+    broadcast(&late, &[&early, &listener], 900_000);
+    // The clock of this node is behind, but it knows of the other change.
+    let second = enter(&early, "2", 5);
+    broadcast(&early, &[&late, &listener], 6);
+    for node in [&early, &late, &listener] {
+        assert_eq!(node.snapshot("s").members[0].data.as_deref(), Some("2"));
+    }
+    assert_eq!(said(&listener), ["occupied", "+m=1", "~m=2"]);
+    drop(second);
+    hand_over(&early, &listener, 7);
+    assert_eq!(said(&listener), ["~m=1"]);
+    assert_eq!(listener.figures().bytes, 2);
+}
+
+#[test]
+fn data_of_the_same_time_is_that_of_the_same_node_everywhere() {
+    let (a, b) = (node("a", 1), node("b", 1));
+    let _on_a = a
+        .enter(&place("s", 0), member("m", Some("1")), at(1))
+        .unwrap();
+    let _on_b = b
+        .enter(&place("s", 0), member("m", Some("2")), at(1))
+        .unwrap();
+    let (first, second) = (node("c", 1), node("d", 1));
+    let of_a: Vec<_> = a.turn(at(2)).into_iter().map(|out| out.packet).collect();
+    let of_b: Vec<_> = b.turn(at(2)).into_iter().map(|out| out.packet).collect();
+    let deliver = |to: &Presence, packets: &[Vec<u8>]| {
+        packets
+            .iter()
+            .for_each(|packet| to.receive(packet, at(3)).unwrap());
+    };
+    deliver(&first, &of_a);
+    deliver(&first, &of_b);
+    deliver(&second, &of_b);
+    deliver(&second, &of_a);
+    deliver(&a, &of_b);
+    deliver(&b, &of_a);
+    for node in [&a, &b, &first, &second] {
+        assert_eq!(node.snapshot("s").members[0].data.as_deref(), Some("2"));
+    }
+}
+
+#[test]
+fn what_comes_and_goes_between_two_turns_is_not_sent() {
+    let (a, b) = (node("a", 1), node("b", 1));
+    hand_over(&a, &b, 1);
+    let held = a.enter_anonymous(&place("s", 0)).unwrap();
+    drop(held);
+    assert_eq!(a.turn(at(2)), []);
+    // A member is sent, in the order in which it came and went.
+    drop(a.enter(&place("s", 0), member("m", None), at(2)).unwrap());
+    let again = a
+        .enter(&place("s", 0), member("m", Some("1")), at(2))
+        .unwrap();
+    hand_over(&a, &b, 3);
+    assert_eq!(ids(&b, "s"), ["m"]);
+    drop(again);
+    hand_over(&a, &b, 4);
+    assert_eq!((b.entries(), a.entries()), (0, 0));
+}
+
+#[test]
+fn a_stream_is_not_vacated_between_changes_of_one_packet() {
+    let (a, b) = (node("a", 1), node("b", 1));
+    let anonymous = a.enter_anonymous(&place("s", 5_000)).unwrap();
+    hand_over(&a, &b, 1);
+    assert_eq!(said(&b), ["occupied"]);
+    drop(anonymous);
+    // The stream has no entry in between.
+    drop(
+        a.enter(&place("s", 5_000), member("m", None), at(2))
+            .unwrap(),
+    );
+    hand_over(&a, &b, 2);
+    assert_eq!(said(&b), ["+m"]);
+    assert_eq!(
+        b.counts("s"),
+        PresenceCounts {
+            members: 1,
+            connections: 0
+        }
+    );
+}
+
+#[test]
+fn a_node_says_that_it_is_there() {
+    let a = node("a", 1);
+    assert_eq!(a.turn(at(1_000)).len(), 1);
+    let mut sent = Vec::new();
+    for ms in 1_001..=3_000 {
+        let out = a.turn(at(ms));
+        assert!(out.iter().all(|out| out.to == Recipient::All));
+        sent.extend(out.iter().map(|_| ms));
+    }
+    let interval = HEARTBEAT.as_millis() as u64;
+    assert_eq!(sent, [1, 2, 3, 4].map(|n| 1_000 + n * interval));
+}
+
+#[test]
+fn a_grace_is_that_of_the_holder() {
+    let mut network = quiet(2);
+    let hold = network.enter(0, "s", 2_000, "m", None);
+    network.settle();
+    drop(hold);
+    network.run(1_000);
+    assert_eq!(ids(network.presence(1), "s"), ["m"]);
+    assert_eq!(network.presence(1).counts("s").connections, 0);
+    let took = 1_000 + network.run_until_empty(1, "s");
+    assert!((2_000..2_000 + 4 * TURN_MS).contains(&took), "{took}");
+}
+
+#[test]
+fn members_of_a_silent_node_leave_after_silence_and_grace() {
+    let mut network = quiet(2);
+    let _holds = [
+        network.enter(0, "none", 0, "m", None),
+        network.enter(0, "long", 10_000, "m", None),
+    ];
+    network.settle();
+    network.kill(0);
+    let silence = SILENCE.as_millis() as u64;
+    let (earliest, latest) = (
+        silence - HEARTBEAT.as_millis() as u64 - TURN_MS,
+        silence + TURN_MS * 2,
+    );
+    let took = network.run_until_empty(1, "none");
+    assert!((earliest..=latest).contains(&took), "{took}");
+    assert_eq!(network.presence(1).figures().packets.silenced, 1);
+    assert_eq!(
+        network.presence(1).counts("long"),
+        PresenceCounts {
+            members: 1,
+            connections: 0
+        }
+    );
+    let took = took + network.run_until_empty(1, "long");
+    assert!(
+        (10_000 - 600..=10_000 + TURN_MS * 2).contains(&took),
+        "{took}"
+    );
+    let figures = network.presence(1).figures();
+    assert_eq!(
+        (figures.streams, figures.nodes, figures.remote_members),
+        (0, 0, 0)
+    );
+}
+
+#[test]
+fn members_of_a_node_that_says_goodbye_leave_after_their_grace() {
+    let mut network = quiet(2);
+    let _holds = [
+        network.enter(0, "none", 0, "m", None),
+        network.enter(0, "long", 1_000, "m", None),
+    ];
+    network.settle();
+    network.say_goodbye(0);
+    assert!(network.run_until_empty(1, "none") <= 2 * TURN_MS);
+    let took = network.run_until_empty(1, "long");
+    assert!(
+        (1_000 - 2 * TURN_MS..=1_000 + 2 * TURN_MS).contains(&took),
+        "{took}"
+    );
+    assert_eq!(network.presence(1).entries(), 0);
+}
+
+#[test]
+fn a_node_that_has_said_goodbye_sends_nothing() {
+    let a = node("a", 1);
+    assert!(a.goodbye().is_some_and(|out| out.to == Recipient::All));
+    assert_eq!(a.goodbye(), None);
+    let _hold = a.enter(&place("s", 0), member("m", None), at(1)).unwrap();
+    assert_eq!(a.turn(at(1_000)), []);
+}
+
+#[test]
+fn members_do_not_flap_when_their_node_starts_again() {
+    let (a, b) = (node("a", 1), node("b", 1));
+    let enter = |node: &Arc<Presence>, stream, grace, id| {
+        node.enter(&place(stream, grace), member(id, Some("1")), at(1))
+            .unwrap()
+    };
+    let _former: Vec<_> = ["stays", "gone"].map(|id| enter(&a, "s", 0, id)).into();
+    let _anonymous = a.enter_anonymous(&place("t", 0)).unwrap();
+    hand_over(&a, &b, 1_000);
+    assert_eq!(said(&b).len(), 4);
+    // Another process of the same name.
+    let again = node("a", 2);
+    hand_over(&again, &b, 1_500);
+    b.turn(at(2_000));
+    assert_eq!(b.figures().nodes, 1);
+    let stays = enter(&again, "s", 0, "stays");
+    hand_over(&again, &b, 2_500);
+    assert_eq!(said(&b), [""; 0]);
+    assert_eq!(
+        b.counts("s"),
+        PresenceCounts {
+            members: 2,
+            connections: 1
+        },
+        "not those of the former one"
+    );
+    for ms in (2_500..4_500).step_by(100) {
+        hand_over(&again, &b, ms);
+        b.turn(at(ms));
+    }
+    assert_eq!(said(&b), [""; 0]);
+    hand_over(&again, &b, 4_500);
+    b.turn(at(4_500));
+    let mut left = said(&b);
+    left.sort();
+    assert_eq!(
+        left,
+        ["-gone=1", "vacated"],
+        "SILENCE after the new one came"
+    );
+    drop(stays);
+    hand_over(&again, &b, 4_600);
+    assert_eq!(said(&b), ["-stays=1", "vacated"]);
+    assert_eq!(b.figures().remote_members, 0);
+}
+
+#[test]
+fn what_the_new_process_holds_and_gives_up_is_gone() {
+    let (a, b) = (node("a", 1), node("b", 1));
+    let _former = a
+        .enter(&place("s", 60_000), member("m", None), at(1))
+        .unwrap();
+    hand_over(&a, &b, 1_000);
+    let again = node("a", 2);
+    let hold = again
+        .enter(&place("s", 0), member("m", None), at(1))
+        .unwrap();
+    hand_over(&again, &b, 1_100);
+    drop(hold);
+    hand_over(&again, &b, 1_200);
+    assert_eq!(said(&b), ["occupied", "+m", "-m", "vacated"]);
+}
+
+#[test]
+fn late_packets_of_a_former_process_are_ignored() {
+    let (a, b) = (node("a", 1), node("b", 1));
+    hand_over(&a, &b, 1_000);
+    hand_over(&node("a", 2), &b, 1_100);
+    let _hold = a.enter(&place("s", 0), member("m", None), at(1)).unwrap();
+    for ms in (2_000..200_000).step_by(500) {
+        hand_over(&a, &b, ms);
+        b.turn(at(ms));
+    }
+    assert_eq!((said(&b), b.figures().nodes), (vec![], 0));
+    assert!(b.figures().packets.stale > 100);
+}
+
+#[test]
+fn packets_of_its_own_name_are_ignored() {
+    let a = node("a", 1);
+    let _hold = a.enter(&place("s", 0), member("m", None), at(1)).unwrap();
+    for out in a.turn(at(1)) {
+        a.receive(&out.packet, at(2)).unwrap();
+    }
+    hand_over(&node("a", 2), &a, 3);
+    let figures = a.figures();
+    assert_eq!(
+        (
+            figures.nodes,
+            figures.packets.stale,
+            figures.packets.received
+        ),
+        (0, 1, 0)
+    );
+}
+
+#[test]
+fn deltas_that_were_missed_are_sent_again_without_the_state() {
+    let mut network = quiet(3);
+    let _first = network.enter(0, "s", 0, "1", None);
+    network.settle();
+    network.cut = vec![(0, 1)];
+    let _second = network.enter(0, "s", 0, "2", None);
+    network.settle();
+    network.cut.clear();
+    let _third = network.enter(0, "s", 0, "3", None);
+    network.settle();
+    assert_eq!(ids(network.presence(1), "s"), ["1", "2", "3"]);
+    assert_eq!(network.presence(1).figures().packets.asked, 1);
+    assert_eq!(network.presence(2).figures().packets.asked, 0);
+    assert_eq!(network.presence(0).figures().packets.answered, 0);
+}
+
+#[test]
+fn a_node_that_has_missed_more_than_is_kept_gets_the_state() {
+    let mut network = quiet(2);
+    network.cut = vec![(0, 1)];
+    let data = format!("\"{}\"", "x".repeat(2_000));
+    let enter = |n: u64| network.enter(0, "s", 0, &n.to_string(), Some(&data));
+    let _holds: Vec<_> = (0..1_000).map(enter).collect();
+    network.settle();
+    network.cut.clear();
+    network.run(1_000);
+    assert_eq!(ids(network.presence(1), "s").len(), 1_000);
+    assert_eq!(network.presence(0).figures().packets.answered, 1);
+}
+
+#[test]
+fn a_delta_that_was_lost_is_noticed_by_the_next_heartbeat() {
+    let mut network = quiet(2);
+    network.cut = vec![(0, 1)];
+    let _hold = network.enter(0, "s", 0, "m", None);
+    network.run(TURN_MS + STEP_MS);
+    network.cut.clear();
+    network.run(HEARTBEAT.as_millis() as u64 + 4 * TURN_MS);
+    assert_eq!(ids(network.presence(1), "s"), ["m"]);
+}
+
+#[test]
+fn a_node_that_asks_twice_gets_one_answer() {
+    let (a, b) = (node("a", 1), node("b", 1));
+    let _hold = a.enter(&place("s", 0), member("m", None), at(1)).unwrap();
+    // The delta is lost.
+    let heartbeat = a.turn(at(1)).pop().unwrap();
+    b.receive(&heartbeat.packet, at(1)).unwrap();
+    for ms in [2, 600, 1_200] {
+        hand_over(&b, &a, ms);
+    }
+    assert_eq!(b.figures().packets.asked, 3);
+    let to_b = Recipient::Node("b".into());
+    let answers: Vec<_> = a
+        .turn(at(1_300))
+        .into_iter()
+        .filter(|out| out.to == to_b)
+        .collect();
+    assert_eq!(answers.len(), 1);
+    b.receive(&answers[0].packet, at(1_300)).unwrap();
+    assert_eq!(ids(&b, "s"), ["m"]);
+}
+
+/// A fleet whose first node has many members, so that its state takes many parts.
+fn large() -> (Network, Vec<PresenceHold>) {
+    let mut network = quiet(2);
+    let data = format!("\"{}\"", "x".repeat(300));
+    let enter = |n: usize| network.enter(0, &(n % 7).to_string(), 0, &n.to_string(), Some(&data));
+    let holds = (0..LARGE).map(enter).collect();
+    network.settle();
+    (network, holds)
+}
+
+fn members(presence: &Presence) -> BTreeSet<String> {
+    (0..7)
+        .flat_map(|stream| ids(presence, &stream.to_string()))
+        .collect()
+}
+
+const LARGE: usize = 12_000;
+
+#[test]
+fn a_state_of_many_parts_is_true_although_it_changes_meanwhile() {
+    let (mut network, mut holds) = large();
+    network.start(1);
+    let mut steps = 0;
+    while members(network.presence(1)).len() + 2_000 < LARGE {
+        // What was said in an earlier part, what is said in a later one, and what is new.
+        for n in [steps, LARGE / 2 + steps, LARGE - 3_000 - steps] {
+            drop(holds.swap_remove(n));
+            holds.push(network.enter(0, "3", 0, &format!("new{}", steps * 2 + n % 2), None));
+        }
+        steps += 1;
+        network.step();
+    }
+    assert!(steps > 5, "it takes several turns");
+    network.run(2 * HEARTBEAT.as_millis() as u64);
+    assert_eq!(members(network.presence(1)), members(network.presence(0)));
+    assert_eq!(network.presence(0).figures().packets.answered, 1);
+    assert_eq!(network.presence(1).figures().packets.differed, 0);
+}
+
+#[test]
+fn a_state_that_lost_a_part_is_asked_for_again() {
+    let (mut network, _holds) = large();
+    network.start(1);
+    while members(network.presence(1)).is_empty() {
+        network.step();
+    }
+    network.cut = vec![(0, 1)];
+    network.run(TURN_MS);
+    network.cut.clear();
+    network.run(2_000);
+    assert_eq!(members(network.presence(1)).len(), LARGE);
+    assert_eq!(network.presence(0).figures().packets.answered, 2);
+}
+
+#[test]
+fn a_state_whose_last_part_was_lost_is_asked_for_again() {
+    let (mut network, _holds) = large();
+    network.start(1);
+    // Nothing follows the last part: the node has no change to say.
+    while members(network.presence(1)).len() < LARGE - 1_500 {
+        network.step();
+    }
+    assert!(members(network.presence(1)).len() < LARGE);
+    network.cut = vec![(0, 1)];
+    network.run(3 * TURN_MS);
+    network.cut.clear();
+    network.run(2_000);
+    assert_eq!(members(network.presence(1)).len(), LARGE);
+    assert_eq!(network.presence(0).figures().packets.answered, 2);
+}
+
+#[test]
+fn a_node_that_was_paused_takes_no_other_one_for_silent() {
+    let mut network = quiet(3);
+    let _holds = [
+        network.enter(0, "s", 0, "0", None),
+        network.enter(2, "s", 0, "2", None),
+    ];
+    network.settle();
+    network.pause(1, 30_000, true);
+    network.run(30_000 + STEP_MS);
+    for _ in 0..200 {
+        network.step();
+        assert_eq!(ids(network.presence(1), "s").len(), 2);
+    }
+    assert_eq!(network.presence(1).figures().packets.silenced, 0);
+    assert_eq!(network.presence(0).figures().packets.silenced, 1);
+    assert_eq!(network.presence(0).figures().nodes, 2);
+}
+
+#[test]
+fn a_node_that_is_heard_again_in_the_grace_of_its_members_has_not_lost_them() {
+    let mut network = quiet(2);
+    let _holds = [
+        network.enter(0, "s", 20_000, "m", None),
+        network.enter(0, "t", 0, "m", None),
+    ];
+    network.settle();
+    let before = network.presence(1).figures();
+    network.cut = vec![(0, 1), (1, 0)];
+    network.run(5_000);
+    assert_eq!(network.presence(1).figures().members, 1);
+    network.cut.clear();
+    network.run(1_000);
+    network.run(30_000);
+    let after = network.presence(1).figures();
+    assert_eq!(
+        (after.members, after.connections, after.leaves),
+        (2, 2, before.leaves + 1)
+    );
+    assert_eq!(after.packets.differed, 0);
+}
+
+#[test]
+fn members_of_all_nodes_count_and_those_of_others_are_never_refused() {
+    let limits = PresenceLimits {
+        members_max: 2,
+        bytes_max: 100,
+        remote_members_max: 100,
+    };
+    let a = node("a", 1);
+    let b = Presence::in_fleet(
+        limits,
+        PresenceNode {
+            name: "b".into(),
+            incarnation: 1,
+        },
+    );
+    let _remote: Vec<_> = (0..4)
+        .map(|n| {
+            a.enter(&place("s", 0), member(&n.to_string(), None), at(1))
+                .unwrap()
+        })
+        .collect();
+    hand_over(&a, &b, 10);
+    assert_eq!(b.counts("s").members, 4);
+    let mut place = place("s", 0);
+    let enter = |place: &_, id: &str| b.enter(place, member(id, None), at(10));
+    assert_eq!(
+        enter(&place, "new").unwrap_err(),
+        PresenceRefusal::ServerMembersMax(2)
+    );
+    place.rules.members_max = 4;
+    assert_eq!(
+        enter(&place, "new").unwrap_err(),
+        PresenceRefusal::MembersMax(4)
+    );
+    assert!(enter(&place, "3").is_ok(), "it is a member already");
+}
+
+#[test]
+fn a_packet_beyond_the_bound_of_remote_members_is_refused_whole() {
+    let limits = PresenceLimits {
+        remote_members_max: 10,
+        ..LIMITS
+    };
+    let mut network = Network::with_limits(2, 1, limits);
+    network.settle();
+    let few: Vec<_> = (0..8)
+        .map(|n| network.enter(0, "s", 0, &n.to_string(), None))
+        .collect();
+    network.settle();
+    let many: Vec<_> = (10..15)
+        .map(|n| network.enter(0, "s", 0, &n.to_string(), None))
+        .collect();
+    network.run(10_000);
+    assert_eq!(network.presence(1).figures().remote_members, 8);
+    let packets = network.presence(1).figures().packets;
+    assert!(packets.refused > 0 && packets.asked < 10, "{packets:?}");
+    drop((few, many));
+    network.run(11_000);
+    assert_eq!(network.presence(1).entries(), 0);
+    let _again = network.enter(0, "s", 0, "m", None);
+    network.run(1_000);
+    assert_eq!(ids(network.presence(1), "s"), ["m"]);
+}
+
+#[test]
+fn processes_that_are_gone_give_way_to_new_ones() {
+    let presence = node("a", 1);
+    let heartbeat = |n: usize| node(&format!("other{n}"), 1).turn(at(1)).remove(0).packet;
+    for n in 0..NODES_MAX {
+        presence.receive(&heartbeat(n), at(1_000)).unwrap();
+    }
+    let refused = presence.receive(&heartbeat(NODES_MAX), at(1_000));
+    assert_eq!(refused, Err(PacketRefused::NodesMax(NODES_MAX)));
+    for ms in (1_000..5_000).step_by(100) {
+        presence.turn(at(ms));
+    }
+    assert_eq!(presence.figures().nodes, 0);
+    presence.receive(&heartbeat(NODES_MAX), at(5_000)).unwrap();
+    assert_eq!(presence.figures().nodes, 1);
+}
