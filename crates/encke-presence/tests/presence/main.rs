@@ -6,6 +6,7 @@ mod bytes;
 mod fleet;
 mod network;
 mod property;
+mod recovery;
 mod replay;
 mod rules;
 mod simulation;

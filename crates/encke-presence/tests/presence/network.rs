@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use encke_presence::{Presence, PresenceLimits, PresenceNode, Recipient};
+use encke_presence::{Presence, PresenceHold, PresenceLimits, PresenceNode, Recipient};
 
-use crate::replay::{LIMITS, Reader, at};
+use crate::replay::{LIMITS, Reader, at, member, place};
 
 /// Numbers that look random and are the same in each run.
 #[derive(Clone, Debug)]
@@ -245,6 +245,65 @@ impl Network {
             reader.check(&presence.snapshot(stream));
         }
     }
+}
+
+impl Network {
+    pub(crate) fn enter(
+        &self,
+        node: usize,
+        stream: &str,
+        grace_ms: u64,
+        id: &str,
+        data: Option<&str>,
+    ) -> PresenceHold {
+        self.presence(node)
+            .enter(&place(stream, grace_ms), member(id, data), at(self.now))
+            .unwrap()
+    }
+
+    /// Runs until what was said has come, with time to spare.
+    pub(crate) fn settle(&mut self) {
+        self.run(4 * TURN_MS);
+    }
+
+    /// Runs until a node has no such stream any more, and returns how long it took.
+    pub(crate) fn run_until_empty(&mut self, node: usize, stream: &str) -> u64 {
+        let start = self.now;
+        while !self.presence(node).snapshot(stream).members.is_empty() {
+            assert!(self.now < start + 60_000);
+            self.step();
+        }
+        self.now - start
+    }
+}
+
+pub(crate) fn quiet(nodes: usize) -> Network {
+    let mut network = Network::new(nodes, 1);
+    network.settle();
+    network
+}
+
+/// Hands all that one node sends to another one.
+pub(crate) fn hand_over(from: &Presence, to: &Presence, ms: u64) {
+    broadcast(from, &[to], ms);
+}
+
+pub(crate) fn broadcast(from: &Presence, all: &[&Presence], ms: u64) {
+    for out in from.turn(at(ms)) {
+        for to in all {
+            to.receive(&out.packet, at(ms)).unwrap();
+        }
+    }
+}
+
+pub(crate) fn node(name: &str, incarnation: u64) -> Arc<Presence> {
+    Presence::in_fleet(
+        LIMITS,
+        PresenceNode {
+            name: name.into(),
+            incarnation,
+        },
+    )
 }
 
 /// Time between two looks at the network.
