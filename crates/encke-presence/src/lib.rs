@@ -47,14 +47,14 @@
 //!
 //! # Where to start reading
 //!
-//! `presence.rs` is the interface. `roster.rs` has streams, members and the events; `local.rs` has the connections of this node and the
+//! `presence.rs` is the interface. `roster.rs` has streams, members and the events; `holding.rs` and `local.rs` have the connections of this node and the
 //! graces. In `fleet/`, `packet.rs` is the format, `outbox.rs` what this node says, `receive.rs` and `apply.rs` what it does with what
 //! others say, `peer.rs` and `peers.rs` what it knows of them, and `answer.rs` how it helps a node that has missed something.
 
 mod event;
 mod figures;
 mod fleet;
-mod hold;
+mod holding;
 mod local;
 mod member;
 mod presence;
@@ -69,9 +69,8 @@ pub use fleet::{
     HEARTBEAT, NODE_NAME_BYTES_MAX, NODES_MAX, Outgoing, PACKET_BYTES_MAX, PacketRefused,
     PresenceNode, Recipient, SILENCE,
 };
-pub use hold::{Follower, PresenceHold};
 pub use member::{Member, NewMember};
-pub use presence::Presence;
+pub use presence::{Presence, PresenceFollower, PresenceHold};
 pub use rules::{
     DATA_BYTES_MAX, GRACE_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, PresenceField, PresenceLimits,
     PresencePlace, PresenceRefusal, PresenceRules, STREAM_BYTES_MAX,

@@ -1,62 +1,22 @@
 //! Connections of this node: how they enter and leave, and how long a member without connections stays.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use encke_clock::SteadyTime;
 
+use crate::holding::{HeldConnection, LocalPhase};
 use crate::member::Shown;
 use crate::rules::GRACE_MAX;
-use crate::state::State;
+use crate::state::RegistryState;
 use crate::{Member, NewMember, PresenceField, PresencePlace, PresenceRefusal, PresenceRules};
 
-/// What this node holds of a member.
-#[derive(Debug, Default)]
-pub(crate) struct LocalHolding {
-    /// How this node shows it. None: this node does not hold it.
-    pub(crate) shown: Option<Shown>,
-    connections: u32,
-    phase: Phase,
-    /// Its slot is in the list of those whose last connection is gone.
-    is_listed: bool,
-}
-
-/// How far a member is on its way out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
-    /// It has connections, or is not held.
-    #[default]
-    Connected,
-    /// Its last connection is gone, and its grace begins at the next turn.
-    Released,
-    /// It leaves at this time.
-    Grace(SteadyTime),
-}
-
-/// Members whose last connection is gone, and which stay for their grace.
-#[derive(Debug, Default)]
-pub(crate) struct Graces {
-    /// Those whose grace begins at the next turn. A slot may have another member since.
-    released: Vec<u32>,
-    ends: BTreeSet<(SteadyTime, u32)>,
-}
-
-/// What a hold is for. The slots stay the same for as long as the hold is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Connection {
-    /// A connection of the member in this slot.
-    Member(u32),
-    /// A connection without a member, to the stream in this slot.
-    Anonymous(u32),
-}
-
-impl State {
+impl RegistryState {
     pub(crate) fn enter(
         &mut self,
         place: &PresencePlace<'_>,
         member: NewMember,
         now: SteadyTime,
-    ) -> Result<Connection, PresenceRefusal> {
+    ) -> Result<HeldConnection, PresenceRefusal> {
         PresenceField::Stream.check(place.stream)?;
         member.check()?;
         let found = self.roster.stream(place.stream);
@@ -70,36 +30,36 @@ impl State {
         let slot = slot.unwrap_or_else(|| self.roster.join(stream, member.key, Arc::clone(&shown)));
         let local = &mut self.roster.members[slot].local;
         local.connections += 1;
-        if let Phase::Grace(end) = std::mem::take(&mut local.phase) {
+        if let LocalPhase::Grace(end) = std::mem::take(&mut local.phase) {
             self.graces.ends.remove(&(end, slot));
         }
         self.show_locally(slot, shown, now);
-        Ok(Connection::Member(slot))
+        Ok(HeldConnection::Member(slot))
     }
 
     pub(crate) fn enter_anonymous(
         &mut self,
         place: &PresencePlace<'_>,
-    ) -> Result<Connection, PresenceRefusal> {
+    ) -> Result<HeldConnection, PresenceRefusal> {
         PresenceField::Stream.check(place.stream)?;
-        Ok(Connection::Anonymous(self.connect(place)?))
+        Ok(HeldConnection::Anonymous(self.connect(place)?))
     }
 
     /// A connection is gone.
-    pub(crate) fn disconnect(&mut self, connection: Connection) {
+    pub(crate) fn disconnect(&mut self, connection: HeldConnection) {
         let stream = match connection {
-            Connection::Member(slot) => self.roster.members[slot].stream,
-            Connection::Anonymous(stream) => stream,
+            HeldConnection::Member(slot) => self.roster.members[slot].stream,
+            HeldConnection::Anonymous(stream) => stream,
         };
         let connections = self.roster.streams[stream].local_connections;
         self.set_local_connections(stream, connections - 1);
-        if let Connection::Member(slot) = connection {
+        if let HeldConnection::Member(slot) = connection {
             let local = &mut self.roster.members[slot].local;
             local.connections -= 1;
             if local.connections == 0 && self.roster.streams[stream].grace.is_zero() {
                 self.end_local(slot);
             } else if local.connections == 0 {
-                local.phase = Phase::Released;
+                local.phase = LocalPhase::Released;
                 if !std::mem::replace(&mut local.is_listed, true) {
                     self.graces.released.push(slot);
                 }
@@ -115,9 +75,9 @@ impl State {
                 continue;
             };
             entry.local.is_listed = false;
-            if entry.local.phase == Phase::Released {
+            if entry.local.phase == LocalPhase::Released {
                 let end = now.after(self.roster.streams[entry.stream].grace);
-                entry.local.phase = Phase::Grace(end);
+                entry.local.phase = LocalPhase::Grace(end);
                 self.graces.ends.insert((end, slot));
             }
         }
@@ -233,7 +193,7 @@ impl State {
     fn end_local(&mut self, slot: u32) {
         let entry = &mut self.roster.members[slot];
         let before = entry.local.shown.take();
-        entry.local.phase = Phase::Connected;
+        entry.local.phase = LocalPhase::Connected;
         if let (Some(fleet), Some(before)) = (&mut self.fleet, before) {
             fleet
                 .outbox

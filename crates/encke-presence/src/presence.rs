@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock};
 use encke_clock::SteadyTime;
 use parking_lot::Mutex;
 
-use crate::fleet::{Fleet, Outgoing, PacketRefused, PresenceNode};
-use crate::local::Connection;
-use crate::state::State;
+use crate::fleet::node::PresenceFleet;
+use crate::fleet::{Outgoing, PacketRefused, PresenceNode};
+use crate::holding::HeldConnection;
+use crate::state::RegistryState;
 use crate::{
-    Follower, NewMember, PresenceCounts, PresenceEvent, PresenceFigures, PresenceHold,
-    PresenceLimits, PresencePlace, PresenceRefusal, PresenceSnapshot,
+    NewMember, PresenceCounts, PresenceEvent, PresenceFigures, PresenceLimits, PresencePlace,
+    PresenceRefusal, PresenceSnapshot,
 };
 
 /// A registry of the members of streams.
@@ -19,19 +20,19 @@ use crate::{
 /// The caller calls [`turn`](Self::turn) about ten times per second, takes events when the function of [`on_event`](Self::on_event) was
 /// called, and in a fleet carries packets. Calls from several threads follow each other.
 pub struct Presence {
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
     waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Presence {
     /// A registry of a server that is alone.
     pub fn new(limits: PresenceLimits) -> Arc<Presence> {
-        Presence::with(State::new(limits, None))
+        Presence::with(RegistryState::new(limits, None))
     }
 
     /// A registry of a node of a fleet.
     pub fn in_fleet(limits: PresenceLimits, node: PresenceNode) -> Arc<Presence> {
-        Presence::with(State::new(limits, Some(Fleet::new(node))))
+        Presence::with(RegistryState::new(limits, Some(PresenceFleet::new(node))))
     }
 
     /// A connection of a member enters a stream. It has left when the hold is dropped.
@@ -63,12 +64,12 @@ impl Presence {
     }
 
     /// Keeps the entry of a stream, whether or not it has members.
-    pub fn follow(self: &Arc<Self>, stream: &str) -> Follower {
+    pub fn follow(self: &Arc<Self>, stream: &str) -> PresenceFollower {
         let mut state = self.state.lock();
         let slot = state.roster.stream_or_add(stream);
         let of = &mut state.roster.streams[slot];
         of.followers += 1;
-        Follower {
+        PresenceFollower {
             presence: Arc::clone(self),
             stream: slot,
             number: of.number,
@@ -93,7 +94,7 @@ impl Presence {
 
     /// The last packet of this node: it ends, and other nodes do not wait until it is silent. Later turns return nothing to send.
     pub fn goodbye(&self) -> Option<Outgoing> {
-        self.change(State::goodbye)
+        self.change(RegistryState::goodbye)
     }
 
     /// The members of a stream now.
@@ -129,7 +130,7 @@ impl Presence {
         self.state.lock().figures()
     }
 
-    pub(crate) fn disconnect(&self, connection: Connection) {
+    pub(crate) fn disconnect(&self, connection: HeldConnection) {
         self.change(|state| state.disconnect(connection));
     }
 
@@ -140,14 +141,14 @@ impl Presence {
         });
     }
 
-    fn with(state: State) -> Arc<Presence> {
+    fn with(state: RegistryState) -> Arc<Presence> {
         Arc::new(Presence {
             state: Mutex::new(state),
             waker: OnceLock::new(),
         })
     }
 
-    fn hold(self: &Arc<Self>, connection: Connection) -> PresenceHold {
+    fn hold(self: &Arc<Self>, connection: HeldConnection) -> PresenceHold {
         PresenceHold {
             presence: Arc::clone(self),
             connection,
@@ -155,7 +156,7 @@ impl Presence {
     }
 
     /// Changes the state, and calls the caller if there are events since.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut RegistryState) -> T) -> T {
         let mut state = self.state.lock();
         let changed = change(&mut state);
         let waker = self.waker.get().filter(|_| state.roster.events.announce());
@@ -164,6 +165,42 @@ impl Presence {
             waker();
         }
         changed
+    }
+}
+
+/// A connection that has entered a stream. It has left when the hold is dropped.
+#[derive(Debug)]
+#[must_use = "the connection leaves when the hold is dropped"]
+pub struct PresenceHold {
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) connection: HeldConnection,
+}
+
+impl Drop for PresenceHold {
+    fn drop(&mut self) {
+        self.presence.disconnect(self.connection);
+    }
+}
+
+/// Keeps the entry of a stream, and with it its number, while the stream is empty.
+#[derive(Debug)]
+#[must_use = "the entry is kept until the follower is dropped"]
+pub struct PresenceFollower {
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) stream: u32,
+    pub(crate) number: u64,
+}
+
+impl PresenceFollower {
+    /// The number of the stream's entry, as events have it: unique in the process, never used again.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for PresenceFollower {
+    fn drop(&mut self) {
+        self.presence.unfollow(self.stream);
     }
 }
 

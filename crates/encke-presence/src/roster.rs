@@ -9,16 +9,16 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
 
 use crate::event::EventQueue;
-use crate::local::LocalHolding;
-use crate::slots::{NONE, Slots};
+use crate::holding::LocalHolding;
+use crate::slots::{EntrySlots, NONE};
 use crate::{Member, PresenceChange, PresenceCounts, PresenceEvent, PresenceSnapshot};
 
 /// All streams and all members.
 #[derive(Debug, Default)]
-pub(crate) struct Roster {
+pub(crate) struct MemberRoster {
     names: HashMap<Arc<str>, u32, RandomState>,
-    pub(crate) streams: Slots<Stream>,
-    pub(crate) members: Slots<Entry>,
+    pub(crate) streams: EntrySlots<KnownStream>,
+    pub(crate) members: EntrySlots<StreamEntry>,
     pub(crate) events: EventQueue,
     hasher: RandomState,
     /// Bytes of ids and data of all members.
@@ -31,7 +31,7 @@ pub(crate) struct Roster {
 
 /// A stream that has members, connections or followers.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct KnownStream {
     pub(crate) name: Arc<str>,
     pub(crate) number: u64,
     /// Its slots of members, by the hashes of their keys.
@@ -59,7 +59,7 @@ pub(crate) struct Stream {
 
 /// A member of a stream. Its slot stays the same while it has the entry.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct StreamEntry {
     pub(crate) stream: u32,
     /// None: the id is the key.
     key: Option<Box<str>>,
@@ -75,7 +75,7 @@ pub(crate) struct Entry {
     pub(crate) local: LocalHolding,
 }
 
-impl Roster {
+impl MemberRoster {
     /// The slot of a stream.
     pub(crate) fn stream(&self, name: &str) -> Option<u32> {
         self.names.get(name).copied()
@@ -87,7 +87,7 @@ impl Roster {
             return slot;
         }
         let name: Arc<str> = name.into();
-        let slot = self.streams.insert(Stream {
+        let slot = self.streams.insert(KnownStream {
             name: Arc::clone(&name),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             table: HashTable::new(),
@@ -109,7 +109,7 @@ impl Roster {
     }
 
     /// Takes the entry of a stream out if nothing needs it.
-    pub(crate) fn release(&mut self, stream: u32) -> Option<Stream> {
+    pub(crate) fn release(&mut self, stream: u32) -> Option<KnownStream> {
         let of = self.streams.get(stream)?;
         if of.is_occupied || of.followers > 0 {
             return None;
@@ -133,7 +133,7 @@ impl Roster {
         self.occupy(stream);
         let hash = self.hasher.hash_one(&*key);
         let of = &mut self.streams[stream];
-        let slot = self.members.insert(Entry {
+        let slot = self.members.insert(StreamEntry {
             stream,
             key: Some(key).filter(|key| **key != *shown.id),
             shown: Arc::clone(&shown),
@@ -277,7 +277,7 @@ impl Roster {
     }
 }
 
-impl Stream {
+impl KnownStream {
     pub(crate) fn counts(&self) -> PresenceCounts {
         PresenceCounts {
             members: self.table.len(),
@@ -286,7 +286,7 @@ impl Stream {
     }
 }
 
-impl Entry {
+impl StreamEntry {
     pub(crate) fn key(&self) -> &str {
         self.key.as_deref().unwrap_or(&self.shown.id)
     }

@@ -2,7 +2,7 @@
 
 /// Entries by index. A free index is used again.
 #[derive(Debug)]
-pub(crate) struct Slots<T> {
+pub(crate) struct EntrySlots<T> {
     chunks: Vec<Vec<Option<T>>>,
     free: Vec<u32>,
     used: usize,
@@ -11,7 +11,7 @@ pub(crate) struct Slots<T> {
 /// No entry.
 pub(crate) const NONE: u32 = u32::MAX;
 
-impl<T> Slots<T> {
+impl<T> EntrySlots<T> {
     /// Adds an entry and returns its index, which is never [`NONE`].
     pub(crate) fn insert(&mut self, entry: T) -> u32 {
         self.used += 1;
@@ -77,9 +77,9 @@ impl<T> Slots<T> {
     }
 }
 
-impl<T> Default for Slots<T> {
+impl<T> Default for EntrySlots<T> {
     fn default() -> Self {
-        Slots {
+        EntrySlots {
             chunks: Vec::new(),
             free: Vec::new(),
             used: 0,
@@ -87,7 +87,7 @@ impl<T> Default for Slots<T> {
     }
 }
 
-impl<T> std::ops::Index<u32> for Slots<T> {
+impl<T> std::ops::Index<u32> for EntrySlots<T> {
     type Output = T;
 
     fn index(&self, index: u32) -> &T {
@@ -96,7 +96,7 @@ impl<T> std::ops::Index<u32> for Slots<T> {
     }
 }
 
-impl<T> std::ops::IndexMut<u32> for Slots<T> {
+impl<T> std::ops::IndexMut<u32> for EntrySlots<T> {
     fn index_mut(&mut self, index: u32) -> &mut T {
         self.get_mut(index)
             .expect("an index is kept only while its entry lives")
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn an_index_is_stable_and_is_used_again_when_free() {
-        let mut slots = Slots::default();
+        let mut slots = EntrySlots::default();
         let all: Vec<u32> = (0..2_000).map(|n| slots.insert(n)).collect();
         assert_eq!((slots.len(), slots.end()), (2_000, 2_000));
         assert!(all.iter().all(|index| slots[*index] == *index as i32));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn an_empty_table_gives_memory_back() {
-        let mut slots = Slots::default();
+        let mut slots = EntrySlots::default();
         let all: Vec<u32> = (0..2_000).map(|n| slots.insert(n)).collect();
         for index in all {
             slots.remove(index);

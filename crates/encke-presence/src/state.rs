@@ -3,27 +3,27 @@
 use std::sync::Arc;
 
 use crate::figures::PacketFigures;
-use crate::fleet::Fleet;
-use crate::local::Graces;
-use crate::roster::Roster;
+use crate::fleet::node::PresenceFleet;
+use crate::holding::Graces;
+use crate::roster::MemberRoster;
 use crate::{Member, PresenceFigures, PresenceLimits};
 
 /// The state of a registry.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct RegistryState {
     pub(crate) limits: PresenceLimits,
-    pub(crate) roster: Roster,
+    pub(crate) roster: MemberRoster,
     pub(crate) graces: Graces,
     /// None: the node is alone.
-    pub(crate) fleet: Option<Fleet>,
+    pub(crate) fleet: Option<PresenceFleet>,
     pub(crate) refused: u64,
 }
 
-impl State {
-    pub(crate) fn new(limits: PresenceLimits, fleet: Option<Fleet>) -> State {
-        State {
+impl RegistryState {
+    pub(crate) fn new(limits: PresenceLimits, fleet: Option<PresenceFleet>) -> RegistryState {
+        RegistryState {
             limits,
-            roster: Roster::default(),
+            roster: MemberRoster::default(),
             graces: Graces::default(),
             fleet,
             refused: 0,

@@ -4,9 +4,9 @@
 //! between two parts say what changed in what earlier parts have said. So a receiver that has missed none of them has the state at the
 //! end, although it was never written at one moment.
 
-use super::outbox::{Gathered, Outbox, grace_ms, holds};
-use super::packet::{Content, Packet, Source};
-use crate::roster::Roster;
+use super::outbox::{Gathered, PacketOutbox, grace_ms, holds};
+use super::packet::{Content, Packet, PacketSource};
+use crate::roster::MemberRoster;
 
 /// Nodes that wait for a part of an answer.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) struct Answered {
 
 impl Answers {
     /// A node has asked. Its former request counts no more.
-    pub(crate) fn ask(&mut self, by: Source<'_>, request: u64, after: Option<u64>) {
+    pub(crate) fn ask(&mut self, by: PacketSource<'_>, request: u64, after: Option<u64>) {
         let is_known = |one: &Answer| one.incarnation == by.incarnation && one.request >= request;
         if self
             .waiting
@@ -64,9 +64,9 @@ impl Answers {
     /// The packets of this turn, after those of the outbox.
     pub(crate) fn turn(
         &mut self,
-        outbox: &Outbox,
-        roster: &Roster,
-        from: Source<'_>,
+        outbox: &PacketOutbox,
+        roster: &MemberRoster,
+        from: PacketSource<'_>,
     ) -> Vec<Answered> {
         let mut all = Vec::new();
         self.waiting.retain_mut(|answer| {
@@ -96,14 +96,19 @@ impl Answers {
 
 impl Answer {
     /// The parts of one turn, and whether the last one is among them.
-    fn parts(&mut self, sequence: u64, roster: &Roster, from: Source<'_>) -> (Vec<Vec<u8>>, bool) {
+    fn parts(
+        &mut self,
+        sequence: u64,
+        roster: &MemberRoster,
+        from: PacketSource<'_>,
+    ) -> (Vec<Vec<u8>>, bool) {
         let mut parts = Vec::new();
         let mut is_done = false;
         while !is_done && parts.len() < PARTS_PER_TURN {
             let mut gathered = Gathered::default();
             is_done = self.gather(roster, &mut gathered);
             let content = Content::State {
-                to: Source {
+                to: PacketSource {
                     name: &self.name,
                     incarnation: self.incarnation,
                 },
@@ -120,7 +125,7 @@ impl Answer {
     }
 
     /// Gathers what is next, until a part is full or a number of slots were looked at. Returns whether that was all.
-    fn gather<'a>(&mut self, roster: &'a Roster, gathered: &mut Gathered<'a>) -> bool {
+    fn gather<'a>(&mut self, roster: &'a MemberRoster, gathered: &mut Gathered<'a>) -> bool {
         let mut looked = 0;
         while self.stream < roster.streams.end() {
             if gathered.is_full() || looked == SLOTS_PER_PART {
@@ -163,5 +168,5 @@ impl Answer {
 /// Parts of a state that one node gets in a turn.
 const PARTS_PER_TURN: usize = 8;
 
-/// Slots that are looked at for one part.
+/// EntrySlots that are looked at for one part.
 const SLOTS_PER_PART: usize = 16 * 1024;

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use encke_clock::SteadyTime;
 
 use super::digest;
-use super::packet::{Change, PacketRefused, Section};
+use super::node::PresenceFleet;
+use super::packet::{HoldingChange, PacketRefused, Section};
 use super::peer::{Lack, RemoteHolding};
 use super::receive::FLEET;
 use crate::Member;
-use crate::fleet::Fleet;
 use crate::member::Shown;
 use crate::rules::GRACE_MAX;
-use crate::state::State;
+use crate::state::RegistryState;
 
-impl State {
+impl RegistryState {
     /// Refuses what would exceed the bound of members that other nodes hold.
     pub(super) fn check_bound(
         &mut self,
@@ -28,7 +28,7 @@ impl State {
         if peers.members + said <= max {
             return Ok(());
         }
-        let is_new = |section: &Section<'_>, change: &Change<'_>| {
+        let is_new = |section: &Section<'_>, change: &HoldingChange<'_>| {
             let stream = self.roster.stream(section.stream);
             let found =
                 stream.and_then(|stream| Some((stream, self.roster.find(stream, change.key())?)));
@@ -38,7 +38,7 @@ impl State {
             let holds = section
                 .changes
                 .iter()
-                .filter(|change| matches!(change, Change::Holds { .. }));
+                .filter(|change| matches!(change, HoldingChange::Holds { .. }));
             holds.filter(|change| is_new(section, change)).count()
         });
         if peers.members + new.sum::<usize>() > max {
@@ -82,10 +82,10 @@ impl State {
         }
     }
 
-    fn apply_change(&mut self, place: usize, stream: u32, change: &Change<'_>) {
+    fn apply_change(&mut self, place: usize, stream: u32, change: &HoldingChange<'_>) {
         let key = change.key();
         let slot = self.roster.find(stream, key);
-        let &Change::Holds {
+        let &HoldingChange::Holds {
             id, data, stamp, ..
         } = change
         else {
@@ -193,7 +193,7 @@ impl State {
     }
 }
 
-impl Fleet {
+impl PresenceFleet {
     /// Former processes with the name of a process, of which something is left.
     fn former(&self, place: usize) -> Vec<usize> {
         let name = &self.peers[place].name;

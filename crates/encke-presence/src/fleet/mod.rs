@@ -3,6 +3,7 @@
 mod answer;
 mod apply;
 mod digest;
+pub(crate) mod node;
 mod outbox;
 mod packet;
 mod peer;
@@ -13,119 +14,14 @@ use std::time::Duration;
 
 use encke_clock::SteadyTime;
 
-use crate::figures::PacketFigures;
-use crate::state::State;
-use answer::Answers;
-use outbox::Outbox;
-use packet::{Content, Packet, Source};
+use crate::state::RegistryState;
+pub use node::{HEARTBEAT, Outgoing, PresenceNode, Recipient};
+use packet::{Content, Packet, PacketSource};
 pub use packet::{NODE_NAME_BYTES_MAX, PACKET_BYTES_MAX, PacketRefused};
 use peer::PeerPhase;
-use peers::Peers;
+pub use peers::{NODES_MAX, SILENCE};
 
-/// This process, as other nodes know it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PresenceNode {
-    /// The name of the node; at most [`NODE_NAME_BYTES_MAX`], or other nodes refuse all its packets.
-    pub name: Box<str>,
-    /// A random number of the process. Another process of the same name replaces the former one.
-    pub incarnation: u64,
-}
-
-/// A packet that is to be sent. Its bytes are at most [`PACKET_BYTES_MAX`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
-    /// Which nodes get it.
-    pub to: Recipient,
-    /// The packet.
-    pub packet: Vec<u8>,
-}
-
-/// Which nodes get a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recipient {
-    /// All nodes. This node itself may get it too.
-    All,
-    /// The node of this name. Others ignore the packet.
-    Node(Box<str>),
-}
-
-/// This node in its fleet.
-#[derive(Debug)]
-pub(crate) struct Fleet {
-    pub(crate) name: Box<str>,
-    incarnation: u64,
-    pub(crate) outbox: Outbox,
-    answers: Answers,
-    pub(crate) peers: Peers,
-    awake: AwakeClock,
-    /// The number of the last request to another node.
-    request: u64,
-    heartbeat: Option<SteadyTime>,
-    is_heartbeat_due: bool,
-    /// This node has said goodbye.
-    has_ended: bool,
-    pub(crate) figures: PacketFigures,
-}
-
-/// A clock that stands while this node is paused, because it hears of no other node then.
-#[derive(Debug, Default)]
-struct AwakeClock {
-    last: Option<SteadyTime>,
-    awake: SteadyTime,
-}
-
-impl Fleet {
-    pub(crate) fn new(node: PresenceNode) -> Fleet {
-        Fleet {
-            outbox: Outbox::new(node.incarnation),
-            name: node.name,
-            incarnation: node.incarnation,
-            answers: Answers::default(),
-            peers: Peers::default(),
-            awake: AwakeClock::default(),
-            request: 0,
-            heartbeat: None,
-            is_heartbeat_due: true,
-            has_ended: false,
-            figures: PacketFigures::default(),
-        }
-    }
-
-    fn is_self(&self, source: Source<'_>) -> bool {
-        source.incarnation == self.incarnation && *source.name == *self.name
-    }
-
-    /// Requests to all nodes of which something is lacking.
-    fn ask(&mut self, now: SteadyTime, out: &mut Vec<Outgoing>) {
-        let from = Source {
-            name: &self.name,
-            incarnation: self.incarnation,
-        };
-        for (_, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.is_present()) {
-            let request = self.request + 1;
-            let Some(after) = peer.sync.ask(request, now) else {
-                continue;
-            };
-            self.request = request;
-            self.figures.asked += 1;
-            let of = Source {
-                name: &peer.name,
-                incarnation: peer.incarnation,
-            };
-            let packet = Packet {
-                from,
-                content: Content::Ask { of, request, after },
-            }
-            .encode();
-            out.push(Outgoing {
-                to: Recipient::Node((*peer.name).into()),
-                packet,
-            });
-        }
-    }
-}
-
-impl State {
+impl RegistryState {
     /// The time goes on: graces begin, and nodes fall silent.
     pub(crate) fn begin_turn(&mut self, now: SteadyTime) {
         self.begin_graces(now);
@@ -166,7 +62,7 @@ impl State {
         let Some(fleet) = &mut self.fleet else {
             return out;
         };
-        let from = Source {
+        let from = PacketSource {
             name: &fleet.name,
             incarnation: fleet.incarnation,
         };
@@ -207,7 +103,7 @@ impl State {
     pub(crate) fn goodbye(&mut self) -> Option<Outgoing> {
         let fleet = self.fleet.as_mut().filter(|fleet| !fleet.has_ended)?;
         fleet.has_ended = true;
-        let from = Source {
+        let from = PacketSource {
             name: &fleet.name,
             incarnation: fleet.incarnation,
         };
@@ -261,21 +157,3 @@ impl State {
         }
     }
 }
-
-impl AwakeClock {
-    fn at(&mut self, now: SteadyTime) -> SteadyTime {
-        let passed = now.since(self.last.unwrap_or(now));
-        self.last = self.last.max(Some(now));
-        self.awake = self.awake.after(passed.min(HEARTBEAT));
-        self.awake
-    }
-}
-
-/// A node says at least this often that it is there.
-pub const HEARTBEAT: Duration = Duration::from_millis(500);
-
-/// A node that was not heard for this time is gone.
-pub const SILENCE: Duration = Duration::from_secs(3);
-
-/// Processes that are known, those that are gone for a short time included.
-pub const NODES_MAX: usize = 256;

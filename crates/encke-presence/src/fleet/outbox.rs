@@ -4,14 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::digest;
-use super::packet::{Change, Content, Packet, Section, Source};
+use super::packet::{Content, HoldingChange, Packet, PacketSource, Section};
 use crate::Member;
 use crate::member::Shown;
-use crate::roster::{Roster, Stream};
+use crate::roster::{KnownStream, MemberRoster};
 
 /// Changes of what this node holds.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct PacketOutbox {
     incarnation: u64,
     said: Vec<Said>,
     /// Streams whose connections or rules have changed. A slot may have another stream since.
@@ -52,9 +52,9 @@ enum What {
     },
 }
 
-impl Outbox {
-    pub(crate) fn new(incarnation: u64) -> Outbox {
-        Outbox {
+impl PacketOutbox {
+    pub(crate) fn new(incarnation: u64) -> PacketOutbox {
+        PacketOutbox {
             incarnation,
             said: Vec::new(),
             dirty: Vec::new(),
@@ -66,7 +66,7 @@ impl Outbox {
     }
 
     /// Connections or rules of a stream have changed.
-    pub(crate) fn mark(&mut self, stream: &mut Stream, slot: u32) {
+    pub(crate) fn mark(&mut self, stream: &mut KnownStream, slot: u32) {
         if !std::mem::replace(&mut stream.is_dirty, true) {
             self.dirty.push(slot);
         }
@@ -75,7 +75,7 @@ impl Outbox {
     /// This node holds a member, or shows it in another way than `before`.
     pub(crate) fn hold(
         &mut self,
-        stream: &Stream,
+        stream: &KnownStream,
         key: &str,
         before: Option<&Shown>,
         after: &Shown,
@@ -106,7 +106,7 @@ impl Outbox {
     }
 
     /// This node does not hold a member any more.
-    pub(crate) fn end(&mut self, stream: &Stream, key: &str, before: &Shown) {
+    pub(crate) fn end(&mut self, stream: &KnownStream, key: &str, before: &Shown) {
         self.subtract(digest::of_member(
             self.incarnation,
             &stream.name,
@@ -117,12 +117,16 @@ impl Outbox {
     }
 
     /// A stream has no entry any more.
-    pub(crate) fn forget(&mut self, mut stream: Stream) {
+    pub(crate) fn forget(&mut self, mut stream: KnownStream) {
         self.say_connections(&mut stream);
     }
 
     /// Writes all changes since the last turn into deltas.
-    pub(crate) fn flush(&mut self, roster: &mut Roster, from: Source<'_>) -> Vec<Vec<u8>> {
+    pub(crate) fn flush(
+        &mut self,
+        roster: &mut MemberRoster,
+        from: PacketSource<'_>,
+    ) -> Vec<Vec<u8>> {
         for slot in std::mem::take(&mut self.dirty) {
             if let Some(stream) = roster
                 .streams
@@ -162,7 +166,7 @@ impl Outbox {
         is_there.then(|| after.map(|sent| &*sent.packet))
     }
 
-    fn delta(&mut self, gathered: &mut Gathered<'_>, from: Source<'_>) -> Vec<u8> {
+    fn delta(&mut self, gathered: &mut Gathered<'_>, from: PacketSource<'_>) -> Vec<u8> {
         self.sequence += 1;
         let content = Content::Delta {
             sequence: self.sequence,
@@ -183,7 +187,7 @@ impl Outbox {
         packet
     }
 
-    fn say_connections(&mut self, stream: &mut Stream) {
+    fn say_connections(&mut self, stream: &mut KnownStream) {
         let before = std::mem::replace(&mut stream.announced, stream.local_connections);
         // The rules may have changed although the number is the same, unless nothing is held.
         if before == 0 && stream.announced == 0 {
@@ -202,7 +206,7 @@ impl Outbox {
         self.say(stream, What::Connections(stream.announced));
     }
 
-    fn say(&mut self, stream: &Stream, what: What) {
+    fn say(&mut self, stream: &KnownStream, what: What) {
         let grace_ms = grace_ms(stream);
         self.said.push(Said {
             stream: Arc::clone(&stream.name),
@@ -260,7 +264,7 @@ impl<'a> Gathered<'a> {
         section
     }
 
-    pub(super) fn change(&mut self, stream: &'a str, grace_ms: u32, change: Change<'a>) {
+    pub(super) fn change(&mut self, stream: &'a str, grace_ms: u32, change: HoldingChange<'a>) {
         self.bytes += change.bytes();
         self.section(stream, grace_ms).changes.push(change);
     }
@@ -283,18 +287,18 @@ impl<'a> Gathered<'a> {
 }
 
 impl Said {
-    fn change(&self) -> Option<Change<'_>> {
+    fn change(&self) -> Option<HoldingChange<'_>> {
         match &self.what {
             What::Connections(_) => None,
             What::Holds { key, member, stamp } => Some(holds(key.as_deref(), member, *stamp)),
-            What::Ends { key } => Some(Change::Ends { key }),
+            What::Ends { key } => Some(HoldingChange::Ends { key }),
         }
     }
 }
 
 /// The change that says a node holds a member.
-pub(super) fn holds<'a>(key: Option<&'a str>, member: &'a Member, stamp: u64) -> Change<'a> {
-    Change::Holds {
+pub(super) fn holds<'a>(key: Option<&'a str>, member: &'a Member, stamp: u64) -> HoldingChange<'a> {
+    HoldingChange::Holds {
         key,
         id: &member.id,
         data: member.data.as_deref(),
@@ -303,7 +307,7 @@ pub(super) fn holds<'a>(key: Option<&'a str>, member: &'a Member, stamp: u64) ->
 }
 
 /// The grace of a stream, as packets have it.
-pub(super) fn grace_ms(stream: &Stream) -> u32 {
+pub(super) fn grace_ms(stream: &KnownStream) -> u32 {
     u32::try_from(stream.grace.as_millis()).unwrap_or(u32::MAX)
 }
 
@@ -320,15 +324,15 @@ const SENT_MAX: usize = 4096;
 mod tests {
     use super::*;
 
-    const FROM: Source<'_> = Source {
+    const FROM: PacketSource<'_> = PacketSource {
         name: "a",
         incarnation: 1,
     };
 
     /// An outbox that has sent a delta with this number of bytes of names, `count` times.
-    fn sent(count: u64, bytes: usize) -> Outbox {
-        let mut outbox = Outbox::new(1);
-        let mut roster = Roster::default();
+    fn sent(count: u64, bytes: usize) -> PacketOutbox {
+        let mut outbox = PacketOutbox::new(1);
+        let mut roster = MemberRoster::default();
         let slot = roster.stream_or_add(&"s".repeat(bytes));
         for connections in 1..=count {
             let stream = &mut roster.streams[slot];
@@ -339,7 +343,7 @@ mod tests {
         outbox
     }
 
-    fn sent_after(outbox: &Outbox, sequence: u64) -> Option<usize> {
+    fn sent_after(outbox: &PacketOutbox, sequence: u64) -> Option<usize> {
         outbox.sent_after(sequence).map(Iterator::count)
     }
 
@@ -352,7 +356,7 @@ mod tests {
         assert_eq!(sent_after(&outbox, outbox.sequence - 1), Some(1));
         assert_eq!(sent_after(&outbox, outbox.sequence), None);
         assert_eq!(sent_after(&outbox, u64::MAX), None);
-        assert_eq!(sent_after(&Outbox::new(1), 0), None);
+        assert_eq!(sent_after(&PacketOutbox::new(1), 0), None);
     }
 
     #[test]

@@ -10,14 +10,14 @@ use crate::rules::{DATA_BYTES_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, STREAM_BYTES_MAX
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Packet<'a> {
     #[serde(borrow)]
-    pub(crate) from: Source<'a>,
+    pub(crate) from: PacketSource<'a>,
     #[serde(borrow)]
     pub(crate) content: Content<'a>,
 }
 
 /// The process that has sent a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Source<'a> {
+pub(crate) struct PacketSource<'a> {
     pub(crate) name: &'a str,
     pub(crate) incarnation: u64,
 }
@@ -42,7 +42,7 @@ pub(crate) enum Content<'a> {
     /// A node lacks something of another one.
     Ask {
         /// The process that is asked.
-        of: Source<'a>,
+        of: PacketSource<'a>,
         /// Grows with each request of a process. Answers have it.
         request: u64,
         /// The last delta that was applied, if all later ones are enough. None: the whole state is needed.
@@ -51,7 +51,7 @@ pub(crate) enum Content<'a> {
     /// A part of what a process holds, for one node.
     State {
         /// The node that has asked.
-        to: Source<'a>,
+        to: PacketSource<'a>,
         request: u64,
         /// The last delta before this part: the part is what is true after it.
         sequence: u64,
@@ -74,12 +74,12 @@ pub(crate) struct Section<'a> {
     pub(crate) connections: Option<u32>,
     /// What the node holds, in the order in which it changed.
     #[serde(borrow)]
-    pub(crate) changes: Vec<Change<'a>>,
+    pub(crate) changes: Vec<HoldingChange<'a>>,
 }
 
 /// What is said of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Change<'a> {
+pub(crate) enum HoldingChange<'a> {
     /// The node holds it.
     Holds {
         /// None: it is the id.
@@ -157,37 +157,38 @@ impl<'a> Section<'a> {
     }
 
     fn is_within_bounds(&self) -> bool {
-        self.stream.len() <= STREAM_BYTES_MAX && self.changes.iter().all(Change::is_within_bounds)
+        self.stream.len() <= STREAM_BYTES_MAX
+            && self.changes.iter().all(HoldingChange::is_within_bounds)
     }
 }
 
-impl<'a> Change<'a> {
+impl<'a> HoldingChange<'a> {
     pub(crate) fn key(&self) -> &'a str {
         match *self {
-            Change::Holds { key, id, .. } => key.unwrap_or(id),
-            Change::Ends { key } => key,
+            HoldingChange::Holds { key, id, .. } => key.unwrap_or(id),
+            HoldingChange::Ends { key } => key,
         }
     }
 
     /// At least the bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
         let texts = match self {
-            Change::Holds { key, id, data, .. } => {
+            HoldingChange::Holds { key, id, data, .. } => {
                 key.map_or(0, str::len) + id.len() + data.map_or(0, str::len)
             }
-            Change::Ends { key } => key.len(),
+            HoldingChange::Ends { key } => key.len(),
         };
         texts + NUMBERS_BYTES_MAX
     }
 
     fn is_within_bounds(&self) -> bool {
         match *self {
-            Change::Holds { id, data, .. } => {
+            HoldingChange::Holds { id, data, .. } => {
                 self.key().len() <= KEY_BYTES_MAX
                     && id.len() <= ID_BYTES_MAX
                     && data.map_or(0, str::len) <= DATA_BYTES_MAX
             }
-            Change::Ends { key } => key.len() <= KEY_BYTES_MAX,
+            HoldingChange::Ends { key } => key.len() <= KEY_BYTES_MAX,
         }
     }
 }
@@ -253,13 +254,13 @@ mod tests {
                     .changes
                     .iter()
                     .map(|(key, id, data, stamp)| match stamp {
-                        Some(stamp) => Change::Holds {
+                        Some(stamp) => HoldingChange::Holds {
                             key: key.as_deref(),
                             id,
                             data: data.as_deref(),
                             stamp: *stamp,
                         },
-                        None => Change::Ends { key: id },
+                        None => HoldingChange::Ends { key: id },
                     })
                     .collect(),
             })
@@ -276,7 +277,7 @@ mod tests {
             numbers in any::<[u64; 4]>(),
             kind in 0..5,
         ) {
-            let from = Source { name: &name, incarnation: numbers[0] };
+            let from = PacketSource { name: &name, incarnation: numbers[0] };
             let sections = sections(&said);
             let [_, sequence, digest, request] = numbers;
             let content = match kind {
@@ -307,7 +308,7 @@ mod tests {
         #[test]
         fn estimates_are_upper_bounds(said in said()) {
             let section = sections(std::slice::from_ref(&said)).remove(0);
-            let estimate = Section::bytes_of(section.stream) + section.changes.iter().map(Change::bytes).sum::<usize>();
+            let estimate = Section::bytes_of(section.stream) + section.changes.iter().map(HoldingChange::bytes).sum::<usize>();
             let bytes = postcard::to_allocvec(&section).unwrap();
             prop_assert!(bytes.len() <= estimate);
         }
@@ -316,20 +317,20 @@ mod tests {
     #[test]
     fn a_packet_beyond_a_bound_is_refused_whole() {
         let long = "x".repeat(DATA_BYTES_MAX + 1);
-        let holds = |key, id, data| Change::Holds {
+        let holds = |key, id, data| HoldingChange::Holds {
             key,
             id,
             data,
             stamp: 1,
         };
-        let decode = |stream, name, changes: Vec<Change<'_>>| {
+        let decode = |stream, name, changes: Vec<HoldingChange<'_>>| {
             let sections = vec![Section {
                 stream,
                 grace_ms: 0,
                 connections: None,
                 changes,
             }];
-            let from = Source {
+            let from = PacketSource {
                 name,
                 incarnation: 1,
             };
@@ -368,7 +369,7 @@ mod tests {
             too_long
         );
         assert_eq!(
-            decode("s", "a", vec![Change::Ends { key: &long }]),
+            decode("s", "a", vec![HoldingChange::Ends { key: &long }]),
             too_long
         );
         let small = holds(None, "a", None);

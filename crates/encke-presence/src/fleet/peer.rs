@@ -7,7 +7,7 @@ use std::time::Duration;
 use encke_clock::SteadyTime;
 use foldhash::fast::RandomState;
 
-use super::packet::Source;
+use super::packet::PacketSource;
 use crate::member::Shown;
 
 /// A process of the fleet, by its name and incarnation.
@@ -22,7 +22,7 @@ pub(crate) struct Peer {
     pub(crate) streams: HashMap<u32, PeerStream, RandomState>,
     /// The digest of what it holds, as far as it was applied here.
     pub(crate) digest: u64,
-    pub(crate) sync: Progress,
+    pub(crate) sync: PeerProgress,
 }
 
 /// Whether a process is there.
@@ -60,7 +60,7 @@ pub(crate) struct RemoteHolding {
 
 /// How far the deltas of a process were applied, and what is asked of it.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct PeerProgress {
     /// The last delta that was applied. All before it were, or a state that includes them.
     pub(crate) applied: u64,
     pub(crate) lack: Lack,
@@ -92,7 +92,7 @@ pub(crate) enum Lack {
 }
 
 impl Peer {
-    pub(crate) fn new(source: Source<'_>, heard: SteadyTime) -> Peer {
+    pub(crate) fn new(source: PacketSource<'_>, heard: SteadyTime) -> Peer {
         Peer {
             name: source.name.into(),
             incarnation: source.incarnation,
@@ -100,7 +100,7 @@ impl Peer {
             heard,
             streams: HashMap::default(),
             digest: 0,
-            sync: Progress::default(),
+            sync: PeerProgress::default(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Peer {
         self.phase == PeerPhase::Present
     }
 
-    pub(crate) fn is(&self, source: Source<'_>) -> bool {
+    pub(crate) fn is(&self, source: PacketSource<'_>) -> bool {
         self.incarnation == source.incarnation && *self.name == *source.name
     }
 
@@ -127,7 +127,7 @@ impl Peer {
     }
 }
 
-impl Progress {
+impl PeerProgress {
     /// Something is lacking.
     pub(crate) fn need(&mut self, lack: Lack) {
         // A state that is interrupted is not resumed.

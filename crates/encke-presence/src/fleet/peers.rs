@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use encke_clock::SteadyTime;
 
-use super::packet::{PacketRefused, Source};
+use super::packet::{PacketRefused, PacketSource};
 use super::peer::{Peer, PeerPhase};
-use super::{NODES_MAX, SILENCE};
 use crate::Member;
 
 /// The other processes of the fleet. Their places stay the same while they are known.
@@ -22,7 +21,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn find(&self, source: Source<'_>) -> Option<usize> {
+    pub(crate) fn find(&self, source: PacketSource<'_>) -> Option<usize> {
         self.all
             .iter()
             .position(|peer| peer.as_ref().is_some_and(|peer| peer.is(source)))
@@ -171,3 +170,9 @@ const KNOWN: &str = "a place is used only while the process is known";
 
 /// How long a process that has ended is known, so that late packets of it are ignored.
 const REMEMBER: Duration = Duration::from_secs(60);
+
+/// A node that was not heard for this time is gone.
+pub const SILENCE: Duration = Duration::from_secs(3);
+
+/// Processes that are known, those that are gone for a short time included.
+pub const NODES_MAX: usize = 256;

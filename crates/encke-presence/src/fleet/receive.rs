@@ -2,13 +2,13 @@
 
 use encke_clock::SteadyTime;
 
-use super::SILENCE;
-use super::packet::{Content, Packet, PacketRefused, Section, Source};
+use super::node::PresenceFleet;
+use super::packet::{Content, Packet, PacketRefused, PacketSource, Section};
 use super::peer::{Lack, Peer, PeerPhase};
-use crate::fleet::Fleet;
-use crate::state::State;
+use super::peers::SILENCE;
+use crate::state::RegistryState;
 
-impl State {
+impl RegistryState {
     pub(crate) fn receive(&mut self, bytes: &[u8], now: SteadyTime) -> Result<(), PacketRefused> {
         if self.fleet.is_none() {
             return Ok(());
@@ -73,7 +73,7 @@ impl State {
     /// The process that has sent a packet. None: the packet is to be ignored.
     fn source(
         &mut self,
-        from: Source<'_>,
+        from: PacketSource<'_>,
         now: SteadyTime,
     ) -> Result<Option<usize>, PacketRefused> {
         let fleet = self.fleet.as_mut().expect(FLEET);
@@ -182,7 +182,7 @@ impl State {
     }
 }
 
-impl Fleet {
+impl PresenceFleet {
     /// Compares what a process says it has sent with what was applied.
     fn compare(&mut self, place: usize, sequence: u64, digest: u64, now: SteadyTime) {
         let peer = &mut self.peers[place];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use encke_presence::{Follower, Presence, PresenceEvent};
+use encke_presence::{Presence, PresenceEvent, PresenceFollower};
 use encke_stream::{MemoryRecord, MemorySource, Sequence, Stream, StreamNo, born};
 
 use super::wire;
@@ -19,7 +19,7 @@ pub struct PresenceStreams {
 struct FollowedStream {
     stream: Arc<Stream>,
     /// Keeps the number.
-    _follower: Follower,
+    _follower: PresenceFollower,
 }
 
 impl PresenceStreams {
