@@ -13,13 +13,13 @@ use crate::figures::PacketFigures;
 /// This process, as other nodes know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresenceNode {
-    /// The name of the node; at most [`NODE_NAME_BYTES_MAX`], or other nodes refuse all its packets.
+    /// The name of the node; at most [`NODE_NAME_BYTES_MAX`](crate::NODE_NAME_BYTES_MAX), or other nodes refuse all its packets.
     pub name: Box<str>,
     /// A random number of the process. Another process of the same name replaces the former one.
     pub incarnation: u64,
 }
 
-/// A packet that is to be sent. Its bytes are at most [`PACKET_BYTES_MAX`].
+/// A packet that is to be sent. Its bytes are at most [`PACKET_BYTES_MAX`](crate::PACKET_BYTES_MAX).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// Which nodes get it.
