@@ -70,6 +70,7 @@ mod pools;
 #[path = "../ports.rs"]
 mod ports;
 mod positions;
+mod presence;
 mod proxies;
 mod pusher;
 mod recreated_streams;

@@ -83,6 +83,7 @@ pub(crate) enum MovedTask {
         feed: MovedFeed,
         http_1_0: bool,
         keep_alive: bool,
+        member: Option<MovedMember>,
     },
     /// The messages of its channel, and the records of that one's feeds.
     Channel {
@@ -91,6 +92,14 @@ pub(crate) enum MovedTask {
         deflate: bool,
         awaits_pong: bool,
     },
+}
+
+/// Who a subscriber is among the members of its streams.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct MovedMember {
+    pub(crate) key: Box<str>,
+    pub(crate) id: Box<str>,
+    pub(crate) data: Option<Box<str>>,
 }
 
 /// Bytes that a socket has not taken.

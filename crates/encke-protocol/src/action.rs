@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use encke_access::{Caller, CallersOut, ClientCertificate};
 use encke_clock::{Now, WallTime};
+use encke_presence::NewMember;
 use encke_stream::{
     Command, EphemeralMessage, Fetch, FileRange, ListFetch, Offset, Outcome, Pattern, Sequence,
     Stream, StreamPage, Viewer, log_of,
@@ -161,6 +162,10 @@ pub trait Channel: Debug + Send {
     /// The close code that its clients know for such an end. `None`: the one of the wire. [`ChannelEnd::FeedEnded`] closes only channels
     /// that have a code for it.
     fn close_code(&self, _end: ChannelEnd) -> Option<u16> {
+        None
+    }
+    /// Who its client is among the members of the streams that it subscribes to. `None`: nobody, or the protocol has members of its own.
+    fn member(&self) -> Option<NewMember> {
         None
     }
     /// The number by which messages name the channel that has caused them ([`Omission`](crate::Omission)). It gets none of those.

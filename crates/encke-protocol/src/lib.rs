@@ -92,7 +92,7 @@ pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};
 pub use moved_channel::{MovedChannel, MovedConversation};
 pub use pool::PoolApiSettings;
-pub use presence::PresenceStreams;
+pub use presence::{PresenceNames, PresenceRule, PresenceSeat, PresenceStreams};
 pub use protocols::{PRESENCE_LIMITS, ProtocolSettings};
 pub use pusher::{AppSecret, BadPusherApp, PusherApp, PusherSettings};
 pub use request::{CallerInfo, Headers, Request};

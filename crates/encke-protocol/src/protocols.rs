@@ -19,6 +19,7 @@ use crate::moved_channel::MovedChannel;
 use crate::overview::Overview;
 use crate::pool::{PoolApi, PoolApiSettings};
 use crate::presence::PresenceStreams;
+use crate::presence::api::PresenceApi;
 use crate::problem;
 use crate::protocol::{ChannelMovedIn, Protocol, is_unsafe};
 use crate::pusher::{Pusher, PusherSettings};
@@ -155,6 +156,11 @@ fn registered(
             encoders,
         )),
         Box::new(StreamList::new(streams.clone())),
+        Box::new(PresenceApi::new(
+            streams.clone(),
+            Arc::clone(&settings.presence),
+            encoders,
+        )),
         Box::new(SubscriptionApi::new(streams.clone())),
         Box::new(Events::new(planner, channels, encoders)),
         Box::new(PoolApi::new(settings.pool.clone())),
@@ -483,7 +489,7 @@ mod tests {
         let protocols = Protocols::without_streams(&ProtocolSettings::default());
         assert_eq!(
             protocols.for_operators(),
-            "/v1/stream/, /v1/stream, /v1/pool, /v1/pool/, /healthz, /readyz, /metrics, /v1/admin/, /admin and /admin/"
+            "/v1/stream/, /v1/stream, /v1/presence/, /v1/pool, /v1/pool/, /healthz, /readyz, /metrics, /v1/admin/, /admin and /admin/"
         );
         let is_public = |path: &&str| protocols.find(path).is_public();
         let paths = [

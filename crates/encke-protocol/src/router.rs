@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use encke_access::{Access, Caller, CallersIn, CanonicalPath, SignedUrl};
+use encke_presence::NewMember;
 use encke_stream::Views;
 
 use crate::action::{Action, Channel};
@@ -49,6 +50,8 @@ pub struct Routed {
     /// What the request needs of the caller for as long as it lasts. `None`: it ends soon, or it is a channel, which asks for each
     /// message.
     pub needs: Option<CallerNeeds>,
+    /// Who a subscriber is among the members of a stream. `None`: nobody, or no stream has members.
+    pub member: Option<Box<NewMember>>,
     /// The origin that the response names as its reader.
     pub reader: OriginReader,
     /// What the audit log says of the request when it is answered, if an operator changes something by it.
@@ -102,6 +105,7 @@ impl Router {
             action,
             caller: None,
             needs: None,
+            member: None,
             reader,
             note: None,
         };
@@ -208,7 +212,16 @@ impl Router {
             && destination.at_operators() == AtOperators::ByGrant
             && destination.changes(request.method, admitted.path);
         let note = is_operation.then(|| admitted.note("admin", "change"));
-        let action = match self.serves(&request, admitted.path, destination) {
+        let member = match self.presence.has_rules() && method == "GET" {
+            true => admitted.rights.member(query),
+            false => Ok(None),
+        };
+        let served = self.serves(&request, admitted.path, destination);
+        let (member, served) = match member {
+            Ok(member) => (member, served),
+            Err(refused) => (None, Err(refused)),
+        };
+        let action = match served {
             Err(refused) => Action::Respond(refused),
             Ok(()) => match destination.protocol() {
                 Some(protocol) => protocol.request(request, &admitted),
@@ -223,6 +236,7 @@ impl Router {
         Routed {
             caller,
             needs,
+            member,
             note,
             ..routed(action)
         }

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use crate::config::{Config, Given, effective_json};
+use crate::config::{Config, Given, PresenceTable, effective_json};
 use crate::doctor;
 use crate::explanation::ServerExplainer;
 use crate::failure::{Code, Failed};
@@ -258,10 +258,7 @@ fn start(
     };
     let protocols = ProtocolSettings {
         in_fleet: node.is_some(),
-        presence: PresenceStreams::new(match &node {
-            None => Presence::new(PRESENCE_LIMITS),
-            Some(node) => Presence::in_fleet(PRESENCE_LIMITS, node.presence()?),
-        }),
+        presence: presence(config, node.as_ref())?,
         pusher: match &config.pusher {
             Some(table) => table.settings().map_err(|error| Code::Usage.with(error))?,
             None => PusherSettings::default(),
@@ -324,6 +321,20 @@ fn start(
         reload_metrics,
         configuration,
     })
+}
+
+/// Who is subscribed to what: nobody yet.
+fn presence(config: &Config, node: Option<&Node>) -> Result<Arc<PresenceStreams>, Failed> {
+    let registry = match node {
+        None => Presence::new(PRESENCE_LIMITS),
+        Some(node) => Presence::in_fleet(PRESENCE_LIMITS, node.presence()?),
+    };
+    let rules = config.presence.as_ref().map(PresenceTable::rules);
+    let rules = rules.transpose().map_err(|error| Code::Usage.with(error))?;
+    Ok(PresenceStreams::with_rules(
+        registry,
+        rules.unwrap_or_default(),
+    ))
 }
 
 /// Opens all logs.

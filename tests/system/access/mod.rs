@@ -40,6 +40,17 @@ impl Guarded {
         guarded
     }
 
+    /// The same with further text of the configuration file.
+    pub(crate) fn start_with(further: &str) -> Guarded {
+        let (data, config_dir) = (data_dir(), data_dir());
+        let config = config_dir.path().join("encke.toml");
+        let text = format!("{}{further}", configuration());
+        std::fs::write(&config, text).expect("a file can be written");
+        let mut guarded = Guarded::again(&config, config_dir, data.path(), &[]);
+        guarded._data = Some(data);
+        guarded
+    }
+
     /// The same by a clock that a test sets.
     pub(crate) fn by_clock(clock: &SteppedClock, flags: &[&str]) -> Guarded {
         let (data, config_dir) = (data_dir(), data_dir());

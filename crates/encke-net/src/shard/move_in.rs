@@ -9,6 +9,7 @@ use std::sync::Arc;
 use encke_access::{CallersIn, ClientCertificate};
 use encke_clock::WallTime;
 use encke_log::StreamNo;
+use encke_presence::NewMember;
 use encke_protocol::Feed;
 use encke_stream::Stream;
 use foldhash::HashMap;
@@ -141,17 +142,24 @@ impl Arrival<'_> {
                 .map(|output| (output.bytes, output.reached)),
         };
         let mut feeds = Vec::new();
+        let mut member = None;
         match connection.doing {
             MovedTask::Idle => {}
             MovedTask::Subscribed {
                 feed,
                 http_1_0,
                 keep_alive,
+                member: moved,
             } => {
                 parts.doing = Resting::Subscribed {
                     http_1_0,
                     keep_alive,
                 };
+                member = moved.map(|moved| NewMember {
+                    key: moved.key,
+                    id: moved.id,
+                    data: moved.data,
+                });
                 feeds.push((id, feed));
             }
             MovedTask::Channel {
@@ -163,6 +171,7 @@ impl Arrival<'_> {
                 parts.doing = Resting::Channel;
                 let channel = self.0.context.router.move_in(&channel, callers);
                 let channel = channel.map_err(|why| self.lose(index, why))?;
+                member = channel.member();
                 let mut keys = Vec::new();
                 for (key, feed) in of_channel {
                     let message = self.0.connections.begin_message(id, deflate);
@@ -185,6 +194,13 @@ impl Arrival<'_> {
                 let now = self.0.connections.clock.time().steady;
                 let hold = access.count_subscriber(caller, now).ok().flatten();
                 self.0.connections.clients.callers.keep_hold(id, hold);
+            }
+            let presence = self.0.context.router.presence();
+            if presence.has_rules() {
+                // One for which there is no place any more goes on, and is no member.
+                let now = self.0.connections.clock.time().steady;
+                let seat = presence.enter(&feed, member.clone(), now).ok().flatten();
+                self.0.connections.clients.callers.keep_seat(id, seat);
             }
             let (feeds, mut cx) = self.0.feeds();
             feeds.subscribe(id.slot(), feed, &mut cx);

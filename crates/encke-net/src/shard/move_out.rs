@@ -14,7 +14,8 @@ use crate::connection::rest::Resting;
 use crate::connection::{Connection, Event};
 use crate::feed::slot::{Flags, SlotState};
 use crate::moved::{
-    MoveCensus, MoveOut, MovedConnection, MovedFeed, MovedOutput, MovedTask, Moving, ShardMoved,
+    MoveCensus, MoveOut, MovedConnection, MovedFeed, MovedMember, MovedOutput, MovedTask, Moving,
+    ShardMoved,
 };
 
 /// A shard that moves out.
@@ -209,10 +210,16 @@ impl Departure<'_> {
                 _,
             ) => {
                 let (_, feed) = feeds.into_iter().next()?;
+                let member = self.0.connections.clients.callers.member(id);
                 MovedTask::Subscribed {
                     feed,
                     http_1_0,
                     keep_alive,
+                    member: member.map(|member| MovedMember {
+                        key: member.key.clone(),
+                        id: member.id.clone(),
+                        data: member.data.clone(),
+                    }),
                 }
             }
             (Resting::Idle | Resting::Channel, _) => MovedTask::Idle,

@@ -255,6 +255,9 @@ const VERSION: &str = "13";
 /// Bytes that a key stands for.
 const KEY_BYTES: usize = 16;
 
+/// Bytes of the value of Sec-WebSocket-Accept: a digest of 20 bytes in Base64.
+pub(crate) const ACCEPT_BYTES: usize = 28;
+
 /// Bytes that the 24 characters of a key can stand for at most.
 const KEY_ROOM_BYTES: usize = 18;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use encke_access::{AccessDenied, Caller, CallersIn, CallersOut, Operation, UnknownAuthority};
+use encke_presence::NewMember;
 use encke_stream::{Lookup, home};
 
 use super::append::{ChannelAppend, ChannelBroadcast};
@@ -492,6 +493,11 @@ impl Conversation {
 }
 
 impl Channel for Conversation {
+    fn member(&self) -> Option<NewMember> {
+        let member = self.rights.member(None).ok().flatten();
+        member.map(|member| *member)
+    }
+
     fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction {
         let parsed = match ClientMessage::parse(message.text, self.limits()) {
             Ok(parsed) => parsed,

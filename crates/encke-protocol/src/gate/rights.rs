@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use encke_access::{Caller, CallerKind, Operation, SignedUrl};
+use encke_presence::NewMember;
 use encke_stream::{StreamNo, Viewer};
+use serde::de::IgnoredAny;
 
 use crate::problem::error;
+use crate::query;
 use crate::requirement::{Paths, Requirement};
 use crate::response::{AuditNote, REFUSED, Response};
 
@@ -30,6 +33,35 @@ pub(crate) enum Rights {
         /// With a signed URL: what was signed.
         signed: Option<Arc<SignedRequest>>,
     },
+}
+
+/// What a request says of its member.
+#[derive(Debug, Default)]
+struct AskedMember {
+    id: Option<Box<str>>,
+    /// JSON.
+    data: Option<Box<str>>,
+}
+
+impl AskedMember {
+    fn parse(query: Option<&str>) -> Result<Self, Response> {
+        let mut asked = AskedMember::default();
+        // What is no parameter is refused by its protocol.
+        for (name, value) in query::parameters(query).flatten() {
+            match &*name {
+                "member" if !value.is_empty() => asked.id = Some((*value).into()),
+                "member-data" if serde_json::from_str::<IgnoredAny>(&value).is_ok() => {
+                    asked.data = Some((*value).into());
+                }
+                "member" | "member-data" => {
+                    let why = "member is a name, and member-data is JSON";
+                    return Err(error(400, "bad_parameter", why));
+                }
+                _ => {}
+            }
+        }
+        Ok(asked)
+    }
 }
 
 /// The request that a signed URL is good for.
@@ -180,6 +212,37 @@ impl Rights {
             Rights::Caller { caller, .. } if paths.allow(&**caller, Operation::Own) => Viewer::All,
             Rights::Caller { caller, .. } => Viewer::Of(caller.identity().map(Into::into)),
             Rights::Operator | Rights::Nobody | Rights::Unidentified => Viewer::Of(None),
+        }
+    }
+
+    /// Who the caller is among the members of a stream. Without access control a request says it itself.
+    ///
+    /// # Errors
+    /// What it says is no member.
+    pub(crate) fn member(&self, query: Option<&str>) -> Result<Option<Box<NewMember>>, Response> {
+        let asked = AskedMember::parse(query)?;
+        match self {
+            Rights::Caller { caller, .. } => {
+                if asked.id.is_some() {
+                    let why = "the caller is the member: the parameter member says it where there is no access control";
+                    return Err(error(400, "bad_parameter", why));
+                }
+                let member = caller.identity().map(|key| NewMember {
+                    key: key.into(),
+                    id: caller.name().into(),
+                    data: asked.data,
+                });
+                Ok(member.map(Box::new))
+            }
+            Rights::Everything | Rights::EverythingButAdmin => {
+                let member = asked.id.map(|id| NewMember {
+                    key: id.clone(),
+                    id,
+                    data: asked.data,
+                });
+                Ok(member.map(Box::new))
+            }
+            Rights::Operator | Rights::Nobody | Rights::Unidentified => Ok(None),
         }
     }
 

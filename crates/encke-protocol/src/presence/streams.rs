@@ -7,11 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use encke_presence::{Presence, PresenceEvent, PresenceFollower};
 use encke_stream::{MemoryRecord, MemorySource, Sequence, Stream, StreamNo, born};
 
+use super::rules::PresenceRule;
 use super::wire;
 
 /// The members of streams, and the streams that tell of them.
 pub struct PresenceStreams {
     registry: Arc<Presence>,
+    /// Which streams have members, beside those of protocols that bring their own.
+    pub(super) rules: Vec<PresenceRule>,
     /// Those that somebody follows, by the numbers of their entries in the registry.
     followed: Mutex<HashMap<u64, FollowedStream>>,
 }
@@ -25,8 +28,14 @@ struct FollowedStream {
 impl PresenceStreams {
     /// Streams that tell of the members that a registry knows.
     pub fn new(registry: Arc<Presence>) -> Arc<Self> {
+        PresenceStreams::with_rules(registry, Vec::new())
+    }
+
+    /// The same, for streams whose subscribers are members by these rules.
+    pub fn with_rules(registry: Arc<Presence>, rules: Vec<PresenceRule>) -> Arc<Self> {
         Arc::new(PresenceStreams {
             registry,
+            rules,
             followed: Mutex::default(),
         })
     }

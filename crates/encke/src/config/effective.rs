@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::access::AccessTable;
+use super::presence::PresenceTable;
 use super::pusher::PusherTable;
 use super::settings::{SETTINGS, Setting};
 use super::{Config, Given};
@@ -43,6 +44,12 @@ pub(crate) fn effective(config: &Config, given: &Given) -> String {
         Some(access) => format!("\n# The table [access] of the file: {}\n", access.summary()),
         None => "\n# There is no table [access]\n".to_owned(),
     };
+    if let Some(presence) = given.presence() {
+        text += &format!(
+            "# The table [presence] of the file: {}\n",
+            presence.summary()
+        );
+    }
     if let Some(pusher) = given.pusher() {
         text += &format!("# The table [pusher] of the file: {}\n", pusher.summary());
     }
@@ -76,6 +83,7 @@ pub(crate) fn effective_json(
         "settings": settings.collect::<Vec<_>>(),
         // Without its keys, because they are secrets.
         "access": given.access().map(AccessTable::summary),
+        "presence": given.presence().map(PresenceTable::summary),
         "pusher": given.pusher().map(PusherTable::summary),
     })
 }

@@ -13,6 +13,7 @@ use super::access::{self, AccessTable};
 use super::document;
 use super::nearest::{nearest, synonym};
 use super::platform_variables::is_of_platform;
+use super::presence::{self, PresenceTable};
 use super::pusher::{self, PusherTable};
 use super::settings::{SETTINGS, Setting};
 
@@ -29,6 +30,7 @@ pub(super) enum Origin {
 pub(crate) struct Given {
     values: BTreeMap<&'static str, (String, Origin)>,
     access: Option<AccessTable>,
+    presence: Option<PresenceTable>,
     pusher: Option<PusherTable>,
 }
 
@@ -44,6 +46,9 @@ impl Given {
                 }
                 Value::Table(table) if name == access::NAME => {
                     self.access = Some(AccessTable::parse(table, path)?);
+                }
+                Value::Table(table) if name == presence::NAME => {
+                    self.presence = Some(PresenceTable::parse(table)?);
                 }
                 Value::Table(table) if name == pusher::NAME => {
                     self.pusher = Some(PusherTable::parse(table, path)?);
@@ -159,6 +164,11 @@ impl Given {
         self.access.as_ref()
     }
 
+    /// The table `[presence]` of the file.
+    pub(crate) fn presence(&self) -> Option<&PresenceTable> {
+        self.presence.as_ref()
+    }
+
     /// The table `[pusher]` of the file.
     pub(crate) fn pusher(&self) -> Option<&PusherTable> {
         self.pusher.as_ref()
@@ -173,6 +183,7 @@ impl Given {
     pub(super) fn apply(&self) -> anyhow::Result<Config> {
         let mut config = Config {
             access: self.access.clone(),
+            presence: self.presence.clone(),
             pusher: self.pusher.clone(),
             ..Config::default()
         };
@@ -232,7 +243,10 @@ fn find(name: &str, tuning: bool) -> anyhow::Result<&'static Setting> {
         None => {}
     }
     let known = SETTINGS.iter().map(|setting| setting.name);
-    let nearest = nearest(name, known.chain([TUNING, access::NAME, pusher::NAME]));
+    let nearest = nearest(
+        name,
+        known.chain([TUNING, access::NAME, presence::NAME, pusher::NAME]),
+    );
     match synonym(name).or(nearest) {
         Some(nearest) => anyhow::bail!("unknown key {name}; a similar key is {nearest}"),
         None => anyhow::bail!("unknown key {name}"),

@@ -8,6 +8,7 @@ mod given;
 mod kinds;
 mod nearest;
 mod platform_variables;
+mod presence;
 mod pusher;
 mod reloaded;
 mod settings;
@@ -25,6 +26,7 @@ pub(crate) use self::effective::{effective, effective_json};
 pub(crate) use self::given::{Given, flag_called, tuning_key};
 use self::kinds::in_units;
 pub(crate) use self::kinds::{duration, whole_number};
+pub(crate) use self::presence::PresenceTable;
 pub(crate) use self::pusher::PusherTable;
 use self::settings::{SETTINGS, Setting};
 pub(crate) use self::values::{Config, LogFormat};
@@ -89,6 +91,9 @@ impl SettingsArgs {
         let config = Config::new(&given)?;
         if let Some(access) = &config.access {
             access.access().context("the table [access] is wrong")?;
+        }
+        if let Some(presence) = &config.presence {
+            presence.rules()?;
         }
         if let Some(pusher) = &config.pusher {
             pusher.settings()?;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use encke_access::{Secret, parse_duration};
-use encke_presence::GRACE_MAX;
 use encke_protocol::{AppSecret, Origins, PusherApp, PusherSettings};
 use encke_stream::{AckLevel, Retention};
 use serde::Deserialize;
 use toml::Table;
 
+use super::presence::grace_of;
 use super::tables::{entries_of, read_file};
 
 /// The table `[pusher]`, and the folder in which the files that it names are found.
@@ -146,7 +146,7 @@ impl AppEntry {
             app.presence_members_max = max;
         }
         if let Some(grace) = self.presence_grace.as_deref() {
-            app.presence_grace = grace_of(grace)?;
+            app.presence_grace = grace_of(grace).context("presence-grace has a wrong value")?;
         }
         Ok(app)
     }
@@ -183,14 +183,6 @@ fn ttl_s(text: &str) -> anyhow::Result<u64> {
     let ttl = parse_duration(text).and_then(|ttl| Duration::try_from(ttl).ok());
     let seconds = ttl.map(|ttl| ttl.as_secs()).filter(|seconds| *seconds > 0);
     seconds.context("ttl is a duration of at least 1s, such as 7d")
-}
-
-fn grace_of(text: &str) -> anyhow::Result<Duration> {
-    let grace = parse_duration(text).and_then(|grace| Duration::try_from(grace).ok());
-    let grace = grace.filter(|grace| *grace <= GRACE_MAX);
-    grace.with_context(|| {
-        format!("presence-grace is a duration of at most {GRACE_MAX:?}, such as 5s")
-    })
 }
 
 fn bound(name: &str, value: Option<usize>) -> anyhow::Result<Option<usize>> {
@@ -298,7 +290,7 @@ mod tests {
             (&format!("{APP}{SECRET}ttl = '10ms'"), "ttl is a duration"),
             (
                 &format!("{APP}{SECRET}presence-grace = '2d'"),
-                "presence-grace is a duration",
+                "presence-grace has a wrong value: a grace is a duration",
             ),
             (
                 &format!("{APP}{SECRET}ack = 'safe'"),

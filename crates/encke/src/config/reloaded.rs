@@ -1,8 +1,8 @@
 //! What a reload takes over of another configuration. Which settings it applies, their list says (`settings.rs`).
 
 use super::Config;
-use super::pusher;
 use super::settings::{SETTINGS, Setting};
+use super::{presence, pusher};
 
 impl Config {
     /// Takes from another configuration what a reload applies, except who may do what. Returns the names of the settings that differ and
@@ -11,6 +11,9 @@ impl Config {
         let differs = |setting: &&Setting| (setting.get)(self) != (setting.get)(other);
         let waiting = SETTINGS.iter().filter(|setting| !setting.is_reloaded);
         let mut waiting: Vec<_> = waiting.filter(differs).map(Setting::label).collect();
+        if self.presence != other.presence {
+            waiting.push(presence::NAME.to_owned());
+        }
         if self.pusher != other.pusher {
             waiting.push(pusher::NAME.to_owned());
         }
@@ -76,5 +79,8 @@ mod tests {
         let other = config(app).unwrap();
         let mut running = config("").unwrap();
         assert_eq!(running.take_reloaded(&other), ["pusher"]);
+        let other = config("[[presence.streams]]\nnames = 'a'").unwrap();
+        let mut running = config("").unwrap();
+        assert_eq!(running.take_reloaded(&other), ["presence"]);
     }
 }

@@ -9,6 +9,7 @@ use encke_protocol::{HostList, Origins};
 use encke_stream::AckLevel;
 
 use super::access::AccessTable;
+use super::presence::PresenceTable;
 use super::pusher::PusherTable;
 use crate::traces::TraceConfig;
 
@@ -27,6 +28,8 @@ pub(crate) struct Config {
     pub(crate) public_url: Option<String>,
     /// The table `[access]`; `None` for no access control.
     pub(crate) access: Option<AccessTable>,
+    /// The table `[presence]`.
+    pub(crate) presence: Option<PresenceTable>,
     /// The table `[pusher]`.
     pub(crate) pusher: Option<PusherTable>,
     pub(crate) data: PathBuf,
@@ -139,6 +142,7 @@ impl Default for Config {
             webhook_networks: encke_net::Networks::default(),
             public_url: None,
             access: None,
+            presence: None,
             pusher: None,
             data: "encke-data".into(),
             logs: 1,

@@ -95,6 +95,15 @@ impl Exchange {
                         Err(exceeded) => return self.respond(&exceeded, out, cx),
                     }
                 }
+                let presence = cx.router.presence();
+                if presence.has_rules() {
+                    let (member, now) = (self.facts.member.take(), cx.clock.time().steady);
+                    let member = member.map(|member| *member);
+                    match presence.enter(&subscription.feed, member, now) {
+                        Ok(seat) => cx.clients.callers.keep_seat(exchange, seat),
+                        Err(refused) => return self.respond(&refused, out, cx),
+                    }
+                }
                 self.task = Task::Subscribed;
                 self.beside = subscription.beside;
                 self.open(&subscription.response, out, cx);

@@ -48,6 +48,7 @@ impl Exchange {
                 && cx.router.opens_events(head.path, head.query),
             tls: of.tls,
             reader: OriginReader::Unnamed,
+            member: None,
             note: None,
             is_handshake: false,
             accept: None,
@@ -72,7 +73,9 @@ impl Exchange {
             let opening = opening.map_err(refused_handshake)?;
             if let Some(opening) = opening {
                 self.facts.is_handshake = true;
-                self.facts.accept = opening.accept.map(Box::from);
+                let accept = opening.accept.map(String::into_boxed_str);
+                let accept = accept.map(Box::<[u8]>::from);
+                self.facts.accept = accept.and_then(|accept| accept.try_into().ok());
                 self.facts.deflate = match cx.settings.websocket_inflated_bytes_max {
                     0 => None,
                     _ => DeflateAgreement::negotiate(&opening.deflate_offers),
@@ -312,6 +315,7 @@ impl Exchange {
             out.leave(cx);
         }
         self.facts.reader = routed.reader;
+        self.facts.member = routed.member;
         self.facts.note = routed.note;
         routed.action
     }

@@ -1,6 +1,7 @@
 //! An exchange, and what it waits for.
 
 use encke_log::ReadError;
+use encke_presence::NewMember;
 use encke_protocol::{
     AuditNote, CallerInfo, DispatchResponse, FeedBeside, OnRecord, OriginReader, Response,
 };
@@ -17,6 +18,7 @@ use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange_id::ExchangePlace;
 use crate::connection::timer::Timer;
 use crate::http::Rejection;
+use crate::websocket::handshake::ACCEPT_BYTES;
 use crate::websocket::negotiation::DeflateAgreement;
 
 /// One request and its response.
@@ -46,12 +48,14 @@ pub(crate) struct RequestFacts {
     pub(super) takes_events: bool,
     pub(super) tls: bool,
     pub(super) reader: OriginReader,
+    /// Who a subscriber is among the members of its streams.
+    pub(crate) member: Option<Box<NewMember>>,
     /// What the audit log says of the request when it is answered.
     pub(super) note: Option<Box<AuditNote>>,
     /// The request is a handshake of WebSocket.
     pub(super) is_handshake: bool,
     /// The answer to the key of a handshake over HTTP/1.1.
-    pub(crate) accept: Option<Box<str>>,
+    pub(crate) accept: Option<Box<[u8; ACCEPT_BYTES]>>,
     /// What that handshake agrees on for the compression of messages.
     pub(crate) deflate: Option<DeflateAgreement>,
 }

@@ -159,11 +159,11 @@ impl Http1 {
         let Task::Opened(opening) = self.exchange.task else {
             return None;
         };
-        let accept = self.exchange.facts.accept.unwrap_or_default();
+        let accept = self.exchange.facts.accept;
         let out = &mut cx.effects.output;
         let start = out.len();
         out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ");
-        out.extend_from_slice(accept.as_bytes());
+        out.extend_from_slice(accept.as_ref().map_or(&[], |accept| &accept[..]));
         out.extend_from_slice(b"\r\n");
         if let Some(deflate) = self.exchange.facts.deflate {
             // Writing to a vector does not fail.

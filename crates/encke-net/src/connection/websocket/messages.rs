@@ -96,6 +96,9 @@ impl WebSocket {
             }
             action => {
                 drop(waiting);
+                if asked.key != 0 && cx.router.presence().has_rules() {
+                    pending.exchange.facts.member = self.channel.member().map(Box::new);
+                }
                 pending.exchange.perform(action, &mut ChannelWriter, cx);
                 self.keep(pending, cx);
             }

@@ -1,0 +1,78 @@
+//! What happens to the members of a stream, as server-sent events.
+
+use encke_clock::WallTime;
+
+use super::wire::{MembersRecord, RecordKind};
+use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use crate::run::Run;
+use crate::sse;
+
+/// Events with the members: `members`, `join`, `update`, `leave`.
+#[derive(Debug)]
+pub(super) struct MemberEvents;
+
+/// Events with their number: `count`.
+#[derive(Debug)]
+pub(super) struct CountEvents;
+
+impl Encoder for MemberEvents {
+    fn encode(&self, _: Variant<'_>, run: &Run<'_>, _now: WallTime, out: &mut EncodedRun) {
+        for item in run.items {
+            if let Some(record) = MembersRecord::parse(item.data) {
+                event(record.kind.name(), item.data, &mut out.bytes);
+            }
+            out.mark(item.end);
+        }
+    }
+
+    fn farewell(&self, _: Variant<'_>, farewell: &Farewell, _: WallTime, out: &mut Vec<u8>) {
+        goodbye(farewell, out);
+    }
+
+    fn heartbeat(&self) -> &'static [u8] {
+        HEARTBEAT
+    }
+}
+
+impl Encoder for CountEvents {
+    fn encode(&self, _: Variant<'_>, run: &Run<'_>, _now: WallTime, out: &mut EncodedRun) {
+        for item in run.items {
+            let record = MembersRecord::parse(item.data);
+            if let Some(record) = record.filter(|record| record.kind != RecordKind::Update) {
+                event("count", &counted(&record), &mut out.bytes);
+            }
+            out.mark(item.end);
+        }
+    }
+
+    fn farewell(&self, _: Variant<'_>, farewell: &Farewell, _: WallTime, out: &mut Vec<u8>) {
+        goodbye(farewell, out);
+    }
+
+    fn heartbeat(&self) -> &'static [u8] {
+        HEARTBEAT
+    }
+}
+
+/// What is said of a record to those who may not know names.
+pub(super) fn counted(record: &MembersRecord<'_>) -> Vec<u8> {
+    format!("{{\"count\":{}}}", record.count).into_bytes()
+}
+
+fn event(name: &str, data: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"event: ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'\n');
+    sse::lines(data, out);
+    out.push(b'\n');
+}
+
+/// It connects again, and begins with the members.
+fn goodbye(farewell: &Farewell, out: &mut Vec<u8>) {
+    sse::retry(farewell.retry_ms, out);
+    out.extend_from_slice(b"event: disconnect\ndata: ");
+    sse::disconnect(farewell, out);
+    out.extend_from_slice(b"\n\n");
+}
+
+const HEARTBEAT: &[u8] = b":\n\n";
