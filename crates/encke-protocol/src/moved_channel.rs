@@ -20,6 +20,9 @@ pub struct MovedSocket {
     pub(crate) app: Box<str>,
     pub(crate) socket: u64,
     pub(crate) channels: Vec<MovedSocketChannel>,
+    /// The user as whom it has signed in, and the key of the feed of events for that one.
+    #[serde(default)]
+    pub(crate) user: Option<(Box<str>, u32)>,
 }
 
 /// A channel to which such a connection is subscribed.

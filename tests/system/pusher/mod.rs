@@ -7,6 +7,7 @@ mod members;
 mod nodes;
 mod sockets;
 mod stops;
+mod users;
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -185,7 +185,7 @@ fn a_message_that_means_nothing_closes_nothing() {
             "a channel",
         ),
         (
-            "{\"event\":\"pusher:signin\",\"data\":{}}",
+            "{\"event\":\"pusher:other\",\"data\":{}}",
             "pusher:error",
             "not enabled",
         ),

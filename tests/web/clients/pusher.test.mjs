@@ -48,6 +48,12 @@ before(async () => {
     let body = '';
     for await (const part of request) body += part;
     const form = new URLSearchParams(body);
+    if (request.url.startsWith('/user')) {
+      const id = new URL(request.url, 'http://localhost').searchParams.get('user');
+      const auth = server.authenticateUser(form.get('socket_id'), { id, user_info: { name: id } });
+      response.setHeader('Content-Type', 'application/json');
+      return response.end(JSON.stringify(auth));
+    }
     const channel = form.get('channel_name');
     if (channel === 'private-forbidden') return response.writeHead(403).end();
     const signed = channel === 'private-forged' ? 'private-other' : channel;
@@ -82,6 +88,10 @@ function connect(options = {}) {
     channelAuthorization: {
       transport: 'ajax',
       endpoint: `http://127.0.0.1:${endpoint.address().port}/auth?user=${options.user ?? ''}`,
+    },
+    userAuthentication: {
+      transport: 'ajax',
+      endpoint: `http://127.0.0.1:${endpoint.address().port}/user?user=${options.user ?? ''}`,
     },
     nacl,
     ...options,
@@ -197,6 +207,28 @@ test('presence channels know who is there', TIMEOUT, async () => {
   bob.disconnect();
   assert.deepEqual(await removed, { id: 'bob', info: { name: 'BOB' } });
   assert.equal(annsRoom.members.count, 1);
+});
+
+test('a user who has signed in gets events of its own, and can be sent away', TIMEOUT, async () => {
+  const [ann, bob] = [connect({ user: 'ann' }), connect({ user: 'bob' })];
+  for (const client of [ann, bob]) {
+    client.signin();
+    await next(client, 'pusher:signin_success');
+  }
+  assert.equal(ann.user.user_data.id, 'ann');
+  const others = [];
+  bob.user.bind('invited', (data) => others.push(data));
+  const invited = new Promise((resolve) => ann.user.bind('invited', resolve));
+  await server.sendToUser('ann', 'invited', { to: 'party' });
+  assert.deepEqual(await invited, { to: 'party' });
+  const told = new Promise((resolve) => bob.user.bind('told', resolve));
+  await server.sendToUser('bob', 'told', 1);
+  assert.equal(await told, 1);
+  assert.deepEqual(others, []);
+  const closed = next(ann.connection, 'disconnected');
+  await server.terminateUserConnections('ann');
+  await closed;
+  assert.equal(bob.connection.state, 'connected');
 });
 
 test('cache channels begin with their last event', TIMEOUT, async () => {

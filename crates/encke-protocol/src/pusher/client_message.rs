@@ -17,8 +17,20 @@ pub(super) enum ClientMessage<'a> {
     },
     /// An event for the other subscribers of a channel.
     ClientEvent(ClientEvent<'a>),
+    /// The client says who its user is.
+    Signin(SigninData<'a>),
     /// A part of the protocol that this server does not have.
     NotEnabled(Cow<'a, str>),
+}
+
+/// Who the user of a client is, as its app has signed it.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct SigninData<'a> {
+    #[serde(borrow)]
+    pub(super) auth: Cow<'a, str>,
+    /// As it was signed.
+    #[serde(borrow)]
+    pub(super) user_data: Cow<'a, str>,
 }
 
 /// An event of a client.
@@ -50,6 +62,8 @@ pub(super) enum BadMessage {
     NoEvent,
     #[error("the data of {0} must be an object with a channel of type string")]
     Data(&'static str),
+    #[error("the data of pusher:signin must be an object with auth and user_data of type string")]
+    Signin,
     #[error("the server knows no such event")]
     UnknownEvent,
 }
@@ -83,6 +97,9 @@ impl<'a> ClientMessage<'a> {
             SUBSCRIBE => ClientMessage::Subscribe(
                 serde_json::from_str(data).map_err(|_| BadMessage::Data(SUBSCRIBE))?,
             ),
+            SIGNIN => {
+                ClientMessage::Signin(serde_json::from_str(data).map_err(|_| BadMessage::Signin)?)
+            }
             UNSUBSCRIBE => {
                 let data: UnsubscribeData<'a> =
                     serde_json::from_str(data).map_err(|_| BadMessage::Data(UNSUBSCRIBE))?;
@@ -106,6 +123,7 @@ impl<'a> ClientMessage<'a> {
 
 const SUBSCRIBE: &str = "pusher:subscribe";
 const UNSUBSCRIBE: &str = "pusher:unsubscribe";
+const SIGNIN: &str = "pusher:signin";
 
 #[cfg(test)]
 mod tests {
@@ -167,8 +185,19 @@ mod tests {
                 })),
             ),
             (
+                r#"{"event":"pusher:signin","data":{"auth":"k:1","user_data":"{}"}}"#,
+                Ok(ClientMessage::Signin(SigninData {
+                    auth: "k:1".into(),
+                    user_data: "{}".into(),
+                })),
+            ),
+            (
                 r#"{"event":"pusher:signin","data":{}}"#,
-                Ok(ClientMessage::NotEnabled("pusher:signin".into())),
+                Err(BadMessage::Signin),
+            ),
+            (
+                r#"{"event":"pusher:other","data":{}}"#,
+                Ok(ClientMessage::NotEnabled("pusher:other".into())),
             ),
             (r#"{"event":"x"}"#, Err(BadMessage::UnknownEvent)),
             (

@@ -6,12 +6,14 @@
 //! POST  /apps/{id}/batch_events          up to 10 events
 //! GET   /apps/{id}/channels              the channels that have subscribers
 //! GET   /apps/{id}/channels/{name}       one channel
+//! GET   /apps/{id}/channels/{name}/users its members
+//! POST  /apps/{id}/users/{user}/terminate_connections
 //! ```
 //!
 //! An event of a channel is a record of the stream `app/{id}/{channel}`: `event` is its form, `records` the encoder that makes messages of
 //! such records, `channel_stream` finds or creates the stream. `socket` is a connection, `client_message` and `server_message` are what it
 //! receives and sends, `subscribe` is how a subscription begins, `client_event` what clients send to each other, `member` the
-//! members of presence channels. `api` has the requests of servers. `app` is what both sides know of an app:
+//! members of presence channels, `user` as whom a client has signed in. `api` has the requests of servers. `app` is what both sides know of an app:
 //! its settings, its connections and, in `occupancy`, its subscriptions. `signature` and `socket_id` have the rules that keep apps and
 //! clients apart.
 
@@ -33,6 +35,7 @@ mod socket;
 mod socket_id;
 mod sockets;
 mod subscribe;
+mod user;
 
 use std::sync::Arc;
 

@@ -62,6 +62,15 @@ pub(super) fn subscribed(channel: &str) -> Vec<u8> {
     message(event, Some(channel), Some(&json!({})))
 }
 
+/// A client has signed in, with the data that says who its user is.
+pub(super) fn signin_success(user_data: &str) -> Vec<u8> {
+    message(
+        "pusher:signin_success",
+        None,
+        Some(&json!({ "user_data": user_data })),
+    )
+}
+
 /// A subscription to a presence channel has begun: its data has the members.
 pub(super) fn subscribed_with(channel: &str, presence: &Value) -> Vec<u8> {
     let event = "pusher_internal:subscription_succeeded";

@@ -41,6 +41,21 @@ impl AppSigner {
         named == key && self.verifies(&text, signature)
     }
 
+    /// Whether a client may sign in as the user that `user_data` names: `auth` is the app's key, a colon and the signature of the socket and
+    /// of `user_data` exactly as the client sends it.
+    pub(super) fn authorises_user(
+        &self,
+        key: &str,
+        auth: &str,
+        socket: SocketId,
+        user_data: &str,
+    ) -> bool {
+        // No channel has an empty name, so that no signature of a channel is good for it.
+        let text = format!("{socket}::user::{user_data}");
+        auth.split_once(':')
+            .is_some_and(|(named, signature)| named == key && self.verifies(&text, signature))
+    }
+
     #[cfg(test)]
     pub(super) fn sign(&self, text: &str) -> String {
         encode_hex(hmac::sign(&self.0, text.as_bytes()).as_ref())

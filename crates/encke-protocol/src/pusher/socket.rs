@@ -10,13 +10,14 @@ use super::app::ConnectionPlace;
 use super::channel_name::ChannelName;
 use super::channel_stream::ChannelStream;
 use super::client_event::{self, ClientEventRate};
-use super::client_message::{ClientEvent, ClientMessage, SubscribeData};
+use super::client_message::{ClientEvent, ClientMessage, SigninData, SubscribeData};
 use super::context::PusherContext;
 use super::member::{ChannelMember, Membership};
 use super::occupancy::Occupant;
 use super::server_message::{self, PusherCode, subscription_error};
 use super::socket_id::SocketId;
 use super::subscribe::{PusherSubscribe, refused_subscription};
+use super::user::{BadSignin, SignedInUser, channel_of_user, sign_in, user_of_channel};
 use crate::action::{
     Action, Channel, ChannelAction, ChannelClose, ChannelEnd, ChannelMessage, FeedEnd,
     RegrantedChannel,
@@ -38,10 +39,11 @@ pub(super) struct PusherSocket {
     next_key: u32,
     client_events: ClientEventRate,
     subscriptions: Vec<PusherSubscription>,
+    user: Option<Box<SignedInUser>>,
 }
 
 // What an idle connection costs beside its subscriptions.
-const _: () = assert!(size_of::<PusherSocket>() <= 64);
+const _: () = assert!(size_of::<PusherSocket>() <= 72);
 
 #[derive(Debug)]
 struct PusherSubscription {
@@ -66,6 +68,7 @@ impl PusherSocket {
             next_key: 1,
             client_events: ClientEventRate::default(),
             subscriptions: Vec::new(),
+            user: None,
         }
     }
 
@@ -96,6 +99,7 @@ impl PusherSocket {
                     .as_ref()
                     .map_or(one.key, |(key, ..)| one.key.max(*key))
             })
+            .chain(moved.user.as_ref().map(|(_, key)| *key))
             .max();
         Some(PusherSocket {
             context: Arc::clone(context),
@@ -105,6 +109,13 @@ impl PusherSocket {
             next_key: last.unwrap_or_default().wrapping_add(1).max(1),
             client_events: ClientEventRate::default(),
             subscriptions: subscriptions.collect(),
+            user: moved.user.as_ref().map(|(id, key)| {
+                Box::new(SignedInUser {
+                    id: id.clone(),
+                    key: *key,
+                    is_terminated: false,
+                })
+            }),
         })
     }
 
@@ -127,6 +138,9 @@ impl PusherSocket {
                 // It may cross with the refusal of the subscription.
                 None => respond(200, Vec::new()),
             },
+            ClientMessage::Signin(data) => self
+                .sign_in(&data, message)
+                .unwrap_or_else(|why| refuse(Some(PusherCode::UNAUTHORISED), &why)),
             ClientMessage::ClientEvent(event) => self
                 .client_event(&event, message)
                 .unwrap_or_else(|why| refuse(Some(PusherCode::NOT_SERVED), &why)),
@@ -147,6 +161,16 @@ impl PusherSocket {
             let message = subscription_error(&data.channel, kind, status, why);
             Response::new(status).body(message)
         };
+        if let Some(user) = user_of_channel(&data.channel) {
+            // It follows it since it has signed in.
+            return match self.user.as_deref().is_some_and(|of| *of.id == *user) {
+                true => Ok(respond(200, server_message::subscribed(&data.channel))),
+                false => {
+                    let why = "the channel is for clients that have signed in as its user";
+                    Err(refused("AuthError", 401, why))
+                }
+            };
+        }
         let channel = ChannelName::parse(&data.channel)
             .map_err(|why| refused("ChannelError", 400, &why.to_string()))?;
         if channel.is_private() {
@@ -213,6 +237,58 @@ impl PusherSocket {
         };
         Ok(ChannelAction {
             key: self.add(channel, membership),
+            ..plain(action)
+        })
+    }
+
+    /// Signs in, and follows the events for the user.
+    fn sign_in(
+        &mut self,
+        data: &SigninData<'_>,
+        message: &ChannelMessage<'_>,
+    ) -> Result<ChannelAction, Cow<'static, str>> {
+        let app = Arc::clone(self.place.app());
+        let (user, confirmed) = sign_in(&app, self.id, data).map_err(|why| why.to_string())?;
+        // One whose feed could not begin tries again.
+        if self.user.as_deref().is_some_and(|user| !user.is_terminated) {
+            return Err(BadSignin::Again.to_string().into());
+        }
+        let channel = channel_of_user(&user);
+        let name = app.stream(&channel);
+        let streams = &self.context.streams;
+        if streams.in_fleet && message.barriers == 0 {
+            let log = home(&name, streams.views.logs());
+            return Ok(plain(Action::AwaitOrder(log, Vec::new())));
+        }
+        let is_refused = |refused: Response| Cow::from(problem::message(&refused));
+        let found = ChannelStream::find(streams, &app, &name, message.now);
+        let subscribe = PusherSubscribe {
+            context: Arc::clone(&self.context),
+            channel: channel.into(),
+            name: name.as_str().into(),
+            is_cache: false,
+            members_key: None,
+            first: vec![confirmed],
+            beside: None,
+        };
+        let action = match found.map_err(is_refused)? {
+            ChannelStream::Unknown => return Ok(plain(load(&name, Vec::new()))),
+            ChannelStream::Missing(create) => {
+                Action::Change(Command::Create(*create), Box::new(subscribe))
+            }
+            ChannelStream::Found(stream) => subscribe.begin(stream, message.now),
+        };
+        if let Action::Respond(_) = action {
+            return Ok(plain(action));
+        }
+        let key = self.next_key();
+        self.user = Some(Box::new(SignedInUser {
+            id: user,
+            key,
+            is_terminated: false,
+        }));
+        Ok(ChannelAction {
+            key,
             ..plain(action)
         })
     }
@@ -315,6 +391,9 @@ impl Channel for PusherSocket {
 
     fn ended(&mut self, key: u32, _end: FeedEnd) -> Vec<u8> {
         self.subscriptions.retain(|one| one.key != key);
+        if let Some(user) = self.user.as_deref_mut().filter(|user| user.key == key) {
+            user.is_terminated = true;
+        }
         // The close code says what the client does.
         Vec::new()
     }
@@ -356,12 +435,18 @@ impl Channel for PusherSocket {
             app: self.place.app().settings.id.as_str().into(),
             socket: self.id.number(),
             channels: channels.collect(),
+            user: self.user.as_deref().map(|user| (user.id.clone(), user.key)),
         })
     }
 
     fn close_code(&self, end: ChannelEnd) -> Option<u16> {
         let code = match end {
             ChannelEnd::NoPong => PusherCode::NO_PONG,
+            ChannelEnd::FeedEnded
+                if self.user.as_deref().is_some_and(|user| user.is_terminated) =>
+            {
+                PusherCode::UNAUTHORISED
+            }
             // It subscribes again when it is back.
             ChannelEnd::Stopping | ChannelEnd::ServedElsewhere | ChannelEnd::FeedEnded => {
                 PusherCode::RECONNECT
@@ -412,6 +497,7 @@ impl Channel for RefusedSocket {
             app: "".into(),
             socket: 0,
             channels: Vec::new(),
+            user: None,
         })
     }
 }

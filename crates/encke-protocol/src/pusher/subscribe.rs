@@ -26,7 +26,7 @@ pub(super) struct PusherSubscribe {
     pub(super) is_cache: bool,
     /// Of a presence channel: the key of the feed that tells of its members.
     pub(super) members_key: Option<u32>,
-    /// The first messages: that it has begun.
+    /// The first messages; if there are none, that it has begun.
     pub(super) first: Vec<Vec<u8>>,
     /// Where what is told of the members goes on.
     pub(super) beside: Option<Box<FeedBeside>>,
@@ -50,8 +50,14 @@ impl PusherSubscribe {
         }
         self.context.streams.touch(&stream, now);
         let Some(members_key) = self.members_key else {
-            let first = subscribed(&self.channel);
-            return self.with(first).go_on(stream, facts, now.wall);
+            let this = match self.first.is_empty() {
+                true => {
+                    let first = subscribed(&self.channel);
+                    self.with(first)
+                }
+                false => self,
+            };
+            return this.go_on(stream, facts, now.wall);
         };
         // The client gets the members first, and what happens to them from there on.
         let members = self.context.presence.stream(&self.name);

@@ -7,6 +7,7 @@ mod channels;
 mod info;
 mod publish;
 mod signed_query;
+mod terminate;
 mod trigger;
 
 use std::sync::Arc;
@@ -39,6 +40,8 @@ enum ApiRoute<'a> {
     Channels,
     Channel(&'a str),
     Users(&'a str),
+    /// Closes the connections of a user.
+    Terminate(&'a str),
 }
 
 impl PusherApi {
@@ -62,7 +65,7 @@ impl PusherApi {
         let app = self.context.app_of_id(id);
         let app = app.ok_or_else(|| unknown("no app has this id"))?;
         let route = ApiRoute::parse(below).ok_or_else(|| {
-            unknown("an app has events, batch_events, channels, channels/NAME and channels/NAME/users here")
+            unknown("an app has events, batch_events, channels, channels/NAME, channels/NAME/users and users/ID/terminate_connections here")
         })?;
         check_method(request.method, &[route.method()])?;
         if !app.settings.enabled {
@@ -89,6 +92,12 @@ impl PusherApi {
                 parse_channel(name)?,
                 &query,
                 request.now,
+            ),
+            ApiRoute::Terminate(user) => terminate::terminate(
+                &self.context,
+                app,
+                user,
+                (body, request.now, request.barriers),
             ),
             ApiRoute::Users(name) => channels::users(&self.context, app, parse_channel(name)?),
         }
@@ -138,13 +147,16 @@ impl<'a> ApiRoute<'a> {
             (["channels", ""], None, _) => Some(ApiRoute::Channels),
             (["channels", name], None, _) => Some(ApiRoute::Channel(name)),
             (["channels", name], Some("users"), None) => Some(ApiRoute::Users(name)),
+            (["users", user], Some("terminate_connections"), None) => {
+                Some(ApiRoute::Terminate(user))
+            }
             _ => None,
         }
     }
 
     fn method(self) -> &'static str {
         match self {
-            ApiRoute::Events | ApiRoute::BatchEvents => "POST",
+            ApiRoute::Events | ApiRoute::BatchEvents | ApiRoute::Terminate(_) => "POST",
             ApiRoute::Channels | ApiRoute::Channel(_) | ApiRoute::Users(_) => "GET",
         }
     }
@@ -167,6 +179,11 @@ mod tests {
             ("channels/a/user", None),
             ("channels/a/users/b", None),
             ("users", None),
+            (
+                "users/a/terminate_connections",
+                Some(ApiRoute::Terminate("a")),
+            ),
+            ("users/a", None),
         ] {
             assert_eq!(ApiRoute::parse(below), route, "{below}");
         }

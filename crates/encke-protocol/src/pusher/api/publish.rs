@@ -11,7 +11,6 @@ use super::answer::respond;
 use crate::action::{Action, OnChange};
 use crate::problem::unexpected;
 use crate::pusher::app::App;
-use crate::pusher::channel_name::ChannelName;
 use crate::pusher::channel_stream::{ChannelStream, MEDIA, check_created};
 use crate::pusher::context::PusherContext;
 use crate::response::Response;
@@ -43,9 +42,9 @@ enum PublicationStep {
 }
 
 impl ChannelEvent {
-    pub(super) fn new(app: &App, channel: ChannelName<'_>, record: &[u8]) -> Self {
+    pub(super) fn new(app: &App, channel: &str, record: &[u8]) -> Self {
         ChannelEvent {
-            stream: app.stream(channel.as_str()),
+            stream: app.stream(channel),
             record: record.to_vec(),
         }
     }

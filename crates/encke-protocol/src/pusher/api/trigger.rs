@@ -17,6 +17,7 @@ use crate::pusher::client_event::NAME_BYTES_MAX;
 use crate::pusher::context::PusherContext;
 use crate::pusher::event::{NewData, NewEvent};
 use crate::pusher::socket_id::SocketId;
+use crate::pusher::user::user_of_channel;
 use crate::response::Response;
 
 /// An event on one channel or several.
@@ -73,6 +74,10 @@ pub(super) fn one(
     let mut told = json!({});
     let mut events = Vec::with_capacity(names.len());
     for name in &names {
+        if user_of_channel(name).is_some() {
+            events.push(ChannelEvent::new(app, name, &record));
+            continue;
+        }
         let channel = parse_channel(name)?;
         if channel.is_encrypted() && names.len() > 1 {
             return Err(bad_request(
@@ -82,7 +87,7 @@ pub(super) fn one(
         if event.info.is_some() {
             told["channels"][name] = info.of((context, app), channel)?.into();
         }
-        events.push(ChannelEvent::new(app, channel, &record));
+        events.push(ChannelEvent::new(app, name, &record));
     }
     publish(context, app, events, (told, body), now)
 }
@@ -101,10 +106,19 @@ pub(super) fn batch(
     let mut events = Vec::with_capacity(batch.len());
     let mut told = Vec::with_capacity(batch.len());
     for BatchedEvent { event, channel } in &batch {
+        if user_of_channel(channel).is_some() {
+            told.push(json!({}));
+            events.push(ChannelEvent::new(app, channel, &event.record(app)?));
+            continue;
+        }
         let channel = parse_channel(channel)?;
         let info = WantedInfo::parse(event.info.as_deref())?;
         told.push(Value::from(info.of((context, app), channel)?));
-        events.push(ChannelEvent::new(app, channel, &event.record(app)?));
+        events.push(ChannelEvent::new(
+            app,
+            channel.as_str(),
+            &event.record(app)?,
+        ));
     }
     let asks = batch.iter().any(|one| one.event.info.is_some());
     let told = match asks {

@@ -1,0 +1,119 @@
+//! Users: who a client has signed in as, and the channel of events for that user.
+
+use serde::Deserialize;
+
+use super::app::App;
+use super::client_message::SigninData;
+use super::server_message::signin_success;
+use super::socket_id::SocketId;
+
+/// The user as whom a client has signed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SignedInUser {
+    pub(super) id: Box<str>,
+    /// The key of the feed of events for the user.
+    pub(super) key: u32,
+    /// Its connections are closed, and it may not come back by itself.
+    pub(super) is_terminated: bool,
+}
+
+/// A client can't sign in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BadSignin {
+    #[error("auth is not the app's key and its signature of the socket id and user_data")]
+    Signature,
+    #[error(
+        "user_data is a text that holds an object with id, a text of 1 to {USER_ID_BYTES_MAX} of the characters of channels"
+    )]
+    User,
+    #[error("the client has signed in already")]
+    Again,
+}
+
+/// The user that signed data names, and the message that confirms it.
+pub(super) fn sign_in(
+    app: &App,
+    socket: SocketId,
+    data: &SigninData<'_>,
+) -> Result<(Box<str>, Vec<u8>), BadSignin> {
+    #[derive(Deserialize)]
+    struct UserData {
+        id: String,
+    }
+    let key = &app.settings.key;
+    if !app
+        .signer
+        .authorises_user(key, &data.auth, socket, &data.user_data)
+    {
+        return Err(BadSignin::Signature);
+    }
+    let UserData { id } = serde_json::from_str(&data.user_data).map_err(|_| BadSignin::User)?;
+    if !is_user_id(&id) {
+        return Err(BadSignin::User);
+    }
+    Ok((id.into(), signin_success(&data.user_data)))
+}
+
+/// The channel of events for a user. Clients of the protocol subscribe to it when they have signed in.
+pub(super) fn channel_of_user(user: &str) -> String {
+    format!("{USER_CHANNEL}{user}")
+}
+
+/// The user whose channel it is, if it is one's.
+pub(super) fn user_of_channel(channel: &str) -> Option<&str> {
+    channel
+        .strip_prefix(USER_CHANNEL)
+        .filter(|user| is_user_id(user))
+}
+
+/// Whether a text can be the id of a user: it is a part of the name of a stream.
+pub(super) fn is_user_id(id: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-=@,.;".contains(&byte);
+    (1..=USER_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(is_allowed)
+}
+
+const USER_CHANNEL: &str = "#server-to-user-";
+
+/// Bytes of the id of a user.
+const USER_ID_BYTES_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pusher::settings::PusherApp;
+
+    #[test]
+    fn a_client_signs_in_as_the_user_that_its_app_has_signed() {
+        let app = App::new(PusherApp::new("1", "k", "0123456789abcdef".into()));
+        let socket: SocketId = "1.2".parse().unwrap();
+        let signed = |user_data: &str| {
+            let signature = app.signer.sign(&format!("1.2::user::{user_data}"));
+            let data = SigninData {
+                auth: format!("k:{signature}").into(),
+                user_data: user_data.to_owned().into(),
+            };
+            sign_in(&app, socket, &data).map(|(id, _)| id)
+        };
+        assert_eq!(
+            signed(r#"{"id":"ann","user_info":{}}"#).as_deref(),
+            Ok("ann")
+        );
+        for bad in ["", "{}", r#"{"id":7}"#, r#"{"id":""}"#, r#"{"id":"a/b"}"#] {
+            assert_eq!(signed(bad), Err(BadSignin::User), "{bad}");
+        }
+        let forged = SigninData {
+            auth: format!("k:{}", app.signer.sign("1.3::user::{}")).into(),
+            user_data: "{}".into(),
+        };
+        assert_eq!(sign_in(&app, socket, &forged), Err(BadSignin::Signature));
+        // The signature of a channel is none of a user.
+        let other = SigninData {
+            auth: format!("k:{}", app.signer.sign("1.2:user:{}")).into(),
+            user_data: "{}".into(),
+        };
+        assert_eq!(sign_in(&app, socket, &other), Err(BadSignin::Signature));
+        assert_eq!(user_of_channel(&channel_of_user("ann")), Some("ann"));
+        assert_eq!(user_of_channel("#server-to-user-a b"), None);
+        assert_eq!(user_of_channel("ann"), None);
+    }
+}
