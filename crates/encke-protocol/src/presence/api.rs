@@ -107,7 +107,11 @@ impl Protocol for PresenceApi {
     }
 
     fn overview(&self) -> &'static str {
-        "Who is there GET /v1/presence/{name}?live=sse\n"
+        match self.presence.has_rules() {
+            true => "Who is there GET /v1/presence/{name}?live=sse\n",
+            // No stream has members.
+            false => "",
+        }
     }
 
     fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response> {
