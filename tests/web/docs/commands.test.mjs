@@ -43,6 +43,7 @@ const NOT_RUN = [
   [/\bstreams\.example\b/, 'needs the service that is left; tests/web/clients/import.test.mjs has another server'],
   [/\b127\.0\.0\.1:4438\b|^node -e .*data\/streams/, 'needs a server of its own; tests/web/clients/import.test.mjs has one, and runs this list'],
   [/\bchrt -i 0\b/, 'keeps all processors busy until it is killed'],
+  [/^encke-bench flood -n 18900\b|^sleep 10; for upgrade in\b/, 'loads the machine for minutes, by a program that is not installed with the server'],
 ];
 /** Parts of commands that are left out, and why. */
 const LEFT_OUT = [[/\bnpm ci && /, 'needs a network; `make` has installed the packages']];
