@@ -60,7 +60,7 @@ fn subscribers_of_every_form_get_a_message_and_the_log_does_not() {
     lines.send(&request("GET", &target, &[ndjson], b""));
     lines.head();
     let mut lines_of_one = encke.connect();
-    let target = format!("{}?offset=-1&live=true", path("chat/1"));
+    let target = format!("{}?offset=now&live=true", path("chat/1"));
     lines_of_one.send(&request("GET", &target, &[ndjson], b""));
     lines_of_one.head();
     let mut channel = WebSocketClient::open(encke.address, EVENTS, &[]);
@@ -119,7 +119,7 @@ fn subscribers_of_every_form_get_a_message_and_the_log_does_not() {
 fn who_comes_later_or_again_gets_none() {
     let encke = Encke::start(&["--shards", "1"]);
     encke.create("s");
-    let mut events = MultiStream::open(&encke, "stream=s@-1", None);
+    let mut events = MultiStream::open(&encke, "stream=s", None);
     let id = events.position();
     let mut sender = encke.connect();
     wait_for_subscribers(&encke, 1.0);

@@ -15,7 +15,9 @@ impl FailingReads {
         let strace = strace
             .args(["-f", "-e", "inject=pread64:error=EIO"])
             .spawn();
-        FailingReads(strace.expect("it worked before"))
+        let failing = FailingReads(strace.expect("it worked before"));
+        eventually("strace is attached", || is_traced(server.pid()));
+        failing
     }
 
     /// Lets the server go on as before.
@@ -43,6 +45,17 @@ fn strace(pid: u32) -> Command {
     strace.args(["-qqq", "-o", "/dev/null", "-e", "trace=pread64", "-p", &pid]);
     strace.stdin(Stdio::null()).stderr(Stdio::null());
     strace
+}
+
+/// Whether all threads of a process are traced.
+fn is_traced(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    threads.into_iter().all(|thread| {
+        let status = thread.expect("it can be listed").path().join("status");
+        // A thread that has ended meanwhile reads nothing any more.
+        let status = std::fs::read_to_string(status).unwrap_or_default();
+        !status.contains("TracerPid:\t0\n")
+    })
 }
 
 fn strace_can_attach() -> bool {

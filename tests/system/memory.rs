@@ -341,7 +341,7 @@ fn large_records_for_windows_that_stay_closed_are_bounded() {
         assert!(held(&encke) < 64e6, "{}", held(&encke));
         encke.metric("encke_http2_streams_cut_total", "reason=\"buffers_max\"") >= 30.0
     });
-    assert!(held(&encke) < 20e6, "{}", held(&encke));
+    eventually("no more is held than a client may", || held(&encke) < 20e6);
     // Of those that are left each goes on.
     assert!(encke.metric("encke_http2_streams", "") >= 1.0);
     bystanders.were_not_disturbed();
