@@ -34,6 +34,9 @@ pub enum PresenceChange {
     Left(Arc<Member>),
     /// The stream has no connection and no member any more. A member in its grace counts, so it follows the last [`Left`](Self::Left).
     Vacated,
+    /// The stream has another number of connections than when events were last taken, if its connections are
+    /// [counted](crate::Presence::count_below).
+    Counted,
 }
 
 /// How many a stream has, over all nodes.
@@ -75,11 +78,15 @@ impl EventQueue {
         self.sequence
     }
 
-    /// Whether the queue has become non-empty since the last time. Then the caller must be called.
-    pub(crate) fn announce(&mut self) -> bool {
-        let is_new = !self.events.is_empty() && !self.is_announced;
+    /// Whether there is something to take for the first time since the last time. Then the caller must be called.
+    pub(crate) fn announce(&mut self, has_news: bool) -> bool {
+        let is_new = has_news && !self.is_announced;
         self.is_announced |= is_new;
         is_new
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty()
     }
 
     pub(crate) fn take(&mut self, into: &mut Vec<PresenceEvent>) {

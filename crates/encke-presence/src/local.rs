@@ -45,12 +45,17 @@ impl RegistryState {
         Ok(HeldConnection::Anonymous(self.connect(place)?))
     }
 
-    /// A connection is gone.
-    pub(crate) fn disconnect(&mut self, connection: HeldConnection) {
-        let stream = match connection {
+    /// The slot of the stream that a connection has entered.
+    pub(crate) fn stream_of(&self, connection: HeldConnection) -> u32 {
+        match connection {
             HeldConnection::Member(slot) => self.roster.members[slot].stream,
             HeldConnection::Anonymous(stream) => stream,
-        };
+        }
+    }
+
+    /// A connection is gone.
+    pub(crate) fn disconnect(&mut self, connection: HeldConnection) {
+        let stream = self.stream_of(connection);
         let connections = self.roster.streams[stream].local_connections;
         self.set_local_connections(stream, connections - 1);
         if let HeldConnection::Member(slot) = connection {

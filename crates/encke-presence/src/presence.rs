@@ -42,12 +42,7 @@ impl Presence {
         member: NewMember,
         now: SteadyTime,
     ) -> Result<PresenceHold, PresenceRefusal> {
-        let entered = self.change(|state| {
-            let entered = state.enter(place, member, now);
-            state.refused += u64::from(entered.is_err());
-            entered
-        });
-        Ok(self.hold(entered?))
+        self.hold(|state| state.enter(place, member, now))
     }
 
     /// A connection without a member enters a stream: it counts as a connection.
@@ -55,12 +50,7 @@ impl Presence {
         self: &Arc<Self>,
         place: &PresencePlace<'_>,
     ) -> Result<PresenceHold, PresenceRefusal> {
-        let entered = self.change(|state| {
-            let entered = state.enter_anonymous(place);
-            state.refused += u64::from(entered.is_err());
-            entered
-        });
-        Ok(self.hold(entered?))
+        self.hold(|state| state.enter_anonymous(place))
     }
 
     /// Keeps the entry of a stream, whether or not it has members.
@@ -107,9 +97,42 @@ impl Presence {
         self.state.lock().roster.counts(stream)
     }
 
+    /// The streams that have a member or a connection, and whose names begin so, in the order of their names. What enters or leaves
+    /// meanwhile may be there or not.
+    pub fn streams(&self, prefix: &str) -> Vec<(Arc<str>, PresenceCounts)> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        // A registry may be large, and others wait for the lock.
+        loop {
+            let state = self.state.lock();
+            let (streams, end) = (&state.roster.streams, state.roster.streams.end());
+            if at >= end {
+                break;
+            }
+            let to = end.min(at + SCAN_MAX);
+            let known = (at..to).filter_map(|slot| streams.get(slot));
+            let named = known.filter(|of| of.is_occupied() && of.name.starts_with(prefix));
+            found.extend(named.map(|of| (Arc::clone(&of.name), of.counts())));
+            at = to;
+        }
+        found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        found
+    }
+
+    /// Makes [`Counted`](crate::PresenceChange::Counted) events for streams whose names begin so and that get their entry from now on.
+    pub fn count_below(&self, prefix: &str) {
+        self.state
+            .lock()
+            .roster
+            .counted_prefixes
+            .push(prefix.into());
+    }
+
     /// Adds all events since the last call to `into`, in order.
     pub fn take_events(&self, into: &mut Vec<PresenceEvent>) {
-        self.state.lock().roster.events.take(into);
+        let mut state = self.state.lock();
+        state.roster.count();
+        state.roster.events.take(into);
     }
 
     /// Registers what is called when there are events and there were none. It is called outside of the lock, in the thread that made the
@@ -148,18 +171,29 @@ impl Presence {
         })
     }
 
-    fn hold(self: &Arc<Self>, connection: HeldConnection) -> PresenceHold {
-        PresenceHold {
+    /// Has a connection enter.
+    fn hold(
+        self: &Arc<Self>,
+        enter: impl FnOnce(&mut RegistryState) -> Result<HeldConnection, PresenceRefusal>,
+    ) -> Result<PresenceHold, PresenceRefusal> {
+        let entered = self.change(|state| {
+            let entered = enter(state);
+            state.refused += u64::from(entered.is_err());
+            entered
+        });
+        Ok(PresenceHold {
             presence: Arc::clone(self),
-            connection,
-        }
+            connection: entered?,
+        })
     }
 
     /// Changes the state, and calls the caller if there are events since.
     fn change<T>(&self, change: impl FnOnce(&mut RegistryState) -> T) -> T {
         let mut state = self.state.lock();
         let changed = change(&mut state);
-        let waker = self.waker.get().filter(|_| state.roster.events.announce());
+        let has_news = state.roster.has_news();
+        let waker = self.waker.get();
+        let waker = waker.filter(|_| state.roster.events.announce(has_news));
         drop(state);
         if let Some(waker) = waker {
             waker();
@@ -174,6 +208,15 @@ impl Presence {
 pub struct PresenceHold {
     pub(crate) presence: Arc<Presence>,
     pub(crate) connection: HeldConnection,
+}
+
+impl PresenceHold {
+    /// The name of the stream, which all that have entered it can share.
+    pub fn stream(&self) -> Arc<str> {
+        let state = self.presence.state.lock();
+        let stream = state.stream_of(self.connection);
+        Arc::clone(&state.roster.streams[stream].name)
+    }
 }
 
 impl Drop for PresenceHold {
@@ -212,3 +255,6 @@ impl fmt::Debug for Presence {
 
 /// Members that leave under one hold of the lock.
 const BATCH_MAX: usize = 1024;
+
+/// Streams that are looked at under one hold of the lock.
+const SCAN_MAX: u32 = 1024;

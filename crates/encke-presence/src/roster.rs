@@ -20,6 +20,10 @@ pub(crate) struct MemberRoster {
     pub(crate) streams: EntrySlots<KnownStream>,
     pub(crate) members: EntrySlots<StreamEntry>,
     pub(crate) events: EventQueue,
+    /// What the names of streams begin with whose connections are counted by events.
+    pub(crate) counted_prefixes: Vec<Box<str>>,
+    /// Such streams whose connections have changed since events were last taken. A slot may have another stream since.
+    changed_counts: Vec<u32>,
     hasher: RandomState,
     /// Bytes of ids and data of all members.
     pub(crate) bytes: usize,
@@ -51,10 +55,21 @@ pub(crate) struct KnownStream {
     /// Something is to be announced to other nodes.
     pub(crate) is_dirty: bool,
     is_occupied: bool,
+    counted: Counted,
     pub(crate) followers: usize,
     /// The grace by the rules of the latest connection.
     pub(crate) grace: Duration,
     last_event: u64,
+}
+
+/// Whether the connections of a stream are counted by events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    No,
+    /// The last event had this number.
+    At(usize),
+    /// The same, and the stream is on the list of those that have changed.
+    Changed(usize),
 }
 
 /// A member of a stream. Its slot stays the same while it has the entry.
@@ -87,6 +102,8 @@ impl MemberRoster {
             return slot;
         }
         let name: Arc<str> = name.into();
+        let mut prefixes = self.counted_prefixes.iter();
+        let is_counted = prefixes.any(|prefix| name.starts_with(&**prefix));
         let slot = self.streams.insert(KnownStream {
             name: Arc::clone(&name),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -99,6 +116,11 @@ impl MemberRoster {
             announced: 0,
             is_dirty: false,
             is_occupied: false,
+            counted: if is_counted {
+                Counted::At(0)
+            } else {
+                Counted::No
+            },
             followers: 0,
             grace: Duration::ZERO,
             // Events of a former entry of this name may not have been taken yet. They are older than this one.
@@ -213,6 +235,10 @@ impl MemberRoster {
         let of = &mut self.streams[stream];
         of.connections = of.connections - before + after;
         self.connections = self.connections - before + after;
+        if let Counted::At(said) = of.counted {
+            of.counted = Counted::Changed(said);
+            self.changed_counts.push(stream);
+        }
         if of.connections > 0 {
             self.occupy(stream);
         } else {
@@ -244,6 +270,26 @@ impl MemberRoster {
             members,
             connections: of.connections,
         }
+    }
+
+    /// Makes the events of connections that have changed.
+    pub(crate) fn count(&mut self) {
+        for stream in std::mem::take(&mut self.changed_counts) {
+            let Some(of) = self.streams.get_mut(stream) else {
+                continue;
+            };
+            if let Counted::Changed(said) = of.counted {
+                of.counted = Counted::At(of.connections);
+                if said != of.connections {
+                    self.push(stream, PresenceChange::Counted);
+                }
+            }
+        }
+    }
+
+    /// Whether something has happened that leads to events.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.events.is_empty() || !self.changed_counts.is_empty()
     }
 
     fn occupy(&mut self, stream: u32) {
@@ -278,6 +324,11 @@ impl MemberRoster {
 }
 
 impl KnownStream {
+    /// Whether it has a connection or a member.
+    pub(crate) fn is_occupied(&self) -> bool {
+        self.is_occupied
+    }
+
     pub(crate) fn counts(&self) -> PresenceCounts {
         PresenceCounts {
             members: self.table.len(),

@@ -41,6 +41,22 @@ fn a_member_of_two_nodes_joins_once_and_leaves_once() {
 }
 
 #[test]
+fn connections_of_other_nodes_are_counted_too() {
+    let (a, listener) = (node("a", 1), node("listener", 1));
+    listener.count_below("s");
+    let anonymous = || a.enter_anonymous(&place("s", 0)).unwrap();
+    let two = [anonymous(), anonymous()];
+    hand_over(&a, &listener, 10);
+    assert_eq!(said(&listener), ["occupied", "2"]);
+    let _three = anonymous();
+    hand_over(&a, &listener, 20);
+    assert_eq!(said(&listener), ["3"]);
+    drop(two);
+    hand_over(&a, &listener, 30);
+    assert_eq!(said(&listener), ["1"]);
+}
+
+#[test]
 fn all_nodes_show_the_latest_data_and_then_what_is_left() {
     let (early, late, listener) = (node("early", 1), node("late", 1), node("listener", 1));
     let enter = |node: &Arc<Presence>, data, ms| {

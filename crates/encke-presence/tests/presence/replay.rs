@@ -73,6 +73,7 @@ impl Reader {
                     assert_eq!(event.connections, 0);
                     self.is_occupied = false;
                 }
+                PresenceChange::Counted => {}
             }
             assert_eq!(event.members, self.members.len(), "{event:?}");
         }
@@ -119,6 +120,7 @@ pub(crate) fn said(presence: &Presence) -> Vec<String> {
         PresenceChange::Updated(member) => format!("~{}", short(member)),
         PresenceChange::Left(member) => format!("-{}", short(member)),
         PresenceChange::Vacated => "vacated".to_owned(),
+        PresenceChange::Counted => format!("{}", event.connections),
     });
     all.collect()
 }

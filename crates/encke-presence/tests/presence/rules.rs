@@ -439,3 +439,58 @@ fn threads_that_enter_and_leave_leave_nothing() {
     );
     assert_eq!(figures.joins, figures.leaves);
 }
+
+#[test]
+fn streams_are_listed_by_the_begin_of_their_names() {
+    let presence = Presence::new(LIMITS);
+    let anonymous = |stream: &str| presence.enter_anonymous(&place(stream, 0)).unwrap();
+    // More than are looked at under one hold of the lock.
+    let _many: Vec<_> = (0..3_000)
+        .map(|number| anonymous(&format!("many/{number}")))
+        .collect();
+    let two = [anonymous("b/1"), anonymous("b/1")];
+    let member = enter(&presence, "b/0", 0, "a", 1);
+    let follower = presence.follow("b/2");
+    assert_eq!((&*two[0].stream(), &*member.stream()), ("b/1", "b/0"));
+    let listed = |prefix: &str| {
+        let streams = presence.streams(prefix).into_iter();
+        let streams = streams.map(|(name, counts)| {
+            let PresenceCounts {
+                members,
+                connections,
+            } = counts;
+            format!("{name}: {members} {connections}")
+        });
+        streams.collect::<Vec<_>>()
+    };
+    assert_eq!(listed("b/"), ["b/0: 1 1", "b/1: 0 2"]);
+    assert_eq!(listed("b/1"), ["b/1: 0 2"]);
+    assert_eq!(listed("many/").len(), 3_000);
+    drop((two, member, follower));
+    assert_eq!(listed("b"), [""; 0]);
+}
+
+#[test]
+fn connections_are_counted_by_events_where_that_is_asked_for() {
+    let presence = Presence::new(LIMITS);
+    presence.count_below("a/");
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&wakes);
+    presence.on_event(Box::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    }));
+    let anonymous = |stream: &str| presence.enter_anonymous(&place(stream, 0)).unwrap();
+    let (one, other) = (anonymous("a/1"), anonymous("b"));
+    assert_eq!(said(&presence), ["occupied", "occupied", "1"]);
+    let more = [anonymous("a/1"), anonymous("a/1"), anonymous("b")];
+    assert_eq!(wakes.load(Ordering::Relaxed), 2, "once for both");
+    // A change that is undone before it is taken is none.
+    drop(anonymous("a/1"));
+    assert_eq!(said(&presence), ["3"]);
+    drop(anonymous("a/1"));
+    assert_eq!(said(&presence), [""; 0]);
+    drop((one, other, more));
+    assert_eq!(said(&presence), ["vacated", "vacated"]);
+    let _again = anonymous("a/1");
+    assert_eq!(said(&presence), ["occupied", "1"]);
+}
