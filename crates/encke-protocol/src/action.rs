@@ -274,8 +274,12 @@ pub trait OnPart: Debug + Send {
 /// How a feed of a channel ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedEnd {
-    /// Its last bytes have told the client, or it has never begun.
+    /// It has never begun, and the client was told why.
+    NeverBegan,
+    /// Its stream has ended, and its last bytes have told the client.
     Told,
+    /// The client was told, or is told by the close code, to come back.
+    Dismissed,
     /// Its stream was deleted, and no encoder knows the stream's name any more.
     Deleted,
     /// It can't go on. The client may subscribe again. The words say why.

@@ -94,7 +94,10 @@ pub use moved_channel::{MovedChannel, MovedConversation};
 pub use pool::PoolApiSettings;
 pub use presence::{PresenceNames, PresenceRule, PresenceSeat, PresenceStreams};
 pub use protocols::{PRESENCE_LIMITS, ProtocolSettings};
-pub use pusher::{AppSecret, BadPusherApp, PusherApp, PusherSettings};
+pub use pusher::{
+    AppReporter, AppSecret, AppWebhook, BadPusherApp, BadPusherWebhook, BadWebhookKind, PusherApp,
+    PusherSettings, PusherWebhook, ReportStream, WebhookBatch, WebhookKind,
+};
 pub use request::{CallerInfo, Headers, Request};
 pub use requirement::{Paths, Requirement};
 pub use response::{AuditNote, Body, CrossOrigin, Response};

@@ -23,6 +23,7 @@ use crate::moved_channel::MovedChannel;
 use crate::presence::PresenceStreams;
 use crate::problem::error;
 use crate::protocols::{Destination, ProtocolSettings, Protocols};
+use crate::pusher::PusherSettings;
 use crate::request::{Headers, Request};
 use crate::requirement::Requirement;
 use crate::response::{AuditNote, Response};
@@ -36,6 +37,7 @@ pub struct Router {
     access: Option<Arc<Access>>,
     views: Arc<Views>,
     presence: Arc<PresenceStreams>,
+    pusher: PusherSettings,
     protocols: Arc<Protocols>,
     encoders: Arc<Encoders>,
 }
@@ -78,7 +80,10 @@ impl Router {
         let mut encoders = Encoders::default();
         let access = gate.access.control().cloned();
         let protocols = Protocols::new(Arc::clone(&views), &settings, admin, access, &mut encoders);
-        Router::over(protocols, (views, settings.presence), gate, encoders)
+        Router {
+            pusher: settings.pusher,
+            ..Router::over(protocols, (views, settings.presence), gate, encoders)
+        }
     }
 
     fn over(
@@ -90,6 +95,7 @@ impl Router {
         Router {
             views,
             presence,
+            pusher: PusherSettings::default(),
             access: gate.access.control().cloned(),
             gate: Arc::new(ArcSwap::from_pointee(gate)),
             protocols: Arc::new(protocols),
@@ -137,6 +143,11 @@ impl Router {
     /// Who is subscribed to what.
     pub fn presence(&self) -> &Arc<PresenceStreams> {
         &self.presence
+    }
+
+    /// The apps of the Pusher protocol.
+    pub fn pusher(&self) -> &PusherSettings {
+        &self.pusher
     }
 
     /// The streams, of which some have accounts.

@@ -26,6 +26,7 @@ mod inspect;
 mod metrics;
 mod moved;
 mod presence;
+mod pusher;
 mod readers;
 mod redirect;
 mod revocations;

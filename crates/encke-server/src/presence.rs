@@ -6,7 +6,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use encke_net::{now, wall_time};
-use encke_presence::{Outgoing, Presence, Recipient};
+use encke_presence::{Outgoing, Presence, PresenceEvent, Recipient};
 use encke_protocol::PresenceStreams;
 use encke_stream::MemoryPublisher;
 use parking_lot::Mutex;
@@ -26,9 +26,14 @@ struct PresenceWork {
     publisher: MemoryPublisher,
     /// On a node of a fleet.
     send: Option<SendToNodes>,
+    /// Takes all events.
+    observer: Option<PresenceObserver>,
     ends: Arc<AtomicBool>,
     says_goodbye: Arc<AtomicBool>,
 }
+
+/// Takes the events of members, in order.
+pub(crate) type PresenceObserver = Box<dyn Fn(&[PresenceEvent]) + Send>;
 
 impl PresenceThread {
     /// Starts it. `connect`: connects the node with the others of its fleet.
@@ -36,6 +41,7 @@ impl PresenceThread {
         streams: Arc<PresenceStreams>,
         publisher: MemoryPublisher,
         connect: Option<ConnectNodes>,
+        observer: Option<PresenceObserver>,
     ) -> Result<Self, StartError> {
         let registry = Arc::clone(streams.registry());
         let send = match connect {
@@ -51,6 +57,7 @@ impl PresenceThread {
             streams,
             publisher,
             send,
+            observer,
             ends: Arc::clone(&ends),
             says_goodbye: Arc::clone(&says_goodbye),
         };
@@ -83,12 +90,18 @@ impl PresenceWork {
             self.send_all(registry.turn(now().steady));
             events.clear();
             registry.take_events(&mut events);
-            let is_watched = |stream: &_| self.publisher.is_watched(stream);
-            let records = self.streams.records(&events, is_watched);
+            let records = self.streams.records(&events);
             self.publisher.publish(records, wall_time());
+            if let Some(observer) = &self.observer {
+                observer(&events);
+            }
             if swept.elapsed() > SWEEP_EVERY {
                 self.streams.sweep();
                 swept = Instant::now();
+            }
+            if !events.is_empty() {
+                // What happens meanwhile comes together: each time all who follow are sent something.
+                std::thread::sleep(BATCH_PAUSE);
             }
             match self.send.is_none() && registry.entries() == 0 {
                 // The first event wakes it.
@@ -122,6 +135,9 @@ fn receive(registry: &Presence, packet: &[u8]) {
 
 /// How long it waits between two turns while there are members: a grace ends that much later at most.
 const TURN: Duration = Duration::from_millis(100);
+
+/// How long it waits behind changes for further ones, so that many members who leave at once are told together.
+const BATCH_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often it looks for streams that nobody follows any more.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);

@@ -24,6 +24,7 @@ use crate::inspect::{InspectionContext, InspectionSources, InspectorThread};
 use crate::metrics::ServerMetrics;
 use crate::moved::{ClosingServer, MovedIn, arrivals};
 use crate::presence::PresenceThread;
+use crate::pusher::{PusherThreads, PusherTools};
 use crate::readers::{self, ReaderTools};
 use crate::redirect::Redirect;
 use crate::revocations::{self, RevocationFollower};
@@ -41,6 +42,8 @@ pub struct Server {
     redirect: Option<Redirect>,
     prober: Prober,
     presence: PresenceThread,
+    /// With apps that are told what happens to their channels.
+    pusher: Option<PusherThreads>,
     /// On a node of a fleet with access control.
     revocation_follower: Option<RevocationFollower>,
     metrics: ServerMetrics,
@@ -169,6 +172,8 @@ impl Server {
             Some(from) => Some(Redirect::start(&net, from, reactor.address().port())?),
             None => None,
         };
+        // Before anybody is subscribed.
+        let reporters = router.pusher().reporters(router.presence().registry());
         let (reactor, reactor_gauges) = reactor.start(ReactorLinks {
             router: router.clone(),
             sequencers: sequencers.clone(),
@@ -182,10 +187,23 @@ impl Server {
         if let Some(receive) = receive_broadcasts {
             receive(reactor.broadcast_inlet()).map_err(StartError::Fleet)?;
         }
+        let pusher = PusherThreads::start(
+            reporters,
+            PusherTools {
+                archive: archive.clone(),
+                sequencers: sequencers.clone(),
+                registry: Arc::clone(router.presence().registry()),
+                broadcast: reactor.broadcast_inlet(),
+                caller: settings.subscriptions.caller(),
+                leads: Arc::new(dispatching.dispatching()),
+                metrics: metrics.pusher.clone(),
+            },
+        )?;
         let presence = PresenceThread::start(
             Arc::clone(router.presence()),
             MemoryPublisher::new(router.views(), memory_outlets),
             presence_link,
+            pusher.as_ref().map(PusherThreads::observer),
         )?;
         let connector = reactor.probe_connector();
         let prober = Prober::start(health, connector, logs.len(), metrics.probes.clone())?;
@@ -225,6 +243,7 @@ impl Server {
             redirect,
             prober,
             presence,
+            pusher,
             revocation_follower,
             metrics: metrics.clone(),
             _ticker: ticker,
@@ -334,6 +353,9 @@ impl Server {
         // Before connections go: nobody is told of each of them.
         if !self.presence.stop(says_goodbye) {
             return Err(ThreadPanicked("presence").into());
+        }
+        if !self.pusher.is_none_or(PusherThreads::stop) {
+            return Err(ThreadPanicked("pusher").into());
         }
         if !self.prober.stop() {
             return Err(ThreadPanicked("health").into());

@@ -8,7 +8,8 @@ use encke_jobs::PoolLimits;
 use encke_net::now;
 use encke_stream::Eviction;
 use encke_subscriptions::{
-    Deliverer, DelivererContext, ReportResult, SubscriptionLimits, SystemNames, TlsConfig,
+    AllowedAddresses, Deliverer, DelivererContext, ReportResult, SubscriptionLimits, SystemNames,
+    TlsConfig, WebhookCaller,
 };
 
 use crate::health::HealthSettings;
@@ -77,6 +78,12 @@ impl Default for SubscriptionSettings {
 }
 
 impl SubscriptionSettings {
+    /// What calls URLs that the operator has configured, wherever they lead.
+    pub(crate) fn caller(&self) -> WebhookCaller {
+        let allowed = AllowedAddresses::everything();
+        WebhookCaller::new(allowed, Arc::new(SystemNames::default()), (self.tls)())
+    }
+
     /// What calls webhooks.
     pub(crate) fn deliverer(&self, report: ReportResult) -> Deliverer {
         Deliverer::new(DelivererContext {

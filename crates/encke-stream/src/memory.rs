@@ -79,23 +79,28 @@ impl MemoryPublisher {
         }
     }
 
-    /// Whether a shard has subscribers of a stream.
-    pub fn is_watched(&self, stream: &Stream) -> bool {
-        self.view.watchers(stream) != 0
-    }
-
     /// Publishes records in the order of their sequences. Waits for shards that are far behind.
-    pub fn publish(&self, records: Vec<MemoryRecord>, time: WallTime) {
+    ///
+    /// All records of a stream that anybody may subscribe to must come here, with subscribers or not: one who has read the state and is
+    /// about to subscribe learns from the position that something has followed.
+    pub fn publish(&self, mut records: Vec<MemoryRecord>, time: WallTime) {
         let Some(last) = records.last().map(|record| record.sequence) else {
             return;
         };
         for record in &records {
             record.stream.set_tail(Offset::behind(record.sequence));
         }
-        // As with a log: a shard that reads the position before it subscribes gets what follows.
+        // As with a log: a shard registers its interest before it reads the position, so that it gets a record or reads the state again.
         self.view.set_committed(last);
-        let watchers = records.iter();
-        let watchers = watchers.fold(0, |all, record| all | self.view.watchers(&record.stream));
+        let mut watchers = 0;
+        records.retain(|record| {
+            let of_stream = self.view.watchers(&record.stream);
+            watchers |= of_stream;
+            of_stream != 0
+        });
+        if records.is_empty() {
+            return self.view.set_delivered(last);
+        }
         let batch = Arc::new(Batch::new(
             records
                 .into_iter()
@@ -182,16 +187,18 @@ mod tests {
         let publisher = MemoryPublisher::new(&views, outlets.collect());
         let streams = [7, 8].map(|id| Stream::in_memory(id, "a", 1));
         views.of(streams[0].no).watch(&streams[0], 1);
-        assert!(publisher.is_watched(&streams[0]) && !publisher.is_watched(&streams[1]));
         let record = |stream: usize, sequence| MemoryRecord {
             stream: Arc::clone(&streams[stream]),
             sequence,
             data: b"1".to_vec(),
         };
         publisher.publish(vec![record(1, 5)], WallTime::default());
+        // Whoever subscribes now, with a state from before, reads the state again.
+        assert_eq!(views.of(streams[1].no).committed(), 5);
+        assert_eq!(views.of(streams[1].no).delivered(), 5);
         publisher.publish(vec![record(0, 6), record(1, 8)], WallTime::default());
         assert_eq!(*shards[0].0.lock(), [0_u64; 0]);
-        assert_eq!(*shards[1].0.lock(), [6, 8]);
+        assert_eq!(*shards[1].0.lock(), [6], "nobody needs the others");
         assert_eq!(views.of(streams[0].no).committed(), 8);
         assert_eq!(views.log(0).committed(), 0, "the log has its own order");
         let tails = streams.each_ref().map(|stream| stream.facts().tail);

@@ -109,7 +109,8 @@ pub use subscribed_streams::SubscribedStreams;
 /// How calls are encrypted, for [`DelivererContext`].
 pub use ureq::tls::TlsConfig;
 pub use webhook::addresses::{AllowedAddresses, is_public};
-pub use webhook::deliverer::{Deliverer, DelivererContext, RESPONSE_BYTES_MAX, ReportResult};
+pub use webhook::caller::{RESPONSE_BYTES_MAX, WebhookCaller};
+pub use webhook::deliverer::{Deliverer, DelivererContext, ReportResult};
 pub use webhook::delivery::{DeliveryResult, WakeNotice, WebhookDelivery};
 pub use webhook::resolver::{ResolveNames, SystemNames};
 pub use webhook::signature::{PublicWebhookKey, SignedBody, WebhookKey, jwk_set};

@@ -256,13 +256,14 @@ fn start(
             rendered.render()
         }),
     };
+    let pusher = match &config.pusher {
+        Some(table) => table.settings().map_err(|error| Code::Usage.with(error))?,
+        None => PusherSettings::default(),
+    };
     let protocols = ProtocolSettings {
         in_fleet: node.is_some(),
-        presence: presence(config, node.as_ref())?,
-        pusher: match &config.pusher {
-            Some(table) => table.settings().map_err(|error| Code::Usage.with(error))?,
-            None => PusherSettings::default(),
-        },
+        presence: presence(config, node.as_ref(), pusher.prefixes())?,
+        pusher,
         ..config.protocols.clone()
     };
     let configuration = Arc::new(Mutex::new(effective_json(config, given, &[])));
@@ -323,8 +324,12 @@ fn start(
     })
 }
 
-/// Who is subscribed to what: nobody yet.
-fn presence(config: &Config, node: Option<&Node>) -> Result<Arc<PresenceStreams>, Failed> {
+/// Who is subscribed to what: nobody yet. `reserved`: what the names of streams begin with whose members a protocol brings.
+fn presence(
+    config: &Config,
+    node: Option<&Node>,
+    reserved: Vec<Box<str>>,
+) -> Result<Arc<PresenceStreams>, Failed> {
     let registry = match node {
         None => Presence::new(PRESENCE_LIMITS),
         Some(node) => Presence::in_fleet(PRESENCE_LIMITS, node.presence()?),
@@ -334,6 +339,7 @@ fn presence(config: &Config, node: Option<&Node>) -> Result<Arc<PresenceStreams>
     Ok(PresenceStreams::with_rules(
         registry,
         rules.unwrap_or_default(),
+        reserved,
     ))
 }
 

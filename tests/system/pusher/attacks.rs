@@ -2,9 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{AppAccess, FIRST, PusherServer, SECOND, now_s, subscribe, succeeded};
+use super::members::join;
+use super::users::sign_in;
+use super::{AppAccess, FIRST, PusherServer, SECOND, now_s, subscribe, succeeded, target};
+use crate::access::{API_KEY, Guarded, bearer};
 use crate::rig::websocket::WebSocketClient;
-use crate::rig::{Response, serve};
+use crate::rig::{JSON, Response, serve};
 
 /// Asserts that a client is refused a channel with what it claims to be authorised by.
 fn is_refused(client: &mut WebSocketClient, channel: &str, auth: &str) {
@@ -230,4 +233,84 @@ fn apps_are_apart_and_access_control_guards_their_streams() {
     assert_eq!(encke.ask("GET", &stream, &[], b"").status, 401);
     let signed = FIRST.signed("GET", &stream, "", "", now_s());
     assert_eq!(encke.ask("GET", &signed, &[], b"").status, 401);
+}
+
+#[test]
+fn strangers_create_no_more_channels_than_the_app_may_have() {
+    let server = PusherServer::start_with("channels-max = 2", "");
+    let (mut client, socket) = server.connect();
+    for channel in ["a", "b"] {
+        assert_eq!(client.ask(&subscribe(channel, None)), succeeded(channel));
+    }
+    let answer = client.ask(&subscribe("c", None));
+    assert_eq!(answer["event"], "pusher:subscription_error", "{answer}");
+    assert_eq!(answer["data"]["status"], 429, "{answer}");
+    let why = answer["data"]["error"].as_str().expect("a reason");
+    assert!(
+        why.contains("2 channels") && why.contains("channels-max"),
+        "{why}"
+    );
+    let refused = server.trigger(&json!({ "name": "e", "channel": "c", "data": "1" }));
+    assert_eq!(
+        (refused.status, &*refused.error_code()),
+        (429, "channels_max")
+    );
+    // Those that are there go on, for everybody, and a user's events are no exception.
+    server.triggered(&json!({ "name": "e", "channel": "a", "data": "1" }));
+    assert_eq!(client.message().expect("it comes")["data"], "1");
+    let user = json!({ "id": "ann" });
+    let answer = client.ask(&sign_in(FIRST, &socket, &user));
+    assert_eq!(answer["event"], "pusher:error", "{answer}");
+    server
+        .encke
+        .ask("DELETE", &crate::rig::path("app/1/b"), &[], b"");
+    // The client comes back, as its channel has ended.
+    assert_eq!(
+        client.close_code(),
+        4200,
+        "and may come back, signed in or not"
+    );
+    let (mut client, socket) = server.connect();
+    let answer = client.ask(&sign_in(FIRST, &socket, &user));
+    assert_eq!(answer["event"], "pusher:signin_success", "{answer}");
+}
+
+#[test]
+fn a_stream_with_an_owner_is_no_channel() {
+    let guarded = Guarded::start_with(&format!(
+        "[[pusher.apps]]\nid = '1'\nkey = '{}'\nsecret = '{}'\n",
+        FIRST.key, FIRST.secret
+    ));
+    let path = crate::rig::path("app/1/cache-a");
+    let key = bearer(API_KEY);
+    let fields = [JSON, "Encke-Owner: self", &*key];
+    let created = guarded.encke.ask("PUT", &path, &fields, b"");
+    assert_eq!(created.status, 201, "{created:?}");
+    let event = json!({ "event": "e", "data": "hidden" }).to_string();
+    let appended = guarded
+        .encke
+        .ask("POST", &path, &[JSON, &key], event.as_bytes());
+    assert_eq!(appended.status, 204, "{appended:?}");
+    let mut client = WebSocketClient::open(guarded.encke.address, &target(FIRST), &[]);
+    client.message().expect("it is established");
+    let answer = client.ask(&subscribe("cache-a", None));
+    assert_eq!(answer["event"], "pusher:subscription_error", "{answer}");
+    assert_eq!(answer["data"]["status"], 404, "{answer}");
+}
+
+#[test]
+fn subscribers_by_other_protocols_are_no_members_of_channels() {
+    let server = PusherServer::start_with("", "[[presence.streams]]\nnames = '**'\n");
+    let (_ann, ids) = join(&server, "presence-room", "ann");
+    assert_eq!(ids, ["ann"]);
+    let mut forger = server.encke.connect();
+    let target = "/v1/stream/app/1/presence-room?offset=-1&live=sse&member=eve&member-data=1";
+    forger.send(&crate::rig::request("GET", target, &[], b""));
+    forger.head();
+    let (_bob, ids) = join(&server, "presence-room", "bob");
+    assert_eq!(ids, ["ann", "bob"]);
+    let info = "info=subscription_count,user_count";
+    let told = server.told("/apps/1/channels/presence-room", info);
+    let expected = json!({ "occupied": true, "subscription_count": 2, "user_count": 2 });
+    assert_eq!(told, expected);
 }

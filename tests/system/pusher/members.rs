@@ -24,7 +24,11 @@ fn user(id: &str) -> Value {
 }
 
 /// A client that is there as that user, and the ids that it was told.
-fn join(server: &PusherServer, channel: &str, id: &str) -> (WebSocketClient, Vec<String>) {
+pub(super) fn join(
+    server: &PusherServer,
+    channel: &str,
+    id: &str,
+) -> (WebSocketClient, Vec<String>) {
     let (mut client, socket) = server.connect();
     let answer = client.ask(&enter(FIRST, &socket, channel, &user(id)));
     let ids = members_of(&answer);

@@ -8,6 +8,7 @@ mod nodes;
 mod sockets;
 mod stops;
 mod users;
+mod webhooks;
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,7 +25,7 @@ use crate::rig::{Brokers, Encke, Response, data_dir, serve};
 struct PusherServer {
     encke: Encke,
     data: TempDir,
-    _config: TempDir,
+    config: TempDir,
 }
 
 /// An app as its servers know it.
@@ -74,7 +75,23 @@ impl PusherServer {
         PusherServer {
             encke: Encke::start_by(command(data.path()).arg("--config").arg(config)),
             data,
-            _config: folder,
+            config: folder,
+        }
+    }
+
+    /// Kills it and starts another one with the same data.
+    fn killed(self) -> PusherServer {
+        let PusherServer {
+            encke,
+            data,
+            config,
+        } = self;
+        encke.kill();
+        let file = config.path().join("encke.toml");
+        PusherServer {
+            encke: Encke::start_by(serve(data.path(), &[]).arg("--config").arg(file)),
+            data,
+            config,
         }
     }
 

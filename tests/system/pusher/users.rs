@@ -7,7 +7,7 @@ use crate::rig::Brokers;
 use crate::rig::websocket::WebSocketClient;
 
 /// The message that signs a client in.
-fn sign_in(app: AppAccess, socket: &str, user: &Value) -> String {
+pub(super) fn sign_in(app: AppAccess, socket: &str, user: &Value) -> String {
     let user = user.to_string();
     let signature = app.sign(&format!("{socket}::user::{user}"));
     let data = json!({ "auth": format!("{}:{signature}", app.key), "user_data": user });

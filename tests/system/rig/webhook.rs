@@ -26,7 +26,8 @@ struct State {
 pub(crate) struct Call {
     pub(crate) body: Value,
     pub(crate) raw: Vec<u8>,
-    pub(crate) signature: String,
+    /// Its fields, with names in lower case.
+    fields: Vec<(String, String)>,
 }
 
 /// How it responds.
@@ -38,6 +39,14 @@ pub(crate) enum Answer {
     Redirects(String),
     /// Never.
     Waits,
+}
+
+impl Call {
+    /// A field, by its name in lower case; empty if there is none.
+    pub(crate) fn field(&self, name: &str) -> &str {
+        let named = self.fields.iter().find(|(of, _)| of == name);
+        named.map_or("", |(_, value)| value)
+    }
 }
 
 impl Receiver {
@@ -104,7 +113,7 @@ impl State {
     fn try_serve(&self, mut socket: TcpStream) -> std::io::Result<()> {
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut input = BufReader::new(socket.try_clone()?);
-        let (mut length, mut signature) = (0, String::new());
+        let (mut length, mut fields) = (0, Vec::new());
         loop {
             let mut line = String::new();
             if input.read_line(&mut line)? == 0 || line == "\r\n" {
@@ -113,11 +122,11 @@ impl State {
             let Some((name, value)) = line.trim_end().split_once(": ") else {
                 continue;
             };
-            match &*name.to_lowercase() {
-                "content-length" => length = value.parse().expect("a length"),
-                "webhook-signature" => signature = value.to_owned(),
-                _ => {}
+            let name = name.to_lowercase();
+            if name == "content-length" {
+                length = value.parse().expect("a length");
             }
+            fields.push((name, value.to_owned()));
         }
         let mut raw = vec![0; length];
         input.read_exact(&mut raw)?;
@@ -125,11 +134,7 @@ impl State {
             return Ok(());
         };
         let answer = self.answer.lock().expect("not poisoned").clone();
-        let call = Call {
-            body,
-            raw,
-            signature,
-        };
+        let call = Call { body, raw, fields };
         self.calls.lock().expect("not poisoned").push(call);
         match answer {
             Answer::Says(status, body) => write!(

@@ -512,7 +512,7 @@ impl Channel for Conversation {
         let subject = self.subscriptions.remove_key(key);
         let tag = MessageTag { id: None, subject };
         let message = match end {
-            FeedEnd::Told => return Vec::new(),
+            FeedEnd::NeverBegan | FeedEnd::Told | FeedEnd::Dismissed => return Vec::new(),
             FeedEnd::Deleted => tag.reply("ended", |message| {
                 message.plain("reason", reason(StreamEnd::Deleted));
             }),

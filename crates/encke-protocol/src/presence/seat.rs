@@ -27,6 +27,13 @@ impl PresenceStreams {
 
     /// The rules of a stream: those that name it most exactly. `None`: it has no members.
     pub(crate) fn rules_of(&self, name: &str) -> Option<PresenceRules> {
+        if self
+            .reserved
+            .iter()
+            .any(|prefix| name.starts_with(&**prefix))
+        {
+            return None;
+        }
         let of = self.rules.iter();
         let of = of.map(|rule| (rule.names.match_length(name), rule.rules));
         let best = of.max_by_key(|(length, _)| *length)?;
@@ -108,12 +115,15 @@ mod tests {
             rule("chat/a/**", 2),
             rule("chat/a/b", 3),
         ];
-        let streams = PresenceStreams::with_rules(Presence::new(PRESENCE_LIMITS), rules);
+        let registry = Presence::new(PRESENCE_LIMITS);
+        let streams = PresenceStreams::with_rules(registry, rules, vec!["chat/own/".into()]);
         let max = |name: &str| streams.rules_of(name).map(|rules| rules.members_max);
         assert_eq!(max("chat/x"), Some(1));
         assert_eq!(max("chat/a/x"), Some(2));
         assert_eq!(max("chat/a/b"), Some(3));
         assert_eq!(max("news"), None);
+        assert_eq!(max("chat/own/x"), None, "a protocol brings its members");
+        assert_eq!(max("chat/own"), Some(1));
         assert!(streams.has_rules());
     }
 }

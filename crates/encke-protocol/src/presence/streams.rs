@@ -15,6 +15,8 @@ pub struct PresenceStreams {
     registry: Arc<Presence>,
     /// Which streams have members, beside those of protocols that bring their own.
     pub(super) rules: Vec<PresenceRule>,
+    /// What the names of streams begin with whose members a protocol brings: no rule concerns them.
+    pub(super) reserved: Vec<Box<str>>,
     /// Those that somebody follows, by the numbers of their entries in the registry.
     followed: Mutex<HashMap<u64, FollowedStream>>,
 }
@@ -28,14 +30,20 @@ struct FollowedStream {
 impl PresenceStreams {
     /// Streams that tell of the members that a registry knows.
     pub fn new(registry: Arc<Presence>) -> Arc<Self> {
-        PresenceStreams::with_rules(registry, Vec::new())
+        PresenceStreams::with_rules(registry, Vec::new(), Vec::new())
     }
 
-    /// The same, for streams whose subscribers are members by these rules.
-    pub fn with_rules(registry: Arc<Presence>, rules: Vec<PresenceRule>) -> Arc<Self> {
+    /// The same, for streams whose subscribers are members by these rules. `reserved`: what the names of streams begin with whose members
+    /// a protocol brings.
+    pub fn with_rules(
+        registry: Arc<Presence>,
+        rules: Vec<PresenceRule>,
+        reserved: Vec<Box<str>>,
+    ) -> Arc<Self> {
         Arc::new(PresenceStreams {
             registry,
             rules,
+            reserved,
             followed: Mutex::default(),
         })
     }
@@ -57,18 +65,11 @@ impl PresenceStreams {
         Arc::clone(&entry.stream)
     }
 
-    /// The records of events for those who follow. Others need none: they begin with the state.
-    pub fn records(
-        &self,
-        events: &[PresenceEvent],
-        is_watched: impl Fn(&Stream) -> bool,
-    ) -> Vec<MemoryRecord> {
+    /// The records of events for those who follow, or are about to. Others need none: they begin with the state.
+    pub fn records(&self, events: &[PresenceEvent]) -> Vec<MemoryRecord> {
         let followed = self.followed();
         let record = |event: &PresenceEvent| {
             let stream = &followed.get(&event.number)?.stream;
-            if !is_watched(stream) {
-                return None;
-            }
             Some(MemoryRecord {
                 stream: Arc::clone(stream),
                 sequence: position(event.sequence),
@@ -169,8 +170,7 @@ mod tests {
         let bob = enter("bob");
         drop(ann);
         events.extend(taken());
-        assert!(streams.records(&events, |_| false).is_empty());
-        let records = streams.records(&events, |_| true);
+        let records = streams.records(&events);
         // Ann was there before: a reader of the state is behind that.
         let news: Vec<_> = records
             .iter()

@@ -104,7 +104,9 @@ pub(crate) fn event(event: &PresenceEvent) -> Option<Vec<u8>> {
             };
             (RecordKind::Leave, gone)
         }
-        PresenceChange::Occupied | PresenceChange::Vacated => return None,
+        PresenceChange::Occupied | PresenceChange::Vacated | PresenceChange::Counted => {
+            return None;
+        }
     };
     Some(encoded(&Change {
         kind: kind.name(),

@@ -1,11 +1,14 @@
-//! An app while the server runs: its settings, its keys, its connections and its subscriptions.
+//! An app while the server runs: its settings, its keys and its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::occupancy::Occupancy;
+use aws_lc_rs::digest;
+use encke_stream::AccountId;
+
 use super::settings::PusherApp;
 use super::signature::AppSigner;
+use super::webhook::{WebhookEvent, WebhookQueue};
 
 /// An app.
 #[derive(Debug)]
@@ -14,8 +17,10 @@ pub(super) struct App {
     pub(super) signer: AppSigner,
     /// What the names of its streams begin with.
     prefix: Box<str>,
+    /// It pays for the streams of the channels.
+    pub(super) account: AccountId,
     connections: AtomicUsize,
-    pub(super) occupancy: Arc<Occupancy>,
+    webhooks: Arc<WebhookQueue>,
 }
 
 /// The place of a connection. It is free again when this is dropped.
@@ -23,12 +28,13 @@ pub(super) struct App {
 pub(super) struct ConnectionPlace(Arc<App>);
 
 impl App {
-    pub(super) fn new(settings: PusherApp) -> Self {
+    pub(super) fn new(settings: PusherApp, webhooks: Arc<WebhookQueue>) -> Self {
         App {
             signer: AppSigner::new(&settings.secret),
-            prefix: format!("{STREAMS}{}/", settings.id).into(),
+            prefix: prefix_of(&settings.id),
+            account: account(&settings.id),
+            webhooks,
             connections: AtomicUsize::new(0),
-            occupancy: Arc::default(),
             settings,
         }
     }
@@ -36,6 +42,14 @@ impl App {
     /// The name of the stream of a channel.
     pub(super) fn stream(&self, channel: &str) -> String {
         format!("{}{channel}", self.prefix)
+    }
+
+    /// A client has done something: the servers are told that want to know.
+    pub(super) fn report(&self, event: &WebhookEvent<'_>) {
+        let kind = event.kind();
+        if kind.is_some_and(|kind| self.settings.has_webhook(kind, event.channel())) {
+            self.webhooks.push(event.record());
+        }
     }
 
     /// A place for a connection; `None` if all are taken.
@@ -73,6 +87,18 @@ pub(super) fn channel_of(stream: &str) -> &str {
     below.split_once('/').map_or("", |(_, channel)| channel)
 }
 
+/// The account of the app with that id: no caller has it.
+fn account(id: &str) -> AccountId {
+    let digest = digest::digest(&digest::SHA256, format!("pusher app {id}").as_bytes());
+    let (words, _) = digest.as_ref().as_chunks::<8>();
+    AccountId([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
+}
+
+/// What the names of the streams of the app with that id begin with.
+pub(super) fn prefix_of(id: &str) -> Box<str> {
+    format!("{STREAMS}{id}/").into()
+}
+
 /// What the names of the streams of all apps begin with.
 const STREAMS: &str = "app/";
 
@@ -86,7 +112,7 @@ mod tests {
             connections_max: Some(2),
             ..PusherApp::new("1", "k", "0123456789abcdef".into())
         };
-        let app = Arc::new(App::new(settings));
+        let app = Arc::new(App::new(settings, Arc::default()));
         let (one, two) = (app.take_place(), app.take_place());
         assert!(one.is_some() && two.is_some() && app.take_place().is_none());
         drop(one);
@@ -102,7 +128,10 @@ mod tests {
 
     #[test]
     fn a_stream_names_its_channel() {
-        let app = App::new(PusherApp::new("a1", "k", "0123456789abcdef".into()));
+        let app = App::new(
+            PusherApp::new("a1", "k", "0123456789abcdef".into()),
+            Arc::default(),
+        );
         assert_eq!(app.stream("private-x"), "app/a1/private-x");
         assert_eq!(channel_of("app/a1/private-x"), "private-x");
         assert_eq!(channel_of("chat"), "");

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use encke_clock::Now;
-use encke_stream::{Create, Lifetime, Lookup, Outcome, Refusal, Stream};
+use encke_stream::{
+    Create, Lifetime, Lookup, Outcome, Payer, Refusal, StorageExceeded, StorageLimit, Stream,
+};
 
 use super::app::App;
-use crate::problem::{error, unexpected};
+use crate::problem::{self, error, unexpected};
 use crate::response::Response;
 use crate::streams::StreamAccess;
 
@@ -33,12 +35,12 @@ impl ChannelStream {
         };
         match streams.find(name, now) {
             Ok(stream) => {
-                check_type(&stream)?;
+                check_stream(&stream)?;
                 Ok(ChannelStream::Found(stream))
             }
-            Err(response) if response.status == 404 => {
-                Ok(ChannelStream::Missing(Box::new(create(app, name, known))))
-            }
+            Err(response) if response.status == 404 => Ok(ChannelStream::Missing(Box::new(
+                create(streams, app, name, known),
+            ))),
             Err(response) => Err(response),
         }
     }
@@ -49,12 +51,23 @@ impl ChannelStream {
 pub(super) fn check_created(outcome: &Outcome) -> Result<(), Response> {
     match outcome {
         Outcome::Created { .. } | Outcome::Refused(Refusal::Differs { .. }) => Ok(()),
+        Outcome::Refused(Refusal::StorageExceeded(exceeded)) => Err(error(
+            429,
+            "channels_max",
+            format!(
+                "the app has {} channels, and may not have more (channels-max)",
+                exceeded.max
+            ),
+        )),
         other => Err(unexpected(other)),
     }
 }
 
-/// Refuses a stream that an app of another protocol has created for something else.
-pub(super) fn check_type(stream: &Stream) -> Result<(), Response> {
+/// Refuses a stream that was created by another protocol for something else, or by somebody whose it is.
+pub(super) fn check_stream(stream: &Stream) -> Result<(), Response> {
+    if stream.owner().is_some() {
+        return Err(problem::refused(&Refusal::NotFound));
+    }
     match stream.media.matches(MEDIA) {
         true => Ok(()),
         false => {
@@ -67,16 +80,27 @@ pub(super) fn check_type(stream: &Stream) -> Result<(), Response> {
     }
 }
 
-fn create(app: &App, name: &str, known: Lookup) -> Create {
+fn create(streams: &StreamAccess, app: &App, name: &str, known: Lookup) -> Create {
     let settings = &app.settings;
-    Create {
+    let mut create = Create {
         content_type: Some(MEDIA.into()),
         lifetime: settings.ttl_s.map(|ttl_s| Lifetime::Sliding { ttl_s }),
         ack: settings.ack,
         retention: settings.retention,
         known: vec![known],
         ..Create::new(name)
-    }
+    };
+    let max = settings.channels_max as u64;
+    let used = streams.views.storage_used(app.account).streams;
+    let exceeded = StorageExceeded {
+        limit: StorageLimit::Streams,
+        max,
+    };
+    create.extras.payer = Some(Box::new(Payer {
+        account: app.account,
+        exceeded: (used >= max).then_some(exceeded),
+    }));
+    create
 }
 
 /// The type of the streams of channels.

@@ -1,7 +1,9 @@
 //! Members of presence channels: who a subscription says it is, and what clients are told of the others.
 
 use encke_clock::{SteadyTime, WallTime};
-use encke_presence::{NewMember, PresenceHold, PresencePlace, PresenceRefusal, PresenceRules};
+use encke_presence::{
+    ID_BYTES_MAX, NewMember, PresenceHold, PresencePlace, PresenceRefusal, PresenceRules,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -27,8 +29,6 @@ pub(super) struct Membership {
     pub(super) member: ChannelMember,
     /// The key of the feed that tells of the members.
     pub(super) key: u32,
-    /// It is a member until this is dropped. `None`: another process let it in, and here was no place.
-    _hold: Option<PresenceHold>,
 }
 
 /// The data of a subscription names no member.
@@ -36,8 +36,12 @@ pub(super) struct Membership {
 pub(super) enum BadMember {
     #[error("a presence channel needs channel_data, a text that holds an object with user_id")]
     NoUser,
+    #[error("user_id has more than {ID_BYTES_MAX} bytes")]
+    IdTooLong,
     #[error("user_info has more than {USER_INFO_BYTES_MAX} bytes")]
     InfoTooLong,
+    #[error("user_info is nested deeper than 127 levels")]
+    InfoTooDeep,
 }
 
 impl ChannelMember {
@@ -45,74 +49,79 @@ impl ChannelMember {
     pub(super) fn parse(channel_data: Option<&str>) -> Result<Self, BadMember> {
         #[derive(Deserialize)]
         struct ChannelData<'a> {
-            user_id: Value,
+            #[serde(borrow)]
+            user_id: &'a RawValue,
             #[serde(borrow)]
             user_info: Option<&'a RawValue>,
         }
         let data = channel_data.ok_or(BadMember::NoUser)?;
         let data: ChannelData<'_> = serde_json::from_str(data).map_err(|_| BadMember::NoUser)?;
-        let id = match data.user_id {
-            Value::String(id) if !id.is_empty() => id,
-            Value::Number(id) => id.to_string(),
-            _ => return Err(BadMember::NoUser),
+        // A number stays as it is written: what is larger than others can count is not another one's.
+        let id = data.user_id.get();
+        let is_number = id.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+        let id = match is_number {
+            true => id.to_owned(),
+            false => serde_json::from_str(id).map_err(|_| BadMember::NoUser)?,
         };
+        if id.is_empty() {
+            return Err(BadMember::NoUser);
+        }
+        if id.len() > ID_BYTES_MAX {
+            return Err(BadMember::IdTooLong);
+        }
         let info = data.user_info.map(RawValue::get);
-        if info.is_some_and(|info| info.len() > USER_INFO_BYTES_MAX) {
-            return Err(BadMember::InfoTooLong);
+        if let Some(info) = info {
+            if info.len() > USER_INFO_BYTES_MAX {
+                return Err(BadMember::InfoTooLong);
+            }
+            // A raw value may be nested as deep as it likes.
+            let read = serde_json::from_str::<Value>(info);
+            drop(read.map_err(|_| BadMember::InfoTooDeep)?);
         }
         Ok(ChannelMember {
             id: id.into(),
             info: info.map(Into::into),
         })
     }
+}
 
-    /// Becomes a member of the channel whose stream has that name.
-    pub(super) fn enter(
-        self,
-        (context, app): (&PusherContext, &App),
-        stream: &str,
-        key: u32,
-        now: SteadyTime,
-    ) -> Result<Membership, PresenceRefusal> {
-        let settings = &app.settings;
-        let rules = PresenceRules {
-            grace: settings.presence_grace,
-            members_max: settings.presence_members_max,
-            bytes_max: settings
-                .presence_members_max
-                .saturating_mul(BYTES_OF_MEMBER),
-        };
-        let member = NewMember {
-            key: self.id.clone(),
-            id: self.id.clone(),
-            data: self.info.clone(),
-        };
-        let place = PresencePlace { stream, rules };
-        let hold = context.presence.registry().enter(&place, member, now)?;
-        Ok(Membership {
-            member: self,
-            key,
-            _hold: Some(hold),
-        })
+/// Counts a subscription to the channel whose stream has that name. With a member it becomes one of the channel.
+pub(super) fn enter(
+    (context, app): (&PusherContext, &App),
+    stream: &str,
+    member: Option<&ChannelMember>,
+    now: SteadyTime,
+) -> Result<PresenceHold, PresenceRefusal> {
+    let settings = &app.settings;
+    let members_max = settings.presence_members_max;
+    let rules = PresenceRules {
+        grace: settings.presence_grace,
+        members_max,
+        bytes_max: members_max.saturating_mul(BYTES_OF_MEMBER),
+    };
+    let place = PresencePlace { stream, rules };
+    match member {
+        None => context.registry().enter_anonymous(&place),
+        Some(ChannelMember { id, info }) => {
+            let member = NewMember {
+                key: id.clone(),
+                id: id.clone(),
+                data: info.clone(),
+            };
+            context.registry().enter(&place, member, now)
+        }
     }
+}
 
-    /// The same for a connection that another process had.
-    pub(super) fn arrive(
-        self,
-        (context, app): (&PusherContext, &App),
-        stream: &str,
-        key: u32,
-    ) -> Membership {
-        // The time only says which data of a member is the latest, and there is none before.
-        let entered = self
-            .clone()
-            .enter((context, app), stream, key, SteadyTime::from_ms(0));
-        entered.unwrap_or(Membership {
-            member: self,
-            key,
-            _hold: None,
-        })
-    }
+/// The same for a subscription that another process had: one for which there is no member's place is counted.
+pub(super) fn arrive(
+    (context, app): (&PusherContext, &App),
+    stream: &str,
+    member: Option<&ChannelMember>,
+) -> Result<PresenceHold, PresenceRefusal> {
+    // The time only says which data of a member is the latest, and there is none before.
+    let at = SteadyTime::from_ms(0);
+    enter((context, app), stream, member, at).or_else(|_| enter((context, app), stream, None, at))
 }
 
 /// Encodes what happens to the members of a channel as messages.
@@ -182,13 +191,24 @@ mod tests {
         let member = parse(r#"{"user_id":"ann","user_info":{"name":"Ann"}}"#).unwrap();
         assert_eq!(&*member.id, "ann");
         assert_eq!(member.info.as_deref(), Some(r#"{"name":"Ann"}"#));
-        assert_eq!(&*parse(r#"{"user_id":7}"#).unwrap().id, "7");
+        for number in ["7", "-0", "1e2", "123456789012345678901234567890"] {
+            let id = parse(&format!(r#"{{"user_id":{number}}}"#)).unwrap().id;
+            assert_eq!(&*id, number);
+        }
         for data in ["", "{}", "[]", r#"{"user_id":""}"#, r#"{"user_id":null}"#] {
             assert_eq!(parse(data), Err(BadMember::NoUser), "{data}");
         }
         assert_eq!(ChannelMember::parse(None), Err(BadMember::NoUser));
         let long = json!({ "user_id": "a", "user_info": "x".repeat(USER_INFO_BYTES_MAX) });
         assert_eq!(parse(&long.to_string()), Err(BadMember::InfoTooLong));
+        let long = json!({ "user_id": "x".repeat(ID_BYTES_MAX + 1) });
+        assert_eq!(parse(&long.to_string()), Err(BadMember::IdTooLong));
+        let deep = format!(
+            r#"{{"user_id":"a","user_info":{}{}}}"#,
+            "[".repeat(300),
+            "]".repeat(300)
+        );
+        assert_eq!(parse(&deep), Err(BadMember::InfoTooDeep));
     }
 
     #[test]

@@ -13,8 +13,8 @@
 //! An event of a channel is a record of the stream `app/{id}/{channel}`: `event` is its form, `records` the encoder that makes messages of
 //! such records, `channel_stream` finds or creates the stream. `socket` is a connection, `client_message` and `server_message` are what it
 //! receives and sends, `subscribe` is how a subscription begins, `client_event` what clients send to each other, `member` the
-//! members of presence channels, `user` as whom a client has signed in. `api` has the requests of servers. `app` is what both sides know of an app:
-//! its settings, its connections and, in `occupancy`, its subscriptions. `signature` and `socket_id` have the rules that keep apps and
+//! members of presence channels, `user` as whom a client has signed in. `api` has the requests of servers. `app` is what both sides know of an app, and
+//! `reporter` tells clients and, by `webhook`, servers what happens to its channels. `signature` and `socket_id` have the rules that keep apps and
 //! clients apart.
 
 mod api;
@@ -26,8 +26,8 @@ mod client_message;
 mod context;
 mod event;
 mod member;
-mod occupancy;
 mod records;
+mod reporter;
 mod server_message;
 mod settings;
 mod signature;
@@ -36,6 +36,7 @@ mod socket_id;
 mod sockets;
 mod subscribe;
 mod user;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -49,7 +50,11 @@ use crate::encoder::Encoders;
 use crate::presence::PresenceStreams;
 use crate::streams::StreamAccess;
 
-pub use self::settings::{AppSecret, BadPusherApp, PusherApp, PusherSettings};
+pub use self::reporter::{AppReporter, AppWebhook, ReportStream};
+pub use self::settings::{
+    AppSecret, BadPusherApp, BadPusherWebhook, PusherApp, PusherSettings, PusherWebhook,
+};
+pub use self::webhook::{BadWebhookKind, WebhookBatch, WebhookKind};
 
 /// The apps, for both sides of the protocol.
 #[derive(Clone, Debug)]
@@ -66,9 +71,11 @@ impl Pusher {
         if settings.apps().is_empty() {
             return None;
         }
-        let apps = settings.apps().iter().cloned();
+        let apps = settings.apps().iter().cloned().zip(settings.queues());
         Some(Pusher(Arc::new(PusherContext {
-            apps: apps.map(|app| Arc::new(App::new(app))).collect(),
+            apps: apps
+                .map(|(app, webhooks)| Arc::new(App::new(app, Arc::clone(webhooks))))
+                .collect(),
             streams: streams.clone(),
             encoder: encoders.add("pusher", PusherRecords),
             presence: Arc::clone(presence),

@@ -1,16 +1,22 @@
 //! The apps as they are configured.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use encke_stream::{AckLevel, Retention};
+use encke_subscriptions::{AllowedAddresses, BadWebhookUrl, WebhookUrl};
 
+use super::app::prefix_of;
+use super::webhook::{WebhookKind, WebhookQueue};
 use crate::gate::Origins;
 
 /// The settings of the Pusher protocol.
 #[derive(Clone, Debug, Default)]
 pub struct PusherSettings {
     apps: Vec<PusherApp>,
+    /// What webhooks are to be told, of each app.
+    queues: Vec<Arc<WebhookQueue>>,
     seed: [u8; 32],
 }
 
@@ -35,6 +41,8 @@ pub struct PusherApp {
     pub ack: Option<AckLevel>,
     /// Connections at a time. `None`: as many as the server has room for.
     pub connections_max: Option<usize>,
+    /// Channels that have a stream: clients with no more than the key create them.
+    pub channels_max: usize,
     /// Channels that a connection may be subscribed to.
     pub channels_per_connection_max: usize,
     /// Bytes of the data of an event.
@@ -47,6 +55,32 @@ pub struct PusherApp {
     pub presence_members_max: usize,
     /// How long a member stays after its last connection is gone.
     pub presence_grace: Duration,
+    /// Clients are told how many subscriptions a channel has.
+    pub subscription_count: bool,
+    /// Which servers are told what happens to channels.
+    pub webhooks: Vec<PusherWebhook>,
+}
+
+/// A server that is told what happens to channels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PusherWebhook {
+    /// Where it is called.
+    pub(super) url: Box<str>,
+    /// What it is told of.
+    pub(super) kinds: Vec<WebhookKind>,
+    /// It is told of channels whose names begin so.
+    pub(super) channels: Box<str>,
+}
+
+/// Why a webhook can't be as it is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPusherWebhook {
+    /// Its URL can't be called.
+    #[error(transparent)]
+    Url(#[from] BadWebhookUrl),
+    /// There is nothing to call it for.
+    #[error("it is told of nothing: events is empty")]
+    NoKinds,
 }
 
 /// The secret of an app, which is not shown.
@@ -111,12 +145,23 @@ impl PusherSettings {
                 return Err(BadPusherApp::ShortSecret { id, bytes });
             }
         }
-        Ok(PusherSettings { apps, seed })
+        let queues = apps.iter().map(|_| Arc::default()).collect();
+        Ok(PusherSettings { apps, queues, seed })
+    }
+
+    /// What the names of the streams of all apps begin with.
+    pub fn prefixes(&self) -> Vec<Box<str>> {
+        self.apps.iter().map(|app| prefix_of(&app.id)).collect()
     }
 
     /// The apps.
     pub fn apps(&self) -> &[PusherApp] {
         &self.apps
+    }
+
+    /// What webhooks are to be told, of each app.
+    pub(super) fn queues(&self) -> &[Arc<WebhookQueue>] {
+        &self.queues
     }
 
     pub(super) fn seed(&self) -> &[u8; 32] {
@@ -137,13 +182,51 @@ impl PusherApp {
             ttl_s: None,
             ack: None,
             connections_max: None,
+            channels_max: CHANNELS_MAX,
             channels_per_connection_max: CHANNELS_PER_CONNECTION_MAX,
             event_bytes_max: EVENT_BYTES_MAX,
             client_events: false,
             client_events_per_second: CLIENT_EVENTS_PER_SECOND,
             presence_members_max: PRESENCE_MEMBERS_MAX,
             presence_grace: Duration::ZERO,
+            subscription_count: false,
+            webhooks: Vec::new(),
         }
+    }
+
+    /// Whether any server is told of such an event of a channel.
+    pub(super) fn has_webhook(&self, kind: WebhookKind, channel: &str) -> bool {
+        self.webhooks
+            .iter()
+            .any(|webhook| webhook.wants(kind, channel))
+    }
+}
+
+impl PusherWebhook {
+    /// A webhook at this URL, which is told of these things where they happen to channels whose names begin so.
+    ///
+    /// # Errors
+    /// See [`BadPusherWebhook`].
+    pub fn new(
+        url: &str,
+        kinds: Vec<WebhookKind>,
+        channels: &str,
+    ) -> Result<Self, BadPusherWebhook> {
+        // The operator knows where it leads.
+        WebhookUrl::parse(url, &AllowedAddresses::everything())?;
+        if kinds.is_empty() {
+            return Err(BadPusherWebhook::NoKinds);
+        }
+        Ok(PusherWebhook {
+            url: url.into(),
+            kinds,
+            channels: channels.into(),
+        })
+    }
+
+    /// Whether it is told of such an event of a channel.
+    pub(super) fn wants(&self, kind: WebhookKind, channel: &str) -> bool {
+        self.kinds.contains(&kind) && channel.starts_with(&*self.channels)
     }
 }
 
@@ -177,6 +260,9 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// Bytes of a secret: what Pusher gives out has 20.
 const SECRET_BYTES_MIN: usize = 16;
+
+/// Channels that have a stream, unless an app names another number.
+const CHANNELS_MAX: usize = 1_000_000;
 
 /// Channels of a connection, unless an app names another number.
 const CHANNELS_PER_CONNECTION_MAX: usize = 100;

@@ -1,5 +1,7 @@
 //! Signatures of an app: HMAC-SHA256 with its secret, in hexadecimal digits.
 
+use std::fmt::Write;
+
 use aws_lc_rs::hmac;
 
 use super::settings::AppSecret;
@@ -56,9 +58,9 @@ impl AppSigner {
             .is_some_and(|(named, signature)| named == key && self.verifies(&text, signature))
     }
 
-    #[cfg(test)]
-    pub(super) fn sign(&self, text: &str) -> String {
-        encode_hex(hmac::sign(&self.0, text.as_bytes()).as_ref())
+    /// The signature of a text.
+    pub(super) fn sign(&self, text: impl AsRef<[u8]>) -> String {
+        encode_hex(hmac::sign(&self.0, text.as_ref()).as_ref())
     }
 }
 
@@ -74,11 +76,10 @@ fn decode_hex(text: &str) -> Option<[u8; TAG_BYTES]> {
     Some(tag)
 }
 
-#[cfg(test)]
 fn encode_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
     let mut text = String::new();
     for byte in bytes {
+        // A text takes all that is written.
         let _ = write!(text, "{byte:02x}");
     }
     text

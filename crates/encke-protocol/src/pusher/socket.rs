@@ -4,20 +4,21 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use encke_access::CallersOut;
+use encke_presence::PresenceHold;
 use encke_stream::{Command, EphemeralMessage, home};
 
-use super::app::ConnectionPlace;
+use super::app::{ConnectionPlace, channel_of};
 use super::channel_name::ChannelName;
 use super::channel_stream::ChannelStream;
 use super::client_event::{self, ClientEventRate};
 use super::client_message::{ClientEvent, ClientMessage, SigninData, SubscribeData};
 use super::context::PusherContext;
-use super::member::{ChannelMember, Membership};
-use super::occupancy::Occupant;
+use super::member::{ChannelMember, Membership, arrive, enter};
 use super::server_message::{self, PusherCode, subscription_error};
 use super::socket_id::SocketId;
 use super::subscribe::{PusherSubscribe, refused_subscription};
 use super::user::{BadSignin, SignedInUser, channel_of_user, sign_in, user_of_channel};
+use super::webhook::WebhookEvent;
 use crate::action::{
     Action, Channel, ChannelAction, ChannelClose, ChannelEnd, ChannelMessage, FeedEnd,
     RegrantedChannel,
@@ -49,9 +50,18 @@ const _: () = assert!(size_of::<PusherSocket>() <= 72);
 struct PusherSubscription {
     /// Of its feed.
     key: u32,
-    occupant: Occupant,
+    /// The name of the channel's stream, which all subscriptions share.
+    stream: Arc<str>,
+    /// It is counted until this is dropped.
+    _hold: PresenceHold,
     /// Of a presence channel.
     membership: Option<Box<Membership>>,
+}
+
+impl PusherSubscription {
+    fn channel(&self) -> &str {
+        channel_of(&self.stream)
+    }
 }
 
 /// A connection that is closed as soon as it is open, because clients read close codes and no responses.
@@ -72,26 +82,30 @@ impl PusherSocket {
         }
     }
 
-    /// Takes a connection over from another process. `None`: there is no such app.
+    /// Takes a connection over from another process. `None`: there is no such app, or no room to count its subscriptions.
     pub(super) fn arrive(context: &Arc<PusherContext>, moved: &MovedSocket) -> Option<Self> {
         let app = context.app_of_id(&moved.app)?;
         let subscriptions =
             moved
                 .channels
                 .iter()
-                .map(
-                    |MovedSocketChannel { key, name, member }| PusherSubscription {
+                .map(|MovedSocketChannel { key, name, member }| {
+                    let membership = member.as_ref().map(|(key, id, info)| {
+                        let member = ChannelMember {
+                            id: id.clone(),
+                            info: info.clone(),
+                        };
+                        Box::new(Membership { member, key: *key })
+                    });
+                    let member = membership.as_ref().map(|membership| &membership.member);
+                    let hold = arrive((context, app), &app.stream(name), member).ok()?;
+                    Some(PusherSubscription {
                         key: *key,
-                        occupant: app.occupancy.enter(name),
-                        membership: member.as_ref().map(|(key, id, info)| {
-                            let member = ChannelMember {
-                                id: id.clone(),
-                                info: info.clone(),
-                            };
-                            Box::new(member.arrive((context, app), &app.stream(name), *key))
-                        }),
-                    },
-                );
+                        stream: hold.stream(),
+                        _hold: hold,
+                        membership,
+                    })
+                });
         let keys = moved.channels.iter();
         let last = keys
             .map(|one| {
@@ -108,7 +122,7 @@ impl PusherSocket {
             is_established: true,
             next_key: last.unwrap_or_default().wrapping_add(1).max(1),
             client_events: ClientEventRate::default(),
-            subscriptions: subscriptions.collect(),
+            subscriptions: subscriptions.collect::<Option<_>>()?,
             user: moved.user.as_ref().map(|(id, key)| {
                 Box::new(SignedInUser {
                     id: id.clone(),
@@ -208,6 +222,7 @@ impl PusherSocket {
         let found = ChannelStream::find(streams, &app, &name, message.now);
         let subscribe = PusherSubscribe {
             context: Arc::clone(&context),
+            app: Arc::clone(&app),
             channel: channel.as_str().into(),
             name: name.as_str().into(),
             is_cache: channel.is_cache(),
@@ -225,18 +240,21 @@ impl PusherSocket {
         if let Action::Respond(_) = action {
             return Ok(plain(action));
         }
-        let membership = match member {
-            None => None,
-            Some(member) => {
-                let (key, now) = (self.next_key(), message.now.steady);
-                let entered = member.enter((&context, &app), &name, key, now);
-                let entered =
-                    entered.map_err(|why| refused("LimitReached", 429, &why.to_string()))?;
-                Some(Box::new(entered))
-            }
-        };
+        let hold = enter((&context, &app), &name, member.as_ref(), message.now.steady)
+            .map_err(|why| refused("LimitReached", 429, &why.to_string()))?;
+        let membership = member.map(|member| {
+            let key = self.next_key();
+            Box::new(Membership { member, key })
+        });
+        let key = self.next_key();
+        self.subscriptions.push(PusherSubscription {
+            key,
+            stream: hold.stream(),
+            _hold: hold,
+            membership,
+        });
         Ok(ChannelAction {
-            key: self.add(channel, membership),
+            key,
             ..plain(action)
         })
     }
@@ -249,8 +267,7 @@ impl PusherSocket {
     ) -> Result<ChannelAction, Cow<'static, str>> {
         let app = Arc::clone(self.place.app());
         let (user, confirmed) = sign_in(&app, self.id, data).map_err(|why| why.to_string())?;
-        // One whose feed could not begin tries again.
-        if self.user.as_deref().is_some_and(|user| !user.is_terminated) {
+        if self.user.is_some() {
             return Err(BadSignin::Again.to_string().into());
         }
         let channel = channel_of_user(&user);
@@ -264,6 +281,7 @@ impl PusherSocket {
         let found = ChannelStream::find(streams, &app, &name, message.now);
         let subscribe = PusherSubscribe {
             context: Arc::clone(&self.context),
+            app: Arc::clone(&app),
             channel: channel.into(),
             name: name.as_str().into(),
             is_cache: false,
@@ -325,6 +343,10 @@ impl PusherSocket {
             let why = format!("a connection may send {max} client events within a second");
             return Err(why.into());
         }
+        let socket = self.id.to_string();
+        let sent = (&*event.name, event.data);
+        let report = WebhookEvent::of_client(channel.as_str(), sent, &socket, user);
+        self.place.app().report(&report);
         Ok(plain(client_event::broadcast(ephemeral)))
     }
 
@@ -351,18 +373,6 @@ impl PusherSocket {
         }
     }
 
-    /// Counts a subscription that begins, and returns the key of its feed.
-    fn add(&mut self, channel: ChannelName<'_>, membership: Option<Box<Membership>>) -> u32 {
-        let key = self.next_key();
-        let occupant = self.place.app().occupancy.enter(channel.as_str());
-        self.subscriptions.push(PusherSubscription {
-            key,
-            occupant,
-            membership,
-        });
-        key
-    }
-
     /// The key of a feed.
     fn next_key(&mut self) -> u32 {
         let key = self.next_key;
@@ -373,7 +383,7 @@ impl PusherSocket {
 
     fn place_of(&self, channel: &str) -> Option<usize> {
         let mut subscriptions = self.subscriptions.iter();
-        subscriptions.position(|one| one.occupant.channel() == channel)
+        subscriptions.position(|one| one.channel() == channel)
     }
 }
 
@@ -389,10 +399,15 @@ impl Channel for PusherSocket {
         }
     }
 
-    fn ended(&mut self, key: u32, _end: FeedEnd) -> Vec<u8> {
+    fn ended(&mut self, key: u32, end: FeedEnd) -> Vec<u8> {
         self.subscriptions.retain(|one| one.key != key);
         if let Some(user) = self.user.as_deref_mut().filter(|user| user.key == key) {
-            user.is_terminated = true;
+            match end {
+                // The client may sign in again.
+                FeedEnd::NeverBegan => self.user = None,
+                FeedEnd::Told | FeedEnd::Deleted => user.is_terminated = true,
+                FeedEnd::Dismissed | FeedEnd::Failed(_) => {}
+            }
         }
         // The close code says what the client does.
         Vec::new()
@@ -425,7 +440,7 @@ impl Channel for PusherSocket {
         let subscriptions = self.subscriptions.iter();
         let channels = subscriptions.map(|one| MovedSocketChannel {
             key: one.key,
-            name: one.occupant.channel().into(),
+            name: one.channel().into(),
             member: one.membership.as_ref().map(|one| {
                 let ChannelMember { id, info } = one.member.clone();
                 (one.key, id, info)

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use encke_clock::{Now, WallTime};
 use encke_stream::{Facts, Fetch, Offset, Outcome, Stream};
 
-use super::channel_stream::{check_created, check_type};
+use super::app::App;
+use super::channel_stream::{check_created, check_stream};
 use super::context::PusherContext;
 use super::member::message;
-use super::server_message::{cache_miss, subscribed, subscription_error};
+use super::server_message::{PusherCode, cache_miss, error, subscribed, subscription_error};
+use super::user::user_of_channel;
+use super::webhook::{WebhookEvent, WebhookKind};
 use crate::action::{Action, Failure, Feed, FeedBeside, OnChange, OnRead, Subscription};
 use crate::last_messages::{LAST_BYTES_MAX, OnLastFound, WantedMessages, find_last};
 use crate::problem;
@@ -19,6 +22,7 @@ use crate::run::Run;
 #[derive(Debug)]
 pub(super) struct PusherSubscribe {
     pub(super) context: Arc<PusherContext>,
+    pub(super) app: Arc<App>,
     pub(super) channel: Box<str>,
     /// The name of the channel's stream.
     pub(super) name: Box<str>,
@@ -119,7 +123,7 @@ impl OnChange for PusherSubscribe {
     fn changed(self: Box<Self>, outcome: Outcome, now: Now) -> Action {
         let found = check_created(&outcome)
             .and_then(|()| self.context.streams.find(&self.name, now))
-            .and_then(|stream| check_type(&stream).map(|()| stream));
+            .and_then(|stream| check_stream(&stream).map(|()| stream));
         match found {
             Ok(stream) => self.begin(stream, now),
             Err(refused) => self.refuse(refused),
@@ -143,7 +147,10 @@ impl OnLastFound for CachedSubscribe {
             tail,
         } = *self;
         if from >= tail {
-            let miss = cache_miss(&subscribe.channel);
+            let channel = &subscribe.channel;
+            let event = WebhookEvent::of_channel(WebhookKind::CacheMiss, channel);
+            subscribe.app.report(&event);
+            let miss = cache_miss(channel);
             subscribe = subscribe.with(miss);
         }
         subscribe.follow(stream, from)
@@ -193,6 +200,10 @@ impl OnRead for MembersSubscribe {
 /// What a client is told of a subscription that was refused as a request would be.
 pub(super) fn refused_subscription(channel: &str, refused: &Response) -> Response {
     let why = problem::message(refused);
-    let message = subscription_error(channel, "ServerError", refused.status, &why);
+    let message = match user_of_channel(channel) {
+        // The client has signed in, and knows of no subscription.
+        Some(_) => error(Some(PusherCode::NOT_SERVED), &why),
+        None => subscription_error(channel, "ServerError", refused.status, &why),
+    };
     Response::new(refused.status).body(message)
 }

@@ -84,7 +84,10 @@ mod tests {
 
     #[test]
     fn a_client_signs_in_as_the_user_that_its_app_has_signed() {
-        let app = App::new(PusherApp::new("1", "k", "0123456789abcdef".into()));
+        let app = App::new(
+            PusherApp::new("1", "k", "0123456789abcdef".into()),
+            std::sync::Arc::default(),
+        );
         let socket: SocketId = "1.2".parse().unwrap();
         let signed = |user_data: &str| {
             let signature = app.signer.sign(&format!("1.2::user::{user_data}"));

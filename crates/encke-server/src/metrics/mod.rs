@@ -5,6 +5,7 @@ mod logs;
 mod pools;
 mod presence;
 mod probes;
+mod pusher;
 mod registrar;
 mod streams;
 mod subscriptions;
@@ -22,6 +23,7 @@ pub(crate) use self::logs::LogMetrics;
 pub(crate) use self::pools::{PoolMetrics, RelayMetrics};
 pub(crate) use self::presence::PresenceMetrics;
 pub(crate) use self::probes::ProbeMetrics;
+pub(crate) use self::pusher::PusherMetrics;
 use self::registrar::Registrar;
 pub(crate) use self::streams::StreamMetrics;
 pub(crate) use self::subscriptions::SubscriptionMetrics;
@@ -43,6 +45,7 @@ pub struct ServerMetrics {
     pub(crate) subscriptions: SubscriptionMetrics,
     pub(crate) probes: ProbeMetrics,
     pub(crate) presence: PresenceMetrics,
+    pub(crate) pusher: PusherMetrics,
     pub(crate) traces: TraceMetrics,
 }
 
@@ -70,6 +73,7 @@ impl ServerMetrics {
             subscriptions: SubscriptionMetrics::new(&registry)?,
             probes: ProbeMetrics::new(&registry)?,
             presence: PresenceMetrics::new(&registry)?,
+            pusher: PusherMetrics::new(&registry)?,
             traces: TraceMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,

@@ -2,26 +2,23 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use encke_clock::Now;
 use parking_lot::{Condvar, Mutex};
-use ureq::Agent;
 use ureq::tls::TlsConfig;
-use ureq::unversioned::transport::{Connector, RustlsConnector, TcpConnector};
 
 use super::addresses::AllowedAddresses;
+use super::caller::WebhookCaller;
 use super::delivery::{DeliveryResult, WebhookDelivery};
-use super::resolver::{CheckedResolver, ResolveNames};
+use super::resolver::ResolveNames;
 
-/// Calls webhooks, in threads that only do that. A call follows no redirect and uses no proxy; its connection is closed behind it.
+/// Calls webhooks, in threads that only do that.
 pub struct Deliverer {
     shared: Arc<SharedQueue>,
     /// `None` once it is stopped.
-    agent: Option<Agent>,
-    names: Arc<dyn ResolveNames>,
+    caller: Option<WebhookCaller>,
 }
 
 /// What calls are made with.
@@ -73,24 +70,6 @@ impl Deliverer {
             clock,
             report,
         } = context;
-        let config = Agent::config_builder()
-            .tls_config(tls)
-            .proxy(None)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .http_status_as_error(false)
-            .max_idle_connections(0)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .max_response_header_size(RESPONSE_BYTES_MAX)
-            .user_agent("encke")
-            .accept("application/json")
-            .accept_encoding("identity")
-            .build();
-        let connector = ().chain(TcpConnector::default()).chain(RustlsConnector::default());
-        let resolver = CheckedResolver {
-            names: Arc::clone(&names),
-            allowed: allowed_addresses,
-        };
         Deliverer {
             shared: Arc::new(SharedQueue {
                 state: Mutex::default(),
@@ -99,8 +78,7 @@ impl Deliverer {
                 clock,
                 report,
             }),
-            agent: Some(Agent::with_parts(config, connector, resolver)),
-            names,
+            caller: Some(WebhookCaller::new(allowed_addresses, names, tls)),
         }
     }
 
@@ -108,7 +86,7 @@ impl Deliverer {
     pub fn deliver(&self, delivery: Box<WebhookDelivery>) {
         let number = delivery.number;
         let mut state = self.shared.state.lock();
-        let Some(agent) = self.agent.as_ref().filter(|_| !state.is_stopped) else {
+        let Some(caller) = self.caller.as_ref().filter(|_| !state.is_stopped) else {
             return;
         };
         if state.calls >= self.shared.threads_max {
@@ -125,10 +103,10 @@ impl Deliverer {
         }
         state.threads += 1;
         drop(state);
-        let (shared, agent) = (Arc::clone(&self.shared), agent.clone());
+        let (shared, caller) = (Arc::clone(&self.shared), caller.clone());
         let spawned = std::thread::Builder::new()
             .name("webhook".into())
-            .spawn(move || run(&shared, &agent));
+            .spawn(move || run(&shared, &caller));
         if let Err(error) = spawned {
             let mut state = self.shared.state.lock();
             state.threads -= 1;
@@ -170,9 +148,8 @@ impl Deliverer {
         state.waiting.clear();
         drop(state);
         self.shared.changed.notify_all();
-        self.names.stop();
-        if let Some(agent) = self.agent.take() {
-            agent.shutdown();
+        if let Some(caller) = self.caller.take() {
+            caller.shut_down();
         }
     }
 }
@@ -191,7 +168,7 @@ impl fmt::Debug for Deliverer {
 }
 
 /// A thread: makes calls until the deliverer stops.
-fn run(shared: &SharedQueue, agent: &Agent) {
+fn run(shared: &SharedQueue, caller: &WebhookCaller) {
     // However it ends, it does not count any more.
     let _thread = RunningThread(shared);
     let mut state = shared.state.lock();
@@ -204,7 +181,7 @@ fn run(shared: &SharedQueue, agent: &Agent) {
         };
         drop(state);
         let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            call(agent, &delivery, (shared.clock)())
+            call(caller, &delivery, (shared.clock)())
         }));
         let result =
             called.unwrap_or_else(|_| DeliveryResult::Failed("the call has panicked".to_owned()));
@@ -229,45 +206,17 @@ impl Drop for RunningThread<'_> {
 }
 
 /// Makes a call.
-fn call(agent: &Agent, delivery: &WebhookDelivery, now: Now) -> DeliveryResult {
+fn call(caller: &WebhookCaller, delivery: &WebhookDelivery, now: Now) -> DeliveryResult {
     let notice = &delivery.notice;
     let signed = delivery
         .key
         .sign(now.wall, |bytes| notice.write_body(bytes));
-    let sent = agent
-        .post(&*delivery.url)
-        .config()
-        .timeout_global(Some(delivery.timeout))
-        .build()
-        .header("Content-Type", "application/json")
-        .header("Webhook-Signature", signed.field())
-        .send(signed.body());
-    let mut response = match sent {
-        Ok(response) => response,
-        Err(error) => return DeliveryResult::Failed(error.to_string()),
-    };
-    let status = response.status();
-    if !status.is_success() {
-        return DeliveryResult::Failed(format!("the response has status {status}"));
-    }
-    match read_body(&mut response.body_mut().as_reader()) {
+    let field = signed.field();
+    let fields = [("Webhook-Signature", &*field)];
+    match caller.post(&delivery.url, &fields, signed.body(), delivery.timeout) {
         Ok(Some(body)) => DeliveryResult::of_body(&body),
         // It is no word that Encke knows.
         Ok(None) => DeliveryResult::Accepted,
-        Err(error) => DeliveryResult::Failed(format!("the response has no end: {error}")),
+        Err(reason) => DeliveryResult::Failed(reason),
     }
 }
-
-/// The body of a response; `None` if it is too long to be one that matters.
-fn read_body(body: &mut dyn Read) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    body.take(RESPONSE_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut bytes)?;
-    Ok((bytes.len() <= RESPONSE_BYTES_MAX).then_some(bytes))
-}
-
-/// The longest response of a webhook that is read, and the longest head of one.
-pub const RESPONSE_BYTES_MAX: usize = 64 << 10;
-
-/// How long it may take to connect, with the handshake of TLS.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 //! Webhooks: which URLs they may have, what they are called with, and the threads that call them.
 
 pub(crate) mod addresses;
+pub(crate) mod caller;
 pub(crate) mod deliverer;
 pub(crate) mod delivery;
 pub(crate) mod resolver;

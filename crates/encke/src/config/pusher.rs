@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use encke_access::{Secret, parse_duration};
-use encke_protocol::{AppSecret, Origins, PusherApp, PusherSettings};
+use encke_protocol::{AppSecret, Origins, PusherApp, PusherSettings, PusherWebhook, WebhookKind};
 use encke_stream::{AckLevel, Retention};
 use serde::Deserialize;
 use toml::Table;
@@ -40,6 +40,7 @@ struct AppEntry {
     ttl: Option<String>,
     ack: Option<String>,
     connections_max: Option<usize>,
+    channels_max: Option<usize>,
     channels_per_connection_max: Option<usize>,
     event_bytes_max: Option<usize>,
     #[serde(default)]
@@ -47,6 +48,22 @@ struct AppEntry {
     client_events_per_second: Option<usize>,
     presence_members_max: Option<usize>,
     presence_grace: Option<String>,
+    #[serde(default)]
+    subscription_count: bool,
+    #[serde(default)]
+    webhooks: Vec<WebhookEntry>,
+}
+
+/// An entry of `[[pusher.apps.webhooks]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct WebhookEntry {
+    url: String,
+    /// What the server is told of.
+    events: Vec<String>,
+    /// It is told of channels whose names begin so.
+    #[serde(default)]
+    channels: String,
 }
 
 fn enabled() -> bool {
@@ -128,6 +145,9 @@ impl AppEntry {
             .transpose()
             .map_err(|_| anyhow::anyhow!("ack is synced, written or accepted"))?;
         app.connections_max = bound("connections-max", self.connections_max)?;
+        if let Some(max) = bound("channels-max", self.channels_max)? {
+            app.channels_max = max;
+        }
         if let Some(max) = bound(
             "channels-per-connection-max",
             self.channels_per_connection_max,
@@ -148,6 +168,13 @@ impl AppEntry {
         if let Some(grace) = self.presence_grace.as_deref() {
             app.presence_grace = grace_of(grace).context("presence-grace has a wrong value")?;
         }
+        app.subscription_count = self.subscription_count;
+        let webhooks = self.webhooks.iter().enumerate();
+        let webhooks = webhooks.map(|(at, entry)| {
+            let webhook = entry.webhook();
+            webhook.with_context(|| format!("webhooks[{at}] is wrong"))
+        });
+        app.webhooks = webhooks.collect::<anyhow::Result<_>>()?;
         Ok(app)
     }
 
@@ -165,6 +192,15 @@ impl AppEntry {
             }
             _ => anyhow::bail!("an app needs secret or secret-file, and not both"),
         }
+    }
+}
+
+impl WebhookEntry {
+    fn webhook(&self) -> anyhow::Result<PusherWebhook> {
+        let kinds = self.events.iter().map(|name| name.parse::<WebhookKind>());
+        let kinds = kinds.collect::<Result<_, _>>();
+        let kinds = kinds.context("events has a wrong value")?;
+        Ok(PusherWebhook::new(&self.url, kinds, &self.channels)?)
     }
 }
 
@@ -211,9 +247,11 @@ mod tests {
         let text = format!(
             "{APP}{SECRET}enabled = false\norigins = ['https://a.example', 'http://localhost:5173']\n\
              retention = 'age=60, records=5'\nttl = '1d'\nack = 'written'\nconnections-max = 7\n\
-             channels-per-connection-max = 8\nevent-bytes-max = 9\nclient-events = true\n\
+             channels-max = 70\nchannels-per-connection-max = 8\nevent-bytes-max = 9\nclient-events = true\n\
              client-events-per-second = 5\npresence-members-max = 6\n\
-             presence-grace = '5s'\n[[apps]]\nid = '2'\nkey = 'l'\n{SECRET}"
+             presence-grace = '5s'\nsubscription-count = true\n\
+             [[apps.webhooks]]\nurl = 'http://10.0.0.1/hook'\nevents = ['channel_occupied']\nchannels = 'x-'\n\
+             [[apps]]\nid = '2'\nkey = 'l'\n{SECRET}"
         );
         let table = table(&text).unwrap();
         assert_eq!(table.summary(), "2 apps (1, 2)");
@@ -226,12 +264,21 @@ mod tests {
             ttl_s: Some(86_400),
             ack: Some(AckLevel::Written),
             connections_max: Some(7),
+            channels_max: 70,
             channels_per_connection_max: 8,
             event_bytes_max: 9,
             client_events: true,
             client_events_per_second: 5,
             presence_members_max: 6,
             presence_grace: Duration::from_secs(5),
+            subscription_count: true,
+            webhooks: PusherWebhook::new(
+                "http://10.0.0.1/hook",
+                vec![WebhookKind::ChannelOccupied],
+                "x-",
+            )
+            .into_iter()
+            .collect(),
             ..PusherApp::new("1", "k", "0123456789abcdef".into())
         };
         let plain = PusherApp::new("2", "l", "0123456789abcdef".into());
@@ -291,6 +338,20 @@ mod tests {
             (
                 &format!("{APP}{SECRET}presence-grace = '2d'"),
                 "presence-grace has a wrong value: a grace is a duration",
+            ),
+            (
+                &format!(
+                    "{APP}{SECRET}[[apps.webhooks]]\nurl = 'https://h/'\nevents = ['vacated']"
+                ),
+                "webhooks[0] is wrong: events has a wrong value: \"vacated\" is none of channel_occupied",
+            ),
+            (
+                &format!("{APP}{SECRET}[[apps.webhooks]]\nurl = 'h'\nevents = ['cache_miss']"),
+                "webhooks[0] is wrong: it is not an absolute URL",
+            ),
+            (
+                &format!("{APP}{SECRET}[[apps.webhooks]]\nurl = 'https://h/'\nevents = []"),
+                "webhooks[0] is wrong: it is told of nothing",
             ),
             (
                 &format!("{APP}{SECRET}ack = 'safe'"),

@@ -140,7 +140,7 @@ settings! {
     Durability {
         /// Directory of the logs; created if missing
         "data" "DIR": FilePath => config.data;
-        /// Logs that streams are distributed over, at most 64; fixed at the first start
+        /// Logs that streams are distributed over, at most 63; fixed at the first start
         "logs" "N": count_to(LOGS_MAX) => config.logs;
         /// Durability at which appends are acknowledged and delivered, unless Encke-Ack names another: synced, written or accepted
         "ack" "LEVEL": Choice(LEVELS) => config.ack;

@@ -118,7 +118,7 @@ impl WebSocket {
             let end = match reason {
                 CloseReason::Deleted => FeedEnd::Deleted,
                 CloseReason::Ended => FeedEnd::Told,
-                reason if reason.is_dismissal() => FeedEnd::Told,
+                reason if reason.is_dismissal() => FeedEnd::Dismissed,
                 reason => FeedEnd::Failed(reason.why()),
             };
             write_message(&self.channel.ended(feed.key, end), cx);

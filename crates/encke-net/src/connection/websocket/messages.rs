@@ -56,7 +56,7 @@ impl WebSocket {
             match cx.count_subscriber(self.place.exchange) {
                 Ok(hold) => cx.clients.callers.keep_hold(id, hold),
                 Err(exceeded) => {
-                    self.channel.ended(asked.key, FeedEnd::Told);
+                    self.channel.ended(asked.key, FeedEnd::NeverBegan);
                     return self.refuse_with(id, &waiting.text, exceeded, cx);
                 }
             }
@@ -208,7 +208,7 @@ impl WebSocket {
             }
             _ => {
                 if key != 0 {
-                    self.channel.ended(key, FeedEnd::Told);
+                    self.channel.ended(key, FeedEnd::NeverBegan);
                 }
                 cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
             }

@@ -1,8 +1,9 @@
-//! Questions about channels. What has subscribers is what has some on this server.
+//! Questions about channels. What has subscribers is what has some on any node.
 
 use std::sync::Arc;
 
 use encke_clock::{Now, WallTime};
+use encke_presence::PresenceCounts;
 use encke_stream::{Fetch, Offset, Stream};
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,7 @@ use crate::action::{Action, Failure, OnRead};
 use crate::json;
 use crate::last_messages::{LAST_BYTES_MAX, OnLastFound, WantedMessages, find_last};
 use crate::problem::failed;
-use crate::pusher::app::App;
+use crate::pusher::app::{App, channel_of};
 use crate::pusher::channel_name::ChannelName;
 use crate::pusher::channel_stream::ChannelStream;
 use crate::pusher::context::PusherContext;
@@ -43,18 +44,18 @@ pub(super) fn list(
             "user_count needs filter_by_prefix, with a prefix of presence channels such as presence-",
         ));
     }
-    let channels = app.occupancy.channels(prefix).into_iter();
-    let registry = context.presence.registry();
-    let channels = channels.map(|(name, count)| {
+    let streams = context.registry().streams(&app.stream(prefix));
+    let channels = streams.iter().filter_map(|(stream, counts)| {
+        // Users are streams with subscribers, too, and no channels.
+        let channel = ChannelName::parse(channel_of(stream)).ok()?;
         let mut members = Map::new();
         if info.subscription_count {
-            members.insert("subscription_count".into(), count.into());
+            members.insert("subscription_count".into(), counts.connections.into());
         }
         if info.user_count {
-            let users = registry.counts(&app.stream(&name)).members;
-            members.insert("user_count".into(), users.into());
+            members.insert("user_count".into(), counts.members.into());
         }
-        (name.to_string(), members.into())
+        Some((channel.as_str().to_owned(), members.into()))
     });
     let channels: Map<String, Value> = channels.collect();
     Ok(Action::Respond(respond(&json!({ "channels": channels }))))
@@ -70,7 +71,7 @@ pub(super) fn describe(
 ) -> Result<Action, Response> {
     let info = WantedInfo::parse(query.value("info"))?;
     let mut members = info.of((context, app), channel)?;
-    let occupied = app.occupancy.count(channel.as_str()) > 0;
+    let occupied = context.counts(app, channel.as_str()) != PresenceCounts::default();
     members.insert("occupied".into(), occupied.into());
     if !info.cache {
         return Ok(Action::Respond(respond(&members.into())));
@@ -112,7 +113,7 @@ pub(super) fn users(
     if !channel.is_presence() {
         return Err(bad_request("only presence channels have users"));
     }
-    let registry = context.presence.registry();
+    let registry = context.registry();
     let members = registry.snapshot(&app.stream(channel.as_str())).members;
     let users = members.iter().map(|member| json!({ "id": member.id }));
     let users: Value = users.collect();

@@ -43,15 +43,14 @@ impl WantedInfo {
     ) -> Result<Map<String, Value>, Response> {
         let mut members = Map::new();
         if self.subscription_count {
-            let count = app.occupancy.count(channel.as_str());
-            members.insert("subscription_count".into(), count.into());
+            let counts = context.counts(app, channel.as_str());
+            members.insert("subscription_count".into(), counts.connections.into());
         }
         if self.user_count {
             if !channel.is_presence() {
                 return Err(bad_request("only presence channels have a user_count"));
             }
-            let registry = context.presence.registry();
-            let counts = registry.counts(&app.stream(channel.as_str()));
+            let counts = context.counts(app, channel.as_str());
             members.insert("user_count".into(), counts.members.into());
         }
         Ok(members)

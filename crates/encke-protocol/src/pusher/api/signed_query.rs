@@ -156,7 +156,10 @@ mod tests {
         (method, path, body): (&str, &str, &str),
         now_ms: u64,
     ) -> Result<SignedQuery, String> {
-        let app = App::new(PusherApp::new("3", KEY, "7ad3773142a6692b25b8".into()));
+        let app = App::new(
+            PusherApp::new("3", KEY, "7ad3773142a6692b25b8".into()),
+            std::sync::Arc::default(),
+        );
         let signed = SignedParts {
             method,
             path,

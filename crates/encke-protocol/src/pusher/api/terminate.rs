@@ -8,6 +8,7 @@ use super::answer::{bad_request, respond};
 use crate::action::{Action, OnCommit};
 use crate::problem::unexpected;
 use crate::pusher::app::App;
+use crate::pusher::channel_stream::check_stream;
 use crate::pusher::context::PusherContext;
 use crate::pusher::user::{channel_of_user, is_user_id};
 use crate::response::Response;
@@ -37,6 +38,7 @@ pub(super) fn terminate(
     }
     match streams.find(&name, now) {
         Ok(stream) => {
+            check_stream(&stream)?;
             let command = Command::Delete {
                 target: Target::Known(stream),
                 ack: None,

@@ -1,0 +1,337 @@
+//! What an app is told of its channels, beside events: clients the number of subscriptions, and servers what their webhooks ask for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_clock::{Now, SteadyTime};
+use encke_presence::{Presence, PresenceChange, PresenceEvent};
+use encke_stream::{
+    Append, Command, Create, Data, EphemeralMessage, Item, Offset, Retention, Target, Views,
+};
+use serde_json::json;
+
+use super::app::prefix_of;
+use super::channel_name::ChannelName;
+use super::channel_stream::MEDIA;
+use super::event::{NewData, NewEvent};
+use super::settings::{PusherApp, PusherSettings, PusherWebhook};
+use super::signature::AppSigner;
+use super::webhook::{ChannelReports, WebhookBatch, WebhookKind, WebhookQueue};
+
+/// Reports on the channels of one app.
+pub struct AppReporter {
+    prefix: Box<str>,
+    webhooks: Arc<[AppWebhook]>,
+    queue: Arc<WebhookQueue>,
+    reports: ChannelReports,
+    /// Clients are told how many subscriptions a channel has.
+    tells_counts: bool,
+    /// The channels whose subscribers are to be told, and when.
+    counts: HashMap<Box<str>, SteadyTime>,
+}
+
+/// A webhook of an app.
+pub struct AppWebhook {
+    settings: PusherWebhook,
+    key: Box<str>,
+    signer: AppSigner,
+    log: Box<str>,
+    reached: Box<str>,
+}
+
+/// A stream of an app that holds no channel's events.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportStream<'a> {
+    /// Its name.
+    pub name: &'a str,
+    retention: Retention,
+}
+
+impl PusherSettings {
+    /// The reporters of the apps that need one. `registry`: it says who is subscribed. To be called before anybody is.
+    pub fn reporters(&self, registry: &Presence) -> Vec<AppReporter> {
+        let apps = self.apps().iter().zip(self.queues());
+        let apps = apps.filter(|(app, _)| app.subscription_count || !app.webhooks.is_empty());
+        apps.map(|(app, queue)| AppReporter::new(app, Arc::clone(queue), registry))
+            .collect()
+    }
+}
+
+impl AppReporter {
+    fn new(app: &PusherApp, queue: Arc<WebhookQueue>, registry: &Presence) -> Self {
+        let prefix = prefix_of(&app.id);
+        let kinds = app.webhooks.iter().flat_map(|webhook| &webhook.kinds);
+        let tells_counts = app.subscription_count;
+        if tells_counts
+            || kinds
+                .clone()
+                .any(|kind| *kind == WebhookKind::SubscriptionCount)
+        {
+            registry.count_below(&prefix);
+        }
+        let webhook = |settings: &PusherWebhook| AppWebhook {
+            key: app.key.as_str().into(),
+            signer: AppSigner::new(&app.secret),
+            log: format!("{prefix}{LOG}").into(),
+            reached: format!("{prefix}{REACHED}{}", settings.url.replace('/', "|")).into(),
+            settings: settings.clone(),
+        };
+        AppReporter {
+            webhooks: app.webhooks.iter().map(webhook).collect(),
+            reports: ChannelReports::new(kinds.copied()),
+            queue,
+            tells_counts,
+            counts: HashMap::new(),
+            prefix,
+        }
+    }
+
+    /// The webhooks.
+    pub fn webhooks(&self) -> &Arc<[AppWebhook]> {
+        &self.webhooks
+    }
+
+    /// The stream with what the webhooks are told of. `None`: there are no webhooks.
+    pub fn log(&self) -> Option<ReportStream<'_>> {
+        let webhook = self.webhooks.first()?;
+        Some(webhook.log())
+    }
+
+    /// Something has happened to the subscribers of streams.
+    pub fn observe(&mut self, events: &[PresenceEvent], now: SteadyTime) {
+        for event in events {
+            let channel = event.stream.strip_prefix(&*self.prefix);
+            let Some(channel) = channel.and_then(|name| ChannelName::parse(name).ok()) else {
+                continue;
+            };
+            if self.tells_counts
+                && event.change == PresenceChange::Counted
+                && !channel.is_presence()
+            {
+                let at = now.after(COUNT_PAUSE);
+                self.counts.entry(channel.as_str().into()).or_insert(at);
+            }
+            if !self.webhooks.is_empty() {
+                self.reports.observe(channel, event, now);
+            }
+        }
+    }
+
+    /// This node writes what happens to channels from now on. It must be [`told`](Self::told) what is in the log, and then that
+    /// [it is restored](Self::is_restored).
+    pub fn begin(&mut self) {
+        self.reports.begin();
+    }
+
+    /// Another node does that.
+    pub fn end(&mut self) {
+        self.reports.end();
+    }
+
+    /// All that was in the log at the begin was told.
+    pub fn is_restored(&mut self, now: SteadyTime) {
+        self.reports.is_restored(now);
+    }
+
+    /// The log has a record.
+    pub fn told(&mut self, item: &Item<'_>, now: SteadyTime) {
+        self.reports.told((item.data, item.skip, item.take), now);
+    }
+
+    /// The events that are to be written to the log now, as the data of appends.
+    pub fn to_write(&mut self, now: SteadyTime) -> Vec<Data> {
+        let mut records = self.reports.due(now);
+        records.extend(self.queue.take());
+        let mut appends: Vec<Data> = Vec::new();
+        for record in records {
+            match appends.last_mut() {
+                Some(Data { bytes, units }) if bytes.len() < APPEND_BYTES => {
+                    bytes.push(b',');
+                    bytes.extend_from_slice(&record);
+                    *units += 1;
+                }
+                _ => appends.push(Data {
+                    bytes: record,
+                    units: 1,
+                }),
+            }
+        }
+        appends
+    }
+
+    /// Events of clients that were dropped since the last call, because too many waited.
+    pub fn take_dropped(&self) -> u64 {
+        self.queue.take_dropped()
+    }
+
+    /// What the subscribers of this node are to be told of the numbers of subscriptions now.
+    pub fn counts(
+        &mut self,
+        registry: &Presence,
+        views: &Views,
+        now: Now,
+    ) -> Vec<EphemeralMessage> {
+        let prefix = &self.prefix;
+        let mut messages = Vec::new();
+        self.counts.retain(|channel, at| {
+            if *at > now.steady {
+                return true;
+            }
+            let name = format!("{prefix}{channel}");
+            // A stream with subscribers on this node is in memory.
+            if let Some(stream) = views.find(&name) {
+                let count = registry.counts(&name).connections;
+                let data = json!({ "subscription_count": count }).to_string();
+                let event = NewEvent {
+                    name: "pusher_internal:subscription_count",
+                    data: Some(NewData::Text(&data)),
+                    socket: None,
+                    user: None,
+                };
+                messages.extend(EphemeralMessage::new(
+                    &stream,
+                    None,
+                    event.record(),
+                    now.wall,
+                ));
+            }
+            false
+        });
+        messages
+    }
+}
+
+impl AppWebhook {
+    /// Where it is called.
+    pub fn url(&self) -> &str {
+        &self.settings.url
+    }
+
+    /// Scheme, name and port: the rest may hold a secret.
+    pub fn receiver(&self) -> &str {
+        let url = self.url();
+        let host = url.find("://").map_or(0, |at| at + 3);
+        let rest = url[host..].find(['/', '?']);
+        rest.map_or(url, |rest| &url[..host + rest])
+    }
+
+    /// The stream with what it is told of.
+    pub fn log(&self) -> ReportStream<'_> {
+        ReportStream {
+            name: &self.log,
+            retention: LOG_RETENTION,
+        }
+    }
+
+    /// The stream whose last record says up to where it was told.
+    pub fn reached(&self) -> ReportStream<'_> {
+        ReportStream {
+            name: &self.reached,
+            retention: REACHED_RETENTION,
+        }
+    }
+
+    /// An empty batch of its events.
+    pub fn batch(&self) -> WebhookBatch<'_> {
+        WebhookBatch::new(&self.settings)
+    }
+
+    /// The fields of a call with that body, beside its type.
+    pub fn fields(&self, body: &[u8]) -> [(&'static str, String); 2] {
+        [
+            ("X-Pusher-Key", self.key.to_string()),
+            ("X-Pusher-Signature", self.signer.sign(body)),
+        ]
+    }
+
+    /// The record that says up to where it was told.
+    pub fn reached_record(at: Offset) -> Data {
+        Data {
+            bytes: json!({ "reached": at.to_string() })
+                .to_string()
+                .into_bytes(),
+            units: 1,
+        }
+    }
+
+    /// Reads such a record. `None`: it is something else.
+    pub fn parse_reached(record: &[u8]) -> Option<Offset> {
+        let record: serde_json::Value = serde_json::from_slice(record).ok()?;
+        record["reached"].as_str()?.parse().ok()
+    }
+}
+
+impl ReportStream<'_> {
+    /// The command that creates the stream, unless it is there.
+    pub fn create(&self) -> Command {
+        Command::Create(Create {
+            content_type: Some(MEDIA.into()),
+            retention: Some(self.retention),
+            ..Create::new(self.name)
+        })
+    }
+
+    /// The command that appends to it.
+    pub fn append(&self, data: Data) -> Command {
+        let target = Target::Read {
+            name: self.name.into(),
+            media: MEDIA.into(),
+        };
+        Command::Append(Append {
+            data,
+            ..Append::to(target)
+        })
+    }
+}
+
+impl fmt::Debug for AppReporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AppReporter").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AppWebhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AppWebhook").finish_non_exhaustive()
+    }
+}
+
+/// The stream with what webhooks are told of, below the prefix of its app. No channel has this name.
+const LOG: &str = "#webhooks";
+
+/// The streams that say how far webhooks are, below the prefix of their app, each before the webhook's URL.
+const REACHED: &str = "#webhook-reached|";
+
+/// What the log of webhooks keeps: a server that can't be called for longer misses events.
+const LOG_RETENTION: Retention = Retention {
+    age_s: Some(24 * 3600),
+    bytes: Some(64 << 20),
+    records: None,
+};
+
+const REACHED_RETENTION: Retention = Retention {
+    age_s: None,
+    bytes: None,
+    records: Some(10),
+};
+
+/// Bytes of an append, beside its last event.
+const APPEND_BYTES: usize = 128 << 10;
+
+/// How long a number of subscriptions waits for further changes before clients are told.
+const COUNT_PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_reads_back() {
+        let at = Offset::behind(77);
+        let record = AppWebhook::reached_record(at);
+        assert_eq!(AppWebhook::parse_reached(&record.bytes), Some(at));
+        assert_eq!(AppWebhook::parse_reached(b"{}"), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! Events of webhooks that clients cause, on their way to the log.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Records that wait to be written.
+#[derive(Default)]
+pub(in crate::pusher) struct WebhookQueue {
+    waiting: Mutex<WaitingRecords>,
+    dropped: AtomicU64,
+}
+
+#[derive(Default)]
+struct WaitingRecords {
+    records: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl WebhookQueue {
+    /// Adds a record, unless too much waits.
+    pub(in crate::pusher) fn push(&self, record: Vec<u8>) {
+        let mut waiting = self.waiting();
+        if waiting.bytes + record.len() > QUEUE_BYTES_MAX {
+            drop(waiting);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        waiting.bytes += record.len();
+        waiting.records.push(record);
+    }
+
+    /// What waits, in order.
+    pub(in crate::pusher) fn take(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *self.waiting()).records
+    }
+
+    /// Records that were dropped since the last call.
+    pub(in crate::pusher) fn take_dropped(&self) -> u64 {
+        self.dropped.swap(0, Ordering::Relaxed)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, WaitingRecords> {
+        // No code that holds it can panic halfway through a change.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for WebhookQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WebhookQueue")
+    }
+}
+
+/// Bytes that wait. They are written ten times per second.
+const QUEUE_BYTES_MAX: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_has_a_bound() {
+        let queue = WebhookQueue::default();
+        for _ in 0..5 {
+            queue.push(vec![b'x'; QUEUE_BYTES_MAX / 4]);
+        }
+        assert_eq!((queue.take().len(), queue.take_dropped()), (4, 1));
+        queue.push(vec![b'x']);
+        assert_eq!((queue.take(), queue.take_dropped()), (vec![vec![b'x']], 0));
+    }
+}

@@ -1,0 +1,590 @@
+//! What happens to the channels of an app, as its webhooks are told: what the log says is compared with who is subscribed.
+
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use encke_clock::SteadyTime;
+use encke_presence::{PresenceChange, PresenceEvent};
+use serde_json::value::RawValue;
+
+use super::event::WebhookEvent;
+use super::kind::WebhookKind;
+use crate::json;
+use crate::pusher::channel_name::ChannelName;
+
+/// The channels of an app, as they are and as the log says.
+#[derive(Debug)]
+pub(in crate::pusher) struct ChannelReports {
+    /// What the webhooks ask for.
+    wanted: Vec<WebhookKind>,
+    actual: HashMap<Box<str>, ChannelState>,
+    /// While this node reports.
+    reporting: Option<Reporting>,
+}
+
+/// What a node knows while it reports.
+#[derive(Debug, Default)]
+struct Reporting {
+    is_restored: bool,
+    told: HashMap<Box<str>, ChannelState>,
+    /// What is to be compared, and when.
+    due: HashMap<Subject, SteadyTime>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ChannelState {
+    is_occupied: bool,
+    members: HashSet<Box<str>>,
+    subscriptions: usize,
+}
+
+/// What can differ between a channel and what the log says of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Subject {
+    channel: Box<str>,
+    part: Part,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Part {
+    Occupancy,
+    Member(Box<str>),
+    Subscriptions,
+}
+
+impl ChannelReports {
+    pub(in crate::pusher) fn new(wanted: impl IntoIterator<Item = WebhookKind>) -> Self {
+        let mut kinds = Vec::new();
+        for kind in wanted {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        ChannelReports {
+            wanted: kinds,
+            actual: HashMap::new(),
+            reporting: None,
+        }
+    }
+
+    /// Something has happened to the subscribers of a channel.
+    pub(in crate::pusher) fn observe(
+        &mut self,
+        channel: ChannelName<'_>,
+        event: &PresenceEvent,
+        now: SteadyTime,
+    ) {
+        let name = channel.as_str();
+        let state = self.actual.entry(name.into()).or_default();
+        let (part, pause) = match &event.change {
+            PresenceChange::Occupied => {
+                state.is_occupied = true;
+                (Part::Occupancy, Duration::ZERO)
+            }
+            PresenceChange::Vacated => {
+                *state = ChannelState::default();
+                (Part::Occupancy, GONE_PAUSE)
+            }
+            PresenceChange::Joined(member) => {
+                if channel.is_presence() {
+                    state.members.insert(member.id.clone());
+                }
+                (Part::Member(member.id.clone()), Duration::ZERO)
+            }
+            PresenceChange::Left(member) => {
+                state.members.remove(&member.id);
+                (Part::Member(member.id.clone()), GONE_PAUSE)
+            }
+            PresenceChange::Counted => {
+                state.subscriptions = event.connections;
+                (Part::Subscriptions, COUNT_PAUSE)
+            }
+            PresenceChange::Updated(_) => return,
+        };
+        if *state == ChannelState::default() {
+            self.actual.remove(name);
+        }
+        let Some(reporting) = &mut self.reporting else {
+            return;
+        };
+        if event.change == PresenceChange::Vacated {
+            // It has no subscriptions any more, either.
+            reporting.compare_at(name, Part::Subscriptions, now.after(COUNT_PAUSE));
+        }
+        reporting.compare_at(name, part, now.after(pause));
+    }
+
+    /// This node reports from now on. It must be told what the log has, and then of the end of that.
+    pub(in crate::pusher) fn begin(&mut self) {
+        self.reporting = Some(Reporting::default());
+    }
+
+    /// This node does not report any more.
+    pub(in crate::pusher) fn end(&mut self) {
+        self.reporting = None;
+    }
+
+    /// The node has all that was in the log when it began. Everything is compared once the subscribers of the last node, and those of a
+    /// server that was restarted, have had time to come back.
+    pub(in crate::pusher) fn is_restored(&mut self, now: SteadyTime) {
+        let Some(reporting) = &mut self.reporting else {
+            return;
+        };
+        reporting.is_restored = true;
+        let at = now.after(RETURN_PAUSE);
+        for (channel, state) in self.actual.iter().chain(&reporting.told) {
+            let members = state.members.iter().cloned().map(Part::Member);
+            for part in [Part::Occupancy, Part::Subscriptions]
+                .into_iter()
+                .chain(members)
+            {
+                let channel = channel.clone();
+                reporting.due.insert(Subject { channel, part }, at);
+            }
+        }
+    }
+
+    /// The log has a record.
+    pub(in crate::pusher) fn told(&mut self, data: (&[u8], u32, u32), now: SteadyTime) {
+        let (data, skip, take) = data;
+        json::each(data, skip, take, |_, message| {
+            let record: Option<&RawValue> = serde_json::from_slice(message).ok();
+            if let Some(event) = record.and_then(WebhookEvent::parse) {
+                self.told_event(&event, now);
+            }
+        });
+    }
+
+    fn told_event(&mut self, event: &WebhookEvent<'_>, now: SteadyTime) {
+        let Some(reporting) = &mut self.reporting else {
+            return;
+        };
+        let channel = &*event.channel;
+        let state = reporting.told.entry(channel.into()).or_default();
+        let member = || event.user_id.as_deref().unwrap_or_default();
+        let part = match event.kind() {
+            Some(WebhookKind::ChannelOccupied) => {
+                state.is_occupied = true;
+                Part::Occupancy
+            }
+            Some(WebhookKind::ChannelVacated) => {
+                state.is_occupied = false;
+                Part::Occupancy
+            }
+            Some(WebhookKind::MemberAdded) => {
+                state.members.insert(member().into());
+                Part::Member(member().into())
+            }
+            Some(WebhookKind::MemberRemoved) => {
+                state.members.remove(member());
+                Part::Member(member().into())
+            }
+            Some(WebhookKind::SubscriptionCount) => {
+                state.subscriptions = event.subscription_count.unwrap_or_default();
+                Part::Subscriptions
+            }
+            Some(WebhookKind::ClientEvent | WebhookKind::CacheMiss) | None => return,
+        };
+        if *state == ChannelState::default() {
+            reporting.told.remove(channel);
+        }
+        if !reporting.is_restored {
+            return;
+        }
+        // Something may have changed while the record was on its way.
+        let (actual, told) = (self.actual.get(channel), reporting.told.get(channel));
+        let differs = difference(actual, told, &part).is_some();
+        let subject = Subject {
+            channel: channel.into(),
+            part,
+        };
+        match (differs, &subject.part) {
+            (true, Part::Subscriptions) => {
+                reporting.due.insert(subject, now.after(COUNT_PAUSE));
+            }
+            // If there is one that waits, its record may be on its way.
+            (true, _) => drop(reporting.due.entry(subject).or_insert(now)),
+            (false, _) => drop(reporting.due.remove(&subject)),
+        }
+    }
+
+    /// The records that are to be written now. What is not in the log after a while comes again.
+    pub(in crate::pusher) fn due(&mut self, now: SteadyTime) -> Vec<Vec<u8>> {
+        let Some(Reporting { told, due, .. }) = &mut self.reporting else {
+            return Vec::new();
+        };
+        let (actual, wanted) = (&self.actual, &self.wanted);
+        let mut events: Vec<(WebhookKind, Subject)> = Vec::new();
+        due.retain(|subject, at| {
+            if *at > now {
+                return true;
+            }
+            let channel = &subject.channel;
+            let kind = difference(actual.get(channel), told.get(channel), &subject.part);
+            let Some(kind) = kind.filter(|kind| wanted.contains(kind)) else {
+                return false;
+            };
+            events.push((kind, subject.clone()));
+            *at = now.after(REPEAT_PAUSE);
+            true
+        });
+        events.sort_by(in_order);
+        let records = events.iter().map(|(kind, subject)| {
+            let channel = &*subject.channel;
+            let event = match &subject.part {
+                Part::Occupancy => WebhookEvent::of_channel(*kind, channel),
+                Part::Member(user) => WebhookEvent::of_member(*kind, channel, user),
+                Part::Subscriptions => {
+                    let state = actual.get(channel);
+                    WebhookEvent::of_count(channel, state.map_or(0, |state| state.subscriptions))
+                }
+            };
+            event.record()
+        });
+        records.collect()
+    }
+}
+
+impl Reporting {
+    fn compare_at(&mut self, channel: &str, part: Part, at: SteadyTime) {
+        // A number that changes all the time is told now and then.
+        let is_counted = part == Part::Subscriptions;
+        let channel = channel.into();
+        let due = self.due.entry(Subject { channel, part }).or_insert(at);
+        if !is_counted {
+            *due = at;
+        }
+    }
+}
+
+/// What is to be told where a channel and what the log says of it differ.
+fn difference(
+    actual: Option<&ChannelState>,
+    told: Option<&ChannelState>,
+    part: &Part,
+) -> Option<WebhookKind> {
+    let kind = |is, was, come, gone| match (is, was) {
+        (true, false) => Some(come),
+        (false, true) => Some(gone),
+        _ => None,
+    };
+    match part {
+        Part::Occupancy => {
+            let is = |state: Option<&ChannelState>| state.is_some_and(|state| state.is_occupied);
+            let (come, gone) = (WebhookKind::ChannelOccupied, WebhookKind::ChannelVacated);
+            kind(is(actual), is(told), come, gone)
+        }
+        Part::Member(id) => {
+            let is = |state: Option<&ChannelState>| {
+                state.is_some_and(|state| state.members.contains(id))
+            };
+            let (come, gone) = (WebhookKind::MemberAdded, WebhookKind::MemberRemoved);
+            kind(is(actual), is(told), come, gone)
+        }
+        Part::Subscriptions => {
+            let of = |state: Option<&ChannelState>| state.map_or(0, |state| state.subscriptions);
+            (of(actual) != of(told)).then_some(WebhookKind::SubscriptionCount)
+        }
+    }
+}
+
+/// Members leave before their channel is vacated, and join after it is occupied.
+fn in_order(one: &(WebhookKind, Subject), other: &(WebhookKind, Subject)) -> Ordering {
+    let rank = |kind| match kind {
+        WebhookKind::MemberRemoved => 0,
+        WebhookKind::ChannelVacated => 1,
+        WebhookKind::ChannelOccupied => 2,
+        WebhookKind::MemberAdded => 3,
+        _ => 4,
+    };
+    let key = |(kind, subject): &(WebhookKind, Subject)| {
+        (rank(*kind), subject.channel.clone(), subject.part.clone())
+    };
+    key(one).cmp(&key(other))
+}
+
+/// Who comes back within this time was not gone: a reload of a page is no event.
+const GONE_PAUSE: Duration = Duration::from_secs(3);
+
+/// How long a change of a number of subscriptions waits for further ones.
+const COUNT_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a node that begins to report waits for subscribers to come back, and for what other nodes say of theirs.
+const RETURN_PAUSE: Duration = Duration::from_secs(5);
+
+/// When what is not in the log yet is written again: the command that had it was lost.
+const REPEAT_PAUSE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use encke_presence::{NewMember, Presence, PresenceHold, PresencePlace, PresenceRules};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocols::PRESENCE_LIMITS;
+
+    /// A registry, a log, and a node that reports.
+    struct Node {
+        registry: Arc<Presence>,
+        reports: ChannelReports,
+        log: Vec<String>,
+        /// Records that are written and not read back.
+        on_their_way: Vec<Vec<u8>>,
+        now_ms: u64,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            let registry = Presence::new(PRESENCE_LIMITS);
+            registry.count_below("");
+            let mut reports = ChannelReports::new(WebhookKind::ALL);
+            reports.begin();
+            reports.is_restored(SteadyTime::from_ms(0));
+            Node {
+                registry,
+                reports,
+                log: Vec::new(),
+                on_their_way: Vec::new(),
+                now_ms: 0,
+            }
+        }
+
+        fn enter(&self, channel: &str, member: Option<&str>) -> PresenceHold {
+            let rules = PresenceRules {
+                grace: Duration::ZERO,
+                members_max: 100,
+                bytes_max: 10_000,
+            };
+            let place = PresencePlace {
+                stream: channel,
+                rules,
+            };
+            let entered = match member {
+                None => self.registry.enter_anonymous(&place),
+                Some(id) => {
+                    let member = NewMember {
+                        key: id.into(),
+                        id: id.into(),
+                        data: None,
+                    };
+                    self.registry.enter(&place, member, self.now())
+                }
+            };
+            entered.unwrap()
+        }
+
+        fn now(&self) -> SteadyTime {
+            SteadyTime::from_ms(self.now_ms)
+        }
+
+        fn observe(&mut self) {
+            let mut events = Vec::new();
+            self.registry.take_events(&mut events);
+            for event in &events {
+                let channel = ChannelName::parse(&event.stream).unwrap();
+                self.reports.observe(channel, event, self.now());
+            }
+        }
+
+        /// A turn that much later. What was written before is in the log then, unless it is lost.
+        fn turn(&mut self, ms: u64, is_lost: bool) {
+            self.now_ms += ms;
+            self.observe();
+            for record in std::mem::take(&mut self.on_their_way) {
+                if !is_lost {
+                    self.reports.told((&record, 0, 1), self.now());
+                    self.log.push(String::from_utf8(record).unwrap());
+                }
+            }
+            self.on_their_way = self.reports.due(self.now());
+        }
+
+        fn turns(&mut self, count: usize) {
+            for _ in 0..count {
+                self.turn(100, false);
+            }
+        }
+
+        /// Another node takes over.
+        fn take_over(&mut self) {
+            self.reports.end();
+            self.on_their_way.clear();
+            self.reports.begin();
+            for record in &self.log {
+                self.reports
+                    .told((record.as_bytes(), 0, 1), SteadyTime::from_ms(self.now_ms));
+            }
+            self.reports.is_restored(self.now());
+        }
+
+        /// What was told since the last call, in short.
+        fn told(&mut self) -> Vec<String> {
+            let short = |record: &String| {
+                let record: serde_json::Value = serde_json::from_str(record).unwrap();
+                let name = record["name"].as_str().unwrap();
+                let more = match (&record["user_id"], &record["subscription_count"]) {
+                    (serde_json::Value::String(user), _) => format!(" {user}"),
+                    (_, serde_json::Value::Number(count)) => format!(" {count}"),
+                    _ => String::new(),
+                };
+                format!("{name} {}{more}", record["channel"].as_str().unwrap())
+            };
+            let told = self.log.iter().map(short).collect();
+            self.log.clear();
+            told
+        }
+    }
+
+    #[test]
+    fn what_happens_is_told_once_and_in_order() {
+        let mut node = Node::new();
+        let ann = node.enter("presence-a", Some("ann"));
+        let bob = node.enter("presence-a", Some("bob"));
+        let plain = node.enter("b", None);
+        node.turns(2);
+        let mut told = node.told();
+        told.sort();
+        assert_eq!(
+            told,
+            [
+                "channel_occupied b",
+                "channel_occupied presence-a",
+                "member_added presence-a ann",
+                "member_added presence-a bob",
+            ]
+        );
+        node.turns(20);
+        assert_eq!(
+            node.told(),
+            ["subscription_count b 1", "subscription_count presence-a 2"]
+        );
+        // A reload is no event.
+        drop(bob);
+        node.turns(10);
+        let bob = node.enter("presence-a", Some("bob"));
+        node.turns(100);
+        assert_eq!(node.told(), [""; 0]);
+        drop((ann, bob, plain));
+        node.turns(29);
+        assert_eq!(
+            node.told(),
+            ["subscription_count b 0", "subscription_count presence-a 0"]
+        );
+        node.turns(10);
+        assert_eq!(
+            node.told(),
+            [
+                "member_removed presence-a ann",
+                "member_removed presence-a bob",
+                "channel_vacated b",
+                "channel_vacated presence-a",
+            ]
+        );
+        assert!(node.reports.actual.is_empty());
+        let reporting = node.reports.reporting.as_ref().unwrap();
+        assert!(reporting.told.is_empty() && reporting.due.is_empty());
+    }
+
+    #[test]
+    fn what_is_lost_on_its_way_comes_again() {
+        let mut node = Node::new();
+        let _plain = node.enter("b", None);
+        node.turn(100, false);
+        node.turn(100, true);
+        node.turns(95);
+        assert_eq!(node.told(), ["subscription_count b 1"]);
+        node.turns(10);
+        assert_eq!(node.told(), ["channel_occupied b"]);
+    }
+
+    #[test]
+    fn a_node_that_takes_over_tells_what_the_last_one_could_not() {
+        let mut node = Node::new();
+        let ann = node.enter("presence-a", Some("ann"));
+        let stays = node.enter("b", None);
+        node.turns(30);
+        // The last node is gone, and its clients with it.
+        let log = std::mem::take(&mut node.log);
+        let mut next = Node::new();
+        next.log = log;
+        next.take_over();
+        next.log.clear();
+        drop((ann, stays));
+        let _again = next.enter("b", None);
+        let _new = next.enter("c", None);
+        next.turns(40);
+        assert_eq!(
+            next.told(),
+            ["channel_occupied c", "subscription_count c 1"]
+        );
+        next.turns(20);
+        assert_eq!(
+            next.told(),
+            [
+                "member_removed presence-a ann",
+                "channel_vacated presence-a",
+                "subscription_count presence-a 0",
+            ]
+        );
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Enter(u8, Option<u8>),
+        Leave(u8),
+        Turn(u16, bool),
+        TakeOver,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..3_u8, proptest::option::of(0..3_u8)).prop_map(|(channel, member)| Step::Enter(channel, member)),
+            4 => (0..8_u8).prop_map(Step::Leave),
+            6 => (1..4_000_u16, any::<bool>()).prop_map(|(ms, is_lost)| Step::Turn(ms, is_lost)),
+            1 => Just(Step::TakeOver),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        #[test]
+        fn in_the_end_the_log_says_what_is(steps in proptest::collection::vec(step(), 1..60)) {
+            let mut node = Node::new();
+            let mut holds = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Enter(channel, member) => {
+                        let member = member.map(|number| format!("m{number}"));
+                        let channel = match &member {
+                            Some(_) => format!("presence-{channel}"),
+                            None => format!("c{channel}"),
+                        };
+                        holds.push(node.enter(&channel, member.as_deref()));
+                    }
+                    Step::Leave(which) if !holds.is_empty() => {
+                        let which = usize::from(which) % holds.len();
+                        drop(holds.swap_remove(which));
+                    }
+                    Step::Leave(_) => {}
+                    Step::Turn(ms, is_lost) => node.turn(u64::from(ms), is_lost),
+                    Step::TakeOver => node.take_over(),
+                }
+            }
+            node.turns(300);
+            // Whoever reads the log has the state.
+            let mut reader = Node::new();
+            reader.log = node.log.clone();
+            reader.take_over();
+            let told = &reader.reports.reporting.as_ref().unwrap().told;
+            prop_assert_eq!(told, &node.reports.actual);
+            drop(holds);
+            node.turns(300);
+            let told = &node.reports.reporting.as_ref().unwrap().told;
+            prop_assert!(told.is_empty(), "{:?}", told);
+            prop_assert!(node.reports.actual.is_empty());
+        }
+    }
+}

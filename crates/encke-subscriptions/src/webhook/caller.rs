@@ -1,0 +1,105 @@
+//! Calls of URLs: no redirect is followed, no proxy is used, and each connection is closed behind its call.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::tls::TlsConfig;
+use ureq::unversioned::transport::{Connector, RustlsConnector, TcpConnector};
+
+use super::addresses::AllowedAddresses;
+use super::resolver::{CheckedResolver, ResolveNames};
+
+/// Calls URLs. Clones share what they are made with.
+#[derive(Clone)]
+pub struct WebhookCaller {
+    agent: Agent,
+    names: Arc<dyn ResolveNames>,
+}
+
+impl WebhookCaller {
+    /// `allowed`: the addresses that may be called. `names` looks up names. `tls`: the roots and the cryptography of TLS.
+    pub fn new(allowed: AllowedAddresses, names: Arc<dyn ResolveNames>, tls: TlsConfig) -> Self {
+        let config = Agent::config_builder()
+            .tls_config(tls)
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .max_idle_connections(0)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .max_response_header_size(RESPONSE_BYTES_MAX)
+            .user_agent("encke")
+            .accept("application/json")
+            .accept_encoding("identity")
+            .build();
+        let connector = ().chain(TcpConnector::default()).chain(RustlsConnector::default());
+        let resolver = CheckedResolver {
+            names: Arc::clone(&names),
+            allowed,
+        };
+        WebhookCaller {
+            agent: Agent::with_parts(config, connector, resolver),
+            names,
+        }
+    }
+
+    /// Sends JSON by POST, with further fields. Returns the body of a response of status 2xx; `None` if it has more than
+    /// [`RESPONSE_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// Why the receiver has not accepted it.
+    pub fn post(
+        &self,
+        url: &str,
+        fields: &[(&str, &str)],
+        body: &[u8],
+        timeout: Duration,
+    ) -> Result<Option<Vec<u8>>, String> {
+        let mut request = self
+            .agent
+            .post(url)
+            .config()
+            .timeout_global(Some(timeout))
+            .build()
+            .header("Content-Type", "application/json");
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let mut response = request.send(body).map_err(|error| error.to_string())?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(format!("the response has status {status}"));
+        }
+        read_body(&mut response.body_mut().as_reader())
+            .map_err(|error| format!("the response has no end: {error}"))
+    }
+
+    /// Ends the calls and the look-ups that are under way. Later ones fail.
+    pub fn shut_down(&self) {
+        self.names.stop();
+        self.agent.clone().shutdown();
+    }
+}
+
+impl fmt::Debug for WebhookCaller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookCaller").finish_non_exhaustive()
+    }
+}
+
+/// The body of a response; `None` if it is too long to be one that matters.
+fn read_body(body: &mut dyn Read) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    body.take(RESPONSE_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    Ok((bytes.len() <= RESPONSE_BYTES_MAX).then_some(bytes))
+}
+
+/// The longest response of a webhook that is read, and the longest head of one.
+pub const RESPONSE_BYTES_MAX: usize = 64 << 10;
+
+/// How long it may take to connect, with the handshake of TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

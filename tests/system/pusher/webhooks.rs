@@ -1,0 +1,301 @@
+//! Webhooks: what servers are told of channels, and how many subscriptions clients are told of.
+
+use serde_json::{Value, json};
+
+use super::members::join;
+use super::{FIRST, PusherServer, inner, subscribe, succeeded};
+
+use crate::rig::websocket::WebSocketClient;
+use crate::rig::{Answer, Brokers, PATIENCE, Receiver, WebhookCall, eventually};
+
+const ROOM: &str = "presence-room";
+
+const ALL: &str = "'channel_occupied', 'channel_vacated', 'member_added', 'member_removed', 'client_event', 'cache_miss', 'subscription_count'";
+
+/// The keys of an app with a webhook that is told of these events.
+fn webhook(receiver: &Receiver, events: &str) -> String {
+    let url = receiver.url();
+    format!("client-events = true\n[[pusher.apps.webhooks]]\nurl = '{url}'\nevents = [{events}]")
+}
+
+/// The events of a call, in short.
+fn events_of(call: &WebhookCall) -> Vec<String> {
+    let events = call.body["events"].as_array().expect("a list");
+    let short = |event: &Value| {
+        let text = |name: &str| event[name].as_str().unwrap_or_default();
+        let short = format!("{} {}", text("name"), text("channel"));
+        let count = event["subscription_count"].as_u64();
+        let count = count.map(|count| count.to_string());
+        let more = match count {
+            Some(count) => count,
+            None => text("user_id").to_owned(),
+        };
+        format!("{short} {more}").trim_end().to_owned()
+    };
+    events.iter().map(short).collect()
+}
+
+/// What the receiver was told, call by call.
+fn told(receiver: &Receiver) -> Vec<String> {
+    receiver.calls().iter().flat_map(events_of).collect()
+}
+
+/// Waits until the receiver was told exactly these, in any order.
+fn is_told(receiver: &Receiver, expected: &[&str]) {
+    let sorted = || {
+        let mut told = told(receiver);
+        told.sort();
+        told
+    };
+    let mut expected = expected.to_vec();
+    expected.sort_unstable();
+    let begin = std::time::Instant::now();
+    while sorted() != expected {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", told(receiver));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// A client's next message about a number of subscriptions.
+fn count(client: &mut WebSocketClient) -> u64 {
+    let message = client.message().expect("it comes");
+    assert_eq!(
+        message["event"], "pusher_internal:subscription_count",
+        "{message}"
+    );
+    let count = inner(&message)["subscription_count"].clone();
+    count.as_u64().expect("a number")
+}
+
+#[test]
+fn servers_are_told_what_happens_to_channels_in_signed_calls() {
+    let receiver = Receiver::start(Answer::Says(200, "{}"));
+    let server = PusherServer::start_with(&webhook(&receiver, ALL), "");
+    let (news, _) = server.subscribed("news");
+    let (bob, _) = join(&server, ROOM, "bob");
+    is_told(
+        &receiver,
+        &[
+            "channel_occupied news",
+            &format!("channel_occupied {ROOM}"),
+            &format!("member_added {ROOM} bob"),
+            "subscription_count news 1",
+            &format!("subscription_count {ROOM} 1"),
+        ],
+    );
+    let call = receiver.call(0);
+    assert_eq!(call.field("x-pusher-key"), FIRST.key);
+    let body = String::from_utf8(call.raw.clone()).expect("it is text");
+    assert_eq!(call.field("x-pusher-signature"), FIRST.sign(&body));
+    assert_eq!(call.field("content-type"), "application/json");
+    assert!(
+        call.body["time_ms"].as_u64() > Some(1_700_000_000_000),
+        "{body}"
+    );
+
+    let seen = receiver.calls().len();
+    let (mut private, socket) = server.connect();
+    let auth = FIRST.auth(&socket, "private-a");
+    let answer = private.ask(&subscribe("private-a", Some(&auth)));
+    assert_eq!(answer, succeeded("private-a"));
+    private.send(
+        &json!({ "event": "client-typing", "channel": "private-a", "data": { "x": 1 } })
+            .to_string(),
+    );
+    let (mut cache, _) = server.connect();
+    assert_eq!(cache.ask(&subscribe("cache-a", None)), succeeded("cache-a"));
+    assert_eq!(
+        cache.message().expect("it comes")["event"],
+        "pusher:cache_miss"
+    );
+    let of_clients = || {
+        let calls = receiver.calls().split_off(seen);
+        let events = calls
+            .iter()
+            .flat_map(|call| call.body["events"].as_array().cloned());
+        let is_wanted = |event: &Value| {
+            ["client_event", "cache_miss"]
+                .iter()
+                .any(|name| event["name"] == *name)
+        };
+        let mut wanted: Vec<Value> = events.flatten().filter(is_wanted).collect();
+        wanted.sort_by_key(|event| event["name"].to_string());
+        wanted
+    };
+    eventually("both are told", || of_clients().len() == 2);
+    assert_eq!(
+        of_clients(),
+        [
+            json!({ "name": "cache_miss", "channel": "cache-a" }),
+            json!({
+                "name": "client_event", "channel": "private-a", "event": "client-typing",
+                "data": "{\"x\":1}", "socket_id": socket,
+            }),
+        ]
+    );
+    drop((news, bob));
+    let gone = [
+        "channel_vacated news".to_owned(),
+        format!("member_removed {ROOM} bob"),
+        format!("channel_vacated {ROOM}"),
+    ];
+    eventually("they are gone", || {
+        let told = told(&receiver);
+        gone.iter().all(|one| told.contains(one))
+    });
+    let told = told(&receiver);
+    let at = |of: &str| told.iter().position(|one| one == of);
+    assert!(at(&gone[1]) < at(&gone[2]), "{told:?}");
+    // Whoever reads the stream has the same.
+    let log = server.encke.messages("app/1/%23webhooks");
+    assert_eq!(log[0]["name"], "channel_occupied", "{log:?}");
+    let label = "outcome=\"accepted\"";
+    assert!(
+        server
+            .encke
+            .metric("encke_pusher_webhook_calls_total", label)
+            >= 3.0
+    );
+    let events = server.encke.metric("encke_pusher_webhook_events_total", "");
+    assert!(events >= told.len() as f64, "{events}");
+}
+
+#[test]
+fn a_webhook_that_fails_is_called_again_and_misses_nothing() {
+    let receiver = Receiver::start(Answer::Says(503, ""));
+    let server = PusherServer::start_with(
+        &webhook(&receiver, "'channel_occupied', 'channel_vacated'"),
+        "",
+    );
+    let (_one, _) = server.subscribed("one");
+    receiver.call(1);
+    let (_two, _) = server.subscribed("two");
+    let label = "outcome=\"failed\"";
+    assert!(
+        server
+            .encke
+            .metric("encke_pusher_webhook_calls_total", label)
+            >= 1.0
+    );
+    assert_eq!(events_of(&receiver.call(1))[0], "channel_occupied one");
+    // It comes back while the server is away.
+    let log = || server.encke.messages("app/1/%23webhooks").len();
+    eventually("all is in the log", || log() == 2);
+    let failed = receiver.calls().len();
+    let server = server.killed();
+    let (_three, _) = server.subscribed("three");
+    receiver.answers(Answer::Says(200, "{}"));
+    let accepted = || -> Vec<String> {
+        let calls = receiver.calls().split_off(failed);
+        // Those before the last one that begins with the first event were refused.
+        let last = calls
+            .iter()
+            .rposition(|call| events_of(call)[0] == "channel_occupied one");
+        let accepted = calls.iter().skip(last.unwrap_or(calls.len()));
+        accepted.flat_map(events_of).collect()
+    };
+    eventually("all is told, in order", || {
+        accepted()
+            == [
+                "channel_occupied one",
+                "channel_occupied two",
+                "channel_occupied three",
+                "channel_vacated one",
+                "channel_vacated two",
+            ]
+    });
+}
+
+#[test]
+fn a_webhook_is_told_of_what_it_asks_for_and_only_from_its_begin_on() {
+    let first = Receiver::start(Answer::Says(200, "{}"));
+    let server = PusherServer::start_with(&webhook(&first, "'channel_occupied'"), "");
+    let (_news, _) = server.subscribed("news");
+    is_told(&first, &["channel_occupied news"]);
+    // Another one is added.
+    let second = Receiver::start(Answer::Says(200, "{}"));
+    let file = server.config.path().join("encke.toml");
+    let text = std::fs::read_to_string(&file).expect("it can be read");
+    let more = format!(
+        "[[pusher.apps.webhooks]]\nurl = '{}'\nevents = ['channel_occupied', 'channel_vacated']\nchannels = 'x-'\n[[pusher.apps]]\nid = '2'",
+        second.url()
+    );
+    let text = text.replace("[[pusher.apps]]\nid = '2'", &more);
+    std::fs::write(&file, text).expect("it can be written");
+    let server = server.killed();
+    let (_x, _) = server.subscribed("x-a");
+    let (_news, _) = server.subscribed("news");
+    is_told(&second, &["channel_occupied x-a"]);
+    // The log has told of the news before: they were not away for long.
+    is_told(&first, &["channel_occupied news", "channel_occupied x-a"]);
+}
+
+#[test]
+fn one_node_of_a_fleet_calls_and_another_goes_on_when_it_is_killed() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let receiver = Receiver::start(Answer::Says(200, "{}"));
+    let keys = webhook(
+        &receiver,
+        "'channel_occupied', 'channel_vacated', 'member_added', 'member_removed'",
+    );
+    let a = PusherServer::at_node(&brokers, "a", &keys);
+    let b = PusherServer::at_node(&brokers, "b", &keys);
+    let (_ann, _) = join(&a, ROOM, "ann");
+    let (_bob, _) = join(&b, ROOM, "bob");
+    let (_news, _) = b.subscribed("news");
+    let mut expected = vec![
+        "channel_occupied presence-room",
+        "member_added presence-room ann",
+        "member_added presence-room bob",
+        "channel_occupied news",
+    ];
+    is_told(&receiver, &expected);
+    // Whichever node calls, it is gone.
+    let dispatches =
+        |server: &PusherServer| server.encke.metric("encke_fleet_dispatcher", "") > 0.0;
+    let (gone, left, expected_of_gone) = match dispatches(&a) {
+        true => (a, b, &["member_removed presence-room ann"][..]),
+        false => (
+            b,
+            a,
+            &["member_removed presence-room bob", "channel_vacated news"][..],
+        ),
+    };
+    gone.encke.kill();
+    expected.extend(expected_of_gone);
+    is_told(&receiver, &expected);
+    let (_late, _) = left.subscribed("late");
+    expected.push("channel_occupied late");
+    is_told(&receiver, &expected);
+}
+
+#[test]
+fn clients_are_told_how_many_are_subscribed_at_all_nodes() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let keys = "subscription-count = true";
+    let nodes = ["a", "b"].map(|name| PusherServer::at_node(&brokers, name, keys));
+    let (mut first, _) = nodes[0].subscribed("news");
+    assert_eq!(count(&mut first), 1);
+    let (mut second, _) = nodes[1].subscribed("news");
+    for client in [&mut first, &mut second] {
+        assert_eq!(count(client), 2);
+    }
+    let info = "info=subscription_count";
+    for node in &nodes {
+        eventually("each node knows", || {
+            node.told("/apps/1/channels/news", info)
+                == json!({ "occupied": true, "subscription_count": 2 })
+        });
+        let channels = node.told("/apps/1/channels", info);
+        assert_eq!(
+            channels,
+            json!({ "channels": { "news": { "subscription_count": 2 } } })
+        );
+    }
+    drop(second);
+    assert_eq!(count(&mut first), 1);
+}
