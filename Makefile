@@ -280,7 +280,8 @@ conformance: prerequisites build $(WEB) $(PYTHON)/installed ## runs the publishe
 .PHONY: browser
 browser: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server
 	$(call section,browser)
-	node --test --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
+	@# Most of it waits for pages and servers.
+	node --test --test-concurrency=3 --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
 
 .PHONY: contrib
 contrib: prerequisites build $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(WEB) $(PYTHON)/installed ## tests the dashboard, the alerts, and the configurations of proxies and logrotate
