@@ -320,6 +320,7 @@ $(PYTHON)/installed $(CLIENT_PYTHON)/installed: | prerequisites
 python: build $(PYTHON)/installed ## clients in Python against the server
 	$(call section,clients in Python)
 	$(PYTHON)/bin/python tests/python/test_event_streams.py
+	$(PYTHON)/bin/python tests/python/test_pusher.py
 	$(PYTHON)/bin/python tests/python/test_tokens.py
 	$(PYTHON)/bin/python tests/python/test_websocket.py
 
