@@ -34,12 +34,13 @@ H2SPEC := $(TARGET)/tools/h2spec
 export S3_SERVER ?= $(TARGET)/tools/versitygw
 PROMLINT := $(TARGET)/tools/promlint
 export PROMRULES := $(TARGET)/tools/promrules
+PUSHER_GO := $(TARGET)/tools/pusher-go
 PYTHON := $(TARGET)/python
 CLIENT_PYTHON := $(TARGET)/client-python
 # The broker of fleets; the package has its binary.
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
 # What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMLINT) $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(LIBFAKETIME) $(H2SPEC) $(S3_SERVER) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
+DOWNLOADS := fetch $(PROMLINT) $(PROMRULES) $(PUSHER_GO) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(LIBFAKETIME) $(H2SPEC) $(S3_SERVER) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
 	$(CLIENT_PYTHON)/installed $(CLIENT_JS) $(ADAPTERS:%=%/node_modules/.package-lock.json)
 
 FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
@@ -98,7 +99,7 @@ test: prerequisites $(DOWNLOADS) fmt lint doc crates unit ## runs all checks and
 
 # Against the server that the Rust tests have built: an optimised one would take minutes more.
 .PHONY: of-the-binary
-of-the-binary: reference-check metrics h2spec conformance browser contrib docs-commands python clients-python clients-js clients-adapters
+of-the-binary: reference-check metrics h2spec conformance browser contrib docs-commands python go clients-python clients-js clients-adapters
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -323,6 +324,16 @@ python: build $(PYTHON)/installed ## clients in Python against the server
 	$(PYTHON)/bin/python tests/python/test_pusher.py
 	$(PYTHON)/bin/python tests/python/test_tokens.py
 	$(PYTHON)/bin/python tests/python/test_websocket.py
+
+# The tests as a program, with the libraries that tests/pusher-go/go.mod and go.sum pin.
+$(PUSHER_GO): $(wildcard tests/pusher-go/*.go) tests/pusher-go/go.mod tests/pusher-go/go.sum | prerequisites
+	@mkdir -p $(@D)
+	cd tests/pusher-go && go vet . && go test -c -o $@ .
+
+.PHONY: go
+go: build $(PUSHER_GO) ## a server in Go, with the library of Pusher, against the server
+	$(call section,a server in Go)
+	$(PUSHER_GO) -test.v
 
 # The tests use the package as the wheel installs it.
 .PHONY: clients-python
