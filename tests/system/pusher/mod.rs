@@ -5,6 +5,7 @@ mod attacks;
 mod client_events;
 mod members;
 mod nodes;
+mod replay;
 mod sockets;
 mod stops;
 mod users;

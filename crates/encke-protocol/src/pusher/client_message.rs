@@ -53,6 +53,9 @@ pub(super) struct SubscribeData<'a> {
     /// As it was signed.
     #[serde(borrow)]
     pub(super) channel_data: Option<Cow<'a, str>>,
+    /// Where the client has got to. It wants what it has missed since, and the offsets of events. No client of Pusher sends it.
+    #[serde(borrow)]
+    pub(super) encke_after: Option<Cow<'a, str>>,
 }
 
 /// A message that means nothing.
@@ -138,6 +141,7 @@ mod tests {
                 channel: "a".into(),
                 auth: auth.map(Cow::from),
                 channel_data: data.map(Cow::from),
+                encke_after: None,
             }))
         };
         for (text, expected) in [

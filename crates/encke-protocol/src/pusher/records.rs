@@ -25,7 +25,8 @@ impl Encoder for PusherRecords {
                 let Some(event) = StoredEvent::parse(message) else {
                     return;
                 };
-                write_event(&event, channel, &mut out.bytes);
+                let offset = (variant.option == WITH_OFFSETS).then(|| item.position(units));
+                write_event(&event, channel, offset, &mut out.bytes);
                 if let Some(socket) = event.socket() {
                     out.omissions.push(Omission {
                         mark: out.marks.len(),
@@ -42,7 +43,7 @@ impl Encoder for PusherRecords {
         if message.data.units == 1
             && let Some(event) = StoredEvent::parse(&message.data.bytes)
         {
-            write_event(&event, channel_of(&message.label.name), out);
+            write_event(&event, channel_of(&message.label.name), None, out);
         }
     }
 
@@ -63,6 +64,9 @@ impl Encoder for PusherRecords {
     }
 }
 
+/// The option of subscribers that are told the offset behind each event.
+pub(super) const WITH_OFFSETS: u64 = 1;
+
 #[cfg(test)]
 mod tests {
     use encke_stream::{Item, Offset};
@@ -70,10 +74,14 @@ mod tests {
     use super::*;
 
     fn encoded(items: &[Item<'_>]) -> EncodedRun {
+        encoded_with(0, items)
+    }
+
+    fn encoded_with(option: u64, items: &[Item<'_>]) -> EncodedRun {
         let variant = Variant {
             name: "app/1/private-a",
             kind: MediaKind::Json,
-            option: 0,
+            option,
         };
         let run = Run::position(Offset::behind(9)).with(items);
         let mut out = EncodedRun::default();
@@ -127,6 +135,21 @@ mod tests {
                 number: 1 << 32 | 2
             }]
         );
+    }
+
+    #[test]
+    fn who_asks_gets_the_offset_behind_each_event() {
+        let items = [item(r#"{"event":"b"},{"event":"c","data":"x"}"#, 2, 9)];
+        let out = encoded_with(WITH_OFFSETS, &items);
+        let inside = Offset {
+            sequence: 8,
+            units: 1,
+        };
+        let expected = format!(
+            r#"{{"event":"b","channel":"private-a","offset":"{inside}"}}{{"event":"c","channel":"private-a","data":"x","offset":"{}"}}"#,
+            Offset::behind(9)
+        );
+        assert_eq!(String::from_utf8(out.bytes).unwrap(), expected);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Messages to clients. The data of most is a string that holds JSON, as the protocol has it.
 
+use std::io::Write;
+
+use encke_stream::Offset;
 use serde_json::{Value, json};
 
 use super::event::StoredEvent;
@@ -60,6 +63,12 @@ pub(super) fn pong() -> Vec<u8> {
 pub(super) fn subscribed(channel: &str) -> Vec<u8> {
     let event = "pusher_internal:subscription_succeeded";
     message(event, Some(channel), Some(&json!({})))
+}
+
+/// Where a subscription begins, for a client that has asked to be told. `has_gap`: what was before is no longer kept.
+pub(super) fn position(channel: &str, at: Offset, has_gap: bool) -> Vec<u8> {
+    let data = json!({ "offset": at.to_string(), "gap": has_gap });
+    message("encke:position", Some(channel), Some(&data))
 }
 
 /// A client has signed in, with the data that says who its user is.
@@ -123,7 +132,13 @@ pub(super) fn subscription_error(channel: &str, kind: &str, status: u16, why: &s
 }
 
 /// Appends an event of a channel.
-pub(super) fn write_event(event: &StoredEvent<'_>, channel: &str, out: &mut Vec<u8>) {
+/// `offset`: the position behind it, if the client has asked for that.
+pub(super) fn write_event(
+    event: &StoredEvent<'_>,
+    channel: &str,
+    offset: Option<Offset>,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(b"{\"event\":");
     out.extend_from_slice(event.name().as_bytes());
     // The characters of channels stand for themselves in JSON.
@@ -137,6 +152,10 @@ pub(super) fn write_event(event: &StoredEvent<'_>, channel: &str, out: &mut Vec<
     if let Some(user) = event.user() {
         out.extend_from_slice(b",\"user_id\":");
         out.extend_from_slice(user.as_bytes());
+    }
+    if let Some(offset) = offset {
+        // A vector takes all that is written.
+        let _ = write!(out, ",\"offset\":\"{offset}\"");
     }
     out.push(b'}');
 }

@@ -27,7 +27,7 @@ use crate::misspelled::shown;
 use crate::moved_channel::{MovedChannel, MovedSocket, MovedSocketChannel};
 use crate::problem;
 use crate::response::Response;
-use crate::streams::load;
+use crate::streams::{StartPosition, load};
 
 /// A connection of an app.
 #[derive(Debug)]
@@ -198,6 +198,10 @@ impl PusherSocket {
             ),
             false => None,
         };
+        let after = data.encke_after.as_deref().map(str::parse::<StartPosition>);
+        let after = after
+            .transpose()
+            .map_err(|why| refused("ChannelError", 400, &format!("encke_after: {why}")))?;
         if self.place_of(channel.as_str()).is_some() {
             let why = format!(
                 "the connection is subscribed to the channel {}",
@@ -226,6 +230,7 @@ impl PusherSocket {
             channel: channel.as_str().into(),
             name: name.as_str().into(),
             is_cache: channel.is_cache(),
+            after,
             members_key: member.is_some().then_some(self.next_key),
             first: Vec::new(),
             beside: None,
@@ -285,6 +290,7 @@ impl PusherSocket {
             channel: channel.into(),
             name: name.as_str().into(),
             is_cache: false,
+            after: None,
             members_key: None,
             first: vec![confirmed],
             beside: None,

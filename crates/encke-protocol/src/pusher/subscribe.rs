@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use encke_clock::{Now, WallTime};
-use encke_stream::{Facts, Fetch, Offset, Outcome, Stream};
+use encke_stream::{Facts, Fetch, Offset, Outcome, Stream, born};
 
 use super::app::App;
 use super::channel_stream::{check_created, check_stream};
 use super::context::PusherContext;
 use super::member::message;
-use super::server_message::{PusherCode, cache_miss, error, subscribed, subscription_error};
+use super::records::WITH_OFFSETS;
+use super::server_message::{
+    PusherCode, cache_miss, error, position, subscribed, subscription_error,
+};
 use super::user::user_of_channel;
 use super::webhook::{WebhookEvent, WebhookKind};
 use crate::action::{Action, Failure, Feed, FeedBeside, OnChange, OnRead, Subscription};
@@ -17,6 +20,7 @@ use crate::last_messages::{LAST_BYTES_MAX, OnLastFound, WantedMessages, find_las
 use crate::problem;
 use crate::response::{Body, Response};
 use crate::run::Run;
+use crate::streams::StartPosition;
 
 /// A subscription to a channel, but for its beginning.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub(super) struct PusherSubscribe {
     pub(super) name: Box<str>,
     /// It begins with the last event.
     pub(super) is_cache: bool,
+    /// Where the client has got to, if it wants what it has missed.
+    pub(super) after: Option<StartPosition>,
     /// Of a presence channel: the key of the feed that tells of its members.
     pub(super) members_key: Option<u32>,
     /// The first messages; if there are none, that it has begun.
@@ -82,7 +88,14 @@ impl PusherSubscribe {
     }
 
     /// The client has been told who is there.
-    fn go_on(self, stream: Arc<Stream>, facts: Facts, now: WallTime) -> Action {
+    fn go_on(mut self, stream: Arc<Stream>, facts: Facts, now: WallTime) -> Action {
+        if let Some(after) = self.after {
+            let (from, has_gap) = self.resume(&stream, &facts, after);
+            self.first.push(position(&self.channel, from, has_gap));
+            if after != StartPosition::Now {
+                return self.follow(stream, from);
+            }
+        }
         if !self.is_cache {
             return self.follow(stream, facts.tail);
         }
@@ -101,6 +114,22 @@ impl PusherSubscribe {
         find_last(&context.streams, wanted, Box::new(cached), now)
     }
 
+    /// Where a client goes on that has got to a position, and whether something behind that is lost to it.
+    fn resume(&self, stream: &Stream, facts: &Facts, after: StartPosition) -> (Offset, bool) {
+        let view = self.context.streams.views.of(stream.no);
+        let first = Offset::behind(view.kept_behind(stream));
+        match after {
+            StartPosition::Now => (facts.tail, false),
+            StartPosition::Start => (first, false),
+            // The stream that the client knew was deleted, and this is another one.
+            StartPosition::At(at) if at > facts.tail || at.sequence < born(stream.no) => {
+                (first, true)
+            }
+            StartPosition::At(at) if at < first => (first, true),
+            StartPosition::At(at) => (at, false),
+        }
+    }
+
     fn follow(self, stream: Arc<Stream>, from: Offset) -> Action {
         Action::Subscribe(Subscription {
             beside: self.beside,
@@ -109,7 +138,10 @@ impl PusherSubscribe {
                 stream,
                 from,
                 encoder: self.context.encoder,
-                option: 0,
+                option: match self.after {
+                    Some(_) => WITH_OFFSETS,
+                    None => 0,
+                },
             },
         })
     }
