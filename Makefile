@@ -21,7 +21,7 @@ THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 CHAT_AI := examples/chat-ai/node_modules/.package-lock.json
 CLIENT_JS := clients/js/node_modules/.package-lock.json
 # Adapters of other packages, over the client.
-ADAPTERS := clients/resumable-stream clients/assistant-stream
+ADAPTERS := clients/resumable-stream clients/assistant-stream clients/pusher-replay
 
 export NGINX ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),$(TARGET)/tools/usr/sbin/nginx)
 export CADDY ?= $(or $(shell command -v caddy),$(TARGET)/tools/usr/bin/caddy)

@@ -23,6 +23,9 @@ pub struct MovedSocket {
     /// The user as whom it has signed in, and the key of the feed of events for that one.
     #[serde(default)]
     pub(crate) user: Option<(Box<str>, u32)>,
+    /// Users whom it watches.
+    #[serde(default)]
+    pub(crate) watched: Box<[Box<str>]>,
 }
 
 /// A channel to which such a connection is subscribed.

@@ -21,7 +21,7 @@ fn resumed(server: &PusherServer, after: &str) -> (WebSocketClient, String, bool
     let position = client.message().expect("it follows");
     assert_eq!(
         (&position["event"], &position["channel"]),
-        (&"encke:position".into(), &"news".into())
+        (&"pusher_internal:encke_position".into(), &"news".into())
     );
     let position = inner(&position);
     let offset = position["offset"].as_str().expect("an offset").to_owned();

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{AppAccess, FIRST, PusherServer, SECOND, event, inner, subscribe, succeeded};
-use crate::rig::Brokers;
 use crate::rig::websocket::WebSocketClient;
+use crate::rig::{Brokers, Ended, command};
 
 /// The message that signs a client in.
 pub(super) fn sign_in(app: AppAccess, socket: &str, user: &Value) -> String {
@@ -103,4 +103,85 @@ fn a_user_is_one_at_all_nodes() {
     let path = "/apps/1/users/ann/terminate_connections";
     assert_eq!(nodes[1].ask("POST", path, "", "{}").status, 200);
     assert_eq!(client.close_code(), 4009);
+}
+
+/// What a client is told of users that it watches: those who came, and those who went.
+fn watched(message: Option<Value>) -> (Value, Value) {
+    let message = message.expect("it comes");
+    assert_eq!(
+        message["event"], "pusher_internal:watchlist_events",
+        "{message}"
+    );
+    let events = inner(&message)["events"].clone();
+    let of = |name: &str| {
+        let mut all = events.as_array().into_iter().flatten();
+        let found = all.find(|event| event["name"] == name);
+        found.map_or(Value::Null, |event| event["user_ids"].clone())
+    };
+    (of("online"), of("offline"))
+}
+
+/// A client that is signed in as a user who watches others.
+fn watching(server: &PusherServer, id: &str, watchlist: &Value) -> WebSocketClient {
+    let (mut client, socket) = server.connect();
+    let user = json!({ "id": id, "watchlist": watchlist });
+    let answer = client.ask(&sign_in(FIRST, &socket, &user));
+    assert_eq!(answer["event"], "pusher:signin_success", "{answer}");
+    client
+}
+
+#[test]
+fn who_watches_users_is_told_when_they_come_and_go() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let nodes = ["a", "b"].map(|name| PusherServer::at_node(&brokers, name, "watchlists = true"));
+    let (_bob, _) = signed_in(&nodes[0], "bob");
+    let mut ann = watching(&nodes[0], "ann", &json!(["bob", "cid", "dan"]));
+    assert_eq!(watched(ann.message()), (json!(["bob"]), Value::Null));
+    // At another node, and twice. What has come just before may come again.
+    let (cid, _) = signed_in(&nodes[1], "cid");
+    let (bob, both) = (json!(["bob"]), json!(["bob", "cid"]));
+    let mut news = watched(ann.message());
+    if news == (bob, Value::Null) {
+        news = watched(ann.message());
+    }
+    assert!(news.0 == json!(["cid"]) || news.0 == both, "{news:?}");
+    let (again, _) = signed_in(&nodes[0], "cid");
+    drop(cid);
+    let (eve, _) = signed_in(&nodes[1], "eve");
+    drop((again, eve));
+    assert_eq!(watched(ann.message()), (Value::Null, json!(["cid"])));
+    // An upgrade in place is no event, and the client still watches.
+    let ended = Ended::of(command(&["upgrade", "--json"]).arg(nodes[0].data.path()));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let (dan, _) = signed_in(&nodes[1], "dan");
+    loop {
+        let (online, _) = watched(ann.message());
+        // Those whom the next process has taken over come again.
+        if online == json!(["dan"]) {
+            break;
+        }
+        assert_eq!(online, json!(["bob"]), "nobody else is there");
+    }
+    drop(dan);
+    assert_eq!(watched(ann.message()), (Value::Null, json!(["dan"])));
+
+    let (mut client, socket) = nodes[1].connect();
+    for list in [json!(7), json!(["a/b"]), json!(vec!["x"; 101])] {
+        let user = json!({ "id": "fay", "watchlist": list });
+        let answer = client.ask(&sign_in(FIRST, &socket, &user));
+        let why = answer["data"]["message"].as_str().expect("a reason");
+        assert!(why.contains("at most 100 ids"), "{why}");
+    }
+}
+
+#[test]
+fn without_watchlists_nobody_is_watched() {
+    let server = PusherServer::start();
+    let (_bob, _) = signed_in(&server, "bob");
+    let mut ann = watching(&server, "ann", &json!(["bob"]));
+    server.triggered(&json!({ "name": "e", "channel": channel("ann"), "data": "1" }));
+    assert_eq!(ann.message(), Some(event("e", &channel("ann"), "1")));
+    assert_eq!(server.encke.metric("encke_presence_members", ""), 0.0);
 }

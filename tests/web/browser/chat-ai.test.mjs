@@ -29,6 +29,8 @@ const MIDDLE = 30;
 /** How long a state may take to be shown, on a busy machine. */
 const SHOWN_MS_MAX = 60_000;
 const STOPS = 5;
+/** So many questions are asked until so many answers were stopped. */
+const ASKED_MAX = 20;
 /** Much more than a stop takes, also on a busy machine, and less than an answer without one. */
 const STOP_MS_MAX = 3_000;
 /** More tabs than a browser opens connections to one server. */
@@ -105,17 +107,21 @@ for (const over of ['HTTP/1.1', 'HTTP/2']) {
       const tabs = [first, second, elsewhere];
       for (const tab of tabs) await tab.noteEnds();
       const latencies_ms = [];
-      for (let round = 0; round < STOPS; round += 1) {
-        const id = await first.ask(`Question ${round}`);
-        for (const tab of tabs) await tab.has(id, MIDDLE);
+      let [stops, asked] = [0, 0];
+      while (stops < STOPS) {
+        assert.ok(asked < ASKED_MAX, `only ${stops} of ${asked} answers were stopped in time`);
+        const id = await first.ask(`Question ${asked++}`);
+        for (const tab of tabs) await tab.hasOrEnded(id, MIDDLE);
         const pressed = await second.pressStop(id);
-        for (const tab of tabs) {
-          const { text } = await tab.ends(id, 'stopped');
+        const ends = await Promise.all(tabs.map((tab) => tab.ended(id)));
+        assert.equal(new Set(ends.map(({ state, text }) => state + text)).size, 1, 'all tabs show the same');
+        // On a busy machine an answer may be over before it is stopped.
+        if (ends[0].state !== 'stopped') continue;
+        stops += 1;
+        for (const [index, { text }] of ends.entries()) {
           assert.ok(TEXT.startsWith(text) && text.length < TEXT.length, text);
-          latencies_ms.push((await tab.endOf(id)) - pressed);
+          latencies_ms.push((await tabs[index].endOf(id)) - pressed);
         }
-        const texts = await Promise.all(tabs.map(async (tab) => (await tab.answer(id)).text));
-        assert.equal(new Set(texts).size, 1, 'all tabs show the same');
       }
       latencies_ms.sort((a, b) => a - b);
       const shown = [latencies_ms[0], latencies_ms[Math.floor(latencies_ms.length / 2)], latencies_ms.at(-1)];
@@ -436,10 +442,23 @@ class Tab {
     return waitFor(`${tokens} tokens are shown`, async () => (await this.answer(id)).tokens >= tokens);
   }
 
+  /** The same, unless it has ended before. */
+  hasOrEnded(id, tokens) {
+    return waitFor(`${tokens} tokens are shown`, async () => {
+      const { state = 'live', tokens: shown } = await this.answer(id);
+      return shown >= tokens || state !== 'live';
+    });
+  }
+
+  /** Waits until an answer has ended. */
+  async ended(id) {
+    await waitFor('the answer has ended', async () => !['live', undefined].includes((await this.answer(id)).state));
+    return this.answer(id);
+  }
+
   /** Waits until an answer has ended, for the right reason and with the right text. */
   async ends(id, state, text) {
-    await waitFor('the answer has ended', async () => !['live', undefined].includes((await this.answer(id)).state));
-    const shown = await this.answer(id);
+    const shown = await this.ended(id);
     assert.equal(shown.state, state);
     assert.equal(shown.tokens, shown.text.split(/\s+/).length, 'each token is shown and counted once');
     if (text !== undefined) assert.equal(shown.text, text);
@@ -477,10 +496,12 @@ class Tab {
     });
   }
 
-  /** Presses the button of an answer, and returns when that was. */
-  async pressStop(id) {
-    await this.page.click(`[data-id="${id}"] button`);
-    return this.page.evaluate(() => window.pressed);
+  /** Presses the button of an answer, and returns when that was. The button of one that has just ended is there and not shown. */
+  pressStop(id) {
+    return this.page.evaluate((id) => {
+      document.querySelector(`[data-id="${id}"] button`).click();
+      return window.pressed;
+    }, id);
   }
 
   endOf(id) {

@@ -8,6 +8,7 @@ use encke_stream::AccountId;
 
 use super::settings::PusherApp;
 use super::signature::AppSigner;
+use super::watchlist::Watchers;
 use super::webhook::{WebhookEvent, WebhookQueue};
 
 /// An app.
@@ -20,7 +21,15 @@ pub(super) struct App {
     /// It pays for the streams of the channels.
     pub(super) account: AccountId,
     connections: AtomicUsize,
-    webhooks: Arc<WebhookQueue>,
+    pub(super) shared: Arc<SharedByApp>,
+}
+
+/// What the connections of an app share with what reports on them.
+#[derive(Debug, Default)]
+pub(super) struct SharedByApp {
+    /// What webhooks are to be told.
+    pub(super) webhooks: WebhookQueue,
+    pub(super) watchers: Arc<Watchers>,
 }
 
 /// The place of a connection. It is free again when this is dropped.
@@ -28,12 +37,12 @@ pub(super) struct App {
 pub(super) struct ConnectionPlace(Arc<App>);
 
 impl App {
-    pub(super) fn new(settings: PusherApp, webhooks: Arc<WebhookQueue>) -> Self {
+    pub(super) fn new(settings: PusherApp, shared: Arc<SharedByApp>) -> Self {
         App {
             signer: AppSigner::new(&settings.secret),
             prefix: prefix_of(&settings.id),
             account: account(&settings.id),
-            webhooks,
+            shared,
             connections: AtomicUsize::new(0),
             settings,
         }
@@ -48,7 +57,7 @@ impl App {
     pub(super) fn report(&self, event: &WebhookEvent<'_>) {
         let kind = event.kind();
         if kind.is_some_and(|kind| self.settings.has_webhook(kind, event.channel())) {
-            self.webhooks.push(event.record());
+            self.shared.webhooks.push(event.record());
         }
     }
 

@@ -13,7 +13,8 @@
 //! An event of a channel is a record of the stream `app/{id}/{channel}`: `event` is its form, `records` the encoder that makes messages of
 //! such records, `channel_stream` finds or creates the stream. `socket` is a connection, `client_message` and `server_message` are what it
 //! receives and sends, `subscribe` is how a subscription begins, `client_event` what clients send to each other, `member` the
-//! members of presence channels, `user` as whom a client has signed in. `api` has the requests of servers. `app` is what both sides know of an app, and
+//! members of presence channels, `user` as whom a client has signed in, `watchlist` what
+//! it is told of other users. `api` has the requests of servers. `app` is what both sides know of an app, and
 //! `reporter` tells clients and, by `webhook`, servers what happens to its channels. `signature` and `socket_id` have the rules that keep apps and
 //! clients apart.
 
@@ -36,6 +37,7 @@ mod socket_id;
 mod sockets;
 mod subscribe;
 mod user;
+mod watchlist;
 mod webhook;
 
 use std::sync::Arc;
@@ -71,10 +73,10 @@ impl Pusher {
         if settings.apps().is_empty() {
             return None;
         }
-        let apps = settings.apps().iter().cloned().zip(settings.queues());
+        let apps = settings.apps().iter().cloned().zip(settings.shared());
         Some(Pusher(Arc::new(PusherContext {
             apps: apps
-                .map(|(app, webhooks)| Arc::new(App::new(app, Arc::clone(webhooks))))
+                .map(|(app, shared)| Arc::new(App::new(app, Arc::clone(shared))))
                 .collect(),
             streams: streams.clone(),
             encoder: encoders.add("pusher", PusherRecords),

@@ -1,6 +1,6 @@
 //! What an app is told of its channels, beside events: clients the number of subscriptions, and servers what their webhooks ask for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,28 @@ use encke_stream::{
 };
 use serde_json::json;
 
-use super::app::prefix_of;
+use super::app::{SharedByApp, prefix_of};
 use super::channel_name::ChannelName;
 use super::channel_stream::MEDIA;
 use super::event::{NewData, NewEvent};
 use super::settings::{PusherApp, PusherSettings, PusherWebhook};
 use super::signature::AppSigner;
-use super::webhook::{ChannelReports, WebhookBatch, WebhookKind, WebhookQueue};
+use super::user::channel_of_user;
+use super::watchlist::{WATCHLIST_EVENTS, user_of_online};
+use super::webhook::{ChannelReports, WebhookBatch, WebhookKind};
 
 /// Reports on the channels of one app.
 pub struct AppReporter {
     prefix: Box<str>,
     webhooks: Arc<[AppWebhook]>,
-    queue: Arc<WebhookQueue>,
+    shared: Arc<SharedByApp>,
     reports: ChannelReports,
     /// Clients are told how many subscriptions a channel has.
     tells_counts: bool,
     /// The channels whose subscribers are to be told, and when.
     counts: HashMap<Box<str>, SteadyTime>,
+    /// Users who came or went, and whether they are online now.
+    users: BTreeMap<Box<str>, bool>,
 }
 
 /// A webhook of an app.
@@ -52,15 +56,17 @@ pub struct ReportStream<'a> {
 impl PusherSettings {
     /// The reporters of the apps that need one. `registry`: it says who is subscribed. To be called before anybody is.
     pub fn reporters(&self, registry: &Presence) -> Vec<AppReporter> {
-        let apps = self.apps().iter().zip(self.queues());
-        let apps = apps.filter(|(app, _)| app.subscription_count || !app.webhooks.is_empty());
-        apps.map(|(app, queue)| AppReporter::new(app, Arc::clone(queue), registry))
+        let apps = self.apps().iter().zip(self.shared());
+        let apps = apps.filter(|(app, _)| {
+            app.subscription_count || app.watchlists || !app.webhooks.is_empty()
+        });
+        apps.map(|(app, shared)| AppReporter::new(app, Arc::clone(shared), registry))
             .collect()
     }
 }
 
 impl AppReporter {
-    fn new(app: &PusherApp, queue: Arc<WebhookQueue>, registry: &Presence) -> Self {
+    fn new(app: &PusherApp, shared: Arc<SharedByApp>, registry: &Presence) -> Self {
         let prefix = prefix_of(&app.id);
         let kinds = app.webhooks.iter().flat_map(|webhook| &webhook.kinds);
         let tells_counts = app.subscription_count;
@@ -81,9 +87,10 @@ impl AppReporter {
         AppReporter {
             webhooks: app.webhooks.iter().map(webhook).collect(),
             reports: ChannelReports::new(kinds.copied()),
-            queue,
+            shared,
             tells_counts,
             counts: HashMap::new(),
+            users: BTreeMap::new(),
             prefix,
         }
     }
@@ -102,8 +109,18 @@ impl AppReporter {
     /// Something has happened to the subscribers of streams.
     pub fn observe(&mut self, events: &[PresenceEvent], now: SteadyTime) {
         for event in events {
-            let channel = event.stream.strip_prefix(&*self.prefix);
-            let Some(channel) = channel.and_then(|name| ChannelName::parse(name).ok()) else {
+            let Some(name) = event.stream.strip_prefix(&*self.prefix) else {
+                continue;
+            };
+            if let Some(user) = user_of_online(name) {
+                match event.change {
+                    PresenceChange::Joined(_) => drop(self.users.insert(user.into(), true)),
+                    PresenceChange::Left(_) => drop(self.users.insert(user.into(), false)),
+                    _ => {}
+                }
+                continue;
+            }
+            let Ok(channel) = ChannelName::parse(name) else {
                 continue;
             };
             if self.tells_counts
@@ -143,7 +160,7 @@ impl AppReporter {
     /// The events that are to be written to the log now, as the data of appends.
     pub fn to_write(&mut self, now: SteadyTime) -> Vec<Data> {
         let mut records = self.reports.due(now);
-        records.extend(self.queue.take());
+        records.extend(self.shared.webhooks.take());
         let mut appends: Vec<Data> = Vec::new();
         for record in records {
             match appends.last_mut() {
@@ -163,11 +180,11 @@ impl AppReporter {
 
     /// Events of clients that were dropped since the last call, because too many waited.
     pub fn take_dropped(&self) -> u64 {
-        self.queue.take_dropped()
+        self.shared.webhooks.take_dropped()
     }
 
-    /// What the subscribers of this node are to be told of the numbers of subscriptions now.
-    pub fn counts(
+    /// What the clients of this node are to be told now: of numbers of subscriptions, and of users that they watch.
+    pub fn messages(
         &mut self,
         registry: &Presence,
         views: &Views,
@@ -175,30 +192,37 @@ impl AppReporter {
     ) -> Vec<EphemeralMessage> {
         let prefix = &self.prefix;
         let mut messages = Vec::new();
+        let mut tell = |name: &str, event: &str, data: &str| {
+            // A stream with subscribers on this node is in memory.
+            let Some(stream) = views.find(name) else {
+                return;
+            };
+            let event = NewEvent {
+                name: event,
+                data: Some(NewData::Text(data)),
+                socket: None,
+                user: None,
+            };
+            let message = EphemeralMessage::new(&stream, None, event.record(), now.wall);
+            messages.extend(message);
+        };
         self.counts.retain(|channel, at| {
             if *at > now.steady {
                 return true;
             }
             let name = format!("{prefix}{channel}");
-            // A stream with subscribers on this node is in memory.
-            if let Some(stream) = views.find(&name) {
-                let count = registry.counts(&name).connections;
-                let data = json!({ "subscription_count": count }).to_string();
-                let event = NewEvent {
-                    name: "pusher_internal:subscription_count",
-                    data: Some(NewData::Text(&data)),
-                    socket: None,
-                    user: None,
-                };
-                messages.extend(EphemeralMessage::new(
-                    &stream,
-                    None,
-                    event.record(),
-                    now.wall,
-                ));
-            }
+            let count = registry.counts(&name).connections;
+            let data = json!({ "subscription_count": count }).to_string();
+            tell(&name, "pusher_internal:subscription_count", &data);
             false
         });
+        if !self.users.is_empty() {
+            for (watcher, users) in self.shared.watchers.told(&self.users) {
+                let name = format!("{prefix}{}", channel_of_user(&watcher));
+                tell(&name, WATCHLIST_EVENTS, &users.data());
+            }
+            self.users.clear();
+        }
         messages
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::event::StoredEvent;
 use super::socket_id::SocketId;
+use super::watchlist::{WATCHLIST_EVENTS, WatchedUsers};
 
 /// Why a connection is closed, or a message not served: the codes of the protocol. Clients do not come back after those below 4100, come
 /// back after a while after those below 4200, and at once after those below 4300.
@@ -68,7 +69,13 @@ pub(super) fn subscribed(channel: &str) -> Vec<u8> {
 /// Where a subscription begins, for a client that has asked to be told. `has_gap`: what was before is no longer kept.
 pub(super) fn position(channel: &str, at: Offset, has_gap: bool) -> Vec<u8> {
     let data = json!({ "offset": at.to_string(), "gap": has_gap });
-    message("encke:position", Some(channel), Some(&data))
+    message("pusher_internal:encke_position", Some(channel), Some(&data))
+}
+
+/// These users, whom a client watches, are online.
+pub(super) fn online(users: &WatchedUsers) -> Vec<u8> {
+    let message = json!({ "event": WATCHLIST_EVENTS, "data": users.data() });
+    message.to_string().into_bytes()
 }
 
 /// A client has signed in, with the data that says who its user is.

@@ -7,16 +7,16 @@ use std::time::Duration;
 use encke_stream::{AckLevel, Retention};
 use encke_subscriptions::{AllowedAddresses, BadWebhookUrl, WebhookUrl};
 
-use super::app::prefix_of;
-use super::webhook::{WebhookKind, WebhookQueue};
+use super::app::{SharedByApp, prefix_of};
+use super::webhook::WebhookKind;
 use crate::gate::Origins;
 
 /// The settings of the Pusher protocol.
 #[derive(Clone, Debug, Default)]
 pub struct PusherSettings {
     apps: Vec<PusherApp>,
-    /// What webhooks are to be told, of each app.
-    queues: Vec<Arc<WebhookQueue>>,
+    /// What connections and reporters share, of each app.
+    shared: Vec<Arc<SharedByApp>>,
     seed: [u8; 32],
 }
 
@@ -57,6 +57,8 @@ pub struct PusherApp {
     pub presence_grace: Duration,
     /// Clients are told how many subscriptions a channel has.
     pub subscription_count: bool,
+    /// Clients that have signed in are told when users of their watchlists come and go.
+    pub watchlists: bool,
     /// Which servers are told what happens to channels.
     pub webhooks: Vec<PusherWebhook>,
 }
@@ -145,8 +147,8 @@ impl PusherSettings {
                 return Err(BadPusherApp::ShortSecret { id, bytes });
             }
         }
-        let queues = apps.iter().map(|_| Arc::default()).collect();
-        Ok(PusherSettings { apps, queues, seed })
+        let shared = apps.iter().map(|_| Arc::default()).collect();
+        Ok(PusherSettings { apps, shared, seed })
     }
 
     /// What the names of the streams of all apps begin with.
@@ -159,9 +161,9 @@ impl PusherSettings {
         &self.apps
     }
 
-    /// What webhooks are to be told, of each app.
-    pub(super) fn queues(&self) -> &[Arc<WebhookQueue>] {
-        &self.queues
+    /// What connections and reporters share, of each app.
+    pub(super) fn shared(&self) -> &[Arc<SharedByApp>] {
+        &self.shared
     }
 
     pub(super) fn seed(&self) -> &[u8; 32] {
@@ -190,6 +192,7 @@ impl PusherApp {
             presence_members_max: PRESENCE_MEMBERS_MAX,
             presence_grace: Duration::ZERO,
             subscription_count: false,
+            watchlists: false,
             webhooks: Vec::new(),
         }
     }

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use encke_access::CallersOut;
+use encke_clock::SteadyTime;
 use encke_presence::PresenceHold;
 use encke_stream::{Command, EphemeralMessage, home};
 
-use super::app::{ConnectionPlace, channel_of};
+use super::app::{App, ConnectionPlace, channel_of};
 use super::channel_name::ChannelName;
 use super::channel_stream::ChannelStream;
 use super::client_event::{self, ClientEventRate};
@@ -18,6 +19,7 @@ use super::server_message::{self, PusherCode, subscription_error};
 use super::socket_id::SocketId;
 use super::subscribe::{PusherSubscribe, refused_subscription};
 use super::user::{BadSignin, SignedInUser, channel_of_user, sign_in, user_of_channel};
+use super::watchlist::online_name;
 use super::webhook::WebhookEvent;
 use crate::action::{
     Action, Channel, ChannelAction, ChannelClose, ChannelEnd, ChannelMessage, FeedEnd,
@@ -124,11 +126,10 @@ impl PusherSocket {
             client_events: ClientEventRate::default(),
             subscriptions: subscriptions.collect::<Option<_>>()?,
             user: moved.user.as_ref().map(|(id, key)| {
-                Box::new(SignedInUser {
-                    id: id.clone(),
-                    key: *key,
-                    is_terminated: false,
-                })
+                let watched = moved.watched.clone();
+                let at = SteadyTime::from_ms(0);
+                let user = signed_in_user((context, app), id.clone(), *key, watched, at);
+                Box::new(user)
             }),
         })
     }
@@ -232,6 +233,7 @@ impl PusherSocket {
             is_cache: channel.is_cache(),
             after,
             members_key: member.is_some().then_some(self.next_key),
+            watched: Box::default(),
             first: Vec::new(),
             beside: None,
         };
@@ -271,7 +273,8 @@ impl PusherSocket {
         message: &ChannelMessage<'_>,
     ) -> Result<ChannelAction, Cow<'static, str>> {
         let app = Arc::clone(self.place.app());
-        let (user, confirmed) = sign_in(&app, self.id, data).map_err(|why| why.to_string())?;
+        let signed_in = sign_in(&app, self.id, data).map_err(|why| why.to_string())?;
+        let (user, watched, confirmed) = signed_in;
         if self.user.is_some() {
             return Err(BadSignin::Again.to_string().into());
         }
@@ -292,25 +295,37 @@ impl PusherSocket {
             is_cache: false,
             after: None,
             members_key: None,
+            watched: match app.settings.watchlists {
+                true => watched.clone(),
+                false => Box::default(),
+            },
             first: vec![confirmed],
             beside: None,
         };
-        let action = match found.map_err(is_refused)? {
-            ChannelStream::Unknown => return Ok(plain(load(&name, Vec::new()))),
+        let found = found.map_err(is_refused)?;
+        if let ChannelStream::Unknown = found {
+            return Ok(plain(load(&name, Vec::new())));
+        }
+        // It watches before it is told who is online, so that it misses nobody.
+        let key = self.next_key();
+        let user = signed_in_user(
+            (&self.context, &app),
+            user,
+            key,
+            watched,
+            message.now.steady,
+        );
+        let action = match found {
             ChannelStream::Missing(create) => {
                 Action::Change(Command::Create(*create), Box::new(subscribe))
             }
             ChannelStream::Found(stream) => subscribe.begin(stream, message.now),
+            ChannelStream::Unknown => return Ok(plain(load(&name, Vec::new()))),
         };
         if let Action::Respond(_) = action {
             return Ok(plain(action));
         }
-        let key = self.next_key();
-        self.user = Some(Box::new(SignedInUser {
-            id: user,
-            key,
-            is_terminated: false,
-        }));
+        self.user = Some(Box::new(user));
         Ok(ChannelAction {
             key,
             ..plain(action)
@@ -457,6 +472,10 @@ impl Channel for PusherSocket {
             socket: self.id.number(),
             channels: channels.collect(),
             user: self.user.as_deref().map(|user| (user.id.clone(), user.key)),
+            watched: self.user.as_deref().map_or_else(Box::default, |user| {
+                let watch = user.watch.as_ref();
+                watch.map_or_else(Box::default, |watch| watch.watched.clone())
+            }),
         })
     }
 
@@ -519,7 +538,34 @@ impl Channel for RefusedSocket {
             socket: 0,
             channels: Vec::new(),
             user: None,
+            watched: Box::default(),
         })
+    }
+}
+
+/// A client signs in as a user, who is online from then on if anybody may watch it.
+fn signed_in_user(
+    (context, app): (&PusherContext, &App),
+    id: Box<str>,
+    key: u32,
+    watched: Box<[Box<str>]>,
+    now: SteadyTime,
+) -> SignedInUser {
+    let is_told = app.settings.watchlists;
+    let member = ChannelMember {
+        id: id.clone(),
+        info: None,
+    };
+    let stream = app.stream(&online_name(&id));
+    SignedInUser {
+        // Without room for it nobody learns that the user is online, and everything else goes on.
+        _online: is_told
+            .then(|| enter((context, app), &stream, Some(&member), now).ok())
+            .flatten(),
+        watch: (is_told && !watched.is_empty()).then(|| app.shared.watchers.watch(&id, watched)),
+        id,
+        key,
+        is_terminated: false,
     }
 }
 

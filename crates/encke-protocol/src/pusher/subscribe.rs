@@ -11,9 +11,10 @@ use super::context::PusherContext;
 use super::member::message;
 use super::records::WITH_OFFSETS;
 use super::server_message::{
-    PusherCode, cache_miss, error, position, subscribed, subscription_error,
+    PusherCode, cache_miss, error, online, position, subscribed, subscription_error,
 };
 use super::user::user_of_channel;
+use super::watchlist::{WatchedUsers, online_name};
 use super::webhook::{WebhookEvent, WebhookKind};
 use crate::action::{Action, Failure, Feed, FeedBeside, OnChange, OnRead, Subscription};
 use crate::last_messages::{LAST_BYTES_MAX, OnLastFound, WantedMessages, find_last};
@@ -36,6 +37,8 @@ pub(super) struct PusherSubscribe {
     pub(super) after: Option<StartPosition>,
     /// Of a presence channel: the key of the feed that tells of its members.
     pub(super) members_key: Option<u32>,
+    /// Users whom the client watches.
+    pub(super) watched: Box<[Box<str>]>,
     /// The first messages; if there are none, that it has begun.
     pub(super) first: Vec<Vec<u8>>,
     /// Where what is told of the members goes on.
@@ -65,7 +68,13 @@ impl PusherSubscribe {
                     let first = subscribed(&self.channel);
                     self.with(first)
                 }
-                false => self,
+                false => {
+                    let users = self.online();
+                    match users.online.is_empty() {
+                        true => self,
+                        false => self.with(online(&users)),
+                    }
+                }
             };
             return this.go_on(stream, facts, now.wall);
         };
@@ -85,6 +94,16 @@ impl PusherSubscribe {
     fn with(mut self, first: Vec<u8>) -> Self {
         self.first.push(first);
         self
+    }
+
+    /// Those of the watched users who are online now.
+    fn online(&self) -> WatchedUsers {
+        let counts = |user: &str| self.context.counts(&self.app, &online_name(user));
+        let online = self.watched.iter().filter(|user| counts(user).members > 0);
+        WatchedUsers {
+            online: online.cloned().collect(),
+            offline: Vec::new(),
+        }
     }
 
     /// The client has been told who is there.

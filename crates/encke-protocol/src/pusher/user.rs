@@ -1,20 +1,27 @@
 //! Users: who a client has signed in as, and the channel of events for that user.
 
+use encke_presence::PresenceHold;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::app::App;
 use super::client_message::SigninData;
 use super::server_message::signin_success;
 use super::socket_id::SocketId;
+use super::watchlist::{WATCHLIST_MAX, Watch};
 
 /// The user as whom a client has signed in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct SignedInUser {
     pub(super) id: Box<str>,
     /// The key of the feed of events for the user.
     pub(super) key: u32,
     /// Its connections are closed, and it may not come back by itself.
     pub(super) is_terminated: bool,
+    /// It is online while this is kept.
+    pub(super) _online: Option<PresenceHold>,
+    /// Whom it watches.
+    pub(super) watch: Option<Watch>,
 }
 
 /// A client can't sign in.
@@ -26,19 +33,22 @@ pub(super) enum BadSignin {
         "user_data is a text that holds an object with id, a text of 1 to {USER_ID_BYTES_MAX} of the characters of channels"
     )]
     User,
+    #[error("watchlist is a list of at most {WATCHLIST_MAX} ids of users")]
+    Watchlist,
     #[error("the client has signed in already")]
     Again,
 }
 
-/// The user that signed data names, and the message that confirms it.
+/// The user that signed data names, those that it watches, and the message that confirms it.
 pub(super) fn sign_in(
     app: &App,
     socket: SocketId,
     data: &SigninData<'_>,
-) -> Result<(Box<str>, Vec<u8>), BadSignin> {
+) -> Result<(Box<str>, Box<[Box<str>]>, Vec<u8>), BadSignin> {
     #[derive(Deserialize)]
     struct UserData {
         id: String,
+        watchlist: Option<Value>,
     }
     let key = &app.settings.key;
     if !app
@@ -47,11 +57,20 @@ pub(super) fn sign_in(
     {
         return Err(BadSignin::Signature);
     }
-    let UserData { id } = serde_json::from_str(&data.user_data).map_err(|_| BadSignin::User)?;
+    let user = serde_json::from_str(&data.user_data);
+    let UserData { id, watchlist } = user.map_err(|_| BadSignin::User)?;
     if !is_user_id(&id) {
         return Err(BadSignin::User);
     }
-    Ok((id.into(), signin_success(&data.user_data)))
+    let watched: Vec<Box<str>> = match watchlist {
+        None | Some(Value::Null) => Vec::new(),
+        Some(list) => serde_json::from_value(list).map_err(|_| BadSignin::Watchlist)?,
+    };
+    if watched.len() > WATCHLIST_MAX || watched.iter().any(|user| !is_user_id(user)) {
+        return Err(BadSignin::Watchlist);
+    }
+    let confirmed = signin_success(&data.user_data);
+    Ok((id.into(), watched.into(), confirmed))
 }
 
 /// The channel of events for a user. Clients of the protocol subscribe to it when they have signed in.
@@ -95,7 +114,7 @@ mod tests {
                 auth: format!("k:{signature}").into(),
                 user_data: user_data.to_owned().into(),
             };
-            sign_in(&app, socket, &data).map(|(id, _)| id)
+            sign_in(&app, socket, &data).map(|(id, ..)| id)
         };
         assert_eq!(
             signed(r#"{"id":"ann","user_info":{}}"#).as_deref(),
@@ -104,17 +123,29 @@ mod tests {
         for bad in ["", "{}", r#"{"id":7}"#, r#"{"id":""}"#, r#"{"id":"a/b"}"#] {
             assert_eq!(signed(bad), Err(BadSignin::User), "{bad}");
         }
+        let watching = |list: &str| signed(&format!(r#"{{"id":"a","watchlist":{list}}}"#));
+        assert!(watching("null").is_ok() && watching(r#"["b","c"]"#).is_ok());
+        let many = serde_json::to_string(&vec!["b"; WATCHLIST_MAX + 1]).unwrap();
+        for bad in ["7", "[7]", r#"["a/b"]"#, &many] {
+            assert_eq!(watching(bad), Err(BadSignin::Watchlist), "{bad}");
+        }
         let forged = SigninData {
             auth: format!("k:{}", app.signer.sign("1.3::user::{}")).into(),
             user_data: "{}".into(),
         };
-        assert_eq!(sign_in(&app, socket, &forged), Err(BadSignin::Signature));
+        assert_eq!(
+            sign_in(&app, socket, &forged).map(drop),
+            Err(BadSignin::Signature)
+        );
         // The signature of a channel is none of a user.
         let other = SigninData {
             auth: format!("k:{}", app.signer.sign("1.2:user:{}")).into(),
             user_data: "{}".into(),
         };
-        assert_eq!(sign_in(&app, socket, &other), Err(BadSignin::Signature));
+        assert_eq!(
+            sign_in(&app, socket, &other).map(drop),
+            Err(BadSignin::Signature)
+        );
         assert_eq!(user_of_channel(&channel_of_user("ann")), Some("ann"));
         assert_eq!(user_of_channel("#server-to-user-a b"), None);
         assert_eq!(user_of_channel("ann"), None);

@@ -56,7 +56,7 @@ impl ReportWork {
             for app in &mut self.apps {
                 app.reporter.observe(&events, now.steady);
                 let views = self.log.sequencers.views();
-                for message in app.reporter.counts(registry, views, now) {
+                for message in app.reporter.messages(registry, views, now) {
                     broadcast.receive(message);
                 }
                 if let Err(error) = app.report(&self.log, &self.leads, &self.metrics, now.steady) {
