@@ -7,9 +7,10 @@ use aws_lc_rs::digest;
 use encke_stream::AccountId;
 
 use super::settings::PusherApp;
+use super::shared::SharedByApp;
 use super::signature::AppSigner;
-use super::watchlist::Watchers;
-use super::webhook::{WebhookEvent, WebhookQueue};
+use super::stream_names::prefix_of;
+use super::webhook::WebhookEvent;
 
 /// An app.
 #[derive(Debug)]
@@ -22,14 +23,6 @@ pub(super) struct App {
     pub(super) account: AccountId,
     connections: AtomicUsize,
     pub(super) shared: Arc<SharedByApp>,
-}
-
-/// What the connections of an app share with what reports on them.
-#[derive(Debug, Default)]
-pub(super) struct SharedByApp {
-    /// What webhooks are to be told.
-    pub(super) webhooks: WebhookQueue,
-    pub(super) watchers: Arc<Watchers>,
 }
 
 /// The place of a connection. It is free again when this is dropped.
@@ -90,26 +83,12 @@ impl Drop for ConnectionPlace {
     }
 }
 
-/// The channel of a stream, by the stream's name: what follows the app's id.
-pub(super) fn channel_of(stream: &str) -> &str {
-    let below = stream.strip_prefix(STREAMS).unwrap_or_default();
-    below.split_once('/').map_or("", |(_, channel)| channel)
-}
-
 /// The account of the app with that id: no caller has it.
 fn account(id: &str) -> AccountId {
     let digest = digest::digest(&digest::SHA256, format!("pusher app {id}").as_bytes());
     let (words, _) = digest.as_ref().as_chunks::<8>();
     AccountId([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
 }
-
-/// What the names of the streams of the app with that id begin with.
-pub(super) fn prefix_of(id: &str) -> Box<str> {
-    format!("{STREAMS}{id}/").into()
-}
-
-/// What the names of the streams of all apps begin with.
-const STREAMS: &str = "app/";
 
 #[cfg(test)]
 mod tests {
@@ -142,7 +121,5 @@ mod tests {
             Arc::default(),
         );
         assert_eq!(app.stream("private-x"), "app/a1/private-x");
-        assert_eq!(channel_of("app/a1/private-x"), "private-x");
-        assert_eq!(channel_of("chat"), "");
     }
 }

@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::app::{App, channel_of};
+use super::app::App;
 use super::context::PusherContext;
 use super::server_message::{member_added, member_removed, subscribed_with};
+use super::stream_names::channel_of;
 use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
 use crate::presence::wire::{MembersRecord, RecordKind};
 use crate::run::Run;

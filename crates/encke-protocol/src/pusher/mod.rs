@@ -14,7 +14,7 @@
 //! such records, `channel_stream` finds or creates the stream. `socket` is a connection, `client_message` and `server_message` are what it
 //! receives and sends, `subscribe` is how a subscription begins, `client_event` what clients send to each other, `member` the
 //! members of presence channels, `user` as whom a client has signed in, `watchlist` what
-//! it is told of other users. `api` has the requests of servers. `app` is what both sides know of an app, and
+//! it is told of other users. `api` has the requests of servers. `app` is what both sides know of an app, `stream_names` what its streams are called, and
 //! `reporter` tells clients and, by `webhook`, servers what happens to its channels. `signature` and `socket_id` have the rules that keep apps and
 //! clients apart.
 
@@ -31,10 +31,12 @@ mod records;
 mod reporter;
 mod server_message;
 mod settings;
+mod shared;
 mod signature;
 mod socket;
 mod socket_id;
 mod sockets;
+mod stream_names;
 mod subscribe;
 mod user;
 mod watchlist;

@@ -3,9 +3,9 @@
 use encke_clock::WallTime;
 use encke_stream::{EphemeralMessage, MediaKind};
 
-use super::app::channel_of;
 use super::event::StoredEvent;
 use super::server_message::write_event;
+use super::stream_names::channel_of;
 use crate::encoder::{EncodedRun, Encoder, Farewell, Omission, Variant};
 use crate::json;
 use crate::run::Run;

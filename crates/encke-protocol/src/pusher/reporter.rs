@@ -12,12 +12,13 @@ use encke_stream::{
 };
 use serde_json::json;
 
-use super::app::{SharedByApp, prefix_of};
 use super::channel_name::ChannelName;
 use super::channel_stream::MEDIA;
 use super::event::{NewData, NewEvent};
 use super::settings::{PusherApp, PusherSettings, PusherWebhook};
+use super::shared::SharedByApp;
 use super::signature::AppSigner;
+use super::stream_names::prefix_of;
 use super::user::channel_of_user;
 use super::watchlist::{WATCHLIST_EVENTS, user_of_online};
 use super::webhook::{ChannelReports, WebhookBatch, WebhookKind};

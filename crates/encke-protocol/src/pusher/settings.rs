@@ -7,7 +7,8 @@ use std::time::Duration;
 use encke_stream::{AckLevel, Retention};
 use encke_subscriptions::{AllowedAddresses, BadWebhookUrl, WebhookUrl};
 
-use super::app::{SharedByApp, prefix_of};
+use super::shared::SharedByApp;
+use super::stream_names::prefix_of;
 use super::webhook::WebhookKind;
 use crate::gate::Origins;
 

@@ -113,7 +113,7 @@ mod tests {
             None
         ));
         let data = "{\"user_id\":10,\"user_info\":{\"name\":\"Mr. Channels\"}}";
-        let with_data = signer().sign(&format!("1234.1234:private-foobar:{data}"));
+        let with_data = signer().sign(format!("1234.1234:private-foobar:{data}"));
         let with_data = format!("{key}:{with_data}");
         assert!(authorises(&with_data, "private-foobar", Some(data)));
         for (auth, channel, data) in [

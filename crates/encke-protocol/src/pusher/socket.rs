@@ -8,7 +8,7 @@ use encke_clock::SteadyTime;
 use encke_presence::PresenceHold;
 use encke_stream::{Command, EphemeralMessage, home};
 
-use super::app::{App, ConnectionPlace, channel_of};
+use super::app::{App, ConnectionPlace};
 use super::channel_name::ChannelName;
 use super::channel_stream::ChannelStream;
 use super::client_event::{self, ClientEventRate};
@@ -17,8 +17,11 @@ use super::context::PusherContext;
 use super::member::{ChannelMember, Membership, arrive, enter};
 use super::server_message::{self, PusherCode, subscription_error};
 use super::socket_id::SocketId;
+use super::stream_names::channel_of;
 use super::subscribe::{PusherSubscribe, refused_subscription};
-use super::user::{BadSignin, SignedInUser, channel_of_user, sign_in, user_of_channel};
+use super::user::{
+    AcceptedSignin, BadSignin, SignedInUser, channel_of_user, sign_in, user_of_channel,
+};
 use super::watchlist::online_name;
 use super::webhook::WebhookEvent;
 use crate::action::{
@@ -274,7 +277,11 @@ impl PusherSocket {
     ) -> Result<ChannelAction, Cow<'static, str>> {
         let app = Arc::clone(self.place.app());
         let signed_in = sign_in(&app, self.id, data).map_err(|why| why.to_string())?;
-        let (user, watched, confirmed) = signed_in;
+        let AcceptedSignin {
+            user,
+            watched,
+            confirmed,
+        } = signed_in;
         if self.user.is_some() {
             return Err(BadSignin::Again.to_string().into());
         }

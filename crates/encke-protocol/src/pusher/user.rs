@@ -39,12 +39,21 @@ pub(super) enum BadSignin {
     Again,
 }
 
-/// The user that signed data names, those that it watches, and the message that confirms it.
+/// A sign-in that is accepted.
+pub(super) struct AcceptedSignin {
+    pub(super) user: Box<str>,
+    /// Users whom it wants to watch.
+    pub(super) watched: Box<[Box<str>]>,
+    /// The message that confirms it.
+    pub(super) confirmed: Vec<u8>,
+}
+
+/// Judges a sign-in.
 pub(super) fn sign_in(
     app: &App,
     socket: SocketId,
     data: &SigninData<'_>,
-) -> Result<(Box<str>, Box<[Box<str>]>, Vec<u8>), BadSignin> {
+) -> Result<AcceptedSignin, BadSignin> {
     #[derive(Deserialize)]
     struct UserData {
         id: String,
@@ -69,8 +78,11 @@ pub(super) fn sign_in(
     if watched.len() > WATCHLIST_MAX || watched.iter().any(|user| !is_user_id(user)) {
         return Err(BadSignin::Watchlist);
     }
-    let confirmed = signin_success(&data.user_data);
-    Ok((id.into(), watched.into(), confirmed))
+    Ok(AcceptedSignin {
+        user: id.into(),
+        watched: watched.into(),
+        confirmed: signin_success(&data.user_data),
+    })
 }
 
 /// The channel of events for a user. Clients of the protocol subscribe to it when they have signed in.
@@ -109,12 +121,12 @@ mod tests {
         );
         let socket: SocketId = "1.2".parse().unwrap();
         let signed = |user_data: &str| {
-            let signature = app.signer.sign(&format!("1.2::user::{user_data}"));
+            let signature = app.signer.sign(format!("1.2::user::{user_data}"));
             let data = SigninData {
                 auth: format!("k:{signature}").into(),
                 user_data: user_data.to_owned().into(),
             };
-            sign_in(&app, socket, &data).map(|(id, ..)| id)
+            sign_in(&app, socket, &data).map(|accepted| accepted.user)
         };
         assert_eq!(
             signed(r#"{"id":"ann","user_info":{}}"#).as_deref(),

@@ -12,9 +12,12 @@ use serde_json::json;
 /// Who watches whom, at this node.
 #[derive(Default)]
 pub(super) struct Watchers {
-    /// By those who are watched: who watches, with how many clients.
-    by_watched: Mutex<HashMap<Box<str>, HashMap<Box<str>, usize>>>,
+    /// By those who are watched.
+    by_watched: Mutex<HashMap<Box<str>, WatcherCounts>>,
 }
+
+/// Who watches a user, with how many clients.
+type WatcherCounts = HashMap<Box<str>, usize>;
 
 /// A client's part in it, until this is dropped.
 #[derive(Debug)]
@@ -60,7 +63,7 @@ impl Watchers {
         told
     }
 
-    fn by_watched(&self) -> MutexGuard<'_, HashMap<Box<str>, HashMap<Box<str>, usize>>> {
+    fn by_watched(&self) -> MutexGuard<'_, HashMap<Box<str>, WatcherCounts>> {
         // No code that holds it can panic halfway through a change.
         self.by_watched
             .lock()

@@ -9,7 +9,7 @@ use encke_stream::Offset;
 use encke_subscriptions::WebhookCaller;
 
 use super::report_log::ReportLog;
-use super::{Leads, SharedReports};
+use super::shared::{Leads, SharedReports};
 use crate::metrics::PusherMetrics;
 
 /// What the thread works with.
@@ -40,7 +40,7 @@ impl WebhookCalls {
                 Some((since, at)) if since == change => Ok(Some(at)),
                 _ => self.restore(),
             };
-            let called = from.and_then(|from| Ok(from.map(|from| self.call(from)).transpose()?));
+            let called = from.and_then(|from| from.map(|from| self.call(from)).transpose());
             match called {
                 Ok(at) => {
                     reached = at.map(|at| (change, at));

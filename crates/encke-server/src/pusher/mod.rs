@@ -7,23 +7,25 @@
 mod calls;
 mod report_log;
 mod reports;
+mod shared;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use encke_net::BroadcastInlet;
-use encke_presence::{Presence, PresenceEvent};
+use encke_presence::Presence;
 use encke_protocol::AppReporter;
 use encke_stream::Sequencers;
 use encke_subscriptions::WebhookCaller;
-use parking_lot::Mutex;
 
 use self::calls::WebhookCalls;
 use self::report_log::ReportLog;
 use self::reports::ReportWork;
+use self::shared::{Leads, SharedReports};
 use crate::archive::Archive;
 use crate::metrics::PusherMetrics;
+use crate::presence::PresenceObserver;
 
 /// The running threads.
 pub(crate) struct PusherThreads {
@@ -44,19 +46,8 @@ pub(crate) struct PusherTools {
     pub(crate) metrics: PusherMetrics,
 }
 
-/// Whether a node writes what happens to channels and calls webhooks, and since which change of that.
-pub(crate) type Leads = Arc<dyn Fn() -> (bool, u64) + Send + Sync>;
-
-/// What the threads share.
-#[derive(Default)]
-struct SharedReports {
-    ends: AtomicBool,
-    /// What has happened to subscribers and was not looked at.
-    events: Mutex<Vec<PresenceEvent>>,
-}
-
 impl PusherThreads {
-    /// Starts the threads. `None`: no app needs any. `false` of an observer: nothing is observed.
+    /// Starts the threads. `None`: no app needs any.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -98,7 +89,7 @@ impl PusherThreads {
     }
 
     /// Takes what happens to subscribers.
-    pub(crate) fn observer(&self) -> Box<dyn Fn(&[PresenceEvent]) + Send> {
+    pub(crate) fn observer(&self) -> PresenceObserver {
         let shared = Arc::clone(&self.shared);
         Box::new(move |events| shared.events.lock().extend_from_slice(events))
     }
@@ -119,11 +110,5 @@ impl PusherThreads {
         let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
         self.threads.push(thread);
         Ok(())
-    }
-}
-
-impl SharedReports {
-    fn end(&self) -> bool {
-        self.ends.load(Ordering::Acquire)
     }
 }

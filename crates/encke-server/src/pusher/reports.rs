@@ -10,7 +10,7 @@ use encke_protocol::{AppReporter, AppWebhook};
 use encke_stream::Offset;
 
 use super::report_log::ReportLog;
-use super::{Leads, SharedReports};
+use super::shared::{Leads, SharedReports};
 use crate::metrics::PusherMetrics;
 
 /// What the thread works with.

@@ -211,8 +211,7 @@ fn call(caller: &WebhookCaller, delivery: &WebhookDelivery, now: Now) -> Deliver
     let signed = delivery
         .key
         .sign(now.wall, |bytes| notice.write_body(bytes));
-    let field = signed.field();
-    let fields = [("Webhook-Signature", &*field)];
+    let fields = [("Webhook-Signature", signed.field())];
     match caller.post(&delivery.url, &fields, signed.body(), delivery.timeout) {
         Ok(Some(body)) => DeliveryResult::of_body(&body),
         // It is no word that Encke knows.

@@ -17,7 +17,7 @@ pub struct WebhookBatch<'a> {
 }
 
 impl<'a> WebhookBatch<'a> {
-    pub(in crate::pusher) fn new(webhook: &'a PusherWebhook) -> Self {
+    pub(crate) fn new(webhook: &'a PusherWebhook) -> Self {
         WebhookBatch {
             webhook,
             events: Vec::new(),

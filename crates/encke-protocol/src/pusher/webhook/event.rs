@@ -9,7 +9,7 @@ use super::kind::WebhookKind;
 
 /// An event.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::pusher) struct WebhookEvent<'a> {
+pub(crate) struct WebhookEvent<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow)]
@@ -30,7 +30,7 @@ pub(in crate::pusher) struct WebhookEvent<'a> {
 
 impl<'a> WebhookEvent<'a> {
     /// An event of a channel.
-    pub(in crate::pusher) fn of_channel(kind: WebhookKind, channel: &'a str) -> Self {
+    pub(crate) fn of_channel(kind: WebhookKind, channel: &'a str) -> Self {
         WebhookEvent {
             name: kind.name().into(),
             channel: channel.into(),
@@ -59,7 +59,7 @@ impl<'a> WebhookEvent<'a> {
     }
 
     /// A client has sent an event. `data` is JSON; the event has it as a text.
-    pub(in crate::pusher) fn of_client(
+    pub(crate) fn of_client(
         channel: &'a str,
         (name, data): (&'a str, Option<&'a str>),
         socket: &'a str,
@@ -81,17 +81,17 @@ impl<'a> WebhookEvent<'a> {
         serde_json::from_str(record.get()).ok()
     }
 
-    pub(in crate::pusher) fn channel(&self) -> &str {
+    pub(crate) fn channel(&self) -> &str {
         &self.channel
     }
 
     /// What it tells of. `None`: something that this version does not know.
-    pub(in crate::pusher) fn kind(&self) -> Option<WebhookKind> {
+    pub(crate) fn kind(&self) -> Option<WebhookKind> {
         self.name.parse().ok()
     }
 
     /// Its record.
-    pub(in crate::pusher) fn record(&self) -> Vec<u8> {
+    pub(crate) fn record(&self) -> Vec<u8> {
         // Strings and numbers have a form in JSON.
         serde_json::to_vec(self).unwrap_or_default()
     }

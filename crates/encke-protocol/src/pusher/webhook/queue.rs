@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Records that wait to be written.
 #[derive(Default)]
-pub(in crate::pusher) struct WebhookQueue {
+pub(crate) struct WebhookQueue {
     waiting: Mutex<WaitingRecords>,
     dropped: AtomicU64,
 }
@@ -19,7 +19,7 @@ struct WaitingRecords {
 
 impl WebhookQueue {
     /// Adds a record, unless too much waits.
-    pub(in crate::pusher) fn push(&self, record: Vec<u8>) {
+    pub(crate) fn push(&self, record: Vec<u8>) {
         let mut waiting = self.waiting();
         if waiting.bytes + record.len() > QUEUE_BYTES_MAX {
             drop(waiting);
@@ -31,12 +31,12 @@ impl WebhookQueue {
     }
 
     /// What waits, in order.
-    pub(in crate::pusher) fn take(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn take(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut *self.waiting()).records
     }
 
     /// Records that were dropped since the last call.
-    pub(in crate::pusher) fn take_dropped(&self) -> u64 {
+    pub(crate) fn take_dropped(&self) -> u64 {
         self.dropped.swap(0, Ordering::Relaxed)
     }
 

@@ -15,7 +15,7 @@ use crate::pusher::channel_name::ChannelName;
 
 /// The channels of an app, as they are and as the log says.
 #[derive(Debug)]
-pub(in crate::pusher) struct ChannelReports {
+pub(crate) struct ChannelReports {
     /// What the webhooks ask for.
     wanted: Vec<WebhookKind>,
     actual: HashMap<Box<str>, ChannelState>,
@@ -54,7 +54,7 @@ enum Part {
 }
 
 impl ChannelReports {
-    pub(in crate::pusher) fn new(wanted: impl IntoIterator<Item = WebhookKind>) -> Self {
+    pub(crate) fn new(wanted: impl IntoIterator<Item = WebhookKind>) -> Self {
         let mut kinds = Vec::new();
         for kind in wanted {
             if !kinds.contains(&kind) {
@@ -69,7 +69,7 @@ impl ChannelReports {
     }
 
     /// Something has happened to the subscribers of a channel.
-    pub(in crate::pusher) fn observe(
+    pub(crate) fn observe(
         &mut self,
         channel: ChannelName<'_>,
         event: &PresenceEvent,
@@ -116,18 +116,18 @@ impl ChannelReports {
     }
 
     /// This node reports from now on. It must be told what the log has, and then of the end of that.
-    pub(in crate::pusher) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.reporting = Some(Reporting::default());
     }
 
     /// This node does not report any more.
-    pub(in crate::pusher) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.reporting = None;
     }
 
     /// The node has all that was in the log when it began. Everything is compared once the subscribers of the last node, and those of a
     /// server that was restarted, have had time to come back.
-    pub(in crate::pusher) fn is_restored(&mut self, now: SteadyTime) {
+    pub(crate) fn is_restored(&mut self, now: SteadyTime) {
         let Some(reporting) = &mut self.reporting else {
             return;
         };
@@ -146,7 +146,7 @@ impl ChannelReports {
     }
 
     /// The log has a record.
-    pub(in crate::pusher) fn told(&mut self, data: (&[u8], u32, u32), now: SteadyTime) {
+    pub(crate) fn told(&mut self, data: (&[u8], u32, u32), now: SteadyTime) {
         let (data, skip, take) = data;
         json::each(data, skip, take, |_, message| {
             let record: Option<&RawValue> = serde_json::from_slice(message).ok();
@@ -210,7 +210,7 @@ impl ChannelReports {
     }
 
     /// The records that are to be written now. What is not in the log after a while comes again.
-    pub(in crate::pusher) fn due(&mut self, now: SteadyTime) -> Vec<Vec<u8>> {
+    pub(crate) fn due(&mut self, now: SteadyTime) -> Vec<Vec<u8>> {
         let Some(Reporting { told, due, .. }) = &mut self.reporting else {
             return Vec::new();
         };
