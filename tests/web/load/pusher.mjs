@@ -7,8 +7,8 @@
 
 import crypto from 'node:crypto';
 import http from 'node:http';
-import net from 'node:net';
 import { cpuSeconds, hundreds, memoryMib, wait } from './process.mjs';
+import { PusherConnection } from './pusher-connection.mjs';
 
 const [port, pid, idle = 9_000, subscribers = 5_000, rate = 20, seconds = 10] = process.argv.slice(2).map(Number);
 const { KEY = 'app-key', SECRET = 'a secret of at least 16 bytes', ID = '1' } = process.env;
@@ -17,55 +17,26 @@ const sign = (text) => crypto.createHmac('sha256', SECRET).update(text).digest('
 const agent = new http.Agent({ keepAlive: true, maxSockets: 64 });
 const deliveries = { count: 0, ms: [] };
 
-/** A text message of a client, masked with zeros. */
-function frame(text) {
-  const payload = Buffer.from(text);
-  const length = payload.length < 126 ? [0x80 | payload.length] : [0xfe, payload.length >> 8, payload.length & 255];
-  return Buffer.concat([Buffer.from([0x81, ...length, 0, 0, 0, 0]), payload]);
-}
-
 /** A client that is subscribed to a private channel. */
-function subscribe(number, channel) {
-  const socket = net.connect({ port, host: '127.0.0.1', localAddress: `127.0.${1 + (number % 8)}.1` });
-  const upgrade = 'Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13';
-  socket.write(`GET /app/${KEY}?protocol=7 HTTP/1.1\r\nHost: localhost\r\n${upgrade}\r\n\r\n`);
-  let input = Buffer.alloc(0);
-  let isOpen = false;
+function subscribe(channel) {
   return new Promise((resolve, reject) => {
-    const take = (payload) => {
-      const { event, data } = JSON.parse(payload);
-      if (event === 'pusher:connection_established') {
-        const auth = `${KEY}:${sign(`${JSON.parse(data).socket_id}:${channel}`)}`;
-        socket.write(frame(JSON.stringify({ event: 'pusher:subscribe', data: { channel, auth } })));
-      } else if (event === 'pusher_internal:subscription_succeeded') {
-        resolve(socket);
-      } else if (event === 'e') {
-        deliveries.count++;
-        deliveries.ms.push(performance.now() - JSON.parse(data).sent);
-      } else {
-        reject(new Error(String(payload)));
-      }
-    };
-    socket.on('error', reject);
-    socket.on('data', (part) => {
-      input = input.length === 0 ? part : Buffer.concat([input, part]);
-      if (!isOpen) {
-        const end = input.indexOf('\r\n\r\n');
-        if (end < 0) return;
-        if (!String(input).startsWith('HTTP/1.1 101')) return reject(new Error(String(input)));
-        input = input.subarray(end + 4);
-        isOpen = true;
-      }
-      while (input.length >= 2) {
-        const isLong = (input[1] & 127) === 126;
-        if (isLong && input.length < 4) return;
-        const [begin, length] = isLong ? [4, input.readUInt16BE(2)] : [2, input[1] & 127];
-        if (input.length < begin + length) return;
-        const [kind, payload] = [input[0] & 15, input.subarray(begin, begin + length)];
-        input = input.subarray(begin + length);
-        if (kind === 1) take(payload);
-        if (kind === 9) socket.write(Buffer.concat([Buffer.from([0x8a, 0x80 | length, 0, 0, 0, 0]), payload]));
-      }
+    const connection = new PusherConnection({
+      address: `127.0.0.1:${port}`,
+      key: KEY,
+      onMessage: ({ event, data }) => {
+        if (event === 'pusher:connection_established') {
+          const auth = `${KEY}:${sign(`${JSON.parse(data).socket_id}:${channel}`)}`;
+          connection.send({ event: 'pusher:subscribe', data: { channel, auth } });
+        } else if (event === 'pusher_internal:subscription_succeeded') {
+          resolve(connection);
+        } else if (event === 'e') {
+          deliveries.count++;
+          deliveries.ms.push(performance.now() - JSON.parse(data).sent);
+        } else {
+          reject(new Error(`${event} ${JSON.stringify(data)}`));
+        }
+      },
+      onEnd: (code) => reject(new Error(`the connection has ended: ${code}`)),
     });
   });
 }
@@ -89,14 +60,14 @@ function trigger(channel, data) {
 }
 
 const before = memoryMib(pid).anonymous;
-const clients = await hundreds(idle, (number) => subscribe(number, `private-u-${number}`));
+const clients = await hundreds(idle, (number) => subscribe(`private-u-${number}`));
 await wait(8_000);
 const held = memoryMib(pid).anonymous - before;
 console.log(`${idle} idle connections with a private channel each: ${held.toFixed(1)} MiB, ${((held * 2 ** 20) / idle).toFixed(0)} B each`);
-for (const client of clients) client.destroy();
+for (const client of clients) client.hangUp();
 await wait(1_500);
 
-const fans = await hundreds(subscribers, (number) => subscribe(number, 'private-room'));
+const fans = await hundreds(subscribers, () => subscribe('private-room'));
 await wait(1_000);
 const [cpu, begin] = [cpuSeconds(pid), performance.now()];
 let sent = 0;
@@ -112,7 +83,7 @@ const used = cpuSeconds(pid) - cpu;
 const sorted = deliveries.ms.sort((one, other) => one - other);
 const at = (share) => sorted[Math.floor(sorted.length * share)]?.toFixed(1);
 console.log(`${subscribers} subscribers, ${rate} events/s: ${deliveries.count} of ${wanted} deliveries, ${used.toFixed(2)} s of processor time, ${((used * 1e6) / deliveries.count).toFixed(2)} µs each; p50 ${at(0.5)} ms, p99 ${at(0.99)} ms`);
-for (const fan of fans) fan.destroy();
+for (const fan of fans) fan.hangUp();
 await wait(500);
 
 const publishing = performance.now() + 5_000;
