@@ -13,6 +13,37 @@ const NATS_SERVER = process.env.NATS_SERVER ?? 'nats-server';
 const NODES = ['a', 'b', 'c'];
 const BROKER_START_MS_MAX = 10_000;
 
+/** One broker, with its data in a folder. */
+export class Broker {
+  #child;
+
+  /** Where nodes connect to it. */
+  url;
+
+  static async start(folder) {
+    const broker = new Broker();
+    const port = await freePort();
+    broker.url = `nats://127.0.0.1:${port}`;
+    broker.#child = spawn(NATS_SERVER, ['-a', '127.0.0.1', '-p', port, '-js', '-sd', folder], { stdio: 'ignore' });
+    endWithUs(broker.#child);
+    const failed = new Promise((_, reject) => broker.#child.once('error', reject));
+    await Promise.race([listens(port), failed]);
+    return broker;
+  }
+
+  /** The number of its process. */
+  get pid() {
+    return this.#child.pid;
+  }
+
+  /** Kills it, and waits until it is gone: its files may be removed then. */
+  async kill() {
+    const ended = new Promise((resolve) => this.#child.once('exit', resolve));
+    this.#child.kill('SIGKILL');
+    await ended;
+  }
+}
+
 export class Fleet {
   #broker;
   #proxy;
@@ -23,15 +54,9 @@ export class Fleet {
   /** Starts a broker and three nodes with their data below `folder`, and the proxy in front of them. */
   static async start({ folder, args = [] }) {
     const fleet = new Fleet();
-    const port = await freePort();
-    fleet.#broker = spawn(NATS_SERVER, ['-a', '127.0.0.1', '-p', port, '-js', '-sd', join(folder, 'broker')], { stdio: 'ignore' });
-    endWithUs(fleet.#broker);
-    const failed = new Promise((_, reject) => fleet.#broker.once('error', reject));
-    await Promise.race([listens(port), failed]);
+    fleet.#broker = await Broker.start(join(folder, 'broker'));
     for (const node of NODES) {
-      const data = join(folder, `node-${node}`);
-      const own = ['--fleet', `nats://127.0.0.1:${port}`, '--node', node, '--tuning', 'fleet-replicas=1'];
-      fleet.nodes.push(await Encke.start({ data, args: [...own, ...args] }));
+      fleet.nodes.push(await Encke.start({ data: join(folder, `node-${node}`), args: [...nodeArgs(fleet.#broker, node), ...args] }));
     }
     let turn = 0;
     fleet.#proxy = http.createServer((request, response) => {
@@ -52,12 +77,14 @@ export class Fleet {
     this.#proxy.closeAllConnections();
     this.#proxy.close();
     const times = await Promise.all(this.nodes.map((node) => node.stop()));
-    // Its files may be removed when this returns.
-    const ended = new Promise((resolve) => this.#broker.once('exit', resolve));
-    this.#broker.kill('SIGKILL');
-    await ended;
+    await this.#broker.kill();
     return Math.max(...times);
   }
+}
+
+/** What makes a server a node of the fleet of a broker. */
+export function nodeArgs(broker, node) {
+  return ['--fleet', broker.url, '--node', node, '--tuning', 'fleet-replicas=1'];
 }
 
 /** Sends a request to a node, and its response back. */
