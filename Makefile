@@ -162,8 +162,7 @@ crates: fetch ## makes the crates as `cargo publish` would, without building the
 .PHONY: unit
 unit: prerequisites fetch ## runs all Rust tests, including the system tests
 	$(call section,Rust tests)
-	@# Most tests wait for servers and clocks more than they work.
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --locked --workspace
+	scripts/unit.py
 
 FLEET_SECONDS := 600
 .PHONY: fleet-torture
