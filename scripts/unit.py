@@ -4,63 +4,45 @@
 usage: unit.py
 
 RUST_TEST_THREADS is the number of tests of a program at a time: by default twice as many as processors for the system tests, and as many as processors for
-the others. Prints the output of the system tests as it comes, and that of the other programs when they have ended.
+the others. Prints the output of the system tests as it comes, and that of the others when they have ended.
 """
 
 import json
 import os
 import subprocess
 import sys
-import threading
-from pathlib import Path
+import tempfile
 
 CARGO = ["cargo", "test", "--locked", "--workspace"]
 SYSTEM = "system"
 
 
-def programs():
-    """The test programs: name, path and folder of the package of each."""
-    build = [*CARGO, "--no-run", "--message-format", "json-render-diagnostics"]
-    built = subprocess.run(build, stdout=subprocess.PIPE, text=True, check=False)
-    if built.returncode:
-        sys.exit(built.returncode)
-    messages = map(json.loads, built.stdout.splitlines())
-    tests = (one for one in messages if one["reason"] == "compiler-artifact" and one["executable"] and one["profile"]["test"])
-    return [(one["target"]["name"], one["executable"], Path(one["manifest_path"]).parent) for one in tests]
-
-
-def run(program, threads, **options):
-    name, path, folder = program
-    env = {**os.environ, "CARGO_MANIFEST_DIR": str(folder), "RUST_TEST_THREADS": os.environ.get("RUST_TEST_THREADS", str(threads))}
-    # An interrupt reaches the children by itself.
-    return subprocess.run([path], cwd=folder, env=env, check=False, **options)
+def other_tests():
+    """The names of the integration tests beside the system tests."""
+    metadata = ["cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"]
+    packages = json.loads(subprocess.run(metadata, stdout=subprocess.PIPE, check=True).stdout)["packages"]
+    targets = [target for package in packages for target in package["targets"]]
+    return sorted({target["name"] for target in targets if "test" in target["kind"]} - {SYSTEM})
 
 
 def main():
-    processors = len(os.sched_getaffinity(0))
-    all_programs = programs()
-    others = [program for program in all_programs if program[0] != SYSTEM]
-    failed = []
-
-    def run_others():
-        for program in others:
-            ended = run(program, processors, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-            print(f"\n{program[0]}\n{ended.stdout}", flush=True)
-            if ended.returncode:
-                failed.append((program[0], ended.stdout))
-
-    beside = threading.Thread(target=run_others)
-    beside.start()
-    for program in all_programs:
-        if program[0] == SYSTEM and run(program, 2 * processors).returncode:
-            failed.append((SYSTEM, ""))
-    beside.join()
-    if subprocess.run([*CARGO, "--doc"], check=False).returncode:
-        failed.append(("documentation", ""))
-    for name, output in failed:
-        # Again, because much has followed since.
-        print(f"\nFAILED: {name}\n{output[-20_000:]}", flush=True)
-    sys.exit(1 if failed else 0)
+    if subprocess.run([*CARGO, "--no-run"], check=False).returncode:
+        sys.exit(1)
+    names = [word for name in other_tests() for word in ("--test", name)]
+    threads = str(2 * len(os.sched_getaffinity(0)))
+    environment = {"RUST_TEST_THREADS": threads, **os.environ}
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        # An interrupt reaches the children by itself.
+        others = subprocess.Popen([*CARGO, "--no-fail-fast", "--lib", "--bins", *names], stdout=output, stderr=subprocess.STDOUT)
+        statuses = [subprocess.run([*CARGO, "--test", SYSTEM], env=environment, check=False).returncode]
+        statuses.append(others.wait())
+        output.seek(0)
+        print(output.read(), flush=True)
+    statuses.append(subprocess.run([*CARGO, "--doc"], check=False).returncode)
+    for what, status in zip(["the system tests", "the other tests, whose output is above,", "the tests of the documentation"], statuses, strict=True):
+        if status:
+            print(f"{what} have failed", flush=True)
+    sys.exit(1 if any(statuses) else 0)
 
 
 if __name__ == "__main__":
