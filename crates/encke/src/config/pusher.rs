@@ -351,7 +351,7 @@ mod tests {
             ),
             (
                 &format!("{APP}{SECRET}[[apps.webhooks]]\nurl = 'h'\nevents = ['cache_miss']"),
-                "webhooks[0] is wrong: it is not an absolute URL",
+                "webhooks[0] is wrong: the scheme is neither https nor",
             ),
             (
                 &format!("{APP}{SECRET}[[apps.webhooks]]\nurl = 'https://h/'\nevents = []"),
