@@ -42,15 +42,18 @@ impl WebhookCalls {
             };
             let called = from.and_then(|from| from.map(|from| self.call(from)).transpose());
             match called {
-                Ok(at) => {
-                    reached = at.map(|at| (change, at));
+                Ok(called) => {
+                    reached = called.map(|(at, _)| (change, at));
                     if std::mem::take(&mut failures) > 0 {
                         tracing::info!(
                             receiver = self.webhook().receiver(),
                             "a webhook accepts events again"
                         );
                     }
-                    self.pause(TURN);
+                    // There may be more.
+                    if !called.is_some_and(|(_, is_told)| is_told) {
+                        self.pause(TURN);
+                    }
                 }
                 Err(error) => {
                     if failures == 0 {
@@ -67,34 +70,28 @@ impl WebhookCalls {
         }
     }
 
-    /// Sends what there is for the receiver behind a position. Returns up to where it was told.
-    fn call(&self, from: Offset) -> Result<Offset, String> {
+    /// Sends the next batch for the receiver behind a position. Returns up to where it was told, and whether there was anything.
+    fn call(&self, from: Offset) -> Result<(Offset, bool), String> {
         let webhook = self.webhook();
-        let mut from = from;
-        loop {
-            let mut batch = webhook.batch();
-            let read = self
-                .log
-                .read(&webhook.log(), from, |item| batch.add(item))?;
-            if read.has_gap {
-                self.metrics.gaps.inc();
-                tracing::warn!(
-                    receiver = self.webhook().receiver(),
-                    "events were removed that a webhook was not told of"
-                );
-            }
-            if batch.events() == 0 {
-                return Ok(read.at);
-            }
+        let mut batch = webhook.batch();
+        let read = self
+            .log
+            .read(&webhook.log(), from, |item| batch.add(item))?;
+        if read.has_gap {
+            self.metrics.gaps.inc();
+            tracing::warn!(
+                receiver = webhook.receiver(),
+                "events were removed that a webhook was not told of"
+            );
+        }
+        let is_told = batch.events() > 0;
+        if is_told {
             self.send(webhook, &batch)?;
-            from = read.at;
-            let record = AppWebhook::reached_record(from);
+            let record = AppWebhook::reached_record(read.at);
             // Without it the receiver is told again after a restart.
             self.log.append(&webhook.reached(), record)?;
-            if self.shared.end() {
-                return Ok(from);
-            }
         }
+        Ok((read.at, is_told))
     }
 
     fn send(&self, webhook: &AppWebhook, batch: &WebhookBatch<'_>) -> Result<(), String> {
