@@ -34,6 +34,7 @@ mod sequencer_threads;
 mod server;
 mod settings;
 mod subscribed_archive;
+mod unanswered;
 
 pub use dispatcher::pools;
 pub use encke_jobs::pools_at_rest;

@@ -6,15 +6,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_access::{Access, Revocation};
-use encke_net::{now, wall_time};
+use encke_net::wall_time;
 use encke_protocol::REVOCATIONS;
-use encke_stream::{
-    AckLevel, Command, Create, Fetch, Lookup, Offset, Sequencers, Submission, Submitter,
-    each_record,
-};
+use encke_stream::{AckLevel, Command, Create, Fetch, Lookup, Offset, Sequencers, each_record};
 
 use crate::archive::Archive;
 use crate::errors::StartError;
+use crate::unanswered::submit_unanswered;
 
 /// Reads all revocations from the log, and hands them to the access control.
 ///
@@ -81,15 +79,8 @@ pub(crate) fn create(sequencers: &Sequencers) {
         ack: Some(AckLevel::Synced),
         ..Create::new(REVOCATIONS)
     });
-    let bytes = command.weight_bytes();
-    // No connection has this token: the reply is dropped.
-    let from = Submitter {
-        shard: 0,
-        token: u64::MAX,
-    };
-    let mut commands = vec![(Submission::new(command, from), bytes)];
     // The mailbox is empty: nothing has been sent before.
-    sequencers.submit(&mut commands, now());
+    submit_unanswered(sequencers, [command]);
 }
 
 /// Revocations of other nodes are looked for this often: a connection ends within a second.

@@ -1,10 +1,10 @@
 //! The streams of an app that hold no channel's events: how they are read and written.
 
-use encke_net::now;
 use encke_protocol::ReportStream;
-use encke_stream::{Data, Fetch, Item, Offset, Sequencers, Submission, Submitter};
+use encke_stream::{Data, Fetch, Item, Offset, Sequencers};
 
 use crate::archive::Archive;
+use crate::unanswered::submit_unanswered;
 
 /// Reads and writes the streams.
 #[derive(Clone)]
@@ -75,18 +75,7 @@ impl ReportLog {
             commands.push(stream.create());
         }
         commands.push(stream.append(data));
-        // No connection has this token: the replies are dropped.
-        let from = Submitter {
-            shard: 0,
-            token: u64::MAX,
-        };
-        let weighed = commands.into_iter().map(|command| {
-            let bytes = command.weight_bytes();
-            (Submission::new(command, from), bytes)
-        });
-        let mut weighed: Vec<_> = weighed.collect();
-        self.sequencers.submit(&mut weighed, now());
-        Ok(weighed.is_empty())
+        Ok(submit_unanswered(&self.sequencers, commands))
     }
 }
 

@@ -42,15 +42,14 @@ impl WantedInfo {
         channel: ChannelName<'_>,
     ) -> Result<Map<String, Value>, Response> {
         let mut members = Map::new();
+        let counts = context.counts(app, channel.as_str());
         if self.subscription_count {
-            let counts = context.counts(app, channel.as_str());
             members.insert("subscription_count".into(), counts.connections.into());
         }
         if self.user_count {
             if !channel.is_presence() {
                 return Err(bad_request("only presence channels have a user_count"));
             }
-            let counts = context.counts(app, channel.as_str());
             members.insert("user_count".into(), counts.members.into());
         }
         Ok(members)
