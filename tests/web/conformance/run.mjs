@@ -61,6 +61,7 @@ const runs = await Promise.all(transports.map(runSuite));
 for (const [index, tests] of runs.entries()) {
   const wrong = failures(tests);
   console.log(`over ${transports[index]}:`);
+  for (const { fullName } of tests.filter((test) => test.meta?.retried)) console.log(`  was tried again: ${fullName}`);
   for (const line of wrong) console.log(line);
   if (wrong.length > 0) console.log('\nthe whole report is in tests/artifacts');
   console.log(`${tests.length - wrong.length} of ${tests.length} pass`);

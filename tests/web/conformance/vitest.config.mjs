@@ -8,6 +8,7 @@ export default defineConfig({
     root: import.meta.dirname,
     include: ['suite.test.mjs'],
     setupFiles: [
+      'patience.mjs',
       ...(process.env.CONFORMANCE_HTTP2 ? ['http2.mjs'] : []),
       ...(process.env.CONFORMANCE_KEY ? ['access.mjs'] : []),
       ...(process.env.CONFORMANCE_KILLER ? ['kills.mjs'] : []),
