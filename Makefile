@@ -43,6 +43,9 @@ export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-se
 DOWNLOADS := fetch $(PROMLINT) $(PROMRULES) $(PUSHER_GO) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(LIBFAKETIME) $(H2SPEC) $(S3_SERVER) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
 	$(CLIENT_PYTHON)/installed $(CLIENT_JS) $(ADAPTERS:%=%/node_modules/.package-lock.json)
 
+# A test that has failed may leave connections open, which its process would wait for.
+NODE_TESTS := node --test --test-force-exit --test-timeout=600000 --test-reporter=spec
+
 FUZZ_TARGETS := connection credentials log_recovery proxies request_head request_hyper tls_records
 FUZZ_SECONDS := 60
 
@@ -281,12 +284,12 @@ conformance: prerequisites build $(WEB) $(PYTHON)/installed ## runs the publishe
 browser: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server
 	$(call section,browser)
 	@# Most of it waits for pages and servers.
-	node --test --test-concurrency=3 --test-reporter=spec tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
+	$(NODE_TESTS) --test-concurrency=3 tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
 
 .PHONY: contrib
 contrib: prerequisites build $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(WEB) $(PYTHON)/installed ## tests the dashboard, the alerts, and the configurations of proxies and logrotate
 	$(call section,contrib)
-	LD_LIBRARY_PATH=$(wildcard $(TARGET)/tools/usr/lib/*-linux-gnu) node --test --test-force-exit --test-reporter=spec tests/contrib/*.test.mjs
+	LD_LIBRARY_PATH=$(wildcard $(TARGET)/tools/usr/lib/*-linux-gnu) $(NODE_TESTS) tests/contrib/*.test.mjs
 
 .PHONY: clients-js
 clients-js: prerequisites build $(WEB) $(CLIENT_JS) ## builds the JavaScript client, and tests it in Node and headless Chromium
@@ -299,7 +302,7 @@ clients-adapters: prerequisites clients-js $(ADAPTERS:%=%/node_modules/.package-
 	for adapter in $(ADAPTERS); do (cd $$adapter && npm run --silent build && npm test --silent); done
 
 # Default ports are free in a network of its own; where the system allows none, the commands get other ports.
-DOCS_COMMANDS := node --test --test-reporter=spec tests/web/docs/*.test.mjs
+DOCS_COMMANDS := $(NODE_TESTS) tests/web/docs/*.test.mjs
 .PHONY: docs-commands
 docs-commands: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## runs every command of the documentation against a fresh server
 	$(call section,commands of the documentation)
