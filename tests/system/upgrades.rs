@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use crate::rig::http2::{GOAWAY, Http2Client};
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{
-    Authority, Connection, Encke, Ended, JSON, TlsClient, can_use, command, data_dir, eventually,
-    path, request, serve,
+    Authority, Connection, Encke, Ended, Fault, JSON, TlsClient, command, data_dir, eventually,
+    path, request, serve, strace_works, wait_for_sync,
 };
 
 /// Asks the server of a data directory to upgrade.
@@ -242,6 +242,33 @@ fn requests_in_work_are_finished_and_what_can_not_move_is_told() {
 }
 
 #[test]
+fn what_is_being_stored_is_answered_however_short_the_time_for_others_is() {
+    if !strace_works() {
+        return;
+    }
+    let dir = data_dir();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).expect("the directory is ours");
+    let fault = Fault::new(&data, dir.path(), "fdatasync:delay_enter=1500000:when=1");
+    let encke = Encke::start_by(&mut fault.serve(&data, &["--tuning", "upgrade-drain=10ms"]));
+    encke.create("a");
+    let mut follower = encke.subscribe("a", "-1");
+    fault.arm();
+    let mut writer = encke.connect();
+    writer.send(&request("POST", &path("a"), &[JSON], b"1"));
+    let mut socket = WebSocketClient::open(encke.address, "/v1/events", &[]);
+    socket.send(r#"{"type":"append","stream":"a","data":2}"#);
+    wait_for_sync(&encke);
+    let report = upgraded(&data);
+    assert_eq!(report["closed"], 0, "{report}");
+    assert_eq!(writer.answer().status, 204);
+    let told = socket.message().expect("an answer");
+    assert_eq!(told["type"], "appended", "{told}");
+    assert_eq!(follower.numbers(2), [1, 2]);
+    assert_eq!(encke.terminate().code, Some(0));
+}
+
+#[test]
 fn a_successor_that_fails_changes_nothing() {
     let data = data_dir();
     let encke = Encke::start_in(data.path(), &["--tuning", "upgrade-timeout=2s"]);
@@ -274,7 +301,7 @@ fn a_successor_that_fails_changes_nothing() {
     fails(&other, "/nowhere");
     // It is killed at a system call: with the listeners, with the connections, at the lock, in the log, at its shards, at its last word.
     let traced = "exec strace -f -qq -o /dev/null";
-    if can_use("strace", strace_works) {
+    if strace_works() {
         for (call, fault) in [
             ("recvmsg", "signal=KILL:when=1"),
             ("recvmsg", "signal=KILL:when=2"),
@@ -296,12 +323,6 @@ fn a_successor_that_fails_changes_nothing() {
     append(&encke, "a", number);
     assert_eq!(follower.numbers(1), [number]);
     assert_eq!(encke.terminate().code, Some(0));
-}
-
-fn strace_works() -> bool {
-    let mut strace = std::process::Command::new("strace");
-    let ended = strace.args(["-qq", "-o", "/dev/null", "true"]).status();
-    ended.is_ok_and(|status| status.success())
 }
 
 #[test]

@@ -41,6 +41,16 @@ impl Connection {
         waits && !self.facts.turned_away && outbound.is_none_or(Outbound::can_move)
     }
 
+    /// Whether what one of its requests changes is being stored.
+    pub(crate) fn awaits_outcome(&self) -> bool {
+        match &self.wire {
+            Wire::Http1(http1) => http1.exchange.task.awaits_outcome(),
+            Wire::Http2(http2) => http2.awaits_outcome(),
+            Wire::WebSocket(websocket) => websocket.awaits_outcome(),
+            Wire::Handshaking | Wire::Lingering => false,
+        }
+    }
+
     /// Why it would be closed if the server moved now, for people. Requests in work are finished before.
     pub(crate) fn obstacle(&self) -> Option<&'static str> {
         match &self.wire {

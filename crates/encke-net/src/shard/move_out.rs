@@ -2,7 +2,7 @@
 //!
 //! First nothing new begins: no connection is accepted, and nothing is read from sockets, where it stays. What can't move is ended in the way
 //! of its protocol, and requests in work are finished. When only connections are left that wait, or the time is up, they are given
-//! away; the others are cut off.
+//! away; the others are cut off. What is being stored then is awaited for longer: its client could not know the outcome.
 
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,7 @@ impl Departure<'_> {
         let is_ready = self.0.connections.moving.is_some()
             && self.0.feeds.fan_out.is_quiet()
             && self.all_can_move();
+        let awaits_outcome = !is_ready && self.any_awaits_outcome();
         let number = self.0.context.number;
         let Some(order) = &mut self.0.connections.moving else {
             return false;
@@ -60,11 +61,17 @@ impl Departure<'_> {
                     return false;
                 }
             }
-            false if now < order.until => {
-                order.ready_since = None;
-                return false;
+            false => {
+                let patience = if awaits_outcome {
+                    OUTCOME_PATIENCE
+                } else {
+                    Duration::ZERO
+                };
+                if now < order.until + patience {
+                    order.ready_since = None;
+                    return false;
+                }
             }
-            false => {}
         }
         let Some(order) = self.0.connections.moving.take() else {
             return false;
@@ -164,6 +171,15 @@ impl Departure<'_> {
         (0..slots.len() as u32).all(|index| self.0.connections.can_move(index))
     }
 
+    /// Whether the outcome of a command is awaited for a client.
+    fn any_awaits_outcome(&self) -> bool {
+        let slots = &self.0.connections.slots;
+        (0..slots.len() as u32).any(|index| {
+            let connection = self.0.connections.get(index);
+            connection.is_some_and(Connection::awaits_outcome)
+        })
+    }
+
     /// Takes a connection out of the shard. `None`: it can't move, and is still there.
     fn move_out(&mut self, index: u32, order: &MoveOut) -> Option<Moving> {
         let id = ExchangeId::new(index);
@@ -261,6 +277,9 @@ impl Departure<'_> {
         of_channel.chain(own).collect()
     }
 }
+
+/// How much longer than other requests those may take whose command is being stored. The log is handed over behind it anyway.
+const OUTCOME_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long all shards must have been ready: a commit reaches them one after the other.
 const READY_FOR: Duration = Duration::from_millis(2);

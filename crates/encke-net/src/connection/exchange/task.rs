@@ -123,6 +123,11 @@ pub(crate) struct ParkedRequest {
 }
 
 impl Task {
+    /// Whether a command of its request has an outcome that is not known yet.
+    pub(crate) fn awaits_outcome(&self) -> bool {
+        matches!(self, Task::AwaitingCommit(_) | Task::AwaitingChange(_))
+    }
+
     /// Whether the response is written to the end.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Task::Responded)

@@ -2,6 +2,7 @@
 
 use foldhash::{HashMap, HashMapExt};
 
+use super::input::StreamInput;
 use super::stream::{Stream, mark_dirty};
 use crate::buffers::BufferShare;
 use crate::connection::close::CloseReason;
@@ -206,6 +207,17 @@ impl Http2 {
     /// The names of its exchanges.
     pub(crate) fn exchanges(&self) -> &[ExchangeId] {
         &self.order
+    }
+
+    /// Whether what one of its requests changes is being stored.
+    pub(crate) fn awaits_outcome(&self) -> bool {
+        self.streams.values().any(|stream| match &stream.input {
+            StreamInput::Channel(channel) => channel.websocket.awaits_outcome(),
+            _ => {
+                let exchange = stream.exchange.as_deref();
+                exchange.is_some_and(|exchange| exchange.task.awaits_outcome())
+            }
+        })
     }
 
     pub(crate) fn exchange(&self, id: ExchangeId) -> Option<&Exchange> {

@@ -86,6 +86,15 @@ impl WebSocket {
         timer.deadline = deadline;
     }
 
+    /// Whether what one of its messages changes is being stored.
+    pub(crate) fn awaits_outcome(&self) -> bool {
+        let work = self.work.as_ref();
+        let pending = work.map_or(&[][..], |work| &work.exchanges);
+        pending
+            .iter()
+            .any(|pending| pending.exchange.task.awaits_outcome())
+    }
+
     /// Whether it only delivers, and nothing is half received.
     pub(crate) fn is_idle(&self) -> bool {
         self.work.is_none() && self.receiver.is_idle() && !self.is_closing
