@@ -82,7 +82,7 @@ impl AppReporter {
             key: app.key.as_str().into(),
             signer: AppSigner::new(&app.secret),
             log: format!("{prefix}{LOG}").into(),
-            reached: format!("{prefix}{REACHED}{}", settings.url.replace('/', "|")).into(),
+            reached: format!("{prefix}{REACHED}{}", settings.segment()).into(),
             settings: settings.clone(),
         };
         AppReporter {

@@ -1,5 +1,6 @@
 //! The apps as they are configured.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,6 +112,16 @@ pub enum BadPusherApp {
         /// The text.
         text: String,
     },
+    /// Two webhooks of an app have the same URL: how far each has got could not be told apart.
+    #[error(
+        "two webhooks of the app {id:?} have the URL {url}, one can be told of all that both are"
+    )]
+    WebhookTwice {
+        /// The app's id.
+        id: String,
+        /// The URL of the second one.
+        url: String,
+    },
     /// A secret is too short to sign with.
     #[error(
         "the secret of the app {id:?} has {bytes} bytes, at least {SECRET_BYTES_MIN} are needed"
@@ -127,7 +138,7 @@ impl PusherSettings {
     /// The settings of these apps. `seed` is secret and random; socket ids are made of it.
     ///
     /// # Errors
-    /// An id, a key or a secret is not usable.
+    /// See [`BadPusherApp`].
     pub fn new(apps: Vec<PusherApp>, seed: [u8; 32]) -> Result<Self, BadPusherApp> {
         for (at, app) in apps.iter().enumerate() {
             for (what, text, of) in [
@@ -146,6 +157,13 @@ impl PusherSettings {
             if bytes < SECRET_BYTES_MIN {
                 let id = app.id.clone();
                 return Err(BadPusherApp::ShortSecret { id, bytes });
+            }
+            let mut segments = HashSet::new();
+            for webhook in &app.webhooks {
+                if !segments.insert(webhook.segment()) {
+                    let (id, url) = (app.id.clone(), webhook.url.to_string());
+                    return Err(BadPusherApp::WebhookTwice { id, url });
+                }
             }
         }
         let shared = apps.iter().map(|_| Arc::default()).collect();
@@ -226,6 +244,11 @@ impl PusherWebhook {
             kinds,
             channels: channels.into(),
         })
+    }
+
+    /// Its URL as a segment of the name of a stream.
+    pub(super) fn segment(&self) -> String {
+        self.url.replace('/', "|")
     }
 
     /// Whether it is told of such an event of a channel.

@@ -358,6 +358,13 @@ mod tests {
                 "webhooks[0] is wrong: it is told of nothing",
             ),
             (
+                &format!(
+                    "{APP}{SECRET}{hook}{hook}",
+                    hook = "[[apps.webhooks]]\nurl = 'https://h/'\nevents = ['cache_miss']\n"
+                ),
+                "two webhooks of the app \"1\" have the URL https://h/",
+            ),
+            (
                 &format!("{APP}{SECRET}ack = 'safe'"),
                 "ack is synced, written or accepted",
             ),
