@@ -1,7 +1,7 @@
-// Members that join and leave, each in one channel, and clients that follow all channels at one node.
+// Members that join and leave, and clients that follow all of them at one node.
 
-import { PresenceClient, Sightings } from './presence-client.mjs';
 import { hundreds, wait } from './process.mjs';
+import { Sightings } from './returning-client.mjs';
 
 /** Every tenth member has two connections. */
 const SECOND_CONNECTION_EVERY = 10;
@@ -12,24 +12,29 @@ const ENTER_MS_MAX = 60_000;
 const TICK_MS = 10;
 
 export class Population {
-  #app;
-  #channels;
+  #member;
+  #follower;
   #choose;
   /** The clients of each member, by its number; the oldest first. */
   #members = new Map();
   #followers = new Map();
   #next = 0;
   #ticks;
+  #resumed;
   #losing;
 
   sightings = new Sightings();
-  /** Members that were replaced. */
+  /** Members that were replaced, and for how long members were replaced. */
   changes = 0;
+  changingMs = 0;
 
-  /** `choose`: returns the address of a node for a new connection, other than the address that it gets. */
-  constructor({ app, channels, choose }) {
-    this.#app = app;
-    this.#channels = channels;
+  /**
+   * `member` and `follower` make clients: they get a number, and the options of `ReturningClient`. `choose`: returns the address of a node for a new
+   * connection, other than the address that it gets.
+   */
+  constructor({ member, follower, choose }) {
+    this.#member = member;
+    this.#follower = follower;
     this.#choose = choose;
   }
 
@@ -53,10 +58,8 @@ export class Population {
   }
 
   #client(number, others = []) {
-    const client = new PresenceClient({
-      app: this.#app,
+    const client = this.#member(number, {
       user: `user-${number}`,
-      channels: [this.#channels[number % this.#channels.length]],
       // The node differs from that of the member's other connection, and from the one that was lost.
       choose: () => this.#choose(others[0]?.address ?? client.address),
       comesBack: () => this.#comesBack(number, client),
@@ -88,7 +91,7 @@ export class Population {
   /** Replaces that many members per second, and adds others until there are `count`. */
   resume(rate, count) {
     this.pause();
-    const begin = performance.now();
+    const begin = (this.#resumed = performance.now());
     let made = 0;
     this.#ticks = setInterval(() => {
       for (const due = ((performance.now() - begin) / 1_000) * rate; made < due; made++) {
@@ -103,6 +106,8 @@ export class Population {
 
   pause() {
     clearInterval(this.#ticks);
+    if (this.#resumed) this.changingMs += performance.now() - this.#resumed;
+    this.#resumed = undefined;
   }
 
   /** Of the clients that lose their connection to this address, a share does not come back. */
@@ -110,10 +115,10 @@ export class Population {
     this.#losing = address;
   }
 
-  /** Adds a client that follows all channels at a node. */
+  /** Adds a client that follows all members at a node. */
   follow(address) {
     const user = `follower-${address.split(':')[1]}`;
-    const follower = new PresenceClient({ app: this.#app, user, channels: this.#channels, choose: () => address, sightings: this.sightings });
+    const follower = this.#follower({ user, choose: () => address, sightings: this.sightings });
     this.#followers.set(address, follower);
     follower.connect();
   }

@@ -10,10 +10,11 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { Encke } from '../encke.mjs';
 import { fixedAddress } from '../ports.mjs';
-import { PresenceClient, Sightings } from './presence-client.mjs';
+import { PresenceClient } from './presence-client.mjs';
 import { waitUntilExact } from './presence-oracle.mjs';
 import { cpuSeconds, hundreds, memoryMib, wait } from './process.mjs';
 import { PusherApp } from './pusher-app.mjs';
+import { Sightings } from './returning-client.mjs';
 import { endAfter, temporaryFolder } from './temporary-run.mjs';
 
 /** How long the lists may be wrong after the last client is back. */
@@ -61,7 +62,7 @@ await hundreds(clients.length, async (number) => {
   clients[number].connect();
   for (const end = performance.now() + CONFIRM_MS_MAX; !clients[number].isConfirmed && performance.now() < end; ) await wait(5);
 });
-let result = await waitUntilExact({ app, addresses: [address], channels, clients: () => clients, msMax: EXACT_MS_MAX });
+let result = await waitUntilExact({ directory: app, addresses: [address], channels, clients: () => clients, msMax: EXACT_MS_MAX });
 console.log(`${clients.length} members in ${channels.length} channels: lists ${result.wrong ? `WRONG: ${result.wrong}` : 'exact'}; ${memoryMib(server.pid).resident.toFixed(0)} MiB resident`);
 if (result.wrong) process.exit(1);
 sightings.takeEnds();
@@ -73,7 +74,7 @@ const ready = performance.now();
 console.log(`killed, and ready again after ${(ready - killed).toFixed(0)} ms`);
 
 clients = clients.filter((_, number) => number % 100 >= neverBackPercent);
-result = await waitUntilExact({ app, addresses: [address], channels, clients: () => clients, msMax: EXACT_MS_MAX });
+result = await waitUntilExact({ directory: app, addresses: [address], channels, clients: () => clients, msMax: EXACT_MS_MAX });
 const ms = (time) => (time === undefined ? 'never' : `${time.toFixed(0)} ms`);
 const isRight = result.wrong === undefined && sightings.contradictionCount === 0;
 console.log(`after the readiness: all ${clients.length} clients are back after ${ms(result.times.confirmed)}, know exactly the members after ${ms(result.times.clients)}, and all ${channels.length} lists are exact after ${ms(result.times.servers)}; connections lost or refused: ${sightings.takeEnds()}`);

@@ -15,20 +15,20 @@ const REQUESTS = 32;
 function membersByChannel(clients, channels) {
   const members = new Map(channels.map((channel) => [channel, new Set()]));
   for (const client of clients) {
-    for (const channel of client.rosters.keys()) members.get(channel).add(client.user);
+    for (const channel of client.joined) members.get(channel).add(client.user);
   }
   return members;
 }
 
 /**
  * Waits until all clients are confirmed, every client knows exactly the members of its channels, and every address lists exactly them;
- * and checks that it stays so. `clients` and `addresses`: those that should be there. No member may join or leave meanwhile. `msMax`: how long it may be
- * otherwise once all clients are confirmed.
+ * and checks that it stays so. `directory`: its `users(address, channel)` requests a list, and it counts requests without an answer, `unanswered`. `clients` and
+ * `addresses`: those that should be there. No member may join or leave meanwhile. `msMax`: how long it may be otherwise once all clients are confirmed.
  *
  * Returns `times`, the milliseconds from the call until all clients were confirmed, until they knew the members, and until the addresses listed them
  * (undefined: never); and `wrong`, what was wrong at the end (undefined: nothing).
  */
-export async function waitUntilExact({ app, addresses, channels, clients, msMax }) {
+export async function waitUntilExact({ directory, addresses, channels, clients, msMax }) {
   const begin = performance.now();
   const elapsed = () => performance.now() - begin;
   const times = { confirmed: undefined, clients: undefined, servers: undefined };
@@ -51,16 +51,16 @@ export async function waitUntilExact({ app, addresses, channels, clients, msMax 
       continue;
     }
     times.clients ??= elapsed();
-    wrong = await wrongLists(app, lists, members, () => isInTime() && clients().every((client) => client.isConfirmed));
+    wrong = await wrongLists(directory, lists, members, () => isInTime() && clients().every((client) => client.isConfirmed));
     if (wrong.length > 0) continue;
     times.servers = elapsed();
     if (!isInTime()) wrong.push(`all was exact only ${(times.servers - times.confirmed).toFixed(0)} ms after the clients were confirmed`);
     await wait(STAYS_MS);
-    const later = [...wrongClients(clients(), members), ...(await wrongLists(app, lists, members))];
+    const later = [...wrongClients(clients(), members), ...(await wrongLists(directory, lists, members))];
     return { times, wrong: inWords([...wrong, ...later.map((what) => `${STAYS_MS} ms after all was exact: ${what}`)]) };
   }
   const members = membersByChannel(clients(), channels);
-  const inLists = await wrongLists(app, lists, members);
+  const inLists = await wrongLists(directory, lists, members);
   return { times, wrong: `${inWords(wrong)}; ${inLists.length} wrong lists of servers` };
 }
 
@@ -82,12 +82,12 @@ function wrongClients(clients, members) {
 }
 
 /** The lists of servers that are wrong, in words. While `mayRepeat` returns true, a wrong list is requested again. */
-async function wrongLists(app, lists, members, mayRepeat = () => false) {
+async function wrongLists(directory, lists, members, mayRepeat = () => false) {
   const wrong = [];
   const waiting = [...lists];
   const ask = async () => {
     for (let list = waiting.pop(); list; list = waiting.pop()) {
-      const problem = await wrongList(app, list, members);
+      const problem = await wrongList(directory, list, members);
       if (problem && mayRepeat()) {
         waiting.unshift(list);
         await wait(20);
@@ -100,8 +100,8 @@ async function wrongLists(app, lists, members, mayRepeat = () => false) {
   return wrong;
 }
 
-async function wrongList(app, { address, channel }, members) {
-  const { ids, unanswered } = await requestList(app, address, channel);
+async function wrongList(directory, { address, channel }, members) {
+  const { ids, unanswered } = await requestList(directory, address, channel);
   if (unanswered) return `${channel} at ${address}: ${unanswered}`;
   const listed = new Set(ids);
   const problem = listed.size === ids.length ? difference(listed, members.get(channel)) : 'a member is listed twice';
@@ -109,13 +109,13 @@ async function wrongList(app, { address, channel }, members) {
 }
 
 /** A list. A request without an answer says nothing about the list, and is repeated. */
-async function requestList(app, address, channel) {
+async function requestList(directory, address, channel) {
   let unanswered;
   for (let tries = 0; tries < TRIES; tries++) {
     try {
-      return { ids: await app.users(address, channel) };
+      return { ids: await directory.users(address, channel) };
     } catch (error) {
-      app.unanswered++;
+      directory.unanswered++;
       unanswered = error.message;
     }
   }

@@ -37,12 +37,6 @@ export class PusherApp {
     return JSON.parse(body).users.map((user) => user.id);
   }
 
-  /** Whether the server at an address is ready. */
-  async isReady(address) {
-    const { status } = await this.#request(address, '/readyz').catch(() => ({}));
-    return status === 200;
-  }
-
   #sign(text) {
     return crypto.createHmac('sha256', this.secret).update(text).digest('hex');
   }
