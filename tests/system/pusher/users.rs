@@ -1,5 +1,7 @@
 //! Users: a client signs in as one, gets the events for it, and is sent away with all others of it.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{AppAccess, FIRST, PusherServer, SECOND, event, inner, subscribe, succeeded};
@@ -105,29 +107,45 @@ fn a_user_is_one_at_all_nodes() {
     assert_eq!(client.close_code(), 4009);
 }
 
-/// What a client is told of users that it watches: those who came, and those who went.
-fn watched(message: Option<Value>) -> (Value, Value) {
-    let message = message.expect("it comes");
-    assert_eq!(
-        message["event"], "pusher_internal:watchlist_events",
-        "{message}"
-    );
-    let events = inner(&message)["events"].clone();
-    let of = |name: &str| {
-        let mut all = events.as_array().into_iter().flatten();
-        let found = all.find(|event| event["name"] == name);
-        found.map_or(Value::Null, |event| event["user_ids"].clone())
-    };
-    (of("online"), of("offline"))
+/// A client that watches users.
+struct Watcher {
+    client: WebSocketClient,
+    /// Those who are online, as far as it was told.
+    online: BTreeSet<String>,
 }
 
-/// A client that is signed in as a user who watches others.
-fn watching(server: &PusherServer, id: &str, watchlist: &Value) -> WebSocketClient {
-    let (mut client, socket) = server.connect();
-    let user = json!({ "id": id, "watchlist": watchlist });
-    let answer = client.ask(&sign_in(FIRST, &socket, &user));
-    assert_eq!(answer["event"], "pusher:signin_success", "{answer}");
-    client
+impl Watcher {
+    /// One that is signed in as a user with this list.
+    fn sign_in(server: &PusherServer, id: &str, watchlist: &Value) -> Watcher {
+        let (mut client, socket) = server.connect();
+        let user = json!({ "id": id, "watchlist": watchlist });
+        let answer = client.ask(&sign_in(FIRST, &socket, &user));
+        assert_eq!(answer["event"], "pusher:signin_success", "{answer}");
+        let online = BTreeSet::new();
+        Watcher { client, online }
+    }
+
+    /// Reads until exactly these are online. Nobody but those who `may` come or go does, though who is there may be told again.
+    fn until(&mut self, online: &[&str], may: &[&str]) {
+        while !self.online.iter().eq(online) {
+            let message = self.client.message().expect("it comes");
+            let name = message["event"].as_str().unwrap_or_default();
+            assert_eq!(name, "pusher_internal:watchlist_events", "{message}");
+            let data = inner(&message);
+            for event in data["events"].as_array().expect("a list") {
+                let is_online = event["name"] == "online";
+                for user in event["user_ids"].as_array().expect("a list") {
+                    let user = user.as_str().expect("an id").to_owned();
+                    let is_new = is_online != self.online.contains(&user);
+                    assert!(!is_new || may.contains(&&*user), "{message}");
+                    match is_online {
+                        true => self.online.insert(user),
+                        false => self.online.remove(&user),
+                    };
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -137,35 +155,26 @@ fn who_watches_users_is_told_when_they_come_and_go() {
     };
     let nodes = ["a", "b"].map(|name| PusherServer::at_node(&brokers, name, "watchlists = true"));
     let (_bob, _) = signed_in(&nodes[0], "bob");
-    let mut ann = watching(&nodes[0], "ann", &json!(["bob", "cid", "dan"]));
-    assert_eq!(watched(ann.message()), (json!(["bob"]), Value::Null));
-    // At another node, and twice. What has come just before may come again.
-    let (cid, _) = signed_in(&nodes[1], "cid");
-    let (bob, both) = (json!(["bob"]), json!(["bob", "cid"]));
-    let mut news = watched(ann.message());
-    if news == (bob, Value::Null) {
-        news = watched(ann.message());
-    }
-    assert!(news.0 == json!(["cid"]) || news.0 == both, "{news:?}");
-    let (again, _) = signed_in(&nodes[0], "cid");
-    drop(cid);
-    let (eve, _) = signed_in(&nodes[1], "eve");
-    drop((again, eve));
-    assert_eq!(watched(ann.message()), (Value::Null, json!(["cid"])));
+    let mut ann = Watcher::sign_in(&nodes[0], "ann", &json!(["bob", "cid", "dan"]));
+    ann.until(&["bob"], &["bob"]);
+    // At both nodes.
+    let (first, _) = signed_in(&nodes[1], "cid");
+    ann.until(&["bob", "cid"], &["cid"]);
+    let (second, _) = signed_in(&nodes[0], "cid");
+    drop(first);
+    let (dan, _) = signed_in(&nodes[1], "dan");
+    ann.until(&["bob", "cid", "dan"], &["dan"]);
+    drop(second);
+    ann.until(&["bob", "dan"], &["cid"]);
+    drop(dan);
+    ann.until(&["bob"], &["dan"]);
     // An upgrade in place is no event, and the client still watches.
     let ended = Ended::of(command(&["upgrade", "--json"]).arg(nodes[0].data.path()));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let (dan, _) = signed_in(&nodes[1], "dan");
-    loop {
-        let (online, _) = watched(ann.message());
-        // Those whom the next process has taken over come again.
-        if online == json!(["dan"]) {
-            break;
-        }
-        assert_eq!(online, json!(["bob"]), "nobody else is there");
-    }
+    ann.until(&["bob", "dan"], &["dan"]);
     drop(dan);
-    assert_eq!(watched(ann.message()), (Value::Null, json!(["dan"])));
+    ann.until(&["bob"], &["dan"]);
 
     let (mut client, socket) = nodes[1].connect();
     for list in [json!(7), json!(["a/b"]), json!(vec!["x"; 101])] {
@@ -180,7 +189,7 @@ fn who_watches_users_is_told_when_they_come_and_go() {
 fn without_watchlists_nobody_is_watched() {
     let server = PusherServer::start();
     let (_bob, _) = signed_in(&server, "bob");
-    let mut ann = watching(&server, "ann", &json!(["bob"]));
+    let mut ann = Watcher::sign_in(&server, "ann", &json!(["bob"])).client;
     server.triggered(&json!({ "name": "e", "channel": channel("ann"), "data": "1" }));
     assert_eq!(ann.message(), Some(event("e", &channel("ann"), "1")));
     assert_eq!(server.encke.metric("encke_presence_members", ""), 0.0);

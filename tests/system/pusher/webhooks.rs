@@ -6,9 +6,15 @@ use super::members::join;
 use super::{FIRST, PusherServer, inner, subscribe, succeeded};
 
 use crate::rig::websocket::WebSocketClient;
-use crate::rig::{Answer, Brokers, PATIENCE, Receiver, WebhookCall, eventually};
+use crate::rig::{Answer, Brokers, PATIENCE, Receiver, WebhookCall, eventually, path};
+
+/// The stream of what webhooks are told of.
+const LOG: &str = "app/1/%23webhooks";
 
 const ROOM: &str = "presence-room";
+
+/// More than a call of a webhook has.
+const EARLY_CHANNELS: usize = 120;
 
 const ALL: &str = "'channel_occupied', 'channel_vacated', 'member_added', 'member_removed', 'client_event', 'cache_miss', 'subscription_count'";
 
@@ -54,6 +60,29 @@ fn is_told(receiver: &Receiver, expected: &[&str]) {
         assert!(begin.elapsed() < PATIENCE, "{:?}", told(receiver));
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+}
+
+/// How many events the log of webhooks has.
+fn events_in_log(server: &PusherServer) -> usize {
+    let log = server.encke.ask("GET", &path(LOG), &[], b"");
+    match log.status {
+        404 => 0,
+        _ => server.encke.messages(LOG).len(),
+    }
+}
+
+/// Waits until it is stored that a receiver was told all that is in the log: it is told again otherwise, after a kill.
+fn is_recorded(server: &PusherServer, receiver: &Receiver) {
+    let reached = format!(
+        "app/1/%23webhook-reached%7C{}",
+        receiver.url().replace('/', "%7C")
+    );
+    eventually("it is stored how far the webhook is", || {
+        let log = server.encke.ask("HEAD", &path(LOG), &[], b"");
+        let records = server.encke.messages(&reached);
+        let last = records.last().expect("the begin");
+        last["reached"] == *log.field("Stream-Next-Offset").expect("it has one")
+    });
 }
 
 /// A client's next message about a number of subscriptions.
@@ -147,7 +176,7 @@ fn servers_are_told_what_happens_to_channels_in_signed_calls() {
     let at = |of: &str| told.iter().position(|one| one == of);
     assert!(at(&gone[1]) < at(&gone[2]), "{told:?}");
     // Whoever reads the stream has the same.
-    let log = server.encke.messages("app/1/%23webhooks");
+    let log = server.encke.messages(LOG);
     assert_eq!(log[0]["name"], "channel_occupied", "{log:?}");
     let label = "outcome=\"accepted\"";
     assert!(
@@ -179,8 +208,7 @@ fn a_webhook_that_fails_is_called_again_and_misses_nothing() {
     );
     assert_eq!(events_of(&receiver.call(1))[0], "channel_occupied one");
     // It comes back while the server is away.
-    let log = || server.encke.messages("app/1/%23webhooks").len();
-    eventually("all is in the log", || log() == 2);
+    eventually("all is in the log", || events_in_log(&server) == 2);
     let failed = receiver.calls().len();
     let server = server.killed();
     let (_three, _) = server.subscribed("three");
@@ -207,11 +235,54 @@ fn a_webhook_that_fails_is_called_again_and_misses_nothing() {
 }
 
 #[test]
+fn what_a_webhook_has_accepted_is_not_told_again_when_what_follows_is_refused() {
+    let receiver = Receiver::start(Answer::Says(503, ""));
+    let server = PusherServer::start_with(&webhook(&receiver, "'channel_occupied'"), "");
+    let mut clients = [server.connect().0, server.connect().0];
+    for number in 0..EARLY_CHANNELS {
+        clients[number % 2].send(&subscribe(&format!("early-{number}"), None));
+    }
+    eventually("those are in the log", || {
+        events_in_log(&server) == EARLY_CHANNELS
+    });
+    clients[0].send(&subscribe("late", None));
+    eventually("and the one behind them", || {
+        events_in_log(&server) == EARLY_CHANNELS + 1
+    });
+    let seen = receiver.calls().len();
+    receiver.answers(Answer::Refuses("\"late\""));
+    let of_late = |calls: &[WebhookCall]| {
+        let calls = calls.iter().map(events_of);
+        calls
+            .filter(|events| events.contains(&"channel_occupied late".to_owned()))
+            .count()
+    };
+    eventually("what follows is tried twice", || {
+        of_late(&receiver.calls()[seen..]) >= 2
+    });
+    receiver.answers(Answer::Says(200, "{}"));
+    let label = "outcome=\"accepted\"";
+    let accepted = || {
+        server
+            .encke
+            .metric("encke_pusher_webhook_calls_total", label)
+    };
+    eventually("it is accepted", || accepted() >= 2.0);
+    let calls = receiver.calls().split_off(seen);
+    let of_first = calls.iter().map(events_of);
+    let of_first =
+        of_first.filter(|events| events.contains(&"channel_occupied early-0".to_owned()));
+    assert_eq!(of_first.count(), 1);
+    assert!(of_late(&calls) >= 3, "it was refused twice at least");
+}
+
+#[test]
 fn a_webhook_is_told_of_what_it_asks_for_and_only_from_its_begin_on() {
     let first = Receiver::start(Answer::Says(200, "{}"));
     let server = PusherServer::start_with(&webhook(&first, "'channel_occupied'"), "");
     let (_news, _) = server.subscribed("news");
     is_told(&first, &["channel_occupied news"]);
+    is_recorded(&server, &first);
     // Another one is added.
     let second = Receiver::start(Answer::Says(200, "{}"));
     let file = server.config.path().join("encke.toml");
@@ -252,6 +323,7 @@ fn one_node_of_a_fleet_calls_and_another_goes_on_when_it_is_killed() {
         "channel_occupied news",
     ];
     is_told(&receiver, &expected);
+    is_recorded(&a, &receiver);
     // Whichever node calls, it is gone.
     let dispatches =
         |server: &PusherServer| server.encke.metric("encke_fleet_dispatcher", "") > 0.0;

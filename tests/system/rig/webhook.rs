@@ -37,6 +37,8 @@ pub(crate) enum Answer {
     Says(u16, &'static str),
     /// With a redirect to there.
     Redirects(String),
+    /// With 503 if the call has this text, and else with 200.
+    Refuses(&'static str),
     /// Never.
     Waits,
 }
@@ -134,6 +136,11 @@ impl State {
             return Ok(());
         };
         let answer = self.answer.lock().expect("not poisoned").clone();
+        let has = |text| String::from_utf8_lossy(&raw).contains(text);
+        let answer = match answer {
+            Answer::Refuses(text) => Answer::Says(if has(text) { 503 } else { 200 }, "{}"),
+            other => other,
+        };
         let call = Call { body, raw, fields };
         self.calls.lock().expect("not poisoned").push(call);
         match answer {
@@ -147,7 +154,7 @@ impl State {
                 "HTTP/1.1 307 x\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"
             ),
             // Until the caller hangs up.
-            Answer::Waits => socket.read(&mut [0]).map(drop),
+            Answer::Waits | Answer::Refuses(_) => socket.read(&mut [0]).map(drop),
         }
     }
 }
