@@ -135,6 +135,8 @@ pub enum ChannelEnd {
     NoPong,
     /// A feed has ended although the client has not ended it.
     FeedEnded,
+    /// A message could not be served now (503), and might be later, or by another server.
+    Unserved,
 }
 
 /// The protocol's side of a channel. It keeps the caller and the names of subscriptions. Between two messages it is idle data.
@@ -159,8 +161,8 @@ pub trait Channel: Debug + Send {
     /// The channel in a form in which another process takes it over: [`Router::move_in`](crate::Router::move_in) makes the same channel
     /// of it.
     fn moved(&self, callers: &mut CallersOut) -> MovedChannel;
-    /// The close code that its clients know for such an end. `None`: the one of the wire. [`ChannelEnd::FeedEnded`] closes only channels
-    /// that have a code for it.
+    /// The close code that its clients know for such an end. `None`: the one of the wire. [`ChannelEnd::FeedEnded`] and
+    /// [`ChannelEnd::Unserved`] close only channels that have a code for it.
     fn close_code(&self, _end: ChannelEnd) -> Option<u16> {
         None
     }

@@ -85,6 +85,11 @@ impl Response {
         }
     }
 
+    /// Whether the request may be served later, or by another server (RFC 9110, section 15.6.4).
+    pub fn is_unavailable(&self) -> bool {
+        self.status == 503
+    }
+
     /// A response with the fields that all protocols send: for browsers that read across origins, and against browsers that
     /// guess types (Durable Streams, section 12.7). What is stored is a client's: a browser that shows it as a page runs none of its
     /// scripts, and gives it no origin.

@@ -3,7 +3,34 @@
 use serde_json::json;
 
 use super::{FIRST, PusherServer, event, subscribe, succeeded};
-use crate::rig::Brokers;
+use crate::rig::{Brokers, eventually};
+
+#[test]
+fn a_subscription_that_a_node_without_a_broker_cannot_serve_makes_the_client_come_back() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let server = PusherServer::at_node(&brokers, "a", "");
+    let (mut client, _) = server.subscribed("before");
+    brokers.freeze(0);
+    // Clients do not repeat what was refused, but all of it when they come back.
+    client.send(&subscribe("meanwhile", None));
+    assert_eq!(client.close_code(), 4100);
+    let reason = "reason=\"unserved\"";
+    let closed = server
+        .encke
+        .metric("encke_connections_closed_total", reason);
+    assert_eq!(closed, 1.0);
+    brokers.thaw(0);
+    eventually("the node is ready", || {
+        server.encke.ask("GET", "/readyz", &[], b"").status == 200
+    });
+    let (mut client, _) = server.subscribed("before");
+    assert_eq!(
+        client.ask(&subscribe("meanwhile", None)),
+        succeeded("meanwhile")
+    );
+}
 
 #[test]
 fn an_event_reaches_the_clients_of_all_nodes_but_its_causer() {

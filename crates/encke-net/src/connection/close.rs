@@ -61,6 +61,8 @@ pub(crate) enum CloseReason {
     Http2Excess,
     /// The client of a WebSocket did not answer a ping.
     NoPong,
+    /// A message over WebSocket could not be served, and the client repeats only what a connection begins with.
+    Unserved,
     /// The client did not say in time who it is.
     Unauthenticated,
     /// A message over WebSocket did not come to its end in time.
@@ -111,6 +113,7 @@ impl CloseReason {
             CloseReason::Http2Resets => "http2_resets",
             CloseReason::Http2Excess => "http2_excess",
             CloseReason::NoPong => "no_pong",
+            CloseReason::Unserved => "unserved",
             CloseReason::Unauthenticated => "unauthenticated",
             CloseReason::SlowMessage => "slow_message",
             CloseReason::WebSocketViolation => "websocket_violation",
@@ -142,6 +145,7 @@ impl CloseReason {
             CloseReason::Revoked => "the token was revoked",
             CloseReason::Disconnected => "an operator has closed the connection",
             CloseReason::Stopping => "the server stops",
+            CloseReason::Unserved => "the server can't serve this now; connect again",
             CloseReason::OutOfFleet => {
                 "this node does not follow its fleet; connect to another one"
             }

@@ -23,6 +23,8 @@ impl PusherCode {
     pub(super) const VERSION_UNSUPPORTED: PusherCode = PusherCode(4007);
     pub(super) const VERSION_MISSING: PusherCode = PusherCode(4008);
     pub(super) const UNAUTHORISED: PusherCode = PusherCode(4009);
+    /// The client connects again after a second.
+    pub(super) const OVER_CAPACITY: PusherCode = PusherCode(4100);
     /// The client connects again at once.
     pub(super) const RECONNECT: PusherCode = PusherCode(4200);
     pub(super) const NO_PONG: PusherCode = PusherCode(4201);

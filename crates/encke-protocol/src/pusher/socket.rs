@@ -498,6 +498,8 @@ impl Channel for PusherSocket {
             ChannelEnd::Stopping | ChannelEnd::ServedElsewhere | ChannelEnd::FeedEnded => {
                 PusherCode::RECONNECT
             }
+            // Clients do not repeat what was refused, but all of it when they come back.
+            ChannelEnd::Unserved => PusherCode::OVER_CAPACITY,
         };
         Some(code.number())
     }

@@ -248,8 +248,12 @@ impl OnRead for MembersSubscribe {
     }
 }
 
-/// What a client is told of a subscription that was refused as a request would be.
+/// What a client is told of a subscription that was refused as a request would be. Of one that can't be served now nothing: the
+/// connection is closed, and the client subscribes again when it is back.
 pub(super) fn refused_subscription(channel: &str, refused: &Response) -> Response {
+    if refused.is_unavailable() {
+        return Response::new(refused.status);
+    }
     let why = problem::message(refused);
     let message = match user_of_channel(channel) {
         // The client has signed in, and knows of no subscription.

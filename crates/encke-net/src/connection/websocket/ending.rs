@@ -33,6 +33,14 @@ impl WebSocket {
         own.and_then(CloseCode::new).unwrap_or(code)
     }
 
+    /// A message was not served. Closes a channel whose clients come back then, and do not repeat the message.
+    pub(super) fn close_unserved(&mut self, cx: &mut Context<'_>) {
+        let code = self.channel.close_code(ChannelEnd::Unserved);
+        if let Some(code) = code.and_then(CloseCode::new) {
+            self.close(code, CloseReason::Unserved, cx);
+        }
+    }
+
     /// Looks at nothing more, and sends a close frame behind the responses to what is under way.
     pub(super) fn begin_end(
         &mut self,

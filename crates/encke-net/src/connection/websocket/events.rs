@@ -95,10 +95,14 @@ impl WebSocket {
         } else if let Some(place) = self.exchange(id) {
             let mut pending = self.work().exchanges.swap_remove(place);
             let may_begin = pending.key != 0;
-            pending.exchange.on(event, &mut ChannelWriter, cx);
+            let mut writer = ChannelWriter::default();
+            pending.exchange.on(event, &mut writer, cx);
             self.keep(pending, cx);
             if may_begin {
                 self.regrant(cx);
+            }
+            if writer.is_unserved {
+                self.close_unserved(cx);
             }
         }
         self.go_on(is_blocked, cx);

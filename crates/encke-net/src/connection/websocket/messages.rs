@@ -69,6 +69,7 @@ impl WebSocket {
             bytes: waiting.text.len(),
             key: asked.key,
         };
+        let mut writer = ChannelWriter::default();
         match asked.action {
             Action::Load(load) => {
                 cx.push(ConnectionEffect::LoadName(id, load.name));
@@ -86,7 +87,7 @@ impl WebSocket {
             }
             Action::Unsubscribe(key, response) => {
                 self.end_feed(key, cx);
-                pending.exchange.respond(&response, &mut ChannelWriter, cx);
+                pending.exchange.respond(&response, &mut writer, cx);
                 self.keep(pending, cx);
             }
             Action::Close(close) => {
@@ -99,11 +100,14 @@ impl WebSocket {
                 if asked.key != 0 && cx.router.presence().has_rules() {
                     pending.exchange.facts.member = self.channel.member().map(Box::new);
                 }
-                pending.exchange.perform(action, &mut ChannelWriter, cx);
+                pending.exchange.perform(action, &mut writer, cx);
                 self.keep(pending, cx);
             }
         }
         self.end_feeds(asked.ended, cx);
+        if writer.is_unserved {
+            self.close_unserved(cx);
+        }
     }
 
     /// Judges the channel by the grants that its caller has now. While it is not decided whether a feed begins, it waits for that: the
@@ -159,7 +163,7 @@ impl WebSocket {
 
     /// Answers a message that the server itself can't serve.
     pub(super) fn refuse(
-        &self,
+        &mut self,
         id: ExchangeId,
         text: &str,
         failure: Failure,
@@ -169,15 +173,19 @@ impl WebSocket {
     }
 
     pub(super) fn refuse_with(
-        &self,
+        &mut self,
         id: ExchangeId,
         text: &str,
         response: Response,
         cx: &mut Context<'_>,
     ) {
+        let is_unserved = response.is_unavailable();
         let refusal = self.channel.refuse(text, response);
         write_message(refusal.body.as_ref(), cx);
         cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
+        if is_unserved {
+            self.close_unserved(cx);
+        }
     }
 
     pub(super) fn end_feed(&mut self, key: u32, cx: &mut Context<'_>) {
@@ -217,10 +225,15 @@ impl WebSocket {
 }
 
 /// Writes responses as messages.
-pub(super) struct ChannelWriter;
+#[derive(Default)]
+pub(super) struct ChannelWriter {
+    /// The response says that the message can't be served now.
+    pub(super) is_unserved: bool,
+}
 
 impl ResponseWriter for ChannelWriter {
     fn begin(&mut self, response: &Response, _: ResponseShape<'_>, cx: &mut Context<'_>) {
+        self.is_unserved |= response.is_unavailable();
         match &response.body {
             Body::Messages(messages) => {
                 for message in messages {
