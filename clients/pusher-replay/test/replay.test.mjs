@@ -107,6 +107,51 @@ test('a client is told that something is lost, and gets what is left', TIMEOUT, 
   assert.deepEqual(rest, numbers(60 - rest.length, 60));
 });
 
+test('an event whose handler throws does not come again', TIMEOUT, async () => {
+  const one = follow('1', 'thrown');
+  await isThere(one);
+  one.subscription.bind('e', () => {
+    throw new Error('a mistake of the page');
+  });
+  // In a browser the page goes on.
+  const { socket } = one.client.connection.connection.transport;
+  const { onmessage } = socket;
+  let mistakes = 0;
+  socket.onmessage = (message) => {
+    try {
+      onmessage(message);
+    } catch {
+      mistakes += 1;
+    }
+  };
+  await trigger('1', 'thrown', 0, 2);
+  await waitFor('it has made two mistakes', () => mistakes === 2);
+  one.client.disconnect();
+  one.subscription.unbind('e');
+  one.subscription.bind('e', ({ number }) => one.got.push(number));
+  await trigger('1', 'thrown', 2, 3);
+  one.client.connect();
+  await waitFor('it has what it has missed', () => one.got.includes(2));
+  assert.deepEqual(one.got, [0, 1, 2]);
+});
+
+test('who leaves a channel while it is away begins anew', TIMEOUT, async () => {
+  const one = follow('1', 'away');
+  await isThere(one);
+  await trigger('1', 'away', 0, 1);
+  await waitFor('it has the first one', () => one.got.length === 1);
+  one.client.disconnect();
+  one.client.unsubscribe('away');
+  await trigger('1', 'away', 1, 5);
+  one.client.connect();
+  const again = one.client.subscribe('away');
+  again.bind('e', ({ number }) => one.got.push(number));
+  await waitFor('it is subscribed', () => again.subscribed);
+  await trigger('1', 'away', 5, 6);
+  await waitFor('it has the last one', () => one.got.includes(5));
+  assert.deepEqual(one.got, [0, 5]);
+});
+
 test('who leaves a channel and enters it again begins anew', TIMEOUT, async () => {
   const one = follow('1', 'left');
   await isThere(one);
