@@ -1,5 +1,6 @@
 //! Which right a request for a stream needs. An ordinary stream has a path of its own. The public streams of a pool belong to the
-//! pool: who may read or delete the pool may read or truncate them, and nobody but the server writes to them.
+//! pool: who may read or delete the pool may read or truncate them, and nobody but the server writes to them. Nor does anybody else write to
+//! those of webhooks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use encke_access::Operation;
 use encke_jobs::pool_of_stream;
 
 use crate::problem::error;
+use crate::pusher::is_of_webhooks;
 use crate::requirement::Requirement;
 use crate::response::Response;
 
@@ -44,8 +46,14 @@ impl StreamRights {
         Requirement::at(operation, self.pool(pool))
     }
 
-    /// Refuses a request that would do to a stream of a pool what only the server does.
+    /// Refuses a request that would do to a stream of a pool, or of webhooks, what only the server does.
     pub(crate) fn check_writer(&self, operation: Operation, name: &str) -> Result<(), Response> {
+        if is_of_webhooks(name) && operation != Operation::Read {
+            let why = format!(
+                "the stream {name:?} belongs to the webhooks of an app: only the server creates it, writes to it and removes from it"
+            );
+            return Err(error(403, "webhook_stream", why));
+        }
         match pool_of_stream(name) {
             Some(pool) if !matches!(operation, Operation::Read | Operation::Delete) => {
                 let why = format!(

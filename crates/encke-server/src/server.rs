@@ -354,13 +354,17 @@ impl Server {
         if !self.presence.stop(says_goodbye) {
             return Err(ThreadPanicked("presence").into());
         }
-        if !self.pusher.is_none_or(PusherThreads::stop) {
-            return Err(ThreadPanicked("pusher").into());
-        }
+        let pusher = match self.pusher.map(PusherThreads::stop) {
+            Some(None) => return Err(ThreadPanicked("pusher").into()),
+            stopped => stopped.flatten(),
+        };
         if !self.prober.stop() {
             return Err(ThreadPanicked("health").into());
         }
         let ended = end(self.reactor)?;
+        if let Some(pusher) = pusher {
+            pusher.write_rest();
+        }
         if let Some(redirect) = self.redirect
             && !redirect.stop()
         {

@@ -82,12 +82,17 @@ impl PusherServer {
 
     /// Kills it and starts another one with the same data.
     fn killed(self) -> PusherServer {
+        self.restarted(Encke::kill)
+    }
+
+    /// Ends it and starts another one with the same data.
+    fn restarted(self, end: impl FnOnce(Encke)) -> PusherServer {
         let PusherServer {
             encke,
             data,
             config,
         } = self;
-        encke.kill();
+        end(encke);
         let file = config.path().join("encke.toml");
         PusherServer {
             encke: Encke::start_by(serve(data.path(), &[]).arg("--config").arg(file)),

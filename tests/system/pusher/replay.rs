@@ -50,7 +50,7 @@ fn trigger(server: &PusherServer, numbers: std::ops::Range<u32>) {
 
 #[test]
 fn who_comes_back_gets_what_it_has_missed_and_others_notice_nothing() {
-    let server = PusherServer::start();
+    let server = PusherServer::start_with("rewind = true", "");
     let (mut plain, _) = server.subscribed("news");
     let (mut client, mut offset, has_gap) = resumed(&server, "now");
     assert!(!has_gap);
@@ -111,11 +111,34 @@ fn what_is_lost_is_said() {
     assert!(has_gap);
     assert_eq!(next(&mut client).0, "77");
     let (mut client, _) = server.connect();
-    let refused: Value = client.ask(&subscribe_after("news", "yesterday"));
+    let (bare, _) = first.split_once('.').expect("it is signed");
+    for (after, expected) in [
+        ("yesterday", "encke_after: an offset is a value that"),
+        // The past of a channel is not for whoever may subscribe to it now.
+        ("-1", "encke_after: it is neither"),
+        (bare, "encke_after: it is neither"),
+        (&*format!("{first}0"), "encke_after: it is neither"),
+    ] {
+        let refused: Value = client.ask(&subscribe_after("news", after));
+        assert_eq!(refused["data"]["status"], 400, "{refused}");
+        let why = refused["data"]["error"].as_str().expect("a reason");
+        assert!(why.starts_with(expected), "{after}: {why}");
+    }
+    // It is good for its own channel.
+    let refused: Value = client.ask(&subscribe_after("other", &first));
     assert_eq!(refused["data"]["status"], 400, "{refused}");
-    let why = refused["data"]["error"].as_str().expect("a reason");
-    assert!(
-        why.starts_with("encke_after: an offset is a value that"),
-        "{why}"
-    );
+}
+
+#[test]
+fn who_comes_back_to_a_channel_that_was_deleted_is_told_once() {
+    let server = PusherServer::start();
+    let (client, offset, _) = resumed(&server, "now");
+    drop(client);
+    let path = crate::rig::path("app/1/news");
+    assert_eq!(server.encke.ask("DELETE", &path, &[], b"").status, 204);
+    let (client, offset, has_gap) = resumed(&server, &offset);
+    assert!(has_gap);
+    drop(client);
+    let (_, _, has_gap) = resumed(&server, &offset);
+    assert!(!has_gap);
 }

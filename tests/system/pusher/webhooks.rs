@@ -1,12 +1,15 @@
 //! Webhooks: what servers are told of channels, and how many subscriptions clients are told of.
 
+use aws_lc_rs::digest;
 use serde_json::{Value, json};
 
 use super::members::join;
-use super::{FIRST, PusherServer, inner, subscribe, succeeded};
+use super::{FIRST, PusherServer, hex, inner, subscribe, succeeded};
 
 use crate::rig::websocket::WebSocketClient;
-use crate::rig::{Answer, Brokers, PATIENCE, Receiver, WebhookCall, eventually, path};
+use crate::rig::{
+    Answer, Brokers, Ended, JSON, PATIENCE, Receiver, WebhookCall, command, eventually, path,
+};
 
 /// The stream of what webhooks are told of.
 const LOG: &str = "app/1/%23webhooks";
@@ -73,10 +76,8 @@ fn events_in_log(server: &PusherServer) -> usize {
 
 /// Waits until it is stored that a receiver was told all that is in the log: it is told again otherwise, after a kill.
 fn is_recorded(server: &PusherServer, receiver: &Receiver) {
-    let reached = format!(
-        "app/1/%23webhook-reached%7C{}",
-        receiver.url().replace('/', "%7C")
-    );
+    let digest = digest::digest(&digest::SHA256, receiver.url().as_bytes());
+    let reached = format!("app/1/%23webhook-reached-{}", hex(&digest.as_ref()[..16]));
     eventually("it is stored how far the webhook is", || {
         let log = server.encke.ask("HEAD", &path(LOG), &[], b"");
         let records = server.encke.messages(&reached);
@@ -299,6 +300,101 @@ fn a_webhook_is_told_of_what_it_asks_for_and_only_from_its_begin_on() {
     is_told(&second, &["channel_occupied x-a"]);
     // The log has told of the news before: they were not away for long.
     is_told(&first, &["channel_occupied news", "channel_occupied x-a"]);
+}
+
+/// Two clients of a private channel.
+fn pair(server: &PusherServer) -> [WebSocketClient; 2] {
+    [(), ()].map(|()| {
+        let (mut client, socket) = server.connect();
+        let auth = FIRST.auth(&socket, "private-a");
+        let answer = client.ask(&subscribe("private-a", Some(&auth)));
+        assert_eq!(answer, succeeded("private-a"));
+        client
+    })
+}
+
+/// What a client sends to the others.
+fn typing(number: usize) -> String {
+    json!({ "event": "client-typing", "channel": "private-a", "data": number }).to_string()
+}
+
+/// The numbers of the events of clients that the log has.
+fn typed(server: &PusherServer) -> Vec<u64> {
+    let log = server.encke.messages(LOG).into_iter();
+    let log = log.filter(|event| event["name"] == "client_event");
+    log.map(|event| {
+        event["data"]
+            .as_str()
+            .expect("a text")
+            .parse()
+            .expect("ours")
+    })
+    .collect()
+}
+
+#[test]
+fn what_clients_did_before_a_stop_or_an_upgrade_is_in_the_log() {
+    let receiver = Receiver::start(Answer::Says(200, "{}"));
+    let keys = format!(
+        "client-events-per-second = 1000\n{}",
+        webhook(&receiver, "'client_event'")
+    );
+    let server = PusherServer::start_with(&keys, "");
+    let [mut sender, mut other] = pair(&server);
+    for number in 0..20 {
+        sender.send(&typing(number));
+        assert_eq!(other.message().expect("it comes")["event"], "client-typing");
+    }
+    let server = server.restarted(|encke| drop(encke.terminate()));
+    let expected: Vec<u64> = (0..20).collect();
+    assert_eq!(typed(&server), expected);
+    // Events go on while connections move to the next process.
+    let [mut sender, mut other] = pair(&server);
+    let upgrades = std::thread::scope(|scope| {
+        let upgrade =
+            scope.spawn(|| Ended::of(command(&["upgrade", "--json"]).arg(server.data.path())));
+        let mut number = 20;
+        while number < 200 || !upgrade.is_finished() {
+            sender.send(&typing(number));
+            assert_eq!(other.message().expect("it comes")["event"], "client-typing");
+            number += 1;
+        }
+        assert_eq!(upgrade.join().expect("it ends").code, Some(0));
+        number
+    });
+    eventually("all are in the log", || typed(&server).len() == upgrades);
+    let expected: Vec<u64> = (0..upgrades as u64).collect();
+    assert_eq!(typed(&server), expected);
+}
+
+#[test]
+fn only_the_server_writes_to_the_streams_of_webhooks() {
+    let receiver = Receiver::start(Answer::Says(200, "{}"));
+    let server = PusherServer::start_with(&webhook(&receiver, "'channel_occupied'"), "");
+    let (_news, _) = server.subscribed("news");
+    is_told(&receiver, &["channel_occupied news"]);
+    let before = server.encke.messages(LOG);
+    let closes = ["Stream-Closed: true"];
+    for stream in [LOG, "app/1/%23webhook-reached-0", "app/9/%23webhooks"] {
+        for (method, fields) in [
+            ("PUT", &[JSON][..]),
+            ("POST", &[JSON]),
+            ("POST", &closes),
+            ("DELETE", &[]),
+        ] {
+            let answer = server.encke.ask(method, &path(stream), fields, b"{}");
+            assert_eq!(
+                (answer.status, &*answer.error_code()),
+                (403, "webhook_stream"),
+                "{method} {stream}"
+            );
+        }
+    }
+    let mut client = WebSocketClient::open(server.encke.address, "/v1/events", &[]);
+    let append = json!({ "type": "append", "stream": "app/1/#webhooks", "data": 1 });
+    let answer = client.ask(&append.to_string());
+    assert_eq!(answer["code"], "webhook_stream", "{answer}");
+    assert_eq!(server.encke.messages(LOG), before);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::settings::PusherApp;
 use super::shared::SharedByApp;
 use super::signature::AppSigner;
 use super::stream_names::prefix_of;
-use super::webhook::WebhookEvent;
+use super::webhook::{WebhookEvent, WebhookKind};
 
 /// An app.
 #[derive(Debug)]
@@ -41,6 +41,11 @@ impl App {
         }
     }
 
+    /// Whether a stream is one of its own.
+    pub(super) fn has_stream(&self, name: &str) -> bool {
+        name.starts_with(&*self.prefix)
+    }
+
     /// The name of the stream of a channel.
     pub(super) fn stream(&self, channel: &str) -> String {
         format!("{}{channel}", self.prefix)
@@ -49,8 +54,15 @@ impl App {
     /// A client has done something: the servers are told that want to know.
     pub(super) fn report(&self, event: &WebhookEvent<'_>) {
         let kind = event.kind();
-        if kind.is_some_and(|kind| self.settings.has_webhook(kind, event.channel())) {
-            self.shared.webhooks.push(event.record());
+        let Some(kind) = kind.filter(|kind| self.settings.has_webhook(*kind, event.channel()))
+        else {
+            return;
+        };
+        let queue = &self.shared.webhooks;
+        match kind {
+            // Whoever has the key can cause it at any rate.
+            WebhookKind::CacheMiss => queue.push_once(event.record()),
+            _ => drop(queue.push(event.record())),
         }
     }
 

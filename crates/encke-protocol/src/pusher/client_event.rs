@@ -1,14 +1,18 @@
 //! Events of clients: for the others that are subscribed to a channel now, and never stored.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use encke_stream::{Data, EphemeralMessage};
 
+use super::app::App;
 use super::channel_name::ChannelName;
 use super::client_message::ClientEvent;
 use super::event::{NewData, NewEvent};
 use super::server_message::{PusherCode, error};
 use super::settings::PusherApp;
+use super::socket_id::SocketId;
+use super::webhook::WebhookEvent;
 use crate::action::{Action, Broadcast, OnBroadcast};
 use crate::problem;
 use crate::response::Response;
@@ -20,9 +24,23 @@ pub(super) struct ClientEventRate {
     sent: u32,
 }
 
-/// Waits until an event is handed over.
+/// Waits until an event is handed over: then webhooks are told of it.
 #[derive(Debug)]
-struct ClientEventSent;
+struct ClientEventSent {
+    app: Arc<App>,
+    channel: Box<str>,
+    event: Box<str>,
+    data: Option<Box<str>>,
+    sender: EventSender,
+}
+
+/// Who sends an event.
+#[derive(Debug)]
+pub(super) struct EventSender {
+    pub(super) socket: SocketId,
+    /// The member of a presence channel.
+    pub(super) user: Option<Box<str>>,
+}
 
 impl ClientEventRate {
     /// Counts an event. False: it is one too many within this second.
@@ -79,17 +97,34 @@ pub(super) fn record(event: &ClientEvent<'_>, user: Option<&str>) -> Data {
     event.record()
 }
 
-/// Hands an event to everybody who is subscribed but its sender.
-pub(super) fn broadcast(message: EphemeralMessage) -> Action {
+/// Hands an event of an app to everybody who is subscribed but its sender.
+pub(super) fn broadcast(
+    app: &Arc<App>,
+    event: &ClientEvent<'_>,
+    message: EphemeralMessage,
+    sender: EventSender,
+) -> Action {
+    let sent = ClientEventSent {
+        app: Arc::clone(app),
+        channel: event.channel.as_deref().unwrap_or_default().into(),
+        event: (*event.name).into(),
+        data: event.data.map(Box::from),
+        sender,
+    };
     Action::Broadcast(Box::new(Broadcast {
         message,
         echoes: false,
-        then: Box::new(ClientEventSent),
+        then: Box::new(sent),
     }))
 }
 
 impl OnBroadcast for ClientEventSent {
     fn handed_over(self: Box<Self>) -> Response {
+        let sent = (&*self.event, self.data.as_deref());
+        let EventSender { socket, user } = &self.sender;
+        let socket = socket.to_string();
+        let report = WebhookEvent::of_client(&self.channel, sent, &socket, user.as_deref());
+        self.app.report(&report);
         // The protocol confirms no events.
         Response::new(200)
     }

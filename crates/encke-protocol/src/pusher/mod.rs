@@ -27,6 +27,7 @@ mod client_message;
 mod context;
 mod event;
 mod member;
+mod position;
 mod records;
 mod reporter;
 mod server_message;
@@ -58,6 +59,7 @@ pub use self::reporter::{AppReporter, AppWebhook, ReportStream};
 pub use self::settings::{
     AppSecret, BadPusherApp, BadPusherWebhook, PusherApp, PusherSettings, PusherWebhook,
 };
+pub(crate) use self::stream_names::is_of_webhooks;
 pub use self::webhook::{BadWebhookKind, WebhookBatch, WebhookKind};
 
 /// The apps, for both sides of the protocol.
@@ -76,12 +78,13 @@ impl Pusher {
             return None;
         }
         let apps = settings.apps().iter().cloned().zip(settings.shared());
+        let apps = apps.map(|(app, shared)| Arc::new(App::new(app, Arc::clone(shared))));
+        let apps: Vec<Arc<App>> = apps.collect();
+        let records = PusherRecords { apps: apps.clone() };
         Some(Pusher(Arc::new(PusherContext {
-            apps: apps
-                .map(|(app, shared)| Arc::new(App::new(app, Arc::clone(shared))))
-                .collect(),
+            apps,
             streams: streams.clone(),
-            encoder: encoders.add("pusher", PusherRecords),
+            encoder: encoders.add("pusher", records),
             presence: Arc::clone(presence),
             members_encoder: encoders.add("pusher members", PusherMembers),
             socket_ids: socket_id::SocketIds::new(settings.seed()),

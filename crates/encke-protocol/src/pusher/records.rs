@@ -1,9 +1,13 @@
 //! The records of a channel as messages, shared by all its subscribers.
 
+use std::sync::Arc;
+
 use encke_clock::WallTime;
 use encke_stream::{EphemeralMessage, MediaKind};
 
+use super::app::App;
 use super::event::StoredEvent;
+use super::position::SignedPosition;
 use super::server_message::write_event;
 use super::stream_names::channel_of;
 use crate::encoder::{EncodedRun, Encoder, Farewell, Omission, Variant};
@@ -12,7 +16,17 @@ use crate::run::Run;
 
 /// Encodes events as messages. What is no event in a stream of an app is left out.
 #[derive(Debug)]
-pub(super) struct PusherRecords;
+pub(super) struct PusherRecords {
+    pub(super) apps: Vec<Arc<App>>,
+}
+
+impl PusherRecords {
+    /// The app of a stream.
+    fn app_of(&self, stream: &str) -> Option<&App> {
+        let app = self.apps.iter().find(|app| app.has_stream(stream));
+        app.map(|app| &**app)
+    }
+}
 
 impl Encoder for PusherRecords {
     fn encode(&self, variant: Variant<'_>, run: &Run<'_>, _now: WallTime, out: &mut EncodedRun) {
@@ -20,13 +34,18 @@ impl Encoder for PusherRecords {
             return;
         }
         let channel = channel_of(variant.name);
+        let app = match variant.option {
+            WITH_OFFSETS => self.app_of(variant.name),
+            _ => None,
+        };
         for item in run.items {
             json::each(item.data, item.skip, item.take, |units, message| {
                 let Some(event) = StoredEvent::parse(message) else {
                     return;
                 };
-                let offset = (variant.option == WITH_OFFSETS).then(|| item.position(units));
-                write_event(&event, channel, offset, &mut out.bytes);
+                let position =
+                    app.map(|app| SignedPosition::new(app, channel, item.position(units)));
+                write_event(&event, channel, position.as_ref(), &mut out.bytes);
                 if let Some(socket) = event.socket() {
                     out.omissions.push(Omission {
                         mark: out.marks.len(),
@@ -64,7 +83,7 @@ impl Encoder for PusherRecords {
     }
 }
 
-/// The option of subscribers that are told the offset behind each event.
+/// The option of subscribers that are told the position behind each event.
 pub(super) const WITH_OFFSETS: u64 = 1;
 
 #[cfg(test)]
@@ -72,6 +91,12 @@ mod tests {
     use encke_stream::{Item, Offset};
 
     use super::*;
+    use crate::pusher::settings::PusherApp;
+
+    fn app() -> App {
+        let settings = PusherApp::new("1", "k", "0123456789abcdef".into());
+        App::new(settings, Arc::default())
+    }
 
     fn encoded(items: &[Item<'_>]) -> EncodedRun {
         encoded_with(0, items)
@@ -85,7 +110,10 @@ mod tests {
         };
         let run = Run::position(Offset::behind(9)).with(items);
         let mut out = EncodedRun::default();
-        PusherRecords.encode(variant, &run, WallTime::default(), &mut out);
+        let records = PusherRecords {
+            apps: vec![Arc::new(app())],
+        };
+        records.encode(variant, &run, WallTime::default(), &mut out);
         out
     }
 
@@ -138,16 +166,17 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_gets_the_offset_behind_each_event() {
+    fn who_asks_gets_the_position_behind_each_event() {
         let items = [item(r#"{"event":"b"},{"event":"c","data":"x"}"#, 2, 9)];
         let out = encoded_with(WITH_OFFSETS, &items);
         let inside = Offset {
             sequence: 8,
             units: 1,
         };
+        let signed = |at| SignedPosition::new(&app(), "private-a", at);
+        let (inside, end) = (signed(inside), signed(Offset::behind(9)));
         let expected = format!(
-            r#"{{"event":"b","channel":"private-a","offset":"{inside}"}}{{"event":"c","channel":"private-a","data":"x","offset":"{}"}}"#,
-            Offset::behind(9)
+            r#"{{"event":"b","channel":"private-a","offset":"{inside}"}}{{"event":"c","channel":"private-a","data":"x","offset":"{end}"}}"#
         );
         assert_eq!(String::from_utf8(out.bytes).unwrap(), expected);
     }

@@ -18,7 +18,7 @@ use super::event::{NewData, NewEvent};
 use super::settings::{PusherApp, PusherSettings, PusherWebhook};
 use super::shared::SharedByApp;
 use super::signature::AppSigner;
-use super::stream_names::prefix_of;
+use super::stream_names::{WEBHOOK_LOG, WEBHOOK_REACHED, prefix_of};
 use super::user::channel_of_user;
 use super::watchlist::{WATCHLIST_EVENTS, user_of_online};
 use super::webhook::{ChannelReports, WebhookBatch, WebhookKind};
@@ -69,25 +69,21 @@ impl PusherSettings {
 impl AppReporter {
     fn new(app: &PusherApp, shared: Arc<SharedByApp>, registry: &Presence) -> Self {
         let prefix = prefix_of(&app.id);
-        let kinds = app.webhooks.iter().flat_map(|webhook| &webhook.kinds);
+        let mut kinds = app.webhooks.iter().flat_map(|webhook| &webhook.kinds);
         let tells_counts = app.subscription_count;
-        if tells_counts
-            || kinds
-                .clone()
-                .any(|kind| *kind == WebhookKind::SubscriptionCount)
-        {
+        if tells_counts || kinds.any(|kind| *kind == WebhookKind::SubscriptionCount) {
             registry.count_below(&prefix);
         }
         let webhook = |settings: &PusherWebhook| AppWebhook {
             key: app.key.as_str().into(),
             signer: AppSigner::new(&app.secret),
-            log: format!("{prefix}{LOG}").into(),
-            reached: format!("{prefix}{REACHED}{}", settings.segment()).into(),
+            log: format!("{prefix}{WEBHOOK_LOG}").into(),
+            reached: format!("{prefix}{WEBHOOK_REACHED}{}", settings.digest()).into(),
             settings: settings.clone(),
         };
         AppReporter {
             webhooks: app.webhooks.iter().map(webhook).collect(),
-            reports: ChannelReports::new(kinds.copied()),
+            reports: ChannelReports::new(app.webhooks.clone()),
             shared,
             tells_counts,
             counts: HashMap::new(),
@@ -148,9 +144,10 @@ impl AppReporter {
         self.reports.end();
     }
 
-    /// All that was in the log at the begin was told.
-    pub fn is_restored(&mut self, now: SteadyTime) {
-        self.reports.is_restored(now);
+    /// All that was in the log at the begin was told. `is_trimmed`: it had more before. False: what was told in the past can't be known
+    /// from it.
+    pub fn is_restored(&mut self, is_trimmed: bool, now: SteadyTime) -> bool {
+        self.reports.is_restored(is_trimmed, now)
     }
 
     /// The log has a record.
@@ -158,25 +155,25 @@ impl AppReporter {
         self.reports.told((item.data, item.skip, item.take), now);
     }
 
-    /// The events that are to be written to the log now, as the data of appends.
-    pub fn to_write(&mut self, now: SteadyTime) -> Vec<Data> {
-        let mut records = self.reports.due(now);
-        records.extend(self.shared.webhooks.take());
-        let mut appends: Vec<Data> = Vec::new();
-        for record in records {
-            match appends.last_mut() {
-                Some(Data { bytes, units }) if bytes.len() < APPEND_BYTES => {
-                    bytes.push(b',');
-                    bytes.extend_from_slice(&record);
-                    *units += 1;
-                }
-                _ => appends.push(Data {
-                    bytes: record,
-                    units: 1,
-                }),
-            }
-        }
-        appends
+    /// What happened to channels and is to be written to the log now, as the data of appends. What can't be written comes again.
+    pub fn of_channels(&mut self, now: SteadyTime) -> Vec<Data> {
+        appends(self.reports.due(now))
+    }
+
+    /// What was told before and is to stand in the log again, as the data of appends. If some of it can't be written, it is to be
+    /// [repeated anew](Self::repeat_anew).
+    pub fn repeated(&mut self, now: SteadyTime) -> Vec<Data> {
+        appends(self.reports.repeated(now))
+    }
+
+    /// Begins anew with what is to stand in the log again, after a while.
+    pub fn repeat_anew(&mut self, now: SteadyTime) {
+        self.reports.repeat_anew(now);
+    }
+
+    /// What clients did and is to be written to the log now, as the data of appends.
+    pub fn of_clients(&self) -> Vec<Data> {
+        appends(self.shared.webhooks.take())
     }
 
     /// Events of clients that were dropped since the last call, because too many waited.
@@ -226,6 +223,25 @@ impl AppReporter {
         }
         messages
     }
+}
+
+/// Appends of these records.
+fn appends(records: Vec<Vec<u8>>) -> Vec<Data> {
+    let mut appends: Vec<Data> = Vec::new();
+    for record in records {
+        match appends.last_mut() {
+            Some(Data { bytes, units }) if bytes.len() < APPEND_BYTES => {
+                bytes.push(b',');
+                bytes.extend_from_slice(&record);
+                *units += 1;
+            }
+            _ => appends.push(Data {
+                bytes: record,
+                units: 1,
+            }),
+        }
+    }
+    appends
 }
 
 impl AppWebhook {
@@ -323,16 +339,10 @@ impl fmt::Debug for AppWebhook {
     }
 }
 
-/// The stream with what webhooks are told of, below the prefix of its app. No channel has this name.
-const LOG: &str = "#webhooks";
-
-/// The streams that say how far webhooks are, below the prefix of their app, each before the webhook's URL.
-const REACHED: &str = "#webhook-reached|";
-
 /// What the log of webhooks keeps: a server that can't be called for longer misses events.
 const LOG_RETENTION: Retention = Retention {
     age_s: Some(24 * 3600),
-    bytes: Some(64 << 20),
+    bytes: Some(128 << 20),
     records: None,
 };
 

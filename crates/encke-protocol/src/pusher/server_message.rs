@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use encke_stream::Offset;
 use serde_json::{Value, json};
 
 use super::event::StoredEvent;
+use super::position::SignedPosition;
 use super::socket_id::SocketId;
 use super::watchlist::{WATCHLIST_EVENTS, WatchedUsers};
 
@@ -69,7 +69,7 @@ pub(super) fn subscribed(channel: &str) -> Vec<u8> {
 }
 
 /// Where a subscription begins, for a client that has asked to be told. `has_gap`: what was before is no longer kept.
-pub(super) fn position(channel: &str, at: Offset, has_gap: bool) -> Vec<u8> {
+pub(super) fn position(channel: &str, at: &SignedPosition, has_gap: bool) -> Vec<u8> {
     let data = json!({ "offset": at.to_string(), "gap": has_gap });
     message("pusher_internal:encke_position", Some(channel), Some(&data))
 }
@@ -141,11 +141,11 @@ pub(super) fn subscription_error(channel: &str, kind: &str, status: u16, why: &s
 }
 
 /// Appends an event of a channel.
-/// `offset`: the position behind it, if the client has asked for that.
+/// `position`: the one behind it, if the client has asked for that.
 pub(super) fn write_event(
     event: &StoredEvent<'_>,
     channel: &str,
-    offset: Option<Offset>,
+    position: Option<&SignedPosition>,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"{\"event\":");
@@ -162,9 +162,9 @@ pub(super) fn write_event(
         out.extend_from_slice(b",\"user_id\":");
         out.extend_from_slice(user.as_bytes());
     }
-    if let Some(offset) = offset {
+    if let Some(position) = position {
         // A vector takes all that is written.
-        let _ = write!(out, ",\"offset\":\"{offset}\"");
+        let _ = write!(out, ",\"offset\":\"{position}\"");
     }
     out.push(b'}');
 }

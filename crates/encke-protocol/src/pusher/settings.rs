@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::digest;
 use encke_stream::{AckLevel, Retention};
 use encke_subscriptions::{AllowedAddresses, BadWebhookUrl, WebhookUrl};
 
@@ -59,6 +60,8 @@ pub struct PusherApp {
     pub presence_grace: Duration,
     /// Clients are told how many subscriptions a channel has.
     pub subscription_count: bool,
+    /// Clients may begin in the past of a channel, not only where they were.
+    pub rewind: bool,
     /// Clients that have signed in are told when users of their watchlists come and go.
     pub watchlists: bool,
     /// Which servers are told what happens to channels.
@@ -158,9 +161,9 @@ impl PusherSettings {
                 let id = app.id.clone();
                 return Err(BadPusherApp::ShortSecret { id, bytes });
             }
-            let mut segments = HashSet::new();
+            let mut urls = HashSet::new();
             for webhook in &app.webhooks {
-                if !segments.insert(webhook.segment()) {
+                if !urls.insert(&webhook.url) {
                     let (id, url) = (app.id.clone(), webhook.url.to_string());
                     return Err(BadPusherApp::WebhookTwice { id, url });
                 }
@@ -211,6 +214,7 @@ impl PusherApp {
             presence_members_max: PRESENCE_MEMBERS_MAX,
             presence_grace: Duration::ZERO,
             subscription_count: false,
+            rewind: false,
             watchlists: false,
             webhooks: Vec::new(),
         }
@@ -246,9 +250,11 @@ impl PusherWebhook {
         })
     }
 
-    /// Its URL as a segment of the name of a stream.
-    pub(super) fn segment(&self) -> String {
-        self.url.replace('/', "|")
+    /// What stands for its URL in the name of a stream: the URL may hold a secret.
+    pub(super) fn digest(&self) -> String {
+        let digest = digest::digest(&digest::SHA256, self.url.as_bytes());
+        let (begin, _) = digest.as_ref().split_at(DIGEST_BYTES);
+        begin.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Whether it is told of such an event of a channel.
@@ -284,6 +290,9 @@ fn is_name(text: &str) -> bool {
 
 /// Bytes of an id or a key.
 const NAME_BYTES_MAX: usize = 64;
+
+/// Bytes of a digest that stand for a URL.
+const DIGEST_BYTES: usize = 16;
 
 /// Bytes of a secret: what Pusher gives out has 20.
 const SECRET_BYTES_MIN: usize = 16;

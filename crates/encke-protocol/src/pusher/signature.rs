@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use aws_lc_rs::hmac;
+use aws_lc_rs::{constant_time, hmac};
 
 use super::settings::AppSecret;
 use super::socket_id::SocketId;
@@ -58,6 +58,19 @@ impl AppSigner {
             .is_some_and(|(named, signature)| named == key && self.verifies(&text, signature))
     }
 
+    /// The first digits of the signature of a text: 64 bits, which can only be guessed at the server.
+    pub(super) fn short(&self, text: impl AsRef<[u8]>) -> String {
+        let mut signature = self.sign(text);
+        signature.truncate(SHORT_DIGITS);
+        signature
+    }
+
+    /// The same for a text that comes with these digits: whether they are right. The comparison takes the same time wherever they differ.
+    pub(super) fn verifies_short(&self, text: impl AsRef<[u8]>, digits: &str) -> bool {
+        let short = self.short(text);
+        constant_time::verify_slices_are_equal(short.as_bytes(), digits.as_bytes()).is_ok()
+    }
+
     /// The signature of a text.
     pub(super) fn sign(&self, text: impl AsRef<[u8]>) -> String {
         encode_hex(hmac::sign(&self.0, text.as_ref()).as_ref())
@@ -84,6 +97,9 @@ fn encode_hex(bytes: &[u8]) -> String {
     }
     text
 }
+
+/// Digits of a short signature.
+const SHORT_DIGITS: usize = 16;
 
 /// Bytes of a signature.
 const TAG_BYTES: usize = 32;

@@ -11,10 +11,11 @@ use encke_stream::{Command, EphemeralMessage, home};
 use super::app::{App, ConnectionPlace};
 use super::channel_name::ChannelName;
 use super::channel_stream::ChannelStream;
-use super::client_event::{self, ClientEventRate};
+use super::client_event::{self, ClientEventRate, EventSender};
 use super::client_message::{ClientEvent, ClientMessage, SigninData, SubscribeData};
 use super::context::PusherContext;
 use super::member::{ChannelMember, Membership, arrive, enter};
+use super::position::parse_position;
 use super::server_message::{self, PusherCode, subscription_error};
 use super::socket_id::SocketId;
 use super::stream_names::channel_of;
@@ -23,7 +24,6 @@ use super::user::{
     AcceptedSignin, BadSignin, SignedInUser, channel_of_user, sign_in, user_of_channel,
 };
 use super::watchlist::online_name;
-use super::webhook::WebhookEvent;
 use crate::action::{
     Action, Channel, ChannelAction, ChannelClose, ChannelEnd, ChannelMessage, FeedEnd,
     RegrantedChannel,
@@ -32,7 +32,7 @@ use crate::misspelled::shown;
 use crate::moved_channel::{MovedChannel, MovedSocket, MovedSocketChannel};
 use crate::problem;
 use crate::response::Response;
-use crate::streams::{StartPosition, load};
+use crate::streams::load;
 
 /// A connection of an app.
 #[derive(Debug)]
@@ -202,7 +202,8 @@ impl PusherSocket {
             ),
             false => None,
         };
-        let after = data.encke_after.as_deref().map(str::parse::<StartPosition>);
+        let after = data.encke_after.as_deref();
+        let after = after.map(|after| parse_position(&app, channel.as_str(), after));
         let after = after
             .transpose()
             .map_err(|why| refused("ChannelError", 400, &format!("encke_after: {why}")))?;
@@ -371,11 +372,14 @@ impl PusherSocket {
             let why = format!("a connection may send {max} client events within a second");
             return Err(why.into());
         }
-        let socket = self.id.to_string();
-        let sent = (&*event.name, event.data);
-        let report = WebhookEvent::of_client(channel.as_str(), sent, &socket, user);
-        self.place.app().report(&report);
-        Ok(plain(client_event::broadcast(ephemeral)))
+        let sender = EventSender {
+            socket: self.id,
+            user: user.map(Box::from),
+        };
+        let app = self.place.app();
+        Ok(plain(client_event::broadcast(
+            app, event, ephemeral, sender,
+        )))
     }
 
     fn check_auth(

@@ -9,6 +9,7 @@ use super::app::App;
 use super::channel_stream::{check_created, check_stream};
 use super::context::PusherContext;
 use super::member::message;
+use super::position::SignedPosition;
 use super::records::WITH_OFFSETS;
 use super::server_message::{
     PusherCode, cache_miss, error, online, position, subscribed, subscription_error,
@@ -110,7 +111,8 @@ impl PusherSubscribe {
     fn go_on(mut self, stream: Arc<Stream>, facts: Facts, now: WallTime) -> Action {
         if let Some(after) = self.after {
             let (from, has_gap) = self.resume(&stream, &facts, after);
-            self.first.push(position(&self.channel, from, has_gap));
+            let at = SignedPosition::new(&self.app, &self.channel, from);
+            self.first.push(position(&self.channel, &at, has_gap));
             if after != StartPosition::Now {
                 return self.follow(stream, from);
             }
@@ -136,14 +138,13 @@ impl PusherSubscribe {
     /// Where a client goes on that has got to a position, and whether something behind that is lost to it.
     fn resume(&self, stream: &Stream, facts: &Facts, after: StartPosition) -> (Offset, bool) {
         let view = self.context.streams.views.of(stream.no);
-        let first = Offset::behind(view.kept_behind(stream));
+        let born = born(stream.no);
+        let first = Offset::behind(view.kept_behind(stream).max(born)).min(facts.tail);
         match after {
             StartPosition::Now => (facts.tail, false),
             StartPosition::Start => (first, false),
             // The stream that the client knew was deleted, and this is another one.
-            StartPosition::At(at) if at > facts.tail || at.sequence < born(stream.no) => {
-                (first, true)
-            }
+            StartPosition::At(at) if at > facts.tail || at.sequence < born => (first, true),
             StartPosition::At(at) if at < first => (first, true),
             StartPosition::At(at) => (at, false),
         }

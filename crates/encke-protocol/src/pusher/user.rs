@@ -1,5 +1,7 @@
 //! Users: who a client has signed in as, and the channel of events for that user.
 
+use std::collections::BTreeSet;
+
 use encke_presence::PresenceHold;
 use serde::Deserialize;
 use serde_json::Value;
@@ -80,7 +82,8 @@ pub(super) fn sign_in(
     }
     Ok(AcceptedSignin {
         user: id.into(),
-        watched: watched.into(),
+        // Each is told once.
+        watched: BTreeSet::from_iter(watched).into_iter().collect(),
         confirmed: signin_success(&data.user_data),
     })
 }

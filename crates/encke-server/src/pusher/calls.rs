@@ -24,26 +24,30 @@ pub(super) struct WebhookCalls {
     pub(super) metrics: PusherMetrics,
 }
 
+/// Where a webhook is while this node calls it.
+struct WebhookPlace {
+    /// Since which change of who calls.
+    since: u64,
+    /// Up to where the receiver was told.
+    at: Offset,
+    /// Up to where the log says so, and since when.
+    stored: Offset,
+    stored_at: Instant,
+}
+
 impl WebhookCalls {
     pub(super) fn run(&self) {
         let mut failures = 0;
-        // While this node calls: since which change of that, and up to where the receiver was told.
-        let mut reached: Option<(u64, Offset)> = None;
+        let mut place: Option<WebhookPlace> = None;
         while !self.shared.end() {
             let (leads, change) = (self.leads)();
             if !leads {
-                reached = None;
+                place = None;
                 self.pause(IDLE_PAUSE);
                 continue;
             }
-            let from = match reached {
-                Some((since, at)) if since == change => Ok(Some(at)),
-                _ => self.restore(),
-            };
-            let called = from.and_then(|from| from.map(|from| self.call(from)).transpose());
-            match called {
-                Ok(called) => {
-                    reached = called.map(|(at, _)| (change, at));
+            match self.go_on(&mut place, change) {
+                Ok(is_told) => {
                     if std::mem::take(&mut failures) > 0 {
                         tracing::info!(
                             receiver = self.webhook().receiver(),
@@ -51,7 +55,7 @@ impl WebhookCalls {
                         );
                     }
                     // There may be more.
-                    if !called.is_some_and(|(_, is_told)| is_told) {
+                    if !is_told {
                         self.pause(TURN);
                     }
                 }
@@ -70,14 +74,30 @@ impl WebhookCalls {
         }
     }
 
-    /// Sends the next batch for the receiver behind a position. Returns up to where it was told, and whether there was anything.
-    fn call(&self, from: Offset) -> Result<(Offset, bool), String> {
+    /// Sends the next batch for the receiver. False: there was nothing.
+    fn go_on(&self, place: &mut Option<WebhookPlace>, change: u64) -> Result<bool, String> {
+        if place.as_ref().is_none_or(|place| place.since != change) {
+            let reached = self.log.reached(self.webhook())?;
+            *place = reached.map(|at| WebhookPlace {
+                since: change,
+                at,
+                stored: at,
+                stored_at: Instant::now(),
+            });
+        }
+        place.as_mut().map_or(Ok(false), |place| self.call(place))
+    }
+
+    /// Sends the next batch for the receiver behind its place. False: there was nothing.
+    fn call(&self, place: &mut WebhookPlace) -> Result<bool, String> {
         let webhook = self.webhook();
         let mut batch = webhook.batch();
         let read = self
             .log
-            .read(&webhook.log(), from, |item| batch.add(item))?;
+            .read(&webhook.log(), place.at, |item| batch.add(item))?;
         if read.has_gap {
+            // Said once, whatever becomes of the call.
+            place.at = read.from;
             self.metrics.gaps.inc();
             tracing::warn!(
                 receiver = webhook.receiver(),
@@ -87,33 +107,34 @@ impl WebhookCalls {
         let is_told = batch.events() > 0;
         if is_told {
             self.send(webhook, &batch)?;
-            let record = AppWebhook::reached_record(read.at);
-            // Without it the receiver is told again after a restart.
-            self.log.append(&webhook.reached(), record)?;
         }
-        Ok((read.at, is_told))
+        place.at = read.at;
+        let is_old = place.stored_at.elapsed() > STORE_PAUSE && place.at != place.stored;
+        if is_told || is_old {
+            place.stored = place.at;
+            place.stored_at = Instant::now();
+            // Without it the receiver is told again after a restart.
+            let record = AppWebhook::reached_record(place.at);
+            if let Err(error) = self.log.append(&webhook.reached(), record) {
+                tracing::warn!(
+                    receiver = webhook.receiver(),
+                    error,
+                    "it can't be stored how far a webhook is"
+                );
+            }
+        }
+        Ok(is_told)
     }
 
     fn send(&self, webhook: &AppWebhook, batch: &WebhookBatch<'_>) -> Result<(), String> {
         let body = batch.body(wall_time().as_ms());
         let fields = webhook.fields(&body);
         let fields = fields.each_ref().map(|(name, value)| (*name, &**value));
-        let sent = self.caller.post(webhook.url(), &fields, &body, TIMEOUT);
+        let sent = self.caller.tell(webhook.url(), &fields, &body, TIMEOUT);
         self.metrics.called(sent.is_ok());
         sent?;
         self.metrics.accepted_events.inc_by(batch.events() as u64);
         Ok(())
-    }
-
-    /// Up to where the receiver was told. `None`: that is not written yet.
-    fn restore(&self) -> Result<Option<Offset>, String> {
-        let mut last = None;
-        self.log
-            .read(&self.webhook().reached(), Offset::START, |item| {
-                last = AppWebhook::parse_reached(item.data).or(last);
-                true
-            })?;
-        Ok(last)
     }
 
     /// Waits, but not beyond the end.
@@ -142,6 +163,9 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// How often a node looks whether it is the one that calls.
 const IDLE_PAUSE: Duration = Duration::from_millis(500);
+
+/// How often it is stored how far a webhook is of which nothing in the log is for it.
+const STORE_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long a call may take.
 const TIMEOUT: Duration = Duration::from_secs(10);

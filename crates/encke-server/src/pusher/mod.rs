@@ -21,7 +21,7 @@ use encke_subscriptions::WebhookCaller;
 
 use self::calls::WebhookCalls;
 use self::report_log::ReportLog;
-use self::reports::ReportWork;
+use self::reports::{ReportTools, ReportWork};
 use self::shared::{Leads, SharedReports};
 use crate::archive::Archive;
 use crate::metrics::PusherMetrics;
@@ -31,8 +31,12 @@ use crate::presence::PresenceObserver;
 pub(crate) struct PusherThreads {
     shared: Arc<SharedReports>,
     caller: WebhookCaller,
-    threads: Vec<JoinHandle<()>>,
+    reports: JoinHandle<ReportWork>,
+    calls: Vec<JoinHandle<()>>,
 }
+
+/// What is left of the threads: the clients whose connections have not ended yet may still do something.
+pub(crate) struct StoppedPusher(ReportWork);
 
 /// What the threads work with.
 pub(crate) struct PusherTools {
@@ -59,11 +63,7 @@ impl PusherThreads {
             return Ok(None);
         }
         let shared = Arc::new(SharedReports::default());
-        let mut threads = PusherThreads {
-            shared: Arc::clone(&shared),
-            caller: tools.caller.clone(),
-            threads: Vec::new(),
-        };
+        let mut calling = Vec::new();
         let log = ReportLog {
             archive: tools.archive,
             sequencers: tools.sequencers,
@@ -79,13 +79,26 @@ impl PusherThreads {
                     leads: Arc::clone(&tools.leads),
                     metrics: tools.metrics.clone(),
                 };
-                threads.spawn("pusher-webhook", move || calls.run())?;
+                calling.push(spawn("pusher-webhook", move || calls.run())?);
             }
         }
-        let mut work = ReportWork::new(reporters, shared, log, tools.leads, tools.metrics);
+        let report_tools = ReportTools {
+            log,
+            leads: tools.leads,
+            metrics: tools.metrics,
+        };
+        let mut work = ReportWork::new(reporters, Arc::clone(&shared), report_tools);
         let (registry, broadcast) = (tools.registry, tools.broadcast);
-        threads.spawn("pusher", move || work.run(&registry, &broadcast))?;
-        Ok(Some(threads))
+        let reports = spawn("pusher", move || {
+            work.run(&registry, &broadcast);
+            work
+        })?;
+        Ok(Some(PusherThreads {
+            shared,
+            caller: tools.caller,
+            reports,
+            calls: calling,
+        }))
     }
 
     /// Takes what happens to subscribers.
@@ -94,21 +107,32 @@ impl PusherThreads {
         Box::new(move |events| shared.events.lock().extend_from_slice(events))
     }
 
-    /// Stops them, and interrupts calls. False if one of them panicked.
-    pub(crate) fn stop(self) -> bool {
+    /// Stops them, and interrupts calls. `None` if one of them panicked.
+    pub(crate) fn stop(self) -> Option<StoppedPusher> {
         self.shared.ends.store(true, Ordering::Release);
         self.caller.shut_down();
-        let ends = self.threads.into_iter().map(|thread| {
+        self.reports.thread().unpark();
+        let reports = self.reports.join();
+        let ends = self.calls.into_iter().map(|thread| {
             thread.thread().unpark();
             thread.join().is_ok()
         });
         // All are waited for, whatever becomes of one.
-        ends.fold(true, |all, end| all & end)
+        let is_calm = ends.fold(true, |all, end| all & end);
+        reports.ok().filter(|_| is_calm).map(StoppedPusher)
     }
+}
 
-    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
-        self.threads.push(thread);
-        Ok(())
+impl StoppedPusher {
+    /// Writes what clients have done in the meantime. To be called when the last one is gone, and before the log closes.
+    pub(crate) fn write_rest(&self) {
+        self.0.write_rest();
     }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.into()).spawn(run)
 }

@@ -1,7 +1,9 @@
 //! The streams of an app that hold no channel's events: how they are read and written.
 
-use encke_protocol::ReportStream;
-use encke_stream::{Data, Fetch, Item, Offset, Sequencers};
+use std::ops::ControlFlow;
+
+use encke_protocol::{AppWebhook, ReportStream};
+use encke_stream::{Data, Fetch, Item, MediaKind, Offset, Sequencers, born};
 
 use crate::archive::Archive;
 use crate::unanswered::submit_unanswered;
@@ -16,38 +18,65 @@ pub(super) struct ReportLog {
 /// What a read has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reached {
+    /// Where it began: behind what was removed.
+    pub(super) from: Offset,
     pub(super) at: Offset,
     /// Records before the first one were removed that had not been read.
     pub(super) has_gap: bool,
 }
 
 impl ReportLog {
-    /// Whether a stream is there, and where it ends.
-    pub(super) fn tail(&self, stream: &ReportStream<'_>) -> Result<Option<Offset>, String> {
+    /// Where a stream ends. A missing one has nothing.
+    pub(super) fn tail(&self, stream: &ReportStream<'_>) -> Result<Offset, String> {
         let found = self.archive.find(stream.name)?;
-        Ok(found.map(|stream| stream.facts().tail))
+        Ok(found.map_or(Offset::START, |stream| stream.facts().tail))
     }
 
-    /// Calls `each` for records behind a position, until it returns false or there are no more. A missing stream has none.
+    /// Up to where a webhook was told. `None`: that is not written yet.
+    pub(super) fn reached(&self, webhook: &AppWebhook) -> Result<Option<Offset>, String> {
+        let tail = self.tail(&webhook.log())?;
+        let mut reached = None;
+        self.read(&webhook.reached(), Offset::START, |item| {
+            // A node that did not know yet that another one calls may have written less behind more.
+            let at = AppWebhook::parse_reached(item.data).filter(|at| *at <= tail);
+            reached = reached.max(at);
+            ControlFlow::Continue(())
+        })?;
+        Ok(reached)
+    }
+
+    /// Calls `each` for records behind a position, until it breaks with the position up to where it has got, or there are no more. A missing
+    /// stream has none.
     pub(super) fn read(
         &self,
         stream: &ReportStream<'_>,
         from: Offset,
-        mut each: impl FnMut(&Item<'_>) -> bool,
+        mut each: impl FnMut(&Item<'_>) -> ControlFlow<Offset>,
     ) -> Result<Reached, String> {
-        let mut reached = Reached {
-            at: from,
-            has_gap: false,
-        };
         let Some(stream) = self.archive.find(stream.name)? else {
-            return Ok(reached);
+            return Ok(Reached {
+                from,
+                at: from,
+                has_gap: false,
+            });
         };
-        let facts = stream.facts();
-        let first = Offset::behind(facts.floor);
-        if first > reached.at {
-            reached.has_gap = reached.at != Offset::START;
-            reached.at = first;
-        }
+        let (facts, born) = (stream.facts(), born(stream.no));
+        let view = self.sequencers.views().of(stream.no);
+        let kept_behind = view.kept_behind(&stream).max(born);
+        let first = Offset::behind(kept_behind);
+        let has_gap = match from {
+            // From the begin of whatever stream has the name.
+            Offset::START => kept_behind > born,
+            // The end of a stream that was deleted.
+            from if from.sequence < born => true,
+            from => from < first,
+        };
+        let from = from.max(first.min(facts.tail));
+        let mut reached = Reached {
+            from,
+            at: from,
+            has_gap,
+        };
         while reached.at < facts.tail {
             let fetch = Fetch::new(&stream, reached.at, facts.tail, PIECE_BYTES);
             let piece = self
@@ -55,7 +84,8 @@ impl ReportLog {
                 .read(&fetch)
                 .map_err(|error| error.to_string())?;
             for item in piece.items() {
-                if !each(&item) {
+                if let ControlFlow::Break(at) = each(&item) {
+                    reached.at = at;
                     return Ok(reached);
                 }
                 reached.at = item.end;
@@ -71,8 +101,16 @@ impl ReportLog {
     /// Appends to a stream, which is created if it is missing. False: there is no room for the command now.
     pub(super) fn append(&self, stream: &ReportStream<'_>, data: Data) -> Result<bool, String> {
         let mut commands = Vec::with_capacity(2);
-        if self.archive.find(stream.name)?.is_none() {
-            commands.push(stream.create());
+        match self.archive.find(stream.name)? {
+            Some(found) if found.facts().closed => {
+                return Err(format!("the stream {} is closed", stream.name));
+            }
+            Some(found) if found.media.kind != MediaKind::Json => {
+                let media = &found.media.name;
+                return Err(format!("the stream {} has the type {media}", stream.name));
+            }
+            Some(_) => {}
+            None => commands.push(stream.create()),
         }
         commands.push(stream.append(data));
         Ok(submit_unanswered(&self.sequencers, commands))

@@ -1,5 +1,6 @@
 //! The thread that tells clients and the log what happens to channels.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use encke_clock::SteadyTime;
 use encke_net::{BroadcastInlet, now};
 use encke_presence::Presence;
 use encke_protocol::{AppReporter, AppWebhook};
-use encke_stream::Offset;
+use encke_stream::{Data, Offset};
 
-use super::report_log::ReportLog;
+use super::report_log::{Reached, ReportLog};
 use super::shared::{Leads, SharedReports};
 use crate::metrics::PusherMetrics;
 
@@ -17,35 +18,51 @@ use crate::metrics::PusherMetrics;
 pub(super) struct ReportWork {
     apps: Vec<ReportedApp>,
     shared: Arc<SharedReports>,
-    log: ReportLog,
-    leads: Leads,
-    metrics: PusherMetrics,
+    tools: ReportTools,
+}
+
+/// What all apps are reported with.
+pub(super) struct ReportTools {
+    pub(super) log: ReportLog,
+    pub(super) leads: Leads,
+    pub(super) metrics: PusherMetrics,
 }
 
 struct ReportedApp {
     reporter: AppReporter,
     /// While this node writes: since which change of that, and up to where it has read the log.
     reached: Option<(u64, Offset)>,
+    /// Webhooks that begin.
+    beginning: Vec<BeginningWebhook>,
+    /// Its log could not be read or written: it is left alone until then.
+    failed_until: Option<SteadyTime>,
+}
+
+/// A webhook of which the log does not say how far it is.
+struct BeginningWebhook {
+    number: usize,
+    /// Where it begins.
+    at: Offset,
+    /// When that was written for the last time.
+    written: Option<SteadyTime>,
 }
 
 impl ReportWork {
     pub(super) fn new(
         reporters: Vec<AppReporter>,
         shared: Arc<SharedReports>,
-        log: ReportLog,
-        leads: Leads,
-        metrics: PusherMetrics,
+        tools: ReportTools,
     ) -> Self {
         let apps = reporters.into_iter().map(|reporter| ReportedApp {
             reporter,
             reached: None,
+            beginning: Vec::new(),
+            failed_until: None,
         });
         ReportWork {
             apps: apps.collect(),
             shared,
-            log,
-            leads,
-            metrics,
+            tools,
         }
     }
 
@@ -55,36 +72,42 @@ impl ReportWork {
             let now = now();
             for app in &mut self.apps {
                 app.reporter.observe(&events, now.steady);
-                let views = self.log.sequencers.views();
+                let views = self.tools.log.sequencers.views();
                 for message in app.reporter.messages(registry, views, now) {
                     broadcast.receive(message);
                 }
-                if let Err(error) = app.report(&self.log, &self.leads, &self.metrics, now.steady) {
-                    tracing::error!(
-                        error,
-                        "what happens to channels can't be written to the log of webhooks"
-                    );
-                    std::thread::park_timeout(PAUSE);
+                if app.failed_until.is_some_and(|until| now.steady < until) {
+                    continue;
+                }
+                let is_new = app.failed_until.take().is_none();
+                if let Err(error) = app.report(&self.tools, now.steady) {
+                    app.failed_until = Some(now.steady.after(PAUSE));
+                    if is_new {
+                        tracing::error!(error, "the log of webhooks can't be read or written");
+                    }
                 }
             }
             std::thread::park_timeout(TURN);
+        }
+    }
+
+    /// Writes what clients did until the last of them was gone.
+    pub(super) fn write_rest(&self) {
+        for app in &self.apps {
+            if let Err(error) = app.write_of_clients(&self.tools) {
+                tracing::error!(error, "webhooks miss the last events of clients");
+            }
         }
     }
 }
 
 impl ReportedApp {
     /// Writes what is to be written.
-    fn report(
-        &mut self,
-        log: &ReportLog,
-        leads: &Leads,
-        metrics: &PusherMetrics,
-        now: SteadyTime,
-    ) -> Result<(), String> {
+    fn report(&mut self, tools: &ReportTools, now: SteadyTime) -> Result<(), String> {
         if self.reporter.log().is_none() {
             return Ok(());
         }
-        let (leads, change) = leads();
+        let (leads, change) = (tools.leads)();
         match self.reached {
             _ if !leads => {
                 if self.reached.take().is_some() {
@@ -92,59 +115,120 @@ impl ReportedApp {
                 }
             }
             Some((since, at)) if since == change => {
-                let at = self.read(log, at, now)?;
-                self.reached = Some((change, at));
+                let read = self.read(&tools.log, at, now)?;
+                self.reached = Some((change, read.at));
             }
             _ => {
-                self.begin_webhooks(log)?;
+                self.beginning = self.webhooks_without_place(&tools.log)?;
                 self.reporter.begin();
-                let at = self.read(log, Offset::START, now)?;
-                self.reporter.is_restored(now);
-                self.reached = Some((change, at));
+                let read = self.read(&tools.log, Offset::START, now)?;
+                if !self.reporter.is_restored(read.has_gap, now) {
+                    tools.metrics.gaps.inc();
+                    tracing::warn!("the log of webhooks has forgotten a part of what was told");
+                }
+                self.reached = Some((change, read.at));
             }
         }
-        metrics.dropped_events.inc_by(self.reporter.take_dropped());
-        let appends = self.reporter.to_write(now);
+        self.begin_webhooks(&tools.log, now)?;
+        self.write_of_clients(tools)?;
+        // What happens to channels is compared and written again if there is no room.
+        let of_channels = self.reporter.of_channels(now);
+        self.write(&tools.log, of_channels)?;
+        let repeated = self.reporter.repeated(now);
+        let written = self.write(&tools.log, repeated);
+        if !matches!(written, Ok(true)) {
+            self.reporter.repeat_anew(now);
+        }
+        written.map(drop)
+    }
+
+    /// False: there was no room for all of them.
+    fn write(&self, log: &ReportLog, appends: Vec<Data>) -> Result<bool, String> {
+        let stream = self.reporter.log();
+        let mut written = appends.into_iter().zip(stream.iter().cycle());
+        written.try_fold(true, |all, (data, stream)| {
+            Ok(log.append(stream, data)? && all)
+        })
+    }
+
+    /// Writes what clients did.
+    fn write_of_clients(&self, tools: &ReportTools) -> Result<(), String> {
         let Some(stream) = self.reporter.log() else {
             return Ok(());
         };
-        for data in appends {
+        let dropped = &tools.metrics.dropped_events;
+        dropped.inc_by(self.reporter.take_dropped());
+        let mut result = Ok(());
+        for data in self.reporter.of_clients() {
             let events = u64::from(data.units);
-            // What happens to channels is compared and written again.
-            if !log.append(&stream, data)? {
-                metrics.dropped_events.inc_by(events);
+            let written = tools.log.append(&stream, data);
+            if !matches!(written, Ok(true)) {
+                dropped.inc_by(events);
             }
+            result = result.and(written.map(drop));
         }
-        Ok(())
+        result
     }
 
-    /// A new webhook begins where the log ends now.
-    fn begin_webhooks(&self, log: &ReportLog) -> Result<(), String> {
-        for webhook in self.reporter.webhooks().iter() {
-            if log.tail(&webhook.reached())?.is_none() {
-                let tail = log.tail(&webhook.log())?.unwrap_or(Offset::START);
-                log.append(&webhook.reached(), AppWebhook::reached_record(tail))?;
+    /// The webhooks of which the log does not say how far they are.
+    fn webhooks_without_place(&self, log: &ReportLog) -> Result<Vec<BeginningWebhook>, String> {
+        let mut beginning = Vec::new();
+        for (number, webhook) in self.reporter.webhooks().iter().enumerate() {
+            if log.reached(webhook)?.is_none() {
+                beginning.push(BeginningWebhook {
+                    number,
+                    at: log.tail(&webhook.log())?,
+                    written: None,
+                });
             }
         }
+        Ok(beginning)
+    }
+
+    /// A new webhook begins where the log ended when this node began to report. That is written until the log has it.
+    fn begin_webhooks(&mut self, log: &ReportLog, now: SteadyTime) -> Result<(), String> {
+        let webhooks = Arc::clone(self.reporter.webhooks());
+        let mut left = Vec::new();
+        for mut beginning in std::mem::take(&mut self.beginning) {
+            let webhook = &webhooks[beginning.number];
+            if log.reached(webhook)?.is_some() {
+                continue;
+            }
+            if beginning
+                .written
+                .is_none_or(|at| at.after(BEGIN_PAUSE) <= now)
+            {
+                log.append(&webhook.reached(), AppWebhook::reached_record(beginning.at))?;
+                beginning.written = Some(now);
+            }
+            left.push(beginning);
+        }
+        self.beginning = left;
         Ok(())
     }
 
     /// Reads what is in the log behind a position.
-    fn read(&mut self, log: &ReportLog, from: Offset, now: SteadyTime) -> Result<Offset, String> {
+    fn read(&mut self, log: &ReportLog, from: Offset, now: SteadyTime) -> Result<Reached, String> {
         let webhooks = Arc::clone(self.reporter.webhooks());
         let Some(webhook) = webhooks.first() else {
-            return Ok(from);
+            return Ok(Reached {
+                from,
+                at: from,
+                has_gap: false,
+            });
         };
-        let reached = log.read(&webhook.log(), from, |item| {
+        log.read(&webhook.log(), from, |item| {
             self.reporter.told(item, now);
-            true
-        })?;
-        Ok(reached.at)
+            ControlFlow::Continue(())
+        })
     }
 }
 
 /// How often it looks what has happened.
 const TURN: Duration = Duration::from_millis(100);
+
+/// When it is written again where a webhook begins.
+const BEGIN_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long it waits after an error.
 const PAUSE: Duration = Duration::from_secs(1);

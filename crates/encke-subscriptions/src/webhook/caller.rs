@@ -5,9 +5,10 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ureq::Agent;
+use ureq::http::Response;
 use ureq::tls::TlsConfig;
 use ureq::unversioned::transport::{Connector, RustlsConnector, TcpConnector};
+use ureq::{Agent, Body};
 
 use super::addresses::AllowedAddresses;
 use super::resolver::{CheckedResolver, ResolveNames};
@@ -58,6 +59,33 @@ impl WebhookCaller {
         body: &[u8],
         timeout: Duration,
     ) -> Result<Option<Vec<u8>>, String> {
+        let mut response = self.accepted(url, fields, body, timeout)?;
+        read_body(&mut response.body_mut().as_reader())
+            .map_err(|error| format!("the response has no end: {error}"))
+    }
+
+    /// Sends JSON by POST, with further fields, to a receiver that says all by the status of its response.
+    ///
+    /// # Errors
+    /// Why the receiver has not accepted it.
+    pub fn tell(
+        &self,
+        url: &str,
+        fields: &[(&str, &str)],
+        body: &[u8],
+        timeout: Duration,
+    ) -> Result<(), String> {
+        self.accepted(url, fields, body, timeout).map(drop)
+    }
+
+    /// The response of status 2xx to JSON that is sent by POST.
+    fn accepted(
+        &self,
+        url: &str,
+        fields: &[(&str, &str)],
+        body: &[u8],
+        timeout: Duration,
+    ) -> Result<Response<Body>, String> {
         let mut request = self
             .agent
             .post(url)
@@ -68,13 +96,12 @@ impl WebhookCaller {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let mut response = request.send(body).map_err(|error| error.to_string())?;
+        let response = request.send(body).map_err(|error| error.to_string())?;
         let status = response.status();
-        if !status.is_success() {
-            return Err(format!("the response has status {status}"));
+        match status.is_success() {
+            true => Ok(response),
+            false => Err(format!("the response has status {status}")),
         }
-        read_body(&mut response.body_mut().as_reader())
-            .map_err(|error| format!("the response has no end: {error}"))
     }
 
     /// Ends the calls and the look-ups that are under way. Later ones fail.

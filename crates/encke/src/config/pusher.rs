@@ -51,6 +51,8 @@ struct AppEntry {
     #[serde(default)]
     subscription_count: bool,
     #[serde(default)]
+    rewind: bool,
+    #[serde(default)]
     watchlists: bool,
     #[serde(default)]
     webhooks: Vec<WebhookEntry>,
@@ -171,6 +173,7 @@ impl AppEntry {
             app.presence_grace = grace_of(grace).context("presence-grace has a wrong value")?;
         }
         app.subscription_count = self.subscription_count;
+        app.rewind = self.rewind;
         app.watchlists = self.watchlists;
         let webhooks = self.webhooks.iter().enumerate();
         let webhooks = webhooks.map(|(at, entry)| {
@@ -252,7 +255,7 @@ mod tests {
              retention = 'age=60, records=5'\nttl = '1d'\nack = 'written'\nconnections-max = 7\n\
              channels-max = 70\nchannels-per-connection-max = 8\nevent-bytes-max = 9\nclient-events = true\n\
              client-events-per-second = 5\npresence-members-max = 6\n\
-             presence-grace = '5s'\nsubscription-count = true\nwatchlists = true\n\
+             presence-grace = '5s'\nsubscription-count = true\nrewind = true\nwatchlists = true\n\
              [[apps.webhooks]]\nurl = 'http://10.0.0.1/hook'\nevents = ['channel_occupied']\nchannels = 'x-'\n\
              [[apps]]\nid = '2'\nkey = 'l'\n{SECRET}"
         );
@@ -275,6 +278,7 @@ mod tests {
             presence_members_max: 6,
             presence_grace: Duration::from_secs(5),
             subscription_count: true,
+            rewind: true,
             watchlists: true,
             webhooks: PusherWebhook::new(
                 "http://10.0.0.1/hook",

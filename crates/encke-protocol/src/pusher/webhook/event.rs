@@ -26,6 +26,9 @@ pub(crate) struct WebhookEvent<'a> {
     pub(super) user_id: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subscription_count: Option<usize>,
+    /// It was told before, and stands in the log again because the log forgets. No server is told of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) again: bool,
 }
 
 impl<'a> WebhookEvent<'a> {
@@ -39,6 +42,24 @@ impl<'a> WebhookEvent<'a> {
             socket_id: None,
             user_id: None,
             subscription_count: None,
+            again: false,
+        }
+    }
+
+    /// Says of what is in the log again where it begins, and that it is complete.
+    pub(super) fn mark(name: &'a str) -> Self {
+        WebhookEvent {
+            name: name.into(),
+            again: true,
+            ..WebhookEvent::of_channel(WebhookKind::ChannelOccupied, "")
+        }
+    }
+
+    /// The same, as something that was told before.
+    pub(super) fn again(self) -> Self {
+        WebhookEvent {
+            again: true,
+            ..self
         }
     }
 
@@ -81,6 +102,10 @@ impl<'a> WebhookEvent<'a> {
         serde_json::from_str(record.get()).ok()
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn channel(&self) -> &str {
         &self.channel
     }
@@ -113,6 +138,10 @@ mod tests {
             (
                 WebhookEvent::of_member(WebhookKind::MemberAdded, "presence-a", "7"),
                 r#"{"name":"member_added","channel":"presence-a","user_id":"7"}"#,
+            ),
+            (
+                WebhookEvent::of_channel(WebhookKind::ChannelOccupied, "a").again(),
+                r#"{"name":"channel_occupied","channel":"a","again":true}"#,
             ),
             (
                 WebhookEvent::of_count("a", 3),

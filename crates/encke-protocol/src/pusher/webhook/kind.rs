@@ -41,6 +41,11 @@ impl WebhookKind {
         WebhookKind::SubscriptionCount,
     ];
 
+    /// Whether it tells of a state, which lasts.
+    pub(super) fn is_of_state(self) -> bool {
+        !matches!(self, WebhookKind::ClientEvent | WebhookKind::CacheMiss)
+    }
+
     /// The name in the protocol.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! Events of webhooks that clients cause, on their way to the log.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,19 +16,29 @@ pub(crate) struct WebhookQueue {
 struct WaitingRecords {
     records: Vec<Vec<u8>>,
     bytes: usize,
+    /// Those that are said once, however often they happen.
+    once: HashSet<Vec<u8>>,
 }
 
 impl WebhookQueue {
-    /// Adds a record, unless too much waits.
-    pub(crate) fn push(&self, record: Vec<u8>) {
+    /// Adds a record. False: too much waits, and it is dropped.
+    pub(crate) fn push(&self, record: Vec<u8>) -> bool {
         let mut waiting = self.waiting();
         if waiting.bytes + record.len() > QUEUE_BYTES_MAX {
             drop(waiting);
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
+            return false;
         }
         waiting.bytes += record.len();
         waiting.records.push(record);
+        true
+    }
+
+    /// Adds a record, unless the same one waits, or too much.
+    pub(crate) fn push_once(&self, record: Vec<u8>) {
+        if !self.waiting().once.contains(&record) && self.push(record.clone()) {
+            self.waiting().once.insert(record);
+        }
     }
 
     /// What waits, in order.
@@ -68,5 +79,16 @@ mod tests {
         assert_eq!((queue.take().len(), queue.take_dropped()), (4, 1));
         queue.push(vec![b'x']);
         assert_eq!((queue.take(), queue.take_dropped()), (vec![vec![b'x']], 0));
+    }
+
+    #[test]
+    fn what_happens_again_before_it_is_written_waits_once() {
+        let queue = WebhookQueue::default();
+        for record in [b"a", b"b", b"a"] {
+            queue.push_once(record.to_vec());
+        }
+        assert_eq!(queue.take(), [b"a", b"b"]);
+        queue.push_once(b"a".to_vec());
+        assert_eq!(queue.take(), [b"a"]);
     }
 }

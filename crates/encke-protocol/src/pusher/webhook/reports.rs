@@ -1,6 +1,5 @@
 //! What happens to the channels of an app, as its webhooks are told: what the log says is compared with who is subscribed.
 
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -12,12 +11,13 @@ use super::event::WebhookEvent;
 use super::kind::WebhookKind;
 use crate::json;
 use crate::pusher::channel_name::ChannelName;
+use crate::pusher::settings::PusherWebhook;
 
 /// The channels of an app, as they are and as the log says.
 #[derive(Debug)]
 pub(crate) struct ChannelReports {
-    /// What the webhooks ask for.
-    wanted: Vec<WebhookKind>,
+    /// They say what is wanted.
+    webhooks: Vec<PusherWebhook>,
     actual: HashMap<Box<str>, ChannelState>,
     /// While this node reports.
     reporting: Option<Reporting>,
@@ -30,6 +30,22 @@ struct Reporting {
     told: HashMap<Box<str>, ChannelState>,
     /// What is to be compared, and when.
     due: HashMap<Subject, SteadyTime>,
+    repetition: Repetition,
+}
+
+/// What the log says stands in it again now and then, because it forgets what is old. So a node that begins to report knows all of it.
+#[derive(Debug, Default)]
+struct Repetition {
+    /// When it begins the next time, unless the log has grown much before.
+    at: SteadyTime,
+    /// By how much the log has grown since the last one, and how much that one was.
+    grown: usize,
+    size: usize,
+    /// While it is under way: the channels that are not written yet.
+    left: Option<Vec<Box<str>>>,
+    /// Whether the log that was read had the begin of one, and all of it.
+    has_begun: bool,
+    is_complete: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,15 +70,9 @@ enum Part {
 }
 
 impl ChannelReports {
-    pub(crate) fn new(wanted: impl IntoIterator<Item = WebhookKind>) -> Self {
-        let mut kinds = Vec::new();
-        for kind in wanted {
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
+    pub(crate) fn new(webhooks: Vec<PusherWebhook>) -> Self {
         ChannelReports {
-            wanted: kinds,
+            webhooks,
             actual: HashMap::new(),
             reporting: None,
         }
@@ -125,13 +135,16 @@ impl ChannelReports {
         self.reporting = None;
     }
 
-    /// The node has all that was in the log when it began. Everything is compared once the subscribers of the last node, and those of a
-    /// server that was restarted, have had time to come back.
-    pub(crate) fn is_restored(&mut self, now: SteadyTime) {
+    /// The node has all that was in the log when it began, of which the beginning `is_trimmed`, or not. Everything is compared once the
+    /// subscribers of the last node, and those of a server that was restarted, have had time to come back. False: the node can't know all that
+    /// was told.
+    pub(crate) fn is_restored(&mut self, is_trimmed: bool, now: SteadyTime) -> bool {
         let Some(reporting) = &mut self.reporting else {
-            return;
+            return true;
         };
         reporting.is_restored = true;
+        reporting.repetition.at = now.after(FIRST_REPETITION);
+        let knows_all = !is_trimmed || reporting.repetition.is_complete;
         let at = now.after(RETURN_PAUSE);
         for (channel, state) in self.actual.iter().chain(&reporting.told) {
             let members = state.members.iter().cloned().map(Part::Member);
@@ -143,11 +156,15 @@ impl ChannelReports {
                 reporting.due.insert(Subject { channel, part }, at);
             }
         }
+        knows_all
     }
 
     /// The log has a record.
     pub(crate) fn told(&mut self, data: (&[u8], u32, u32), now: SteadyTime) {
         let (data, skip, take) = data;
+        if let Some(reporting) = &mut self.reporting {
+            reporting.repetition.grown += data.len();
+        }
         json::each(data, skip, take, |_, message| {
             let record: Option<&RawValue> = serde_json::from_slice(message).ok();
             if let Some(event) = record.and_then(WebhookEvent::parse) {
@@ -161,30 +178,29 @@ impl ChannelReports {
             return;
         };
         let channel = &*event.channel;
+        let Some(kind) = event.kind().filter(|kind| kind.is_of_state()) else {
+            reporting.repetition.read(event.name());
+            return;
+        };
         let state = reporting.told.entry(channel.into()).or_default();
         let member = || event.user_id.as_deref().unwrap_or_default();
-        let part = match event.kind() {
-            Some(WebhookKind::ChannelOccupied) => {
-                state.is_occupied = true;
+        let part = match kind {
+            WebhookKind::ChannelOccupied | WebhookKind::ChannelVacated => {
+                state.is_occupied = kind == WebhookKind::ChannelOccupied;
                 Part::Occupancy
             }
-            Some(WebhookKind::ChannelVacated) => {
-                state.is_occupied = false;
-                Part::Occupancy
-            }
-            Some(WebhookKind::MemberAdded) => {
+            WebhookKind::MemberAdded => {
                 state.members.insert(member().into());
                 Part::Member(member().into())
             }
-            Some(WebhookKind::MemberRemoved) => {
+            WebhookKind::MemberRemoved => {
                 state.members.remove(member());
                 Part::Member(member().into())
             }
-            Some(WebhookKind::SubscriptionCount) => {
+            _ => {
                 state.subscriptions = event.subscription_count.unwrap_or_default();
                 Part::Subscriptions
             }
-            Some(WebhookKind::ClientEvent | WebhookKind::CacheMiss) | None => return,
         };
         if *state == ChannelState::default() {
             reporting.told.remove(channel);
@@ -214,7 +230,7 @@ impl ChannelReports {
         let Some(Reporting { told, due, .. }) = &mut self.reporting else {
             return Vec::new();
         };
-        let (actual, wanted) = (&self.actual, &self.wanted);
+        let (actual, webhooks) = (&self.actual, &self.webhooks);
         let mut events: Vec<(WebhookKind, Subject)> = Vec::new();
         due.retain(|subject, at| {
             if *at > now {
@@ -222,14 +238,15 @@ impl ChannelReports {
             }
             let channel = &subject.channel;
             let kind = difference(actual.get(channel), told.get(channel), &subject.part);
-            let Some(kind) = kind.filter(|kind| wanted.contains(kind)) else {
+            let is_wanted = |kind| webhooks.iter().any(|one| one.wants(kind, channel));
+            let Some(kind) = kind.filter(|kind| is_wanted(*kind)) else {
                 return false;
             };
             events.push((kind, subject.clone()));
             *at = now.after(REPEAT_PAUSE);
             true
         });
-        events.sort_by(in_order);
+        events.sort_by_cached_key(in_order);
         let records = events.iter().map(|(kind, subject)| {
             let channel = &*subject.channel;
             let event = match &subject.part {
@@ -243,6 +260,95 @@ impl ChannelReports {
             event.record()
         });
         records.collect()
+    }
+
+    /// The records that say again what was told, as far as it is time for them.
+    pub(crate) fn repeated(&mut self, now: SteadyTime) -> Vec<Vec<u8>> {
+        let Some(reporting) = &mut self.reporting else {
+            return Vec::new();
+        };
+        let Reporting {
+            told, repetition, ..
+        } = reporting;
+        let mut records = Vec::new();
+        if repetition.left.is_none() {
+            if !repetition.is_due(now) {
+                return records;
+            }
+            repetition.left = Some(told.keys().cloned().collect());
+            repetition.size = 0;
+            records.push(WebhookEvent::mark(REPETITION_BEGINS).record());
+        }
+        let left = repetition.left.get_or_insert_default();
+        let mut bytes = 0;
+        while bytes < REPEATED_BYTES
+            && let Some(channel) = left.pop()
+        {
+            // Where a record is on its way that says otherwise, this one follows it, and the difference is told once more.
+            for event in told
+                .get(&channel)
+                .map_or(Vec::new(), |state| state.events(&channel))
+            {
+                let record = event.again().record();
+                bytes += record.len();
+                records.push(record);
+            }
+        }
+        repetition.size += bytes;
+        if left.is_empty() {
+            records.push(WebhookEvent::mark(REPETITION_ENDS).record());
+            repetition.left = None;
+            repetition.grown = 0;
+            repetition.at = now.after(REPETITION_PAUSE);
+        }
+        records
+    }
+
+    /// Some of what was to be said again could not be written: it begins anew.
+    pub(crate) fn repeat_anew(&mut self, now: SteadyTime) {
+        if let Some(reporting) = &mut self.reporting {
+            reporting.repetition.left = None;
+            reporting.repetition.at = now.after(REPEAT_PAUSE);
+        }
+    }
+}
+
+impl Repetition {
+    fn is_due(&self, now: SteadyTime) -> bool {
+        self.at <= now || self.grown > GROWN_MAX.max(self.size)
+    }
+
+    /// The log has a record of this name that tells of no channel.
+    fn read(&mut self, name: &str) {
+        match name {
+            REPETITION_BEGINS => self.has_begun = true,
+            REPETITION_ENDS => {
+                self.is_complete |= self.has_begun;
+                self.grown = 0;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl ChannelState {
+    /// The events that lead to it.
+    fn events<'a>(&'a self, channel: &'a str) -> Vec<WebhookEvent<'a>> {
+        let mut events = Vec::new();
+        if self.is_occupied {
+            events.push(WebhookEvent::of_channel(
+                WebhookKind::ChannelOccupied,
+                channel,
+            ));
+        }
+        let members = self.members.iter();
+        events.extend(
+            members.map(|user| WebhookEvent::of_member(WebhookKind::MemberAdded, channel, user)),
+        );
+        if self.subscriptions > 0 {
+            events.push(WebhookEvent::of_count(channel, self.subscriptions));
+        }
+        events
     }
 }
 
@@ -290,18 +396,15 @@ fn difference(
 }
 
 /// Members leave before their channel is vacated, and join after it is occupied.
-fn in_order(one: &(WebhookKind, Subject), other: &(WebhookKind, Subject)) -> Ordering {
-    let rank = |kind| match kind {
+fn in_order((kind, subject): &(WebhookKind, Subject)) -> (u8, Box<str>, Part) {
+    let rank = match kind {
         WebhookKind::MemberRemoved => 0,
         WebhookKind::ChannelVacated => 1,
         WebhookKind::ChannelOccupied => 2,
         WebhookKind::MemberAdded => 3,
         _ => 4,
     };
-    let key = |(kind, subject): &(WebhookKind, Subject)| {
-        (rank(*kind), subject.channel.clone(), subject.part.clone())
-    };
-    key(one).cmp(&key(other))
+    (rank, subject.channel.clone(), subject.part.clone())
 }
 
 /// Who comes back within this time was not gone: a reload of a page is no event.
@@ -315,6 +418,22 @@ const RETURN_PAUSE: Duration = Duration::from_secs(5);
 
 /// When what is not in the log yet is written again: the command that had it was lost.
 const REPEAT_PAUSE: Duration = Duration::from_secs(10);
+
+/// What was told stands in the log again so long after a node has begun to report,
+const FIRST_REPETITION: Duration = Duration::from_secs(60);
+
+/// so long after the last time, which is a quarter of what the log keeps,
+const REPETITION_PAUSE: Duration = Duration::from_secs(6 * 3600);
+
+/// and when the log has grown by so many bytes, a quarter of what it keeps, or by what the last time took if that is more.
+const GROWN_MAX: usize = 32 << 20;
+
+/// Bytes that are said again at a time.
+const REPEATED_BYTES: usize = 1 << 20;
+
+/// The names of the records before and behind what is said again.
+const REPETITION_BEGINS: &str = "#repetition_begins";
+const REPETITION_ENDS: &str = "#repetition_ends";
 
 #[cfg(test)]
 mod tests {
@@ -331,6 +450,10 @@ mod tests {
         registry: Arc<Presence>,
         reports: ChannelReports,
         log: Vec<String>,
+        /// How many of its first records the log has forgotten.
+        kept_from: usize,
+        /// What the last take-over said of itself.
+        knows_all: bool,
         /// Records that are written and not read back.
         on_their_way: Vec<Vec<u8>>,
         now_ms: u64,
@@ -340,13 +463,16 @@ mod tests {
         fn new() -> Self {
             let registry = Presence::new(PRESENCE_LIMITS);
             registry.count_below("");
-            let mut reports = ChannelReports::new(WebhookKind::ALL);
+            let webhook = PusherWebhook::new("http://127.0.0.1/", WebhookKind::ALL.to_vec(), "");
+            let mut reports = ChannelReports::new(vec![webhook.unwrap()]);
             reports.begin();
-            reports.is_restored(SteadyTime::from_ms(0));
+            reports.is_restored(false, SteadyTime::from_ms(0));
             Node {
                 registry,
                 reports,
                 log: Vec::new(),
+                kept_from: 0,
+                knows_all: true,
                 on_their_way: Vec::new(),
                 now_ms: 0,
             }
@@ -400,6 +526,8 @@ mod tests {
                 }
             }
             self.on_their_way = self.reports.due(self.now());
+            let repeated = self.reports.repeated(self.now());
+            self.on_their_way.extend(repeated);
         }
 
         fn turns(&mut self, count: usize) {
@@ -413,11 +541,12 @@ mod tests {
             self.reports.end();
             self.on_their_way.clear();
             self.reports.begin();
-            for record in &self.log {
+            for record in &self.log[self.kept_from..] {
                 self.reports
                     .told((record.as_bytes(), 0, 1), SteadyTime::from_ms(self.now_ms));
             }
-            self.reports.is_restored(self.now());
+            let is_trimmed = self.kept_from > 0;
+            self.knows_all = self.reports.is_restored(is_trimmed, self.now());
         }
 
         /// What was told since the last call, in short.
@@ -432,7 +561,8 @@ mod tests {
                 };
                 format!("{name} {}{more}", record["channel"].as_str().unwrap())
             };
-            let told = self.log.iter().map(short).collect();
+            let log = self.log.iter().filter(|record| !record.contains("again"));
+            let told = log.map(short).collect();
             self.log.clear();
             told
         }
@@ -529,6 +659,69 @@ mod tests {
                 "subscription_count presence-a 0",
             ]
         );
+    }
+
+    #[test]
+    fn what_the_log_has_forgotten_is_known_by_what_stands_in_it_again() {
+        let mut node = Node::new();
+        let ann = node.enter("presence-a", Some("ann"));
+        let stays = node.enter("b", None);
+        node.turns(30);
+        let first = node.log.len();
+        // Before that stands in the log again, a node does not know what was forgotten, and says so.
+        let mut early = Node::new();
+        (early.log, early.kept_from) = (node.log.clone(), first);
+        early.take_over();
+        assert!(!early.knows_all);
+        node.turns(700);
+        drop((ann, stays));
+        let mut next = Node::new();
+        (next.log, next.kept_from) = (node.log.clone(), first);
+        next.take_over();
+        assert!(next.knows_all);
+        next.log.clear();
+        next.turns(80);
+        assert_eq!(
+            next.told(),
+            [
+                "member_removed presence-a ann",
+                "channel_vacated b",
+                "channel_vacated presence-a",
+                "subscription_count b 0",
+                "subscription_count presence-a 0",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_was_told_is_said_again_when_the_log_has_grown() {
+        let mut node = Node::new();
+        let _stays = node.enter("b", None);
+        node.turns(700);
+        let said = |node: &Node| {
+            let ends = node
+                .log
+                .iter()
+                .filter(|record| record.contains(REPETITION_ENDS));
+            ends.count()
+        };
+        assert_eq!(said(&node), 1);
+        node.turns(700);
+        assert_eq!(said(&node), 1);
+        let event = WebhookEvent::of_client("private-a", ("client-x", None), "1.2", None);
+        let mut filler = event.record();
+        filler.resize(1 << 20, b' ');
+        for _ in 0..=GROWN_MAX >> 20 {
+            let now = node.now();
+            node.reports.told((&filler, 0, 1), now);
+        }
+        node.turns(2);
+        assert_eq!(said(&node), 2);
+        // What could not be written is said anew.
+        let now = node.now();
+        node.reports.repeat_anew(now);
+        node.turns(102);
+        assert_eq!(said(&node), 3);
     }
 
     #[derive(Clone, Copy, Debug)]
