@@ -268,16 +268,16 @@ fn what_is_being_stored_is_answered_however_short_the_time_for_others_is() {
     assert_eq!(encke.terminate().code, Some(0));
 }
 
-#[test]
-fn a_successor_that_fails_changes_nothing() {
+/// Upgrades a server to programs that fail, each of which is named with what is said of it then.
+fn successors_fail(tuning: &str, programs: &[(String, &str)]) {
     let data = data_dir();
-    let encke = Encke::start_in(data.path(), &["--tuning", "upgrade-timeout=2s"]);
+    let encke = Encke::start_in(data.path(), &["--tuning", tuning]);
     encke.create("a");
     let mut follower = encke.subscribe("a", "-1");
     let mut idle = encke.connect();
     assert_eq!(idle.ask("GET", "/", &[], b"").status, 200);
     let mut number = 0;
-    let mut fails = |lines: &str, why: &str| {
+    for (lines, why) in programs {
         let (_directory, file) = program(lines);
         let file = file.to_str().expect("a path of ours");
         let ended = upgrade(data.path(), &["--program", file]);
@@ -287,35 +287,6 @@ fn a_successor_that_fails_changes_nothing() {
         append(&encke, "a", number);
         assert_eq!(follower.numbers(1), [number], "{lines}");
         assert_eq!(idle.ask("GET", "/", &[], b"").status, 200, "{lines}");
-    };
-    let encke_program = env!("CARGO_BIN_EXE_encke");
-    let gone = "the successor has ended";
-    fails("exit 3", gone);
-    fails("exec sleep 60", "has said nothing for 2s");
-    fails("printf abcdefgh >&0; exec sleep 60", "the successor");
-    let unknown = format!("exec {encke_program} \"$@\" --no-such-flag");
-    fails(&unknown, gone);
-    let other = format!("exec {encke_program} $(echo \"$@\" | sed s/127.0.0.1:0/127.0.0.1:1/)");
-    fails(&other, "listen would change");
-    let other = format!("exec {encke_program} \"$@\" --tls-cert /nowhere --tls-key /nowhere");
-    fails(&other, "/nowhere");
-    // It is killed at a system call: with the listeners, with the connections, at the lock, in the log, at its shards, at its last word.
-    let traced = "exec strace -f -qq -o /dev/null";
-    if strace_works() {
-        for (call, fault) in [
-            ("recvmsg", "signal=KILL:when=1"),
-            ("recvmsg", "signal=KILL:when=2"),
-            ("flock", "signal=KILL:when=1"),
-            ("pwrite64", "signal=KILL:when=1"),
-            ("epoll_create1", "signal=KILL:when=1"),
-            ("epoll_create1", "signal=KILL:when=2"),
-        ] {
-            let inject = format!("-e trace={call} -e inject={call}:{fault}");
-            fails(&format!("{traced} {inject} {encke_program} \"$@\""), gone);
-        }
-        let inject = "-e trace=flock -e inject=flock:error=EACCES:when=1";
-        let refused = format!("{traced} {inject} {encke_program} \"$@\"");
-        fails(&refused, "gave up");
     }
     // And then it can be upgraded.
     assert_eq!(upgraded(data.path())["moved"], json!(2));
@@ -323,6 +294,52 @@ fn a_successor_that_fails_changes_nothing() {
     append(&encke, "a", number);
     assert_eq!(follower.numbers(1), [number]);
     assert_eq!(encke.terminate().code, Some(0));
+}
+
+#[test]
+fn a_successor_that_says_nothing_changes_nothing() {
+    let programs = [
+        ("exec sleep 60", "has said nothing for 8s"),
+        ("printf abcdefgh >&0; exec sleep 60", "the successor"),
+    ];
+    let programs = programs.map(|(lines, why)| (lines.to_owned(), why));
+    // The real one must be in time.
+    successors_fail("upgrade-timeout=8s", &programs);
+}
+
+#[test]
+fn a_successor_that_fails_changes_nothing() {
+    let encke = env!("CARGO_BIN_EXE_encke");
+    let gone = "the successor has ended";
+    let mut programs = vec![
+        ("exit 3".to_owned(), gone),
+        (format!("exec {encke} \"$@\" --no-such-flag"), gone),
+        (
+            format!("exec {encke} $(echo \"$@\" | sed s/127.0.0.1:0/127.0.0.1:1/)"),
+            "listen would change",
+        ),
+        (
+            format!("exec {encke} \"$@\" --tls-cert /nowhere --tls-key /nowhere"),
+            "/nowhere",
+        ),
+    ];
+    // It is killed at a system call: with the listeners, with the connections, at the lock, in the log, at its shards, at its last word.
+    if strace_works() {
+        for (call, fault, why) in [
+            ("recvmsg", "signal=KILL:when=1", gone),
+            ("recvmsg", "signal=KILL:when=2", gone),
+            ("flock", "signal=KILL:when=1", gone),
+            ("pwrite64", "signal=KILL:when=1", gone),
+            ("epoll_create1", "signal=KILL:when=1", gone),
+            ("epoll_create1", "signal=KILL:when=2", gone),
+            ("flock", "error=EACCES:when=1", "gave up"),
+        ] {
+            let inject = format!("-e trace={call} -e inject={call}:{fault}");
+            let traced = format!("exec strace -f -qq -o /dev/null {inject} {encke} \"$@\"");
+            programs.push((traced, why));
+        }
+    }
+    successors_fail("upgrade-timeout=30s", &programs);
 }
 
 #[test]

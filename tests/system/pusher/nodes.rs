@@ -17,10 +17,12 @@ fn a_subscription_that_a_node_without_a_broker_cannot_serve_makes_the_client_com
     client.send(&subscribe("meanwhile", None));
     assert_eq!(client.close_code(), 4100);
     let reason = "reason=\"unserved\"";
-    let closed = server
-        .encke
-        .metric("encke_connections_closed_total", reason);
-    assert_eq!(closed, 1.0);
+    eventually("its connection is gone", || {
+        server
+            .encke
+            .metric("encke_connections_closed_total", reason)
+            == 1.0
+    });
     brokers.thaw(0);
     eventually("the node is ready", || {
         server.encke.ask("GET", "/readyz", &[], b"").status == 200

@@ -336,7 +336,7 @@ fn typed(server: &PusherServer) -> Vec<u64> {
 fn what_clients_did_before_a_stop_or_an_upgrade_is_in_the_log() {
     let receiver = Receiver::start(Answer::Says(200, "{}"));
     let keys = format!(
-        "client-events-per-second = 1000\n{}",
+        "client-events-per-second = 1000000\n{}",
         webhook(&receiver, "'client_event'")
     );
     let server = PusherServer::start_with(&keys, "");

@@ -2,10 +2,16 @@
 
 import { readFileSync } from 'node:fs';
 
-/** Seconds of processor time so far. */
-export function cpuSeconds(pid) {
+/** Seconds of processor time so far: of the process itself, and of the system for it. */
+export function cpuTimes(pid) {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / 100;
+  return { own: Number(fields[11]) / 100, system: Number(fields[12]) / 100 };
+}
+
+/** Both together. */
+export function cpuSeconds(pid) {
+  const { own, system } = cpuTimes(pid);
+  return own + system;
 }
 
 /** Private and resident memory in MiB. */

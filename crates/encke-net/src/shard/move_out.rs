@@ -45,9 +45,10 @@ impl Departure<'_> {
 
     /// Gives the connections away, if it is time to. Whether it has.
     pub(super) fn finish(&mut self) -> bool {
-        let is_ready = self.0.connections.moving.is_some()
-            && self.0.feeds.fan_out.is_quiet()
-            && self.all_can_move();
+        if self.0.connections.moving.is_none() {
+            return false;
+        }
+        let is_ready = self.0.feeds.fan_out.is_quiet() && self.all_can_move();
         let awaits_outcome = !is_ready && self.any_awaits_outcome();
         let number = self.0.context.number;
         let Some(order) = &mut self.0.connections.moving else {

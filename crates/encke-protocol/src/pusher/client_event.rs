@@ -131,9 +131,13 @@ impl OnBroadcast for ClientEventSent {
 
     fn not_handed_over(self: Box<Self>, refused: Response) -> Response {
         let why = problem::message(&refused);
-        Response::new(refused.status).body(error(Some(PusherCode::NOT_SERVED), &why))
+        // The connection stays: a client that comes back does not repeat its events.
+        Response::new(UNSENT).body(error(Some(PusherCode::NOT_SERVED), &why))
     }
 }
+
+/// The status of events that could not be handed over, in the access log.
+const UNSENT: u16 = 429;
 
 /// Bytes of the name of an event, of clients and of servers, as Pusher allows.
 pub(super) const NAME_BYTES_MAX: usize = 200;

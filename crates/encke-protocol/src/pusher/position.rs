@@ -15,11 +15,19 @@ pub(super) struct SignedPosition {
     tag: String,
 }
 
+/// Where a client wants to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WantedPosition {
+    pub(super) start: StartPosition,
+    /// It was somewhere that the server does not know: in another channel, or before the secret of the app was changed.
+    pub(super) is_unknown: bool,
+}
+
 /// A client may not begin there.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadPosition {
     #[error(
-        "it is neither `now` nor a position that the server has given to a client of this channel; other ones need rewind = true in the settings of the app"
+        "it is neither `now` nor a position that the server has given to a client of this channel; others need rewind = true in the settings of the app"
     )]
     Unsigned,
     #[error(transparent)]
@@ -39,7 +47,7 @@ impl fmt::Display for SignedPosition {
     }
 }
 
-/// Reads where a client wants to go on in a channel.
+/// Reads where a client wants to go on in a channel. What has another signature begins now.
 ///
 /// # Errors
 /// Why it may not begin there.
@@ -47,19 +55,25 @@ pub(super) fn parse_position(
     app: &App,
     channel: &str,
     text: &str,
-) -> Result<StartPosition, BadPosition> {
+) -> Result<WantedPosition, BadPosition> {
+    let known = |start| WantedPosition {
+        start,
+        is_unknown: false,
+    };
     if let Some((offset, tag)) = text.split_once(SEPARATOR) {
-        let position = offset.parse()?;
-        return match position {
+        return Ok(match offset.parse()? {
             StartPosition::At(at) if app.signer.verifies_short(signed_text(channel, at), tag) => {
-                Ok(position)
+                known(StartPosition::At(at))
             }
-            _ => Err(BadPosition::Unsigned),
-        };
+            _ => WantedPosition {
+                start: StartPosition::Now,
+                is_unknown: true,
+            },
+        });
     }
     match text.parse()? {
-        StartPosition::Now => Ok(StartPosition::Now),
-        position if app.settings.rewind => Ok(position),
+        StartPosition::Now => Ok(known(StartPosition::Now)),
+        start if app.settings.rewind => Ok(known(start)),
         _ => Err(BadPosition::Unsigned),
     }
 }
@@ -87,24 +101,23 @@ mod tests {
         App::new(settings, Arc::default())
     }
 
+    fn parsed(app: &App, channel: &str, text: &str) -> Option<(StartPosition, bool)> {
+        let wanted = parse_position(app, channel, text);
+        wanted.ok().map(|wanted| (wanted.start, wanted.is_unknown))
+    }
+
     #[test]
     fn a_client_goes_on_where_it_was_given_a_position() {
         let app = app(false);
         let at = Offset::behind(7);
         let position = SignedPosition::new(&app, "a", at).to_string();
-        assert_eq!(
-            parse_position(&app, "a", &position).unwrap(),
-            StartPosition::At(at)
-        );
-        assert_eq!(
-            parse_position(&app, "a", "now").unwrap(),
-            StartPosition::Now
-        );
+        let known = Some((StartPosition::At(at), false));
+        assert_eq!(parsed(&app, "a", &position), known);
+        assert_eq!(parsed(&app, "a", "now"), Some((StartPosition::Now, false)));
         let (offset, tag) = position.split_once('.').unwrap();
         let other = Offset::behind(6);
-        for refused in [
-            "-1",
-            offset,
+        let unknown = Some((StartPosition::Now, true));
+        for made_up in [
             &format!("{offset}."),
             &position[..position.len() - 1],
             &format!("{position}0"),
@@ -112,31 +125,33 @@ mod tests {
             &format!("-1.{tag}"),
             &format!("now.{tag}"),
         ] {
+            assert_eq!(parsed(&app, "a", made_up), unknown, "{made_up}");
+        }
+        // Of another channel.
+        assert_eq!(parsed(&app, "b", &position), unknown);
+        for refused in ["-1", offset] {
             let error = parse_position(&app, "a", refused).unwrap_err();
             assert!(matches!(error, BadPosition::Unsigned), "{refused}: {error}");
         }
-        // Of another channel.
-        assert!(parse_position(&app, "b", &position).is_err());
-        assert!(matches!(
-            parse_position(&app, "a", "yesterday"),
-            Err(BadPosition::Form(_))
-        ));
+        for bad in ["yesterday", "yesterday.0"] {
+            let error = parse_position(&app, "a", bad).unwrap_err();
+            assert!(matches!(error, BadPosition::Form(_)), "{bad}: {error}");
+        }
     }
 
     #[test]
     fn an_app_that_allows_it_gives_all_that_is_kept() {
         let app = app(true);
         let at = Offset::behind(7);
-        for (text, position) in [
-            ("-1".to_owned(), StartPosition::Start),
-            (at.to_string(), StartPosition::At(at)),
-            (
-                SignedPosition::new(&app, "a", at).to_string(),
-                StartPosition::At(at),
-            ),
+        let signed = SignedPosition::new(&app, "a", at).to_string();
+        for (text, start) in [
+            ("-1", StartPosition::Start),
+            (&at.to_string(), StartPosition::At(at)),
+            (&signed, StartPosition::At(at)),
         ] {
-            assert_eq!(parse_position(&app, "a", &text).unwrap(), position);
+            assert_eq!(parsed(&app, "a", text), Some((start, false)));
         }
-        assert!(parse_position(&app, "a", &format!("{at}.00")).is_err());
+        let other = parsed(&app, "a", &format!("{at}.00"));
+        assert_eq!(other, Some((StartPosition::Now, true)));
     }
 }

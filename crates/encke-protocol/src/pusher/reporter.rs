@@ -134,7 +134,7 @@ impl AppReporter {
     }
 
     /// This node writes what happens to channels from now on. It must be [`told`](Self::told) what is in the log, and then that
-    /// [it is restored](Self::is_restored).
+    /// [it is restored](Self::restored).
     pub fn begin(&mut self) {
         self.reports.begin();
     }
@@ -146,8 +146,8 @@ impl AppReporter {
 
     /// All that was in the log at the begin was told. `is_trimmed`: it had more before. False: what was told in the past can't be known
     /// from it.
-    pub fn is_restored(&mut self, is_trimmed: bool, now: SteadyTime) -> bool {
-        self.reports.is_restored(is_trimmed, now)
+    pub fn restored(&mut self, is_trimmed: bool, now: SteadyTime) -> bool {
+        self.reports.restored(is_trimmed, now)
     }
 
     /// The log has a record.

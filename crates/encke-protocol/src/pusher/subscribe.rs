@@ -9,7 +9,7 @@ use super::app::App;
 use super::channel_stream::{check_created, check_stream};
 use super::context::PusherContext;
 use super::member::message;
-use super::position::SignedPosition;
+use super::position::{SignedPosition, WantedPosition};
 use super::records::WITH_OFFSETS;
 use super::server_message::{
     PusherCode, cache_miss, error, online, position, subscribed, subscription_error,
@@ -35,7 +35,7 @@ pub(super) struct PusherSubscribe {
     /// It begins with the last event.
     pub(super) is_cache: bool,
     /// Where the client has got to, if it wants what it has missed.
-    pub(super) after: Option<StartPosition>,
+    pub(super) after: Option<WantedPosition>,
     /// Of a presence channel: the key of the feed that tells of its members.
     pub(super) members_key: Option<u32>,
     /// Users whom the client watches.
@@ -113,7 +113,7 @@ impl PusherSubscribe {
             let (from, has_gap) = self.resume(&stream, &facts, after);
             let at = SignedPosition::new(&self.app, &self.channel, from);
             self.first.push(position(&self.channel, &at, has_gap));
-            if after != StartPosition::Now {
+            if after.start != StartPosition::Now {
                 return self.follow(stream, from);
             }
         }
@@ -136,12 +136,12 @@ impl PusherSubscribe {
     }
 
     /// Where a client goes on that has got to a position, and whether something behind that is lost to it.
-    fn resume(&self, stream: &Stream, facts: &Facts, after: StartPosition) -> (Offset, bool) {
+    fn resume(&self, stream: &Stream, facts: &Facts, after: WantedPosition) -> (Offset, bool) {
         let view = self.context.streams.views.of(stream.no);
         let born = born(stream.no);
         let first = Offset::behind(view.kept_behind(stream).max(born)).min(facts.tail);
-        match after {
-            StartPosition::Now => (facts.tail, false),
+        match after.start {
+            StartPosition::Now => (facts.tail, after.is_unknown),
             StartPosition::Start => (first, false),
             // The stream that the client knew was deleted, and this is another one.
             StartPosition::At(at) if at > facts.tail || at.sequence < born => (first, true),

@@ -31,11 +31,11 @@ impl PusherMetrics {
             )?,
             dropped_events: metrics.counter(
                 "encke_pusher_webhook_events_dropped_total",
-                "Client events and cache misses that webhooks are not told of, because too many waited for the log.",
+                "Client events and cache misses that webhooks are not told of, because too many waited for the log or it did not take them.",
             )?,
             gaps: metrics.counter(
                 "encke_pusher_webhook_gaps_total",
-                "Times that a webhook was out of reach for so long that events were removed.",
+                "Times that a webhook was out of reach for so long that events were removed, or that a node began to report and the log had forgotten what was told.",
             )?,
         };
         for outcome in [ACCEPTED, FAILED] {

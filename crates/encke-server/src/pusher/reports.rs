@@ -110,9 +110,9 @@ impl ReportedApp {
         let (leads, change) = (tools.leads)();
         match self.reached {
             _ if !leads => {
-                if self.reached.take().is_some() {
-                    self.reporter.end();
-                }
+                self.reached = None;
+                self.beginning.clear();
+                self.reporter.end();
             }
             Some((since, at)) if since == change => {
                 let read = self.read(&tools.log, at, now)?;
@@ -122,7 +122,7 @@ impl ReportedApp {
                 self.beginning = self.webhooks_without_place(&tools.log)?;
                 self.reporter.begin();
                 let read = self.read(&tools.log, Offset::START, now)?;
-                if !self.reporter.is_restored(read.has_gap, now) {
+                if !self.reporter.restored(read.has_gap, now) {
                     tools.metrics.gaps.inc();
                     tracing::warn!("the log of webhooks has forgotten a part of what was told");
                 }
@@ -130,10 +130,10 @@ impl ReportedApp {
             }
         }
         self.begin_webhooks(&tools.log, now)?;
-        self.write_of_clients(tools)?;
         // What happens to channels is compared and written again if there is no room.
         let of_channels = self.reporter.of_channels(now);
         self.write(&tools.log, of_channels)?;
+        self.write_of_clients(tools)?;
         let repeated = self.reporter.repeated(now);
         let written = self.write(&tools.log, repeated);
         if !matches!(written, Ok(true)) {

@@ -46,6 +46,17 @@ impl WebhookKind {
         !matches!(self, WebhookKind::ClientEvent | WebhookKind::CacheMiss)
     }
 
+    /// What tells of the opposite; itself if there is none.
+    pub(super) fn opposite(self) -> WebhookKind {
+        match self {
+            WebhookKind::ChannelOccupied => WebhookKind::ChannelVacated,
+            WebhookKind::ChannelVacated => WebhookKind::ChannelOccupied,
+            WebhookKind::MemberAdded => WebhookKind::MemberRemoved,
+            WebhookKind::MemberRemoved => WebhookKind::MemberAdded,
+            other => other,
+        }
+    }
+
     /// The name in the protocol.
     pub fn name(self) -> &'static str {
         match self {

@@ -9,6 +9,7 @@ mod batch;
 mod event;
 mod kind;
 mod queue;
+mod repetition;
 mod reports;
 
 pub use self::batch::WebhookBatch;

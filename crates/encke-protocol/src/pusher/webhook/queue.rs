@@ -23,9 +23,11 @@ struct WaitingRecords {
 impl WebhookQueue {
     /// Adds a record. False: too much waits, and it is dropped.
     pub(crate) fn push(&self, record: Vec<u8>) -> bool {
-        let mut waiting = self.waiting();
+        self.push_to(&mut self.waiting(), record)
+    }
+
+    fn push_to(&self, waiting: &mut WaitingRecords, record: Vec<u8>) -> bool {
         if waiting.bytes + record.len() > QUEUE_BYTES_MAX {
-            drop(waiting);
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return false;
         }
@@ -36,8 +38,10 @@ impl WebhookQueue {
 
     /// Adds a record, unless the same one waits, or too much.
     pub(crate) fn push_once(&self, record: Vec<u8>) {
-        if !self.waiting().once.contains(&record) && self.push(record.clone()) {
-            self.waiting().once.insert(record);
+        let mut waiting = self.waiting();
+        if !waiting.once.contains(&record) && self.push_to(&mut waiting, record.clone()) {
+            waiting.bytes += record.len();
+            waiting.once.insert(record);
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::event::WebhookEvent;
 use super::kind::WebhookKind;
+use super::repetition::Repetition;
 use crate::json;
 use crate::pusher::channel_name::ChannelName;
 use crate::pusher::settings::PusherWebhook;
@@ -31,21 +32,6 @@ struct Reporting {
     /// What is to be compared, and when.
     due: HashMap<Subject, SteadyTime>,
     repetition: Repetition,
-}
-
-/// What the log says stands in it again now and then, because it forgets what is old. So a node that begins to report knows all of it.
-#[derive(Debug, Default)]
-struct Repetition {
-    /// When it begins the next time, unless the log has grown much before.
-    at: SteadyTime,
-    /// By how much the log has grown since the last one, and how much that one was.
-    grown: usize,
-    size: usize,
-    /// While it is under way: the channels that are not written yet.
-    left: Option<Vec<Box<str>>>,
-    /// Whether the log that was read had the begin of one, and all of it.
-    has_begun: bool,
-    is_complete: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,13 +124,12 @@ impl ChannelReports {
     /// The node has all that was in the log when it began, of which the beginning `is_trimmed`, or not. Everything is compared once the
     /// subscribers of the last node, and those of a server that was restarted, have had time to come back. False: the node can't know all that
     /// was told.
-    pub(crate) fn is_restored(&mut self, is_trimmed: bool, now: SteadyTime) -> bool {
+    pub(crate) fn restored(&mut self, is_trimmed: bool, now: SteadyTime) -> bool {
         let Some(reporting) = &mut self.reporting else {
             return true;
         };
         reporting.is_restored = true;
-        reporting.repetition.at = now.after(FIRST_REPETITION);
-        let knows_all = !is_trimmed || reporting.repetition.is_complete;
+        let knows_all = reporting.repetition.restored(is_trimmed, now);
         let at = now.after(RETURN_PAUSE);
         for (channel, state) in self.actual.iter().chain(&reporting.told) {
             let members = state.members.iter().cloned().map(Part::Member);
@@ -163,7 +148,7 @@ impl ChannelReports {
     pub(crate) fn told(&mut self, data: (&[u8], u32, u32), now: SteadyTime) {
         let (data, skip, take) = data;
         if let Some(reporting) = &mut self.reporting {
-            reporting.repetition.grown += data.len();
+            reporting.repetition.grow(data.len());
         }
         json::each(data, skip, take, |_, message| {
             let record: Option<&RawValue> = serde_json::from_slice(message).ok();
@@ -178,10 +163,20 @@ impl ChannelReports {
             return;
         };
         let channel = &*event.channel;
+        if event.again {
+            let is_live = reporting.is_restored;
+            reporting.repetition.read_again(event, is_live, now);
+            // A node that reports knows what was told, and more than what stands in the log again.
+            if is_live {
+                return;
+            }
+        }
         let Some(kind) = event.kind().filter(|kind| kind.is_of_state()) else {
-            reporting.repetition.read(event.name());
             return;
         };
+        if !event.again {
+            reporting.repetition.read(channel);
+        }
         let state = reporting.told.entry(channel.into()).or_default();
         let member = || event.user_id.as_deref().unwrap_or_default();
         let part = match kind {
@@ -227,9 +222,15 @@ impl ChannelReports {
 
     /// The records that are to be written now. What is not in the log after a while comes again.
     pub(crate) fn due(&mut self, now: SteadyTime) -> Vec<Vec<u8>> {
-        let Some(Reporting { told, due, .. }) = &mut self.reporting else {
+        let Some(reporting) = &mut self.reporting else {
             return Vec::new();
         };
+        let Reporting {
+            told,
+            due,
+            repetition,
+            ..
+        } = reporting;
         let (actual, webhooks) = (&self.actual, &self.webhooks);
         let mut events: Vec<(WebhookKind, Subject)> = Vec::new();
         due.retain(|subject, at| {
@@ -238,7 +239,11 @@ impl ChannelReports {
             }
             let channel = &subject.channel;
             let kind = difference(actual.get(channel), told.get(channel), &subject.part);
-            let is_wanted = |kind| webhooks.iter().any(|one| one.wants(kind, channel));
+            // The log has both sides of a change, so that it says what is.
+            let is_wanted = |kind: WebhookKind| {
+                let mut sides = [kind, kind.opposite()].into_iter();
+                sides.any(|kind| webhooks.iter().any(|one| one.wants(kind, channel)))
+            };
             let Some(kind) = kind.filter(|kind| is_wanted(*kind)) else {
                 return false;
             };
@@ -249,6 +254,7 @@ impl ChannelReports {
         events.sort_by_cached_key(in_order);
         let records = events.iter().map(|(kind, subject)| {
             let channel = &*subject.channel;
+            repetition.write(channel);
             let event = match &subject.part {
                 Part::Occupancy => WebhookEvent::of_channel(*kind, channel),
                 Part::Member(user) => WebhookEvent::of_member(*kind, channel, user),
@@ -267,66 +273,18 @@ impl ChannelReports {
         let Some(reporting) = &mut self.reporting else {
             return Vec::new();
         };
-        let Reporting {
-            told, repetition, ..
-        } = reporting;
-        let mut records = Vec::new();
-        if repetition.left.is_none() {
-            if !repetition.is_due(now) {
-                return records;
-            }
-            repetition.left = Some(told.keys().cloned().collect());
-            repetition.size = 0;
-            records.push(WebhookEvent::mark(REPETITION_BEGINS).record());
-        }
-        let left = repetition.left.get_or_insert_default();
-        let mut bytes = 0;
-        while bytes < REPEATED_BYTES
-            && let Some(channel) = left.pop()
-        {
-            // Where a record is on its way that says otherwise, this one follows it, and the difference is told once more.
-            for event in told
-                .get(&channel)
-                .map_or(Vec::new(), |state| state.events(&channel))
-            {
-                let record = event.again().record();
-                bytes += record.len();
-                records.push(record);
-            }
-        }
-        repetition.size += bytes;
-        if left.is_empty() {
-            records.push(WebhookEvent::mark(REPETITION_ENDS).record());
-            repetition.left = None;
-            repetition.grown = 0;
-            repetition.at = now.after(REPETITION_PAUSE);
-        }
-        records
+        let (told, repetition) = (&reporting.told, &mut reporting.repetition);
+        let events = |channel: &str| {
+            let told = told.get_key_value(channel);
+            told.map_or(Vec::new(), |(channel, state)| state.events(channel))
+        };
+        repetition.next(told.keys(), events, now)
     }
 
     /// Some of what was to be said again could not be written: it begins anew.
     pub(crate) fn repeat_anew(&mut self, now: SteadyTime) {
         if let Some(reporting) = &mut self.reporting {
-            reporting.repetition.left = None;
-            reporting.repetition.at = now.after(REPEAT_PAUSE);
-        }
-    }
-}
-
-impl Repetition {
-    fn is_due(&self, now: SteadyTime) -> bool {
-        self.at <= now || self.grown > GROWN_MAX.max(self.size)
-    }
-
-    /// The log has a record of this name that tells of no channel.
-    fn read(&mut self, name: &str) {
-        match name {
-            REPETITION_BEGINS => self.has_begun = true,
-            REPETITION_ENDS => {
-                self.is_complete |= self.has_begun;
-                self.grown = 0;
-            }
-            _ => {}
+            reporting.repetition.begin_anew(now);
         }
     }
 }
@@ -419,22 +377,6 @@ const RETURN_PAUSE: Duration = Duration::from_secs(5);
 /// When what is not in the log yet is written again: the command that had it was lost.
 const REPEAT_PAUSE: Duration = Duration::from_secs(10);
 
-/// What was told stands in the log again so long after a node has begun to report,
-const FIRST_REPETITION: Duration = Duration::from_secs(60);
-
-/// so long after the last time, which is a quarter of what the log keeps,
-const REPETITION_PAUSE: Duration = Duration::from_secs(6 * 3600);
-
-/// and when the log has grown by so many bytes, a quarter of what it keeps, or by what the last time took if that is more.
-const GROWN_MAX: usize = 32 << 20;
-
-/// Bytes that are said again at a time.
-const REPEATED_BYTES: usize = 1 << 20;
-
-/// The names of the records before and behind what is said again.
-const REPETITION_BEGINS: &str = "#repetition_begins";
-const REPETITION_ENDS: &str = "#repetition_ends";
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -444,6 +386,7 @@ mod tests {
 
     use super::*;
     use crate::protocols::PRESENCE_LIMITS;
+    use crate::pusher::webhook::repetition::{ENDS, GROWN_MAX};
 
     /// A registry, a log, and a node that reports.
     struct Node {
@@ -466,7 +409,7 @@ mod tests {
             let webhook = PusherWebhook::new("http://127.0.0.1/", WebhookKind::ALL.to_vec(), "");
             let mut reports = ChannelReports::new(vec![webhook.unwrap()]);
             reports.begin();
-            reports.is_restored(false, SteadyTime::from_ms(0));
+            reports.restored(false, SteadyTime::from_ms(0));
             Node {
                 registry,
                 reports,
@@ -546,7 +489,7 @@ mod tests {
                     .told((record.as_bytes(), 0, 1), SteadyTime::from_ms(self.now_ms));
             }
             let is_trimmed = self.kept_from > 0;
-            self.knows_all = self.reports.is_restored(is_trimmed, self.now());
+            self.knows_all = self.reports.restored(is_trimmed, self.now());
         }
 
         /// What was told since the last call, in short.
@@ -699,10 +642,7 @@ mod tests {
         let _stays = node.enter("b", None);
         node.turns(700);
         let said = |node: &Node| {
-            let ends = node
-                .log
-                .iter()
-                .filter(|record| record.contains(REPETITION_ENDS));
+            let ends = node.log.iter().filter(|record| record.contains(ENDS));
             ends.count()
         };
         assert_eq!(said(&node), 1);
@@ -767,7 +707,13 @@ mod tests {
                 }
             }
             node.turns(300);
-            // Whoever reads the log has the state.
+            // Receivers have it, and whoever reads the log.
+            let told = node.log.iter().filter(|record| !record.contains("again"));
+            let mut receiver = Node::new();
+            receiver.log = told.cloned().collect();
+            receiver.take_over();
+            let told = &receiver.reports.reporting.as_ref().unwrap().told;
+            prop_assert_eq!(told, &node.reports.actual);
             let mut reader = Node::new();
             reader.log = node.log.clone();
             reader.take_over();
