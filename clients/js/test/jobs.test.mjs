@@ -43,7 +43,11 @@ test('jobs of JSON, text and bytes come back as results', TIMEOUT, async () => {
   }
   assert.equal(await pool.wait(await pool.post(null)), null);
   await worker.stop();
-  await assert.rejects(pool.post('nobody', { ifConnected: true, signal: AbortSignal.timeout(60_000) }), { status: 503, code: 'nobody_connected' });
+  // The server learns a moment later that the worker has gone.
+  const refusal = () => pool.post('nobody', { ifConnected: true, signal: AbortSignal.timeout(60_000) }).then(() => undefined, (error) => error);
+  let refused;
+  await waitFor('nobody is connected', async () => (refused = await refusal()));
+  assert.deepEqual([refused.status, refused.code], [503, 'nobody_connected']);
   await assert.rejects(new Pool('missing', { base: server.url }).post(1), { status: 404, code: 'unknown_pool' });
 });
 
