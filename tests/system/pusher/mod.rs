@@ -141,6 +141,14 @@ impl PusherServer {
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
+    /// Waits until clients of a channel have its latest event: who is subscribed and has not caught up yet may lose events of clients.
+    fn caught_up(&self, channel: &str, clients: &mut [&mut WebSocketClient]) {
+        self.triggered(&json!({ "name": "latest", "channel": channel, "data": "" }));
+        for client in clients {
+            assert_eq!(client.message(), Some(event("latest", channel, "")));
+        }
+    }
+
     /// What a server of the first app is told.
     fn told(&self, path: &str, query: &str) -> Value {
         let answer = self.ask("GET", path, query, "");

@@ -304,19 +304,15 @@ fn a_webhook_is_told_of_what_it_asks_for_and_only_from_its_begin_on() {
 
 /// Two clients of a private channel, who get what others send.
 fn pair(server: &PusherServer) -> [WebSocketClient; 2] {
-    let mut clients = [(), ()].map(|()| {
+    let [mut sender, mut other] = [(), ()].map(|()| {
         let (mut client, socket) = server.connect();
         let auth = FIRST.auth(&socket, "private-a");
         let answer = client.ask(&subscribe("private-a", Some(&auth)));
         assert_eq!(answer, succeeded("private-a"));
         client
     });
-    // Who has the latest event has caught up: before that, events of clients may be lost.
-    server.triggered(&json!({ "name": "latest", "channel": "private-a", "data": "" }));
-    for client in &mut clients {
-        assert_eq!(client.message().expect("it comes")["event"], "latest");
-    }
-    clients
+    server.caught_up("private-a", &mut [&mut sender, &mut other]);
+    [sender, other]
 }
 
 /// What a client sends to the others.
