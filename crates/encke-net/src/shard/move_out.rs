@@ -45,16 +45,17 @@ impl Departure<'_> {
 
     /// Gives the connections away, if it is time to. Whether it has.
     pub(super) fn finish(&mut self) -> bool {
-        if self.0.connections.moving.is_none() {
+        let Some(order) = &self.0.connections.moving else {
             return false;
-        }
+        };
+        let (now, until) = (Instant::now(), order.until);
         let is_ready = self.0.feeds.fan_out.is_quiet() && self.all_can_move();
-        let awaits_outcome = !is_ready && self.any_awaits_outcome();
+        let is_time_up = now >= until
+            && (is_ready || now >= until + OUTCOME_PATIENCE || !self.any_awaits_outcome());
         let number = self.0.context.number;
         let Some(order) = &mut self.0.connections.moving else {
             return false;
         };
-        let now = Instant::now();
         match order.readiness.note(number, is_ready) {
             true => {
                 let since = order.ready_since.get_or_insert(now);
@@ -62,17 +63,11 @@ impl Departure<'_> {
                     return false;
                 }
             }
-            false => {
-                let patience = if awaits_outcome {
-                    OUTCOME_PATIENCE
-                } else {
-                    Duration::ZERO
-                };
-                if now < order.until + patience {
-                    order.ready_since = None;
-                    return false;
-                }
+            false if !is_time_up => {
+                order.ready_since = None;
+                return false;
             }
+            false => {}
         }
         let Some(order) = self.0.connections.moving.take() else {
             return false;

@@ -60,9 +60,9 @@ impl App {
         };
         let queue = &self.shared.webhooks;
         match kind {
-            // Whoever has the key can cause it at any rate.
+            // A client can cause any number of them.
             WebhookKind::CacheMiss => queue.push_once(event.record()),
-            _ => drop(queue.push(event.record())),
+            _ => queue.push(event.record()),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Positions in a channel, as its clients are given them: an offset, and the app's signature of it. Whoever may subscribe to a channel may have
-//! what follows it; what was before a client came to know the channel takes an app that allows it.
+//! Positions in a channel in the form that clients get: an offset, and the app's signature of it. A client that may subscribe to a channel gets
+//! what follows a position that it was given. Earlier events need an app that allows it (`rewind`).
 
 use std::fmt;
 

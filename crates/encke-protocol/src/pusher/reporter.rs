@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::digest;
 use encke_clock::{Now, SteadyTime};
 use encke_presence::{Presence, PresenceChange, PresenceEvent};
 use encke_stream::{
@@ -17,7 +18,7 @@ use super::channel_stream::MEDIA;
 use super::event::{NewData, NewEvent};
 use super::settings::{PusherApp, PusherSettings, PusherWebhook};
 use super::shared::SharedByApp;
-use super::signature::AppSigner;
+use super::signature::{AppSigner, encode_hex};
 use super::stream_names::{WEBHOOK_LOG, WEBHOOK_REACHED, prefix_of};
 use super::user::channel_of_user;
 use super::watchlist::{WATCHLIST_EVENTS, user_of_online};
@@ -78,7 +79,7 @@ impl AppReporter {
             key: app.key.as_str().into(),
             signer: AppSigner::new(&app.secret),
             log: format!("{prefix}{WEBHOOK_LOG}").into(),
-            reached: format!("{prefix}{WEBHOOK_REACHED}{}", settings.digest()).into(),
+            reached: format!("{prefix}{WEBHOOK_REACHED}{}", digest(&settings.url)).into(),
             settings: settings.clone(),
         };
         AppReporter {
@@ -225,6 +226,12 @@ impl AppReporter {
     }
 }
 
+/// What stands for a URL in the name of a stream: the URL may hold a secret.
+fn digest(url: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, url.as_bytes());
+    encode_hex(&digest.as_ref()[..DIGEST_BYTES])
+}
+
 /// Appends of these records.
 fn appends(records: Vec<Vec<u8>>) -> Vec<Data> {
     let mut appends: Vec<Data> = Vec::new();
@@ -351,6 +358,9 @@ const REACHED_RETENTION: Retention = Retention {
     bytes: None,
     records: Some(10),
 };
+
+/// Bytes of a digest that stand for a URL.
+const DIGEST_BYTES: usize = 16;
 
 /// Bytes of an append, beside its last event.
 const APPEND_BYTES: usize = 128 << 10;

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::digest;
 use encke_stream::{AckLevel, Retention};
 use encke_subscriptions::{AllowedAddresses, BadWebhookUrl, WebhookUrl};
 
@@ -250,13 +249,6 @@ impl PusherWebhook {
         })
     }
 
-    /// What stands for its URL in the name of a stream: the URL may hold a secret.
-    pub(super) fn digest(&self) -> String {
-        let digest = digest::digest(&digest::SHA256, self.url.as_bytes());
-        let (begin, _) = digest.as_ref().split_at(DIGEST_BYTES);
-        begin.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     /// Whether it is told of such an event of a channel.
     pub(super) fn wants(&self, kind: WebhookKind, channel: &str) -> bool {
         self.kinds.contains(&kind) && channel.starts_with(&*self.channels)
@@ -290,9 +282,6 @@ fn is_name(text: &str) -> bool {
 
 /// Bytes of an id or a key.
 const NAME_BYTES_MAX: usize = 64;
-
-/// Bytes of a digest that stand for a URL.
-const DIGEST_BYTES: usize = 16;
 
 /// Bytes of a secret: what Pusher gives out has 20.
 const SECRET_BYTES_MIN: usize = 16;

@@ -89,7 +89,8 @@ fn decode_hex(text: &str) -> Option<[u8; TAG_BYTES]> {
     Some(tag)
 }
 
-fn encode_hex(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal digits.
+pub(super) fn encode_hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {
         // A text takes all that is written.

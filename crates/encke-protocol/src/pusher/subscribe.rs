@@ -249,8 +249,8 @@ impl OnRead for MembersSubscribe {
     }
 }
 
-/// What a client is told of a subscription that was refused as a request would be. Of one that can't be served now nothing: the
-/// connection is closed, and the client subscribes again when it is back.
+/// What a client is told of a subscription that was refused as a request would be. If the server can't serve it now, the client is told
+/// nothing: the connection is closed, and the client subscribes again when it is back.
 pub(super) fn refused_subscription(channel: &str, refused: &Response) -> Response {
     if refused.is_unavailable() {
         return Response::new(refused.status);

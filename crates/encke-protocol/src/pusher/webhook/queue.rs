@@ -21,11 +21,12 @@ struct WaitingRecords {
 }
 
 impl WebhookQueue {
-    /// Adds a record. False: too much waits, and it is dropped.
-    pub(crate) fn push(&self, record: Vec<u8>) -> bool {
-        self.push_to(&mut self.waiting(), record)
+    /// Adds a record, unless too much waits.
+    pub(crate) fn push(&self, record: Vec<u8>) {
+        self.push_to(&mut self.waiting(), record);
     }
 
+    /// False: too much waits, and it is dropped.
     fn push_to(&self, waiting: &mut WaitingRecords, record: Vec<u8>) -> bool {
         if waiting.bytes + record.len() > QUEUE_BYTES_MAX {
             self.dropped.fetch_add(1, Ordering::Relaxed);
