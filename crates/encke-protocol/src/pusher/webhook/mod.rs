@@ -1,11 +1,12 @@
 //! Webhooks: what servers of an app are told of its channels.
 //!
 //! Each event is a record of the stream `app/{id}/#webhooks`, whose name no channel has, before anybody is told: `event` is its form. One node
-//! writes what happens to channels: [`ChannelReports`] compares what the log says with who is subscribed, so that a node that takes over
-//! writes what the last one could not. What clients do ([`WebhookQueue`]) is written by the node that they are connected to. [`WebhookBatch`]
-//! is what one call says.
+//! writes what happens to channels: [`ChannelReports`] compares what the log says with who is subscribed (`channel_state`), so that a node that
+//! takes over writes what the last one could not, and says again what the log would forget (`repetition`). What clients do ([`WebhookQueue`])
+//! is written by the node that they are connected to. [`WebhookBatch`] is what one call says.
 
 mod batch;
+mod channel_state;
 mod event;
 mod kind;
 mod queue;
