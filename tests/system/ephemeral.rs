@@ -134,6 +134,21 @@ fn who_comes_later_or_again_gets_none() {
 }
 
 #[test]
+fn a_server_that_was_restarted_sends_messages_before_it_has_a_new_record() {
+    let dir = data_dir();
+    let encke = Encke::start_in(dir.path(), &[]);
+    encke.create("s");
+    assert_eq!(encke.ask("POST", &path("s"), &[JSON], b"1").status, 204);
+    assert_eq!(encke.terminate().code, Some(0));
+    let encke = Encke::start_in(dir.path(), &[]);
+    let mut events = MultiStream::open(&encke, "stream=s", None);
+    wait_for_subscribers(&encke, 1.0);
+    broadcast(&mut encke.connect(), "s", b"2");
+    assert_eq!(events.event().expect("it comes").name, "ephemeral");
+    assert_eq!(dropped(&encke, "late"), 0.0);
+}
+
+#[test]
 fn a_message_follows_what_its_sender_has_seen_acknowledged() {
     const ROUNDS: u64 = 400;
     for flags in [

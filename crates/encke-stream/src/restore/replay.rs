@@ -366,6 +366,8 @@ impl Restore {
             log.set_floor(stream, floor);
         }
         view.set_committed(committed);
+        // Nobody is subscribed yet, and who will be reads them.
+        view.set_delivered(committed);
         Ok((machine, view, log))
     }
 
