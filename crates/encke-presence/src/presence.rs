@@ -97,6 +97,11 @@ impl Presence {
         self.state.lock().roster.counts(stream)
     }
 
+    /// How many connections of this node a stream has.
+    pub fn local_connections(&self, stream: &str) -> u32 {
+        self.state.lock().roster.local_connections(stream)
+    }
+
     /// The streams that have a member or a connection, and whose names begin so, in the order of their names. What enters or leaves
     /// meanwhile may be there or not.
     pub fn streams(&self, prefix: &str) -> Vec<(Arc<str>, PresenceCounts)> {

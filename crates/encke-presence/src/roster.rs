@@ -251,6 +251,11 @@ impl MemberRoster {
             .map_or_else(PresenceCounts::default, |slot| self.streams[slot].counts())
     }
 
+    pub(crate) fn local_connections(&self, stream: &str) -> u32 {
+        self.stream(stream)
+            .map_or(0, |slot| self.streams[slot].local_connections)
+    }
+
     pub(crate) fn snapshot(&self, stream: &str) -> PresenceSnapshot {
         let Some(slot) = self.stream(stream) else {
             return PresenceSnapshot {

@@ -185,6 +185,43 @@ fn who_watches_users_is_told_when_they_come_and_go() {
     }
 }
 
+/// Their streams leave memory when nothing happens to them, though they have subscribers.
+#[test]
+fn clients_of_streams_at_rest_are_told_of_users_and_numbers() {
+    let keys = "watchlists = true\nsubscription-count = true";
+    let server = PusherServer::start_with(keys, "[tuning]\nstreams-idle = '1s'");
+    let mut ann = Watcher::sign_in(&server, "ann", &json!(["bob"]));
+    let (mut reader, _) = server.subscribed("news");
+    let (other, _) = server.subscribed("news");
+    let mut is_told = |count: u64| {
+        let told = reader.message().expect("it is connected");
+        assert_eq!(told["event"], "pusher_internal:subscription_count");
+        inner(&told)["subscription_count"] == count
+    };
+    while !is_told(2) {}
+    server.encke.wait_for_metric("encke_streams_in_memory", 0.0);
+    let (_bob, _) = signed_in(&server, "bob");
+    ann.until(&["bob"], &["bob"]);
+    drop(other);
+    while !is_told(1) {}
+}
+
+#[test]
+fn watchers_learn_who_has_gone_before_an_upgrade() {
+    let keys = "watchlists = true\npresence-grace = '60s'";
+    let server = PusherServer::start_with(keys, "");
+    let (bob, _) = signed_in(&server, "bob");
+    let (_cid, _) = signed_in(&server, "cid");
+    let mut ann = Watcher::sign_in(&server, "ann", &json!(["bob", "cid"]));
+    ann.until(&["bob", "cid"], &["bob", "cid"]);
+    drop(bob);
+    server.encke.wait_for_metric("encke_subscribers", 2.0);
+    let ended = Ended::of(command(&["upgrade", "--json"]).arg(server.data.path()));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // Whom the grace kept online is known to nobody any more.
+    ann.until(&["cid"], &["bob"]);
+}
+
 #[test]
 fn without_watchlists_nobody_is_watched() {
     let server = PusherServer::start();

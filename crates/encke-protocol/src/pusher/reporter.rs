@@ -9,7 +9,7 @@ use aws_lc_rs::digest;
 use encke_clock::{Now, SteadyTime};
 use encke_presence::{Presence, PresenceChange, PresenceEvent};
 use encke_stream::{
-    Append, Command, Create, Data, EphemeralMessage, Item, Offset, Retention, Target, Views,
+    Append, Command, Create, Data, EphemeralMessage, Item, Offset, Retention, Stream, Target,
 };
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use super::shared::SharedByApp;
 use super::signature::{AppSigner, encode_hex};
 use super::stream_names::{WEBHOOK_LOG, WEBHOOK_REACHED, prefix_of};
 use super::user::channel_of_user;
-use super::watchlist::{WATCHLIST_EVENTS, user_of_online};
+use super::watchlist::{WATCHLIST_EVENTS, WatchedUsers, online_name, user_of_online};
 use super::webhook::{ChannelReports, WebhookBatch, WebhookKind};
 
 /// Reports on the channels of one app.
@@ -36,6 +36,8 @@ pub struct AppReporter {
     counts: HashMap<Box<str>, SteadyTime>,
     /// Users who came or went, and whether they are online now.
     users: BTreeMap<Box<str>, bool>,
+    /// When watchers who came with another process are to be told who is online, if there are any: who has gone meanwhile was never here.
+    moved: Option<SteadyTime>,
 }
 
 /// A webhook of an app.
@@ -89,6 +91,7 @@ impl AppReporter {
             tells_counts,
             counts: HashMap::new(),
             users: BTreeMap::new(),
+            moved: None,
             prefix,
         }
     }
@@ -182,18 +185,18 @@ impl AppReporter {
         self.shared.webhooks.take_dropped()
     }
 
-    /// What the clients of this node are to be told now: of numbers of subscriptions, and of users that they watch.
+    /// What the clients of this node are to be told now: of numbers of subscriptions, and of users that they watch. `find` finds a stream, in
+    /// memory or at rest: one in which nothing happens leaves memory although it has subscribers.
     pub fn messages(
         &mut self,
         registry: &Presence,
-        views: &Views,
+        mut find: impl FnMut(&str) -> Option<Arc<Stream>>,
         now: Now,
     ) -> Vec<EphemeralMessage> {
         let prefix = &self.prefix;
         let mut messages = Vec::new();
         let mut tell = |name: &str, event: &str, data: &str| {
-            // A stream with subscribers on this node is in memory.
-            let Some(stream) = views.find(name) else {
+            let Some(stream) = find(name) else {
                 return;
             };
             let event = NewEvent {
@@ -210,17 +213,41 @@ impl AppReporter {
                 return true;
             }
             let name = format!("{prefix}{channel}");
+            if registry.local_connections(&name) == 0 {
+                return false;
+            }
             let count = registry.counts(&name).connections;
             let data = json!({ "subscription_count": count }).to_string();
             tell(&name, "pusher_internal:subscription_count", &data);
             false
         });
+        let watchers = &self.shared.watchers;
+        let mut tell_watcher = |watcher: &str, users: &WatchedUsers| {
+            let name = format!("{prefix}{}", channel_of_user(watcher));
+            tell(&name, WATCHLIST_EVENTS, &users.data());
+        };
         if !self.users.is_empty() {
-            for (watcher, users) in self.shared.watchers.told(&self.users) {
-                let name = format!("{prefix}{}", channel_of_user(&watcher));
-                tell(&name, WATCHLIST_EVENTS, &users.data());
+            for (watcher, users) in watchers.told(&self.users) {
+                tell_watcher(&watcher, &users);
             }
             self.users.clear();
+        }
+        if watchers.has_moved() {
+            self.moved.get_or_insert(now.steady.after(RETURN_PAUSE));
+        }
+        let is_online = |user: &str| {
+            let name = format!("{prefix}{}", online_name(user));
+            registry.counts(&name).members > 0
+        };
+        if self.moved.is_some_and(|at| at <= now.steady) {
+            // A few at a time, so that none is dropped because too much waits.
+            let some = std::iter::from_fn(|| watchers.pop_moved()).take(MOVED_AT_ONCE);
+            for (watcher, watched) in some {
+                tell_watcher(&watcher, &WatchedUsers::of(&watched, is_online));
+            }
+            if !watchers.has_moved() {
+                self.moved = None;
+            }
         }
         messages
     }
@@ -367,6 +394,12 @@ const APPEND_BYTES: usize = 128 << 10;
 
 /// How long a number of subscriptions waits for further changes before clients are told.
 const COUNT_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a server that takes another process over waits for users to come back before watchers are told who is online.
+const RETURN_PAUSE: Duration = Duration::from_secs(5);
+
+/// Watchers who are told in one turn.
+const MOVED_AT_ONCE: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -132,6 +132,9 @@ impl PusherSocket {
                 let watched = moved.watched.clone();
                 let at = SteadyTime::from_ms(0);
                 let user = signed_in_user((context, app), id.clone(), *key, watched, at);
+                if let Some(watch) = &user.watch {
+                    app.shared.watchers.note_moved(watch);
+                }
                 Box::new(user)
             }),
         })

@@ -100,10 +100,10 @@ impl PusherSubscribe {
     /// Those of the watched users who are online now.
     fn online(&self) -> WatchedUsers {
         let counts = |user: &str| self.context.counts(&self.app, &online_name(user));
-        let online = self.watched.iter().filter(|user| counts(user).members > 0);
+        let users = WatchedUsers::of(&self.watched, |user| counts(user).members > 0);
         WatchedUsers {
-            online: online.cloned().collect(),
             offline: Vec::new(),
+            ..users
         }
     }
 
@@ -144,7 +144,9 @@ impl PusherSubscribe {
             StartPosition::Now => (facts.tail, after.is_unknown),
             StartPosition::Start => (first, false),
             // The stream that the client knew was deleted, and this is another one.
-            StartPosition::At(at) if at > facts.tail || at.sequence < born => (first, true),
+            StartPosition::At(at) if at.sequence < born => (first, true),
+            // The log has lost what the client has seen last.
+            StartPosition::At(at) if at > facts.tail => (facts.tail, true),
             StartPosition::At(at) if at < first => (first, true),
             StartPosition::At(at) => (at, false),
         }

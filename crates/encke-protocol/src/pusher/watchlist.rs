@@ -3,7 +3,7 @@
 //! A user is online while a client has signed in as it, at any node: the registry of members has a stream for each, `#user-{id}`, which no
 //! channel is called. Each node tells its own clients, over the feed of events for their users.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,12 @@ use serde_json::json;
 pub(super) struct Watchers {
     /// By those who are watched.
     by_watched: Mutex<HashMap<Box<str>, WatcherCounts>>,
+    /// Those whose clients another process has told who is online.
+    moved: Mutex<Watchlists>,
 }
+
+/// Users, and those whom they watch with any of their clients.
+type Watchlists = BTreeMap<Box<str>, BTreeSet<Box<str>>>;
 
 /// Who watches a user, with how many clients.
 type WatcherCounts = HashMap<Box<str>, usize>;
@@ -43,6 +48,23 @@ impl Watchers {
         }
     }
 
+    /// The client of a watch has come with another process.
+    pub(super) fn note_moved(&self, watch: &Watch) {
+        let mut moved = self.moved();
+        let watched = moved.entry(watch.watcher.clone()).or_default();
+        watched.extend(watch.watched.iter().cloned());
+    }
+
+    /// Whether clients have come that are to be told who is online.
+    pub(super) fn has_moved(&self) -> bool {
+        !self.moved().is_empty()
+    }
+
+    /// One of the users whose clients have come, and those whom it watches.
+    pub(super) fn pop_moved(&self) -> Option<(Box<str>, BTreeSet<Box<str>>)> {
+        self.moved().pop_first()
+    }
+
     /// What each watcher is to be told of these changes: whether a user is online now.
     pub(super) fn told(
         &self,
@@ -68,6 +90,10 @@ impl Watchers {
         self.by_watched
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn moved(&self) -> MutexGuard<'_, Watchlists> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,6 +131,16 @@ pub(super) struct WatchedUsers {
 }
 
 impl WatchedUsers {
+    /// How all of these are.
+    pub(super) fn of<'a>(
+        users: impl IntoIterator<Item = &'a Box<str>>,
+        is_online: impl Fn(&str) -> bool,
+    ) -> Self {
+        let users = users.into_iter().cloned();
+        let (online, offline) = users.partition(|user| is_online(user));
+        WatchedUsers { online, offline }
+    }
+
     /// The data of a message about them.
     pub(super) fn data(&self) -> String {
         let kinds = [("online", &self.online), ("offline", &self.offline)];

@@ -72,9 +72,19 @@ impl ReportWork {
             let now = now();
             for app in &mut self.apps {
                 app.reporter.observe(&events, now.steady);
-                let views = self.tools.log.sequencers.views();
-                for message in app.reporter.messages(registry, views, now) {
+                let mut unreadable = None;
+                let find = |name: &str| {
+                    let found = self.tools.log.archive.find(name);
+                    found.unwrap_or_else(|error| {
+                        unreadable = Some(error);
+                        None
+                    })
+                };
+                for message in app.reporter.messages(registry, find, now) {
                     broadcast.receive(message);
+                }
+                if let Some(error) = unreadable {
+                    tracing::error!(error, "some clients are not told of changes");
                 }
                 if app.failed_until.is_some_and(|until| now.steady < until) {
                     continue;
