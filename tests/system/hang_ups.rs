@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::rig::{Encke, JSON, data_dir, eventually, path, serve, without_settings};
+use crate::rig::{
+    Encke, Ended, JSON, command, data_dir, eventually, path, serve, without_settings,
+};
 
 #[test]
 fn a_hang_up_reloads_the_configuration() {
@@ -122,6 +124,26 @@ fn without_hang_ups_the_server_outlives_its_terminal() {
     terminal.close();
     // It leads the session, so the kernel has sent it a SIGHUP.
     eventually("the hang-up is a reload", || {
+        encke.log().contains("reloaded the configuration")
+    });
+    assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
+    assert_eq!(encke.terminate().code, Some(0));
+}
+
+/// A program that is started takes SIGHUP again, whatever the one before has done with it.
+#[test]
+fn without_hang_ups_an_upgraded_server_outlives_its_terminal_too() {
+    let data = data_dir();
+    let terminal = Terminal::open();
+    let encke = Encke::start_by(&mut terminal.serve(data.path(), &["nohup"]));
+    for _ in 0..2 {
+        let ended = Ended::of(command(&["upgrade", "--json"]).arg(data.path()));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    terminal.close();
+    // As a shell sends it to its jobs when it ends; the kernel's, which the leader of a session gets alone, may stand for both.
+    eventually("the hang-up is a reload", || {
+        encke.signal(Signal::HUP);
         encke.log().contains("reloaded the configuration")
     });
     assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);

@@ -121,6 +121,22 @@ fn it_may_hand_the_listener_over() {
 }
 
 #[test]
+fn a_server_with_its_listener_can_be_upgraded() {
+    let data = data_dir();
+    let encke = Encke::start_by(&mut handed_over("1", data.path(), &[]));
+    encke.create("s");
+    let mut idle = encke.connect();
+    for number in 1..=2 {
+        let ended = Ended::of(crate::rig::command(&["upgrade", "--json"]).arg(data.path()));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        idle.append("s", number);
+        assert_eq!(encke.connect().ask("GET", &path("s"), &[], b"").status, 200);
+    }
+    assert_eq!(encke.numbers("s"), [1, 2]);
+    assert_eq!(encke.terminate().code, Some(0));
+}
+
+#[test]
 fn it_learns_which_process_is_the_server_after_an_upgrade_and_that_it_is_alive() {
     let folder = data_dir();
     let (place, data) = (folder.path().join("notify"), folder.path().join("data"));

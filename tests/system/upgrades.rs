@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -12,7 +13,7 @@ use crate::rig::http2::{GOAWAY, Http2Client};
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{
     Authority, Connection, Encke, Ended, Fault, JSON, TlsClient, command, data_dir, eventually,
-    path, request, serve, strace_works, wait_for_sync,
+    path, request, serve, strace_works, wait_for_sync, without_settings,
 };
 
 /// Asks the server of a data directory to upgrade.
@@ -342,6 +343,39 @@ fn a_successor_that_fails_changes_nothing() {
         }
     }
     successors_fail("upgrade-timeout=30s", &programs);
+}
+
+/// Packages of several systems have a link in PATH that leads to the version.
+#[test]
+fn a_name_in_path_is_looked_up_anew() {
+    let (data, folder) = (data_dir(), data_dir());
+    let name = folder.path().join("encke");
+    let leads_to = |program: &Path| {
+        let _ = std::fs::remove_file(&name);
+        std::os::unix::fs::symlink(program, &name).expect("it is ours");
+    };
+    let real = Path::new(env!("CARGO_BIN_EXE_encke"));
+    leads_to(real);
+    let path = std::env::var("PATH").expect("it is text");
+    let of_server = serve(data.path(), &[]);
+    let mut by_name = Command::new("sh");
+    by_name
+        .args(["-c", "exec encke \"$@\"", "sh"])
+        .args(of_server.get_args())
+        .env("PATH", format!("{}:{path}", folder.path().display()));
+    without_settings(&mut by_name);
+    let encke = Encke::start_by(&mut by_name);
+    encke.create("a");
+    let (_directory, fails) = program("exit 3");
+    for _ in 0..2 {
+        upgraded(data.path());
+        leads_to(&fails);
+        let ended = upgrade(data.path(), &[]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        leads_to(real);
+    }
+    append(&encke, "a", 1);
+    assert_eq!(encke.terminate().code, Some(0));
 }
 
 #[test]

@@ -20,8 +20,8 @@ use crate::serve_check::{print_check, resolve};
 use crate::serving::{Outputs, Serving};
 use crate::terminal::Terminal;
 use crate::upgrade::{
-    HandedOver, Launcher, MovingIn, Successor, UpgradeAnswer, UpgradeAsker, UpgradeReport,
-    UpgradeSocket, not_upgraded,
+    HandedOver, Launcher, MovingIn, Successor, SuccessorArgs, UpgradeAnswer, UpgradeAsker,
+    UpgradeReport, UpgradeSocket, not_upgraded,
 };
 use crate::{exposure, program_log, service_manager, traces};
 
@@ -35,14 +35,13 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     check: bool,
 
-    /// Take over from the server that has started this process
-    #[arg(long, hide = true)]
-    successor: bool,
+    #[command(flatten)]
+    successor: SuccessorArgs,
 }
 
 /// Serves until a signal says to stop, or a successor serves.
 pub(crate) fn serve(args: ServeArgs) -> Result<ExitCode, Failed> {
-    if !args.successor {
+    if !args.successor.successor {
         return serve_until_asked(args, None);
     }
     let successor = Successor::of_this_process()?;
@@ -58,7 +57,7 @@ fn serve_until_asked(
     mut args: ServeArgs,
     successor: Option<Successor>,
 ) -> Result<ExitCode, Failed> {
-    let launcher = Launcher::of_this_process()?;
+    let mut begin = args.successor;
     let inherited = match successor {
         // The listeners are those of the server before, wherever it has them from.
         Some(_) => None,
@@ -68,13 +67,21 @@ fn serve_until_asked(
         let address = listener
             .local_addr()
             .context("the listener of the service manager has no address")?;
+        begin.given_listener = Some(address);
+    }
+    if let Some(address) = begin.given_listener {
         args.settings.listen_on(address);
     }
     if args.check {
         return print_check(&args.settings);
     }
     // Signals are caught before there is anything that they could interrupt: one that comes during the start ends it cleanly.
-    let terminal = Terminal::of_this_process();
+    let terminal = match begin.outlive_terminal {
+        true => Terminal::outlived(),
+        false => Terminal::of_this_process(),
+    };
+    begin.outlive_terminal = terminal.is_outlived();
+    let launcher = Launcher::of_this_process(&begin)?;
     let signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2])
         .context("signals can't be caught")?;
     let settings = Arc::new(args.settings);

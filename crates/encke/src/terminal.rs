@@ -2,23 +2,40 @@
 
 use signal_hook::consts::SIGHUP;
 
-/// The controlling terminal of this process, if it has one and is to end with it.
+/// The controlling terminal of this process.
 pub(crate) struct Terminal {
-    is_there: bool,
+    /// There is one, with which the process is to end.
+    ends_with_it: bool,
+    /// There is one, and the process goes on when it closes.
+    outlives_it: bool,
 }
 
 impl Terminal {
-    /// Looks before SIGHUP is handled. A process that was started with SIGHUP ignored, as by `nohup`, outlives its terminal, so it
-    /// has none.
+    /// Looks before SIGHUP is handled. A process that was started with SIGHUP ignored, as by `nohup`, outlives its terminal.
     pub(crate) fn of_this_process() -> Terminal {
+        let (is_there, is_outlived) = (can_be_opened(), ignores_hang_up());
         Terminal {
-            is_there: can_be_opened() && !ignores_hang_up(),
+            ends_with_it: is_there && !is_outlived,
+            outlives_it: is_there && is_outlived,
         }
+    }
+
+    /// That of a successor: it can't see that the first server was started with SIGHUP ignored.
+    pub(crate) fn outlived() -> Terminal {
+        Terminal {
+            ends_with_it: false,
+            outlives_it: true,
+        }
+    }
+
+    /// Whether a successor must be told that it outlives the terminal.
+    pub(crate) fn is_outlived(&self) -> bool {
+        self.outlives_it
     }
 
     /// Whether there was a terminal and it is closed. Then SIGHUP means the end of the session, otherwise a reload.
     pub(crate) fn is_closed(&self) -> bool {
-        self.is_there && !can_be_opened()
+        self.ends_with_it && !can_be_opened()
     }
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::predecessor::SUCCESSOR_FLAG;
+use super::successor_args::SUCCESSOR;
 
 /// The process that passes signals on to a server.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ fn successor() -> Option<i32> {
 fn is_successor(process: &Path) -> bool {
     let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
     let mut arguments = line.split(|byte| *byte == 0);
-    arguments.any(|argument| argument == SUCCESSOR_FLAG.as_bytes())
+    arguments.any(|argument| argument == SUCCESSOR.as_bytes())
 }
 
 const ADOPTION_LOOKS: usize = 3;

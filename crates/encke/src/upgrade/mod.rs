@@ -1,6 +1,7 @@
 //! Upgrades in place: a running server gives its listeners, its connections and its log to a successor, which may be another version.
 //!
-//! The server starts the successor with the same command line (`predecessor`), which reads its configuration and says that it can go on
+//! The server starts the successor (`predecessor`): what its command names (`named_program`), with the same command line and what the
+//! successor can't see by itself (`successor_args`). It reads its configuration and says that it can go on
 //! (`successor`); until then nothing was touched. The server finishes the requests in work, sends what it knows of each connection with
 //! its socket, and closes the log (`wire` has the messages). The successor opens the log, takes the connections over, and serves when the server has let go. If anything
 //! fails before that, the server opens its log again and takes its own connections back.
@@ -11,8 +12,10 @@
 mod attendant;
 mod command;
 mod control;
+mod named_program;
 mod predecessor;
 mod successor;
+mod successor_args;
 mod wire;
 
 pub(crate) use attendant::Attendant;
@@ -22,4 +25,5 @@ pub(crate) use control::{
 };
 pub(crate) use predecessor::{HandedOver, Launcher, PreparedSuccessor, not_upgraded};
 pub(crate) use successor::{MovingIn, Successor};
+pub(crate) use successor_args::SuccessorArgs;
 pub(crate) use wire::ServerShape;

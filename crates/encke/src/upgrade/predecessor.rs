@@ -15,7 +15,9 @@ use parking_lot::Mutex;
 use rustix::net::sockopt::set_socket_linger;
 use serde::Serialize;
 
+use super::named_program::named_program;
 use super::successor::own_formats;
+use super::successor_args::{SuccessorArgs, is_successor_argument};
 use super::wire::{CONNECTIONS_AT_ONCE, FromSuccessor, Prepared, ServerShape, ToSuccessor, Wire};
 use crate::failure::with_causes;
 
@@ -23,6 +25,7 @@ use crate::failure::with_causes;
 #[derive(Debug)]
 pub(crate) struct Launcher {
     program: PathBuf,
+    /// Those that this process was started with, and what a successor can't see by itself.
     arguments: Vec<OsString>,
 }
 
@@ -43,18 +46,13 @@ pub(crate) enum HandedOver {
 
 impl Launcher {
     /// Notes how this process was started, before another program takes its program's name.
-    pub(crate) fn of_this_process() -> anyhow::Result<Self> {
+    pub(crate) fn of_this_process(begin: &SuccessorArgs) -> anyhow::Result<Self> {
         let mut arguments = std::env::args_os();
-        let name = PathBuf::from(arguments.next().unwrap_or_default());
-        // A name with a folder may be a link, which then leads to the next version.
-        let program = match name.components().count() {
-            0 | 1 => std::env::current_exe().context("the program of this process is not known")?,
-            _ => std::path::absolute(&name)?,
-        };
-        let is_own = |argument: &OsString| argument.to_str() != Some(SUCCESSOR_FLAG);
+        let name = arguments.next().unwrap_or_default();
+        let is_own = |argument: &OsString| !is_successor_argument(argument);
         Ok(Launcher {
-            program,
-            arguments: arguments.filter(is_own).collect(),
+            program: named_program(&name)?,
+            arguments: arguments.filter(is_own).chain(begin.arguments()).collect(),
         })
     }
 
@@ -64,7 +62,6 @@ impl Launcher {
         let (socket, given) = UnixStream::pair()?;
         let child = Command::new(program)
             .args(&self.arguments)
-            .arg(SUCCESSOR_FLAG)
             // It names the process that is to say that it is alive, which is the successor then.
             .env_remove("WATCHDOG_PID")
             .stdin(Stdio::from(OwnedFd::from(given)))
@@ -277,6 +274,3 @@ pub(crate) fn not_upgraded(why: &anyhow::Error) -> String {
         with_causes(why)
     )
 }
-
-/// The flag of `encke serve` that makes a successor.
-pub(crate) const SUCCESSOR_FLAG: &str = "--successor";
