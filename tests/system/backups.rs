@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::fs::FlockOperation;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -256,6 +257,117 @@ fn backups_are_listed_verified_and_removed() {
     let refused = log(&["restore"], &[backups.path(), directory.path()]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("has other content"), "{refused:?}");
+}
+
+#[test]
+fn a_damaged_backup_hinders_no_other() {
+    let (data, backups) = (data_dir(), data_dir());
+    let encke = Encke::start_in(data.path(), &[]);
+    encke.create("s");
+    let back_up = |flags: &[&str]| {
+        let arguments = [&["backup"], flags].concat();
+        succeeds(&arguments, &[data.path(), backups.path()])
+    };
+    let first = back_up(&[]);
+    let name = first["name"].as_str().expect("a name");
+    let manifest = backups.path().join(format!("backups/{name}.json"));
+    // A list of a later version must be able to find its pieces again.
+    std::fs::write(&manifest, "").expect("it can be written");
+    append(&encke, "s", 1);
+    let second = back_up(&["--keep", "2"]);
+    assert_eq!(second["damaged_backups"], 1);
+    let third = back_up(&["--keep", "1"]);
+    assert_eq!(third["damaged_backups"], 0);
+    assert_eq!(third["removed_backups"], 2);
+    let listed = succeeds(&["backups", "--verify"], &[backups.path()]);
+    assert_eq!(listed["backups"].as_array().map(Vec::len), Some(1));
+    let directory = restored(backups.path(), &third["name"]);
+    assert_eq!(Encke::start_in(directory.path(), &[]).numbers("s"), [1]);
+}
+
+#[test]
+fn a_backup_of_a_clock_that_was_ahead_is_not_the_last_one() {
+    let (data, backups) = (data_dir(), data_dir());
+    let encke = Encke::start_in(data.path(), &[]);
+    encke.create("s");
+    let places = [data.path(), backups.path()];
+    let first = succeeds(&["backup"], &places);
+    let list = |name: &str| backups.path().join(format!("backups/{name}.json"));
+    let ahead = "2999-01-01T00:00:00.000Z";
+    let name = first["name"].as_str().expect("a name");
+    std::fs::rename(list(name), list(ahead)).expect("it is ours");
+    append(&encke, "s", 1);
+    let second = succeeds(&["backup", "--keep", "2"], &places);
+    assert_eq!(second["removed_backups"], 0);
+    let restored_by = |flags: &[&str]| {
+        let directory = data_dir();
+        let arguments = [&["restore"], flags].concat();
+        succeeds(&arguments, &[backups.path(), directory.path()]);
+        Encke::start_in(directory.path(), &[]).numbers("s")
+    };
+    assert_eq!(restored_by(&[]), [1]);
+    let name = second["name"].as_str().expect("a name");
+    assert_eq!(restored_by(&["--at", name]), [1]);
+    assert_eq!(restored_by(&["--at", ahead]), [0; 0]);
+    let third = succeeds(&["backup", "--keep", "2"], &places);
+    assert_eq!(third["removed_backups"], 1);
+    assert!(!list(ahead).exists());
+}
+
+#[test]
+fn who_reads_backups_hinders_no_backup_and_makes_nothing() {
+    let (data, backups) = (data_dir(), data_dir());
+    let encke = Encke::start_in(data.path(), &[]);
+    encke.create("s");
+    let places = [data.path(), backups.path()];
+    succeeds(&["backup"], &places);
+    let hold = |path: PathBuf, operation| {
+        let file = std::fs::File::open(path).expect("it is there");
+        rustix::fs::flock(&file, operation).expect("nobody has it");
+        file
+    };
+    // A program that another test starts at that moment has the file, too.
+    let release = |file| rustix::fs::flock(file, FlockOperation::Unlock).expect("it is ours");
+    // One that is being verified or restored is not removed.
+    let reader = hold(places[1].join("readers"), FlockOperation::LockShared);
+    let kept = log(&["backup", "--keep", "1", "--json"], &places);
+    assert_eq!(kept.code, Some(0), "{kept:?}");
+    assert!(kept.stderr.contains("are being read"), "{kept:?}");
+    assert!(
+        kept.stdout.contains("\"kept_because\": \"readers\""),
+        "{kept:?}"
+    );
+    let listed = succeeds(&["backups"], &places[1..]);
+    assert_eq!(listed["backups"].as_array().map(Vec::len), Some(2));
+    release(reader);
+    let report = succeeds(&["backup", "--keep", "1"], &places);
+    assert_eq!(report["removed_backups"], 2);
+
+    // Two backups exclude each other.
+    let writer = hold(places[1].join("lock"), FlockOperation::LockExclusive);
+    let refused = log(&["backup"], &places);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("in use by another backup"),
+        "{refused:?}"
+    );
+    succeeds(&["backups", "--verify"], &places[1..]);
+    release(writer);
+
+    let missing = places[1].join("missing");
+    let copy = data_dir();
+    for (command, paths) in [
+        ("backups", &[&*missing][..]),
+        ("restore", &[&*missing, copy.path()]),
+    ] {
+        let refused = log(&[command], paths);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(
+            refused.stderr.contains("there is no directory"),
+            "{refused:?}"
+        );
+    }
+    assert!(!missing.exists());
 }
 
 /// The files below a directory of backups that have pieces.

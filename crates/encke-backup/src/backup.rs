@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use crate::client::ServerSnapshot;
 use crate::error::BackupError;
 use crate::manifest::{BackupName, FORMAT, Hash, Manifest, PIECE_BYTES, SavedFile, SavedLog};
@@ -15,6 +17,8 @@ pub struct BackupReport {
     pub name: BackupName,
     /// Bytes of all files.
     pub bytes: u64,
+    /// How many of the last backups before it are damaged, or of another version.
+    pub damaged: usize,
     /// Bytes that were read from the server; the others are known from the backup before.
     pub bytes_read: u64,
     /// Bytes that were stored; the others were there.
@@ -30,15 +34,15 @@ pub fn back_up(
     repository: &Repository,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<BackupReport, BackupError> {
-    let name = BackupName::now();
+    let names = repository.backups()?;
+    let name = BackupName::behind(&names, Timestamp::now());
     let bytes = snapshot.bytes();
-    let before = match repository.backups()?.last() {
-        Some(last) => Some(repository.manifest(*last)?),
-        None => None,
-    };
+    // It only saves reads.
+    let (before, damaged) = repository.last_whole(&names)?;
     let mut report = BackupReport {
         name,
         bytes,
+        damaged,
         bytes_read: 0,
         bytes_stored: 0,
     };

@@ -33,6 +33,12 @@ pub enum BackupError {
     /// The place of backups is no URL or directory, or its settings are missing.
     #[error("{0}")]
     Place(String),
+    /// Another backup writes to the directory.
+    #[error("{} is in use by another backup", directory.display())]
+    InUse {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The object storage has refused a request, or did not answer.
     #[error("cannot {action} {key} in the bucket: {reason}")]
     Bucket {

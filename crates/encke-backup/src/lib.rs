@@ -23,7 +23,7 @@ pub use backup::{BackupReport, back_up};
 pub use client::ServerSnapshot;
 pub use error::BackupError;
 pub use manifest::{BackupName, Manifest};
-pub use repository::{Removed, Repository, Verified};
+pub use repository::{RemovalObstacle, Removed, Repository, Verified};
 pub use restore::{RestoreReport, restore};
 pub use server::{SNAPSHOTS_MAX, SnapshotServer, with_short_path};
 pub use storage::BucketAccess;

@@ -153,9 +153,23 @@ impl<'d> Deserialize<'d> for Hash {
 }
 
 impl BackupName {
-    /// The name of a backup that begins now.
-    pub(crate) fn now() -> BackupName {
-        BackupName(Timestamp::now())
+    /// The name of a backup that begins now, behind those.
+    pub(crate) fn behind(all: &[BackupName], now: Timestamp) -> BackupName {
+        let mut ms = now.as_millisecond();
+        if let Some(last) = all.iter().rfind(|name| !name.is_ahead(now)) {
+            ms = ms.max(last.0.as_millisecond() + 1);
+        }
+        BackupName(Timestamp::from_millisecond(ms).unwrap_or(now))
+    }
+
+    /// Sorts names, the oldest first. Those that are ahead of the clock, by more than clocks of machines differ, come before: that they were
+    /// made later than others is not known.
+    pub(crate) fn sort(names: &mut [BackupName], now: Timestamp) {
+        names.sort_by_key(|name| (!name.is_ahead(now), *name));
+    }
+
+    fn is_ahead(self, now: Timestamp) -> bool {
+        self.0.as_millisecond() > now.as_millisecond() + AHEAD_MS
     }
 
     /// When it was begun.
@@ -177,6 +191,9 @@ impl FromStr for BackupName {
         text.parse().map(BackupName)
     }
 }
+
+/// How far the clock of a machine that makes backups may be ahead of another one's.
+const AHEAD_MS: i64 = 60_000;
 
 /// The version of the format of manifests.
 pub(crate) const FORMAT: u32 = 1;
@@ -235,5 +252,13 @@ mod tests {
         assert!(first < second);
         assert_eq!([first, second].map(|name| name.to_string()), names);
         assert!("yesterday".parse::<BackupName>().is_err());
+        // The second was made by a machine whose clock is a little ahead, the last one by a clock that was wrong.
+        let ahead: BackupName = "2999-01-01T00:00:00.999Z".parse().expect("a time");
+        let mut names = [first, second, ahead];
+        let now = first.time();
+        BackupName::sort(&mut names, now);
+        assert_eq!(names, [ahead, first, second]);
+        let next = BackupName::behind(&names, now);
+        assert_eq!(next.to_string(), "2026-11-26T16:15:49.001Z");
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
+
 use crate::error::BackupError;
 use crate::manifest::{BackupName, Hash, Manifest, SavedFile};
-use crate::storage::{self, BucketAccess, Storage};
+use crate::storage::{self, BucketAccess, OpenFor, Storage};
 
 /// The backups in a directory or a bucket.
 #[derive(Debug)]
@@ -19,6 +21,17 @@ pub struct Removed {
     pub backups: usize,
     /// Pieces that no other backup has.
     pub pieces: usize,
+    /// Why it was less than there is to remove.
+    pub obstacle: Option<RemovalObstacle>,
+}
+
+/// Why old backups, or their pieces, stay until the next removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalObstacle {
+    /// Backups are being listed, verified or restored: none was removed.
+    Readers,
+    /// A backup that stays is damaged, or of another version: what pieces it has is not known, so none was removed.
+    Damage,
 }
 
 /// What a verification has read.
@@ -31,17 +44,27 @@ pub struct Verified {
 }
 
 impl Repository {
-    /// The backups in a directory, which is made, or at `s3://BUCKET/PREFIX`.
+    /// The backups in a directory, or at `s3://BUCKET/PREFIX`, to list, verify and restore them. Nothing is made or changed.
     ///
     /// # Errors
-    /// It is no such place, settings are missing, or another backup or restore uses the directory.
-    pub fn at(place: &str, access: &BucketAccess<'_>) -> Result<Repository, BackupError> {
+    /// It is no such place, or settings are missing.
+    pub fn to_read(place: &str, access: &BucketAccess<'_>) -> Result<Repository, BackupError> {
         Ok(Repository {
-            storage: storage::at(place, access)?,
+            storage: storage::at(place, OpenFor::Read, access)?,
         })
     }
 
-    /// All backups, oldest first.
+    /// The same to add backups, and to remove some. A directory is made if it is missing.
+    ///
+    /// # Errors
+    /// It is no such place, settings are missing, or another backup writes to the directory.
+    pub fn to_write(place: &str, access: &BucketAccess<'_>) -> Result<Repository, BackupError> {
+        Ok(Repository {
+            storage: storage::at(place, OpenFor::Write, access)?,
+        })
+    }
+
+    /// All backups, oldest first. Those that are ahead of the clock count as older than the others.
     ///
     /// # Errors
     /// The storage cannot be listed.
@@ -53,17 +76,20 @@ impl Repository {
                 .and_then(|key| key.strip_suffix(".json"));
             names.extend(name.and_then(|name| name.parse::<BackupName>().ok()));
         })?;
-        names.sort();
+        BackupName::sort(&mut names, Timestamp::now());
         Ok(names)
     }
 
-    /// The last backup that was begun at `time` or before.
+    /// The last backup, or the last one that was begun at `time` or before.
     ///
     /// # Errors
     /// There is none, or the storage cannot be listed.
-    pub fn backup_at(&self, time: jiff::Timestamp) -> Result<BackupName, BackupError> {
+    pub fn backup_at(&self, time: Option<Timestamp>) -> Result<BackupName, BackupError> {
         let names = self.backups()?;
-        let last = names.iter().rev().find(|name| name.time() <= time);
+        let last = match time {
+            None => names.last(),
+            Some(time) => names.iter().filter(|name| name.time() <= time).max(),
+        };
         last.copied().ok_or_else(|| {
             BackupError::NoBackup(match names.first() {
                 None => "there are no backups".to_owned(),
@@ -99,23 +125,55 @@ impl Repository {
         Ok(verified)
     }
 
-    /// Removes all backups but the last `kept` ones, and the pieces that those do not have.
+    /// The last of these backups whose list of files can be read, and how many are behind it.
+    pub(crate) fn last_whole(
+        &self,
+        names: &[BackupName],
+    ) -> Result<(Option<Manifest>, usize), BackupError> {
+        for (damaged, name) in names.iter().rev().enumerate() {
+            if let Some(manifest) = self.whole_manifest(*name)? {
+                return Ok((Some(manifest), damaged));
+            }
+        }
+        Ok((None, names.len()))
+    }
+
+    /// What a backup consists of; `None` if its list of files can't be read by this version.
+    fn whole_manifest(&self, name: BackupName) -> Result<Option<Manifest>, BackupError> {
+        match self.manifest(name) {
+            Ok(manifest) => Ok(Some(manifest)),
+            Err(BackupError::Damaged(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes all backups but the last `kept` ones, and the pieces that those do not have. Of those that are kept, damaged ones do not count.
     ///
     /// # Errors
     /// The storage fails. What is left is whole.
     pub fn remove_old(&self, kept: usize) -> Result<Removed, BackupError> {
-        let mut names = self.backups()?;
-        let left = names.split_off(names.len().saturating_sub(kept.max(1)));
-        let mut used = BTreeSet::new();
-        for name in &left {
-            used.extend(
-                self.manifest(*name)?
-                    .files()
-                    .flat_map(|file| file.pieces.clone()),
-            );
+        let mut removed = Removed::default();
+        if !self.storage.keep_readers_out()? {
+            removed.obstacle = Some(RemovalObstacle::Readers);
+            return Ok(removed);
         }
-        for name in &names {
-            self.storage.remove(&manifest_key(*name))?;
+        let names = self.backups()?;
+        let (mut used, mut whole) = (BTreeSet::new(), 0);
+        for name in names.iter().rev() {
+            if whole >= kept.max(1) {
+                self.storage.remove(&manifest_key(*name))?;
+                removed.backups += 1;
+                continue;
+            }
+            let Some(manifest) = self.whole_manifest(*name)? else {
+                removed.obstacle = Some(RemovalObstacle::Damage);
+                continue;
+            };
+            whole += 1;
+            used.extend(manifest.files().flat_map(|file| file.pieces.clone()));
+        }
+        if removed.obstacle.is_some() {
+            return Ok(removed);
         }
         let mut unused = Vec::new();
         self.storage.list(PIECES, &mut |key| {
@@ -127,10 +185,8 @@ impl Repository {
         for key in &unused {
             self.storage.remove(key)?;
         }
-        Ok(Removed {
-            backups: names.len(),
-            pieces: unused.len(),
-        })
+        removed.pieces = unused.len();
+        Ok(removed)
     }
 
     /// Stores a piece, unless it is there. Returns whether it was stored. The manifest makes it durable.

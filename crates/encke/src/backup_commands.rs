@@ -5,11 +5,14 @@ use std::process::ExitCode;
 
 use bytesize::ByteSize;
 use clap::Args;
-use encke_backup::{BackupError, BackupName, BucketAccess, Repository, ServerSnapshot, back_up};
+use encke_backup::{
+    BackupError, BackupName, BucketAccess, RemovalObstacle, Removed, Repository, ServerSnapshot,
+    back_up,
+};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::failure::{Code, Failed};
+use crate::failure::{Code, Failed, say};
 use crate::keys;
 use crate::progress_line::ProgressLine;
 use crate::report_output::{print, print_json};
@@ -76,7 +79,7 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
-    let repository = repository(&args.to)?;
+    let repository = Repository::to_write(&args.to, &access()).map_err(failed)?;
     let snapshot = ServerSnapshot::take(&args.directory).map_err(failed)?;
     let mut line = ProgressLine::new(args.quiet);
     let report = back_up(snapshot, &repository, &mut |done, all| {
@@ -84,18 +87,47 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
     });
     line.end();
     let report = report.map_err(failed)?;
+    if report.damaged > 0 {
+        say(format_args!(
+            "the last {} of the backups before it can't be read: `encke log backups` says why\n",
+            report.damaged
+        ));
+    }
     let removed = match args.keep {
-        Some(kept) => repository.remove_old(kept as usize).map_err(failed)?,
-        None => encke_backup::Removed::default(),
+        Some(kept) => repository.remove_old(kept as usize).map_err(|error| {
+            let failed = failed(error);
+            let stored = format!(
+                "the backup {} is stored, but old ones were not removed",
+                report.name
+            );
+            failed.code.with(failed.error.context(stored))
+        })?,
+        None => Removed::default(),
     };
+    match removed.obstacle {
+        None => {}
+        Some(RemovalObstacle::Readers) => {
+            say(format_args!(
+                "old backups stay, because some are being read\n"
+            ));
+        }
+        Some(RemovalObstacle::Damage) => say(format_args!(
+            "pieces of old backups stay, because a backup that is kept can't be read\n"
+        )),
+    }
     if args.json {
         print_json(&json!({
             "name": report.name.to_string(),
             "bytes": report.bytes,
             "bytes_read": report.bytes_read,
             "bytes_stored": report.bytes_stored,
+            "damaged_backups": report.damaged,
             "removed_backups": removed.backups,
             "removed_pieces": removed.pieces,
+            "kept_because": removed.obstacle.map(|obstacle| match obstacle {
+                RemovalObstacle::Readers => "readers",
+                RemovalObstacle::Damage => "damage",
+            }),
         }))?;
     } else {
         print(&format!(
@@ -111,7 +143,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
 }
 
 pub(crate) fn backups(args: &BackupsArgs) -> Result<ExitCode, Failed> {
-    let repository = repository(&args.from)?;
+    let repository = Repository::to_read(&args.from, &access()).map_err(failed)?;
     let mut sound = true;
     let mut listed = Vec::new();
     for name in repository.backups().map_err(failed)? {
@@ -158,10 +190,8 @@ fn look_at(
 }
 
 pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode, Failed> {
-    let repository = repository(&args.from)?;
-    let name = repository
-        .backup_at(args.at.unwrap_or(Timestamp::MAX))
-        .map_err(failed)?;
+    let repository = Repository::to_read(&args.from, &access()).map_err(failed)?;
+    let name = repository.backup_at(args.at).map_err(failed)?;
     let manifest = repository.manifest(name).map_err(failed)?;
     let mut line = ProgressLine::new(args.quiet);
     let report =
@@ -185,12 +215,11 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode, Failed> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn repository(place: &str) -> Result<Repository, Failed> {
-    let access = BucketAccess {
+fn access() -> BucketAccess<'static> {
+    BucketAccess {
         setting: &|name| std::env::var(name).ok(),
         tls: &keys::system_trust,
-    };
-    Repository::at(place, &access).map_err(failed)
+    }
 }
 
 fn failed(error: BackupError) -> Failed {

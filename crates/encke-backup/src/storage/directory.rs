@@ -15,12 +15,15 @@ use super::direct;
 use super::objects::Storage;
 use crate::error::BackupError;
 
-/// A directory of objects. No other process uses it meanwhile.
+/// A directory of objects. No other process writes to it while this one may.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
     written: Mutex<Written>,
-    _lock: File,
+    /// Readers share its lock. `None` for a reader where no writer of this version has been.
+    readers: Option<File>,
+    /// Writers exclude each other.
+    _lock: Option<File>,
 }
 
 /// What this process has written.
@@ -41,27 +44,44 @@ struct Unsynced {
 }
 
 impl Directory {
-    /// Makes it if it is missing.
-    pub(super) fn at(path: &Path) -> Result<Directory, BackupError> {
+    /// To read what is there: nothing is made or changed. While others read too, and while backups are made.
+    pub(super) fn to_read(path: &Path) -> Result<Directory, BackupError> {
+        if !path.is_dir() {
+            let place = path.display();
+            return Err(BackupError::Place(format!("there is no directory {place}")));
+        }
+        // Without the lock a piece that is removed meanwhile is found to be missing.
+        let readers = File::open(path.join(READERS)).ok();
+        if let Some(readers) = &readers {
+            let _ = rustix::fs::flock(readers, FlockOperation::LockShared);
+        }
+        Ok(Directory {
+            path: path.to_owned(),
+            written: Mutex::default(),
+            readers,
+            _lock: None,
+        })
+    }
+
+    /// To write to it. Makes it if it is missing.
+    pub(super) fn to_write(path: &Path) -> Result<Directory, BackupError> {
         std::fs::create_dir_all(path).map_err(BackupError::io(path, "make"))?;
-        let name = path.join("lock");
-        let lock = File::options()
-            .create(true)
-            .append(true)
-            .open(&name)
-            .map_err(BackupError::io(&name, "open"))?;
-        let locked = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive);
-        locked.map_err(|error| match error {
-            rustix::io::Errno::WOULDBLOCK => BackupError::Place(format!(
-                "{} is in use by another backup or restore",
-                path.display()
-            )),
-            error => BackupError::io(&name, "lock")(error.into()),
-        })?;
+        let made = |name: &str| {
+            let name = path.join(name);
+            let file = File::options().create(true).append(true).open(&name);
+            file.map_err(BackupError::io(&name, "open"))
+        };
+        let lock = made(LOCK)?;
+        if !locks(&lock).map_err(BackupError::io(path, "lock"))? {
+            return Err(BackupError::InUse {
+                directory: path.to_owned(),
+            });
+        }
         let directory = Directory {
             path: path.to_owned(),
             written: Mutex::default(),
-            _lock: lock,
+            readers: Some(made(READERS)?),
+            _lock: Some(lock),
         };
         // What a backup has left that was killed.
         for index in 0..UNSYNCED_MAX {
@@ -95,6 +115,21 @@ impl Directory {
         Ok(())
     }
 }
+
+/// Takes a lock for this process alone, unless others have it.
+fn locks(file: &File) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The file whose lock writers have.
+const LOCK: &str = "lock";
+
+/// The file whose lock readers share.
+const READERS: &str = "readers";
 
 /// The name of an object that is not synced.
 fn partial_key(index: usize) -> String {
@@ -165,6 +200,11 @@ impl Storage for Directory {
             }
         }
         Ok(())
+    }
+
+    fn keep_readers_out(&self) -> Result<bool, BackupError> {
+        let locked = self.readers.as_ref().map_or(Ok(true), locks);
+        locked.map_err(BackupError::io(&self.path, "lock"))
     }
 
     fn remove(&self, key: &str) -> Result<(), BackupError> {

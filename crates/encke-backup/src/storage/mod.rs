@@ -11,13 +11,27 @@ pub use self::objects::BucketAccess;
 pub(crate) use self::objects::Storage;
 use crate::error::BackupError;
 
+/// What a storage is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenFor {
+    /// Nothing is made or changed.
+    Read,
+    /// It is made if it is missing.
+    Write,
+}
+
 /// The storage in a directory, or at `s3://BUCKET/PREFIX`.
-pub(crate) fn at(place: &str, access: &BucketAccess<'_>) -> Result<Box<dyn Storage>, BackupError> {
-    match place.strip_prefix("s3://") {
-        Some(bucket) => Ok(Box::new(Bucket::at(bucket, access)?)),
-        None if place.contains("://") => Err(BackupError::Place(format!(
+pub(crate) fn at(
+    place: &str,
+    wanted: OpenFor,
+    access: &BucketAccess<'_>,
+) -> Result<Box<dyn Storage>, BackupError> {
+    match (place.strip_prefix("s3://"), wanted) {
+        (Some(bucket), _) => Ok(Box::new(Bucket::at(bucket, access)?)),
+        (None, _) if place.contains("://") => Err(BackupError::Place(format!(
             "{place} is no place for backups: a directory, or s3://BUCKET/PREFIX"
         ))),
-        None => Ok(Box::new(Directory::at(place.as_ref())?)),
+        (None, OpenFor::Read) => Ok(Box::new(Directory::to_read(place.as_ref())?)),
+        (None, OpenFor::Write) => Ok(Box::new(Directory::to_write(place.as_ref())?)),
     }
 }

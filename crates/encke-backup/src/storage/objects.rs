@@ -18,6 +18,10 @@ pub(crate) trait Storage: Debug + Send {
     fn has(&self, key: &str) -> Result<bool, BackupError>;
     /// Calls `each` with the keys that begin with `prefix`, which ends in `/`, in no order.
     fn list(&self, prefix: &str, each: &mut dyn FnMut(&str)) -> Result<(), BackupError>;
+    /// Has readers wait from now on, where the storage can. False: some read now, and nothing may be removed.
+    fn keep_readers_out(&self) -> Result<bool, BackupError> {
+        Ok(true)
+    }
     /// Removes an object, which may be gone already.
     fn remove(&self, key: &str) -> Result<(), BackupError>;
 }
