@@ -17,7 +17,7 @@ use encke_stream::Offset;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::config::{check_variables, duration};
+use crate::config::duration;
 use crate::failure::{Code, Failed, say};
 use crate::import_report::{ProgressLines, report_text};
 use crate::keys;
@@ -165,7 +165,6 @@ struct OffsetArgs {
 
 /// Copies streams, or looks up an offset.
 pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode, Failed> {
-    check_variables().map_err(|error| Code::Usage.with(error))?;
     match &args.command {
         None => copy(&args.copy),
         Some(ImportCommand::Offset(args)) => offset(args),

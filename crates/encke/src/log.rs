@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::backup_commands::{self, BackupArgs, BackupsArgs, RestoreArgs};
-use crate::config::{self, whole_number};
+use crate::config::whole_number;
 use crate::failure::{Code, Failed, say};
 use crate::progress_line::ProgressLine;
 use crate::report_output::{print, print_json};
@@ -80,7 +80,7 @@ enum LogCommand {
             wait. A backup is there as a whole or not at all. TO is a directory, or s3://BUCKET/PREFIX with AWS_ACCESS_KEY_ID, \
             AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION and, for what is compatible with S3, AWS_ENDPOINT_URL. Run it as the user of the \
             server or as root, for example every minute.",
-        after_help = "Exit codes: 0 the backup is stored; 1 it is not; 2 the command line is wrong; 3 no server runs on DIR."
+        after_help = "Exit codes: 0 the backup is stored; 1 it is not, or old ones could not be removed; 2 the command line is wrong; 3 no server runs on DIR."
     )]
     Backup(BackupArgs),
     /// List the backups in a directory or a bucket, or verify them
@@ -159,7 +159,6 @@ fn stream_number(text: &str) -> anyhow::Result<u64> {
 }
 
 pub(crate) fn log(args: &LogArgs) -> Result<ExitCode, Failed> {
-    config::check_variables().map_err(|error| Code::Usage.with(error))?;
     match &args.command {
         LogCommand::Check(args) => check(args),
         LogCommand::Dump(args) => dump(args),

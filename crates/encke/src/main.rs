@@ -51,7 +51,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use crate::failure::{say, with_causes};
+use crate::failure::{Code, Failed, say, with_causes};
 
 /// A real-time push server: stores records appended over HTTP and pushes them to subscribers.
 #[derive(Debug, Parser)]
@@ -100,7 +100,21 @@ fn main() -> ExitCode {
     // A write beyond the limit on the size of files is then an error, and not the end of the process. Where there can be no handler, it ends.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
-    let result = match cli.command {
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            say(format_args!("encke: {}\n", with_causes(&error.error)));
+            error.code.into()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, Failed> {
+    // Those that read settings check the variables themselves: a successor says to its server what is wrong.
+    if !matches!(command, Command::Serve(_) | Command::Doctor(_)) {
+        config::check_variables().map_err(|error| Code::Usage.with(error))?;
+    }
+    match command {
         Command::Serve(args) => serve::serve(*args),
         Command::Log(args) => log::log(&args),
         Command::Doctor(args) => doctor::doctor(&args),
@@ -112,13 +126,6 @@ fn main() -> ExitCode {
         Command::Upgrade(args) => upgrade::upgrade(&args),
         Command::Completions(args) => command_texts::completions(Cli::command(), &args),
         Command::Man(args) => command_texts::man(Cli::command(), &args),
-    };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            say(format_args!("encke: {}\n", with_causes(&error.error)));
-            error.code.into()
-        }
     }
 }
 

@@ -136,7 +136,13 @@ impl RunningServer {
         self.router.set_gate(self.config.gate(self.access.clone()));
         self.address_limiter
             .set(AddressLimits::of(&self.config.net));
-        self.fetch_keys(key_fetcher)?;
+        if let Err(error) = self.fetch_keys(key_fetcher) {
+            let error = with_causes(&error);
+            tracing::error!(
+                error,
+                "the keys of issuers are not fetched until the next reload"
+            );
+        }
         for warning in exposure::warnings(&self.config) {
             tracing::warn!("{warning}");
         }

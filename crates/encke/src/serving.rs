@@ -240,7 +240,7 @@ fn start(
     let status = node.as_ref().map(Node::status).unwrap_or_default();
     let (rendered, shown, watched) = (metrics.clone(), status.clone(), readers.clone());
     let health = DeliveryHealth::new(config.server.health);
-    let probed = health.clone();
+    let (probed, looked_back) = (health.clone(), health.clone());
     let looked_at = status.clone();
     // What is known by itself, without a probe.
     let obstacle = Arc::new(move || unready(&watched).or_else(|| looked_at.unready()));
@@ -270,7 +270,7 @@ fn start(
     let shown_configuration = Arc::clone(&configuration);
     let (of_doctor, of_fleet) = (config.clone(), config.fleet.clone());
     let sources = InspectionSources {
-        unready: Box::new(move || obstacle()),
+        unready: Box::new(move || obstacle().or_else(|| looked_back.stalled())),
         configuration: Box::new(move || shown_configuration.lock().clone()),
         doctor: Box::new(move || {
             doctor::of_running_server(&of_doctor).map_err(|error| error.to_string())

@@ -72,6 +72,18 @@ impl DeliveryHealth {
         self.readiness_at(now().steady)
     }
 
+    /// What stalled at the last probe, if that is not long ago. It asks for no other one: a page that is open makes no records.
+    pub fn stalled(&self) -> Option<String> {
+        self.stalled_at(now().steady)
+    }
+
+    fn stalled_at(&self, now: SteadyTime) -> Option<String> {
+        let state = self.shared.state.lock();
+        let last = state.last.as_ref()?;
+        let is_recent = now.since(last.ended) < STALL_SHOWN.max(self.shared.settings.every);
+        Some(stall(last.stalled.as_ref().filter(|_| is_recent)?))
+    }
+
     fn readiness_at(&self, now: SteadyTime) -> ReadyState {
         let mut state = self.shared.state.lock();
         if state.is_stopping {
@@ -81,7 +93,7 @@ impl DeliveryHealth {
             Some(last) if now.since(last.ended) < self.shared.settings.every => {
                 match &last.stalled {
                     None => ReadyState::Ready,
-                    Some(why) => ReadyState::NotReady(format!("deliveries stall: {why}")),
+                    Some(why) => ReadyState::NotReady(stall(why)),
                 }
             }
             _ => {
@@ -91,6 +103,10 @@ impl DeliveryHealth {
             }
         }
     }
+}
+
+fn stall(why: &str) -> String {
+    format!("deliveries stall: {why}")
 }
 
 impl Shared {
@@ -110,6 +126,9 @@ impl Shared {
         state.last = Some(LastProbe { ended, stalled });
     }
 }
+
+/// How long a stall is shown to operators, when nobody asks whether it has ended.
+const STALL_SHOWN: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -137,6 +156,8 @@ mod tests {
             .shared
             .end(Some("shard 1 delivers nothing".into()), ms(8_000));
         let why = "deliveries stall: shard 1 delivers nothing".to_owned();
+        assert_eq!(health.stalled_at(ms(67_999)), Some(why.clone()));
+        assert_eq!(health.stalled_at(ms(68_000)), None);
         assert_eq!(health.readiness_at(ms(8_001)), ReadyState::NotReady(why));
         assert_eq!(health.readiness_at(ms(13_000)), ReadyState::Probing);
     }

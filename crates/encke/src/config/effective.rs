@@ -4,13 +4,15 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use super::access::AccessTable;
-use super::presence::PresenceTable;
-use super::pusher::PusherTable;
+use super::access::{self, AccessTable};
+use super::presence::{self, PresenceTable};
+use super::pusher::{self, PusherTable};
 use super::settings::{SETTINGS, Setting};
+use super::tables::NOT_PRINTED;
 use super::{Config, Given};
 
-/// Every setting with its effective value and, as a comment, the origin of the value. The text can be used as a configuration file.
+/// Every setting with its effective value and, as a comment, the origin of the value. The text can be used as a configuration file when the
+/// tables that are [not printed](NOT_PRINTED) are put into it, and the passwords of brokers.
 pub(crate) fn effective(config: &Config, given: &Given) -> String {
     let asked = given.apply().expect("the configuration was made of it");
     let mut text = String::new();
@@ -39,19 +41,20 @@ pub(crate) fn effective(config: &Config, given: &Given) -> String {
             ),
         };
     }
-    // Without its keys, because they are secrets.
-    text += &match given.access() {
-        Some(access) => format!("\n# The table [access] of the file: {}\n", access.summary()),
-        None => "\n# There is no table [access]\n".to_owned(),
-    };
-    if let Some(presence) = given.presence() {
-        text += &format!(
-            "# The table [presence] of the file: {}\n",
-            presence.summary()
-        );
+    if given.access().is_none() {
+        text += "\n# There is no table [access]\n";
     }
-    if let Some(pusher) = given.pusher() {
-        text += &format!("# The table [pusher] of the file: {}\n", pusher.summary());
+    for (name, summary) in [
+        (access::NAME, given.access().map(AccessTable::summary)),
+        (presence::NAME, given.presence().map(PresenceTable::summary)),
+        (pusher::NAME, given.pusher().map(PusherTable::summary)),
+    ] {
+        if let Some(summary) = summary {
+            // Not its content, which may be secret. Without it the text must not be taken for the whole configuration.
+            text += &format!(
+                "\n# {summary}\n[{name}]\n{NOT_PRINTED} = \"put the table [{name}] of the file here\"\n"
+            );
+        }
     }
     text
 }

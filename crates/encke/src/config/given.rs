@@ -16,6 +16,7 @@ use super::platform_variables::is_of_platform;
 use super::presence::{self, PresenceTable};
 use super::pusher::{self, PusherTable};
 use super::settings::{SETTINGS, Setting};
+use super::tables::NOT_PRINTED;
 
 /// Where a value was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,11 @@ impl Given {
     /// Takes the values of a configuration file.
     pub(super) fn file(&mut self, path: &Path, text: &str) -> anyhow::Result<()> {
         for (name, value) in document::parse(text)? {
+            if value.get(NOT_PRINTED).is_some() {
+                anyhow::bail!(
+                    "the table [{name}] is not what a server used: `encke serve --check` has left its content out"
+                );
+            }
             match value {
                 Value::Table(tuning) if name == TUNING => {
                     for (name, value) in tuning {

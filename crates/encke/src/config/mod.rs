@@ -102,7 +102,7 @@ impl SettingsArgs {
     }
 }
 
-/// Fails if a variable begins with `ENCKE_` and is none of Encke's, for commands that read no settings.
+/// Fails if a variable begins with `ENCKE_` and is none of Encke's.
 pub(crate) fn check_variables() -> anyhow::Result<()> {
     Given::default().variables(std::env::vars_os())
 }
@@ -489,6 +489,23 @@ mod tests {
             for setting in SETTINGS {
                 assert!(shown.contains(setting.name), "{}", setting.name);
             }
+        }
+    }
+
+    #[test]
+    fn the_effective_configuration_without_its_tables_is_refused() {
+        for (table, text) in [
+            ("access", "[access]\ncookie = 'c'"),
+            ("presence", "[[presence.streams]]\nnames = 'a'"),
+            (
+                "pusher",
+                "[[pusher.apps]]\nid = '1'\nkey = 'k'\nsecret = 'a secret that is long'",
+            ),
+        ] {
+            let first = given(text).unwrap();
+            let shown = effective(&Config::new(&first).unwrap(), &first);
+            let error = format!("{:#}", config(&shown).unwrap_err());
+            assert!(error.contains(&format!("[{table}] is not what")), "{error}");
         }
     }
 

@@ -6,6 +6,7 @@ use anyhow::Context;
 use encke_access::parse_duration;
 use encke_presence::{GRACE_MAX, PresenceRules};
 use encke_protocol::{PresenceNames, PresenceRule};
+use encke_stream::NotAPattern;
 use serde::Deserialize;
 use toml::Table;
 
@@ -58,12 +59,19 @@ impl StreamsEntry {
         if self.names.is_empty() || self.names.starts_with('/') {
             anyhow::bail!("names is the name of a stream, or a pattern such as chat/**");
         }
+        let names = PresenceNames::from(&*self.names);
+        if matches!(names, PresenceNames::Stream(_)) && self.names.ends_with('*') {
+            anyhow::bail!(
+                "names is {}, which is no pattern: {NotAPattern}",
+                self.names
+            );
+        }
         let members_max = self.members_max.unwrap_or(MEMBERS_MAX);
         if members_max == 0 {
             anyhow::bail!("members-max must be at least 1");
         }
         Ok(PresenceRule {
-            names: PresenceNames::from(&*self.names),
+            names,
             rules: PresenceRules {
                 grace: self
                     .grace
@@ -129,6 +137,10 @@ mod tests {
             ),
             ("[[streams]]", "the key presence.streams[0] needs names"),
             ("[[streams]]\nnames = ''", "names is the name of a stream"),
+            (
+                "[[streams]]\nnames = 'room-*'",
+                "names is room-*, which is no pattern: a pattern is `**`, or ends in `/**`",
+            ),
             (
                 "[[streams]]\nnames = 'a'\ngrace = '2d'",
                 "a grace is a duration",

@@ -89,3 +89,6 @@ pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Bytes of a key file.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The key in the place of the content of a table that `encke serve --check` does not print. A file with it is refused.
+pub(super) const NOT_PRINTED: &str = "not-printed";

@@ -24,8 +24,10 @@ pub(super) struct MemoryEstimate {
     pub(super) user_bytes: u64,
     /// Their sockets.
     pub(super) kernel_bytes: u64,
-    /// Recent records (`--ring`).
+    /// Recent records (`--ring`), which shards with the same streams share.
     pub(super) ring_bytes: u64,
+    /// The same if each shard has other streams.
+    pub(super) rings_bytes: u64,
     /// History's caches of all logs.
     pub(super) history_bytes: u64,
     /// The bound on waiting commands of all logs (`tuning.mailbox-size`).
@@ -46,6 +48,7 @@ impl MemoryEstimate {
             user_bytes: connections.saturating_mul(USER_BYTES),
             kernel_bytes: connections.saturating_mul(KERNEL_BYTES),
             ring_bytes: settings.ring_bytes as u64,
+            rings_bytes: (settings.ring_bytes as u64).saturating_mul(settings.shards.max(1) as u64),
             history_bytes: history_bytes.saturating_mul(logs),
             mailbox_bytes: (config.server.mailbox_bytes_max as u64).saturating_mul(logs),
             buffers_bytes: settings.buffers_bytes_max as u64,
@@ -68,8 +71,13 @@ impl MemoryEstimate {
 
     /// The same when every bound is reached.
     pub(super) fn worst_bytes(&self) -> u64 {
-        [self.mailbox_bytes, self.buffers_bytes, self.unread_bytes]
-            .into_iter()
-            .fold(self.total_bytes(), u64::saturating_add)
+        [
+            self.rings_bytes.saturating_sub(self.ring_bytes),
+            self.mailbox_bytes,
+            self.buffers_bytes,
+            self.unread_bytes,
+        ]
+        .into_iter()
+        .fold(self.total_bytes(), u64::saturating_add)
     }
 }

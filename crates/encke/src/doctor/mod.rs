@@ -233,6 +233,10 @@ impl fmt::Display for Report {
             ("history's cache", estimate.history_bytes),
             ("total", self.memory_total_bytes),
             (
+                "plus recent records, if no shards share them",
+                estimate.rings_bytes - estimate.ring_bytes,
+            ),
+            (
                 "plus waiting commands (tuning.mailbox-size)",
                 estimate.mailbox_bytes,
             ),
