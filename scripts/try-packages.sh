@@ -97,6 +97,9 @@ for suite in "${suites[@]}"; do
   section "the older package, $(version_of "$older")"
   install_package "$older"
   expect 'the version' "$(installed_version)" "$(version_of "$older")"
+  enabled=$(cd "$root/etc/systemd/system" && find . -type l -name 'encke*' | tr '\n' ' ')
+  expect 'what starts by itself' "$enabled" './multi-user.target.wants/encke.service '
+  [ -s "$root/usr/lib/systemd/system/encke.socket" ] || fail 'the package has no encke.socket'
   command=$(sed -n 's/^ExecStart=//p' "$root"/usr/lib/systemd/system/encke.service "$root"/lib/systemd/system/encke.service 2> /dev/null | head -n 1)
   serve "$command"
   curl -sSf -X PUT "$address" -H 'Content-Type: text/plain' -d 'kept'

@@ -36,7 +36,7 @@ const NOT_RUN = [
   [/^make fleet\b/, 'runs until it is stopped; tests/system/fleet.rs has fleets'],
   [/^nats-server |--fleet nats:/, 'needs brokers; tests/system/fleet.rs has them'],
   [/^(docker|podman) /, 'needs a container runtime'],
-  [/^sudo (apt-get|dnf|systemctl|editor) |^systemctl |\/etc\/encke\/|^tar xzf encke-|-linux-gnu\/encke /, 'changes the system; scripts/try-packages.sh does it in a clean root'],
+  [/^sudo |^systemctl |\/etc\/encke\/|^tar xzf encke-|-linux-gnu\/encke /, 'changes the system; scripts/try-packages.sh does it in a clean root'],
   [/^kubectl /, 'needs a cluster'],
   [/^(nix|brew|cargo install) /, 'builds the server again, with what is not installed here'],
   [/--tls-cert chain\.pem\b/, 'needs a certificate'],
