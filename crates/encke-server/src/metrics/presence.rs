@@ -24,13 +24,18 @@ impl PresenceMetrics {
         let metrics = PresenceMetrics {
             members: metrics.gauge(
                 "encke_presence_members",
-                "Members of streams, over all nodes of a fleet; one of two streams counts twice.",
+                "Members of streams, over all nodes of a fleet; one of two streams counts twice. With watchlists of the Pusher protocol each \
+                 online user is one, too.",
             )?,
             connections: metrics.gauge(
                 "encke_presence_connections",
                 "Connections by which members and others are there.",
             )?,
-            streams: metrics.gauge("encke_presence_streams", "Streams whose members are known.")?,
+            streams: metrics.gauge(
+                "encke_presence_streams",
+                "Streams with members, connections or followers: also channels of the Pusher protocol with a subscription, and with watchlists one \
+                 for each online user.",
+            )?,
             bytes: metrics.gauge(
                 "encke_presence_bytes",
                 "Bytes of the ids and the public data of members.",

@@ -31,7 +31,8 @@ impl PusherMetrics {
             )?,
             dropped_events: metrics.counter(
                 "encke_pusher_webhook_events_dropped_total",
-                "Client events and cache misses that webhooks are not told of, because too many waited for the log or it did not take them.",
+                "Client events and cache misses that webhooks are not told of, because too many waited for the log or could not be handed to \
+                 it; what it refuses then is lost and not counted.",
             )?,
             gaps: metrics.counter(
                 "encke_pusher_webhook_gaps_total",
