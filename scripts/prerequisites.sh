@@ -88,8 +88,21 @@ go() {
   fi
 }
 
+# A full disk fails a build somewhere in the middle. `$1`: the folder of the first build; `$2`: the megabytes that it takes.
+room() {
+  local target=${CARGO_TARGET_DIR:-$root/target} free
+  [ ! -d "$target/$1" ] || return 0
+  mkdir -p "$target"
+  free=$(df --output=avail --block-size=1M "$target" | tail -n 1)
+  [ "$free" -ge "$2" ] || others+=("$2 MB of disk for $target (found $((free)) MB)")
+}
+
 rust
 has cc || packages+=(gcc libc6-dev)
+case $for_what in
+  run) room release 2000 ;;
+  test) room debug 7000 ;;
+esac
 if [ "$for_what" = test ]; then
   has git || packages+=(git)
   has curl || packages+=(curl)
