@@ -20,7 +20,7 @@
           inherit (manifest) version;
           src = self;
           cargoLock.lockFile = ./Cargo.lock;
-          # The allocator and the cryptography are built by make and cmake.
+          # The allocator is built by make, and the cryptography by cmake where no list of its files is there.
           nativeBuildInputs = [
             pkgs.cmake
             pkgs.installShellFiles

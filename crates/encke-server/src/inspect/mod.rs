@@ -2,7 +2,7 @@
 //!
 //! The thread sleeps until a question comes, and wakes every 10 s for the figures of `history`. `connections` asks the shards,
 //! a few slots at a time; `streams` reads the list of streams. What walks over all of them is kept by `recent_answers` for a hundred
-//! times as long as it took: however many pages are open, the walks take about a hundredth of a core.
+//! times as long as it took: however many pages ask one question, the walks for it take about a hundredth of a core.
 
 mod connections;
 mod families;
