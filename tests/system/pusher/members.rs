@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{AppAccess, FIRST, PusherServer, event, inner, succeeded};
+use super::{AppAccess, FIRST, PusherServer, event, inner, leave, succeeded};
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{Brokers, Ended, PATIENCE, command, eventually};
 
@@ -67,10 +67,6 @@ fn changed(kind: &str, message: Option<Value>) -> String {
     id.as_str().expect("a text").to_owned()
 }
 
-fn unsubscribe(channel: &str) -> String {
-    json!({ "event": "pusher:unsubscribe", "data": { "channel": channel } }).to_string()
-}
-
 #[test]
 fn members_come_and_go_once_each() {
     let server = PusherServer::start();
@@ -88,7 +84,7 @@ fn members_come_and_go_once_each() {
     );
     let expected = json!({ "occupied": true, "user_count": 2, "subscription_count": 3 });
     assert_eq!(counts, expected);
-    bob.send(&unsubscribe(ROOM));
+    leave(&mut bob, ROOM);
     server.triggered(&json!({ "name": "e", "channel": ROOM, "data": "1" }));
     assert_eq!(ann.message(), Some(event("e", ROOM, "1")));
     assert_eq!(again.message(), Some(event("e", ROOM, "1")));
@@ -266,7 +262,7 @@ fn members_stay_through_an_upgrade() {
     }
     drop(bob);
     assert_eq!(removed(ann.message()), "bob");
-    ann.send(&unsubscribe(ROOM));
+    leave(&mut ann, ROOM);
     let (_cid, ids) = join(&server, ROOM, "cid");
     assert_eq!(ids, ["cid"]);
     let news = super::subscribe("news", None);

@@ -191,6 +191,14 @@ fn entry(app: AppAccess) -> String {
     format!("[[pusher.apps]]\nid = '{id}'\nkey = '{key}'\nsecret = '{secret}'\n")
 }
 
+/// Ends a subscription. It has ended when the server answers what follows.
+fn leave(client: &mut WebSocketClient, channel: &str) {
+    let data = json!({ "channel": channel });
+    client.send(&json!({ "event": "pusher:unsubscribe", "data": data }).to_string());
+    let answer = client.ask("{\"event\":\"pusher:ping\",\"data\":{}}");
+    assert_eq!(answer["event"], "pusher:pong", "{answer}");
+}
+
 /// Where clients of an app connect.
 fn target(app: AppAccess) -> String {
     format!(

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{FIRST, PusherServer, event, subscribe, succeeded};
+use super::{FIRST, PusherServer, event, leave, subscribe, succeeded};
 use crate::rig::{Ended, command};
 
 #[test]
@@ -40,7 +40,7 @@ fn clients_stay_connected_through_an_upgrade() {
         client.ask(&subscribe("private-a", Some(&auth))),
         succeeded("private-a")
     );
-    client.send("{\"event\":\"pusher:unsubscribe\",\"data\":{\"channel\":\"news\"}}");
+    leave(&mut client, "news");
     let left = server.told("/apps/1/channels/private-a", "info=subscription_count");
     assert_eq!(left, json!({ "occupied": true, "subscription_count": 1 }));
 }
