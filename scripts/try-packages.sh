@@ -99,7 +99,7 @@ for suite in "${suites[@]}"; do
   expect 'the version' "$(installed_version)" "$(version_of "$older")"
   enabled=$(cd "$root/etc/systemd/system" && find . -type l -name 'encke*' | tr '\n' ' ')
   expect 'what starts by itself' "$enabled" './multi-user.target.wants/encke.service '
-  [ -s "$root/usr/lib/systemd/system/encke.socket" ] || fail 'the package has no encke.socket'
+  [ -s "$root/usr/lib/systemd/system/encke-listener.socket" ] || fail 'the package has no encke-listener.socket'
   command=$(sed -n 's/^ExecStart=//p' "$root"/usr/lib/systemd/system/encke.service "$root"/lib/systemd/system/encke.service 2> /dev/null | head -n 1)
   serve "$command"
   curl -sSf -X PUT "$address" -H 'Content-Type: text/plain' -d 'kept'
