@@ -101,7 +101,7 @@ rust
 has cc || packages+=(gcc libc6-dev)
 case $for_what in
   run) room release 2000 ;;
-  test) room debug 7000 ;;
+  test) room debug 6000 ;;
 esac
 if [ "$for_what" = test ]; then
   has git || packages+=(git)
