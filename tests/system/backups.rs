@@ -309,6 +309,10 @@ fn a_backup_of_a_clock_that_was_ahead_is_not_the_last_one() {
     let name = second["name"].as_str().expect("a name");
     assert_eq!(restored_by(&["--at", name]), [1]);
     assert_eq!(restored_by(&["--at", ahead]), [0; 0]);
+    let early = ["restore", "--at", "2020-01-01T00:00:00Z"];
+    let refused = log(&early, &[places[1], &data.path().join("copy")]);
+    let first = format!("the first backup is of {name}");
+    assert!(refused.stderr.contains(&first), "{refused:?}");
     let third = succeeds(&["backup", "--keep", "2"], &places);
     assert_eq!(third["removed_backups"], 1);
     assert!(!list(ahead).exists());

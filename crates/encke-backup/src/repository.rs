@@ -91,7 +91,7 @@ impl Repository {
             Some(time) => names.iter().filter(|name| name.time() <= time).max(),
         };
         last.copied().ok_or_else(|| {
-            BackupError::NoBackup(match names.first() {
+            BackupError::NoBackup(match names.iter().min() {
                 None => "there are no backups".to_owned(),
                 Some(first) => format!("the first backup is of {first}"),
             })
