@@ -18,7 +18,7 @@ pub(super) struct App {
     pub(super) settings: PusherApp,
     pub(super) signer: AppSigner,
     /// What the names of its streams begin with.
-    prefix: Box<str>,
+    pub(super) prefix: Box<str>,
     /// It pays for the streams of the channels.
     pub(super) account: AccountId,
     connections: AtomicUsize,

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aws_lc_rs::digest;
 use encke_clock::{Now, SteadyTime};
@@ -21,8 +20,8 @@ use super::shared::SharedByApp;
 use super::signature::{AppSigner, encode_hex};
 use super::stream_names::{WEBHOOK_LOG, WEBHOOK_REACHED, prefix_of};
 use super::user::channel_of_user;
-use super::watchlist::{WATCHLIST_EVENTS, WatchedUsers, online_name, user_of_online};
-use super::webhook::{ChannelReports, WebhookBatch, WebhookKind};
+use super::watchlist::{WATCHLIST_EVENTS, WatchedUsers, is_online, user_of_online};
+use super::webhook::{COUNT_PAUSE, ChannelReports, RETURN_PAUSE, WebhookBatch, WebhookKind};
 
 /// Reports on the channels of one app.
 pub struct AppReporter {
@@ -235,10 +234,7 @@ impl AppReporter {
         if watchers.has_moved() {
             self.moved.get_or_insert(now.steady.after(RETURN_PAUSE));
         }
-        let is_online = |user: &str| {
-            let name = format!("{prefix}{}", online_name(user));
-            registry.counts(&name).members > 0
-        };
+        let is_online = |user: &str| is_online(registry, prefix, user);
         if self.moved.is_some_and(|at| at <= now.steady) {
             // A few at a time, so that none is dropped because too much waits.
             let some = std::iter::from_fn(|| watchers.pop_moved()).take(MOVED_AT_ONCE);
@@ -391,12 +387,6 @@ const DIGEST_BYTES: usize = 16;
 
 /// Bytes of an append, beside its last event.
 const APPEND_BYTES: usize = 128 << 10;
-
-/// How long a number of subscriptions waits for further changes before clients are told.
-const COUNT_PAUSE: Duration = Duration::from_secs(1);
-
-/// How long a server that takes another process over waits for users to come back before watchers are told who is online.
-const RETURN_PAUSE: Duration = Duration::from_secs(5);
 
 /// Watchers who are told in one turn.
 const MOVED_AT_ONCE: usize = 100;

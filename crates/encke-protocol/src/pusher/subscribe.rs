@@ -15,7 +15,7 @@ use super::server_message::{
     PusherCode, cache_miss, error, online, position, subscribed, subscription_error,
 };
 use super::user::user_of_channel;
-use super::watchlist::{WatchedUsers, online_name};
+use super::watchlist::{WatchedUsers, is_online};
 use super::webhook::{WebhookEvent, WebhookKind};
 use crate::action::{Action, Failure, Feed, FeedBeside, OnChange, OnRead, Subscription};
 use crate::last_messages::{LAST_BYTES_MAX, OnLastFound, WantedMessages, find_last};
@@ -99,11 +99,12 @@ impl PusherSubscribe {
 
     /// Those of the watched users who are online now.
     fn online(&self) -> WatchedUsers {
-        let counts = |user: &str| self.context.counts(&self.app, &online_name(user));
-        let users = WatchedUsers::of(&self.watched, |user| counts(user).members > 0);
+        let (registry, prefix) = (self.context.registry(), &self.app.prefix);
+        let online = self.watched.iter();
+        let online = online.filter(|user| is_online(registry, prefix, user));
         WatchedUsers {
+            online: online.cloned().collect(),
             offline: Vec::new(),
-            ..users
         }
     }
 
@@ -251,8 +252,8 @@ impl OnRead for MembersSubscribe {
     }
 }
 
-/// What a client is told of a subscription that was refused as a request would be. If the server can't serve it now, the client is told
-/// nothing: the connection is closed, and the client subscribes again when it is back.
+/// The response to a subscription that is refused. If the server can't serve it now there is no message: the connection is closed, and the
+/// client subscribes again when it is back.
 pub(super) fn refused_subscription(channel: &str, refused: &Response) -> Response {
     if refused.is_unavailable() {
         return Response::new(refused.status);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use encke_presence::Presence;
 use serde_json::json;
 
 /// Who watches whom, at this node.
@@ -160,6 +161,12 @@ pub(super) fn online_name(user: &str) -> String {
 /// The user of such a name.
 pub(super) fn user_of_online(name: &str) -> Option<&str> {
     name.strip_prefix(ONLINE)
+}
+
+/// Whether a user of the app with that prefix is online, at any node.
+pub(super) fn is_online(registry: &Presence, prefix: &str, user: &str) -> bool {
+    let name = format!("{prefix}{}", online_name(user));
+    registry.counts(&name).members > 0
 }
 
 const ONLINE: &str = "#user-";

@@ -20,7 +20,7 @@ pub(super) struct ChannelSubject {
     pub(super) part: ChannelPart,
 }
 
-/// What of a channel is told by itself.
+/// A part of a channel whose changes are told separately.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum ChannelPart {
     Occupancy,

@@ -16,6 +16,6 @@ mod reports;
 pub use self::batch::WebhookBatch;
 pub use self::kind::{BadWebhookKind, WebhookKind};
 pub(super) use self::queue::WebhookQueue;
-pub(super) use self::reports::ChannelReports;
+pub(super) use self::reports::{COUNT_PAUSE, ChannelReports, RETURN_PAUSE};
 
 pub(super) use self::event::WebhookEvent;

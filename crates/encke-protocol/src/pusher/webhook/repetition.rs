@@ -84,7 +84,8 @@ impl Repetition {
         }
     }
 
-    /// The next records of it, if it is time for them. `channels`: those of which something is told; `events`: what is told of one.
+    /// The next records of the repetition, if it is due. `channels`: those that the log says something of; `events`: the events of one, by
+    /// parts.
     pub(super) fn next<'a>(
         &mut self,
         channels: impl Iterator<Item = &'a Box<str>>,
@@ -120,14 +121,10 @@ impl Repetition {
         while bytes < PIECE_BYTES
             && let Some((channel, wanted)) = progress.left.pop()
         {
+            let is_wanted = |part: &ChannelPart| wanted.as_ref().is_none_or(|of| of.contains(part));
             let mut on_their_way = HashSet::new();
-            for (part, event) in events(&channel) {
-                if wanted
-                    .as_ref()
-                    .is_some_and(|wanted| !wanted.contains(&part))
-                {
-                    continue;
-                }
+            let events = events(&channel).into_iter();
+            for (part, event) in events.filter(|(part, _)| is_wanted(part)) {
                 let channel = channel.clone();
                 let subject = ChannelSubject { channel, part };
                 if self.on_their_way.contains_key(&subject) {
