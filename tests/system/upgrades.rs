@@ -347,7 +347,7 @@ fn a_successor_that_fails_changes_nothing() {
 
 /// Packages of several systems have a link in PATH that leads to the version.
 #[test]
-fn a_name_in_path_is_looked_up_anew() {
+fn a_link_in_path_is_followed_anew() {
     let (data, folder) = (data_dir(), data_dir());
     let name = folder.path().join("encke");
     let leads_to = |program: &Path| {

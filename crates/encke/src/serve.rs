@@ -77,10 +77,10 @@ fn serve_until_asked(
     }
     // Signals are caught before there is anything that they could interrupt: one that comes during the start ends it cleanly.
     let terminal = match begin.outlive_terminal {
-        true => Terminal::outlived(),
+        true => Terminal::Outlived,
         false => Terminal::of_this_process(),
     };
-    begin.outlive_terminal = terminal.is_outlived();
+    begin.outlive_terminal = terminal == Terminal::Outlived;
     let launcher = Launcher::of_this_process(&begin)?;
     let signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2])
         .context("signals can't be caught")?;

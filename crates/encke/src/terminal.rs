@@ -2,40 +2,30 @@
 
 use signal_hook::consts::SIGHUP;
 
-/// The controlling terminal of this process.
-pub(crate) struct Terminal {
-    /// There is one, with which the process is to end.
-    ends_with_it: bool,
-    /// There is one, and the process goes on when it closes.
-    outlives_it: bool,
+/// What the controlling terminal means to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    /// There is none.
+    Missing,
+    /// The process ends when it closes.
+    EndsProcess,
+    /// The process goes on when it closes. A successor must be told: it can't see that the first server was started with SIGHUP ignored.
+    Outlived,
 }
 
 impl Terminal {
     /// Looks before SIGHUP is handled. A process that was started with SIGHUP ignored, as by `nohup`, outlives its terminal.
     pub(crate) fn of_this_process() -> Terminal {
-        let (is_there, is_outlived) = (can_be_opened(), ignores_hang_up());
-        Terminal {
-            ends_with_it: is_there && !is_outlived,
-            outlives_it: is_there && is_outlived,
+        match (can_be_opened(), ignores_hang_up()) {
+            (false, _) => Terminal::Missing,
+            (true, false) => Terminal::EndsProcess,
+            (true, true) => Terminal::Outlived,
         }
     }
 
-    /// That of a successor: it can't see that the first server was started with SIGHUP ignored.
-    pub(crate) fn outlived() -> Terminal {
-        Terminal {
-            ends_with_it: false,
-            outlives_it: true,
-        }
-    }
-
-    /// Whether a successor must be told that it outlives the terminal.
-    pub(crate) fn is_outlived(&self) -> bool {
-        self.outlives_it
-    }
-
-    /// Whether there was a terminal and it is closed. Then SIGHUP means the end of the session, otherwise a reload.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.ends_with_it && !can_be_opened()
+    /// Whether the terminal with which the process ends is closed. Then SIGHUP means the end of the session, otherwise a reload.
+    pub(crate) fn is_closed(self) -> bool {
+        self == Terminal::EndsProcess && !can_be_opened()
     }
 }
 

@@ -69,10 +69,15 @@ impl MemoryEstimate {
         .fold(0, u64::saturating_add)
     }
 
-    /// The same when every bound is reached.
+    /// What recent records take beyond one ring, if no shards share them.
+    pub(super) fn further_rings_bytes(&self) -> u64 {
+        self.rings_bytes.saturating_sub(self.ring_bytes)
+    }
+
+    /// The memory needed when every bound is reached.
     pub(super) fn worst_bytes(&self) -> u64 {
         [
-            self.rings_bytes.saturating_sub(self.ring_bytes),
+            self.further_rings_bytes(),
             self.mailbox_bytes,
             self.buffers_bytes,
             self.unread_bytes,

@@ -234,7 +234,7 @@ impl fmt::Display for Report {
             ("total", self.memory_total_bytes),
             (
                 "plus recent records, if no shards share them",
-                estimate.rings_bytes - estimate.ring_bytes,
+                estimate.further_rings_bytes(),
             ),
             (
                 "plus waiting commands (tuning.mailbox-size)",

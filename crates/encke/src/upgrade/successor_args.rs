@@ -22,6 +22,7 @@ pub(crate) struct SuccessorArgs {
 }
 
 impl SuccessorArgs {
+    /// The arguments as a command line has them, for a process that is to be a successor.
     pub(super) fn arguments(&self) -> impl Iterator<Item = OsString> {
         let listener = self.given_listener;
         let terminal = self.outlive_terminal.then_some(OUTLIVE_TERMINAL.to_owned());
