@@ -8,11 +8,10 @@ use std::time::Duration;
 use encke_access::{Access, Revocation};
 use encke_net::wall_time;
 use encke_protocol::REVOCATIONS;
-use encke_stream::{AckLevel, Command, Create, Fetch, Lookup, Offset, Sequencers, each_record};
+use encke_stream::{Fetch, Lookup, Offset, each_record};
 
 use crate::archive::Archive;
 use crate::errors::StartError;
-use crate::unanswered::submit_unanswered;
 
 /// Reads all revocations from the log, and hands them to the access control.
 ///
@@ -70,17 +69,6 @@ impl RevocationFollower {
         self.thread.thread().unpark();
         self.thread.join().is_ok()
     }
-}
-
-/// Creates the stream, unless it is there. Appends that follow find it, because they are decided later.
-pub(crate) fn create(sequencers: &Sequencers) {
-    let command = Command::Create(Create {
-        content_type: Some("application/json".into()),
-        ack: Some(AckLevel::Synced),
-        ..Create::new(REVOCATIONS)
-    });
-    // The mailbox is empty: nothing has been sent before.
-    submit_unanswered(sequencers, [command]);
 }
 
 /// Revocations of other nodes are looked for this often: a connection ends within a second.

@@ -133,14 +133,13 @@ impl Server {
         };
         let (sequencers, sequencer_threads) =
             SequencerThreads::start(logs, &links, fleet.as_mut())?;
-        let mut revocation_follower = None;
-        if let Some(access) = router.access() {
-            revocations::create(&sequencers);
-            if fleet.is_some() {
+        let revocation_follower = match router.access() {
+            Some(access) if fleet.is_some() => {
                 let access = Arc::clone(access);
-                revocation_follower = Some(RevocationFollower::start(archive.clone(), access)?);
+                Some(RevocationFollower::start(archive.clone(), access)?)
             }
-        }
+            _ => None,
+        };
         let presence_link = fleet.as_mut().and_then(|fleet| fleet.presence.take());
         let (fleet_broadcast, receive_broadcasts) = fleet
             .as_mut()

@@ -179,6 +179,48 @@ fn revocations_close_connections_and_survive_a_kill() {
     );
 }
 
+#[test]
+fn the_first_revocations_are_all_kept_also_at_once() {
+    const TOKENS: usize = 8;
+    let (guarded, data) = Guarded::start_in(data_dir(), &[]);
+    guarded.create("/v1/stream/a", b"[1]");
+    let tokens: Vec<String> = (0..TOKENS)
+        .map(|number| {
+            let jti = number.to_string();
+            let arguments = ["--jti", &jti, "--expires", "1h", "--allow", "read=/v1/**"];
+            bearer(&guarded.token(&arguments))
+        })
+        .collect();
+    // All connected first: nothing has been revoked here before.
+    let mut revokers: Vec<Connection> = (0..TOKENS)
+        .map(|_| Connection::open(guarded.operators))
+        .collect();
+    for (number, revoker) in revokers.iter_mut().enumerate() {
+        let body = json!({ "jti": number.to_string() }).to_string();
+        revoker.send(&request(
+            "POST",
+            "/v1/admin/revoke",
+            &[JSON],
+            body.as_bytes(),
+        ));
+    }
+    for revoker in &mut revokers {
+        assert_eq!(revoker.head().status, 204);
+    }
+    let Guarded {
+        encke,
+        config,
+        _config_dir,
+        ..
+    } = guarded;
+    encke.kill();
+    let again = Guarded::again(&config, _config_dir, data.path(), &[]);
+    for token in &tokens {
+        let answer = again.ask("GET", "/v1/stream/a", token, b"");
+        assert_eq!(answer, (401, "revoked".into()));
+    }
+}
+
 fn now_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.expect("it is after 1970").as_secs()

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use encke_access::{Access, RevocationTarget};
-use encke_stream::{AckLevel, Append, Command, Data, Outcome, Target};
+use encke_clock::Now;
+use encke_stream::{AckLevel, Append, Command, Create, Data, Lookup, Outcome, Target};
 
-use crate::action::{Action, OnCommit};
+use crate::action::{Action, OnChange, OnCommit};
 use crate::gate::Admitted;
 use crate::problem::{error, unexpected};
 use crate::request::Request;
@@ -20,6 +21,13 @@ pub(super) struct Revoker {
     /// The log removes old records of all streams.
     pub(super) evicts_records: bool,
     pub(super) streams: StreamAccess,
+}
+
+/// Waits until the stream is there for a revocation, the first one.
+#[derive(Debug)]
+struct StreamCreated {
+    append: Append,
+    revoked: Revoked,
 }
 
 /// Waits until a revocation is in the log.
@@ -50,28 +58,57 @@ impl Revoker {
             error(400, "bad_revocation", why)
         })?;
         // Held until the action is decided, so that the stream stays in memory.
-        let Some(_known) = self.streams.known(REVOCATIONS) else {
+        let Some(known) = self.streams.known(REVOCATIONS) else {
             return Ok(load(REVOCATIONS, request.body.clone()));
         };
-        let stream = self.streams.find(REVOCATIONS, request.now)?;
         // In force before it is durable: what is refused must not go on because a disk is slow.
         let revocation = control
             .revoke(target, request.now.wall)
             .map_err(|why| error(507, "revocations_max", why.to_string()))?;
         let record = serde_json::to_vec(&revocation);
         let record = record.map_err(|why| error(500, "internal", why.to_string()))?;
-        let command = Command::Append(Append {
+        let append = Append {
             ack: Some(AckLevel::Synced),
             data: Data {
                 bytes: record,
                 units: 1,
             },
-            ..Append::to(Target::Known(stream))
-        });
+            ..Append::to(match &known {
+                Lookup::Stream(stream) => Target::Known(Arc::clone(stream)),
+                Lookup::Free(_) => Target::Named(REVOCATIONS.into()),
+            })
+        };
         let revoked = Revoked {
             note: admitted.note("admin", "revoke"),
         };
-        Ok(Action::Commit(command, Box::new(revoked)))
+        match known {
+            Lookup::Stream(_) => Ok(revoked.append(append)),
+            Lookup::Free(_) => {
+                let create = Create {
+                    content_type: Some("application/json".into()),
+                    ack: Some(AckLevel::Synced),
+                    ..Create::new(REVOCATIONS)
+                };
+                let created = StreamCreated { append, revoked };
+                Ok(Action::Change(Command::Create(create), Box::new(created)))
+            }
+        }
+    }
+}
+
+impl OnChange for StreamCreated {
+    fn changed(self: Box<Self>, outcome: Outcome, _now: Now) -> Action {
+        match outcome {
+            // Also if another request has created it meanwhile.
+            Outcome::Created { .. } => self.revoked.append(self.append),
+            other => Action::Respond(unexpected(&other).audited(Some(self.revoked.note))),
+        }
+    }
+}
+
+impl Revoked {
+    fn append(self, append: Append) -> Action {
+        Action::Commit(Command::Append(append), Box::new(self))
     }
 }
 
