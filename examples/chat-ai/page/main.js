@@ -51,9 +51,17 @@ async function signIn() {
 }
 
 async function ask() {
-  const response = await fetch('answers', { method: 'POST', body: byId('question').value });
-  if (!response.ok) throw new Error(`the question was not taken: ${await response.text()}`);
-  byId('question').value = '';
+  const field = byId('question');
+  const question = field.value;
+  // At once: the user may type the next one before this one is taken.
+  field.value = '';
+  try {
+    const response = await fetch('answers', { method: 'POST', body: question });
+    if (!response.ok) throw new Error(`the question was not taken: ${await response.text()}`);
+  } catch (error) {
+    field.value ||= question;
+    throw error;
+  }
 }
 
 /** Closes the stream of an answer. The server of the chat learns it from Encke. */

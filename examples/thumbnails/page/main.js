@@ -24,8 +24,10 @@ const cards = new Map();
 
 byId('source').textContent = pool;
 byId('files').addEventListener('change', async ({ target }) => {
-  await post([...target.files]);
+  const files = [...target.files];
+  // At once: what the user chooses meanwhile stays.
   target.value = '';
+  await post(files);
 });
 byId('samples').addEventListener('click', async () => post(await Promise.all(Array.from({ length: 12 }, draw))));
 follow({ encke, name: 'thumbnails', onMessage: { events: showEvent, results: showResult, dead: showDead }, onState: showState });

@@ -192,6 +192,28 @@ for (const over of ['HTTP/1.1', 'HTTP/2']) {
       assert.deepEqual(hana.complaints(), []);
     });
 
+    test('a question that is typed while another is on its way can be asked', async (t) => {
+      const lou = await site.user(t, 'lou');
+      const tab = await lou.open();
+      let letThrough;
+      const typed = new Promise((resolve) => (letThrough = resolve));
+      await tab.page.route('**/answers', async (route) => {
+        await typed;
+        await route.continue();
+      });
+      const taken = tab.page.waitForResponse('**/answers');
+      await tab.tryToAsk('What is this?');
+      await tab.page.fill('#question', 'And that?');
+      letThrough();
+      await taken;
+      await waitFor('the first question is shown', async () => (await tab.shown()).length === 1);
+      await tab.page.click('#ask button');
+      await waitFor('both questions are shown', async () => (await tab.shown()).length === 2);
+      assert.deepEqual(await tab.page.locator('#answers h2').allTextContents(), ['And that?', 'What is this?']);
+      for (const id of await tab.shown()) await tab.ends(id, 'done', TEXT);
+      assert.deepEqual(lou.complaints(), []);
+    });
+
     test('users see nothing of each other', async (t) => {
       const [ida, joe] = [await site.user(t, 'ida'), await site.user(t, 'joe')];
       const [hers, his] = [await ida.open(), await joe.open()];
