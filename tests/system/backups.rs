@@ -417,10 +417,13 @@ fn mistakes_change_nothing() {
         1,
         "no more at a time",
     );
+    assert_eq!(encke.metric("encke_backups_running", ""), 2.0);
+    assert_eq!(encke.metric("encke_backups_refused_total", ""), 1.0);
     drop(held);
     eventually("those that are gone take no place", || {
-        log(&["backup"], &[data.path(), backups.path()]).code == Some(0)
+        encke.metric("encke_backups_running", "") == 0.0
     });
+    succeeds(&["backup"], &[data.path(), backups.path()]);
 
     // Others may not connect, and a message that is none ends the connection.
     use std::os::unix::fs::PermissionsExt;

@@ -25,5 +25,5 @@ pub use error::BackupError;
 pub use manifest::{BackupName, Manifest};
 pub use repository::{RemovalObstacle, Removed, Repository, Verified};
 pub use restore::{RestoreReport, restore};
-pub use server::{SNAPSHOTS_MAX, SnapshotServer, with_short_path};
+pub use server::{SNAPSHOTS_MAX, SnapshotMetrics, SnapshotServer, with_short_path};
 pub use storage::BucketAccess;

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
 use encke_log::{LogSnapshot, Reader};
+use prometheus::{IntCounter, IntGauge, Registry};
 use rustix::fs::{Mode, OFlags};
 
 use crate::wire::{
@@ -33,7 +34,37 @@ struct Shared {
     readers: Vec<Reader>,
     start: u64,
     connections: AtomicUsize,
+    metrics: SnapshotMetrics,
     stopping: Arc<AtomicBool>,
+}
+
+/// The metrics of the socket.
+#[derive(Clone, Debug)]
+pub struct SnapshotMetrics {
+    running: IntGauge,
+    refused: IntCounter,
+}
+
+impl SnapshotMetrics {
+    /// Registers the metrics.
+    ///
+    /// # Errors
+    /// They are registered already.
+    pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let metrics = SnapshotMetrics {
+            running: IntGauge::new(
+                "encke_backups_running",
+                "Backups that are being made. While there are some, what is removed from the logs keeps its space.",
+            )?,
+            refused: IntCounter::new(
+                "encke_backups_refused_total",
+                "Backups refused because as many as possible were being made.",
+            )?,
+        };
+        registry.register(Box::new(metrics.running.clone()))?;
+        registry.register(Box::new(metrics.refused.clone()))?;
+        Ok(metrics)
+    }
 }
 
 impl SnapshotServer {
@@ -41,7 +72,11 @@ impl SnapshotServer {
     ///
     /// # Errors
     /// The directory's file system has no sockets, or a thread cannot be made.
-    pub fn start(directory: &Path, readers: Vec<Reader>) -> io::Result<SnapshotServer> {
+    pub fn start(
+        directory: &Path,
+        readers: Vec<Reader>,
+        metrics: SnapshotMetrics,
+    ) -> io::Result<SnapshotServer> {
         let mut start = [0; 8];
         aws_lc_rs::rand::fill(&mut start).map_err(io::Error::other)?;
         let listener = with_short_path(directory, SOCKET, |path| {
@@ -56,6 +91,7 @@ impl SnapshotServer {
             readers,
             start: u64::from_le_bytes(start),
             connections: AtomicUsize::new(0),
+            metrics,
             stopping: Arc::clone(&stopping),
         });
         let thread = std::thread::Builder::new().name("encke-snapshots".to_owned());
@@ -79,6 +115,29 @@ impl SnapshotServer {
     }
 }
 
+/// A connection's place among [`SNAPSHOTS_MAX`].
+struct Place {
+    shared: Arc<Shared>,
+}
+
+impl Place {
+    /// Only the thread that accepts takes places.
+    fn take(shared: &Arc<Shared>) -> Self {
+        shared.connections.fetch_add(1, Ordering::SeqCst);
+        shared.metrics.running.inc();
+        Place {
+            shared: Arc::clone(shared),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.metrics.running.dec();
+        self.shared.connections.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     for connection in listener.incoming() {
         if shared.stopping.load(Ordering::SeqCst) {
@@ -89,22 +148,20 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if shared.connections.fetch_add(1, Ordering::SeqCst) >= SNAPSHOTS_MAX {
-            shared.connections.fetch_sub(1, Ordering::SeqCst);
+        if shared.connections.load(Ordering::SeqCst) >= SNAPSHOTS_MAX {
+            shared.metrics.refused.inc();
             let why = format!("{SNAPSHOTS_MAX} backups are being made, and no more at a time");
             let _ = send(&mut connection, &SnapshotReply::Failed(why));
             continue;
         }
-        let of_connection = Arc::clone(shared);
+        let place = Place::take(shared);
         let thread = std::thread::Builder::new().name("encke-snapshot".to_owned());
         let spawned = thread.spawn(move || {
-            if let Err(error) = serve(connection, &of_connection) {
+            if let Err(error) = serve(connection, &place.shared) {
                 tracing::warn!(%error, "a backup was broken off");
             }
-            of_connection.connections.fetch_sub(1, Ordering::SeqCst);
         });
         if let Err(error) = spawned {
-            shared.connections.fetch_sub(1, Ordering::SeqCst);
             tracing::warn!(%error, "no thread for a backup");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use encke_access::Access;
-use encke_backup::SnapshotServer;
+use encke_backup::{SnapshotMetrics, SnapshotServer};
 use encke_log::Reader;
 use encke_net::ReactorError;
 use encke_presence::Presence;
@@ -93,9 +93,10 @@ impl Serving {
             readers,
             router,
             reload_metrics,
+            snapshot_metrics,
             configuration,
         } = start((config, given), access.clone(), moved)?;
-        let snapshots = SnapshotServer::start(&config.data, readers);
+        let snapshots = SnapshotServer::start(&config.data, readers, snapshot_metrics);
         if let Err(error) = &snapshots {
             tracing::warn!(%error, data = %config.data.display(), "there can be no backups of this server");
         }
@@ -200,6 +201,7 @@ struct Started {
     readers: Vec<Reader>,
     router: Router,
     reload_metrics: ReloadMetrics,
+    snapshot_metrics: SnapshotMetrics,
     configuration: Arc<Mutex<Value>>,
 }
 
@@ -216,6 +218,8 @@ fn start(
     let metrics = ServerMetrics::new().context("the metrics can't be set up")?;
     let reload_metrics = ReloadMetrics::new(metrics.registry());
     let reload_metrics = reload_metrics.context("the metrics of reloads can't be set up")?;
+    let snapshot_metrics = SnapshotMetrics::new(metrics.registry());
+    let snapshot_metrics = snapshot_metrics.context("the metrics of backups can't be set up")?;
     let (logs, node) = match config.fleet.settings(config.log_options.segment_bytes) {
         None => (restore(config, &config.log_options)?, None),
         Some(settings) => {
@@ -320,6 +324,7 @@ fn start(
         readers,
         router,
         reload_metrics,
+        snapshot_metrics,
         configuration,
     })
 }
