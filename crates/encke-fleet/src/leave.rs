@@ -1,5 +1,6 @@
 //! Lets a node leave that does not return, so that the fleet forgets its name.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::connect;
@@ -38,7 +39,8 @@ pub fn leave(
         let name = format!("encke fleet {fleet} leave");
         let client = connect::connect(access, &name, connect::COMMANDS_WAIT).await?;
         let node = node.as_str();
-        let nodes = report::ask(&client, fleet, &Question::default()).await?;
+        // The node itself is asked again as well, so that one which runs and is slow does not pass for one that is gone.
+        let nodes = report::ask_known(&client, fleet, &Question::default(), &[]).await?;
         if nodes.iter().any(|one| one.node == node) {
             return Ok(Left::Answers);
         }
@@ -55,16 +57,20 @@ pub fn leave(
             }),
             ..Question::default()
         };
+        let mut left: BTreeSet<String> = nodes.iter().map(|one| one.node.clone()).collect();
         let until = tokio::time::Instant::now() + FORGOTTEN_WITHIN;
         loop {
-            let mut nodes = report::ask(&client, fleet, &question).await?;
-            nodes.retain(|one| knows(one, node));
-            if nodes.is_empty() {
+            for one in report::ask(&client, fleet, &question).await? {
+                match knows(&one, node) {
+                    true => left.insert(one.node),
+                    false => left.remove(&one.node),
+                };
+            }
+            if left.is_empty() {
                 return Ok(Left::Forgotten);
             }
             if tokio::time::Instant::now() >= until {
-                let names = nodes.into_iter().map(|one| one.node);
-                return Ok(Left::Pending(names.collect()));
+                return Ok(Left::Pending(left.into_iter().collect()));
             }
             question.leave = None;
         }

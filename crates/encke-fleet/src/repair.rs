@@ -116,7 +116,8 @@ impl Repair {
         let name = format!("encke fleet {} repair", self.fleet);
         let client = connect::connect(&self.access, &name, connect::COMMANDS_WAIT).await?;
         let context = jetstream::new(client.clone());
-        let mut nodes = report::ask(&client, &self.fleet, &Question::default()).await?;
+        let question = Question::default();
+        let mut nodes = report::ask_known(&client, &self.fleet, &question, &self.away()).await?;
         let mut report = FleetRepairReport::default();
         let known = known(&nodes, &self.stopped);
         let unknown = self.without.iter().filter(|name| !known.contains(*name));
@@ -135,7 +136,7 @@ impl Repair {
         let mut infos = Vec::new();
         for log in 0..logs {
             let members = members(&nodes, &self.stopped, log);
-            let hashes = ask_hashes(&client, &self.fleet, &members, (log, logs)).await?;
+            let hashes = self.ask_hashes(&client, &members, (log, logs)).await?;
             let info = order_of_leader(&context, &self.fleet, log).await?;
             let found = self
                 .examine(&context, (log, info.as_ref()), &members, &hashes)
@@ -159,6 +160,38 @@ impl Repair {
             }
         }
         Ok(report)
+    }
+
+    /// The nodes that do not answer, as the operator says.
+    fn away(&self) -> Vec<&str> {
+        let stopped = self.stopped.iter().map(|node| &node.name);
+        stopped.chain(&self.without).map(String::as_str).collect()
+    }
+
+    /// Asks the nodes what they had at the marks of the others.
+    async fn ask_hashes(
+        &self,
+        client: &Client,
+        members: &[Member],
+        (log, logs): (usize, usize),
+    ) -> Result<Hashes, FleetError> {
+        let mut hashes = Hashes::new();
+        let positions: BTreeSet<u64> = members.iter().map(|one| one.tip.position).collect();
+        // At the longest mark there is nothing to compare with.
+        for position in positions.iter().rev().skip(1) {
+            let mut question = Question {
+                positions: vec![0; logs],
+                ..Question::default()
+            };
+            question.positions[log] = *position;
+            for node in report::ask_known(client, &self.fleet, &question, &self.away()).await? {
+                let hash = node.logs.get(log).and_then(|log| log.hash.clone());
+                if let Some(hash) = hash {
+                    hashes.insert((node.node, *position), hash);
+                }
+            }
+        }
+        Ok(hashes)
     }
 
     /// What is to be done for a log, and what speaks against it.
@@ -307,7 +340,8 @@ impl Repair {
         let mut question = Question::default();
         question.positions.resize(log + 1, 0);
         question.positions[log] = position;
-        let nodes = report::ask(&context.client(), &self.fleet, &question).await?;
+        let client = context.client();
+        let nodes = report::ask_known(&client, &self.fleet, &question, &self.away()).await?;
         let mut known = nodes.iter().filter_map(|node| node.logs.get(log)?.message);
         Ok(known.any(|known| known == hash))
     }
@@ -450,32 +484,6 @@ fn members(nodes: &[NodeReport], stopped: &[StoppedNode], log: usize) -> Vec<Mem
         })
     });
     running.chain(stopped).collect()
-}
-
-/// Asks the nodes what they had at the marks of the others.
-async fn ask_hashes(
-    client: &Client,
-    fleet: &FleetName,
-    members: &[Member],
-    (log, logs): (usize, usize),
-) -> Result<Hashes, FleetError> {
-    let mut hashes = Hashes::new();
-    let positions: BTreeSet<u64> = members.iter().map(|one| one.tip.position).collect();
-    // At the longest mark there is nothing to compare with.
-    for position in positions.iter().rev().skip(1) {
-        let mut question = Question {
-            positions: vec![0; logs],
-            ..Question::default()
-        };
-        question.positions[log] = *position;
-        for node in report::ask(client, fleet, &question).await? {
-            let hash = node.logs.get(log).and_then(|log| log.hash.clone());
-            if let Some(hash) = hash {
-                hashes.insert((node.node, *position), hash);
-            }
-        }
-    }
-    Ok(hashes)
 }
 
 /// Histories of a log, compared.

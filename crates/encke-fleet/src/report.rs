@@ -325,7 +325,7 @@ async fn gather(
     let context = jetstream::new(client.clone());
     let mut report = FleetReport {
         logs: Vec::new(),
-        nodes: ask_known(&client, name).await?,
+        nodes: ask_known(&client, name, &Question::default(), &[]).await?,
         problems: Vec::new(),
         compared: Vec::new(),
     };
@@ -362,15 +362,22 @@ async fn gather(
     Ok(report)
 }
 
-/// The reports of all nodes, by name. Those that have taken part and do not answer are asked again, and all if none answers: it may have no
-/// processor for the moment.
-async fn ask_known(client: &Client, name: &FleetName) -> Result<Vec<NodeReport>, FleetError> {
-    let mut nodes = ask(client, name, &Question::default()).await?;
+/// The reports of all nodes, by name. Those that have taken part, do not answer, and are not known to be `away` are asked again, and all if
+/// none answers: it may have no processor for the moment.
+pub(crate) async fn ask_known(
+    client: &Client,
+    name: &FleetName,
+    question: &Question,
+    away: &[&str],
+) -> Result<Vec<NodeReport>, FleetError> {
+    let mut nodes = ask(client, name, question).await?;
     for _ in 0..ASKED_AGAIN {
-        if !nodes.is_empty() && silent(&nodes).is_empty() {
+        let silent = silent(&nodes);
+        let are_away = silent.iter().all(|node| away.contains(&node.as_str()));
+        if !nodes.is_empty() && are_away {
             break;
         }
-        let more = ask(client, name, &Question::default()).await?;
+        let more = ask(client, name, question).await?;
         let new = |node: &NodeReport| !nodes.iter().any(|known| known.node == node.node);
         let new: Vec<_> = more.into_iter().filter(new).collect();
         nodes.extend(new);

@@ -150,7 +150,8 @@ impl LogCopier {
     ) -> Result<(), CopyLogError> {
         let until = tokio::time::Instant::now() + BUSY_WAIT;
         loop {
-            let nodes = report::ask(&self.client, &self.fleet, &Question::default()).await?;
+            let (question, away) = (Question::default(), [self.copier.as_str()]);
+            let nodes = report::ask_known(&self.client, &self.fleet, &question, &away).await?;
             let (nodes, mut reasons) = self.sources(nodes, log, from);
             let mut busy = false;
             for node in nodes {
