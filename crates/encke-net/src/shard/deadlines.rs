@@ -163,7 +163,10 @@ impl Shard {
         let state = slot.state;
         match state {
             SlotState::Free | SlotState::Member | SlotState::Closed => return,
-            SlotState::Idle if quiet >= self.connections.idle_timeout(index) => {
+            // Not before the time is over: of both seconds the parts are not known.
+            SlotState::Idle
+                if quiet.saturating_sub(SECOND) >= self.connections.idle_timeout(index) =>
+            {
                 return self.close(index, CloseReason::Idle);
             }
             SlotState::Idle => return,
@@ -194,6 +197,8 @@ impl Shard {
         }
     }
 }
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// How long after its last record an idle session of TLS gives back its ciphers.
 const CIPHER_REST: Duration = Duration::from_secs(2);
