@@ -69,15 +69,16 @@ impl Reloads {
             let outcome = server.reload(&shared);
             *watched.lock() = server.files();
             in_force.lock().clone_from(&server.config);
+            if let Err(error) = &outcome {
+                tracing::error!(error = with_causes(error), "nothing was reloaded");
+            }
+            // Behind what the log says, so that whoever sees the number finds the reason.
             server.metrics.count(outcome.is_ok());
             match outcome {
                 Ok(()) => service_manager::ready("serving, with the configuration read again"),
-                Err(error) => {
-                    tracing::error!(error = with_causes(&error), "nothing was reloaded");
-                    service_manager::ready(
-                        "serving, with the configuration of before: the new one is wrong",
-                    );
-                }
+                Err(_) => service_manager::ready(
+                    "serving, with the configuration of before: the new one is wrong",
+                ),
             }
         };
         let watcher = FileWatcher::start("config-files", move || files.lock().clone(), read_again)

@@ -71,16 +71,19 @@ impl Guarded {
 
     /// Tries to put a configuration in force, and returns the line about it in the log.
     fn refuse(&self, config: &str) -> String {
+        let refusals = || -> Vec<String> {
+            let log = self.encke.log();
+            let lines = log.lines();
+            let refusals = lines.filter(|line| line.contains("nothing was reloaded"));
+            refusals.map(str::to_owned).collect()
+        };
         let failed = || self.metric("encke_config_reloads_total{result=\"failed\"}");
-        let before = failed();
+        let (before, said_before) = (failed(), refusals().len());
         self.write(config);
         self.encke.signal(Signal::HUP);
         eventually("the configuration is refused", || failed() > before);
-        let log = self.encke.log();
-        let line = log
-            .lines()
-            .rfind(|line| line.contains("nothing was reloaded"));
-        line.expect("the log says it").to_owned()
+        eventually("the log says it", || refusals().len() > said_before);
+        refusals().pop().expect("it is there")
     }
 
     pub(super) fn subscribe(&self, target: &str, credentials: &str) -> Connection {
