@@ -53,7 +53,7 @@ test('who is connected to a stream, and how to close that connection', async () 
   assert.equal(other.ended, false);
   const closed = await server.encke.request('GET', '/metrics');
   assert.match(closed.body, /encke_connections_closed_total\{reason="disconnected"\} 1/);
-  assert.match(server.encke.output, /"audit":"admin","reason":"close_connection","caller":"operator"/);
+  await until('it is in the audit log', () => /"audit":"admin","reason":"close_connection","caller":"operator"/.test(server.encke.output));
   // A name that is used again is another connection's.
   await page.getByLabel('Connected to the stream').fill('nothing/here');
   await page.getByRole('button', { name: 'Show' }).click();
@@ -265,5 +265,9 @@ test('what the server does, why it closed connections, and the last hour', async
   assert.match(await plot.getAttribute('aria-label'), /^Requests: [\d.,]+\/s, at most [\d.,]+\/s$/);
   await plot.hover();
   await page.getByText(/\d\d:\d\d:\d\d: requests [\d.,]+\/s/).waitFor();
+  // It stays when the next sample comes while the pointer rests.
+  const line = await plot.locator('path').first().getAttribute('d');
+  await until('the next sample is drawn', async () => (await plot.locator('path').first().getAttribute('d')) !== line);
+  assert.equal(await page.getByText(/\d\d:\d\d:\d\d: requests [\d.,]+\/s/).count(), 1);
   assert.deepEqual(complaints, []);
 });

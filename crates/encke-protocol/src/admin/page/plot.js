@@ -21,6 +21,8 @@ export class Plot {
   #svg = svg('svg', { class: 'plot', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img' });
   #note = h('span', { class: 'quiet' });
   #history = { at: [] };
+  /** Where the pointer is, in pixels of the window, while it is over the plot. */
+  #pointer;
 
   constructor(title, series, format) {
     this.#series = series;
@@ -30,8 +32,14 @@ export class Plot {
     this.title = title;
     const keys = series.length < 2 ? [] : series.map(({ label }, place) => h('span', { class: `key-${place}` }, label));
     this.element = h('figure', {}, h('figcaption', {}, h('strong', {}, title), ...keys, this.#note), this.#svg);
-    this.#svg.addEventListener('pointermove', (event) => this.#point(event));
-    this.#svg.addEventListener('pointerleave', () => this.#summarise());
+    this.#svg.addEventListener('pointermove', ({ clientX }) => {
+      this.#pointer = clientX;
+      this.#point();
+    });
+    this.#svg.addEventListener('pointerleave', () => {
+      this.#pointer = undefined;
+      this.#summarise();
+    });
   }
 
   /** Draws the history anew. */
@@ -50,6 +58,7 @@ export class Plot {
       this.#paths[place].setAttribute('d', points.length > 1 ? `M${points.join('L')}` : '');
     }
     this.#summarise();
+    if (this.#pointer !== undefined) this.#point();
   }
 
   #summarise() {
@@ -65,11 +74,12 @@ export class Plot {
     this.#svg.setAttribute('aria-label', `${this.title}: ${text}`);
   }
 
-  #point(event) {
+  /** Shows the values at the pointer. */
+  #point() {
     const { at } = this.#history;
     if (at.length < 2) return;
     const box = this.#svg.getBoundingClientRect();
-    const share = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
+    const share = Math.min(Math.max((this.#pointer - box.left) / box.width, 0), 1);
     const wanted = at[0] + share * (at.at(-1) - at[0]);
     let index = at.findIndex((ms) => ms >= wanted);
     if (index < 0) index = at.length - 1;
