@@ -17,6 +17,7 @@ import { launchChromium } from '../web/browser/chromium.mjs';
 import { selfSigned } from '../web/certificate.mjs';
 import { blocks } from '../web/docs/blocks.mjs';
 import { Encke } from '../web/encke.mjs';
+import { fixedAddress } from '../web/ports.mjs';
 import { NAME, Proxy, program } from './proxy-process.mjs';
 
 const { WebSocket } = createRequire(new URL('../web/', import.meta.url))('ws');
@@ -59,7 +60,7 @@ function behind(name) {
 
   before(async () => {
     // No heartbeat brings an event along, or tells Encke that a client has left.
-    await serve('1h');
+    await serve('1h', await fixedAddress());
     proxy = await Proxy.start(name, encke.listen);
     await answers();
   });

@@ -3,12 +3,12 @@
 
 import { execFileSync, spawn } from 'node:child_process';
 import { accessSync, constants, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { connect } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 import { endWithUs } from '../web/child.mjs';
+import { fixedPort } from '../web/ports.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const START_MS_MAX = 60_000;
@@ -49,7 +49,8 @@ export class Proxy {
     const proxy = new Proxy();
     const binary = program(name.split(' ')[0]);
     proxy.#directory = mkdtempSync(join(tmpdir(), `encke-${name}-`));
-    [proxy.tls, proxy.plain] = await freePorts(2);
+    proxy.tls = await fixedPort();
+    proxy.plain = await fixedPort();
     try {
       const { check, run } = proxy.#configure(name, upstream);
       if (check) execFileSync(binary, check, { stdio: 'pipe', env: proxy.#environment() });
@@ -240,18 +241,6 @@ function contrib(file, replacements) {
     if (replaced === text) throw new Error(`contrib/${file}: nothing is like ${pattern}`);
     return replaced;
   }, readFileSync(join(ROOT, 'contrib', file), 'utf8'));
-}
-
-/** Ports that were free a moment ago. */
-async function freePorts(count) {
-  const servers = Array.from({ length: count }, () => createServer());
-  const ports = [];
-  for (const server of servers) {
-    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-    ports.push(server.address().port);
-  }
-  for (const server of servers) await new Promise((resolve) => server.close(resolve));
-  return ports;
 }
 
 /** Whether a TLS handshake succeeds, that is, the proxy listens and has its certificate. */

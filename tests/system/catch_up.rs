@@ -120,7 +120,7 @@ fn readers_that_catch_up_go_on_where_the_answer_ended() {
 #[test]
 fn slow_readers_disturb_no_other_client() {
     const COUNT: u64 = 1_500;
-    let flags = ["--tuning", "stall-timeout=3s"];
+    let flags = ["--tuning", "stall-timeout=10s"];
     let encke = Encke::start(&[&PARTS[..], &flags].concat());
     fill(&encke, "s", COUNT);
     let get = request("GET", "/v1/stream/s?offset=-1", &[], b"");

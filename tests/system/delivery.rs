@@ -150,7 +150,7 @@ fn a_client_that_stops_reading_gets_everything_and_delays_no_other() {
 #[test]
 fn a_client_that_never_reads_again_is_closed_and_may_come_back() {
     const RECORDS: u64 = 600;
-    let encke = Encke::start(&["--tuning", "stall-timeout=500ms"]);
+    let encke = Encke::start(&["--tuning", "stall-timeout=5s"]);
     encke.create("s");
     let mut stalled = encke.subscribe("s", "-1");
     stalled.may_be_cut = true;

@@ -208,7 +208,7 @@ fn a_stream_that_any_node_reads_stays_alive() {
     let a = node(&brokers, "a", dirs[0].path(), &[]);
     let b = node(&brokers, "b", dirs[1].path(), &[]);
     for name in ["read", "idle"] {
-        let made = a.ask("PUT", &path(name), &[JSON, "Stream-TTL: 4"], b"");
+        let made = a.ask("PUT", &path(name), &[JSON, "Stream-TTL: 10"], b"");
         assert_eq!(made.status, 201, "{made:?}");
     }
     // Its lifetime began first.
@@ -236,7 +236,7 @@ fn the_commands_say_how_a_fleet_is() {
     assert_eq!(code, Some(1));
     assert!(why.contains("have no fleet \"encke\""), "{why}");
     let dirs = [data_dir(), data_dir()];
-    let flags = ["--fleet-silence-max", "2s"];
+    let flags = ["--fleet-silence-max", "5s"];
     let a = node(&brokers, "a", dirs[0].path(), &flags);
     let b = node(&brokers, "b", dirs[1].path(), &flags);
     a.create("s");

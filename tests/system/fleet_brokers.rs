@@ -48,7 +48,7 @@ fn without_a_broker_nothing_is_acknowledged_and_subscribers_are_sent_elsewhere()
         return;
     };
     let dirs = [data_dir(), data_dir()];
-    let flags = ["--fleet-retry", "1s", "--fleet-silence-max", "2s"];
+    let flags = ["--fleet-retry", "3s", "--fleet-silence-max", "5s"];
     let a = node(&brokers, "a", dirs[0].path(), &flags);
     let b = node(&brokers, "b", dirs[1].path(), &flags);
     a.create("s");

@@ -12,24 +12,25 @@ use rustls::ClientConnection;
 use crate::rig::{Connection, Encke, JSON, eventually, path, request};
 use crate::tls::Secure;
 
-/// Stops the server, lets clients act, and continues it when each of its bounds has passed several times.
+/// Stops the server, lets clients act, and continues it when each of its bounds has passed: they have ten seconds, so that a busy machine
+/// does not reach them.
 fn while_frozen(encke: &Encke, act: impl FnOnce()) {
     let begin = Instant::now();
     encke.freeze();
     act();
     // Not for something to happen: what is waited for is the time itself.
-    std::thread::sleep(Duration::from_secs(4).saturating_sub(begin.elapsed()));
+    std::thread::sleep(Duration::from_secs(12).saturating_sub(begin.elapsed()));
     encke.signal(Signal::CONT);
 }
 
 #[test]
 fn clients_that_did_their_part_while_the_server_stood_still_are_served() {
     let bounds = [
-        "request-timeout=1s",
-        "body-timeout=1s",
-        "idle-timeout=1s",
-        "stall-timeout=1s",
-        "poll-wait=1s",
+        "request-timeout=10s",
+        "body-timeout=10s",
+        "idle-timeout=10s",
+        "stall-timeout=10s",
+        "poll-wait=10s",
     ];
     let flags: Vec<&str> = bounds
         .iter()
@@ -107,9 +108,9 @@ fn workers_and_writers_that_did_their_part_while_the_server_stood_still_lose_not
     let encke = Encke::start(&["--shards", "1"]);
     let put =
         |target: &str, fields: &[&str], body: &[u8]| encke.ask("PUT", target, fields, body).status;
-    let settings = br#"{"type":"claim","ack_ms":1500,"attempts":1}"#;
+    let settings = br#"{"type":"claim","ack_ms":10000,"attempts":1}"#;
     assert_eq!(put("/v1/pool/p", &[], settings), 201);
-    assert_eq!(put(&path("short"), &[JSON, "Stream-TTL: 2"], b"[]"), 201);
+    assert_eq!(put(&path("short"), &[JSON, "Stream-TTL: 10"], b"[]"), 201);
     let posted = encke.ask("POST", "/v1/pool/p", &[], b"a job");
     assert_eq!(posted.status, 202, "{posted:?}");
     let mut worker = encke.connect();
@@ -125,7 +126,7 @@ fn workers_and_writers_that_did_their_part_while_the_server_stood_still_lose_not
         worker.send(&request("POST", &ack, &[], b"done"));
         writer.send(&append);
     });
-    // The attempt has one and a half seconds, and the stream two, of which the server was away for four.
+    // The attempt and the stream have ten seconds, and the server was away for twelve.
     let acknowledged = worker.answer();
     assert_eq!(acknowledged.status, 204, "{acknowledged:?}");
     let appended = writer.answer();
@@ -135,7 +136,7 @@ fn workers_and_writers_that_did_their_part_while_the_server_stood_still_lose_not
 #[test]
 fn handshakes_whose_clients_did_their_part_while_the_server_stood_still_are_made() {
     let bounds = [
-        "handshake-timeout=2s",
+        "handshake-timeout=10s",
         "handshakes-per-address=0",
         "handshake-threads=1",
     ];

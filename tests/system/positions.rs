@@ -196,7 +196,7 @@ fn after_a_node_has_left_its_fleet_they_are_accepted_by_all_nodes() {
         return;
     };
     let dirs = [data_dir(), data_dir()];
-    let flags = ["--fleet-retry", "1s", "--fleet-silence-max", "2s"];
+    let flags = ["--fleet-retry", "3s", "--fleet-silence-max", "5s"];
     let a = node(&brokers, "a", dirs[0].path(), &flags);
     let b = node(&brokers, "b", dirs[1].path(), &flags);
     let mut subscribers = begin(&a);

@@ -3,42 +3,57 @@
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::rig::{Connection, Encke, Ended, PATIENCE, data_dir, path, serve};
 
-/// The socket on which a service manager is told how a service is.
+/// A service manager, which reads at once what it is told: whoever tells it more than its socket holds waits.
 struct Manager {
-    socket: UnixDatagram,
+    told: Receiver<String>,
 }
 
 impl Manager {
     fn at(path: &Path) -> Manager {
         let socket = UnixDatagram::bind(path).expect("a socket");
-        socket
-            .set_read_timeout(Some(PATIENCE))
-            .expect("a timeout can be set");
-        Manager { socket }
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4_096];
+            while let Ok(count) = socket.recv(&mut bytes) {
+                let text = String::from_utf8(bytes[..count].to_vec()).expect("text");
+                if tell.send(text).is_err() {
+                    return;
+                }
+            }
+        });
+        Manager { told }
     }
 
     /// The next message.
     fn told(&self) -> String {
-        let mut bytes = [0; 4_096];
-        let count = self.socket.recv(&mut bytes).expect("a message");
-        String::from_utf8(bytes[..count].to_vec()).expect("text")
+        self.told.recv_timeout(PATIENCE).expect("a message")
     }
 
-    /// The message that the server is ready. A start that takes long says before that it is alive.
-    fn ready(&self) -> String {
+    /// Passes messages over up to the one that has this line, which is returned. What comes before says that a server is alive, or that a
+    /// successor is ready.
+    fn told_of(&self, line: &str) -> String {
+        let begin = Instant::now();
         loop {
             let told = self.told();
-            if told.contains("READY=1\n") {
+            if told.lines().any(|one| one == line) {
                 return told;
             }
-            assert_eq!(told.trim(), "WATCHDOG=1");
+            let is_expected = told.trim() == "WATCHDOG=1" || told.contains("READY=1\n");
+            assert!(is_expected, "{told}");
+            assert!(begin.elapsed() < PATIENCE, "{line} is not told");
         }
+    }
+
+    /// Forgets what it was told up to now.
+    fn forget(&self) {
+        while self.told.try_recv().is_ok() {}
     }
 }
 
@@ -51,29 +66,22 @@ fn it_is_told_that_the_server_is_ready_alive_and_stopping() {
     command.env("NOTIFY_SOCKET", &place);
     command.env("WATCHDOG_USEC", "400000");
     let encke = Encke::start_by(&mut command);
-    let ready = manager.ready();
+    let ready = manager.told_of("READY=1");
     assert!(ready.contains(&format!("STATUS=serving on {}", encke.address)));
     for _ in 0..3 {
         assert_eq!(manager.told().trim(), "WATCHDOG=1");
     }
     // A server whose threads stand still says nothing.
     encke.freeze();
-    manager.socket.set_nonblocking(true).expect("a mode");
-    while manager.socket.recv(&mut [0; 64]).is_ok() {}
     std::thread::sleep(Duration::from_millis(500));
-    assert!(manager.socket.recv(&mut [0; 64]).is_err());
-    manager.socket.set_nonblocking(false).expect("a mode");
+    manager.forget();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(manager.told.try_recv().is_err());
     encke.signal(Signal::CONT);
     assert_eq!(manager.told().trim(), "WATCHDOG=1");
     let stopped = encke.terminate();
     assert_eq!(stopped.code, Some(0));
-    loop {
-        match manager.told().trim() {
-            "WATCHDOG=1" => {}
-            "STOPPING=1" => break,
-            told => panic!("{told}"),
-        }
-    }
+    manager.told_of("STOPPING=1");
 }
 
 /// Runs a command with a listener as the first descriptor that a service manager hands over.
@@ -161,29 +169,21 @@ fn it_learns_which_process_is_the_server_after_an_upgrade_and_that_it_is_alive()
         .env("NOTIFY_SOCKET", &place)
         .env("WATCHDOG_USEC", "400000");
     let encke = Encke::start_by(&mut command);
-    manager.ready();
+    manager.told_of("READY=1");
     assert_eq!(manager.told().trim(), "WATCHDOG=1");
     let ended = Ended::of(crate::rig::command(&["upgrade", "--json"]).arg(&data));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a report");
     let successor = report["process"].as_i64().expect("a process");
     let main = format!("MAINPID={successor}");
-    while manager.told().trim() != main {}
+    manager.told_of(&main);
     // The process before has ended, and what still comes is the successor's.
     assert_eq!(encke.wait().code, Some(0));
-    manager.socket.set_nonblocking(true).expect("a mode");
-    while manager.socket.recv(&mut [0; 4_096]).is_ok() {}
-    manager.socket.set_nonblocking(false).expect("a mode");
-    // Its word that it is ready may come behind those that were passed over.
-    let mut next = manager.told();
-    if next.contains("READY=1\n") {
-        next = manager.told();
-    }
-    assert_eq!(next.trim(), "WATCHDOG=1");
-    for _ in 0..2 {
-        assert_eq!(manager.told().trim(), "WATCHDOG=1");
+    manager.forget();
+    for _ in 0..3 {
+        manager.told_of("WATCHDOG=1");
     }
     let successor = rustix::process::Pid::from_raw(successor as i32).expect("a number");
     rustix::process::kill_process(successor, Signal::TERM).expect("it is ours");
-    while manager.told().trim() != "STOPPING=1" {}
+    manager.told_of("STOPPING=1");
 }

@@ -10,6 +10,7 @@ use encke_bench::load::{FloodArgs, StormArgs, SubscriberKind, TrustArgs, flood, 
 use rustix::process::Signal;
 use rustls::ClientConfig;
 
+use crate::ports::fixed_port;
 use crate::rig::{
     Authority, CertificateFiles, Encke, Ended, JSON, PATIENCE, TlsClient, can_use, command,
     data_dir, eventually, path, serve, text,
@@ -214,7 +215,7 @@ fn clients_present_certificates_if_the_server_asks_for_them() {
 
 #[test]
 fn a_handshake_has_a_time_limit() {
-    let secure = Secure::start(&["--tuning", "handshake-timeout=300ms"]);
+    let secure = Secure::start(&["--tuning", "handshake-timeout=3s"]);
     let mut silent = TcpStream::connect(secure.encke.address).expect("the server listens");
     let mut left = Vec::new();
     silent.read_to_end(&mut left).expect("the server hangs up");
@@ -326,11 +327,7 @@ fn a_header_of_the_proxy_protocol_comes_before_the_handshake() {
 
 #[test]
 fn plain_requests_are_redirected() {
-    let port = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        free.local_addr().expect("an address").port()
-    };
-    let redirect = format!("127.0.0.1:{port}");
+    let redirect = format!("127.0.0.1:{}", fixed_port());
     let secure = Secure::start(&["--redirect-http", &redirect]);
     let ask = |request: &str| {
         let mut socket = TcpStream::connect(&redirect).expect("it listens");

@@ -168,6 +168,7 @@ fn one_trace_leads_from_a_request_to_its_subscribers() {
         encke.create("s");
         // Behind what there is: a record that is read from the log for a subscriber is in no round.
         let mut subscribers = [(); 2].map(|()| encke.subscribe("s", "now"));
+        encke.wait_for_metric("encke_subscribers", 2.0);
         let field = traceparent("01");
         let appended = encke.ask("POST", &path("s"), &[JSON, &field], b"7");
         assert_eq!(appended.status, 204);

@@ -226,13 +226,12 @@ fn one_stream_has_a_channel_of_its_own() {
 
 #[test]
 fn a_subscriber_learns_that_its_stream_was_deleted() {
-    // A stream may rest at a sweep; at the second one the client must have answered a ping.
     let soon = "streams-idle=100ms";
     let encke = Encke::start(&[
         "--tuning",
         soon,
         "--tuning",
-        "heartbeat=4s",
+        "heartbeat=1m",
         "--ring",
         "1MiB",
     ]);
@@ -345,12 +344,13 @@ fn a_handshake_that_breaks_a_rule_is_refused() {
 
 #[test]
 fn a_client_that_answers_no_ping_is_closed() {
-    let encke = Encke::start(&["--tuning", "heartbeat=1s"]);
+    let encke = Encke::start(&["--tuning", "heartbeat=5s"]);
     encke.create("s");
-    let mut silent = WebSocketClient::open(encke.address, EVENTS, &[]);
-    silent.answers_pings = false;
+    // The first, so that it is asked before the other one is closed.
     let mut alive = WebSocketClient::open(encke.address, EVENTS, &[]);
     assert_eq!(alive.ask(&subscribe("s", "now"))["type"], "subscribed");
+    let mut silent = WebSocketClient::open(encke.address, EVENTS, &[]);
+    silent.answers_pings = false;
     let reads = std::thread::spawn(move || {
         let (numbers, _) = numbers_until(&mut alive, "s", 1);
         (numbers, alive.pings)

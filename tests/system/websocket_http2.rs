@@ -390,7 +390,7 @@ fn a_stop_says_goodbye_on_every_channel() {
 
 #[test]
 fn a_client_that_answers_no_ping_loses_its_channel_only() {
-    let encke = Encke::start(&["--tuning", "heartbeat=1s"]);
+    let encke = Encke::start(&["--tuning", "heartbeat=5s"]);
     encke.create("s");
     let mut client = Client::open(encke.address, &[]);
     let (silent, alive) = (client.channel(EVENTS), client.channel(EVENTS));

@@ -5,6 +5,8 @@ const running = new Set();
 process.once('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
+// A process that a signal ends has no exit of its own.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => process.exit(1));
 
 /** Sees to it that `child` doesn't outlive this process. */
 export function endWithUs(child) {

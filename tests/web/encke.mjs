@@ -13,9 +13,9 @@ import { endWithUs } from './child.mjs';
 export const BINARY = process.env.ENCKE_BIN ?? fileURLToPath(new URL('../../target/release/encke', import.meta.url));
 
 /** How long a start may take, recovery of the log included. */
-const START_MS_MAX = 15_000;
+const START_MS_MAX = 60_000;
 /** How long the server may take from SIGTERM to its exit. */
-const STOP_MS_MAX = 10_000;
+const STOP_MS_MAX = 30_000;
 /** How much of what the server printed is kept, to be shown when something goes wrong. */
 const OUTPUT_CHARS_MAX = 64 * 1024;
 

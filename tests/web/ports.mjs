@@ -10,19 +10,24 @@ const PORTS = 12_000;
 let given = 0;
 
 /**
- * An address with a free port below those that the system gives to connections, so that none takes it while its server is not there:
+ * A free port below those that the system gives to connections, so that none takes it while its server is not there:
  * not even one of a client that tries to reach the server again.
  */
-export async function fixedAddress() {
+export async function fixedPort() {
   // Processes of tests that run at the same time begin at different places.
   for (; given < PORTS; given += 1) {
     const port = FIRST + ((process.pid * 97 + given) % PORTS);
     if (await isFree(port)) {
       given += 1;
-      return `127.0.0.1:${port}`;
+      return port;
     }
   }
   throw new Error('no port is free');
+}
+
+/** An address with such a port. */
+export async function fixedAddress() {
+  return `127.0.0.1:${await fixedPort()}`;
 }
 
 async function isFree(port) {

@@ -66,13 +66,13 @@ test('a handler that throws refuses its attempt, and the last one makes the job 
 
 test('the time of an attempt is extended while its handler runs', TIMEOUT, async () => {
   const pool = await create('long', { ack_ms: 3_000 });
+  const posted = await pool.post('x');
   const worker = work(pool, 'ann', async (job) => {
     const first = (await pool.result(posted)).deadline_ms;
     await waitFor('the time is extended', async () => (await pool.result(posted)).deadline_ms > first + 10_000);
     assert.equal(job.signal.aborted, false);
     return job.attempt;
   });
-  const posted = await pool.post('x');
   assert.equal(await pool.wait(posted), 1);
   await worker.stop();
 });

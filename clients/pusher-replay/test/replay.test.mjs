@@ -10,6 +10,7 @@ import { GAP, replay } from '@encke/pusher-replay';
 import PusherServer from 'pusher';
 import PusherClient from 'pusher-js';
 import { Encke } from '../../../tests/web/encke.mjs';
+import { fixedAddress } from '../../../tests/web/ports.mjs';
 import { waitFor } from '../../../tests/web/wait.mjs';
 
 const TIMEOUT = { timeout: 300_000 };
@@ -23,7 +24,7 @@ let encke;
 const clients = [];
 
 before(async () => {
-  encke = await Encke.start({ data, args: ['--config', config] });
+  encke = await Encke.start({ data, listen: await fixedAddress(), args: ['--config', config] });
 });
 after(async () => {
   for (const client of clients) client.disconnect();
@@ -73,6 +74,7 @@ for (const channel of ['news', 'private-news', 'presence-news', 'private-encrypt
       await waitFor('it has what it has missed', () => away.got.length === from + 100);
     }
     assert.deepEqual(away.got, numbers(0, 203));
+    await waitFor('the other one has it, too', () => plain.got.length >= 203);
     assert.deepEqual(plain.got, numbers(0, 203), 'the other one was there all the time');
   });
 }

@@ -21,13 +21,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from rig import RETRY, Server
+from rig import PATIENCE_S, RETRY, Server
 
 import encke
 
 SECRET = b"a secret of the tests, which has at least 64 bytes, as HS256 may want it"
 # The shortest life of a token that lets a follower connect on a busy machine.
-LIFE_S = 3
+LIFE_S = 10
 RENEWALS = 2
 
 
@@ -76,13 +76,13 @@ class Tokens(unittest.TestCase):
             writer.create("s", data=0)
             with reader.follow("s") as records:
                 self.assertEqual(next(records).data, 0)
-                renewed.acquire()
+                self.assertTrue(renewed.acquire(timeout=PATIENCE_S))
                 # The follower waits in a thread until the token has ended.
                 found: list[object] = []
                 thread = threading.Thread(target=lambda: found.extend(record.data for record in records))
                 thread.start()
                 for number in range(1, RENEWALS + 1):
-                    renewed.acquire()
+                    self.assertTrue(renewed.acquire(timeout=PATIENCE_S))
                     writer.append("s", number)
                 writer.close_stream("s")
                 thread.join()

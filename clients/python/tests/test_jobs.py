@@ -92,16 +92,17 @@ class Jobs(unittest.TestCase):
             self.assertEqual(result.data, 3)
 
     def test_a_slow_handler_keeps_its_job(self) -> None:
-        self.client.create_pool(self.pool, ack_ms=1000)
+        # The handler takes longer than the time for an attempt and than an extension of it.
+        self.client.create_pool(self.pool, ack_ms=5000)
         attempts: list[int] = []
 
         def handler(job: encke.Job) -> int:
             attempts.append(job.attempt)
-            time.sleep(3)
+            time.sleep(8)
             return job.attempt
 
         for name in ("one", "two"):
-            self.running(encke.Worker(self.client, self.pool, name, handler, lease_s=1.5))
+            self.running(encke.Worker(self.client, self.pool, name, handler, lease_s=6))
         result = self.client.post(self.pool, 1, wait_s=60).result
         assert result is not None
         self.assertEqual((result.data, attempts), (1, [1]))

@@ -201,11 +201,20 @@ class Streams(unittest.TestCase):
             await asyncio.gather(*(client.append(self.name, number) for number in range(1, 21)))
             self.assertEqual(sorted((await client.read(self.name)).data), [*range(21)])
             async with client.follow(self.name, from_=encke.NOW) as records:
+                # It begins when the server has its request.
+                first = asyncio.ensure_future(records.__anext__())
+                while not first.done():
+                    await client.append(self.name, "begun")
+                    await asyncio.sleep(0.05)
+                self.assertEqual((await first).data, "begun")
                 # A cancelled wait loses nothing.
                 with self.assertRaises(asyncio.TimeoutError):
-                    await asyncio.wait_for(records.__anext__(), 0.3)
+                    while True:
+                        await asyncio.wait_for(records.__anext__(), 0.3)
                 await client.append(self.name, 21)
-                self.assertEqual((await records.__anext__()).data, 21)
+                while (data := (await records.__anext__()).data) == "begun":
+                    pass
+                self.assertEqual(data, 21)
                 self.server.end(signal.SIGTERM)
                 self.server.start()
                 await client.append(self.name, 22)

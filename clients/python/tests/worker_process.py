@@ -16,7 +16,7 @@ def main() -> None:
     def handler(job: encke.Job) -> object:
         print(job.id, flush=True)
         # A job that is slow lasts while the test sends a signal; one that hangs lasts until the process is killed.
-        time.sleep({"work": 0.02, "slow": 1, "hang": 3600}[how])
+        time.sleep({"work": 0.02, "slow": 5, "hang": 3600}[how])
         return job.data
 
     with encke.Encke(url, retry=RETRY) as client:

@@ -69,7 +69,7 @@ fn waits_end(guarded: &Guarded, token: &str, end: impl FnOnce()) {
 fn requests_that_wait_end_when_their_token_ends() {
     let guarded = with_pool();
     let allow = "post,work=/v1/pool/**";
-    let token = guarded.token(&["--sub", "ann", "--expires", "5s", "--allow", allow]);
+    let token = guarded.token(&["--sub", "ann", "--expires", "12s", "--allow", allow]);
     waits_end(&guarded, &bearer(&token), || {});
 }
 

@@ -13,8 +13,8 @@ fn a_subscription_ends_when_its_token_ends_and_says_why() {
     let guarded = Guarded::start(&["--tuning", "heartbeat=1s"]);
     let backend = bearer(API_KEY);
     guarded.create("/v1/stream/a", b"[1]");
-    let ends_s = now_s() + 3;
-    let short = guarded.token(&["--sub", "ann", "--expires", "3s", "--allow", "read=/v1/**"]);
+    let ends_s = now_s() + 8;
+    let short = guarded.token(&["--sub", "ann", "--expires", "8s", "--allow", "read=/v1/**"]);
     let target = "/v1/stream/a?offset=-1&live=sse";
     let mut connection = guarded.encke.connect();
     connection.send(&request("GET", target, &[&bearer(&short)], b""));
@@ -271,7 +271,7 @@ fn a_long_body_ends_a_bounded_time_behind_its_token() {
     // More than the sockets hold.
     const RECORDS: usize = 24;
     let record = vec![b'x'; 1 << 20];
-    for (timeout, is_complete) in [("body-timeout=1s", false), ("body-timeout=10m", true)] {
+    for (timeout, is_complete) in [("body-timeout=5s", false), ("body-timeout=10m", true)] {
         let guarded = Guarded::start(&["--tuning", timeout]);
         let backend = bearer(API_KEY);
         let binary = "Content-Type: application/octet-stream";
@@ -283,7 +283,7 @@ fn a_long_body_ends_a_bounded_time_behind_its_token() {
             assert_eq!(appended.status, 204);
         }
         let short =
-            bearer(&guarded.token(&["--sub", "ann", "--expires", "3s", "--allow", "read=/v1/**"]));
+            bearer(&guarded.token(&["--sub", "ann", "--expires", "8s", "--allow", "read=/v1/**"]));
         let mut reader = encke.connect();
         let fields = [&short, "Connection: close"];
         reader.send(&request("GET", "/v1/stream/long?offset=-1", &fields, b""));

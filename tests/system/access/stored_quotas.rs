@@ -102,7 +102,7 @@ fn streams_are_bounded_by_whatever_they_are_made() {
     assert_eq!(ann.ask("DELETE", "fork", &[], b"").status, 204);
     assert_eq!(ann.used("ann"), (2, 10));
     // What ends by itself counts until then.
-    assert_eq!(ann.put("short", &[BINARY, "Stream-TTL: 1"], b"abc"), 201);
+    assert_eq!(ann.put("short", &[BINARY, "Stream-TTL: 5"], b"abc"), 201);
     again.refused(STREAMS, ("PUT", "f"), &[BINARY], b"");
     eventually("the stream has ended", || ann.used("ann") == (2, 10));
     assert_eq!(ann.put("f", &[BINARY], b""), 201);

@@ -30,7 +30,7 @@ fn callers_move_with_their_connections() {
         connection
     };
     let mut kept = subscribe(&bearer(API_KEY));
-    let mut short = subscribe(&token("short", "4s"));
+    let mut short = subscribe(&token("short", "12s"));
     let mut revoked = subscribe(&token("revoked", "1h"));
     let lasting = token("lasting", "1h");
     let mut channel = WebSocketClient::open(guarded.encke.address, "/v1/events", &[&lasting]);

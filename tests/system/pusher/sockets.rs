@@ -242,7 +242,7 @@ fn a_message_that_means_nothing_closes_nothing() {
 
 #[test]
 fn a_client_that_answers_no_ping_comes_back_at_once() {
-    let server = PusherServer::start_with("", "[tuning]\nheartbeat = '1s'\n");
+    let server = PusherServer::start_with("", "[tuning]\nheartbeat = '5s'\n");
     let (mut silent, _) = server.subscribed("news");
     silent.answers_pings = false;
     assert_eq!(silent.close_code(), 4201);

@@ -92,7 +92,8 @@ async function promise(server, context) {
   await beacon(context, allowed, url, '{"visit":1}', 'application/json');
   await waitFor('the first visit is appended', async () => (await visits()).length > 0);
   assert.deepEqual(await visits(), [{ visit: 1 }]);
-  await waitFor('the log has the beacon', () => answered().includes('POST 204'));
+  await waitFor('the log has the beacon and the question before it', () =>
+    ['OPTIONS 204', 'POST 204'].every((request) => answered().includes(request)));
   const before = answered().length;
 
   // The browser asks before it sends JSON; the server doesn't allow the origin, so that nothing is sent.
@@ -100,8 +101,8 @@ async function promise(server, context) {
   await waitFor('the browser gives the beacon up', () => failed.includes(`POST ${url}`));
   // It sends text without a question.
   await beacon(context, foreign, url, '{"visit":3}', 'text/plain');
-  await waitFor('the server refuses a beacon', () => answered().includes('POST 403'));
-  assert.deepEqual(answered().slice(before), ['OPTIONS 204', 'POST 403']);
+  await waitFor('the server refuses a beacon', () => answered().length >= before + 2);
+  assert.deepEqual(answered().slice(before).sort(), ['OPTIONS 204', 'POST 403']);
 
   await beacon(context, allowed, url, '{"visit":4}', 'application/json');
   await waitFor('the last visit is appended', async () => (await visits()).length > 1);

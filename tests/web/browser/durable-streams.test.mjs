@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { rolldown } from 'rolldown';
 import { selfSigned } from '../certificate.mjs';
 import { Encke } from '../encke.mjs';
+import { fixedAddress } from '../ports.mjs';
 import { waitFor } from '../wait.mjs';
 import { launchChromium } from './chromium.mjs';
 
@@ -57,8 +58,8 @@ function follow(url) {
 for (const over of ['HTTP/1.1', 'HTTP/2']) {
   test(`over ${over} the client goes on over ${STOPS} stops`, async () => {
     const options = { data: join(folder, over.replace('/', '')), tls: over === 'HTTP/2' ? tls : undefined };
-    let encke = await Encke.start(options);
-    const listen = encke.listen;
+    const listen = await fixedAddress();
+    let encke = await Encke.start({ ...options, listen });
     const path = '/v1/stream/answer';
     const send = async (method, headers, body) => {
       const { status } = await encke.request(method, path, { headers, body });

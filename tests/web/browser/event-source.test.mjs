@@ -9,6 +9,7 @@ import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EventSource } from 'eventsource';
 import { Encke } from '../encke.mjs';
+import { fixedAddress } from '../ports.mjs';
 import { launchChromium } from './chromium.mjs';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
@@ -20,7 +21,7 @@ let encke;
 let browser;
 
 before(async () => {
-  encke = await Encke.start({ data });
+  encke = await Encke.start({ data, listen: await fixedAddress() });
   browser = await launchChromium();
 });
 

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { selfSigned } from '../certificate.mjs';
 import { Encke } from '../encke.mjs';
+import { fixedAddress } from '../ports.mjs';
 import { waitFor } from '../wait.mjs';
 import { launchChromium } from './chromium.mjs';
 
@@ -23,7 +24,7 @@ let encke;
 let browser;
 
 before(async () => {
-  encke = await Encke.start({ data, tls });
+  encke = await Encke.start({ data, tls, listen: await fixedAddress() });
   browser = await launchChromium([`--ignore-certificate-errors-spki-list=${tls.spki}`]);
 });
 

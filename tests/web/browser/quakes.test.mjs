@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { quakes } from '../../../examples/quakes/quakes.mjs';
 import { Encke } from '../encke.mjs';
+import { fixedAddress } from '../ports.mjs';
 import { complaintsOf, launchChromium, setHidden } from './chromium.mjs';
 import { looks } from './looks.mjs';
 import { Program } from './program.mjs';
@@ -31,7 +32,7 @@ let page;
 let failed;
 
 before(async () => {
-  encke = await Encke.start({ data });
+  encke = await Encke.start({ data, listen: await fixedAddress() });
   site = new Program('serve.mjs', ['--listen', '127.0.0.1:0']);
   browser = await launchChromium();
   context = await browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: 'light' });

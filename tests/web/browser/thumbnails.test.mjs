@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Encke } from '../encke.mjs';
+import { fixedAddress } from '../ports.mjs';
 import { complaintsOf, launchChromium, setHidden } from './chromium.mjs';
 import { looks } from './looks.mjs';
 import { Program } from './program.mjs';
@@ -39,7 +40,7 @@ const shows = (selector, text) =>
   page.waitForFunction(([selector, text]) => document.querySelector(selector)?.textContent === text, [selector, text]);
 
 before(async () => {
-  encke = await Encke.start({ data });
+  encke = await Encke.start({ data, listen: await fixedAddress() });
   browser = await launchChromium();
   context = await browser.newContext();
   page = await context.newPage();

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { stream } from '@durable-streams/client';
 import { Encke } from '../encke.mjs';
+import { fixedAddress } from '../ports.mjs';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const EVENTS = 5;
@@ -16,7 +17,7 @@ const data = mkdtempSync(join(tmpdir(), 'encke-client-'));
 let encke;
 
 before(async () => {
-  encke = await Encke.start({ data });
+  encke = await Encke.start({ data, listen: await fixedAddress() });
 });
 
 after(async () => {

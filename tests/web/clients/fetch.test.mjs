@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { Encke } from '../encke.mjs';
+import { fixedAddress } from '../ports.mjs';
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 
@@ -13,7 +14,7 @@ const data = mkdtempSync(join(tmpdir(), 'encke-fetch-'));
 let encke;
 
 before(async () => {
-  encke = await Encke.start({ data });
+  encke = await Encke.start({ data, listen: await fixedAddress() });
 });
 
 after(async () => {

@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 import { Encke } from '../encke.mjs';
+import { fixedAddress } from '../ports.mjs';
 
 const run = promisify(execFile);
 const JSON_TYPE = { 'content-type': 'application/json' };
@@ -28,7 +29,7 @@ async function open() {
 }
 
 before(async () => {
-  encke = await Encke.start({ data });
+  encke = await Encke.start({ data, listen: await fixedAddress() });
   await open();
 });
 

@@ -11,6 +11,7 @@ import PusherServer from 'pusher';
 import PusherClient from 'pusher-js';
 import nacl from 'tweetnacl';
 import { Encke } from '../encke.mjs';
+import { fixedAddress } from '../ports.mjs';
 
 const APP = { id: '31', key: 'app-key', secret: 'a secret of the app 31' };
 const CONFIG = `
@@ -33,7 +34,7 @@ let endpoint;
 const clients = [];
 
 before(async () => {
-  encke = await Encke.start({ data: join(folder, 'data'), args: ['--config', config] });
+  encke = await Encke.start({ data: join(folder, 'data'), listen: await fixedAddress(), args: ['--config', config] });
   const { hostname: host, port } = new URL(encke.url);
   server = new PusherServer({
     appId: APP.id,

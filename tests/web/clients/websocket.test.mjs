@@ -339,7 +339,7 @@ test('without access control a client needs no subprotocol, and gets none that i
 
 test('pings are answered, and a client that answers none is closed', TIMEOUT, async () => {
   // Time for a busy machine to answer.
-  const pinging = await Encke.start({ data: join(folder, 'pinging'), args: ['--tuning', 'heartbeat=3s'] });
+  const pinging = await Encke.start({ data: join(folder, 'pinging'), args: ['--tuning', 'heartbeat=10s'] });
   try {
     const silent = await Client.open(pinging, { autoPong: false });
     const client = await Client.open(pinging);

@@ -10,7 +10,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -18,6 +17,7 @@ import { fileURLToPath } from 'node:url';
 import WebSocket from 'ws';
 import { launchChromium } from '../browser/chromium.mjs';
 import { BINARY, Encke } from '../encke.mjs';
+import { fixedPort } from '../ports.mjs';
 import { blocks, commands } from './blocks.mjs';
 import { Shell, until } from './shell.mjs';
 
@@ -25,7 +25,7 @@ const ROOT = fileURLToPath(new URL('../../..', import.meta.url)).replace(/\/$/, 
 /** Directories of the system that commands use, if they are this test's own; then its network is, too. */
 const OWN = process.env.OWN_NETWORK_DIR;
 const DEFAULT_PORT = 4437;
-const PORT = OWN ? DEFAULT_PORT : await freePort();
+const PORT = OWN ? DEFAULT_PORT : await fixedPort();
 const LISTEN = `127.0.0.1:${PORT}`;
 const URL_OF_SERVER = `http://${LISTEN}`;
 
@@ -269,15 +269,6 @@ async function runInPage(run, block, logged) {
 /** What is typed for a command, or written for a file. */
 function withPort(text) {
   return OWN ? text : OTHER_PORTS.reduce((typed, [word, other]) => typed.replace(word, other), text);
-}
-
-/** A port that nothing listens on. */
-async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 /** The environment of a user: `encke` is a command, and no setting is given, but for addresses that may be taken. */
