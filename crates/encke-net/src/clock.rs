@@ -144,6 +144,13 @@ impl ShardClock {
         self.elapsed().as_secs() as u32
     }
 
+    /// What has passed at least since [`Self::now_s`] was that. The parts of both seconds are not known.
+    pub(crate) fn at_least_since_s(&self, since_s: u32) -> Duration {
+        Duration::from_secs(u64::from(
+            self.now_s().saturating_sub(since_s).saturating_sub(1),
+        ))
+    }
+
     /// Microseconds since the shard started.
     pub(crate) fn now_us(&self) -> u64 {
         self.now.duration_since(self.start).as_micros() as u64
@@ -229,6 +236,19 @@ mod tests {
         clock.pass_to(now, Duration::ZERO);
         assert!(clock.monotonic() < deadline);
         assert_eq!(clock.now(), now, "what is no deadline goes on");
+    }
+
+    #[test]
+    fn between_two_seconds_passes_at_least_one_less() {
+        let mut clock = ShardClock::simulated(Now::from_ms(5_000));
+        let part_ms = 1_000 - clock.elapsed().subsec_millis() as u64;
+        clock.pass(Duration::from_millis(part_ms + 900));
+        let since_s = clock.now_s();
+        for (passed_ms, at_least_s) in [(0, 0), (200, 0), (900, 1), (1_100, 2)] {
+            clock.pass(Duration::from_millis(passed_ms));
+            let at_least = clock.at_least_since_s(since_s);
+            assert_eq!(at_least, Duration::from_secs(at_least_s));
+        }
     }
 
     #[test]

@@ -158,15 +158,13 @@ impl Shard {
             self.connections.rest_session(index);
         }
         let slot = &self.connections.slots[index];
+        let idle = self.connections.clock.at_least_since_s(slot.active_s);
         let beats = quiet >= self.context.settings.heartbeat;
         let has_feed = slot.feed != SlotFeed::None;
         let state = slot.state;
         match state {
             SlotState::Free | SlotState::Member | SlotState::Closed => return,
-            // Not before the time is over: of both seconds the parts are not known.
-            SlotState::Idle
-                if quiet.saturating_sub(SECOND) >= self.connections.idle_timeout(index) =>
-            {
+            SlotState::Idle if idle >= self.connections.idle_timeout(index) => {
                 return self.close(index, CloseReason::Idle);
             }
             SlotState::Idle => return,
@@ -197,8 +195,6 @@ impl Shard {
         }
     }
 }
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// How long after its last record an idle session of TLS gives back its ciphers.
 const CIPHER_REST: Duration = Duration::from_secs(2);
