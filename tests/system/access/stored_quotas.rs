@@ -62,6 +62,31 @@ impl<'a> Writer<'a> {
 }
 
 #[test]
+fn revocations_are_stored_whatever_the_callers_have_used_up() {
+    let guarded = limited("streams = 1\nstored-bytes = 10\n");
+    let allow = "admin,create,append=/v1/**";
+    let token = bearer(&guarded.token(&["--sub", "ops", "--allow", allow]));
+    let (place, data) = ("/v1/stream/a", [b'x'; 10]);
+    let created = guarded.encke.ask("PUT", place, &[BINARY, &token], &data);
+    assert_eq!(created.status, 201, "{created:?}");
+    let full = guarded.encke.ask("POST", place, &[BINARY, &token], b"x");
+    guarded.refused(&full, BYTES);
+    for subject in ["bob", "eve"] {
+        let body = json!({ "sub": subject }).to_string();
+        let fields = [JSON, &*token];
+        let revoked = guarded
+            .encke
+            .ask("POST", "/v1/admin/revoke", &fields, body.as_bytes());
+        assert_eq!(revoked.status, 204, "{revoked:?}");
+    }
+    let used = guarded.used_by("ops");
+    assert_eq!(
+        (&used["streams"]["used"], &used["stored_bytes"]["used"]),
+        (&1.into(), &10.into())
+    );
+}
+
+#[test]
 fn streams_are_bounded_by_whatever_they_are_made() {
     let guarded = limited("streams = 3\n");
     let ann = Writer::of(&guarded, "ann", "1");

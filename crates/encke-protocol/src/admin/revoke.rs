@@ -81,12 +81,13 @@ impl Revoker {
         let revoked = Revoked {
             note: admitted.note("admin", "revoke"),
         };
-        match known {
+        match &known {
             Lookup::Stream(_) => Ok(revoked.append(append)),
             Lookup::Free(_) => {
                 let create = Create {
                     content_type: Some("application/json".into()),
                     ack: Some(AckLevel::Synced),
+                    known: vec![known],
                     ..Create::new(REVOCATIONS)
                 };
                 let created = StreamCreated { append, revoked };
