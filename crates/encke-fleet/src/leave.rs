@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::connect;
 use crate::error::FleetError;
-use crate::report::{self, Leave, NodeReport, Question};
+use crate::report::{self, Leave, NodeInquiry, NodeReport, Question};
 use crate::settings::{BrokerAccess, FleetName};
 
 /// What came of it that a node should leave.
@@ -40,7 +40,8 @@ pub fn leave(
         let client = connect::connect(access, &name, connect::COMMANDS_WAIT).await?;
         let node = node.as_str();
         // The node itself is asked again as well, so that one which runs and is slow does not pass for one that is gone.
-        let nodes = report::ask_known(&client, fleet, &Question::default(), &[]).await?;
+        let inquiry = NodeInquiry::new(&client, fleet, []);
+        let nodes = inquiry.ask(&Question::default()).await?;
         if nodes.iter().any(|one| one.node == node) {
             return Ok(Left::Answers);
         }

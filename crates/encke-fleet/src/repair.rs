@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use async_nats::Client;
 use async_nats::jetstream::{self, stream::Info};
 use encke_stream::{Tip, message_hash};
 use serde::{Deserialize, Serialize};
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::broker::{self, Kept};
 use crate::connect;
 use crate::error::FleetError;
-use crate::report::{self, NodeMark, NodeReport, Question};
+use crate::report::{self, NodeInquiry, NodeMark, NodeReport, Question};
 use crate::settings::{BrokerAccess, FleetName, Replicas};
 
 /// How a fleet is repaired.
@@ -116,8 +115,9 @@ impl Repair {
         let name = format!("encke fleet {} repair", self.fleet);
         let client = connect::connect(&self.access, &name, connect::COMMANDS_WAIT).await?;
         let context = jetstream::new(client.clone());
-        let question = Question::default();
-        let mut nodes = report::ask_known(&client, &self.fleet, &question, &self.away()).await?;
+        let away = self.stopped.iter().map(|node| &node.name);
+        let inquiry = NodeInquiry::new(&client, &self.fleet, away.chain(&self.without));
+        let mut nodes = inquiry.ask(&Question::default()).await?;
         let mut report = FleetRepairReport::default();
         let known = known(&nodes, &self.stopped);
         let unknown = self.without.iter().filter(|name| !known.contains(*name));
@@ -136,10 +136,10 @@ impl Repair {
         let mut infos = Vec::new();
         for log in 0..logs {
             let members = members(&nodes, &self.stopped, log);
-            let hashes = self.ask_hashes(&client, &members, (log, logs)).await?;
+            let hashes = ask_hashes(&inquiry, &members, (log, logs)).await?;
             let info = order_of_leader(&context, &self.fleet, log).await?;
             let found = self
-                .examine(&context, (log, info.as_ref()), &members, &hashes)
+                .examine(&context, &inquiry, (log, info.as_ref()), &members, &hashes)
                 .await?;
             let (repair, problems) = found;
             report.logs.push(repair);
@@ -162,42 +162,11 @@ impl Repair {
         Ok(report)
     }
 
-    /// The nodes that do not answer, as the operator says.
-    fn away(&self) -> Vec<&str> {
-        let stopped = self.stopped.iter().map(|node| &node.name);
-        stopped.chain(&self.without).map(String::as_str).collect()
-    }
-
-    /// Asks the nodes what they had at the marks of the others.
-    async fn ask_hashes(
-        &self,
-        client: &Client,
-        members: &[Member],
-        (log, logs): (usize, usize),
-    ) -> Result<Hashes, FleetError> {
-        let mut hashes = Hashes::new();
-        let positions: BTreeSet<u64> = members.iter().map(|one| one.tip.position).collect();
-        // At the longest mark there is nothing to compare with.
-        for position in positions.iter().rev().skip(1) {
-            let mut question = Question {
-                positions: vec![0; logs],
-                ..Question::default()
-            };
-            question.positions[log] = *position;
-            for node in report::ask_known(client, &self.fleet, &question, &self.away()).await? {
-                let hash = node.logs.get(log).and_then(|log| log.hash.clone());
-                if let Some(hash) = hash {
-                    hashes.insert((node.node, *position), hash);
-                }
-            }
-        }
-        Ok(hashes)
-    }
-
     /// What is to be done for a log, and what speaks against it.
     async fn examine(
         &self,
         context: &jetstream::Context,
+        inquiry: &NodeInquiry<'_>,
         (log, info): (usize, Option<&Info>),
         members: &[Member],
         hashes: &Hashes,
@@ -209,8 +178,8 @@ impl Repair {
         } = compare(log, members, hashes);
         let mut problems = different;
         let followed = members.iter().any(|member| !member.halted);
-        let found = self.order(context, log, info, (longest, followed)).await?;
-        let (order, need) = found;
+        let tip = (longest, followed);
+        let (order, need) = self.order(context, inquiry, log, info, tip).await?;
         let needed = need != Need::No;
         if needed {
             problems.extend(unknown);
@@ -250,6 +219,7 @@ impl Repair {
     async fn order(
         &self,
         context: &jetstream::Context,
+        inquiry: &NodeInquiry<'_>,
         log: usize,
         info: Option<&Info>,
         (tip, followed): (Tip, bool),
@@ -277,7 +247,7 @@ impl Repair {
             // What is left must be of the nodes: messages that a new node has begun another order with may be acknowledged.
             let own = match info.state.messages {
                 0 => true,
-                _ => self.is_of_nodes(context, log, last).await?,
+                _ => self.is_of_nodes(context, inquiry, log, last).await?,
             };
             return Ok(match own {
                 true => (format!("{has}, the end is lost"), Need::Lost),
@@ -333,6 +303,7 @@ impl Repair {
     async fn is_of_nodes(
         &self,
         context: &jetstream::Context,
+        inquiry: &NodeInquiry<'_>,
         log: usize,
         position: u64,
     ) -> Result<bool, FleetError> {
@@ -340,8 +311,7 @@ impl Repair {
         let mut question = Question::default();
         question.positions.resize(log + 1, 0);
         question.positions[log] = position;
-        let client = context.client();
-        let nodes = report::ask_known(&client, &self.fleet, &question, &self.away()).await?;
+        let nodes = inquiry.ask(&question).await?;
         let mut known = nodes.iter().filter_map(|node| node.logs.get(log)?.message);
         Ok(known.any(|known| known == hash))
     }
@@ -484,6 +454,31 @@ fn members(nodes: &[NodeReport], stopped: &[StoppedNode], log: usize) -> Vec<Mem
         })
     });
     running.chain(stopped).collect()
+}
+
+/// Asks the nodes what they had at the marks of the others.
+async fn ask_hashes(
+    inquiry: &NodeInquiry<'_>,
+    members: &[Member],
+    (log, logs): (usize, usize),
+) -> Result<Hashes, FleetError> {
+    let mut hashes = Hashes::new();
+    let positions: BTreeSet<u64> = members.iter().map(|one| one.tip.position).collect();
+    // At the longest mark there is nothing to compare with.
+    for position in positions.iter().rev().skip(1) {
+        let mut question = Question {
+            positions: vec![0; logs],
+            ..Question::default()
+        };
+        question.positions[log] = *position;
+        for node in inquiry.ask(&question).await? {
+            let hash = node.logs.get(log).and_then(|log| log.hash.clone());
+            if let Some(hash) = hash {
+                hashes.insert((node.node, *position), hash);
+            }
+        }
+    }
+    Ok(hashes)
 }
 
 /// Histories of a log, compared.

@@ -1,6 +1,7 @@
 //! Reports of the nodes of a fleet: each node answers a request with its position in the order of each log, and the caller
 //! compares the answers.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -325,7 +326,9 @@ async fn gather(
     let context = jetstream::new(client.clone());
     let mut report = FleetReport {
         logs: Vec::new(),
-        nodes: ask_known(&client, name, &Question::default(), &[]).await?,
+        nodes: NodeInquiry::new(&client, name, [])
+            .ask(&Question::default())
+            .await?,
         problems: Vec::new(),
         compared: Vec::new(),
     };
@@ -362,28 +365,55 @@ async fn gather(
     Ok(report)
 }
 
-/// The reports of all nodes, by name. Those that have taken part, do not answer, and are not known to be `away` are asked again, and all if
-/// none answers: it may have no processor for the moment.
-pub(crate) async fn ask_known(
-    client: &Client,
-    name: &FleetName,
-    question: &Question,
-    away: &[&str],
-) -> Result<Vec<NodeReport>, FleetError> {
-    let mut nodes = ask(client, name, question).await?;
-    for _ in 0..ASKED_AGAIN {
-        let silent = silent(&nodes);
-        let are_away = silent.iter().all(|node| away.contains(&node.as_str()));
-        if !nodes.is_empty() && are_away {
-            break;
+/// Asks the nodes of a fleet. Those that have taken part and do not answer are asked again, and all if none answers: they may have no
+/// processor for the moment. Those that are silent then count as away, and no later question waits for them.
+pub(crate) struct NodeInquiry<'a> {
+    client: &'a Client,
+    fleet: &'a FleetName,
+    away: RefCell<BTreeSet<String>>,
+    /// None has answered.
+    none_answers: Cell<bool>,
+}
+
+impl<'a> NodeInquiry<'a> {
+    /// `away`: nodes that are known not to run.
+    pub(crate) fn new<'n>(
+        client: &'a Client,
+        fleet: &'a FleetName,
+        away: impl IntoIterator<Item = &'n String>,
+    ) -> Self {
+        NodeInquiry {
+            client,
+            fleet,
+            away: RefCell::new(away.into_iter().cloned().collect()),
+            none_answers: Cell::new(false),
         }
-        let more = ask(client, name, question).await?;
-        let new = |node: &NodeReport| !nodes.iter().any(|known| known.node == node.node);
-        let new: Vec<_> = more.into_iter().filter(new).collect();
-        nodes.extend(new);
     }
-    nodes.sort_by(|one, other| one.node.cmp(&other.node));
-    Ok(nodes)
+
+    /// The reports of all nodes, by name.
+    pub(crate) async fn ask(&self, question: &Question) -> Result<Vec<NodeReport>, FleetError> {
+        let mut nodes = ask(self.client, self.fleet, question).await?;
+        for _ in 0..ASKED_AGAIN {
+            if self.is_complete(&nodes) {
+                break;
+            }
+            let more = ask(self.client, self.fleet, question).await?;
+            let new = |node: &NodeReport| !nodes.iter().any(|known| known.node == node.node);
+            let new: Vec<_> = more.into_iter().filter(new).collect();
+            nodes.extend(new);
+        }
+        self.none_answers.set(nodes.is_empty());
+        let silent = silent(&nodes).into_iter().cloned();
+        self.away.borrow_mut().extend(silent);
+        nodes.sort_by(|one, other| one.node.cmp(&other.node));
+        Ok(nodes)
+    }
+
+    fn is_complete(&self, nodes: &[NodeReport]) -> bool {
+        let away = self.away.borrow();
+        let some_answer = !nodes.is_empty() || self.none_answers.get();
+        some_answer && silent(nodes).into_iter().all(|node| away.contains(node))
+    }
 }
 
 /// The nodes that have applied something of the order of a log.
@@ -603,7 +633,7 @@ const ANNOUNCED_EVERY: Duration = Duration::from_millis(500);
 const ANSWERS_WITHIN: Duration = Duration::from_millis(750);
 
 /// How often silent nodes are asked again.
-const ASKED_AGAIN: usize = 3;
+pub(crate) const ASKED_AGAIN: usize = 3;
 
 #[cfg(test)]
 mod tests {

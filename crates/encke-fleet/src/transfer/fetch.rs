@@ -149,10 +149,15 @@ impl LogCopier {
         progress: &mut dyn FnMut(&CopyProgress),
     ) -> Result<(), CopyLogError> {
         let until = tokio::time::Instant::now() + BUSY_WAIT;
+        let mut asked_again = 0;
         loop {
-            let (question, away) = (Question::default(), [self.copier.as_str()]);
-            let nodes = report::ask_known(&self.client, &self.fleet, &question, &away).await?;
+            let nodes = report::ask(&self.client, &self.fleet, &Question::default()).await?;
             let (nodes, mut reasons) = self.sources(nodes, log, from);
+            // They may have no processor for the moment.
+            if nodes.is_empty() && asked_again < report::ASKED_AGAIN {
+                asked_again += 1;
+                continue;
+            }
             let mut busy = false;
             for node in nodes {
                 match self.copy_from(&node, log, directory, progress).await {
