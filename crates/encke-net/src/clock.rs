@@ -145,7 +145,7 @@ impl ShardClock {
     }
 
     /// What has passed at least since [`Self::now_s`] was that. The parts of both seconds are not known.
-    pub(crate) fn at_least_since_s(&self, since_s: u32) -> Duration {
+    pub(crate) fn passed_at_least(&self, since_s: u32) -> Duration {
         Duration::from_secs(u64::from(
             self.now_s().saturating_sub(since_s).saturating_sub(1),
         ))
@@ -246,7 +246,7 @@ mod tests {
         let since_s = clock.now_s();
         for (passed_ms, at_least_s) in [(0, 0), (200, 0), (900, 1), (1_100, 2)] {
             clock.pass(Duration::from_millis(passed_ms));
-            let at_least = clock.at_least_since_s(since_s);
+            let at_least = clock.passed_at_least(since_s);
             assert_eq!(at_least, Duration::from_secs(at_least_s));
         }
     }

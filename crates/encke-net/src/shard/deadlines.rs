@@ -151,20 +151,18 @@ impl Shard {
 
     /// Closes a connection that is idle for too long, keeps a quiet one alive, and lets streams leave memory.
     pub(super) fn visit(&mut self, index: u32) {
-        let now_s = self.connections.clock.now_s();
         let slot = &self.connections.slots[index];
-        let quiet = Duration::from_secs(u64::from(now_s.saturating_sub(slot.active_s)));
+        let quiet = self.connections.clock.passed_at_least(slot.active_s);
         if quiet >= CIPHER_REST {
             self.connections.rest_session(index);
         }
         let slot = &self.connections.slots[index];
-        let idle = self.connections.clock.at_least_since_s(slot.active_s);
         let beats = quiet >= self.context.settings.heartbeat;
         let has_feed = slot.feed != SlotFeed::None;
         let state = slot.state;
         match state {
             SlotState::Free | SlotState::Member | SlotState::Closed => return,
-            SlotState::Idle if idle >= self.connections.idle_timeout(index) => {
+            SlotState::Idle if quiet >= self.connections.idle_timeout(index) => {
                 return self.close(index, CloseReason::Idle);
             }
             SlotState::Idle => return,

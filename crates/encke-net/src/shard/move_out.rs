@@ -181,6 +181,7 @@ impl Departure<'_> {
         let id = ExchangeId::new(index);
         let slot = &self.0.connections.slots[index];
         let flags = slot.flags;
+        // Not what has passed at least: with a part lost at each of many upgrades, a quiet client would be left alone.
         let quiet_s = self
             .0
             .connections

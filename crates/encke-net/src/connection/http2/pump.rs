@@ -81,7 +81,7 @@ impl Http2 {
         let head = self.frames.head_since();
         let now = cx.clock.elapsed();
         let is_late = |since: Duration| now.saturating_sub(since) >= cx.settings.request_timeout;
-        let idle = cx.clock.at_least_since_s(self.frames.idle_since_s);
+        let idle = cx.clock.passed_at_least(self.frames.idle_since_s);
         let is_idle = self.order.is_empty() && idle >= idle_timeout;
         if is_idle || head.is_some_and(is_late) {
             self.end(Reason::NO_ERROR, CloseReason::Idle, cx);
