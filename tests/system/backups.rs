@@ -409,6 +409,8 @@ fn mistakes_change_nothing() {
     );
 
     // More at a time than there may be.
+    let none_runs = || encke.metric("encke_backups_running", "") == 0.0;
+    eventually("the first one is over", none_runs);
     let socket = || UnixStream::connect(data.path().join("snapshots")).expect("it listens");
     let held: Vec<UnixStream> = (0..2).map(|_| socket()).collect();
     refuses(
@@ -420,9 +422,7 @@ fn mistakes_change_nothing() {
     assert_eq!(encke.metric("encke_backups_running", ""), 2.0);
     assert_eq!(encke.metric("encke_backups_refused_total", ""), 1.0);
     drop(held);
-    eventually("those that are gone take no place", || {
-        encke.metric("encke_backups_running", "") == 0.0
-    });
+    eventually("those that are gone take no place", none_runs);
     succeeds(&["backup"], &[data.path(), backups.path()]);
 
     // Others may not connect, and a message that is none ends the connection.

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::rig::{Connection, Encke, Ended, PATIENCE, data_dir, path, serve};
 
-/// A service manager, which reads at once what it is told: whoever tells it more than its socket holds waits.
+/// A service manager. It reads at once what it is told: a server that tells it more than its socket holds waits.
 struct Manager {
     told: Receiver<String>,
 }

@@ -54,11 +54,11 @@ impl SnapshotMetrics {
         let metrics = SnapshotMetrics {
             running: IntGauge::new(
                 "encke_backups_running",
-                "Backups that are being made. While there are some, what is removed from the logs keeps its space.",
+                "Backups that run. Meanwhile what is removed from the logs keeps its space.",
             )?,
             refused: IntCounter::new(
                 "encke_backups_refused_total",
-                "Backups refused because as many as possible were being made.",
+                "Backups refused because two were running.",
             )?,
         };
         registry.register(Box::new(metrics.running.clone()))?;
@@ -133,8 +133,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.metrics.running.dec();
         self.shared.connections.fetch_sub(1, Ordering::SeqCst);
+        self.shared.metrics.running.dec();
     }
 }
 

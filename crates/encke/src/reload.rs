@@ -72,7 +72,7 @@ impl Reloads {
             if let Err(error) = &outcome {
                 tracing::error!(error = with_causes(error), "nothing was reloaded");
             }
-            // Behind what the log says, so that whoever sees the number finds the reason.
+            // Behind what the log says: the reason is there when the number is.
             server.metrics.count(outcome.is_ok());
             match outcome {
                 Ok(()) => service_manager::ready("serving, with the configuration read again"),

@@ -106,7 +106,7 @@ for (const over of ['HTTP/1.1', 'HTTP/2']) {
       const elsewhere = await (await site.user(t, 'dora')).open();
       const tabs = [first, second, elsewhere];
       for (const tab of tabs) await tab.noteEnds();
-      const latencies_ms = [];
+      const latencies_ms = tabs.map(() => []);
       let [stops, asked] = [0, 0];
       while (stops < STOPS) {
         assert.ok(asked < ASKED_MAX, `only ${stops} of ${asked} answers were stopped in time`);
@@ -120,14 +120,14 @@ for (const over of ['HTTP/1.1', 'HTTP/2']) {
         stops += 1;
         for (const [index, { text }] of ends.entries()) {
           assert.ok(TEXT.startsWith(text) && text.length < TEXT.length, text);
-          latencies_ms.push((await tabs[index].endOf(id)) - pressed);
+          latencies_ms[index].push((await tabs[index].endOf(id)) - pressed);
         }
       }
-      latencies_ms.sort((a, b) => a - b);
-      const shown = [latencies_ms[0], latencies_ms[Math.floor(latencies_ms.length / 2)], latencies_ms.at(-1)];
-      const [least, middle, most] = shown.map((latency) => latency.toFixed(1));
-      t.diagnostic(`${over}: from the press of the button to its effect in a tab: ${least}, ${middle}, ${most} ms (least, median, most)`);
-      assert.ok(Number(middle) < STOP_MS_MAX, `the stop took ${middle} ms in the middle`);
+      // Of each tab the one in the middle: the machine may stand still for a moment.
+      const medians_ms = latencies_ms.map((ofTab) => ofTab.sort((a, b) => a - b)[Math.floor(STOPS / 2)]);
+      const shown = medians_ms.map((latency) => latency.toFixed(1)).join(', ');
+      t.diagnostic(`${over}: from the press of the button to its effect in each tab: ${shown} ms (medians)`);
+      assert.ok(Math.max(...medians_ms) < STOP_MS_MAX, `the stop took ${shown} ms`);
       assert.deepEqual(dora.complaints(), []);
     });
 

@@ -1,6 +1,6 @@
 // Some tests of the suite fail where a busy machine holds up a request: those of time-to-live wait for three quarters of it between
 // two requests, those of server-sent events and live forks give a response up after two or three seconds, and those of subscriptions
-// have leases of a second. Of these, those that fail run again. `run.mjs` says which.
+// have leases of a second. Of these, those that fail run again. `run.mjs` says which, and bounds their number.
 
 import { afterEach, beforeAll } from 'vitest';
 
