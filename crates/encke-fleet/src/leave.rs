@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::connect;
 use crate::error::FleetError;
-use crate::report::{self, Leave, NodeInquiry, NodeReport, Question};
+use crate::inquiry::{self, NodeInquiry};
+use crate::node_report::{Leave, NodeReport, Question};
 use crate::settings::{BrokerAccess, FleetName};
 
 /// What came of it that a node should leave.
@@ -61,7 +62,7 @@ pub fn leave(
         let mut left: BTreeSet<String> = nodes.iter().map(|one| one.node.clone()).collect();
         let until = tokio::time::Instant::now() + FORGOTTEN_WITHIN;
         loop {
-            for one in report::ask(&client, fleet, &question).await? {
+            for one in inquiry::ask(&client, fleet, &question).await? {
                 match knows(&one, node) {
                     true => left.insert(one.node),
                     false => left.remove(&one.node),

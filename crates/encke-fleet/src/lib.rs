@@ -13,10 +13,12 @@ mod ephemeral;
 mod error;
 mod examine;
 mod follow;
+mod inquiry;
 mod leave;
 mod link;
 mod loss_watch;
 mod metrics;
+mod node_report;
 mod peers;
 mod probe;
 mod publish;
@@ -48,8 +50,9 @@ pub use examine::{
 pub use leave::{Left, leave};
 pub use link::{LinkKind, NodeLink};
 pub use metrics::FleetMetrics;
+pub use node_report::{NodeActivity, NodeLog, NodeMark, NodeReport};
 pub use repair::{FleetRepairReport, LogRepair, Repair, StoppedNode};
-pub use report::{BrokerLog, FleetReport, NodeActivity, NodeLog, NodeMark, NodeReport, report};
+pub use report::{BrokerLog, FleetReport, report};
 pub use settings::{
     BadBrokers, BadFleetName, BadReplicas, BrokerAccess, BrokerUrls, FleetName, FleetSettings,
     Replicas, without_userinfo,
@@ -59,9 +62,9 @@ pub use transfer::{CopyLogError, CopyProgress, LogCopier};
 
 use broker::OrderStream;
 use follow::Follower;
+use node_report::{ActivitySource, ReportSource, Responder};
 use probe::Probe;
 use publish::Publisher;
-use report::{ActivitySource, ReportSource, Responder};
 
 /// A node's connection to its fleet.
 pub struct Fleet {
@@ -113,7 +116,7 @@ impl Fleet {
     /// See [`FleetError`]. Nothing was applied.
     pub fn open(&mut self, chains: &[Chain]) -> Result<(), FleetError> {
         let (fleet, node) = (&self.settings.name, self.settings.node.as_str());
-        let runs = report::runs(&self.client, fleet, node);
+        let runs = inquiry::runs(&self.client, fleet, node);
         if self.runtime.block_on(runs) {
             return Err(FleetError::NameInUse {
                 node: node.to_owned(),
@@ -122,7 +125,7 @@ impl Fleet {
         }
         for (log, chain) in chains.iter().enumerate() {
             let place = (log, chains.len());
-            let followers = async |log| report::followers(&self.client, fleet, log).await;
+            let followers = async |log| inquiry::followers(&self.client, fleet, log).await;
             let opened = broker::open(&self.context, &self.settings, place, chain, followers);
             self.orders.push(self.runtime.block_on(opened)?);
         }
@@ -134,8 +137,8 @@ impl Fleet {
             fleet: fleet.clone(),
             client: self.client.clone(),
             requests: [
-                subscribe(report::subject(fleet))?,
-                subscribe(report::subject_of(fleet, node))?,
+                subscribe(node_report::subject(fleet))?,
+                subscribe(node_report::subject_of(fleet, node))?,
             ],
             source: ReportSource {
                 node: node.to_owned(),

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::broker::{self, Kept};
 use crate::connect;
 use crate::error::FleetError;
-use crate::report::{self, NodeInquiry, NodeMark, NodeReport, Question};
+use crate::inquiry::NodeInquiry;
+use crate::node_report::{NodeMark, NodeReport, Question};
+use crate::report;
 use crate::settings::{BrokerAccess, FleetName, Replicas};
 
 /// How a fleet is repaired.

@@ -12,7 +12,9 @@ use xxhash_rust::xxh3::Xxh3;
 use super::protocol::{self, Answer, Begun, Manifest, PIECE_BYTES_MAX, REQUESTS_AT_ONCE, Request};
 use crate::connect;
 use crate::error::FleetError;
-use crate::report::{self, NodeReport, Question};
+use crate::inquiry;
+use crate::node_report::{NodeReport, Question};
+use crate::report;
 use crate::settings::{BrokerAccess, FleetName};
 
 /// A log could not be copied. The log that was there is unchanged.
@@ -151,10 +153,10 @@ impl LogCopier {
         let until = tokio::time::Instant::now() + BUSY_WAIT;
         let mut asked_again = 0;
         loop {
-            let nodes = report::ask(&self.client, &self.fleet, &Question::default()).await?;
+            let nodes = inquiry::ask(&self.client, &self.fleet, &Question::default()).await?;
             let (nodes, mut reasons) = self.sources(nodes, log, from);
             // They may have no processor for the moment.
-            if nodes.is_empty() && asked_again < report::ASKED_AGAIN {
+            if nodes.is_empty() && asked_again < inquiry::ASKED_AGAIN {
                 asked_again += 1;
                 continue;
             }
