@@ -7,7 +7,7 @@ use std::io::{self, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -33,7 +33,6 @@ pub struct SnapshotServer {
 struct Shared {
     readers: Vec<Reader>,
     start: u64,
-    connections: AtomicUsize,
     metrics: SnapshotMetrics,
     stopping: Arc<AtomicBool>,
 }
@@ -41,6 +40,7 @@ struct Shared {
 /// The metrics of the socket.
 #[derive(Clone, Debug)]
 pub struct SnapshotMetrics {
+    /// The places that are taken, of [`SNAPSHOTS_MAX`].
     running: IntGauge,
     refused: IntCounter,
 }
@@ -90,7 +90,6 @@ impl SnapshotServer {
         let shared = Arc::new(Shared {
             readers,
             start: u64::from_le_bytes(start),
-            connections: AtomicUsize::new(0),
             metrics,
             stopping: Arc::clone(&stopping),
         });
@@ -123,7 +122,6 @@ struct Place {
 impl Place {
     /// Only the thread that accepts takes places.
     fn take(shared: &Arc<Shared>) -> Self {
-        shared.connections.fetch_add(1, Ordering::SeqCst);
         shared.metrics.running.inc();
         Place {
             shared: Arc::clone(shared),
@@ -133,7 +131,6 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.connections.fetch_sub(1, Ordering::SeqCst);
         self.shared.metrics.running.dec();
     }
 }
@@ -148,7 +145,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if shared.connections.load(Ordering::SeqCst) >= SNAPSHOTS_MAX {
+        if shared.metrics.running.get() >= SNAPSHOTS_MAX {
             shared.metrics.refused.inc();
             let why = format!("{SNAPSHOTS_MAX} backups are being made, and no more at a time");
             let _ = send(&mut connection, &SnapshotReply::Failed(why));
@@ -260,7 +257,7 @@ pub fn with_short_path<T>(
 /// The socket in the data directory.
 const SOCKET: &str = "snapshots";
 /// Connections at a time, each of which may have a snapshot.
-pub const SNAPSHOTS_MAX: usize = 2;
+pub const SNAPSHOTS_MAX: i64 = 2;
 const ASKED_BYTES_MAX: u64 = 4 << 10;
 /// The longest time that a client reads nothing, or asks for nothing.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
