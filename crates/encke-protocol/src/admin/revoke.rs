@@ -57,7 +57,6 @@ impl Revoker {
             );
             error(400, "bad_revocation", why)
         })?;
-        // Held until the action is decided, so that the stream stays in memory.
         let Some(known) = self.streams.known(REVOCATIONS) else {
             return Ok(load(REVOCATIONS, request.body.clone()));
         };
@@ -67,22 +66,19 @@ impl Revoker {
             .map_err(|why| error(507, "revocations_max", why.to_string()))?;
         let record = serde_json::to_vec(&revocation);
         let record = record.map_err(|why| error(500, "internal", why.to_string()))?;
-        let append = Append {
+        let append = |target| Append {
             ack: Some(AckLevel::Synced),
             data: Data {
                 bytes: record,
                 units: 1,
             },
-            ..Append::to(match &known {
-                Lookup::Stream(stream) => Target::Known(Arc::clone(stream)),
-                Lookup::Free(_) => Target::Named(REVOCATIONS.into()),
-            })
+            ..Append::to(target)
         };
         let revoked = Revoked {
             note: admitted.note("admin", "revoke"),
         };
-        match &known {
-            Lookup::Stream(_) => Ok(revoked.append(append)),
+        match known {
+            Lookup::Stream(stream) => Ok(revoked.append(append(Target::Known(stream)))),
             Lookup::Free(_) => {
                 let create = Create {
                     content_type: Some("application/json".into()),
@@ -90,6 +86,7 @@ impl Revoker {
                     known: vec![known],
                     ..Create::new(REVOCATIONS)
                 };
+                let append = append(Target::Named(REVOCATIONS.into()));
                 let created = StreamCreated { append, revoked };
                 Ok(Action::Change(Command::Create(create), Box::new(created)))
             }
