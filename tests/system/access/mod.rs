@@ -83,6 +83,12 @@ impl Guarded {
         Guarded::by(&mut serve(data, flags), config, config_dir)
     }
 
+    /// Ends it in one of the ways of [`Encke`], and starts it again with the same data.
+    fn restarted(self, data: &Path, end: impl FnOnce(Encke)) -> Guarded {
+        end(self.encke);
+        Guarded::again(&self.config, self._config_dir, data, &[])
+    }
+
     fn by(command: &mut Command, config: &Path, config_dir: TempDir) -> Guarded {
         let command = command.arg("--config").arg(config);
         let mut encke = Encke::start_by(command.args(["--admin-listen", "127.0.0.1:0"]));

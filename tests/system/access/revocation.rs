@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{API_KEY, Guarded, bearer};
 use crate::positions::Positions;
-use crate::rig::{Brokers, Connection, JSON, data_dir, eventually, request};
+use crate::rig::{Brokers, Connection, Encke, JSON, data_dir, eventually, request};
 
 #[test]
 fn a_subscription_ends_when_its_token_ends_and_says_why() {
@@ -161,14 +161,7 @@ fn revocations_close_connections_and_survive_a_kill() {
     ] {
         assert_eq!(revoke(&body).status, status, "{body}");
     }
-    let Guarded {
-        encke,
-        config,
-        _config_dir,
-        ..
-    } = guarded;
-    encke.kill();
-    let again = Guarded::again(&config, _config_dir, data.path(), &[]);
+    let again = guarded.restarted(data.path(), Encke::kill);
     for token in [&one, &two] {
         let answer = again.ask("GET", "/v1/stream/a", &bearer(token), b"");
         assert_eq!(answer, (401, "revoked".into()));
@@ -207,14 +200,7 @@ fn the_first_revocations_are_all_kept_also_at_once() {
     for revoker in &mut revokers {
         assert_eq!(revoker.head().status, 204);
     }
-    let Guarded {
-        encke,
-        config,
-        _config_dir,
-        ..
-    } = guarded;
-    encke.kill();
-    let again = Guarded::again(&config, _config_dir, data.path(), &[]);
+    let again = guarded.restarted(data.path(), Encke::kill);
     for token in &tokens {
         let answer = again.ask("GET", "/v1/stream/a", token, b"");
         assert_eq!(answer, (401, "revoked".into()));

@@ -300,17 +300,10 @@ fn usage_survives_restarts_and_kills() {
             &of_ann["streams"],
             &of_ann["stored_bytes"]
         )]);
-        let Guarded {
-            encke,
-            config,
-            _config_dir,
-            ..
-        } = guarded;
-        match round % 2 {
+        guarded = guarded.restarted(data.path(), |encke| match round % 2 {
             0 => encke.kill(),
             _ => drop(encke.terminate()),
-        }
-        guarded = Guarded::again(&config, _config_dir, data.path(), &[]);
+        });
     }
     // Nobody has said the name of the subject again.
     let usage = guarded.usage();

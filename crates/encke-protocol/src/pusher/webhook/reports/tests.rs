@@ -1,4 +1,4 @@
-//! What the log says in the end is what is, whatever was lost and whoever takes over.
+//! In the end the log agrees with the channels, also if records were lost, or another node has taken over.
 
 use std::sync::Arc;
 
@@ -40,6 +40,22 @@ impl Node {
             on_their_way: Vec::new(),
             now_ms: 0,
         }
+    }
+
+    /// One that takes over with that log, of which the records before `kept_from` are forgotten.
+    fn with_log(log: Vec<String>, kept_from: usize) -> Self {
+        let mut node = Node {
+            log,
+            kept_from,
+            ..Node::new()
+        };
+        node.take_over();
+        node
+    }
+
+    /// What the log says, as the node has read it.
+    fn known(&self) -> &HashMap<Box<str>, ChannelState> {
+        &self.reports.reporting.as_ref().unwrap().told
     }
 
     fn enter(&self, channel: &str, member: Option<&str>) -> PresenceHold {
@@ -201,10 +217,7 @@ fn a_node_that_takes_over_tells_what_the_last_one_could_not() {
     let stays = node.enter("b", None);
     node.turns(30);
     // The last node is gone, and its clients with it.
-    let log = std::mem::take(&mut node.log);
-    let mut next = Node::new();
-    next.log = log;
-    next.take_over();
+    let mut next = Node::with_log(std::mem::take(&mut node.log), 0);
     next.log.clear();
     drop((ann, stays));
     let _again = next.enter("b", None);
@@ -233,15 +246,11 @@ fn what_the_log_has_forgotten_is_known_by_what_stands_in_it_again() {
     node.turns(30);
     let first = node.log.len();
     // Before that stands in the log again, a node does not know what was forgotten, and says so.
-    let mut early = Node::new();
-    (early.log, early.kept_from) = (node.log.clone(), first);
-    early.take_over();
+    let early = Node::with_log(node.log.clone(), first);
     assert!(!early.knows_all);
     node.turns(700);
     drop((ann, stays));
-    let mut next = Node::new();
-    (next.log, next.kept_from) = (node.log.clone(), first);
-    next.take_over();
+    let mut next = Node::with_log(node.log.clone(), first);
     assert!(next.knows_all);
     next.log.clear();
     next.turns(80);
@@ -300,11 +309,8 @@ fn what_stands_in_the_log_again_hides_nothing_that_was_lost_and_comes_again() {
     assert!(written(BEGINS) && written("\"subscription_count\":0"));
     node.turn(100, true);
     node.turns(250);
-    let mut reader = Node::new();
-    reader.log = node.log.clone();
-    reader.take_over();
-    let told = &reader.reports.reporting.as_ref().unwrap().told;
-    assert!(told.is_empty(), "{told:?}");
+    let reader = Node::with_log(node.log.clone(), 0);
+    assert!(reader.known().is_empty(), "{:?}", reader.known());
 }
 
 /// A channel whose number changes all the time, of which a record was lost.
@@ -372,22 +378,15 @@ proptest! {
             }
         }
         node.turns(300);
-        // Receivers have it, and whoever reads the log.
+        // For receivers, and for a node that reads the whole log.
         let told = node.log.iter().filter(|record| !record.contains("again"));
-        let mut receiver = Node::new();
-        receiver.log = told.cloned().collect();
-        receiver.take_over();
-        let told = &receiver.reports.reporting.as_ref().unwrap().told;
-        prop_assert_eq!(told, &node.reports.actual);
-        let mut reader = Node::new();
-        reader.log = node.log.clone();
-        reader.take_over();
-        let told = &reader.reports.reporting.as_ref().unwrap().told;
-        prop_assert_eq!(told, &node.reports.actual);
+        let receiver = Node::with_log(told.cloned().collect(), 0);
+        prop_assert_eq!(receiver.known(), &node.reports.actual);
+        let reader = Node::with_log(node.log.clone(), 0);
+        prop_assert_eq!(reader.known(), &node.reports.actual);
         drop(holds);
         node.turns(300);
-        let told = &node.reports.reporting.as_ref().unwrap().told;
-        prop_assert!(told.is_empty(), "{:?}", told);
+        prop_assert!(node.known().is_empty(), "{:?}", node.known());
         prop_assert!(node.reports.actual.is_empty());
     }
 }
