@@ -1,10 +1,9 @@
-// Some tests of the suite fail where a busy machine holds up a request: those of time-to-live wait for three quarters of it between
-// two requests, those of server-sent events and live forks give a response up after two or three seconds, and those of subscriptions
-// have leases of a second. Of these, those that fail run again. `run.mjs` says which, and bounds their number.
+// Tests of time-to-live wait for three quarters of it between two requests, and fail where a busy machine holds up one of the two
+// for the rest, half a second: those that fail run again. `run.mjs` says which, and bounds their number.
 
 import { afterEach, beforeAll } from 'vitest';
 
-const HAS_DEADLINES = /TTL|SSE|Live Modes|subscription/;
+const OF_LIFETIMES = /TTL/;
 const RETRIES = 2;
 
 beforeAll(({}, file) => allowRetries(file.tasks));
@@ -16,6 +15,6 @@ afterEach(({ task }) => {
 function allowRetries(tasks) {
   for (const task of tasks) {
     if (task.type === 'suite') allowRetries(task.tasks);
-    else if (HAS_DEADLINES.test(task.suite?.name)) task.retry = RETRIES;
+    else if (OF_LIFETIMES.test(task.suite?.name)) task.retry = RETRIES;
   }
 }

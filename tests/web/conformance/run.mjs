@@ -25,7 +25,7 @@ import { fixedAddress } from '../ports.mjs';
 
 /** How many tests the pinned version of the suite has; a suite that ends early must not pass for a short one. */
 const TESTS_TOTAL = 338;
-/** In quiet runs none is tried again. */
+/** How many tests may be tried again in a run. On a quiet machine none is. */
 const RETRIED_MAX = 5;
 const SUITE = '@durable-streams/server-conformance-tests';
 const ARTIFACTS = fileURLToPath(new URL('../../artifacts', import.meta.url));
