@@ -218,7 +218,7 @@ fn watchers_learn_who_has_gone_before_an_upgrade() {
     server.encke.wait_for_metric("encke_subscribers", 2.0);
     let ended = Ended::of(command(&["upgrade", "--json"]).arg(server.data.path()));
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    // Whom the grace kept online is known to nobody any more.
+    // The successor does not know the users that the grace kept online.
     ann.until(&["cid"], &["bob"]);
 }
 

@@ -127,7 +127,7 @@ impl Shared {
     }
 }
 
-/// How long a stall is shown to operators, when nobody asks whether it has ended.
+/// How long a stall is shown to operators if no further probe is made.
 const STALL_SHOWN: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -366,7 +366,7 @@ impl Restore {
             log.set_floor(stream, floor);
         }
         view.set_committed(committed);
-        // Nobody is subscribed yet, and who will be reads them.
+        // There are no subscribers yet. Those that come read these records from the log.
         view.set_delivered(committed);
         Ok((machine, view, log))
     }

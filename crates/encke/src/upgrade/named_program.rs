@@ -18,7 +18,7 @@ pub(super) fn named_program(name: &OsStr) -> anyhow::Result<PathBuf> {
         Some(found) if found.canonicalize().ok().as_ref() == Some(&program) => {
             Ok(std::path::absolute(found)?)
         }
-        // Whoever has started this process has given it a name that leads elsewhere.
+        // The process was started under a name that leads elsewhere.
         _ => Ok(program),
     }
 }
