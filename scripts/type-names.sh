@@ -16,8 +16,8 @@ SnapshotCell  one cell: over arc_swap, and over the lock of the model checker
 faults=""
 for program in server bench; do
 case $program in
-    server) crates=$(ls -d crates/*/src | grep -v encke-bench) ;;
-    bench) crates=crates/encke-bench/src ;;
+    server) crates=$(ls -d crates/*/src) ;;
+    bench) crates=bench/src ;;
 esac
 mapfile -t files < <(find $crates -name '*.rs' | LC_ALL=C sort)
 faults+=$(awk -v program="$program" -v allowed="$allowed" '

@@ -1,23 +1,16 @@
 //! Many hostile clients beside good ones: each hostile client is closed at its timeout, the good ones get every record, and the
 //! server's memory for all of them is bounded.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use encke_bench::load::{FloodArgs, flood};
-
-use crate::rig::{Encke, SetWhenDropped, eventually, raise_descriptors};
-
-/// Private resident memory, in bytes.
-fn memory(encke: &Encke) -> u64 {
-    let path = format!("/proc/{}/status", encke.pid());
-    let status = std::fs::read_to_string(path).expect("it runs");
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
-        .expect("the kernel tells");
-    kib.trim().parse::<u64>().expect("a number") << 10
-}
+use crate::rig::{
+    Bystanders, Connection, Encke, JSON, SetWhenDropped, eventually, path, raise_descriptors,
+    request,
+};
 
 #[test]
 fn hostile_clients_of_every_kind() {
@@ -39,65 +32,35 @@ fn hostile_clients_of_every_kind() {
         "--tuning",
         "deferred-time=1us",
     ]);
-    let url = format!("http://{}/v1/stream", encke.address);
-    let args = FloodArgs {
-        url,
-        subscribers: 150,
-        publish: Some(150.0),
-        // Mostly less: until every kind has been closed often enough.
-        duration: Some(Duration::from_secs(60)),
-        hostile: 160,
-        ..FloodArgs::default()
-    };
-    let closed = |name, reason: &str| encke.metric(name, &format!("reason=\"{reason}\""));
-    let is_done = || {
-        closed("encke_connections_closed_total", "idle") >= 50.0
-            && closed("encke_connections_closed_total", "stalled") >= 50.0
-            && encke.refused("timeout") >= 50
-            && encke.refused("body_timeout") >= 50
-            && encke.metric("encke_records_total", "") > 1_500.0
-    };
-    let (over, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (report, held_max) = std::thread::scope(|scope| {
-        let held = scope.spawn(|| {
-            let mut held_max = 0.0_f64;
-            while !over.load(Ordering::Relaxed) {
-                held_max = held_max.max(encke.metric("encke_buffered_bytes", ""));
-                if is_done() {
-                    stop.store(true, Ordering::Relaxed);
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            held_max
+    fill_unread_stream(&encke);
+    let bystanders = Bystanders::of(&encke);
+    let over = AtomicBool::new(false);
+    let buffered_bytes_max = scope(|scope| {
+        let stop = SetWhenDropped(&over);
+        let attackers = Attack::ALL.map(|attack| {
+            let (address, over) = (encke.address, &over);
+            scope.spawn(move || attack.repeat(address, over))
         });
-        let is_over = SetWhenDropped(&over);
-        let report = flood(&args, &stop);
-        drop(is_over);
-        let report = report.expect("the flood runs");
-        assert_eq!(report.exit_code(), 0, "{report}");
-        let report = serde_json::to_value(&report).expect("JSON");
-        (report, held.join().expect("the server answered all along"))
+        let mut buffered_bytes_max = 0.0_f64;
+        eventually("every limit has closed many connections", || {
+            buffered_bytes_max = buffered_bytes_max.max(encke.metric("encke_buffered_bytes", ""));
+            closed(&encke, "idle") >= 50.0
+                && closed(&encke, "stalled") >= 50.0
+                && encke.refused("timeout") >= 50
+                && encke.refused("body_timeout") >= 50
+        });
+        drop(stop);
+        for (attack, attacker) in Attack::ALL.into_iter().zip(attackers) {
+            let closed = attacker.join().expect("the attacker ends");
+            assert!(closed >= 10, "{attack:?}: closed {closed} times");
+        }
+        buffered_bytes_max
     });
-    // Nothing was lost, doubled or out of order, and no good client was closed.
-    assert_eq!(report["connections"]["closed"], 0, "{report}");
-    assert_eq!(report["connections"]["given_up"], 0, "{report}");
-    assert!(report["publishing"]["acknowledged"].as_u64() > Some(1_000));
-    // Each kind was closed, and by the limit that is meant for it.
-    let deeds = &report["hostile"]["deeds"];
-    let closed = deeds["closed"].as_object().expect("each kind");
-    assert_eq!(closed.len(), 5, "{deeds}");
-    for (kind, number) in closed {
-        assert!(number.as_u64() >= Some(10), "{kind}: {deeds}");
-    }
-    let reason = |name, reason: &str| encke.metric(name, &format!("reason=\"{reason}\""));
-    assert!(reason("encke_connections_closed_total", "idle") >= 10.0);
-    assert!(reason("encke_connections_closed_total", "stalled") >= 10.0);
-    assert!(encke.refused("timeout") >= 10);
-    assert!(encke.refused("body_timeout") >= 10);
-    assert!(held_max > 0.0, "the measure is no dead one");
-    assert!(held_max < 16e6, "{held_max} bytes were held");
+    bystanders.were_not_disturbed();
+    assert!(buffered_bytes_max > 0.0, "the gauge counts buffers");
+    assert!(buffered_bytes_max < 16e6, "{buffered_bytes_max} bytes");
     assert!(encke.metric("encke_deferred_put_off_total", "") > 0.0);
-    let used = memory(&encke);
+    let used = anonymous_memory_bytes(&encke);
     assert!(used < 200 << 20, "{used} bytes are used");
     eventually("nothing is left of them", || {
         encke.metric("encke_buffered_bytes", "") == 0.0
@@ -105,3 +68,139 @@ fn hostile_clients_of_every_kind() {
             && encke.metric("encke_clients_behind", "") == 0.0
     });
 }
+
+/// One way to hold a connection open at the server's expense.
+#[derive(Debug, Clone, Copy)]
+enum Attack {
+    /// Sends nothing.
+    Silent,
+    /// Sends a request head that never ends, a byte at a time.
+    SlowHead,
+    /// Announces a large body and sends it a byte at a time.
+    SlowBody,
+    /// Subscribes to a stream with more records than a socket holds, and does not read.
+    UnreadEvents,
+    /// Requests all records of that stream, and does not read.
+    UnreadAnswer,
+}
+
+impl Attack {
+    const ALL: [Attack; 5] = [
+        Attack::Silent,
+        Attack::SlowHead,
+        Attack::SlowBody,
+        Attack::UnreadEvents,
+        Attack::UnreadAnswer,
+    ];
+
+    /// Runs [`CLIENTS`] clients that reconnect when they are closed. Returns how often the server closed one.
+    fn repeat(self, server: SocketAddr, over: &AtomicBool) -> u64 {
+        let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| self.begin(server)).collect();
+        let mut closed = 0;
+        while !over.load(Ordering::Relaxed) {
+            for client in &mut clients {
+                if self.next(client).is_err() {
+                    closed += 1;
+                    *client = self.begin(server);
+                }
+            }
+            sleep(Duration::from_millis(100));
+        }
+        closed
+    }
+
+    fn begin(self, server: SocketAddr) -> TcpStream {
+        let mut socket = match self {
+            // The less the client's socket holds, the more stays in the server.
+            Attack::UnreadEvents | Attack::UnreadAnswer => {
+                Connection::open_narrow(server).socket
+            }
+            _ => TcpStream::connect(server).expect("the server accepts"),
+        };
+        let stream = path("unread");
+        let first = match self {
+            Attack::Silent => Vec::new(),
+            Attack::SlowHead => b"GET / HTTP/1.1\r\nHost: x\r\nX: y".to_vec(),
+            Attack::SlowBody => {
+                format!("POST {stream} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+                    .into_bytes()
+            }
+            Attack::UnreadEvents => {
+                request("GET", &format!("{stream}?offset=-1&live=sse"), &[], b"")
+            }
+            Attack::UnreadAnswer => request("GET", &format!("{stream}?offset=-1"), &[], b""),
+        };
+        socket.set_nonblocking(true).expect("a socket can do that");
+        socket.write_all(&first).expect("a new socket has room");
+        socket
+    }
+
+    /// Sends the next byte, if this attack sends any. Fails when the server has closed the connection.
+    fn next(self, socket: &mut TcpStream) -> std::io::Result<()> {
+        match self {
+            Attack::SlowHead | Attack::SlowBody => would_block_is_ok(socket.write(b"y"))?,
+            Attack::Silent | Attack::UnreadEvents | Attack::UnreadAnswer => {}
+        }
+        match self {
+            Attack::UnreadEvents | Attack::UnreadAnswer => has_hung_up(socket),
+            Attack::Silent | Attack::SlowHead | Attack::SlowBody => {
+                let mut answer = [0; 4096];
+                match socket.read(&mut answer) {
+                    Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+                    result => would_block_is_ok(result),
+                }
+            }
+        }
+    }
+}
+
+fn would_block_is_ok(result: std::io::Result<usize>) -> std::io::Result<()> {
+    match result {
+        Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Fails when the server has closed the connection; reads nothing.
+fn has_hung_up(socket: &TcpStream) -> std::io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match poll(&mut polled, Some(&at_once))? {
+        0 => Ok(()),
+        _ => Err(ErrorKind::ConnectionReset.into()),
+    }
+}
+
+/// Appends more than the sockets of a client and of the server hold.
+fn fill_unread_stream(encke: &Encke) {
+    encke.create("unread");
+    let body = format!("\"{}\"", "x".repeat(64 << 10));
+    let mut connection = encke.connect();
+    for _ in 0..64 {
+        let answer = connection.ask("POST", &path("unread"), &[JSON], body.as_bytes());
+        assert_eq!(answer.status, 204, "{answer:?}");
+    }
+}
+
+fn closed(encke: &Encke, reason: &str) -> f64 {
+    let label = format!("reason=\"{reason}\"");
+    encke.metric("encke_connections_closed_total", &label)
+}
+
+/// Private resident memory.
+fn anonymous_memory_bytes(encke: &Encke) -> u64 {
+    let path = format!("/proc/{}/status", encke.pid());
+    let status = std::fs::read_to_string(path).expect("the server runs");
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"))
+        .expect("the kernel reports it");
+    kib.trim().parse::<u64>().expect("a number") << 10
+}
+
+/// Clients of each attack at a time.
+const CLIENTS: usize = 32;

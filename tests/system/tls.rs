@@ -4,15 +4,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
-use encke_bench::load::{FloodArgs, StormArgs, SubscriberKind, TrustArgs, flood, storm};
 use rustix::process::Signal;
 use rustls::ClientConfig;
 
 use crate::ports::fixed_port;
 use crate::rig::{
-    Authority, CertificateFiles, Encke, Ended, JSON, PATIENCE, TlsClient, can_use, command,
+    Authority, CertificateFiles, Encke, Ended, JSON, TlsClient, can_use, command,
     data_dir, eventually, path, serve, text,
 };
 
@@ -415,56 +413,6 @@ fn wrong_files_are_named_at_the_start() {
         "{}",
         encke.log()
     );
-}
-
-#[test]
-fn the_load_tools_measure_https() {
-    let secure = Secure::start(&[]);
-    let url = format!("https://{}/v1/stream", secure.encke.address);
-    let trust = TrustArgs {
-        tls_ca: Some(secure.authority.file()),
-        insecure: false,
-    };
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    let report = storm(
-        &StormArgs {
-            url: url.clone(),
-            trust: trust.clone(),
-            websocket: false,
-            subscribers: 20,
-            storms: 2,
-            away: Duration::from_millis(20),
-            serve_timeout: PATIENCE,
-            prefix: "s".into(),
-            no_create: false,
-            server_pid: None,
-            json: false,
-        },
-        &stop,
-    )
-    .expect("the storm is possible");
-    assert_eq!(report.exit_code(), 0, "{report:?}");
-    // The clients of the second storm have the tickets of the first.
-    assert_eq!(report.storms[1].resumed, 20, "{report:?}");
-    let report = flood(
-        &FloodArgs {
-            url,
-            trust,
-            subscribers: 30,
-            kinds: vec![
-                SubscriberKind::Http1,
-                SubscriberKind::Http2,
-                SubscriberKind::Websocket,
-            ],
-            one: Some("f".into()),
-            publish: Some(200.0),
-            duration: Some(Duration::from_secs(1)),
-            ..FloodArgs::default()
-        },
-        &stop,
-    )
-    .expect("the flood is possible");
-    assert_eq!(report.exit_code(), 0, "{report:?}");
 }
 
 #[test]

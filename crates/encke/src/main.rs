@@ -3,6 +3,7 @@
 //! Exit codes: 0 success; 1 a failure while running; 2 the command line or the configuration is wrong; 3 the data directory
 //! can't be used; 4 the address can't be listened on; 5 the machine or the data directory is unsuitable (`doctor`).
 
+#[cfg(feature = "jemalloc")]
 mod allocator;
 mod asks;
 mod backup_commands;

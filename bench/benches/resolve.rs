@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)] // A benchmark that can't begin should say so.
 
-#[path = "../tests/attacks/rig.rs"]
+#[path = "../../crates/encke-access/tests/attacks/rig.rs"]
 #[allow(dead_code)] // Of what the tests share.
 mod rig;
 

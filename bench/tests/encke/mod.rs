@@ -22,7 +22,7 @@ pub(crate) fn program() -> &'static Path {
             .args(["build", "--quiet", "--package", "encke", "--bin", "encke"])
             .args(["--profile", profile, "--target-dir"])
             .arg(folder.parent().unwrap())
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
             .status()
             .unwrap();
         assert!(status.success(), "encke can't be built");
