@@ -5,6 +5,7 @@ mod logs;
 mod pools;
 mod presence;
 mod probes;
+mod process;
 mod pusher;
 mod registrar;
 mod streams;
@@ -14,7 +15,6 @@ mod traces;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, Registry, TextEncoder};
 
@@ -23,6 +23,7 @@ pub(crate) use self::logs::LogMetrics;
 pub(crate) use self::pools::{PoolMetrics, RelayMetrics};
 pub(crate) use self::presence::PresenceMetrics;
 pub(crate) use self::probes::ProbeMetrics;
+use self::process::ProcessMetrics;
 pub(crate) use self::pusher::PusherMetrics;
 use self::registrar::Registrar;
 pub(crate) use self::streams::StreamMetrics;
@@ -35,6 +36,7 @@ type Refresh = Box<dyn Fn(&ServerMetrics) + Send>;
 #[derive(Clone)]
 pub struct ServerMetrics {
     registry: Registry,
+    process: ProcessMetrics,
     /// These update the gauges before they are rendered.
     gauges: Arc<Mutex<Vec<Refresh>>>,
     pub(crate) reactor: encke_net::Metrics,
@@ -63,7 +65,6 @@ impl ServerMetrics {
         )?;
         let version = env!("CARGO_PKG_VERSION");
         build_info.with_label_values(&[version]).set(1);
-        registry.register(Box::new(ProcessCollector::for_self()))?;
         Ok(ServerMetrics {
             reactor: encke_net::Metrics::new(&registry)?,
             streams: StreamMetrics::new(&registry)?,
@@ -75,6 +76,7 @@ impl ServerMetrics {
             presence: PresenceMetrics::new(&registry)?,
             pusher: PusherMetrics::new(&registry)?,
             traces: TraceMetrics::new(&registry)?,
+            process: ProcessMetrics::new(&registry)?,
             gauges: Arc::default(),
             registry,
         })
@@ -87,6 +89,7 @@ impl ServerMetrics {
 
     /// All metrics, with gauges that show the present state.
     pub(crate) fn gather(&self) -> Vec<MetricFamily> {
+        self.process.refresh();
         for refresh in self.gauges.lock().iter() {
             refresh(self);
         }
