@@ -248,8 +248,9 @@ mod tests {
     #[test]
     fn the_summary_replaces_the_last_one_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("README.md");
+        let file = folder.path().join("docs/experiments.md");
         let out = folder.path().join("docs/bench");
+        std::fs::create_dir(folder.path().join("docs")).unwrap();
         let text = format!("# Title\n\n{BEGIN}\nold figures\n{END}\n\nThe rest.\n");
         std::fs::write(&file, &text).unwrap();
         insert(&sample(), &file, &out).unwrap();
@@ -260,7 +261,8 @@ mod tests {
             once.contains("| log: what was sent | 861 s | 1.2 s |"),
             "{once}"
         );
-        assert!(once.contains("(docs/bench/index.html)"));
+        // The link is relative to the file.
+        assert!(once.contains("([page](bench/index.html))"));
         insert(&sample(), &file, &out).unwrap();
         let twice = std::fs::read_to_string(&file).unwrap();
         assert_eq!(twice.lines().count(), once.lines().count());
