@@ -41,7 +41,7 @@ impl FloodFindings {
         let noticed = last.map_or(NONE.into(), |held| noticed(&held.flood.endurance.hang_ups));
         vec![
             [
-                "user memory of a connection".into(),
+                "user memory of an idle subscriber, without its stream".into(),
                 "45 KB; 8 KB hibernating; 2 KB in C".into(),
                 memory,
             ],
@@ -67,7 +67,7 @@ impl FloodFindings {
             table.rows.push(row);
         };
         row(
-            "user memory per connection",
+            "user memory of an idle subscriber, without its stream",
             "45 KB; 8 KB hibernating; 2 KB in C",
             "7.8 KB",
             |held| held.user_bytes().unwrap_or(NONE.into()),
@@ -249,7 +249,7 @@ impl Figures {
         if let Some(server) = &flood.server {
             let each = server.bytes_per_connection;
             targets.push(Goal::speed(
-                of("user memory of an idle one with a stream of its own"),
+                of("user memory of an idle subscriber, without its stream"),
                 "under 256 B",
                 format!("{each:.0} B"),
                 each < 256.0,
