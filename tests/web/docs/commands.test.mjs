@@ -75,6 +75,7 @@ const PRINTED = [
   ['docs/migrate.md', /--verify$/, 'chat/ann: 2 records'],
   ['docs/pools.md', /work\?worker=anna/, 'event: job'],
   ['docs/pools.md', /\/job\/\$job +#/, /"state":"done"/],
+  ['docs/start.md', /Bearer \$ann/, /\{"text":"Hello, Ann"\}/],
 ];
 
 let browser;
