@@ -7,11 +7,16 @@ MAKEFLAGS += --no-print-directory
 # The order of the steps is that of the lists; cargo and vitest use all cores by themselves.
 .NOTPARALLEL:
 
-TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+export TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+# Tools that prerequisites.sh and the rules below install.
+export PATH := $(TARGET)/tools/bin:$(PATH)
+# The build that `make run` serves, the optimised build of packages, and the one that the tests make.
+QUICK := $(TARGET)/quick/encke
 RELEASED := $(TARGET)/release/encke
-# Another server can be tested: `make browser ENCKE_BIN=...` builds none.
-export ENCKE_BIN ?= $(RELEASED)
+TESTED := $(TARGET)/debug/encke
 BENCH := $(TARGET)/release/encke-bench
+# The server of the tests; another one can be tested: `make browser ENCKE_BIN=...`.
+export ENCKE_BIN ?= $(TESTED)
 export CHROMIUM ?= /usr/bin/chromium
 
 # Where `node_modules` must stand for each npm project; npm writes this file when it has installed one.
@@ -39,9 +44,10 @@ PYTHON := $(TARGET)/python
 CLIENT_PYTHON := $(TARGET)/client-python
 # The broker of fleets; the package has its binary.
 export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-server)
-# What `make test` downloads, before its first step.
-DOWNLOADS := fetch $(PROMLINT) $(PROMRULES) $(PUSHER_GO) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(LIBFAKETIME) $(H2SPEC) $(S3_SERVER) $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) $(PYTHON)/installed \
-	$(CLIENT_PYTHON)/installed $(CLIENT_JS) $(ADAPTERS:%=%/node_modules/.package-lock.json)
+# What `make test` downloads before its first step, and what `make test-all` downloads besides.
+DOWNLOADS := fetch $(LIBFAKETIME) $(WEB) $(CLIENT_JS) $(PYTHON)/installed
+DOWNLOADS_ALL := $(PROMLINT) $(PROMRULES) $(PUSHER_GO) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(H2SPEC) $(S3_SERVER) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) \
+	$(CLIENT_PYTHON)/installed $(ADAPTERS:%=%/node_modules/.package-lock.json)
 
 # A test that has failed may leave connections open, which its process would wait for.
 NODE_TESTS := node --test --test-force-exit --test-timeout=600000 --test-reporter=spec
@@ -50,26 +56,37 @@ FUZZ_TARGETS := connection credentials log_recovery proxies request_head request
 FUZZ_SECONDS := 60
 
 section = @printf '\n=== %s (%s)\n' '$(1)' "$$(date +%T)"
+# Runs a step and prints how long it took; `make test` ends with a table of them.
+export STEPS := $(TARGET)/steps.txt
+step = @scripts/step.sh '$(1)'
 
 .PHONY: help
 help: ## lists the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# What is missing is installed or named before anything is built.
+# Installs what is missing, or names it, before anything is built.
 .PHONY: prerequisites
 prerequisites:
+	@mkdir -p $(TARGET)
 	@scripts/prerequisites.sh test
+
+.PHONY: prerequisites-all
+prerequisites-all:
+	@mkdir -p $(TARGET)
+	@scripts/prerequisites.sh test-all
 
 .PHONY: prerequisites-run
 prerequisites-run:
 	@scripts/prerequisites.sh run
 
 .PHONY: run
-run: prerequisites-run build ## builds and serves on 127.0.0.1:4437, data in ./encke-data
-	@exec $(ENCKE_BIN) serve
+run: prerequisites-run fetch ## builds a quick build and serves on 127.0.0.1:4437, data in ./encke-data
+	$(call section,quick build)
+	cargo build --locked --profile quick -p encke --no-default-features
+	@exec $(QUICK) serve
 
 .PHONY: dist
-dist: prerequisites-run build ## makes packages of this build: tarball, .deb, .rpm, debug symbols, checksums
+dist: prerequisites-run build ## makes packages of the optimised build: tarball, .deb, .rpm, debug symbols, checksums
 	scripts/dist.sh $(RELEASED)
 
 .PHONY: try-packages
@@ -77,7 +94,7 @@ try-packages: dist ## installs the packages in clean roots of Debian: start, upg
 	scripts/try-packages.sh
 
 .PHONY: image
-image: prerequisites-run build ## makes a container image of this build with buildah
+image: prerequisites-run build ## makes a container image of the optimised build with buildah
 	scripts/image.sh $(RELEASED)
 
 .PHONY: fleet
@@ -86,27 +103,33 @@ fleet: prerequisites-run build $(PYTHON)/installed ## runs three brokers and thr
 
 .PHONY: build
 build: fetch ## builds the server, optimised
-ifeq ($(ENCKE_BIN),$(RELEASED))
 	$(call section,release build)
 	cargo build --locked --release -p encke
-endif
 
 .PHONY: instruments
-instruments: build # The load tools and experiments.
-	cargo build --locked --release -p encke-bench
+instruments: build ## builds the load tools and experiments (bench/)
+	cargo build --locked --release --manifest-path bench/Cargo.toml
 
+# The checks and tests that each change must pass. The suites beside the Rust tests mostly wait.
 .PHONY: test
-test: prerequisites $(DOWNLOADS) fmt lint doc crates unit ## runs all checks and tests; installs missing tools first
-	@$(MAKE) ENCKE_BIN=$(TARGET)/debug/encke of-the-binary
-	$(call section,everything passes)
+test: prerequisites ## runs the checks and tests of each change; installs missing tools first
+	@rm -f $(STEPS)
+	$(call step,downloads) $(MAKE) --silent $(DOWNLOADS)
+	@$(MAKE) fmt lint test-build
+	@scripts/beside.sh $(TARGET)/beside.log '$(MAKE) conformance clients-js readme-commands' $(MAKE) unit
+	@scripts/step.sh --summary 'everything in make test passes'
 
-# Against the server that the Rust tests have built: an optimised one would take minutes more.
-.PHONY: of-the-binary
-of-the-binary: reference-check metrics h2spec browser
-	@# The conformance suite mostly waits for clocks: the other tests run beside it.
-	@$(MAKE) conformance > $(TARGET)/conformance.log 2>&1 & suite=$$!; status=0; \
-	$(MAKE) contrib docs-commands python go clients-python clients-js clients-adapters || status=$$?; \
-	wait $$suite || status=$$?; cat $(TARGET)/conformance.log; exit $$status
+.PHONY: test-all
+test-all: prerequisites-all ## runs the checks and tests that `make test` leaves out
+	@rm -f $(STEPS)
+	$(call step,downloads) $(MAKE) --silent $(DOWNLOADS) $(DOWNLOADS_ALL)
+	@$(MAKE) FEATURES= test-all-steps
+	@scripts/step.sh --summary 'everything in make test-all passes'
+
+.PHONY: test-all-steps
+test-all-steps: test-build
+	@scripts/beside.sh $(TARGET)/beside.log '$(MAKE) conformance-all browser' $(MAKE) unit-long
+	@$(MAKE) reference-check metrics h2spec contrib docs-commands python go clients-python clients-js-browser clients-adapters crates doc instruments-check
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -114,39 +137,53 @@ fetch: # Quietly, so that later steps print only what they do themselves.
 
 .PHONY: fmt
 fmt: ## checks the formatting
-	$(call section,formatting)
-	cargo fmt --all --check
+	$(call step,formatting) cargo fmt --all --check
+	@cargo fmt --check --manifest-path bench/Cargo.toml
 
 .PHONY: lint
-lint: fetch type-names import-cycles call-cycles doc-paths links ## clippy, conflict markers, type names, cycles, paths and links in texts; every warning is an error
-	$(call section,clippy)
+lint: fetch type-names import-cycles call-cycles doc-paths links budget ## conflict markers, type names, cycles, paths and links in texts, budgets
 	@! git grep -nE '^(<{7}|>{7}) '
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: budget
+budget: ## checks sizes and phrases against budget.toml, and the subjects of commits
+	@scripts/test_budget.py
+	$(call step,budgets) scripts/budget.py
+
+# Clippy's driver is rustc with more lints: it compiles the tests, and a warning is an error.
+CHECKED := env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings CARGO_INCREMENTAL=0
+# `make test` tests the features of `make run`; `make test-all` tests those of packages.
+FEATURES := --no-default-features
+TESTS := --locked --workspace $(FEATURES)
+
+.PHONY: test-build
+test-build: fetch
+	$(call step,clippy and test build) $(CHECKED) cargo test $(TESTS) --no-run
+
+.PHONY: server
+server: fetch
+ifeq ($(ENCKE_BIN),$(TESTED))
+	@$(CHECKED) cargo test $(TESTS) --no-run --quiet
+endif
 
 .PHONY: type-names
 type-names: ## checks that each public type name has one definition
-	$(call section,type names)
-	@scripts/type-names.sh
+	$(call step,type names) scripts/type-names.sh
 
 .PHONY: import-cycles
 import-cycles: ## checks that files of a crate do not import each other
-	$(call section,import cycles)
-	@scripts/import-cycles.py
+	$(call step,import cycles) scripts/import-cycles.py
 
 .PHONY: call-cycles
 call-cycles: ## checks that files do not call each other, and the bounds of the reactor's design
-	$(call section,call cycles)
-	@scripts/call-cycles.py
+	$(call step,call cycles) scripts/call-cycles.py
 
 .PHONY: doc-paths
 doc-paths: ## checks that the source files exist which texts and comments name
-	$(call section,paths in texts)
-	@scripts/doc-paths.py
+	$(call step,paths in texts) scripts/doc-paths.py
 
 .PHONY: links
 links: ## checks the links between documents, and that each document is a chapter of the site
-	$(call section,links)
-	@scripts/site-links.py --check
+	$(call step,links) scripts/site-links.py --check
 
 MDBOOK_VERSION := 0.5.4
 MDBOOK := $(TARGET)/tools/bin/mdbook
@@ -157,19 +194,22 @@ site: links ## makes the documentation one site, with a search, in target/site
 	$(MDBOOK) build --dest-dir $(TARGET)/site
 
 .PHONY: doc
-doc: fetch ## builds the documentation; every warning is an error
-	$(call section,documentation)
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+doc: fetch ## builds the documentation of the crates; every warning is an error
+	$(call step,documentation) env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+	$(call step,tests in the documentation) cargo test --locked --workspace --doc
 
 .PHONY: crates
 crates: fetch ## makes the crates as `cargo publish` would, without building them again
-	$(call section,crates)
-	cargo package --locked --workspace --exclude encke-bench --no-verify --allow-dirty --quiet
+	$(call step,crates) cargo package --locked --workspace --no-verify --allow-dirty --quiet
 
+# ARGS selects tests: make unit ARGS='-p encke-net frames'
 .PHONY: unit
-unit: prerequisites fetch ## runs all Rust tests, including the system tests
-	$(call section,Rust tests)
-	scripts/unit.py
+unit: prerequisites $(LIBFAKETIME) $(PYTHON)/installed ## runs the Rust tests of `make test`
+	$(call step,Rust tests) $(CHECKED) cargo nextest run $(TESTS) $(ARGS)
+
+.PHONY: unit-long
+unit-long: prerequisites $(LIBFAKETIME) $(PYTHON)/installed $(S3_SERVER) ## runs the Rust tests that `make test` leaves out
+	$(call step,longer Rust tests) $(CHECKED) cargo nextest run $(TESTS) --profile long $(ARGS)
 
 FLEET_SECONDS := 600
 .PHONY: fleet-torture
@@ -239,18 +279,16 @@ $(TARGET)/tools/libfaketime.so.1:
 	$(unpack) && cp usr/lib/*/faketime/libfaketime.so.1 $@
 
 .PHONY: reference
-reference: build ## writes docs/reference.md: settings, metrics, errors, exit codes
+reference: server ## writes docs/reference.md: settings, metrics, errors, exit codes
 	scripts/reference.py $(ENCKE_BIN)
 
 .PHONY: reference-check
-reference-check: build
-	$(call section,reference)
-	scripts/reference.py --check $(ENCKE_BIN)
+reference-check: server
+	$(call step,reference) scripts/reference.py --check $(ENCKE_BIN)
 
 .PHONY: metrics
-metrics: build $(PROMLINT) ## checks the server's metrics by the rules of promtool
-	$(call section,metrics)
-	scripts/check-metrics.sh $(ENCKE_BIN) $(PROMLINT)
+metrics: server $(PROMLINT) ## checks the server's metrics by the rules of promtool
+	$(call step,metrics) scripts/check-metrics.sh $(ENCKE_BIN) $(PROMLINT)
 
 # As tests/promlint/go.mod and go.sum pin it. Debian 13 has no promtool.
 $(PROMLINT): tests/promlint/main.go tests/promlint/go.mod tests/promlint/go.sum | prerequisites
@@ -273,46 +311,52 @@ $(TARGET)/tools/versitygw: tests/s3/go.mod tests/s3/go.sum | prerequisites
 	cd tests/s3 && go build -buildvcs=false -ldflags='-s -w' -o $@ github.com/versity/versitygw/cmd/versitygw
 
 .PHONY: h2spec
-h2spec: build $(H2SPEC) ## checks the server's HTTP/2 with h2spec
-	$(call section,HTTP/2)
-	scripts/h2spec.sh $(ENCKE_BIN) $(H2SPEC)
+h2spec: server $(H2SPEC) ## checks the server's HTTP/2 with h2spec
+	$(call step,HTTP/2) scripts/h2spec.sh $(ENCKE_BIN) $(H2SPEC)
 
 .PHONY: conformance
-conformance: prerequisites build $(WEB) $(PYTHON)/installed ## runs the published conformance suite against the server and against a fleet
-	$(call section,conformance)
-	node tests/web/conformance/run.mjs --over node,fleet & fleet=$$!; status=0; \
-	node tests/web/conformance/run.mjs --over plain,tls,http2,access,killed || status=$$?; \
-	wait $$fleet || status=$$?; exit $$status
+conformance: prerequisites server $(WEB) ## runs the published conformance suite over HTTP/1.1
+	$(call step,conformance) node tests/web/conformance/run.mjs --over plain
+
+.PHONY: conformance-all
+conformance-all: prerequisites server $(WEB) $(PYTHON)/installed ## runs the suite over TLS, HTTP/2, with access control, over kill -9, and against a fleet
+	$(call step,conformance over other wires) node tests/web/conformance/run.mjs --over tls,http2,access,killed
+	$(call step,conformance of a fleet) node tests/web/conformance/run.mjs --over node,fleet
 
 .PHONY: browser
-browser: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server
-	$(call section,browser)
+browser: prerequisites-all server $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## tests the examples in headless Chromium, and clients of npm, against the server
 	@# Most of it waits for pages and servers.
-	$(NODE_TESTS) --test-concurrency=3 tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
+	$(call step,browser) $(NODE_TESTS) --test-concurrency=3 tests/web/browser/*.test.mjs tests/web/clients/*.test.mjs tests/web/adapters/*.test.mjs
 
 .PHONY: contrib
-contrib: prerequisites build $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(WEB) $(PYTHON)/installed ## tests the dashboard, the alerts, and the configurations of proxies and logrotate
-	$(call section,contrib)
-	LD_LIBRARY_PATH=$(wildcard $(TARGET)/tools/usr/lib/*-linux-gnu) $(NODE_TESTS) tests/contrib/*.test.mjs
+contrib: prerequisites-all server $(PROMRULES) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(WEB) $(PYTHON)/installed ## tests the dashboard, the alerts, and the configurations of proxies and logrotate
+	$(call step,contrib) env LD_LIBRARY_PATH=$(wildcard $(TARGET)/tools/usr/lib/*-linux-gnu) $(NODE_TESTS) tests/contrib/*.test.mjs
+
+.PHONY: clients-js-build
+clients-js-build: $(CLIENT_JS)
+	@cd clients/js && npm run --silent build
 
 .PHONY: clients-js
-clients-js: prerequisites build $(WEB) $(CLIENT_JS) ## builds the JavaScript client, and tests it in Node and headless Chromium
-	$(call section,JavaScript client)
-	cd clients/js && npm run --silent build && npm test --silent
+clients-js: prerequisites server $(WEB) clients-js-build ## builds the JavaScript client, and tests it in Node
+	$(call step,JavaScript client) npm test --silent --prefix clients/js
+
+.PHONY: clients-js-browser
+clients-js-browser: prerequisites-all server $(WEB) clients-js-build ## tests the JavaScript client in headless Chromium
+	$(call step,JavaScript client in Chromium) npm run test:browser --silent --prefix clients/js
 
 .PHONY: clients-adapters
-clients-adapters: prerequisites clients-js $(ADAPTERS:%=%/node_modules/.package-lock.json) ## builds and tests the adapters of other packages
-	$(call section,adapters)
-	for adapter in $(ADAPTERS); do (cd $$adapter && npm run --silent build && npm test --silent); done
+clients-adapters: prerequisites server clients-js-build $(ADAPTERS:%=%/node_modules/.package-lock.json) ## builds and tests the adapters of other packages
+	$(call step,adapters) bash -euc 'for adapter in $(ADAPTERS); do npm run --silent --prefix $$adapter build; npm test --silent --prefix $$adapter; done'
 
 # Default ports are free in a network of its own; where the system allows none, the commands get other ports.
-DOCS_COMMANDS := $(NODE_TESTS) tests/web/docs/*.test.mjs
+COMMANDS := $(NODE_TESTS) tests/web/docs/*.test.mjs
 .PHONY: docs-commands
-docs-commands: prerequisites build $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## runs every command of the documentation against a fresh server
-	$(call section,commands of the documentation)
-	@mkdir -p $(TARGET)/docs-commands
-	status=0; scripts/own-network.sh $(TARGET)/docs-commands/system $(DOCS_COMMANDS) || status=$$?; \
-	if [ $$status = 77 ]; then $(DOCS_COMMANDS); else exit $$status; fi
+docs-commands: prerequisites-all server $(WEB) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) ## runs every command of the documentation against a fresh server
+	$(call step,commands of the documentation) scripts/own-network.sh $(TARGET)/docs-commands/system $(COMMANDS)
+
+.PHONY: readme-commands
+readme-commands: prerequisites server $(WEB) ## runs the commands of the README against a fresh server
+	$(call step,commands of the README) env DOCUMENTS=README.md scripts/own-network.sh $(TARGET)/readme-commands/system $(COMMANDS)
 
 # Virtual environments with exactly these packages.
 $(PYTHON)/installed: tests/python/requirements.txt
@@ -324,12 +368,8 @@ $(PYTHON)/installed $(CLIENT_PYTHON)/installed: | prerequisites
 	@touch $@
 
 .PHONY: python
-python: build $(PYTHON)/installed ## clients in Python against the server
-	$(call section,clients in Python)
-	$(PYTHON)/bin/python tests/python/test_event_streams.py
-	$(PYTHON)/bin/python tests/python/test_pusher.py
-	$(PYTHON)/bin/python tests/python/test_tokens.py
-	$(PYTHON)/bin/python tests/python/test_websocket.py
+python: server $(PYTHON)/installed ## clients in Python against the server
+	$(call step,clients in Python) bash -euc 'for test in tests/python/test_*.py; do $(PYTHON)/bin/python $$test; done'
 
 # The tests as a program, with the libraries that tests/pusher-go/go.mod and go.sum pin.
 $(PUSHER_GO): $(wildcard tests/pusher-go/*.go) tests/pusher-go/go.mod tests/pusher-go/go.sum | prerequisites
@@ -337,19 +377,13 @@ $(PUSHER_GO): $(wildcard tests/pusher-go/*.go) tests/pusher-go/go.mod tests/push
 	cd tests/pusher-go && go vet . && go test -c -o $@ .
 
 .PHONY: go
-go: build $(PUSHER_GO) ## a server in Go, with the library of Pusher, against the server
-	$(call section,a server in Go)
-	$(PUSHER_GO) -test.v
+go: server $(PUSHER_GO) ## a server in Go, with the library of Pusher, against the server
+	$(call step,a server in Go) $(PUSHER_GO) -test.v
 
 # The tests use the package as the wheel installs it.
 .PHONY: clients-python
-clients-python: build $(CLIENT_PYTHON)/installed ## checks and builds our client in Python, and tests it against the server
-	$(call section,our client in Python)
-	cd clients/python && $(CLIENT_PYTHON)/bin/ruff format --check . && $(CLIENT_PYTHON)/bin/ruff check . && $(CLIENT_PYTHON)/bin/mypy
-	rm -rf $(CLIENT_PYTHON)/dist
-	$(CLIENT_PYTHON)/bin/python -m build --no-isolation --outdir $(CLIENT_PYTHON)/dist clients/python
-	$(CLIENT_PYTHON)/bin/pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall $(CLIENT_PYTHON)/dist/*.whl
-	$(CLIENT_PYTHON)/bin/python -m unittest discover --buffer --verbose --start-directory clients/python/tests
+clients-python: server $(CLIENT_PYTHON)/installed ## checks and builds our client in Python, and tests it against the server
+	$(call step,our client in Python) scripts/test-python-client.sh $(CLIENT_PYTHON)
 
 .PHONY: python-lock
 python-lock: LOCKED := tests/python
@@ -372,7 +406,12 @@ fuzz-minute: ## runs each fuzz target for a minute, on a nightly toolchain
 
 .PHONY: bench
 bench: fetch ## runs the micro-benchmarks; docs/benchmarks.md describes how to measure the server
-	cargo bench --locked --workspace
+	cargo bench --locked --manifest-path bench/Cargo.toml
+
+# A short round of each load tool and each experiment, with the server of the tests.
+.PHONY: instruments-check
+instruments-check: server
+	$(call step,instruments) env ENCKE_BIN=$(ENCKE_BIN) CARGO_INCREMENTAL=0 cargo test --locked --release --manifest-path bench/Cargo.toml
 
 # The experiment of the third report, which ran for a day: memory must stay flat, every hang-up must be noticed, and no socket
 # may be left. All values can be set, for example `make flood-hour FLOOD_TIME=24h`. The server's bounds are so small that recent
@@ -388,7 +427,7 @@ FLOOD_OUT ?= $(TARGET)/flood-hour
 flood-hour: instruments ## runs 10,000 clients that connect and leave, 1,000 messages/s, for an hour (FLOOD_TIME)
 	$(call section,$(FLOOD_CLIENTS) clients for $(FLOOD_TIME); record and plot in $(FLOOD_OUT))
 	@mkdir -p $(FLOOD_OUT); : > $(FLOOD_OUT)/server.txt; data=$$(mktemp -d $(FLOOD_OUT)/data.XXXXXX); \
-	$(ENCKE_BIN) serve --listen 127.0.0.1:0 --data $$data --log warn $(FLOOD_SERVE) > $(FLOOD_OUT)/server.txt & server=$$!; \
+	$(RELEASED) serve --listen 127.0.0.1:0 --data $$data --log warn $(FLOOD_SERVE) > $(FLOOD_OUT)/server.txt & server=$$!; \
 	trap 'kill $$server 2> /dev/null; wait $$server; rm -rf $$data' EXIT; \
 	until url=$$(sed -n 's/^listening on //p' $(FLOOD_OUT)/server.txt) && [ -n "$$url" ]; do kill -0 $$server; sleep 0.1; done; \
 	$(BENCH) flood --url $$url/v1/stream -n $(FLOOD_CLIENTS) --rate 2000 \
@@ -396,13 +435,13 @@ flood-hour: instruments ## runs 10,000 clients that connect and leave, 1,000 mes
 		--record $(FLOOD_OUT)/run.csv --plot $(FLOOD_OUT)/run.svg | tee $(FLOOD_OUT)/report.txt
 
 .PHONY: bench-report
-bench-report: instruments ## repeats the experiments; writes docs/bench and the README's table (8 minutes, quiet machine)
+bench-report: instruments ## repeats the experiments; writes docs/bench and docs/experiments.md (8 minutes, quiet machine)
 	@mkdir -p docs/bench
 	$(call section,the mailbox beside other channels)
-	cargo bench --locked -p encke-mailbox --bench channels -- --discard-baseline | tee $(TARGET)/channels.txt
-	awk -v cores="$$(nproc)" -f crates/encke-mailbox/benches/table.awk $(TARGET)/channels.txt > docs/bench/channels.md
+	cargo bench --locked --manifest-path bench/Cargo.toml --bench channels -- --discard-baseline | tee $(TARGET)/channels.txt
+	awk -v cores="$$(nproc)" -f bench/benches/table.awk $(TARGET)/channels.txt > docs/bench/channels.md
 	$(call section,the five experiments)
-	$(BENCH) report --out docs/bench --insert README.md
+	$(BENCH) report --out docs/bench --insert docs/experiments.md
 
 %/node_modules/.package-lock.json: %/package-lock.json %/package.json
 	$(call section,npm packages of $*)

@@ -114,6 +114,7 @@ fn all_readers_and_the_producer_learn_of_a_stop_at_once() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn an_abandoned_answer_ends_by_itself_also_after_a_kill() {
     let data = data_dir();
     let encke = Encke::start_in(data.path(), &[]);

@@ -283,6 +283,7 @@ fn wrong_credentials_and_a_missing_bucket_are_named() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_backup_that_loses_its_server_leaves_none() {
     let Some(server) = S3Server::start() else {
         return;

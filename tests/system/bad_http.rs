@@ -285,6 +285,7 @@ fn a_body_may_take_longer_than_a_request_as_long_as_some_of_it_comes() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn clients_that_are_too_slow() {
     let encke = Encke::start(&[
         "--tuning",

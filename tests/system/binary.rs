@@ -553,6 +553,7 @@ fn logs_for_people_have_no_colours_in_a_file() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_second_signal_ends_a_stop_and_says_which() {
     if !strace_works() {
         return;

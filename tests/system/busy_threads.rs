@@ -88,6 +88,7 @@ impl Tired {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn of_a_log_whose_directory_is_gone() {
     let dir = data_dir();
     let data = dir.path().join("data");
@@ -100,6 +101,7 @@ fn of_a_log_whose_directory_is_gone() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn of_a_log_whose_history_is_gone() {
     let dir = data_dir();
     let data = dir.path().join("data");
@@ -111,6 +113,7 @@ fn of_a_log_whose_history_is_gone() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn of_a_log_that_cannot_be_written_to() {
     if !strace_works() {
         return;

@@ -118,6 +118,7 @@ fn readers_that_catch_up_go_on_where_the_answer_ended() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn slow_readers_disturb_no_other_client() {
     const COUNT: u64 = 1_500;
     let flags = ["--tuning", "stall-timeout=10s"];
@@ -420,6 +421,7 @@ fn a_response_goes_on_when_its_segments_are_removed_meanwhile() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn many_readers_of_large_records_cost_little_memory() {
     const READERS: usize = 32;
     let encke = Encke::start(&[]);

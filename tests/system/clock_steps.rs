@@ -301,6 +301,7 @@ fn renewed_lifetime(encke: &Encke, begun: &Begun) -> Duration {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_token_ends_at_its_time_of_day() {
     for step in [-3_600, -10, 3_600] {
         let Some(clock) = SteppedClock::new() else {

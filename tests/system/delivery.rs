@@ -22,6 +22,7 @@ fn create_all(encke: &Encke, streams: &[String]) {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_crowd_on_one_stream_and_many_on_their_own() {
     const SHARED: usize = 1_000;
     const OWN: usize = 500;

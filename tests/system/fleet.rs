@@ -221,6 +221,7 @@ fn a_stream_that_any_node_reads_stays_alive() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn the_commands_say_how_a_fleet_is() {
     let Some(brokers) = Brokers::start(1) else {
         return;

@@ -104,6 +104,7 @@ fn without_a_broker_nothing_is_acknowledged_and_subscribers_are_sent_elsewhere()
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn what_one_of_three_brokers_says_does_not_count() {
     let Some(mut brokers) = Brokers::start(3) else {
         return;
@@ -139,6 +140,7 @@ fn what_one_of_three_brokers_says_does_not_count() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn brokers_that_have_lost_the_order_are_not_followed() {
     let Some(mut brokers) = Brokers::start(1) else {
         return;
@@ -196,6 +198,7 @@ fn brokers_that_have_lost_the_order_are_not_followed() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_cluster_of_brokers_survives_the_loss_of_any_of_them() {
     let Some(mut brokers) = Brokers::start(3) else {
         return;

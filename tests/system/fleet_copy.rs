@@ -94,6 +94,7 @@ fn large(node: &Encke) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_node_that_lacks_what_the_brokers_have_forgotten_copies_it_while_appends_go_on() {
     let Some(brokers) = Brokers::start(1) else {
         return;
@@ -183,6 +184,7 @@ fn a_node_that_lacks_what_the_brokers_have_forgotten_copies_it_while_appends_go_
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_copy_survives_the_death_of_the_node_that_gives_it_and_a_damaged_piece() {
     let Some(brokers) = Brokers::start(1) else {
         return;
@@ -254,6 +256,7 @@ fn a_copy_survives_the_death_of_the_node_that_gives_it_and_a_damaged_piece() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_node_that_finds_no_copy_says_why() {
     let Some(brokers) = Brokers::start(1) else {
         return;
@@ -330,6 +333,7 @@ fn a_new_node_copies_what_the_brokers_have_lost_in_the_middle() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn all_logs_of_a_node_are_copied() {
     let Some(brokers) = Brokers::start(1) else {
         return;

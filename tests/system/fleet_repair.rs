@@ -54,6 +54,7 @@ fn start_all(brokers: &Brokers, nodes: &[(&str, &Path)]) -> Vec<Encke> {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn nodes_continue_with_the_longest_history_when_the_brokers_have_lost_the_order() {
     let Some(mut brokers) = Brokers::start(1) else {
         return;
@@ -169,6 +170,7 @@ fn nodes_continue_with_the_longest_history_when_the_brokers_have_lost_the_order(
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn stopped_nodes_are_repaired_and_messages_of_another_order_are_not_dropped_by_chance() {
     let Some(mut brokers) = Brokers::start(1) else {
         return;
@@ -226,6 +228,7 @@ fn stopped_nodes_are_repaired_and_messages_of_another_order_are_not_dropped_by_c
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_fleet_whose_nodes_all_need_what_the_brokers_have_lost_is_repaired() {
     let Some(mut brokers) = Brokers::start(1) else {
         return;

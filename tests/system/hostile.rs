@@ -112,9 +112,7 @@ impl Attack {
     fn begin(self, server: SocketAddr) -> TcpStream {
         let mut socket = match self {
             // The less the client's socket holds, the more stays in the server.
-            Attack::UnreadEvents | Attack::UnreadAnswer => {
-                Connection::open_narrow(server).socket
-            }
+            Attack::UnreadEvents | Attack::UnreadAnswer => Connection::open_narrow(server).socket,
             _ => TcpStream::connect(server).expect("the server accepts"),
         };
         let stream = path("unread");

@@ -24,6 +24,7 @@ fn numbers(body: &[u8]) -> Vec<u64> {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn many_event_streams_of_one_connection_and_one_that_takes_nothing() {
     const STREAMS: u32 = 100;
     const RECORDS: u64 = 200;

@@ -11,6 +11,7 @@ fn create(encke: &Encke, stream: &str, level: &str) {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn weaker_levels_are_acknowledged_during_a_sync_and_nothing_is_visible_early() {
     if !strace_works() {
         return;

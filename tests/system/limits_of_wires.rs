@@ -221,6 +221,7 @@ const LIMITS: &[Limit] = &[
 ];
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_limit_of_one_wire_is_a_limit_of_all() {
     for limit in LIMITS {
         let flags = [&["--exempt", "127.0.0.1/32"], limit.flags].concat();

@@ -80,6 +80,7 @@ fn live_as_long_as_they_are_read(reading: &Encke, other: &Encke, lifetime: Durat
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_stream_lives_as_long_as_it_is_read_live() {
     for flags in [&[][..], &["--ack", "accepted"], &["--logs", "3"]] {
         let encke = Encke::start(&[&LONG_POLLS, flags].concat());
@@ -95,6 +96,7 @@ fn unused_streams_that_are_read_live_leave_memory_and_live_on() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_stream_of_a_fleet_lives_as_long_as_it_is_read_live_at_one_node() {
     let Some(brokers) = Brokers::start(1) else {
         return;

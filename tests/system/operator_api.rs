@@ -260,6 +260,7 @@ fn wrong_questions_are_named_and_change_nothing() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn nobody_asks_and_nothing_is_done_but_the_samples() {
     let encke = Encke::start(&[]);
     ask(&encke, "history");

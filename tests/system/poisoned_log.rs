@@ -205,6 +205,7 @@ fn is_as_good_as_before_but_for(failed: &BTreeSet<String>, encke: &Encke, client
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_log_that_fails_takes_only_its_own_streams_along() {
     if !strace_works() {
         return;
@@ -280,6 +281,7 @@ fn a_log_that_fails_takes_only_its_own_streams_along() {
 /// At level accepted there is what was acknowledged while the sync ran that failed: it is in memory, and will never be
 /// written.
 #[test]
+#[ignore = "long: make test-all"]
 fn what_a_failed_log_has_accepted_and_never_writes_is_an_error_and_no_end() {
     if !strace_works() {
         return;

@@ -134,6 +134,7 @@ fn results_that_a_record_hardly_takes_are_there() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn pools_and_retention_exclude_each_other() {
     let data = data_dir();
     let forgetful = ["--retention-age", "1s"];

@@ -168,6 +168,7 @@ fn show(encke: &Encke) -> serde_json::Value {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn every_job_is_done_though_workers_and_the_server_are_killed() {
     raise_descriptors();
     let jobs =

@@ -108,6 +108,7 @@ fn acked(encke: &Encke, id: &str, stream: &str) -> String {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_webhook_is_called_until_it_has_done_the_work_though_the_server_is_killed() {
     let receiver = Receiver::start(Answer::Says(503, ""));
     let data = data_dir();
@@ -183,6 +184,7 @@ fn a_webhook_is_called_until_it_has_done_the_work_though_the_server_is_killed() 
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn workers_that_pull_do_everything_once_while_the_server_is_killed() {
     for flags in [&[][..], &["--logs", "3"], &["--ack", "accepted"]] {
         let data = data_dir();

@@ -10,8 +10,8 @@ use rustls::ClientConfig;
 
 use crate::ports::fixed_port;
 use crate::rig::{
-    Authority, CertificateFiles, Encke, Ended, JSON, TlsClient, can_use, command,
-    data_dir, eventually, path, serve, text,
+    Authority, CertificateFiles, Encke, Ended, JSON, TlsClient, can_use, command, data_dir,
+    eventually, path, serve, text,
 };
 
 /// A server with a certificate, and a client that trusts it.

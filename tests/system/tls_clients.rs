@@ -277,6 +277,7 @@ fn begin(
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn keys_of_sessions_are_left_on_no_stack() {
     let secure = Secure::start(&[]);
     let memory = format!("/proc/{}/mem", secure.encke.pid());

@@ -253,6 +253,7 @@ fn a_revocation_closes_connections_at_every_node_of_a_fleet() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_long_body_ends_a_bounded_time_behind_its_token() {
     // More than the sockets hold.
     const RECORDS: usize = 24;

@@ -99,6 +99,7 @@ fn a_keyspace_that_is_older_than_the_rest() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_last_segment_that_lacks_its_end() {
     let base = base();
     let segment = newest_segment(base.data.path());
@@ -116,6 +117,7 @@ fn a_last_segment_that_lacks_its_end() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_last_segment_that_is_not_there() {
     for ending in [Ending::Clean, Ending::Killed] {
         let base = Base::make(1, ending);
@@ -147,6 +149,7 @@ fn a_directory_in_the_place_of_a_table() {
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn files_of_another_log_of_the_same_server() {
     let base = Base::make(3, Ending::Clean);
     let relative = |path: PathBuf| {

@@ -17,6 +17,7 @@ use crate::rig::{
 };
 
 #[test]
+#[ignore = "long: make test-all"]
 fn a_killed_repair_is_finished_by_the_next_one() {
     if !strace_works() {
         return;
@@ -28,6 +29,7 @@ fn a_killed_repair_is_finished_by_the_next_one() {
 
 /// The logs are repaired one after the other, so that a kill leaves some repaired and others not.
 #[test]
+#[ignore = "long: make test-all"]
 fn a_killed_repair_of_several_logs_is_finished_by_the_next_one() {
     if !strace_works() {
         return;

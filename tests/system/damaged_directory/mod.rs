@@ -22,21 +22,25 @@ use damage::{Case, Cases};
 use judge::judge;
 
 #[test]
+#[ignore = "long: make test-all"]
 fn one_log_after_a_clean_stop() {
     table(1, Ending::Clean);
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn one_log_after_a_kill() {
     table(1, Ending::Killed);
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn three_logs_after_a_clean_stop() {
     table(3, Ending::Clean);
 }
 
 #[test]
+#[ignore = "long: make test-all"]
 fn three_logs_after_a_kill() {
     table(3, Ending::Killed);
 }

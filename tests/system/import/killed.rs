@@ -8,6 +8,7 @@ use crate::ports::fixed_port;
 use crate::rig::{Encke, data_dir, eventually, path, serve_on};
 
 #[test]
+#[ignore = "long: make test-all"]
 fn killed_imports_and_a_killed_destination_lose_and_double_nothing() {
     let manners = Manners {
         seed: 5,

@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { launchChromium } from '../../../tests/web/browser/chromium.mjs';
-import { waitFor } from '../../../tests/web/wait.mjs';
-import { serve } from '../example/serve.mjs';
-import { numbers, Server } from './server.mjs';
-import { guarded, token } from './token.mjs';
+import { launchChromium } from '../../../../tests/web/browser/chromium.mjs';
+import { waitFor } from '../../../../tests/web/wait.mjs';
+import { serve } from '../../example/serve.mjs';
+import { numbers, Server } from '../server.mjs';
+import { guarded, token } from '../token.mjs';
 
 const TIMEOUT = { timeout: 180_000 };
 const TABS = 10;

@@ -3,13 +3,13 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { launchChromium } from '../../../tests/web/browser/chromium.mjs';
-import { selfSigned } from '../../../tests/web/certificate.mjs';
-import { waitFor } from '../../../tests/web/wait.mjs';
-import { numbers, Server } from './server.mjs';
+import { launchChromium } from '../../../../tests/web/browser/chromium.mjs';
+import { selfSigned } from '../../../../tests/web/certificate.mjs';
+import { waitFor } from '../../../../tests/web/wait.mjs';
+import { numbers, Server } from '../server.mjs';
 
 const TIMEOUT = { timeout: 120_000 };
-const DIST = join(import.meta.dirname, '../dist');
+const DIST = join(import.meta.dirname, '../../dist');
 
 const servers = {};
 let browser;
