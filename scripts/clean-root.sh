@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Runs `make run` and `make test` in a clean Debian root that has only git, curl, make, a C compiler and the Rust toolchain.
+# Runs `make run`, `make test` or `make test-all` in a clean Debian root that has only git, curl, make, a C compiler and the Rust toolchain.
 #
-#   sudo scripts/clean-root.sh [--suite SUITE] [--keep] [run] [test]
+#   sudo scripts/clean-root.sh [--suite SUITE] [--keep] [run] [test] [test-all]
 #
-# Without `run` or `test` it does both. Needs root, and the Debian package debootstrap. The suite and the mirror are those of this
-# machine's apt sources, but trixie if the suite is older: bookworm has Node 18, which `make test` refuses. --suite names another suite
-# of the mirror. The root is made below $TMPDIR (/var/tmp by default; 12 GB free), has the committed state of this repository, and is
-# removed at the end; --keep leaves it. `test` takes half an hour or more.
+# Without a step it runs `run` and `test`. Prints the seconds and the disk of target/ of each step. Needs root, and the Debian package
+# debootstrap. SUITE is bookworm or trixie; by default that of this machine's apt sources. The root is made below $TMPDIR (/var/tmp by
+# default), has the committed state of this repository, and is removed at the end; --keep leaves it.
 set -euo pipefail
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -19,18 +18,14 @@ while [ $# -gt 0 ]; do
   case $1 in
     --suite) suite=${2:?--suite needs a name}; shift 2 ;;
     --keep) keep=yes; shift ;;
-    run | test) steps+=("$1"); shift ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    run | test | test-all) steps+=("$1"); shift ;;
+    *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 [ ${#steps[@]} -gt 0 ] || steps=(run test)
 command -v cargo > /dev/null || fail 'the Rust toolchain is missing'
 
-read -r _ own_suite < <(debian_source)
-case $own_suite in
-  stretch | buster | bullseye | bookworm | old*) own_suite=trixie ;;
-esac
-suite=${suite:-$own_suite}
+[ -n "$suite" ] || read -r _ suite < <(debian_source)
 make_root "$suite" git,curl,ca-certificates,make,gcc,libc6-dev
 
 section 'the Rust toolchain, and a clone of the repository'
@@ -45,28 +40,36 @@ cp -aL /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.c
 
 in_repository() { inside bash -c "cd /root/encke && exec $1"; }
 
+# Starts `make run`, which builds first, appends a record, reads it, and stops the server.
+make_run() {
+  local port server address
+  # Another server may have the default port; nothing listens on this one at the moment.
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  in_repository "env ENCKE_LISTEN=127.0.0.1:$port make run" &
+  server=$!
+  until curl -sf -o /dev/null "http://127.0.0.1:$port/readyz"; do
+    kill -0 "$server" 2> /dev/null || fail '`make run` ended before it served'
+    sleep 0.5
+  done
+  address=http://127.0.0.1:$port/v1/stream/clean-root
+  curl -sSf -X PUT "$address" -H 'Content-Type: text/plain' -d 'it serves'
+  [ "$(curl -sSf "$address?offset=-1")" = 'it serves' ] || fail 'the stream does not have the record'
+  kill -TERM "$(processes "$root" encke)"
+  wait "$server" || fail "\`make run\` ended with $? after SIGTERM"
+  echo '`make run` served, and stopped cleanly on SIGTERM'
+}
+
+# Megabytes of target/.
+target_mb() { du -sm "$root/root/encke/target" 2> /dev/null | cut -f 1; }
+
 for step in "${steps[@]}"; do
   section "make $step"
+  started=$SECONDS before=$(target_mb) || before=0
   case $step in
-    test) in_repository 'make test' ;;
-    run)
-      # Another server may have the default port; nothing listens on this one at the moment.
-      port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-      in_repository "env ENCKE_LISTEN=127.0.0.1:$port make run" &
-      server=$!
-      # It builds first.
-      until curl -sf -o /dev/null http://127.0.0.1:$port/readyz; do
-        kill -0 "$server" 2> /dev/null || fail '`make run` ended before it served'
-        sleep 0.5
-      done
-      address=http://127.0.0.1:$port/v1/stream/clean-root
-      curl -sSf -X PUT "$address" -H 'Content-Type: text/plain' -d 'it serves'
-      [ "$(curl -sSf "$address?offset=-1")" = 'it serves' ] || fail 'the stream does not have the record'
-      kill -TERM "$(processes "$root" encke)"
-      wait "$server" || fail "\`make run\` ended with $? after SIGTERM"
-      echo '`make run` served, and stopped cleanly on SIGTERM'
-      ;;
+    run) make_run ;;
+    *) in_repository "make $step" ;;
   esac
+  echo "make $step in $suite: $((SECONDS - started)) s, $(($(target_mb) - before)) MB of target/"
 done
 
 section "everything passes in a clean root of $suite"
