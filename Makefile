@@ -209,7 +209,7 @@ unit: prerequisites $(LIBFAKETIME) $(PYTHON)/installed ## runs the Rust tests of
 
 .PHONY: unit-long
 unit-long: prerequisites $(LIBFAKETIME) $(PYTHON)/installed $(S3_SERVER) ## runs the Rust tests that `make test` leaves out
-	$(call step,longer Rust tests) $(CHECKED) cargo nextest run $(TESTS) --profile long $(ARGS)
+	$(call step,longer Rust tests) $(CHECKED) cargo nextest run $(TESTS) --profile long --run-ignored only $(ARGS)
 
 FLEET_SECONDS := 600
 .PHONY: fleet-torture
