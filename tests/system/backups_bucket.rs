@@ -182,6 +182,7 @@ fn refused(ended: &Ended, code: i32, why: &str) {
 }
 
 #[test]
+#[ignore = "needs an S3 server: make test-all"]
 fn each_backup_in_a_bucket_is_a_prefix_of_what_was_acknowledged() {
     if let Some(server) = S3Server::start() {
         backups_under_load(&server.good_place());
@@ -189,6 +190,7 @@ fn each_backup_in_a_bucket_is_a_prefix_of_what_was_acknowledged() {
 }
 
 #[test]
+#[ignore = "needs an S3 server: make test-all"]
 fn backups_in_a_bucket_are_listed_verified_and_removed() {
     let Some(server) = S3Server::start() else {
         return;
@@ -248,6 +250,7 @@ fn backups_in_a_bucket_are_listed_verified_and_removed() {
 }
 
 #[test]
+#[ignore = "needs an S3 server: make test-all"]
 fn wrong_credentials_and_a_missing_bucket_are_named() {
     let Some(server) = S3Server::start() else {
         return;
@@ -283,7 +286,7 @@ fn wrong_credentials_and_a_missing_bucket_are_named() {
 }
 
 #[test]
-#[ignore = "long: make test-all"]
+#[ignore = "needs an S3 server: make test-all"]
 fn a_backup_that_loses_its_server_leaves_none() {
     let Some(server) = S3Server::start() else {
         return;
