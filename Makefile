@@ -202,14 +202,16 @@ doc: fetch ## builds the documentation of the crates; every warning is an error
 crates: fetch ## makes the crates as `cargo publish` would, without building them again
 	$(call step,crates) cargo package --locked --workspace --no-verify --allow-dirty --quiet
 
+# Most tests of the whole binary wait for servers and clocks, so three run for each processor.
+TEST_THREADS := $(shell echo $$((3 * $$(nproc))))
 # ARGS selects tests: make unit ARGS='-p encke-net frames'
 .PHONY: unit
 unit: prerequisites $(LIBFAKETIME) $(PYTHON)/installed ## runs the Rust tests of `make test`
-	$(call step,Rust tests) $(CHECKED) cargo nextest run $(TESTS) $(ARGS)
+	$(call step,Rust tests) $(CHECKED) cargo nextest run $(TESTS) --test-threads $(TEST_THREADS) $(ARGS)
 
 .PHONY: unit-long
 unit-long: prerequisites $(LIBFAKETIME) $(PYTHON)/installed $(S3_SERVER) ## runs the Rust tests that `make test` leaves out
-	$(call step,longer Rust tests) $(CHECKED) cargo nextest run $(TESTS) --profile long --run-ignored only $(ARGS)
+	$(call step,longer Rust tests) $(CHECKED) cargo nextest run $(TESTS) --test-threads $(TEST_THREADS) --profile long --run-ignored only $(ARGS)
 
 FLEET_SECONDS := 600
 .PHONY: fleet-torture
