@@ -66,6 +66,9 @@ check_test() {
 
 check_test_all() {
   has "${CHROMIUM:-chromium}" || packages+=(chromium)
+  # Commands of docs/debugging.md.
+  package ss iproute2
+  package pgrep procps
   has nginx || unpacked nginx https://nginx.org
   has caddy || unpacked caddy https://caddyserver.com
   has haproxy || unpacked haproxy https://www.haproxy.org
