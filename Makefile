@@ -64,20 +64,20 @@ step = @scripts/step.sh '$(1)'
 help: ## lists the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Installs what is missing, or names it, before anything is built.
+# Installs what is missing, or names it, before anything is built. Makes that this one starts have no need to check again.
+prerequisites_of = @[ $(MAKELEVEL) != 0 ] || { mkdir -p $(TARGET) && scripts/prerequisites.sh $(1); }
+
 .PHONY: prerequisites
 prerequisites:
-	@mkdir -p $(TARGET)
-	@scripts/prerequisites.sh test
+	$(call prerequisites_of,test)
 
 .PHONY: prerequisites-all
 prerequisites-all:
-	@mkdir -p $(TARGET)
-	@scripts/prerequisites.sh test-all
+	$(call prerequisites_of,test-all)
 
 .PHONY: prerequisites-run
 prerequisites-run:
-	@scripts/prerequisites.sh run
+	$(call prerequisites_of,run)
 
 .PHONY: run
 run: prerequisites-run fetch ## builds a quick build and serves on 127.0.0.1:4437, data in ./encke-data
