@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 # The order of the steps is that of the lists; cargo and vitest use all cores by themselves.
 .NOTPARALLEL:
 
-export TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 # Tools that prerequisites.sh and the rules below install.
 export PATH := $(TARGET)/tools/bin:$(PATH)
 # The build that `make run` serves, the optimised build of packages, and the one that the tests make.
