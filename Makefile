@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 # The order of the steps is that of the lists; cargo and vitest use all cores by themselves.
 .NOTPARALLEL:
 
-TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # Tools that prerequisites.sh and the rules below install.
 export PATH := $(TARGET)/tools/bin:$(PATH)
 # The build that `make run` serves, the optimised build of packages, and the one that the tests make.
@@ -445,7 +445,11 @@ bench-report: instruments ## repeats the experiments; writes docs/bench and docs
 	$(call section,the five experiments)
 	$(BENCH) report --out docs/bench --insert docs/experiments.md
 
+# npm 9 copies linked packages unless .npmrc says otherwise.
+clients/assistant-stream/node_modules/.package-lock.json clients/resumable-stream/node_modules/.package-lock.json: %/node_modules/.package-lock.json: %/.npmrc
+
+# Node of PyPI has its own list of certificate authorities unless it is told to use that of the system.
 %/node_modules/.package-lock.json: %/package-lock.json %/package.json
 	$(call section,npm packages of $*)
-	cd $* && npm ci --loglevel=error
+	cd $* && NODE_USE_SYSTEM_CA=1 npm ci --loglevel=error
 	@touch $@
