@@ -1,10 +1,10 @@
 # Makes a Markdown page of what the bench `channels` prints:
 #
-#   cargo bench -p encke-mailbox --bench channels -- --discard-baseline | awk -f crates/encke-mailbox/benches/table.awk
+#   cargo bench --manifest-path bench/Cargo.toml --bench channels -- --discard-baseline | awk -f bench/benches/table.awk
 
 BEGIN {
 	split("encke_batch encke_each crossbeam async_channel tokio_batch tokio_tasks", columns)
-	while ((getline line < "Cargo.lock") > 0) {
+	while ((getline line < "bench/Cargo.lock") > 0) {
 		split(line, words, "\"")
 		if (line ~ /^name = /) name = words[2]
 		else if (line ~ /^version = /) version[name] = words[2]

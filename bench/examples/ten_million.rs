@@ -1,7 +1,7 @@
 //! What ten million subscribers, each on a stream of its own, cost one process beside their sockets.
 //!
 //! ```sh
-//! cargo run --release -p encke-net --features synthetic --example ten_million [SUBSCRIBERS]
+//! cargo run --release --manifest-path bench/Cargo.toml --features synthetic --example ten_million [SUBSCRIBERS]
 //! ```
 //!
 //! A shard's own tables are filled without sockets. Printed are the bytes for each subscriber as the system counts them
