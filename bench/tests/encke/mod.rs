@@ -1,4 +1,4 @@
-//! The server of the same source, for tests of this program with a real server.
+//! The server for tests of this program with a real server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,26 +6,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The `encke` program. Cargo names only the binaries of a test's own package, so this builds it, with the profile of this
-/// test; it is up to date already after `cargo build`.
+/// The `encke` program: `ENCKE_BIN` (an absolute path) if it is set, otherwise one that this builds from the same source with the profile of this
+/// test. Cargo builds only the binaries of a test's own package.
 pub(crate) fn program() -> &'static Path {
     static SERVER: OnceLock<PathBuf> = OnceLock::new();
-    SERVER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_BIN_EXE_encke-bench"))
-            .parent()
-            .unwrap();
-        let profile = match folder.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            other => other,
-        };
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "encke", "--bin", "encke"])
-            .args(["--profile", profile, "--target-dir"])
-            .arg(folder.parent().unwrap())
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-            .status()
-            .unwrap();
-        assert!(status.success(), "encke can't be built");
-        folder.join("encke")
+    SERVER.get_or_init(|| match std::env::var_os("ENCKE_BIN") {
+        Some(program) => program.into(),
+        None => build(),
     })
+}
+
+fn build() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_encke-bench"))
+        .parent()
+        .unwrap();
+    let profile = match folder.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        other => other,
+    };
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", "encke", "--bin", "encke"])
+        .args(["--profile", profile, "--target-dir"])
+        .arg(folder.parent().unwrap())
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .status()
+        .unwrap();
+    assert!(status.success(), "encke can't be built");
+    folder.join("encke")
 }
