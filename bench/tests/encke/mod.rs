@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The `encke` program: `ENCKE_BIN` (an absolute path) if it is set, otherwise one that this builds from the same source with the profile of this
-/// test. Cargo builds only the binaries of a test's own package.
+/// The `encke` program: `ENCKE_BIN` (an absolute path) if it is set, otherwise one that this builds from the same source with the
+/// profile of this test. Cargo builds only the binaries of a test's own package.
 pub(crate) fn program() -> &'static Path {
     static SERVER: OnceLock<PathBuf> = OnceLock::new();
     SERVER.get_or_init(|| match std::env::var_os("ENCKE_BIN") {
