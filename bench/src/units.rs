@@ -63,19 +63,6 @@ pub fn bytes_beside(bytes: u64, most: u64) -> String {
     }
 }
 
-/// The percentiles in a line.
-pub fn percentiles(p: &crate::load::Percentiles) -> String {
-    format!(
-        "p50 {}, p90 {}, p99 {}, p99.9 {}, max {} ({} values)",
-        micros(p.p50_us),
-        micros(p.p90_us),
-        micros(p.p99_us),
-        micros(p.p99_9_us),
-        micros(p.max_us),
-        count(p.count)
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,11 +2,8 @@
 
 use crate::BenchError;
 use crate::load::args::SprayArgs;
-use crate::load::latency::Percentiles;
 use crate::load::report::spray::SprayReport;
 use crate::load::spray::spray;
-use crate::report::Table;
-use crate::units::{count, micros, per_second};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -85,61 +82,5 @@ impl BesideReport {
     pub fn exit_code(&self) -> u8 {
         let all = self.rounds.iter().flatten().all(SprayReport::is_success);
         u8::from(self.rounds.is_empty() || !all)
-    }
-}
-
-impl BesideReport {
-    /// The report as tables.
-    pub(crate) fn tables(&self) -> Vec<Table> {
-        let mut table = Table::default();
-        let t = &mut table;
-        let producers = count(self.producers.into());
-        t.line(
-            "spray",
-            format!("{producers} producers, messages of {} B", self.size),
-        );
-        t.line("  A", &self.urls[0]);
-        t.line("  B", &self.urls[1]);
-        let columns = [
-            "round", "A", "B", "A/B", "A p50", "B p50", "A p99", "B p99", "A cpu", "B cpu",
-        ];
-        let mut rounds = Table::new("", columns);
-        for (number, (round, ratio)) in (1..).zip(self.rounds.iter().zip(self.ratios())) {
-            let rates = round
-                .each_ref()
-                .map(|report| per_second(report.acknowledged_per_second));
-            let latency = |pick: fn(&Percentiles) -> f64| {
-                round
-                    .each_ref()
-                    .map(|report| report.acknowledgement.as_ref().map(pick))
-            };
-            let cpu = round
-                .each_ref()
-                .map(|report| report.server_cpu_per_message_us);
-            let times = [latency(|p| p.p50_us), latency(|p| p.p99_us), cpu];
-            let times = times.into_iter().flatten();
-            let cells = rates.into_iter().chain([format!("{ratio:.2}")]);
-            let cells = cells.chain(times.map(|us| us.map_or("-".into(), micros)));
-            rounds.row(number.to_string(), cells);
-        }
-        let mut verdict = Table::default();
-        let t = &mut verdict;
-        for (name, report) in self
-            .rounds
-            .iter()
-            .flat_map(|[first, second]| [("A", first), ("B", second)])
-        {
-            if !report.is_success() {
-                t.line(format!("not all, by {name}"), "");
-                report.refused.write(t);
-            }
-        }
-        let mut ratios = self.ratios();
-        ratios.sort_by(f64::total_cmp);
-        match ratios.get(ratios.len() / 2) {
-            None => t.line("no round", "was made to its end"),
-            Some(middle) => t.line("A/B", format!("{middle:.2} in the middle round")),
-        }
-        vec![table, rounds, verdict]
     }
 }

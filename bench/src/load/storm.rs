@@ -14,8 +14,6 @@ use crate::load::requests::{self, Mode, RequestPlan, Traffic};
 use crate::load::socket::{Sources, check_descriptors, raise_descriptor_limit};
 use crate::load::wire::target::{Requests, ServerUrl, Streams};
 use crate::load::wire::websocket::SWITCHING_PROTOCOLS;
-use crate::report::Table;
-use crate::units::{count, micros, percentiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,41 +110,6 @@ impl StormReport {
     pub fn exit_code(&self) -> u8 {
         let all = |storm: &Storm| storm.served == u64::from(self.subscribers);
         u8::from(self.storms.is_empty() || !self.storms.iter().all(all))
-    }
-}
-
-impl StormReport {
-    /// The report as tables.
-    pub(crate) fn tables(&self) -> Vec<Table> {
-        let mut table = Table::default();
-        let t = &mut table;
-        let asked = count(u64::from(self.subscribers));
-        t.line(
-            "storm",
-            format!("{asked} subscribers at once at {}", self.url),
-        );
-        for (number, storm) in (1..).zip(&self.storms) {
-            let mut text = format!(
-                "{} of {asked} served in {:.2} s, {} refused",
-                count(storm.served),
-                storm.seconds,
-                count(storm.refused())
-            );
-            if let Some(cpu_us) = storm.server_cpu_us {
-                text += &format!(", {} of server cpu each", micros(cpu_us));
-            }
-            t.line(format!("  {number}"), text);
-            if storm.resumed > 0 {
-                t.line("    resumed", count(storm.resumed));
-            }
-            if let Some(latency) = &storm.latency {
-                t.line("    waited", percentiles(latency));
-            }
-            for (reason, number) in &storm.unserved {
-                t.line("    not served", format!("{}: {reason}", count(*number)));
-            }
-        }
-        vec![table]
     }
 }
 

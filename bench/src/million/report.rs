@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::load::Percentiles;
-use crate::report::Table;
-use crate::units::{bytes, count, micros, percentiles};
+use crate::report::template;
+use minijinja::context;
 
 /// The report.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -118,100 +118,11 @@ impl MillionReport {
         let [before, open] = &self.memory;
         (figure(open) - figure(before)) / f64::from(self.open.max(1))
     }
-
-    fn table(&self) -> Table {
-        let mut table = Table::default();
-        let t = &mut table;
-        let kind = match self.alone {
-            true => "a server by itself".to_owned(),
-            false => format!("{} nodes of a fleet", self.nodes),
-        };
-        let asked = count(self.asked.into());
-        t.line("million", format!("{asked} connections, {kind}"));
-        t.line("  options", self.options.join(" "));
-        t.line("started", format!("in {:.1} s", self.start_seconds));
-        let per_second = f64::from(self.open) / self.open_seconds.max(1e-9);
-        t.line(
-            "open",
-            format!(
-                "{} of {asked} in {:.1} s, {}/s; {} gave up",
-                count(self.open.into()),
-                self.open_seconds,
-                count(per_second as u64),
-                count(self.given_up.into())
-            ),
-        );
-        if let Some(why) = &self.stopped {
-            t.line("  stopped", why);
-        }
-        let [before, open] = &self.memory;
-        let growth = |name: &str, figure: fn(&MachineMemory) -> u64| {
-            let each = self.each(|memory| figure(memory) as f64);
-            let (from, to) = (bytes(figure(before)), bytes(figure(open)));
-            (
-                format!("  {name}"),
-                format!("{from}, then {to}: {each:.0} B per connection"),
-            )
-        };
-        t.line("memory", "before, and with all connections");
-        for (name, text) in [
-            growth("nodes", |m| m.nodes_rss_anon),
-            growth("nodes, PSS", |m| m.nodes_pss),
-            growth("kernel", |m| m.kernel),
-            growth("clients", |m| m.clients_rss_anon),
-            growth("broker", |m| m.broker_rss_anon),
-        ] {
-            t.line(name, text);
-        }
-        let free = |memory: &MachineMemory| bytes(memory.available);
-        t.line(
-            "  available",
-            format!("{}, then {}", free(before), free(open)),
-        );
-        let micros_each = |time: &ProcessorTime| {
-            let each = |seconds: f64| micros(seconds * 1e6 / f64::from(self.open.max(1)));
-            format!(
-                "nodes {:.1} s ({} each), clients {:.1} s ({}), broker {:.1} s",
-                time.nodes,
-                each(time.nodes),
-                time.clients,
-                each(time.clients),
-                time.broker
-            )
-        };
-        t.line("CPU, opening", micros_each(&self.opening_cpu));
-        for (name, one) in [("to one", &self.one), ("to all", &self.all)] {
-            let (received, wanted) = (count(one.received), count(one.wanted));
-            t.line(
-                name,
-                format!(
-                    "{received} of {wanted}, {} again; acknowledged after {:.1} ms",
-                    one.again, one.acknowledged_ms
-                ),
-            );
-            if let Some(latency) = &one.latency {
-                t.line("  received after", percentiles(latency));
-            }
-        }
-        t.line("CPU, to all", micros_each(&self.delivery_cpu));
-        t.line(
-            "strays, losses",
-            format!("{}, {}", count(self.strays), count(self.lost)),
-        );
-        for (reason, times) in &self.reasons {
-            t.line(format!("  {reason}"), count(*times));
-        }
-        t.line(
-            "run",
-            format!("{:.0} s, {:.1} % stolen", self.seconds, self.stolen_percent),
-        );
-        table
-    }
 }
 
 impl fmt::Display for MillionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.table())
+        f.write_str(&template::text("million.txt", self, context!()))
     }
 }
 

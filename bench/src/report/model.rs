@@ -55,7 +55,7 @@ pub struct Section {
 pub struct Table {
     /// What it shows.
     pub title: String,
-    /// The headings, that of the names first. A table without headings is a list of names and texts.
+    /// The headings, that of the names first.
     pub columns: Vec<String>,
     /// The rows: a name, then a figure with its unit for each further heading.
     pub rows: Vec<Vec<String>>,
@@ -150,11 +150,6 @@ impl Table {
             "{:?}",
             self.rows.last()
         );
-    }
-
-    /// Adds a name and a text to a list.
-    pub(crate) fn line(&mut self, name: impl Into<String>, text: impl Into<String>) {
-        self.rows.push(vec![name.into(), text.into()]);
     }
 }
 

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
-use minijinja::syntax::SyntaxConfig;
+use minijinja::context;
 use minijinja::value::{Serde, Value};
-use minijinja::{Environment, context};
 
 use super::model::{Goal, Report, Section, Table};
+use super::template;
 use crate::BenchError;
 
 impl fmt::Display for Report {
@@ -46,12 +46,6 @@ impl fmt::Display for Section {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.columns.is_empty() {
-            for row in &self.rows {
-                writeln!(f, "{:<17}{}", row[0], row[1..].join(" "))?;
-            }
-            return Ok(());
-        }
         let all = || std::iter::once(&self.columns).chain(&self.rows);
         let width = |n: usize| {
             let cells = all().filter_map(|row| row.get(n));
@@ -125,16 +119,6 @@ const END: &str = "<!-- bench: end -->";
 
 /// Fills in a template. `folder` is where the whole report is, relative to what is written.
 fn rendered(template: &str, report: &Report, folder: &str) -> String {
-    let mut templates = Environment::new();
-    let mut syntax = SyntaxConfig::builder();
-    syntax.trim_blocks(true).lstrip_blocks(true);
-    syntax.keep_trailing_newline(true);
-    templates.set_syntax(syntax.build().expect("the default delimiters are valid"));
-    templates.add_filter("md", |text: String| escaped(&text));
-    for (name, source) in TEMPLATES {
-        let added = templates.add_template(name, source);
-        added.expect("the templates are part of the program");
-    }
     let targets = || report.experiments.iter().flat_map(|e| &e.targets);
     let met = |targets: &[Goal]| targets.iter().filter(|target| target.met).count();
     let section = |section: &Section| {
@@ -156,27 +140,7 @@ fn rendered(template: &str, report: &Report, folder: &str) -> String {
         met => targets().filter(|target| target.met).count(),
         targets => targets().count(),
     };
-    let template = templates.get_template(template);
-    let rendered = template.and_then(|template| template.render(context));
-    rendered.expect("the templates fit the report")
-}
-
-const TEMPLATES: [(&str, &str); 3] = [
-    ("page.html", include_str!("page.html")),
-    ("report.md", include_str!("report.md")),
-    ("summary.md", include_str!("summary.md")),
-];
-
-/// Text in which no character is markup in Markdown.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for char in text.chars() {
-        if matches!(char, '|' | '*' | '_' | '`' | '<' | '>' | '[' | ']' | '\\') {
-            escaped.push('\\');
-        }
-        escaped.push(char);
-    }
-    escaped
+    template::render(template, context)
 }
 
 #[cfg(test)]

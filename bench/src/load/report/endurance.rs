@@ -3,8 +3,7 @@
 use crate::load::descriptors::Descriptors;
 use crate::load::latency::{Latencies, Percentiles};
 use crate::load::probe::Memory;
-use crate::report::Table;
-use crate::units::{bytes, count, micros};
+use crate::units::count;
 use serde::Serialize;
 
 /// The figures of one moment.
@@ -182,66 +181,6 @@ impl Endurance {
     /// Whether nothing counts against the server.
     pub fn is_success(&self) -> bool {
         !self.judged || self.complaints().is_empty()
-    }
-
-    pub(crate) fn write(&self, t: &mut Table) {
-        let hang_ups = &self.hang_ups;
-        if hang_ups.made > 0 {
-            let mut text = format!(
-                "{} of {} noticed, {} of them later than {:.0} ms, {} never",
-                count(hang_ups.noticed),
-                count(hang_ups.made),
-                count(hang_ups.late),
-                hang_ups.late_ms,
-                count(hang_ups.unnoticed)
-            );
-            if hang_ups.unmeasured > 0 {
-                text += &format!(", {} not measured", count(hang_ups.unmeasured));
-            }
-            if let Some(after) = &hang_ups.after {
-                text += &format!(
-                    "; after p50 {}, p99 {}, max {}",
-                    micros(after.p50_us),
-                    micros(after.p99_us),
-                    micros(after.max_us)
-                );
-            }
-            t.line("hang-ups", text);
-        }
-        if let (Some(drift), Some(kernel)) = (self.drift_percent, self.kernel_drift_percent) {
-            let at = |index: usize| {
-                let part = self.parts.get(index);
-                part.map_or(String::new(), |part| bytes(part.rss_anon_bytes as u64))
-            };
-            t.line("memory drift", format!(
-                    "{drift:+.2} % over the last nine tenths of the run (RssAnon {} in the first, {} in the second, {} in the last); {kernel:+.2} % in the kernel",
-                    at(0),
-                    at(1),
-                    at(PARTS - 1)
-                ));
-        }
-        if let Some(before) = self.descriptors_before {
-            let point = |at: Option<Descriptors>| {
-                at.map_or("unknown".to_owned(), |at| {
-                    format!("{} ({} sockets)", count(at.all), count(at.sockets))
-                })
-            };
-            t.line(
-                "descriptors",
-                format!(
-                    "{} before, {} with subscribers, {} after, {} closed",
-                    point(Some(before)),
-                    point(self.descriptors_open),
-                    point(self.descriptors_after),
-                    point(self.descriptors_closed)
-                ),
-            );
-        }
-        if self.judged {
-            for complaint in self.complaints() {
-                t.line("  not endured", complaint);
-            }
-        }
     }
 }
 

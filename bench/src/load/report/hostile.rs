@@ -1,8 +1,6 @@
 //! The report on hostile clients and their effect on the others.
 
 use crate::load::latency::Percentiles;
-use crate::report::Table;
-use crate::units::{count, percentiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -61,40 +59,6 @@ impl Hostile {
             before,
             beside,
             p99_ratio,
-        }
-    }
-
-    pub(super) fn write(&self, t: &mut Table) {
-        let deeds = &self.deeds;
-        let closed: Vec<String> = deeds
-            .closed
-            .iter()
-            .map(|(kind, number)| format!("{} {kind}", count(*number)))
-            .collect();
-        t.line(
-            "hostile",
-            format!(
-                "{} clients connected {} times ({} failed), {} at the end; closed: {}",
-                count(deeds.clients.into()),
-                count(deeds.connects),
-                count(deeds.failed),
-                count(deeds.open),
-                closed.join(", ")
-            ),
-        );
-        for (name, values) in [
-            ("  before them", &self.before),
-            ("  beside them", &self.beside),
-        ] {
-            if let Some(values) = values {
-                t.line(name, percentiles(values));
-            }
-        }
-        if let Some(ratio) = self.p99_ratio {
-            t.line(
-                "  p99",
-                format!("{ratio:.2} times as long beside them as before them"),
-            );
         }
     }
 }

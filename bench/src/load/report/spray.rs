@@ -2,8 +2,6 @@
 
 use crate::load::latency::Percentiles;
 use crate::load::produce::Account;
-use crate::report::Table;
-use crate::units::{bytes, count, micros, per_second, percentiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -68,24 +66,6 @@ impl NotAcknowledged {
             last_error: outcome.last_error.clone(),
         }
     }
-
-    pub(crate) fn write(&self, t: &mut Table) {
-        for (status, number) in &self.by_status {
-            t.line("  refused", format!("{} × status {status}", count(*number)));
-        }
-        if self.unanswered + self.connections_lost + self.producers_given_up > 0 {
-            let mut text = format!(
-                "{} unanswered, {} connections lost, {} producers given up",
-                count(self.unanswered),
-                count(self.connections_lost),
-                count(self.producers_given_up)
-            );
-            if let Some(error) = &self.last_error {
-                text += &format!(" (last: {error})");
-            }
-            t.line("  lost", text);
-        }
-    }
 }
 
 impl SprayReport {
@@ -104,51 +84,5 @@ impl SprayReport {
     /// What the process should exit with: 0 for success, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.is_success())
-    }
-}
-
-impl SprayReport {
-    /// The report as tables.
-    pub(crate) fn tables(&self) -> Vec<Table> {
-        let mut table = Table::default();
-        let t = &mut table;
-        let created = self.create_seconds.map_or(String::new(), |seconds| {
-            format!("; streams created in {seconds:.2} s")
-        });
-        t.line(
-            "spray",
-            format!(
-                "{} producers, {} in flight each, {} streams of {} at {}{created}",
-                count(self.producers.into()),
-                self.pipeline,
-                count(self.streams.into()),
-                self.content_type,
-                self.url
-            ),
-        );
-        t.line(
-            "acknowledged",
-            format!(
-                "{} of {} messages of {} in {:.2} s: {}",
-                count(self.acknowledged),
-                count(self.sent),
-                bytes(self.size as u64),
-                self.seconds,
-                per_second(self.acknowledged_per_second)
-            ),
-        );
-        for (name, values) in [
-            ("latency", &self.acknowledgement),
-            ("  sent late", &self.lateness),
-        ] {
-            if let Some(values) = values {
-                t.line(name, percentiles(values));
-            }
-        }
-        self.refused.write(t);
-        if let Some(us) = self.server_cpu_per_message_us {
-            t.line("server cpu", format!("{} per message", micros(us)));
-        }
-        vec![table]
     }
 }

@@ -1,7 +1,5 @@
 //! The report of a verification.
 
-use crate::report::Table;
-use crate::units::count;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -97,80 +95,5 @@ impl VerifyReport {
     /// What the process should exit with: 0 for success, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.is_success())
-    }
-}
-
-impl VerifyReport {
-    /// The report as tables.
-    pub(crate) fn tables(&self) -> Vec<Table> {
-        let mut table = Table::default();
-        let t = &mut table;
-        let Findings {
-            found,
-            unacknowledged,
-            missing,
-            duplicates,
-            reordered,
-            ..
-        } = &self.findings;
-        t.line(
-            "verify",
-            format!(
-                "{} of {} streams at {} read in {:.2} s, against {}",
-                count(self.streams_read),
-                count(self.streams),
-                self.url,
-                self.seconds,
-                self.ack_log.display()
-            ),
-        );
-        t.line("acknowledged", format!(
-                "{} messages of {} producers: {} there; {} there without acknowledgement, {} strangers",
-                count(self.acknowledged),
-                count(self.producers),
-                count(*found),
-                count(*unacknowledged),
-                count(self.findings.strangers)
-            ));
-        t.line(
-            "order",
-            format!(
-                "{} missing, {} duplicates, {} reordered",
-                count(missing.count),
-                count(duplicates.count),
-                count(reordered.count)
-            ),
-        );
-        let kinds = [
-            ("  missing", missing),
-            ("  duplicate", duplicates),
-            ("  reordered", reordered),
-        ];
-        for (name, found) in kinds {
-            for Finding {
-                stream,
-                producer,
-                sequence,
-            } in &found.examples
-            {
-                t.line(
-                    name,
-                    format!("stream {stream:?}, producer {producer}: {sequence}"),
-                );
-            }
-        }
-        for (reason, number) in &self.findings.unreadable {
-            t.line("  unreadable", format!("{} × {reason}", count(*number)));
-        }
-        if let (Some(error), true) = (&self.last_error, self.streams_read < self.streams) {
-            t.line("  last error", error);
-        }
-        let verdict = if self.is_success() {
-            "everything acknowledged is there, in order, once"
-        } else {
-            "FAILED"
-        };
-        t.line("verdict", verdict);
-        vec![table]
     }
 }
