@@ -410,10 +410,10 @@ fuzz-minute: ## runs each fuzz target for a minute, on a nightly toolchain
 bench: fetch ## runs the micro-benchmarks; docs/benchmarks.md describes how to measure the server
 	cargo bench --locked --manifest-path bench/Cargo.toml
 
-# A short round of each load tool and each experiment, with the server of the tests.
+# A short round of each load tool, benchmark and experiment, with the server of the tests.
 .PHONY: instruments-check
 instruments-check: server
-	$(call step,instruments) env ENCKE_BIN=$(ENCKE_BIN) CARGO_INCREMENTAL=0 cargo test --locked --release --manifest-path bench/Cargo.toml
+	$(call step,clippy and short rounds of the instruments) $(CHECKED) ENCKE_BIN=$(ENCKE_BIN) cargo test --locked --profile quick --manifest-path bench/Cargo.toml --all-targets
 
 # The experiment of the third report, which ran for a day: memory must stay flat, every hang-up must be noticed, and no socket
 # may be left. All values can be set, for example `make flood-hour FLOOD_TIME=24h`. The server's bounds are so small that recent
