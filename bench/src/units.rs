@@ -38,6 +38,16 @@ pub fn micros(us: f64) -> String {
     }
 }
 
+/// A time in seconds, in the unit that suits it.
+pub fn length_of_time(seconds: f64) -> String {
+    match seconds {
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 600.0 => format!("{s:.0} s"),
+        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3_600.0),
+    }
+}
+
 /// A number of bytes, in the unit that suits it.
 pub fn bytes(bytes: u64) -> String {
     bytes_beside(bytes, bytes)

@@ -11,16 +11,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::load::{Latencies, Percentiles, SprayArgs, spray};
-use crate::units::{bytes, count, micros, per_second};
+use crate::units::count;
 use encke_log::Options;
+use minijinja::context;
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 
 use crate::client::HttpClient;
 use crate::experiment::lab::Lab;
 use crate::experiment::serving::{Disk, Level, Serving, scrape, streams_url};
-use crate::report::figures;
-use crate::{BenchError, Goal, Section, Table};
+use crate::{BenchError, Section};
 
 /// The results of the experiment.
 #[derive(Debug, Serialize)]
@@ -67,7 +67,13 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
         records,
         rounds,
     };
-    Ok(found.section())
+    let missing = |round: &Round| records.abs_diff(round.acknowledged);
+    let derived = context! {
+        missing => found.rounds.iter().map(missing).sum::<u64>(),
+        reads => READS.min(streams),
+        record_bytes => RECORD_BYTES,
+    };
+    Ok(Section::from_template("streams", &found, derived, None))
 }
 
 impl Round {
@@ -196,121 +202,6 @@ fn evict(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-impl StreamsFindings {
-    fn section(&self) -> Section {
-        Section {
-            name: "streams",
-            title: "a million streams, killed and opened again",
-            story: format!(
-                "{} records of {RECORD_BYTES} bytes go to {} streams at random, each acknowledged at level synced. Then the \
-                 server is killed and started again; and after a start with nothing in the page cache, {} streams are read \
-                 whole, over HTTP. Then all of it once more, on top of what is there.",
-                count(self.records),
-                count(self.streams),
-                count(READS.min(self.streams))
-            ),
-            in_short: Vec::new(),
-            tables: vec![self.table()],
-            targets: self.targets(),
-            notes: vec![
-                "A read of a stream at rest brings the stream itself into memory, too. Memory is anonymous memory \
-                 (RssAnon), without the cache that the kernel keeps of files."
-                    .to_owned(),
-                format!(
-                    "The streams that were read had {} records in all.",
-                    count(self.rounds.iter().map(|round| round.read).sum())
-                ),
-            ],
-            figures: figures(self),
-            plot: None,
-        }
-    }
-
-    fn table(&self) -> Table {
-        let names: Vec<_> = (1..=self.rounds.len() as u64)
-            .map(|n| format!("{} records", count(n * self.records)))
-            .collect();
-        let columns: Vec<_> = std::iter::once("")
-            .chain(names.iter().map(String::as_str))
-            .collect();
-        let mut table = Table::new("", columns);
-        let mut row = |name: &str, figure: &dyn Fn(&Round) -> String| {
-            let cells: Vec<_> = self.rounds.iter().map(figure).collect();
-            table.row(name, cells);
-        };
-        let seconds = |seconds: f64| format!("{seconds:.2} s");
-        let pair = |p: Percentiles| format!("{}, {}", micros(p.p50_us), micros(p.p99_us));
-        row("appended", &|round| {
-            per_second(round.acknowledged_per_second)
-        });
-        row("after kill -9: until it listens", &|round| {
-            seconds(round.opened_s)
-        });
-        row("its memory then", &|round| bytes(round.opened_bytes));
-        row("until all is in history", &|round| seconds(round.settled_s));
-        row("memory after one more start", &|round| {
-            bytes(round.at_rest_bytes)
-        });
-        row("a stream cold, p50 and p99", &|round| pair(round.cold));
-        row("the same warm", &|round| pair(round.warm));
-        table
-    }
-
-    fn targets(&self) -> Vec<Goal> {
-        let most = |figure: fn(&Round) -> f64| self.rounds.iter().map(figure).fold(0.0, f64::max);
-        let speed = |name: &str, wanted: f64, measured: f64, shown: fn(f64) -> String| {
-            let wanted_text = format!("at most {}", shown(wanted));
-            Goal::speed(
-                name.to_owned(),
-                wanted_text,
-                shown(measured),
-                measured <= wanted,
-            )
-        };
-        let megabytes = |n: f64| bytes(n as u64);
-        let missing: u64 = (self.rounds.iter())
-            .map(|round| self.records.abs_diff(round.acknowledged))
-            .sum();
-        let grown = match &self.rounds[..] {
-            [once, .., twice] => twice.at_rest_bytes.saturating_sub(once.at_rest_bytes),
-            _ => 0,
-        };
-        vec![
-            Goal::none("appends that were not acknowledged", missing),
-            speed(
-                "opened after kill -9",
-                OPENED_S_MAX,
-                most(|round| round.opened_s),
-                |s| format!("{s:.2} s"),
-            ),
-            speed(
-                "memory then",
-                MEMORY_BYTES_MAX as f64,
-                most(|round| round.opened_bytes as f64),
-                megabytes,
-            ),
-            speed(
-                "a stream cold, p50",
-                COLD_US_MAX,
-                most(|round| round.cold.p50_us),
-                micros,
-            ),
-            speed(
-                "a stream warm, p50",
-                WARM_US_MAX,
-                most(|round| round.warm.p50_us),
-                micros,
-            ),
-            speed(
-                "memory that a record costs at rest: that of as many more, each",
-                1.0,
-                grown as f64 / self.records as f64,
-                |n| format!("{n:.2} B"),
-            ),
-        ]
-    }
-}
-
 /// The sizes: ten records for each stream.
 const RECORDS: u64 = 10_000_000;
 const STREAMS: u64 = 1_000_000;
@@ -338,9 +229,3 @@ const FILLER_RECORD_BYTES: u64 = 256 << 10;
 /// How long a server is left alone before its memory is said to be at rest. Its allocator gives back what the start has used
 /// within a second.
 const AT_REST: Duration = Duration::from_secs(3);
-
-/// The targets.
-const OPENED_S_MAX: f64 = 2.0;
-const MEMORY_BYTES_MAX: u64 = 64 << 20;
-const COLD_US_MAX: f64 = 1_000.0;
-const WARM_US_MAX: f64 = 150.0;

@@ -4,6 +4,7 @@ mod files;
 mod model;
 pub(crate) mod plot;
 mod render;
+mod section;
 pub(crate) mod template;
 
 pub(crate) use self::model::figures;

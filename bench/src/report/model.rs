@@ -32,7 +32,7 @@ pub struct Section {
     /// The experiment's name on the command line.
     pub name: &'static str,
     /// What it is about.
-    pub title: &'static str,
+    pub title: String,
     /// What the field report did and found, and what this run did.
     pub story: String,
     /// The most important figures: name, in the field report, in this run.
@@ -219,7 +219,7 @@ pub(crate) mod tests {
         report.warnings = vec!["busy & loud".into()];
         report.experiments.push(Section {
             name: "log",
-            title: "Title",
+            title: "Title".into(),
             story: "What was seen.".into(),
             in_short: vec![["what was sent", "861 s", "1.2 s"].map(Into::into)],
             tables: vec![table],

@@ -52,7 +52,12 @@ impl Section {
         let cells: Vec<String> = text.split('|').map(|cell| cell.trim().to_owned()).collect();
         let goal = |goal: fn(String, String, String, bool) -> Goal| {
             let [what, wanted, measured, met] = fixed(cells.clone());
-            goal(what, wanted, measured, met == "true")
+            let met = match met.as_str() {
+                "True" => true,
+                "False" => false,
+                met => panic!("a template says {met:?} instead of whether a goal was met"),
+            };
+            goal(what, wanted, measured, met)
         };
         match kind {
             "title" => self.title = text.to_owned(),
@@ -66,7 +71,7 @@ impl Section {
             "none" => {
                 let [what, number] = fixed(cells);
                 let is_none = number == "0";
-                self.targets.push(Goal::promise(what, "0".into(), number, is_none));
+                self.targets.push(Goal::promise(what, "0", number, is_none));
             }
             "note" => self.notes.push(text.to_owned()),
             kind => panic!("a template has a line of the unknown kind {kind:?}"),
@@ -79,5 +84,7 @@ impl Section {
 }
 
 fn fixed<const N: usize>(cells: Vec<String>) -> [String; N] {
-    cells.try_into().expect("the templates have as many cells as a line of this kind")
+    cells
+        .try_into()
+        .expect("the templates have as many cells as a line of this kind")
 }

@@ -44,6 +44,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.add_filter("signed", |number: f64, digits: usize| {
         format!("{number:+.digits$}")
     });
+    templates.add_filter("length_of_time", units::length_of_time);
     templates.add_filter("number", |number: f64| number.to_string());
     templates.add_filter(
         "fixed",
@@ -129,12 +130,12 @@ fn escaped(text: &str) -> String {
 }
 
 /// In place of a figure that is not known.
-const UNKNOWN: &str = "-";
+const UNKNOWN: &str = "–";
 
 /// The width of the names in a list, in characters.
 const NAME_WIDTH: usize = 17;
 
-const SOURCES: [(&str, &str); 12] = [
+const SOURCES: [(&str, &str); 19] = [
     ("page.html", include_str!("page.html")),
     ("report.md", include_str!("report.md")),
     ("summary.md", include_str!("summary.md")),
@@ -147,4 +148,26 @@ const SOURCES: [(&str, &str); 12] = [
     ("spray.txt", include_str!("../load/report/spray.txt")),
     ("storm.txt", include_str!("../load/report/storm.txt")),
     ("verify.txt", include_str!("../load/report/verify.txt")),
+    (
+        "fanout.section",
+        include_str!("../experiment/delivery/fanout.section"),
+    ),
+    (
+        "flood.section",
+        include_str!("../experiment/flood/flood.section"),
+    ),
+    (
+        "fleet.section",
+        include_str!("../experiment/fleet/fleet.section"),
+    ),
+    ("log.section", include_str!("../experiment/log/log.section")),
+    ("kept.txt", include_str!("../experiment/delivery/kept.txt")),
+    (
+        "spread.section",
+        include_str!("../experiment/delivery/spread.section"),
+    ),
+    (
+        "streams.section",
+        include_str!("../experiment/streams.section"),
+    ),
 ];

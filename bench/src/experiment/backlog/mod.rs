@@ -208,7 +208,7 @@ impl BacklogReport {
     fn section(&self) -> Section {
         Section {
             name: "backlog",
-            title: "messages that wait, and replies behind them",
+            title: "messages that wait, and replies behind them".into(),
             story: "The report: N messages wait in a server's mailbox; handling each asks another process, and its reply \
                     arrives behind the rest, so the server scans all that waits, for each message: time grows as N squared. \
                     Now: the messages wait in a mailbox of Encke's, each asks another thread, and the reply has a slot of \

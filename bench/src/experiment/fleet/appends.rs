@@ -30,15 +30,6 @@ impl AppendRound {
     pub(super) fn ratio(&self) -> f64 {
         self.fleet.acknowledged_per_second / self.alone.acknowledged_per_second.max(1e-9)
     }
-
-    /// The messages of the fleet by those that the brokers alone carry.
-    pub(super) fn messages_ratio(&self) -> f64 {
-        self.messages_per_second / self.order.messages_per_second.max(1e-9)
-    }
-
-    pub(super) fn appends_per_message(&self) -> f64 {
-        self.fleet.acknowledged_per_second / self.messages_per_second.max(1e-9)
-    }
 }
 
 /// Makes all rounds, those of one number of connections after those of the other.

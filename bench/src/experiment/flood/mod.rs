@@ -3,12 +3,11 @@
 //! The report's two set-ups, each against its own server: 10,000 clients, then 1,000,000, or as many as the limit on open files
 //! allows. `encke-bench flood` is the tool behind it, for hours and for servers on other machines.
 
-mod section;
-
 use std::time::{Duration, Instant};
 
-use crate::load::{FloodArgs, FloodReport};
+use crate::load::{FloodArgs, FloodReport, chart};
 use crate::units::count;
+use minijinja::context;
 use serde::Serialize;
 
 use crate::experiment::lab::Lab;
@@ -71,7 +70,14 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
         ));
         found.runs.push(hold(lab, connections, time)?);
     }
-    Ok(found.section())
+    let runs = || found.runs.iter().map(|held| &held.flood);
+    let left = |flood: &FloodReport| flood.endurance.sockets_left().unwrap_or(0);
+    let derived = context! { sockets_left => runs().map(left).collect::<Vec<_>>() };
+    let plot = chart::draw(runs().map(|flood| {
+        let connections = count(flood.opening.opened);
+        (format!("{connections}: "), &flood.samples[..])
+    }));
+    Ok(Section::from_template("flood", &found, derived, Some(plot)))
 }
 
 /// Makes one set-up.

@@ -136,7 +136,7 @@ impl FsyncReport {
         tables.push(self.of_batches());
         Section {
             name: "fsync",
-            title: "pings and deliveries while the log syncs",
+            title: "pings and deliveries while the log syncs".into(),
             story: format!(
                 "The report: one node appends and syncs in a loop, another one pings it; the pings waited for the disk. Now: pings of a server over a kept connection, and live deliveries from append to event, before, during and after a load. At level synced the load keeps the log syncing without pause; at level accepted the same load waits for no sync. Each trial is repeated with the log in memory, and all trials with each fdatasync 15 ms longer. The load: {} publishers as fast as they are acknowledged, or, on the slow disk, {} records a second.",
                 LOAD.publishers,

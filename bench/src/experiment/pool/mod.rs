@@ -105,7 +105,7 @@ impl PoolReport {
     fn section(&self) -> Section {
         Section {
             name: "pool",
-            title: "picks of a worker",
+            title: "picks of a worker".into(),
             story: format!(
                 "The report: pick a worker from a pool of 6, 100,000 times by each strategy; then N clients at once, 1,000 \
                  picks each. Now the same with {} workers, each client a thread, and ten times as many picks of each, or the wake-up of the threads would dominate. Times with several clients are per core: \
