@@ -4,57 +4,11 @@
 
 mod encke;
 
+use encke::Encke;
 use encke_bench::load::{FloodArgs, StormArgs, SubscriberKind, TrustArgs, flood, storm};
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use tempfile::TempDir;
-
-/// A server with a certificate of an authority of its own; killed when dropped.
-struct SecureServer {
-    child: Child,
-    /// Where its streams are.
-    url: String,
-    folder: TempDir,
-}
-
-impl SecureServer {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        write_certificates(folder.path());
-        let mut child = Command::new(encke::program())
-            .args(["serve", "--listen", "127.0.0.1:0", "--log", "error"])
-            .args(["--data", "data", "--tls-cert", "server.pem"])
-            .args(["--tls-key", "server.key"])
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        let url = line.trim_end().strip_prefix("listening on ").unwrap();
-        Self {
-            child,
-            url: format!("{url}/v1/stream"),
-            folder,
-        }
-    }
-
-    fn authority(&self) -> PathBuf {
-        self.folder.path().join("authority.pem")
-    }
-}
-
-impl Drop for SecureServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Writes `authority.pem`, and `server.pem` with `server.key`, which it has signed.
 fn write_certificates(folder: &Path) {
@@ -78,9 +32,12 @@ fn write_certificates(folder: &Path) {
 
 #[test]
 fn storms_and_floods_run_over_https() {
-    let server = SecureServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    write_certificates(folder.path());
+    let options = ["--tls-cert", "server.pem", "--tls-key", "server.key"];
+    let server = Encke::start(folder.path(), &options);
     let trust = TrustArgs {
-        tls_ca: Some(server.authority()),
+        tls_ca: Some(folder.path().join("authority.pem")),
         insecure: false,
     };
     let stop = AtomicBool::new(false);
