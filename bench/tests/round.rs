@@ -109,8 +109,9 @@ fn what_a_spray_has_acknowledged_is_verified() {
     let other = tempfile::tempdir().unwrap();
     let other = Encke::start(other.path(), &[]);
     let beside = format!("--beside {} --beside-pid {}", other.url, other.pid());
-    let line =
-        format!("spray --url {url} --server-pid {pid} -p 4 --messages 400 --rounds 2 {beside}");
+    let line = format!(
+        "spray --url {url} --server-pid {pid} -p 4 -m 20 --messages 400 --rounds 2 {beside}"
+    );
     let (text, json) = reports(folder.path(), &line);
     assert!(text.contains("in the middle round"), "{text}");
     assert_eq!(json["rounds"].as_array().unwrap().len(), 2);
