@@ -38,6 +38,15 @@ pub fn micros(us: f64) -> String {
     }
 }
 
+/// A time that is given in nanoseconds, in the unit that suits it.
+pub fn nanos(ns: f64) -> String {
+    match ns {
+        ns if ns < 10.0 => format!("{ns:.1} ns"),
+        ns if ns < 10_000.0 => format!("{} ns", count(ns.round() as u64)),
+        ns => micros(ns / 1e3),
+    }
+}
+
 /// A time in seconds, in the unit that suits it.
 pub fn length_of_time(seconds: f64) -> String {
     match seconds {

@@ -81,10 +81,11 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
 type Write = fn(f64) -> String;
 
 /// The filters of numbers.
-const UNITS: [(&str, Write); 4] = [
+const UNITS: [(&str, Write); 5] = [
     ("count", |number| units::count(number as u64)),
     ("bytes", |number| units::bytes(number as u64)),
     ("micros", units::micros),
+    ("nanos", units::nanos),
     ("per_second", units::per_second),
 ];
 
@@ -135,7 +136,7 @@ const UNKNOWN: &str = "–";
 /// The width of the names in a list, in characters.
 const NAME_WIDTH: usize = 17;
 
-const SOURCES: [(&str, &str); 19] = [
+const SOURCES: [(&str, &str); 21] = [
     ("page.html", include_str!("page.html")),
     ("report.md", include_str!("report.md")),
     ("summary.md", include_str!("summary.md")),
@@ -144,10 +145,18 @@ const SOURCES: [(&str, &str); 19] = [
     ("beside.txt", include_str!("../load/report/beside.txt")),
     ("flood.txt", include_str!("../load/report/flood.txt")),
     ("million.txt", include_str!("../million/million.txt")),
+    (
+        "pool.section",
+        include_str!("../experiment/pool/pool.section"),
+    ),
     ("read.txt", include_str!("../load/report/read.txt")),
     ("spray.txt", include_str!("../load/report/spray.txt")),
     ("storm.txt", include_str!("../load/report/storm.txt")),
     ("verify.txt", include_str!("../load/report/verify.txt")),
+    (
+        "backlog.section",
+        include_str!("../experiment/backlog/backlog.section"),
+    ),
     (
         "fanout.section",
         include_str!("../experiment/delivery/fanout.section"),

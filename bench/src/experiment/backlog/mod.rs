@@ -10,14 +10,15 @@ mod waiting;
 
 use crate::report::plot::{self, Axis, Curve, Panel, Scale};
 use crate::units::{bytes, count, micros};
+use minijinja::context;
+use minijinja::value::Serde;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
 
 use crate::experiment::lab::Lab;
-use crate::experiment::past::{BACKLOG, NONE, NOW, REPORTS, TODAY};
+use crate::experiment::past::{BACKLOG, REPORTS, TODAY};
 use crate::machine::free_memory_bytes;
-use crate::report::figures;
-use crate::{BenchError, Goal, Section, Table};
+use crate::{BenchError, Section};
 
 use waiting::{Backlog, Echo, Handled, Turn};
 
@@ -206,143 +207,11 @@ impl BacklogReport {
     }
 
     fn section(&self) -> Section {
-        Section {
-            name: "backlog",
-            title: "messages that wait, and replies behind them".into(),
-            story: "The report: N messages wait in a server's mailbox; handling each asks another process, and its reply \
-                    arrives behind the rest, so the server scans all that waits, for each message: time grows as N squared. \
-                    Now: the messages wait in a mailbox of Encke's, each asks another thread, and the reply has a slot of \
-                    its own. A control message is sent behind the whole backlog, and another one while it is worked off."
-                .to_owned(),
-            in_short: self.in_short(),
-            tables: vec![self.beside_the_report(), self.over_the_range()],
-            targets: self.targets(),
-            notes: self.notes(),
-            plot: Some(plot::draw(&[self.panel()])),
-            figures: figures(self),
-        }
-    }
-
-    fn in_short(&self) -> Vec<[String; 3]> {
-        let shown = |point: &Point| {
-            let past = BACKLOG.iter().find(|past| past.messages == point.messages);
-            let before = past.map_or(NONE.to_owned(), |past| format!("{} s", past.report_s));
-            let what = format!(
-                "{} messages, each with a reply behind the rest",
-                count(point.messages)
-            );
-            [what, before, micros(point.seconds * 1e6)]
-        };
-        let past = BACKLOG.last().map_or(0, |past| past.messages);
-        let like_the_report = self.encke.iter().find(|point| point.messages == past);
-        like_the_report
-            .into_iter()
-            .chain(self.encke.last())
-            .map(shown)
-            .collect()
-    }
-
-    fn beside_the_report(&self) -> Table {
-        let mut table = Table::new(
-            "Time for all messages",
-            ["messages", REPORTS, TODAY, "the old way, now", NOW],
-        );
-        let seconds = |point: Option<&Point>| {
-            point.map_or(NONE.to_owned(), |point| micros(point.seconds * 1e6))
-        };
-        for past in &BACKLOG {
-            let at = |points: &[Point]| {
-                seconds(points.iter().find(|point| point.messages == past.messages))
-            };
-            table.row(
-                count(past.messages),
-                [
-                    format!("{} s", past.report_s),
-                    format!("{} s", past.today_s),
-                    at(&self.old),
-                    at(&self.encke),
-                ],
-            );
-        }
-        table
-    }
-
-    fn over_the_range(&self) -> Table {
-        let mut table = Table::new(
-            "Over the whole range",
-            [
-                "messages",
-                "time",
-                "each message",
-                "its processor time",
-                "the old way",
-                "each message",
-            ],
-        );
-        for point in &self.encke {
-            let old = self.old.iter().find(|old| old.messages == point.messages);
-            let old =
-                |figure: fn(&Point) -> f64| old.map_or(NONE.to_owned(), |old| micros(figure(old)));
-            table.row(
-                count(point.messages),
-                [
-                    micros(point.seconds * 1e6),
-                    micros(point.message_us),
-                    point.message_cpu_us.map_or(NONE.to_owned(), micros),
-                    old(|p| p.seconds * 1e6),
-                    old(|p| p.message_us),
-                ],
-            );
-        }
-        table
-    }
-
-    fn targets(&self) -> Vec<Goal> {
-        let largest = self.encke.last().map_or(0, |point| point.messages);
-        let steady = |what: &str, each: &dyn Fn(&Point) -> f64| {
-            let each = || self.encke.iter().map(each);
-            let (least, most) = (each().fold(f64::MAX, f64::min), each().fold(0.0, f64::max));
-            let ratio = most / least;
-            Goal::speed(
-                format!("{what} of each message, up to {}", count(largest)),
-                "the longest at most 1.2 times the shortest",
-                format!("{ratio:.2} times ({} to {})", micros(least), micros(most)),
-                ratio <= 1.2,
-            )
-        };
-        vec![
-            steady("time", &|point| point.message_us),
-            steady("processor time", &|point| {
-                point.message_cpu_us.unwrap_or(point.message_us)
-            }),
-            Goal::none(
-                "messages handled before a control message that was sent behind them all",
-                self.handled_before_control,
-            ),
-            Goal::promise(
-                "the same, sent by another thread while one was in work",
-                "at most 1",
-                count(self.handled_before_control_at_work),
-                self.handled_before_control_at_work <= 1,
-            ),
-        ]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let mut notes = vec![
-            format!(
-                "Nearly all of a message's time is two wake-ups by the kernel, to the other thread and back. The threads {} one core.",
-                if self.one_core {
-                    "were kept on"
-                } else {
-                    "could not be kept on"
-                }
-            ),
-            "The old way is a queue in one thread, scanned from its front for each reply, as a selective receive does."
-                .to_owned(),
-        ];
-        notes.extend(self.notes.iter().cloned());
-        notes
+        let past = BACKLOG.iter();
+        let past = past.map(|one| (one.messages, one.report_s, one.today_s));
+        let derived = context! { past => Serde(past.collect::<Vec<_>>()) };
+        let plot = plot::draw(&[self.panel()]);
+        Section::from_template("backlog", self, derived, Some(plot))
     }
 
     fn panel(&self) -> Panel {

@@ -6,14 +6,16 @@
 mod picks;
 
 use crate::report::plot::{self, Axis, Curve, Panel, Scale};
-use crate::units::count;
+use crate::units::{count, nanos};
 use encke_pool::Strategy;
+use minijinja::context;
+use minijinja::value::Serde;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 use crate::experiment::lab::Lab;
-use crate::experiment::past::{NONE, NOW, POOL_ALONE_US, POOL_CLIENTS_US, REPORTS};
-use crate::report::figures;
-use crate::{BenchError, Goal, Section, Table};
+use crate::experiment::past::{POOL_ALONE_US, POOL_CLIENTS_US, REPORTS};
+use crate::{BenchError, Section};
 
 use picks::{Timed, Trial, WORKERS};
 
@@ -28,8 +30,6 @@ struct PoolReport {
 #[derive(Debug, Clone, Serialize)]
 struct ByStrategy {
     strategy: &'static str,
-    #[serde(skip)]
-    kind: Strategy,
     /// One client, in one thread.
     alone: Timed,
     /// Clients at once, in order of their number.
@@ -83,7 +83,6 @@ fn measure(lab: &Lab<'_>) -> Result<PoolReport, BenchError> {
         .into_iter()
         .map(|(kind, alone, together)| ByStrategy {
             strategy: kind.name(),
-            kind,
             alone: alone.end(),
             together: together.into_iter().map(Trial::end).collect(),
         });
@@ -103,170 +102,24 @@ impl ByStrategy {
 
 impl PoolReport {
     fn section(&self) -> Section {
-        Section {
-            name: "pool",
-            title: "picks of a worker".into(),
-            story: format!(
-                "The report: pick a worker from a pool of 6, 100,000 times by each strategy; then N clients at once, 1,000 \
-                 picks each. Now the same with {} workers, each client a thread, and ten times as many picks of each, or the wake-up of the threads would dominate. Times with several clients are per core: \
-                 the time of the run, divided by its picks, times the cores that could work on it.",
-                self.workers
-            ),
-            in_short: self.in_short(),
-            tables: vec![self.of_picks_alone(), self.of_clients("Time of a pick, per core", |timed| timed.pick_ns),
-                self.of_clients(
-                    "Processor time of a pick, without what other processes take",
-                    |timed| timed.cpu_pick_ns,
-                ),
-                self.of_spreads()],
-            targets: self.targets(),
-            notes: vec![
-                format!(
-                    "Each figure is the median of {} runs alone, of {ROUNDS} with clients, all strategies in turn. A claim includes its release; a client that finds all six claimed waits.",
-                    ROUNDS * RUNS_A_ROUND
-                ),
-                "Claim takes the first that is free, so a client alone always gets the same one: its spread says nothing."
-                    .to_owned(),
-            ],
-            plot: Some(plot::draw(&[self.panel()])),
-            figures: figures(self),
-        }
-    }
-
-    fn in_short(&self) -> Vec<[String; 3]> {
-        let row = |by: &ByStrategy| {
-            let past = |name: &str| POOL_ALONE_US.iter().find(|(of, _)| *of == name);
-            let alone = past(by.strategy).map_or(NONE.to_owned(), |(_, us)| format!("{us} µs"));
-            let most = by.together.last();
-            let among = most
-                .filter(|_| by.kind == Strategy::RoundRobin)
-                .and_then(|most| {
-                    let past = POOL_CLIENTS_US
-                        .iter()
-                        .find(|(clients, _)| *clients == most.clients);
-                    past.map(|(_, us)| format!("; {} µs", count(*us as u64)))
-                });
-            [
-                format!(
-                    "a pick by {}, alone; among {} clients, per core",
-                    by.strategy,
-                    most.map_or(0, |most| most.clients)
-                ),
-                alone + &among.unwrap_or_default(),
-                format!(
-                    "{}; {}",
-                    nanos(by.alone.pick_ns),
-                    most.map_or(NONE.to_owned(), |most| nanos(most.pick_ns))
-                ),
-            ]
-        };
-        self.strategies.iter().map(row).collect()
-    }
-
-    fn of_picks_alone(&self) -> Table {
-        let mut table = Table::new(
-            "Time of a pick by one client",
-            ["", REPORTS, NOW, "the fastest run"],
-        );
-        for by in &self.strategies {
-            let past = POOL_ALONE_US.iter().find(|(name, _)| *name == by.strategy);
-            table.row(
-                by.strategy,
-                [
-                    past.map_or(NONE.to_owned(), |(_, us)| format!("{us} µs")),
-                    nanos(by.alone.pick_ns),
-                    nanos(by.alone.pick_ns_least),
-                ],
-            );
-        }
-        table
-    }
-
-    fn of_clients(&self, title: &str, figure: fn(&Timed) -> f64) -> Table {
-        let past = format!("round_robin, {REPORTS}");
-        let names = self.strategies.iter().map(|by| by.strategy);
-        let columns: Vec<_> = ["clients at once", &past]
-            .into_iter()
-            .chain(names)
-            .collect();
-        let mut table = Table::new(title, columns);
-        for (clients, us) in POOL_CLIENTS_US {
-            let now = self.strategies.iter().map(|by| {
-                let timed = by.together.iter().find(|timed| timed.clients == clients);
-                timed.map_or(NONE.to_owned(), |timed| nanos(figure(timed)))
-            });
-            let past = format!("{} µs", count(us as u64));
-            let cells: Vec<_> = std::iter::once(past).chain(now).collect();
-            table.row(count(clients), cells);
-        }
-        table
-    }
-
-    fn of_spreads(&self) -> Table {
-        let mut table = Table::new(
-            "The largest deviation of a worker from an even share",
-            [
-                "",
-                "one client",
-                "the most clients",
-                "picks of each worker, one client",
-            ],
-        );
-        for by in &self.strategies {
-            let percent = |timed: &Timed| format!("{:.2} %", timed.uneven_percent());
-            let most = by.together.last().map_or(NONE.to_owned(), percent);
-            let each: Vec<_> = by.alone.spread.iter().map(|&picks| count(picks)).collect();
-            table.row(
-                by.strategy,
-                [percent(&by.alone).as_str(), &most, &each.join("  ")],
-            );
-        }
-        table
-    }
-
-    fn targets(&self) -> Vec<Goal> {
-        let mut targets = Vec::new();
-        for by in &self.strategies {
-            let ns = by.alone.pick_ns;
-            targets.push(Goal::speed(
-                format!("{}: a pick alone", by.strategy),
-                "under 0.1 µs",
-                nanos(ns),
-                ns < 100.0,
-            ));
-        }
-        for by in &self.strategies {
-            let growth = by.growth();
-            targets.push(Goal::speed(
-                format!(
-                    "{}: a pick among clients, per core, against alone",
-                    by.strategy
-                ),
-                "at most 3 times",
-                format!("{growth:.2} times"),
-                growth <= 3.0,
-            ));
-        }
-        for by in &self.strategies {
-            let what = format!("{}: spread over the workers", by.strategy);
-            let percent = by.alone.uneven_percent();
-            match by.kind {
-                Strategy::RoundRobin | Strategy::Direct => {
-                    let all = by.together.iter().chain([&by.alone]);
-                    let exact = all.into_iter().all(Timed::is_exact);
-                    let measured = if exact { "exact" } else { "not exact" };
-                    targets.push(Goal::promise(what, "exact", measured, exact));
-                }
-                Strategy::Random | Strategy::Hash => targets.push(Goal::speed(
-                    what,
-                    "within 2 %",
-                    format!("{percent:.2} %"),
-                    percent <= 2.0,
-                )),
-                Strategy::Claim => {}
+        let spreads = self.strategies.iter().map(|by| {
+            let all = by.together.iter().chain([&by.alone]);
+            context! {
+                alone_percent => by.alone.uneven_percent(),
+                most_percent => by.together.last().map(Timed::uneven_percent),
+                growth => by.growth(),
+                is_exact => all.into_iter().all(Timed::is_exact),
             }
-        }
-        targets
+        });
+        let derived = context! {
+            spreads => spreads.collect::<Vec<_>>(),
+            past_alone_us => Serde(BTreeMap::from(POOL_ALONE_US)),
+            past_clients_us => Serde(POOL_CLIENTS_US),
+            runs_alone => ROUNDS * RUNS_A_ROUND,
+            runs_together => ROUNDS,
+        };
+        let plot = plot::draw(&[self.panel()]);
+        Section::from_template("pool", self, derived, Some(plot))
     }
 
     fn panel(&self) -> Panel {
@@ -306,15 +159,6 @@ impl PoolReport {
             curves: own.chain([past]).collect(),
             marks: Vec::new(),
         }
-    }
-}
-
-/// A short time: nanoseconds as long as there are few of them.
-fn nanos(ns: f64) -> String {
-    match ns {
-        ns if ns < 10.0 => format!("{ns:.1} ns"),
-        ns if ns < 10_000.0 => format!("{} ns", count(ns.round() as u64)),
-        ns => crate::units::micros(ns / 1e3),
     }
 }
 
@@ -360,7 +204,7 @@ mod tests {
         );
         assert_eq!(section.tables[1].rows[0].len(), 7);
         // This run has no thousand clients.
-        assert_eq!(section.tables[1].rows[3][2], NONE);
+        assert_eq!(section.tables[1].rows[3][2], "–");
         assert_eq!(plot::legends(&section.plot.unwrap()), 6);
     }
 
