@@ -250,7 +250,8 @@ mod tests {
     fn memory_that_is_taken_is_seen() {
         alone("machine::tests::memory_that_is_taken_is_seen", || {
             let before = process_bytes();
-            let block = vec![1u8; 64 << 20];
+            // An optimised build would otherwise allocate nothing.
+            let block = std::hint::black_box(vec![1u8; 64 << 20]);
             let after = process_bytes();
             assert!(
                 after > before + (32 << 20),
