@@ -172,6 +172,7 @@ type-names: ## checks that each public type name has one definition
 .PHONY: import-cycles
 import-cycles: ## checks that files of a crate do not import each other
 	$(call step,import cycles) scripts/import-cycles.py
+	@scripts/import-cycles.py bench
 
 .PHONY: call-cycles
 call-cycles: ## checks that files do not call each other, and the bounds of the reactor's design

@@ -10,12 +10,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The first build of each level: minutes on two cores, and megabytes of disk below target/. `scripts/clean-root.sh` prints both.
-RUN_MINUTES=6
-RUN_MB=2000
-TEST_MINUTES=20
-TEST_MB=6000
-TEST_ALL_MINUTES=60
-TEST_ALL_MB=13000
+RUN_MINUTES=4
+RUN_MB=900
+TEST_MINUTES=15
+TEST_MB=2500
+TEST_ALL_MINUTES=30
+TEST_ALL_MB=6000
 
 # The oldest versions that suffice.
 RUST=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
