@@ -112,7 +112,7 @@ instruments: build ## builds the load tools and experiments (bench/)
 
 # The checks and tests that each change must pass. The suites beside the Rust tests mostly wait.
 .PHONY: test
-test: prerequisites ## runs the checks and tests of each change; installs missing tools first
+test: prerequisites ## runs the checks and tests that each change must pass; installs missing tools first (10 minutes)
 	@rm -f $(STEPS)
 	$(call step,downloads) $(MAKE) --silent $(DOWNLOADS)
 	@$(MAKE) fmt lint test-build
@@ -120,7 +120,7 @@ test: prerequisites ## runs the checks and tests of each change; installs missin
 	@scripts/step.sh --summary 'everything in make test passes'
 
 .PHONY: test-all
-test-all: prerequisites-all ## runs the checks and tests that `make test` leaves out
+test-all: prerequisites-all ## runs the checks and tests that `make test` leaves out (25 minutes)
 	@rm -f $(STEPS)
 	$(call step,downloads) $(MAKE) --silent $(DOWNLOADS) $(DOWNLOADS_ALL)
 	@$(MAKE) FEATURES= test-all-steps
@@ -141,7 +141,7 @@ fmt: ## checks the formatting
 	@cargo fmt --check --manifest-path bench/Cargo.toml
 
 .PHONY: lint
-lint: fetch type-names import-cycles call-cycles doc-paths links budget ## conflict markers, type names, cycles, paths and links in texts, budgets
+lint: fetch type-names import-cycles call-cycles doc-paths links budget ## checks what needs no build: type names, cycles, paths and links in texts, budgets
 	@! git grep -nE '^(<{7}|>{7}) '
 
 .PHONY: budget
@@ -218,7 +218,7 @@ FLEET_SECONDS := 600
 .PHONY: fleet-torture
 fleet-torture: fetch $(PYTHON)/installed ## FLEET_SECONDS (600) of faults of nodes and brokers, and a check of what is left
 	$(call section,a fleet under faults for $(FLEET_SECONDS) s)
-	FLEET_SECONDS=$(FLEET_SECONDS) cargo test --locked -p encke --test fleet -- --nocapture
+	FLEET_SECONDS=$(FLEET_SECONDS) cargo test --locked -p encke --test fleet -- --include-ignored --nocapture
 
 NEXT := target/next-format
 .PHONY: rolling
@@ -237,7 +237,7 @@ crash: fetch ## runs CRASH_ROUNDS rounds (2,000) of the crash and fault tests
 	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
 		cargo test --locked --release -p encke-net --lib simulation
 	ENCKE_CRASH_ROUNDS=$(CRASH_ROUNDS) ENCKE_CRASH_SEED=$${ENCKE_CRASH_SEED:-$$(date +%s)000000} \
-		cargo test --locked --release -p encke --test system -- damaged_directory older_data
+		cargo test --locked --release -p encke --test system -- --include-ignored damaged_directory older_data
 	PROPTEST_CASES=$(CRASH_ROUNDS) cargo test --locked --release --no-fail-fast \
 		-p encke-stream --test model -p encke-jobs --test crashes
 
@@ -249,12 +249,12 @@ models: fetch ## checks mailbox and pool in every order of threads (loom)
 
 .PHONY: producer-load
 producer-load: fetch ## appends 100,000 records over connections that are cut, and three kills of the server; prints records/s
-	ENCKE_PRODUCER_RECORDS=100000 cargo test --locked --release -p encke --test system each_record_is_there_once -- --nocapture
+	ENCKE_PRODUCER_RECORDS=100000 cargo test --locked --release -p encke --test system each_record_is_there_once -- --include-ignored --nocapture
 
 .PHONY: pool-load
 pool-load: fetch ## runs 100,000 jobs with dying workers and five kills of the server; prints jobs/s
 	$(call section,200 workers)
-	ENCKE_POOL_JOBS=100000 cargo test --locked --release -p encke --test system pools::every_job -- --nocapture
+	ENCKE_POOL_JOBS=100000 cargo test --locked --release -p encke --test system pools::every_job -- --include-ignored --nocapture
 
 # Programs and a library of Debian whose packages are only unpacked: to install them would start servers.
 $(TARGET)/tools/usr/sbin/nginx: PACKAGE := nginx

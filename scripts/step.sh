@@ -8,6 +8,7 @@
 set -uo pipefail
 
 steps=${STEPS:-/dev/null}
+mkdir -p "$(dirname "$steps")"
 
 if [ "$1" = --summary ]; then
   printf '\n=== %s\n' "$2"

@@ -9,7 +9,7 @@
 //!
 //! Every span in which no append was acknowledged is reported with its length.
 //!
-//! `make test` runs it for a few seconds, `make fleet-torture` for ten minutes (`FLEET_SECONDS=600`). `FLEET_SEED` repeats the choice of
+//! `make test-all` runs it for a few seconds, `make fleet-torture` for ten minutes (`FLEET_SECONDS=600`). `FLEET_SEED` repeats the choice of
 //! faults, not their timing.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.

@@ -21,7 +21,7 @@ struct S3Server {
     _attributes: TempDir,
 }
 
-/// The program that `make test` builds.
+/// The program that `make test-all` builds.
 fn program() -> PathBuf {
     std::env::var_os("S3_SERVER").map_or_else(|| "versitygw".into(), PathBuf::from)
 }
