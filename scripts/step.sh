@@ -31,5 +31,5 @@ if [ $status = 0 ]; then
 else
   printf -- '--- %s FAILED after %d s\n' "$name" $took
 fi
-printf '%6d s  %s%s\n' $took "$name" "$([ $status = 0 ] || echo ' FAILED')" >> "$steps"
+printf '%6d s  %s\n' $took "$name" >> "$steps"
 exit $status

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the client in Python, builds its wheel, installs it into the virtual environment VENV, and tests it there.
+# Checks the client in Python, builds its wheel, installs it into the virtual environment VENV (an absolute path), and tests it there.
 #
 #   scripts/test-python-client.sh VENV
 set -euo pipefail

@@ -1,21 +1,29 @@
 //! Ports for servers that tests stop and start again.
 
+use std::fs::File;
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
 
-/// A free port below those that the system gives to connections, so that none takes it while its server is not there.
+/// Returns a free port that this process keeps to itself, also while its server does not run. It is below those that the system gives to
+/// connections.
 pub(crate) fn fixed_port() -> u16 {
-    static GIVEN: AtomicU32 = AtomicU32::new(0);
-    // Processes of tests that run at the same time begin at different places.
+    // A lock for each port excludes other test processes; it ends with the process.
+    static LOCKS: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let mut locks = LOCKS.lock().expect("no thread panics with it");
     let begin = std::process::id().wrapping_mul(97);
-    loop {
-        let given = GIVEN.fetch_add(1, Ordering::Relaxed);
-        assert!(given < PORTS, "there is a free port");
-        let port = (FIRST + begin.wrapping_add(given) % PORTS) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+    for number in 0..PORTS {
+        let port = (FIRST + begin.wrapping_add(number) % PORTS) as u16;
+        let path = std::env::temp_dir().join(format!("encke-test-port-{port}"));
+        // The file of another user cannot be opened.
+        let Ok(lock) = File::create(path) else {
+            continue;
+        };
+        if lock.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            locks.push(lock);
             return port;
         }
     }
+    panic!("there is no free port");
 }
 
 const FIRST: u32 = 20_000;

@@ -26,8 +26,10 @@ fn main() {
 fn date() -> Option<String> {
     let given = std::env::var("SOURCE_DATE_EPOCH").ok();
     let seconds = given.and_then(|text| text.parse::<u64>().ok());
-    let time = seconds.map_or("now".to_owned(), |seconds| format!("@{seconds}"));
-    output("date", &["--utc", "--date", &time, "+%Y-%m-%d"])
+    match seconds {
+        Some(seconds) => output("date", &["-u", "-d", &format!("@{seconds}"), "+%Y-%m-%d"]),
+        None => output("date", &["-u", "+%Y-%m-%d"]),
+    }
 }
 
 /// The output of a command; `None` if it is missing or fails.

@@ -13,6 +13,7 @@ mod tests {
 
     /// A build outside the repository's directory, where cargo does not read its settings, would do without them.
     #[test]
+    #[ignore = "make test-all builds with jemalloc"]
     fn the_settings_are_compiled_in() {
         assert!(opt::background_thread::read().unwrap());
         assert_eq!(opt::narenas::read().unwrap(), 1);

@@ -78,7 +78,7 @@ const PRINTED = [
   ['docs/start.md', /Bearer \$ann/, /\{"text":"Hello, Ann"\}/],
 ];
 
-/** The documents that run, such as `README.md`; all without it. Then `make test` runs this file, which needs no browser. */
+/** The documents to run; by default all. If it is set, no browser starts and `js` blocks are skipped: `make test` runs the README without a browser. */
 const ONLY = process.env.DOCUMENTS?.split(' ');
 
 let browser;
@@ -87,6 +87,7 @@ before(async () => {
 });
 after(() => browser?.close());
 
+for (const name of ONLY ?? []) assert.ok(documents().includes(join(ROOT, name)), `DOCUMENTS: ${name} has no commands`);
 for (const file of documents()) {
   const name = relative(ROOT, file);
   if (ONLY && !ONLY.includes(name)) continue;

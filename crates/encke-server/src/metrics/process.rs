@@ -10,6 +10,7 @@ use super::registrar::{Registrar, set_total};
 /// Processor time, memory, open files and threads of this process.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessMetrics {
+    /// Whole seconds.
     cpu_s: IntCounter,
     open_fds: IntGauge,
     max_fds: IntGauge,
@@ -62,9 +63,9 @@ impl ProcessMetrics {
         if let Some(open) = open_fds() {
             self.open_fds.set(open as i64);
         }
-        if let Some(max) = getrlimit(Resource::Nofile).current {
-            self.max_fds.set(max as i64);
-        }
+        // Without a limit the gauge is 0.
+        let max = getrlimit(Resource::Nofile).current.unwrap_or(0);
+        self.max_fds.set(max as i64);
     }
 }
 
@@ -89,6 +90,7 @@ impl Stat {
         // The second field is the program's name in parentheses. It may contain spaces and parentheses.
         let (_, after_name) = text.rsplit_once(')')?;
         let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
+        // The first field behind the name has the number 3.
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         Some(Stat {
             cpu_ticks: number(14)? + number(15)?,
@@ -147,13 +149,14 @@ mod tests {
         assert_eq!(families.len(), 7);
         for family in families {
             let metric = &family.get_metric()[0];
-            let value = metric.get_gauge().get_value();
-            // A short test may have used less than a second.
-            assert!(
-                value >= 1.0 || family.name() == "process_cpu_seconds_total",
-                "{}: {value}",
-                family.name()
-            );
+            match family.name() {
+                "process_cpu_seconds_total" => {
+                    let seconds = metric.get_counter().get_value();
+                    let ticks = Stat::read().unwrap().cpu_ticks;
+                    assert!(seconds <= (ticks / clock_ticks_per_second()) as f64);
+                }
+                name => assert!(metric.get_gauge().get_value() >= 1.0, "{name}"),
+            }
         }
     }
 }
