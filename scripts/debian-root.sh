@@ -32,6 +32,8 @@ make_root() {
   mount --rbind --make-rslave /dev "$root/dev"
   # How this machine reaches its network: names, proxies and certificates.
   cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+  # Debian's installer writes this file; debootstrap does not.
+  echo '127.0.0.1 localhost' > "$root/etc/hosts"
   for file in /etc/apt/apt.conf.d/*proxy*; do
     [ ! -e "$file" ] || install -D -m 600 "$file" "$root$file"
   done

@@ -105,11 +105,14 @@ fn take(mut world: World, decision: Decision) -> World {
         Decision::Pass(ms) => world.pass(ms.into()),
         Decision::SetClock(ms) => world.wall_ahead_ms += ms,
         Decision::Change(number) => {
+            let in_flight = 1 + u32::from(number % 4);
             world.change(SettingsChange {
                 ack_ms: Some(500 + u64::from(number)),
-                in_flight: Some(1 + u32::from(number % 4)),
+                in_flight: Some(in_flight),
                 ..SettingsChange::default()
             });
+            // A later change may replace it within one batch, in which jobs are handed out between the two.
+            world.in_flight_max = world.in_flight_max.max(in_flight);
         }
         Decision::Commit(count) => world.commit(count.into()),
         Decision::NoSpace => world.refuse(),
