@@ -5,6 +5,8 @@ use std::fmt;
 use encke_clock::WallTime;
 use encke_stream::{EndReason, EphemeralMessage, Item, MediaKind, Offset, Sequence};
 
+use crate::long_record::{RecordFacts, RecordForm};
+use crate::payload;
 use crate::run::Run;
 use crate::text::CutCharacter;
 
@@ -12,6 +14,11 @@ use crate::text::CutCharacter;
 pub trait Encoder: Send + Sync {
     /// Appends a run to `out`, and marks where a subscriber may be left.
     fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now: WallTime, out: &mut EncodedRun);
+    /// The form of a record that is too large to be encoded in one piece.
+    fn form(&self, variant: Variant<'_>, record: &RecordHead<'_>, now: WallTime) -> RecordForm;
+    /// Appends a message of a record whose form is [`DataForm::EachMessage`](crate::long_record::DataForm::EachMessage), with the position
+    /// behind it.
+    fn message(&self, _variant: Variant<'_>, _message: &[u8], _at: Offset, _out: &mut EncodedRun) {}
     /// Appends the last bytes to a subscriber whose connection the server closes although more records would follow.
     fn farewell(&self, variant: Variant<'_>, farewell: &Farewell, now: WallTime, out: &mut Vec<u8>);
     /// Appends that the stream was deleted, behind its last record. Nothing where the end of the response says it.
@@ -32,8 +39,18 @@ pub trait Encoder: Send + Sync {
 
 /// Encodes the records of several streams, one at a time. `label` is the one of the feed.
 pub trait MergeEncoder: Send + Sync {
+    /// The form of a record.
+    fn form(&self, label: &str, record: &MergedHead<'_>) -> RecordForm;
     /// Appends a record.
-    fn record(&self, label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>);
+    fn record(&self, label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
+        let (facts, data) = payload::of_merged(record);
+        let head = MergedHead {
+            name: record.name,
+            facts,
+            at: record.at,
+        };
+        self.form(label, &head).write_whole(&data, out);
+    }
     /// Appends that the stream of this name has no further records. The subscriber's position is stated where other streams may
     /// be subscribed to by the same pattern.
     fn ended(
@@ -145,6 +162,26 @@ pub struct Farewell {
     pub resumable: bool,
     /// After which time an EventSource comes back, in milliseconds, if not after its usual one.
     pub retry_ms: Option<u32>,
+}
+
+/// A record of one stream, before its data.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordHead<'a> {
+    /// What is known of it.
+    pub facts: RecordFacts,
+    /// The beginning of its data: at least the first 64 bytes.
+    pub beginning: &'a [u8],
+}
+
+/// A record of a merged feed, without its data.
+#[derive(Clone, Copy, Debug)]
+pub struct MergedHead<'a> {
+    /// The name of its stream.
+    pub name: &'a str,
+    /// What is known of it.
+    pub facts: RecordFacts,
+    /// The client's position with this record.
+    pub at: MergedPosition<'a>,
 }
 
 /// A record of a merged feed.

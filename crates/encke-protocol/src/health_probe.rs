@@ -11,7 +11,8 @@ use encke_stream::{
 };
 
 use crate::action::{Action, Feed, OnCommit, Subscription};
-use crate::encoder::{EncodedRun, Encoder, EncoderId, Encoders, Farewell, Variant};
+use crate::encoder::{EncodedRun, Encoder, EncoderId, Encoders, Farewell, RecordHead, Variant};
+use crate::long_record::{DataForm, RecordForm};
 use crate::problem::{check_method, error, unexpected};
 use crate::request::Request;
 use crate::response::{Body, Response};
@@ -126,6 +127,14 @@ impl Encoder for ProbeEncoder {
         }
         if out.marks.is_empty() {
             out.mark(run.end);
+        }
+    }
+
+    fn form(&self, _: Variant<'_>, _: &RecordHead<'_>, _: WallTime) -> RecordForm {
+        RecordForm {
+            head: Vec::new(),
+            data: DataForm::Messages,
+            tail: b"\n".to_vec(),
         }
     }
 

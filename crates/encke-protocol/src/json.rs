@@ -337,6 +337,11 @@ impl<'a> Scanner<'a> {
 /// Arrays and objects inside each other in a message. With the array around the messages of a read that is what common parsers take.
 const DEPTH_MAX: usize = 127;
 
+/// Whether a byte is white space in JSON (RFC 8259, section 2).
+pub(crate) fn is_space(byte: u8) -> bool {
+    SPACE.contains(&byte)
+}
+
 const SPACE: [u8; 4] = [b' ', b'\t', b'\n', b'\r'];
 
 #[cfg(test)]

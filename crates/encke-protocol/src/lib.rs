@@ -36,6 +36,7 @@ mod json;
 mod known_field;
 mod last_messages;
 mod live_format;
+pub mod long_record;
 mod misspelled;
 mod mount;
 mod moved_channel;
@@ -86,7 +87,8 @@ pub use cross_origin::CrossOriginFields;
 pub use durable_streams::DurableStreamsSettings;
 pub use encoder::{
     AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder,
-    MergeEncoderId, MergedPosition, MergedRecord, Omission, StreamEnd, StreamGeneration, Variant,
+    MergeEncoderId, MergedHead, MergedPosition, MergedRecord, Omission, RecordHead, StreamEnd,
+    StreamGeneration, Variant,
 };
 pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};

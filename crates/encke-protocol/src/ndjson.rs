@@ -5,6 +5,7 @@ use std::io::Write;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use encke_clock::WallTime;
+use encke_stream::Offset;
 
 use crate::response::Response;
 
@@ -21,6 +22,30 @@ pub(crate) fn head() -> Response {
 pub(crate) fn string(text: &str, out: &mut Vec<u8>) {
     // Writing to a vector does not fail, and a text is always a string of JSON.
     let _ = serde_json::to_writer(out, text);
+}
+
+/// Appends the inside of a string: valid UTF-8, or a part of it.
+pub(crate) fn escape(text: &[u8], out: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|byte| needs_escape(*byte)) {
+        out.extend_from_slice(&rest[..at]);
+        match rest[at] {
+            byte @ (b'"' | b'\\') => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            0x0c => out.extend_from_slice(b"\\f"),
+            // Writing to a vector does not fail.
+            other => drop(write!(out, "\\u{other:04x}")),
+        }
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+fn needs_escape(byte: u8) -> bool {
+    matches!(byte, 0..0x20 | b'"' | b'\\')
 }
 
 /// Appends bytes as a string in base64.
@@ -48,6 +73,15 @@ pub(crate) fn json(json: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn time_member(time: WallTime, out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
     let _ = write!(out, ",\"{TIME_MEMBER}\":{}", time.as_ms());
+}
+
+/// Begins the line of a record, with the position behind it and its time if that is asked for. The data must follow.
+pub(crate) fn begin_record(end: Offset, time: Option<WallTime>, out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    let _ = write!(out, "{{\"offset\":\"{end}\"");
+    if let Some(time) = time {
+        time_member(time, out);
+    }
 }
 
 /// Appends the line that says why the server closes the connection although more would follow.

@@ -2,53 +2,41 @@
 
 use std::borrow::Cow;
 
-use encke_stream::{EphemeralMessage, Item, MediaKind, Offset};
+use encke_stream::{Item, MediaKind};
 
 use crate::encoder::MergedRecord;
 use crate::json;
-use crate::text::CutCharacter;
+use crate::long_record::{RecordFacts, WrittenData};
 
-/// The data of one record of a merged feed, in the form of its stream's type.
-#[derive(Debug)]
-pub(crate) enum RecordData {
-    /// Messages of JSON, separated by commas.
-    Messages(Vec<u8>),
-    /// Text.
-    Text(String),
-    /// Bytes of another type, or of a stream of text that are no text.
-    Bytes(Vec<u8>),
-}
-
-/// The data of a record of a merged feed, and the position behind it in its stream.
-pub(crate) fn of_merged(record: &MergedRecord<'_>) -> (Offset, RecordData) {
+/// What is to be known of a record of a merged feed, and its data.
+pub(crate) fn of_merged(record: &MergedRecord<'_>) -> (RecordFacts, Vec<u8>) {
     let MergedRecord { kind, item, .. } = record;
-    let [before, behind] = record.cut.each_ref().map(CutCharacter::as_bytes);
-    let end = match behind.len() {
+    let [before, behind] = record.cut;
+    let end = match behind.as_bytes().len() {
         0 => item.end,
         cut => item.position_before(cut),
     };
-    let mut data = Vec::with_capacity(before.len() + item.data.len());
-    data.extend_from_slice(before);
+    let mut data = Vec::with_capacity(before.as_bytes().len() + item.data.len());
+    data.extend_from_slice(before.as_bytes());
     push_items(*kind, std::slice::from_ref(item), true, &mut data);
-    data.truncate(data.len().saturating_sub(behind.len()));
-    (end, RecordData::of(*kind, data))
+    data.truncate(data.len().saturating_sub(behind.as_bytes().len()));
+    let facts = RecordFacts {
+        data: WrittenData::of(*kind, &data),
+        end,
+        time: item.time,
+        withheld: behind,
+        is_withheld: false,
+    };
+    (facts, data)
 }
 
-/// The data of an ephemeral message.
-pub(crate) fn of_ephemeral(message: &EphemeralMessage) -> RecordData {
-    RecordData::of(message.label.kind, message.data.bytes.clone())
-}
-
-impl RecordData {
-    fn of(kind: MediaKind, data: Vec<u8>) -> Self {
+impl WrittenData {
+    /// What some data is in a stream of that kind. Text can end inside a character, or be no text at all: nothing is replaced.
+    pub(crate) fn of(kind: MediaKind, data: &[u8]) -> Self {
         match kind {
-            MediaKind::Json => RecordData::Messages(data),
-            MediaKind::Text => match String::from_utf8(data) {
-                Ok(text) => RecordData::Text(text),
-                // A record of text can end inside a character, or be no text at all: nothing is replaced.
-                Err(other) => RecordData::Bytes(other.into_bytes()),
-            },
-            MediaKind::Binary => RecordData::Bytes(data),
+            MediaKind::Json => WrittenData::Messages,
+            MediaKind::Text if std::str::from_utf8(data).is_ok() => WrittenData::Text,
+            MediaKind::Text | MediaKind::Binary => WrittenData::Bytes,
         }
     }
 }

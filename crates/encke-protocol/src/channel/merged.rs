@@ -3,10 +3,10 @@
 use encke_stream::EphemeralMessage;
 
 use super::object::MessageWriter;
-use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
+use crate::encoder::{Farewell, MergeEncoder, MergedHead, MergedPosition, StreamEnd};
 use crate::events::position_text;
+use crate::long_record::{RecordForm, WrittenData};
 use crate::ndjson::TIME_MEMBER;
-use crate::payload::{RecordData, of_ephemeral, of_merged};
 
 /// Encodes each record as a message. The label of a feed is the name of its subscription.
 #[derive(Debug)]
@@ -16,15 +16,19 @@ pub(super) struct MergedMessages {
 }
 
 impl MergeEncoder for MergedMessages {
-    fn record(&self, label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
-        let (end, data) = of_merged(record);
-        let mut message = begin("records", label, Some(record.at), out);
-        message.text("stream", record.name).plain("offset", end);
+    fn form(&self, label: &str, record: &MergedHead<'_>) -> RecordForm {
+        let facts = record.facts;
+        let mut head = Vec::new();
+        let mut message = begin("records", label, Some(record.at), &mut head);
+        message
+            .text("stream", record.name)
+            .plain("offset", facts.end);
         if self.has_times {
-            message.literal(TIME_MEMBER, record.item.time.as_ms());
+            message.literal(TIME_MEMBER, facts.time.as_ms());
         }
-        write_data(data, &mut message);
-        message.end();
+        let (data, close) = message.data(facts.data);
+        let tail = [close, b"}"].concat();
+        RecordForm { head, data, tail }
     }
 
     fn ended(
@@ -96,25 +100,10 @@ pub(super) fn write_ephemeral(
     if has_times {
         message.literal(TIME_MEMBER, ephemeral.time.as_ms());
     }
-    write_data(of_ephemeral(ephemeral), message);
-}
-
-/// Adds data in the form of its stream's type.
-fn write_data(data: RecordData, message: &mut MessageWriter<'_>) {
-    match data {
-        RecordData::Messages(messages) => {
-            let value = message.value("data");
-            value.push(b'[');
-            value.extend_from_slice(&messages);
-            value.push(b']');
-        }
-        RecordData::Text(text) => {
-            message.text("text", &text);
-        }
-        RecordData::Bytes(bytes) => {
-            message.base64("base64", &bytes);
-        }
-    }
+    let bytes = &ephemeral.data.bytes;
+    let (form, close) = message.data(WrittenData::of(ephemeral.label.kind, bytes));
+    form.write_whole(bytes, message.out());
+    message.out().extend_from_slice(close);
 }
 
 /// Begins a message of a subscription, with the client's position behind it if it is stated.

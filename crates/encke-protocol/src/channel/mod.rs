@@ -17,6 +17,9 @@ mod records;
 mod reply;
 mod subscriptions;
 
+#[cfg(test)]
+pub(crate) use self::records::ChannelRecords;
+
 use std::sync::Arc;
 
 use encke_access::{Access, CallersIn};

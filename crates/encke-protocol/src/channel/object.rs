@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 
+use crate::long_record::{DataForm, WrittenData};
 use crate::ndjson;
 
 /// Writes one message to the end of a buffer.
@@ -44,11 +45,27 @@ impl<'o> MessageWriter<'o> {
         self
     }
 
+    /// The buffer, to which the value of a member that has begun is written.
+    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+        self.out
+    }
+
     /// Begins a member. Its value must follow.
     pub(super) fn value(&mut self, name: &'static str) -> &mut Vec<u8> {
         // Writing to a vector does not fail.
         let _ = write!(self.out, ",\"{name}\":");
         self.out
+    }
+
+    /// Begins the member with the data of a record. Returns how the data is written, and what ends it.
+    pub(super) fn data(&mut self, data: WrittenData) -> (DataForm, &'static [u8]) {
+        let (name, open, form, close) = match data {
+            WrittenData::Messages => ("data", b'[', DataForm::Messages, &b"]"[..]),
+            WrittenData::Text => ("text", b'"', DataForm::String, &b"\""[..]),
+            WrittenData::Bytes => ("base64", b'"', DataForm::Base64, &b"\""[..]),
+        };
+        self.value(name).push(open);
+        (form, close)
     }
 
     /// Ends the message.

@@ -5,7 +5,8 @@ use encke_stream::{EphemeralMessage, MediaKind, Offset};
 
 use super::merged::write_ephemeral;
 use super::object::MessageWriter;
-use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use crate::encoder::{EncodedRun, Encoder, Farewell, RecordHead, Variant};
+use crate::long_record::RecordForm;
 use crate::ndjson::TIME_MEMBER;
 use crate::payload::{EVENT_BYTES, join, together};
 use crate::run::Run;
@@ -16,9 +17,9 @@ use crate::text;
 /// The end of a closed stream is a member of its last message, and no message of its own: a subscriber that is left between the two
 /// has the same position, and would never get the other one.
 #[derive(Debug)]
-pub(super) struct ChannelRecords {
+pub(crate) struct ChannelRecords {
     /// Each message has the data of one append, and its time.
-    pub(super) has_times: bool,
+    pub(crate) has_times: bool,
 }
 
 impl Encoder for ChannelRecords {
@@ -49,6 +50,15 @@ impl Encoder for ChannelRecords {
             }
             out.mark(at);
         }
+    }
+
+    fn form(&self, variant: Variant<'_>, record: &RecordHead<'_>, _now: WallTime) -> RecordForm {
+        let facts = record.facts;
+        let mut head = Vec::new();
+        let mut message = self.begin(variant.name, facts.end, facts.time, &mut head);
+        let (data, close) = message.data(facts.data);
+        let tail = [close, b"}"].concat();
+        RecordForm { head, data, tail }
     }
 
     fn farewell(

@@ -14,7 +14,8 @@ use encke_clock::WallTime;
 use encke_stream::MediaKind;
 
 use super::cursor;
-use crate::encoder::{EncodedRun, Encoder, Farewell, Mark, Variant};
+use crate::encoder::{EncodedRun, Encoder, Farewell, Mark, RecordHead, Variant};
+use crate::long_record::{DataForm, RecordForm, WrittenData};
 use crate::payload::{EVENT_BYTES, join, together};
 use crate::run::Run;
 use crate::sse::{self, lines};
@@ -32,6 +33,25 @@ impl Encoder for EventEncoder {
             MediaKind::Json | MediaKind::Binary => {
                 encode(variant, run, now, &mut out.bytes, &mut out.marks);
             }
+        }
+    }
+
+    fn form(&self, variant: Variant<'_>, record: &RecordHead<'_>, now: WallTime) -> RecordForm {
+        let end = record.facts.end;
+        let (name, open, data, close) = match record.facts.data {
+            WrittenData::Messages => ("data", "data:[", DataForm::EventMessages, "]\n\n"),
+            WrittenData::Text => ("data", "", DataForm::EventText, "\n\n"),
+            WrittenData::Bytes if variant.kind == MediaKind::Text => {
+                ("base64", "data:", DataForm::Base64, "\n\n")
+            }
+            WrittenData::Bytes => ("data", "data:", DataForm::Base64, "\n\n"),
+        };
+        let mut tail = close.as_bytes().to_vec();
+        control(variant.option, &Run::position(end), now, &mut tail);
+        RecordForm {
+            head: format!("id: {end}\nevent: {name}\n{open}").into_bytes(),
+            data,
+            tail,
         }
     }
 

@@ -4,24 +4,23 @@
 //! it follows where the client has everything, or where the stream is closed. Bytes that are no text are in base64, and a character that
 //! is cut between two records is withheld until its rest comes, as in events. All other bytes come as they were appended.
 
-use std::io::Write;
-
 use encke_clock::WallTime;
 use encke_stream::{EphemeralMessage, Item, MediaKind, Offset};
 
 use super::encode::{control_object, says_state};
-use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use crate::encoder::{EncodedRun, Encoder, Farewell, RecordHead, Variant};
 use crate::events::ephemeral_object;
 use crate::json;
+use crate::long_record::{DataForm, RecordForm, WrittenData};
 use crate::ndjson;
 use crate::run::Run;
 use crate::text;
 
 /// Encodes records as lines. The option of its variant is that of `EventEncoder`.
 #[derive(Debug)]
-pub(super) struct LineEncoder {
+pub(crate) struct LineEncoder {
     /// Lines of data have the time of their record.
-    pub(super) has_times: bool,
+    pub(crate) has_times: bool,
 }
 
 impl Encoder for LineEncoder {
@@ -36,7 +35,7 @@ impl Encoder for LineEncoder {
                 out.withheld_at = withheld_at;
                 reached = withheld_at.unwrap_or(run.end);
                 for part in parts {
-                    begin(part.end, time(part.time), &mut out.bytes);
+                    ndjson::begin_record(part.end, time(part.time), &mut out.bytes);
                     match std::str::from_utf8(&part.bytes)
                         .ok()
                         .filter(|_| part.is_text)
@@ -59,7 +58,7 @@ impl Encoder for LineEncoder {
                             message_lines(item, end, time(item.time), &mut out.bytes);
                         }
                         _ => {
-                            begin(end, time(item.time), &mut out.bytes);
+                            ndjson::begin_record(end, time(item.time), &mut out.bytes);
                             base64_data(item.part(), &mut out.bytes);
                         }
                     }
@@ -81,6 +80,30 @@ impl Encoder for LineEncoder {
             out.marks.pop();
         }
         out.mark(reached);
+    }
+
+    fn form(&self, _: Variant<'_>, record: &RecordHead<'_>, _now: WallTime) -> RecordForm {
+        let facts = record.facts;
+        let time = self.has_times.then_some(facts.time);
+        let (name, data) = match facts.data {
+            WrittenData::Messages => {
+                return RecordForm {
+                    head: Vec::new(),
+                    data: DataForm::MessageLines(time),
+                    tail: Vec::new(),
+                };
+            }
+            WrittenData::Text => (&b",\"data\":\""[..], DataForm::String),
+            WrittenData::Bytes => (&b",\"base64\":\""[..], DataForm::Base64),
+        };
+        let mut head = Vec::new();
+        ndjson::begin_record(facts.end, time, &mut head);
+        head.extend_from_slice(name);
+        RecordForm {
+            head,
+            data,
+            tail: b"\"}\n".to_vec(),
+        }
     }
 
     fn farewell(
@@ -135,19 +158,10 @@ fn message_lines(item: &Item<'_>, end: Offset, time: Option<WallTime>, out: &mut
 }
 
 fn message_line(end: Offset, time: Option<WallTime>, message: &[u8], out: &mut Vec<u8>) {
-    begin(end, time, out);
+    ndjson::begin_record(end, time, out);
     out.extend_from_slice(b",\"data\":");
     ndjson::json(message, out);
     out.extend_from_slice(b"}\n");
-}
-
-/// Begins a line of data: its members but for the data, which must follow.
-fn begin(end: Offset, time: Option<WallTime>, out: &mut Vec<u8>) {
-    // Writing to a vector does not fail.
-    let _ = write!(out, "{{\"offset\":\"{end}\"");
-    if let Some(time) = time {
-        ndjson::time_member(time, out);
-    }
 }
 
 fn text_data(text: &str, out: &mut Vec<u8>) {

@@ -18,6 +18,11 @@ mod response_fields;
 mod state;
 mod write;
 
+#[cfg(test)]
+pub(crate) use self::encode::EventEncoder;
+#[cfg(test)]
+pub(crate) use self::lines::LineEncoder;
+
 use encke_jobs::pool_of_stream;
 use encke_stream::home;
 

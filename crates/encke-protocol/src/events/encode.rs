@@ -5,9 +5,9 @@ use std::io::Write;
 use encke_stream::EphemeralMessage;
 
 use super::id;
-use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
+use crate::encoder::{Farewell, MergeEncoder, MergedHead, MergedPosition, StreamEnd};
+use crate::long_record::{DataForm, RecordFacts, RecordForm, WrittenData};
 use crate::ndjson;
-use crate::payload::{self, RecordData};
 use crate::sse::{self, lines};
 
 /// Encodes each record as an event whose id is the subscriber's position.
@@ -18,11 +18,12 @@ pub(super) struct MergedEvents {
 }
 
 impl MergeEncoder for MergedEvents {
-    fn record(&self, _label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
-        id::write(&record.at, out);
-        let data = [b"{", &*members(record, self.has_times), b"}"].concat();
-        lines(&data, out);
-        out.push(b'\n');
+    fn form(&self, _label: &str, record: &MergedHead<'_>) -> RecordForm {
+        let mut head = Vec::new();
+        id::write(&record.at, &mut head);
+        head.extend_from_slice(b"data:{");
+        let form = members_form(record, self.has_times, DataForm::EventMessages);
+        form.within(head, b"}\n\n")
     }
 
     fn ended(
@@ -108,44 +109,47 @@ pub(super) fn gap_object(name: &str) -> String {
 
 /// An ephemeral message as an object: what a record has, without a position.
 pub(crate) fn ephemeral_object(message: &EphemeralMessage, has_times: bool) -> Vec<u8> {
+    let data = &message.data.bytes;
     let name = serde_json::Value::from(&*message.label.name);
-    let mut text = format!("{{\"stream\":{name}").into_bytes();
+    let mut head = format!("{{\"stream\":{name}").into_bytes();
     if has_times {
-        ndjson::time_member(message.time, &mut text);
+        ndjson::time_member(message.time, &mut head);
     }
-    write_data(payload::of_ephemeral(message), &mut text);
-    text.push(b'}');
-    text
+    let kind = WrittenData::of(message.label.kind, data);
+    let form = data_form(kind, DataForm::Messages).within(head, b"}");
+    let mut object = Vec::new();
+    form.write_whole(data, &mut object);
+    object
 }
 
 /// A record as the members of an object: its stream, the offset behind it, its time if that is asked for, and its data in the form of
-/// the stream's type.
-pub(super) fn members(record: &MergedRecord<'_>, has_times: bool) -> Vec<u8> {
-    let (end, data) = payload::of_merged(record);
+/// the stream's type; messages in that form.
+pub(super) fn members_form(
+    record: &MergedHead<'_>,
+    has_times: bool,
+    messages: DataForm,
+) -> RecordForm {
     let name = serde_json::Value::from(record.name);
-    let mut text = format!("\"stream\":{name},\"nextOffset\":\"{end}\"").into_bytes();
+    let RecordFacts {
+        data, end, time, ..
+    } = record.facts;
+    let mut head = format!("\"stream\":{name},\"nextOffset\":\"{end}\"").into_bytes();
     if has_times {
-        ndjson::time_member(record.item.time, &mut text);
+        ndjson::time_member(time, &mut head);
     }
-    write_data(data, &mut text);
-    text
+    data_form(data, messages).within(head, b"")
 }
 
-/// Appends data as a further member, in the form of its stream's type.
-fn write_data(data: RecordData, out: &mut Vec<u8>) {
-    match data {
-        RecordData::Messages(messages) => {
-            out.extend_from_slice(b",\"messages\":[");
-            out.extend_from_slice(&messages);
-            out.push(b']');
-        }
-        RecordData::Text(text) => {
-            out.extend_from_slice(b",\"text\":");
-            ndjson::string(&text, out);
-        }
-        RecordData::Bytes(bytes) => {
-            out.extend_from_slice(b",\"base64\":");
-            ndjson::base64(&bytes, out);
-        }
+/// Data as a further member of an object.
+fn data_form(data: WrittenData, messages: DataForm) -> RecordForm {
+    let (head, data, tail) = match data {
+        WrittenData::Messages => (&b",\"messages\":["[..], messages, &b"]"[..]),
+        WrittenData::Text => (&b",\"text\":\""[..], DataForm::String, &b"\""[..]),
+        WrittenData::Bytes => (&b",\"base64\":\""[..], DataForm::Base64, &b"\""[..]),
+    };
+    RecordForm {
+        head: head.to_vec(),
+        data,
+        tail: tail.to_vec(),
     }
 }

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use encke_stream::EphemeralMessage;
 
-use super::encode::{end_object, ephemeral_object, gap_object, members, stop_object};
+use super::encode::{end_object, ephemeral_object, gap_object, members_form, stop_object};
 use super::id;
-use crate::encoder::{Farewell, MergeEncoder, MergedPosition, MergedRecord, StreamEnd};
+use crate::encoder::{Farewell, MergeEncoder, MergedHead, MergedPosition, StreamEnd};
+use crate::long_record::{DataForm, RecordForm};
 use crate::ndjson;
 
 /// Encodes each record as a line, with the members that an event's data has.
@@ -17,11 +18,11 @@ pub(super) struct MergedLines {
 }
 
 impl MergeEncoder for MergedLines {
-    fn record(&self, _label: &str, record: &MergedRecord<'_>, out: &mut Vec<u8>) {
-        begin(Some(record.at), out);
-        out.push(b',');
-        ndjson::json(&members(record, self.has_times), out);
-        out.extend_from_slice(b"}\n");
+    fn form(&self, _label: &str, record: &MergedHead<'_>) -> RecordForm {
+        let mut head = Vec::new();
+        begin(Some(record.at), &mut head);
+        head.push(b',');
+        members_form(record, self.has_times, DataForm::FlatMessages).within(head, b"}\n")
     }
 
     fn ended(

@@ -177,7 +177,7 @@ impl OnRead for PresenceAnswer {
         };
         let data = run.items.last().map_or(&[][..], |item| item.data);
         let body = match (self.only_count, MembersRecord::parse(data)) {
-            (true, Some(record)) => counted(&record),
+            (true, Some(record)) => counted(record.count),
             _ => data.to_vec(),
         };
         let response = Response::shared(200)

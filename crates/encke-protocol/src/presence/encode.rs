@@ -2,8 +2,9 @@
 
 use encke_clock::WallTime;
 
-use super::wire::{MembersRecord, RecordKind};
-use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use super::wire::{MembersList, MembersRecord, RecordKind};
+use crate::encoder::{EncodedRun, Encoder, Farewell, RecordHead, Variant};
+use crate::long_record::{DataForm, RecordForm};
 use crate::run::Run;
 use crate::sse;
 
@@ -25,6 +26,19 @@ impl Encoder for MemberEvents {
         }
     }
 
+    fn form(&self, _: Variant<'_>, record: &RecordHead<'_>, _: WallTime) -> RecordForm {
+        let name = match MembersList::begins(record.beginning) {
+            Some(_) => RecordKind::Members.name(),
+            // The data of one member is short.
+            None => return RecordForm::each_message(0),
+        };
+        RecordForm {
+            head: format!("event: {name}\ndata:").into_bytes(),
+            data: DataForm::EventMessages,
+            tail: b"\n\n".to_vec(),
+        }
+    }
+
     fn farewell(&self, _: Variant<'_>, farewell: &Farewell, _: WallTime, out: &mut Vec<u8>) {
         goodbye(farewell, out);
     }
@@ -39,9 +53,20 @@ impl Encoder for CountEvents {
         for item in run.items {
             let record = MembersRecord::parse(item.data);
             if let Some(record) = record.filter(|record| record.kind != RecordKind::Update) {
-                event("count", &counted(&record), &mut out.bytes);
+                event("count", &counted(record.count), &mut out.bytes);
             }
             out.mark(item.end);
+        }
+    }
+
+    fn form(&self, _: Variant<'_>, record: &RecordHead<'_>, _: WallTime) -> RecordForm {
+        let mut head = Vec::new();
+        if let Some(list) = MembersList::begins(record.beginning) {
+            event("count", &counted(list.count), &mut head);
+        }
+        RecordForm {
+            head,
+            ..RecordForm::each_message(0)
         }
     }
 
@@ -55,8 +80,8 @@ impl Encoder for CountEvents {
 }
 
 /// What is said of a record to those who may not know names.
-pub(super) fn counted(record: &MembersRecord<'_>) -> Vec<u8> {
-    format!("{{\"count\":{}}}", record.count).into_bytes()
+pub(super) fn counted(count: usize) -> Vec<u8> {
+    format!("{{\"count\":{count}}}").into_bytes()
 }
 
 fn event(name: &str, data: &[u8], out: &mut Vec<u8>) {

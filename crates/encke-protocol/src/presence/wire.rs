@@ -55,6 +55,27 @@ impl<'a> MembersRecord<'a> {
     }
 }
 
+/// What the beginning of the list of all members says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MembersList {
+    pub(crate) count: usize,
+}
+
+impl MembersList {
+    /// Reads the beginning of a record. `None`: it is the beginning of another record.
+    pub(crate) fn begins(record: &[u8]) -> Option<Self> {
+        let count = record.strip_prefix(br#"{"type":"members","count":"#)?;
+        let digits = count
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        let count = std::str::from_utf8(&count[..digits]).ok()?;
+        Some(MembersList {
+            count: count.parse().ok()?,
+        })
+    }
+}
+
 impl RecordKind {
     pub(crate) fn name(self) -> &'static str {
         match self {

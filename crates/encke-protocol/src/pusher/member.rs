@@ -4,6 +4,7 @@ use encke_clock::{SteadyTime, WallTime};
 use encke_presence::{
     ID_BYTES_MAX, NewMember, PresenceHold, PresencePlace, PresenceRefusal, PresenceRules,
 };
+use encke_stream::Offset;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -12,7 +13,8 @@ use super::app::App;
 use super::context::PusherContext;
 use super::server_message::{member_added, member_removed, subscribed_with};
 use super::stream_names::channel_of;
-use crate::encoder::{EncodedRun, Encoder, Farewell, Variant};
+use crate::encoder::{EncodedRun, Encoder, Farewell, RecordHead, Variant};
+use crate::long_record::RecordForm;
 use crate::presence::wire::{MembersRecord, RecordKind};
 use crate::run::Run;
 
@@ -131,13 +133,21 @@ pub(super) struct PusherMembers;
 
 impl Encoder for PusherMembers {
     fn encode(&self, variant: Variant<'_>, run: &Run<'_>, _now: WallTime, out: &mut EncodedRun) {
-        let channel = channel_of(variant.name);
         for item in run.items {
-            if let Some(message) = message(channel, item.data) {
-                out.bytes.extend_from_slice(&message);
-            }
-            out.mark(item.end);
+            self.message(variant, item.data, item.end, out);
         }
+    }
+
+    /// The list of the members is one message, which `presence-members` bounds.
+    fn form(&self, _: Variant<'_>, _: &RecordHead<'_>, _: WallTime) -> RecordForm {
+        RecordForm::each_message(usize::MAX)
+    }
+
+    fn message(&self, variant: Variant<'_>, record: &[u8], at: Offset, out: &mut EncodedRun) {
+        if let Some(message) = message(channel_of(variant.name), record) {
+            out.bytes.extend_from_slice(&message);
+        }
+        out.mark(at);
     }
 
     fn farewell(&self, _: Variant<'_>, _: &Farewell, _: WallTime, _: &mut Vec<u8>) {}

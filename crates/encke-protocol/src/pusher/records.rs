@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use encke_clock::WallTime;
-use encke_stream::{EphemeralMessage, MediaKind};
+use encke_stream::{EphemeralMessage, MediaKind, Offset};
 
 use super::app::App;
 use super::event::StoredEvent;
 use super::position::SignedPosition;
 use super::server_message::write_event;
 use super::stream_names::channel_of;
-use crate::encoder::{EncodedRun, Encoder, Farewell, Omission, Variant};
+use crate::encoder::{EncodedRun, Encoder, Farewell, Omission, RecordHead, Variant};
 use crate::json;
+use crate::long_record::RecordForm;
 use crate::run::Run;
 
 /// Encodes events as messages. What is no event in a stream of an app is left out.
@@ -33,28 +34,37 @@ impl Encoder for PusherRecords {
         if variant.kind != MediaKind::Json {
             return;
         }
+        for item in run.items {
+            json::each(item.data, item.skip, item.take, |units, message| {
+                self.message(variant, message, item.position(units), out);
+            });
+        }
+    }
+
+    fn form(&self, _: Variant<'_>, _: &RecordHead<'_>, _: WallTime) -> RecordForm {
+        let apps = self.apps.iter();
+        let bytes_max = apps.map(|app| app.settings.event_bytes_max).max();
+        RecordForm::each_message(stored_bytes_max(bytes_max.unwrap_or_default()))
+    }
+
+    fn message(&self, variant: Variant<'_>, message: &[u8], at: Offset, out: &mut EncodedRun) {
+        let Some(event) = StoredEvent::parse(message) else {
+            return;
+        };
         let channel = channel_of(variant.name);
         let app = match variant.option {
             WITH_OFFSETS => self.app_of(variant.name),
             _ => None,
         };
-        for item in run.items {
-            json::each(item.data, item.skip, item.take, |units, message| {
-                let Some(event) = StoredEvent::parse(message) else {
-                    return;
-                };
-                let position =
-                    app.map(|app| SignedPosition::new(app, channel, item.position(units)));
-                write_event(&event, channel, position.as_ref(), &mut out.bytes);
-                if let Some(socket) = event.socket() {
-                    out.omissions.push(Omission {
-                        mark: out.marks.len(),
-                        number: socket.number(),
-                    });
-                }
-                out.mark(item.position(units));
+        let position = app.map(|app| SignedPosition::new(app, channel, at));
+        write_event(&event, channel, position.as_ref(), &mut out.bytes);
+        if let Some(socket) = event.socket() {
+            out.omissions.push(Omission {
+                mark: out.marks.len(),
+                number: socket.number(),
             });
         }
+        out.mark(at);
     }
 
     /// A message of WebSocket has one event.
@@ -83,12 +93,17 @@ impl Encoder for PusherRecords {
     }
 }
 
+/// Bytes of a stored event whose data has at most so many: each can be escaped, and the name and the channel are short.
+fn stored_bytes_max(event_bytes_max: usize) -> usize {
+    event_bytes_max.saturating_mul(6).saturating_add(4 << 10)
+}
+
 /// The option of subscribers that are told the position behind each event.
 pub(super) const WITH_OFFSETS: u64 = 1;
 
 #[cfg(test)]
 mod tests {
-    use encke_stream::{Item, Offset};
+    use encke_stream::Item;
 
     use super::*;
     use crate::pusher::settings::PusherApp;

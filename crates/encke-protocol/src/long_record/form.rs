@@ -1,0 +1,89 @@
+//! The form of a record in an encoding.
+
+use encke_clock::WallTime;
+use encke_stream::Offset;
+
+use crate::text::CutCharacter;
+
+/// How an encoder writes a record.
+#[derive(Clone, Debug)]
+pub struct RecordForm {
+    /// What precedes the data.
+    pub head: Vec<u8>,
+    /// How the data is written.
+    pub data: DataForm,
+    /// What follows the data.
+    pub tail: Vec<u8>,
+}
+
+impl RecordForm {
+    /// Hands over each message that has at most so many bytes.
+    pub(crate) fn each_message(bytes_max: usize) -> RecordForm {
+        RecordForm {
+            head: Vec::new(),
+            data: DataForm::EachMessage(bytes_max),
+            tail: Vec::new(),
+        }
+    }
+
+    /// The same with more around it.
+    pub(crate) fn within(mut self, mut head: Vec<u8>, tail: &[u8]) -> RecordForm {
+        head.append(&mut self.head);
+        self.tail.extend_from_slice(tail);
+        RecordForm { head, ..self }
+    }
+
+    /// Writes a record whose data is at hand, all of it for the reader.
+    pub(crate) fn write_whole(&self, data: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.head);
+        self.data.write_whole(data, out);
+        out.extend_from_slice(&self.tail);
+    }
+}
+
+/// How the data of a record is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataForm {
+    /// Messages of JSON as they are, separated by commas.
+    Messages,
+    /// The same without line ends.
+    FlatMessages,
+    /// The same inside a `data` line of an event, which has begun.
+    EventMessages,
+    /// Text as `data` lines of an event.
+    EventText,
+    /// The inside of a string of JSON.
+    String,
+    /// Base64.
+    Base64,
+    /// A line of JSON for each message, with the position behind it and this time.
+    MessageLines(Option<WallTime>),
+    /// Each message is handed to [`Encoder::message`](crate::Encoder::message). Messages with more bytes than this are left out.
+    EachMessage(usize),
+}
+
+/// What an encoder needs to know of a record to state its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordFacts {
+    /// What the data is.
+    pub data: WrittenData,
+    /// The position behind what is written.
+    pub end: Offset,
+    /// The time of the record.
+    pub time: WallTime,
+    /// The beginning of a character at its end, which is withheld until the rest comes.
+    pub withheld: CutCharacter,
+    /// Nothing of the record is written, because all of it is withheld.
+    pub is_withheld: bool,
+}
+
+/// What the data of a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrittenData {
+    /// Messages of JSON.
+    Messages,
+    /// Text.
+    Text,
+    /// Bytes of another type, or of a stream of text that are not text.
+    Bytes,
+}

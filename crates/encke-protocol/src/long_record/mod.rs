@@ -1,0 +1,242 @@
+//! Encodes one record in pieces of at most [`PIECE_BYTES`], however large it is and however much its form adds to it.
+//!
+//! A [`LongRecord`] takes the data of its record from the front, as much as is at hand, and continues inside a message or a character. So
+//! neither the data nor the encoded form is ever held as a whole. An encoder only states the [`RecordForm`]: what precedes the data, how the
+//! data is written, and what follows it.
+//!
+//! Text is examined before the first byte is written: whether it is valid UTF-8, and whether it ends inside a character, decides the form.
+
+mod form;
+mod json_cursor;
+#[cfg(test)]
+mod tests;
+mod text_check;
+mod writer;
+
+use encke_clock::WallTime;
+use encke_stream::{Item, MediaKind, Offset};
+
+pub use form::{DataForm, RecordFacts, RecordForm, WrittenData};
+
+use self::text_check::TextCheck;
+use self::writer::DataWriter;
+use crate::encoder::EncodedRun;
+use crate::text::CutCharacter;
+
+/// A record that is encoded in pieces.
+#[derive(Clone, Debug)]
+pub struct LongRecord {
+    part: RecordPart,
+    /// The beginning of a character that was withheld before the record.
+    before: CutCharacter,
+    /// Bytes of the record's data that need not be handed over again.
+    had: u64,
+    stage: Stage,
+}
+
+/// The part of a record that belongs to a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordPart {
+    pub(crate) kind: MediaKind,
+    /// Units that the reader has.
+    pub(crate) skip: u32,
+    /// Units from the beginning of the record after which the rest belongs to another stream.
+    pub(crate) take: u32,
+    /// The position behind the part.
+    pub(crate) end: Offset,
+    pub(crate) time: WallTime,
+}
+
+/// What two readers of one record must have in common to get the same next piece, besides the form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongRecordKey {
+    part: RecordPart,
+    before: CutCharacter,
+    had: u64,
+    is_examined: bool,
+}
+
+/// How far a step has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LongStep {
+    /// More of the record follows.
+    More,
+    /// Its facts are known: [`LongRecord::begin`] is to be called.
+    Examined,
+    /// All of it is written.
+    Written,
+}
+
+/// Gets each message of a record whose form is [`DataForm::EachMessage`], with the position behind it.
+pub type EachMessage<'a> = &'a mut dyn FnMut(Offset, &[u8], &mut EncodedRun);
+
+#[derive(Clone, Debug)]
+enum Stage {
+    Examine(TextCheck),
+    Examined(RecordFacts),
+    Write {
+        writer: Box<DataWriter>,
+        tail: Vec<u8>,
+    },
+}
+
+impl LongRecord {
+    /// The reader's part of a record; of the data of `item` only the place counts. `before` was withheld before it.
+    pub fn new(kind: MediaKind, item: &Item<'_>, before: CutCharacter) -> Self {
+        let part = RecordPart {
+            kind,
+            skip: item.skip,
+            take: item.take,
+            end: item.end,
+            time: item.time,
+        };
+        let had = part.first_byte();
+        let facts = |data| RecordFacts {
+            data,
+            end: part.end,
+            time: part.time,
+            withheld: CutCharacter::default(),
+            is_withheld: false,
+        };
+        let stage = match kind {
+            MediaKind::Text => Stage::Examine(TextCheck::new(before)),
+            MediaKind::Json => Stage::Examined(facts(WrittenData::Messages)),
+            MediaKind::Binary => Stage::Examined(facts(WrittenData::Bytes)),
+        };
+        LongRecord {
+            part,
+            before,
+            had,
+            stage,
+        }
+    }
+
+    /// Bytes of the record's data that were used: the next step begins there.
+    pub fn had(&self) -> u64 {
+        self.had
+    }
+
+    /// What the next piece depends on.
+    pub fn key(&self) -> LongRecordKey {
+        LongRecordKey {
+            part: self.part,
+            before: self.before,
+            had: self.had,
+            is_examined: !matches!(self.stage, Stage::Examine(_)),
+        }
+    }
+
+    /// What is known of the record once it is examined, until it begins.
+    pub fn facts(&self) -> Option<RecordFacts> {
+        match &self.stage {
+            Stage::Examined(facts) => Some(*facts),
+            Stage::Examine(_) | Stage::Write { .. } => None,
+        }
+    }
+
+    /// Begins the encoded form, once the record is examined.
+    pub fn begin(&mut self, form: RecordForm) {
+        let Some(facts) = self.facts() else {
+            return;
+        };
+        let withheld = facts.withheld.as_bytes().len() as u64;
+        let last_byte = u64::from(self.part.take).saturating_sub(withheld);
+        let before = self.before.as_bytes();
+        let writer = DataWriter::new(self.part, last_byte, before, form.head, form.data);
+        self.stage = Stage::Write {
+            writer: Box::new(writer),
+            tail: form.tail,
+        };
+    }
+
+    /// Uses data of the record from [`LongRecord::had`] on, and appends at most [`PIECE_BYTES`] to an empty run. `is_end`: the record has no
+    /// further data.
+    pub fn step(
+        &mut self,
+        data: &[u8],
+        is_end: bool,
+        each: EachMessage<'_>,
+        out: &mut EncodedRun,
+    ) -> LongStep {
+        match &mut self.stage {
+            Stage::Examine(check) => {
+                let left = u64::from(self.part.take).saturating_sub(self.had);
+                let bytes = data.len().min(EXAMINED_BYTES).min(left as usize);
+                check.take(&data[..bytes]);
+                self.had += bytes as u64;
+                if self.had < u64::from(self.part.take) && !(is_end && bytes == data.len()) {
+                    return LongStep::More;
+                }
+                self.stage = Stage::Examined(check.facts(&self.part));
+                self.had = self.part.first_byte();
+                LongStep::Examined
+            }
+            Stage::Examined(_) => LongStep::Examined,
+            Stage::Write { writer, tail } => {
+                let used = writer.write(data, is_end, each, out);
+                self.had += used as u64;
+                if !writer.is_done() {
+                    return LongStep::More;
+                }
+                out.bytes.append(tail);
+                LongStep::Written
+            }
+        }
+    }
+}
+
+impl RecordPart {
+    /// The first byte of the data that is needed. Messages are counted from the beginning.
+    fn first_byte(&self) -> u64 {
+        match self.kind {
+            MediaKind::Json => 0,
+            MediaKind::Text | MediaKind::Binary => self.skip.into(),
+        }
+    }
+
+    /// The position behind so many units, counted from the beginning of the record.
+    pub(crate) fn position(&self, units: u32) -> Offset {
+        let item = Item {
+            data: &[],
+            skip: self.skip,
+            take: self.take,
+            end: self.end,
+            time: self.time,
+        };
+        item.position(units)
+    }
+}
+
+/// An upper bound of the bytes that the records' forms have, in any encoding, if a record adds `overhead_bytes` to its data besides what its
+/// messages add.
+pub fn encoded_bytes_max(kind: MediaKind, item: &Item<'_>, overhead_bytes: usize) -> usize {
+    let count = |is_long: fn(&u8) -> bool, data: &[u8]| {
+        data.iter().filter(|byte| is_long(byte)).count() * (ESCAPED_BYTES - 1)
+    };
+    overhead_bytes
+        + match kind {
+            MediaKind::Json => {
+                let messages = item.take.saturating_sub(item.skip) as usize;
+                let ends = count(|byte| matches!(byte, b'\n' | b'\r'), item.data);
+                item.data.len() + ends + messages.saturating_mul(MESSAGE_BYTES)
+            }
+            MediaKind::Text => {
+                let part = item.part();
+                let escaped = count(|byte| matches!(byte, 0..0x20 | b'"' | b'\\'), part);
+                part.len() + (part.len() / 3).max(escaped)
+            }
+            MediaKind::Binary => item.part().len() / 3 * 4 + 4,
+        }
+}
+
+/// Bytes of a piece, at most. The last piece of a record may have the tail of its form more, and the first one the head.
+pub const PIECE_BYTES: usize = 64 << 10;
+
+/// Bytes that are examined in one step: about as much work as a piece.
+const EXAMINED_BYTES: usize = 256 << 10;
+
+/// What a byte can become at most: `\u0001`, or the beginning of another line of an event with one more space.
+const ESCAPED_BYTES: usize = 7;
+
+/// What a message can have around it: its position and time in a line.
+const MESSAGE_BYTES: usize = 112;
