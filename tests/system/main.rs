@@ -56,6 +56,7 @@ mod limits;
 mod limits_of_wires;
 mod live_readers;
 mod log_commands;
+mod long_records;
 mod memory;
 mod mistakes;
 mod multi_stream;

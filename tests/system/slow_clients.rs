@@ -315,8 +315,8 @@ fn answers_that_wait_hold_no_more_than_they_may() {
     let encke = Encke::start(&["--buffers-max", "1MiB"]);
     encke.create("s");
     let bystanders = Bystanders::of(&encke);
-    // Of each some 200 KiB wait: for a fifth or sixth there is no room.
-    let mut stalled: Vec<Subscriber> = (0..12).map(|_| encke.subscribe_narrow("s")).collect();
+    // Of each a part of a piece of 64 KiB waits: there is no room for all.
+    let mut stalled: Vec<Subscriber> = (0..40).map(|_| encke.subscribe_narrow("s")).collect();
     let body = format!("\"{}\"", "x".repeat(270 << 10));
     let answer = encke.ask("POST", &path("s"), &[JSON], body.as_bytes());
     assert_eq!(answer.status, 204);
@@ -346,9 +346,10 @@ fn answers_that_wait_hold_no_more_than_they_may() {
 fn the_kernel_buffers_a_bound_for_a_client_that_does_not_read() {
     const CLIENTS: usize = 4;
     const EVENT: usize = 200 << 10;
-    for (unsent, at_least, at_most) in [
-        ("unsent-max=16KiB", 16 << 10, 48 << 10),
-        ("unsent-max=96KiB", 96 << 10, 128 << 10),
+    // The rest of this piece of 64 KiB is held, and nothing of the later ones.
+    for (unsent, pieces, at_least, at_most) in [
+        ("unsent-max=16KiB", 1, 16 << 10, 48 << 10),
+        ("unsent-max=96KiB", 2, 96 << 10, 128 << 10),
     ] {
         let encke = Encke::start(&["--tuning", unsent]);
         encke.create("s");
@@ -362,7 +363,7 @@ fn the_kernel_buffers_a_bound_for_a_client_that_does_not_read() {
             encke.metric("encke_clients_behind", "") == CLIENTS as f64
         });
         let held = encke.metric("encke_buffered_bytes", "") as usize / CLIENTS;
-        let taken = EVENT.saturating_sub(held);
+        let taken = (pieces * (64_usize << 10)).saturating_sub(held);
         assert!(
             (at_least..at_most).contains(&taken),
             "{taken} bytes were taken of each event, with {unsent}"

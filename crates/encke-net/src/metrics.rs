@@ -24,6 +24,7 @@ pub struct Metrics {
     pub(crate) hangups: IntCounter,
     pub(crate) buffers_shed: IntCounter,
     pub(crate) deferred_put_off: IntCounter,
+    pub(crate) pieces: IntCounter,
     pub(crate) rests: IntCounter,
     pub(crate) closed: IntCounterVec,
     pub(crate) http2_connections: IntGauge,
@@ -124,6 +125,10 @@ impl Metrics {
             deferred_put_off: counter(
                 "encke_deferred_put_off_total",
                 "Turns of a shard that left deferred work (new connections, long bodies, catching up, deadlines) to the next turn, because its time was used up.",
+            )?,
+            pieces: counter(
+                "encke_long_record_pieces_total",
+                "Pieces of at most 64 KiB that were encoded of records too large for one send. Subscribers at the same place share a piece.",
             )?,
             rests: counter(
                 "encke_rests_total",
@@ -397,6 +402,7 @@ pub(crate) struct ShardCounts {
     pub(crate) hangups: u64,
     pub(crate) buffers_shed: u64,
     pub(crate) deferred_put_off: u64,
+    pub(crate) pieces: u64,
     pub(crate) rests: u64,
     pub(crate) connections: i64,
     pub(crate) http2_connections: i64,
@@ -433,6 +439,7 @@ impl ShardCounts {
             (&metrics.hangups, counts.hangups),
             (&metrics.buffers_shed, counts.buffers_shed),
             (&metrics.deferred_put_off, counts.deferred_put_off),
+            (&metrics.pieces, counts.pieces),
             (&metrics.rests, counts.rests),
             (&metrics.held_back, counts.held_back),
         ] {

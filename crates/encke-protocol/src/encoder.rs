@@ -14,6 +14,10 @@ use crate::text::CutCharacter;
 pub trait Encoder: Send + Sync {
     /// Appends a run to `out`, and marks where a subscriber may be left.
     fn encode(&self, variant: Variant<'_>, run: &Run<'_>, now: WallTime, out: &mut EncodedRun);
+    /// An upper bound of the bytes that the encoder adds to the data of a record, apart from escapes and base64.
+    fn overhead(&self, variant: Variant<'_>, item: &Item<'_>) -> usize {
+        LINE_OVERHEAD + variant.name.len() + item.take.saturating_sub(1) as usize
+    }
     /// The form of a record that is too large to be encoded in one piece.
     fn form(&self, variant: Variant<'_>, record: &RecordHead<'_>, now: WallTime) -> RecordForm;
     /// Appends a message of a record whose form is [`DataForm::EachMessage`](crate::long_record::DataForm::EachMessage), with the position
@@ -36,6 +40,9 @@ pub trait Encoder: Send + Sync {
         false
     }
 }
+
+/// What precedes and follows the data of a record in a line or in a message of its own.
+pub(crate) const LINE_OVERHEAD: usize = 192;
 
 /// Encodes the records of several streams, one at a time. `label` is the one of the feed.
 pub trait MergeEncoder: Send + Sync {
@@ -135,7 +142,7 @@ impl EncodedRun {
     }
 
     /// Marks the end of the bytes so far, where a subscriber has this position.
-    pub(crate) fn mark(&mut self, at: Offset) {
+    pub fn mark(&mut self, at: Offset) {
         let end = self.bytes.len();
         self.marks.push(Mark { end, at });
     }

@@ -25,7 +25,6 @@ pub(crate) fn of_merged(record: &MergedRecord<'_>) -> (RecordFacts, Vec<u8>) {
         end,
         time: item.time,
         withheld: behind,
-        is_withheld: false,
     };
     (facts, data)
 }
@@ -89,6 +88,16 @@ pub(crate) fn together(items: &[Item<'_>]) -> usize {
         })
         .count()
         .max(1)
+}
+
+/// What a record adds to events or messages that several records share. One of text that is no text has an event by itself.
+pub(crate) fn shared_overhead(kind: MediaKind, item: &Item<'_>, event_overhead: usize) -> usize {
+    match kind {
+        // The text before it has an event by itself, too.
+        MediaKind::Text if std::str::from_utf8(item.part()).is_err() => 2 * event_overhead,
+        // Of two events in a row, one has more than half of the size.
+        _ => 1 + event_overhead * item.data.len() / (EVENT_BYTES / 2),
+    }
 }
 
 /// Records share an event up to this size. Less makes more events and so more bytes; more makes a partly written event,

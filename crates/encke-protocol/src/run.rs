@@ -21,6 +21,8 @@ pub struct Run<'a> {
     pub large: &'a [LargePart],
     /// Bytes of the record behind the run that were read, if its last part is still to come.
     pub cut: u64,
+    /// The last record is there with the beginning of its data only.
+    pub ends_cut: bool,
 }
 
 impl<'a> Run<'a> {
@@ -35,6 +37,7 @@ impl<'a> Run<'a> {
             stop_asked: false,
             large: &[],
             cut: 0,
+            ends_cut: false,
         }
     }
 

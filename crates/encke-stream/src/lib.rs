@@ -69,7 +69,8 @@ pub use read::data_at_rest::data_at_rest;
 pub use read::last_messages::{LastMessages, LastMessagesBounds};
 pub use read::order_read::OrderFetch;
 pub use read::piece::{
-    Fetch, Item, LargeData, LargePart, OrderEvent, OrderedRecord, PartRead, Piece,
+    Fetch, Item, LargeData, LargePart, LargeRecords, OrderEvent, OrderedRecord, PartRead, Piece,
+    RECORD_BYTES,
 };
 pub use read::records::each_record;
 pub use replicated::{

@@ -14,6 +14,10 @@ pub(crate) struct WebSocketClient {
     /// Pings of the server that were answered.
     pub(crate) pings: usize,
     pub(crate) answers_pings: bool,
+    /// The fragments so far of a message that is not complete.
+    fragments: Option<Vec<u8>>,
+    /// Frames of messages that came in fragments.
+    pub(crate) fragments_seen: usize,
 }
 
 /// A frame of the server (RFC 6455, section 5.2).
@@ -62,6 +66,8 @@ impl WebSocketClient {
             connection,
             pings: 0,
             answers_pings: true,
+            fragments: None,
+            fragments_seen: 0,
         };
         (response, client)
     }
@@ -112,8 +118,33 @@ impl WebSocketClient {
         }
     }
 
-    /// The next frame; `None` at the end of the connection.
+    /// The next control frame or complete message; `None` at the end of the connection.
     pub(crate) fn frame(&mut self) -> Option<ServerFrame> {
+        loop {
+            let (is_last, frame) = self.any_frame()?;
+            match (frame.opcode, &mut self.fragments) {
+                (PING | PONG | CLOSE, _) => return Some(frame),
+                (CONTINUATION, Some(fragments)) => {
+                    self.fragments_seen += 1;
+                    fragments.extend_from_slice(&frame.payload);
+                    if is_last && let Some(payload) = self.fragments.take() {
+                        let opcode = TEXT;
+                        return Some(ServerFrame { opcode, payload });
+                    }
+                }
+                (CONTINUATION, None) => panic!("a continuation of nothing"),
+                (_, Some(_)) => panic!("a message stands between the fragments of another"),
+                (_, None) if is_last => return Some(frame),
+                (_, None) => {
+                    self.fragments_seen += 1;
+                    self.fragments = Some(frame.payload);
+                }
+            }
+        }
+    }
+
+    /// The next frame, and whether it is the last one of its message.
+    fn any_frame(&mut self) -> Option<(bool, ServerFrame)> {
         while self.connection.input().len() < 2 {
             if !self.connection.fill() {
                 return None;
@@ -122,7 +153,6 @@ impl WebSocketClient {
         let head = self.connection.take(2);
         assert_eq!(head[0] & 0x70, 0, "no extension was agreed on");
         assert_eq!(head[1] & 0x80, 0, "a server does not mask");
-        assert_ne!(head[0] & FIN, 0, "the server sends whole messages");
         let length = match head[1] {
             126 => {
                 let length = self.connection.take(2);
@@ -135,10 +165,11 @@ impl WebSocketClient {
             }
             short => usize::from(short),
         };
-        Some(ServerFrame {
+        let frame = ServerFrame {
             opcode: head[0] & 0x0f,
             payload: self.connection.take(length),
-        })
+        };
+        Some((head[0] & FIN != 0, frame))
     }
 }
 

@@ -34,7 +34,7 @@ impl Connection {
     }
 
     /// Gives something to the channel that an exchange is, and whether its client takes nothing now. False: it is none.
-    pub(super) fn with_channel(
+    pub(crate) fn with_channel(
         &mut self,
         id: ExchangeId,
         cx: &mut Context<'_>,
@@ -58,6 +58,15 @@ impl Connection {
             Wire::WebSocket(websocket) if id == self.id => websocket.feeds(),
             Wire::Http2(http2) => http2.feeds_of(id),
             _ => Vec::new(),
+        }
+    }
+
+    /// The feed of the channel that an exchange is of which a message is sent in fragments.
+    pub(crate) fn long_feed_of(&self, id: ExchangeId) -> Option<ExchangeId> {
+        match &self.wire {
+            Wire::WebSocket(websocket) if id == self.id => websocket.long_feed(),
+            Wire::Http2(http2) => http2.long_feed_of(id),
+            _ => None,
         }
     }
 

@@ -2,9 +2,13 @@
 //!
 //! Subscribers of one topic may read in several forms: by different encoders, in chunks or in frames. Each form is encoded once.
 
+use encke_clock::WallTime;
 use encke_log::Sequence;
-use encke_protocol::{EncodedRun, Encoder, EncoderId, Mark, MergeEncoderId, Run, Variant};
-use encke_stream::{EndReason, Item, Offset};
+use encke_protocol::long_record::{LongRecord, LongRecordKey, PIECE_BYTES, encoded_bytes_max};
+use encke_protocol::{
+    CutCharacter, EncodedRun, Encoder, EncoderId, Mark, MergeEncoderId, Run, Variant,
+};
+use encke_stream::{EndReason, Item, MediaKind, Offset};
 
 use super::weight::weight;
 use crate::http::framing::ResponseFraming;
@@ -24,6 +28,10 @@ pub(crate) struct Encoding {
     pub(crate) piece_end: Offset,
     /// Nothing follows; the connection is closed behind it.
     pub(crate) ended: bool,
+    /// Of a piece of a long record, how the record continues.
+    pub(crate) after: Option<Box<LongRecord>>,
+    /// Of a piece of a long record: it is the last one.
+    pub(crate) is_last_piece: bool,
 }
 
 /// What an encoding depends on.
@@ -31,6 +39,8 @@ pub(crate) struct Encoding {
 pub(crate) enum EncodingKey {
     /// Of recent records.
     Recent(RecentKey),
+    /// Of a piece of a long record.
+    Long(LongKey),
     /// Of ephemeral messages: those of a round with these bits.
     Ephemeral {
         round: u64,
@@ -46,6 +56,17 @@ pub(crate) struct RecentKey {
     pub(crate) topic: u32,
     pub(crate) from: Offset,
     pub(crate) last: Sequence,
+    pub(crate) encoder: EncoderId,
+    pub(crate) option: u64,
+    pub(crate) framing: ResponseFraming,
+}
+
+/// What a piece of a long record depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LongKey {
+    pub(crate) topic: u32,
+    pub(crate) sequence: Sequence,
+    pub(crate) record: LongRecordKey,
     pub(crate) encoder: EncoderId,
     pub(crate) option: u64,
     pub(crate) framing: ResponseFraming,
@@ -108,6 +129,7 @@ impl Encodings {
             key: None,
             run: current.run.without(number),
             framed: Vec::new(),
+            after: None,
             ..*current
         };
         *self.replace() = rest;
@@ -139,6 +161,8 @@ impl Encoding {
         self.records = 0;
         self.weight = 0;
         self.ended = false;
+        self.after = None;
+        self.is_last_piece = false;
     }
 
     /// Writes one record, behind which a subscriber may be left.
@@ -220,6 +244,28 @@ impl Encoding {
         std::mem::swap(bytes, &mut self.framed);
     }
 
+    /// Frames a piece of a long record, and what follows the record behind its last piece. A subscriber has that position behind it.
+    pub(crate) fn frame_piece(
+        &mut self,
+        framing: ResponseFraming,
+        (is_first, is_last): (bool, bool),
+        behind: &[u8],
+        at: Offset,
+    ) {
+        let bytes = &mut self.run.bytes;
+        self.framed.clear();
+        if !bytes.is_empty() || is_last {
+            framing.piece(bytes, is_first, is_last, &mut self.framed);
+        }
+        framing.part(behind, &mut self.framed);
+        if self.ended {
+            framing.end(&mut self.framed);
+        }
+        std::mem::swap(bytes, &mut self.framed);
+        self.run.marks.clear();
+        self.run.mark(at);
+    }
+
     /// The position of a subscriber that has all of it.
     pub(crate) fn reached(&self) -> Offset {
         self.run.withheld_at.unwrap_or(Offset::behind(self.end))
@@ -254,6 +300,101 @@ pub(crate) struct Gathered {
     pub(crate) end_reason: Option<EndReason>,
     pub(crate) stop_asked: bool,
     pub(crate) deleted: bool,
+    /// The next record is too large to be encoded at once, and nothing is to be sent before it.
+    pub(crate) long: Option<LongStart>,
+}
+
+/// A long record that is to be delivered.
+#[derive(Clone, Debug)]
+pub(crate) struct LongStart {
+    pub(crate) sequence: Sequence,
+    pub(crate) skip: u32,
+    pub(crate) take: u32,
+    pub(crate) end: Offset,
+    pub(crate) time: WallTime,
+    /// The beginning of a character that the subscriber lacks and that ends in the record.
+    pub(crate) before: CutCharacter,
+    /// The beginning of its data, on which its form may depend.
+    pub(crate) beginning: Vec<u8>,
+    /// A record before it asks the producer to stop, which the subscriber was not told.
+    pub(crate) stop_asked: bool,
+}
+
+impl LongStart {
+    /// The record of an item, behind items of which all is withheld.
+    pub(crate) fn new(item: &Item<'_>, withheld: &[Item<'_>]) -> Self {
+        let withheld = withheld.iter().map(Item::part);
+        let withheld: Vec<u8> = withheld.collect::<Vec<_>>().concat();
+        LongStart {
+            sequence: sequence_of(item),
+            skip: item.skip,
+            take: item.take,
+            end: item.end,
+            time: item.time,
+            before: CutCharacter::at_end_of(&withheld),
+            beginning: item.data[..item.data.len().min(BEGINNING_BYTES)].to_vec(),
+            stop_asked: false,
+        }
+    }
+
+    /// The record without its data.
+    pub(crate) fn item(&self) -> Item<'static> {
+        Item {
+            data: &[],
+            skip: self.skip,
+            take: self.take,
+            end: self.end,
+            time: self.time,
+        }
+    }
+}
+
+/// The sequence of the record of an item.
+pub(crate) fn sequence_of(item: &Item<'_>) -> Sequence {
+    item.end.sequence + Sequence::from(item.end.units > 0)
+}
+
+/// Whether items of text have nothing but the beginning of a character, which is withheld.
+pub(crate) fn are_withheld(kind: MediaKind, items: &[Item<'_>]) -> bool {
+    let bytes: usize = items.iter().map(|item| item.part().len()).sum();
+    if items.is_empty() || kind != MediaKind::Text || bytes > CUT_BYTES_MAX {
+        return items.is_empty();
+    }
+    let parts: Vec<&[u8]> = items.iter().map(Item::part).collect();
+    CutCharacter::at_end_of(&parts.concat()).as_bytes().len() == bytes
+}
+
+/// The room for encoded records in one send.
+#[derive(Debug)]
+pub(crate) struct RunBudget {
+    left: usize,
+}
+
+impl RunBudget {
+    pub(crate) fn new() -> Self {
+        RunBudget {
+            left: PIECE_BYTES - RUN_OVERHEAD,
+        }
+    }
+
+    /// Whether a record fits behind the others, to which an encoder adds `overhead` bytes. It is counted then.
+    pub(crate) fn takes(
+        &mut self,
+        kind: MediaKind,
+        item: &Item<'_>,
+        overhead: impl FnOnce() -> usize,
+    ) -> bool {
+        let is_small = match kind {
+            MediaKind::Json => item.data.len() <= self.left,
+            MediaKind::Text | MediaKind::Binary => item.part().len() <= self.left,
+        };
+        // Otherwise its bytes need not be counted.
+        let left = is_small
+            .then(|| encoded_bytes_max(kind, item, overhead()))
+            .and_then(|bytes| self.left.checked_sub(bytes));
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
+    }
 }
 
 impl Gathered {
@@ -268,6 +409,15 @@ impl Gathered {
         }
     }
 }
+
+/// What an encoding has besides its records: the state of a stream.
+const RUN_OVERHEAD: usize = 1 << 10;
+
+/// Bytes of a record's data that a form may depend on.
+const BEGINNING_BYTES: usize = 64;
+
+/// Bytes of a cut character, at most.
+const CUT_BYTES_MAX: usize = 3;
 
 /// Bytes of data that one send to a subscriber carries, approximately.
 pub(crate) const RUN_BYTES: usize = 64 << 10;

@@ -8,6 +8,7 @@ use encke_stream::{Fetch, Offset, OrderFetch, Sequence, Stream, Views};
 
 use super::congested_streams::CongestedStreams;
 use super::encoding::Encoding;
+use super::long::LongDelivery;
 use super::merged_feed::{FeedMember, MergedFeed};
 use super::queue::FanOut;
 use super::slot::{Flags, SlotFeed, SlotState, Slots};
@@ -22,6 +23,8 @@ use crate::metrics::ShardCounts;
 pub(crate) struct Feeds {
     pub(crate) fan_out: FanOut,
     pub(super) states: BySlot<FeedState>,
+    /// Long records on their way to subscribers.
+    pub(super) long: BySlot<LongDelivery>,
     pub(super) encoders: Arc<Encoders>,
     pub(super) views: Arc<Views>,
     /// The congested streams of all shards.
@@ -40,6 +43,8 @@ pub(crate) struct FeedContext<'a> {
 pub(crate) enum DueDelivery {
     /// Nothing, or something is under way for it.
     Nothing,
+    /// A piece of a long record, which waits for its turn.
+    Later,
     /// [`Feeds::encoding`] is to be sent; what was sent of it goes to [`Feeds::sent`].
     Send(Purpose),
     /// A part of its stream is to be read. `begins`: nothing was read for it before, so that it can still wait.
@@ -67,6 +72,8 @@ pub(crate) enum Purpose {
     Recent(Sequence),
     /// Older records of one stream; `more` follow.
     Older { more: bool },
+    /// A piece of a long record.
+    Long { is_last: bool, is_fragment: bool },
     /// The end of a stream.
     End,
     /// Recent records of several streams of a log; perhaps more follow.
@@ -111,6 +118,7 @@ impl Feeds {
         Feeds {
             fan_out,
             states: BySlot::default(),
+            long: BySlot::default(),
             encoders,
             views,
             congested,
@@ -203,7 +211,7 @@ impl Feeds {
 
     /// Bytes of records that a feed holds.
     pub(crate) fn bytes(&self, index: u32, slots: &Slots) -> usize {
-        self.state(index, slots).map_or(0, FeedState::bytes)
+        self.state(index, slots).map_or(0, FeedState::bytes) + self.long_bytes(index)
     }
 
     /// The stream of a subscriber was loaded.

@@ -91,6 +91,14 @@ impl Feeds {
         self.set_has(index, appended.wrapping_sub(left));
     }
 
+    /// A subscriber has taken a piece of a long record: it has as much time for the next one.
+    pub(super) fn makes_progress(&mut self, index: u32, cx: &FeedContext<'_>) {
+        let state = self.states.get_mut(index);
+        if let Some(behind) = state.and_then(|state| state.behind.as_mut()) {
+            behind.since = cx.clock.monotonic();
+        }
+    }
+
     /// A subscriber that was behind has one stream less, to which this much was appended.
     pub(super) fn loses(&mut self, index: u32, appended: u32, slots: &Slots) {
         if let Some(behind) = self.behind(index, slots) {

@@ -11,9 +11,11 @@ use encke_log::Sequence;
 use encke_protocol::{CutCharacter, MergedRecord, StreamEnd};
 use encke_stream::{Item, Life, Offset};
 
-use super::encoding::RUN_BYTES;
+use super::encoding::{RUN_BYTES, RunBudget};
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
+use super::long::{LongDelivery, LongFeed};
 use super::merged_feed::MergedFeed;
+use super::merged_long::{AlsoSaid, MergedLong};
 use super::slot::Slots;
 use super::state::FeedKind;
 use super::topics::Next;
@@ -75,7 +77,7 @@ impl Feeds {
     }
 
     /// Switches to the next log with streams of the subscriber. False: there is no other.
-    fn turn(&mut self, index: u32, slots: &mut Slots) -> bool {
+    pub(super) fn turn(&mut self, index: u32, slots: &mut Slots) -> bool {
         let cursor = slots[index].cursor;
         let merged = self.merged_mut(index);
         match merged.and_then(|merged| merged.turn(cursor)) {
@@ -242,6 +244,9 @@ impl Feeds {
         let mut ends = None;
         let mut more = false;
         let mut change = None;
+        let mut long = None;
+        let mut budget = RunBudget::new();
+        let overhead = merged.overhead(before);
         let encoder = self.encoders.merge_encoder(merged.encoder);
         let mut heads = BinaryHeap::from(heads);
         let mut bytes = 0;
@@ -249,11 +254,11 @@ impl Feeds {
             let member = &merged.members[number];
             let topic = cx.slots[member.slot].topic;
             let (record, next) = topics.record(topic, at);
-            encoding.end = record.sequence;
             let (name, kind) = match member.stream() {
                 Some(stream) => (&*stream.name, stream.media.kind),
                 None => match topics.label(topic, at) {
                     Some(label) if !member.sees(label.owner.as_deref()) => {
+                        encoding.end = record.sequence;
                         if next != 0 {
                             heads.push(Reverse((next, number)));
                         }
@@ -271,15 +276,37 @@ impl Feeds {
             };
             // Only this stream of a pattern ends; the feed continues.
             let end_within = end.filter(|_| member.stream().is_none());
+            let item = Item {
+                data: &record.data,
+                skip: 0,
+                take: record.units,
+                end: Offset::behind(record.sequence),
+                time: record.time,
+            };
+            if record.units > 0 && !budget.takes(kind, &item, || overhead + 2 * name.len()) {
+                more = true;
+                if encoding.run.marks.is_empty() {
+                    let place = (number, before);
+                    let mut starting = MergedLong::new(merged, place, (name, kind), &item);
+                    starting.also = AlsoSaid {
+                        asks_stop: record.asks_stop,
+                        ends_within: end_within,
+                        ends: end.filter(|_| end_within.is_none()),
+                    };
+                    starting.is_shared = heads.iter().any(|Reverse((at, other))| {
+                        let topic = cx.slots[merged.members[*other].slot].topic;
+                        topics.record(topic, *at).0.sequence == record.sequence
+                    });
+                    let place = (record.stream, record.sequence);
+                    let record = starting.record(merged);
+                    let feed = LongFeed::Merged(Box::new(starting));
+                    long = Some(LongDelivery::new(record, place, topic, feed));
+                }
+                break;
+            }
+            encoding.end = record.sequence;
             if record.units > 0 || end_within.is_some() || record.asks_stop {
                 bytes += record.data.len();
-                let item = Item {
-                    data: &record.data,
-                    skip: 0,
-                    take: record.units,
-                    end: Offset::behind(record.sequence),
-                    time: record.time,
-                };
                 let text = match record.units {
                     0 => TextRecord::default(),
                     _ => merged.text_record(member, kind, &item, record.sequence, before),
@@ -323,6 +350,9 @@ impl Feeds {
                 more = true;
                 break;
             }
+        }
+        if let Some(long) = long {
+            return self.enter_long(index, long, cx);
         }
         merged.note_withheld(change.as_slice(), before);
         if let Some((number, sequence, why)) = ends {

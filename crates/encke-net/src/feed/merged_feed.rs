@@ -8,7 +8,7 @@ use std::sync::Arc;
 use encke_clock::WallTime;
 use encke_log::{Sequence, StreamNo};
 use encke_protocol::{
-    AheadStream, MergeEncoderId, MergeSource, MergedPosition, SourceKind, StreamEnd,
+    AheadStream, CutCharacter, MergeEncoderId, MergeSource, MergedPosition, SourceKind, StreamEnd,
     StreamGeneration,
 };
 use encke_stream::{Item, MediaKind, Offset, OrderedRecord, Piece, Stream, log_of};
@@ -78,6 +78,8 @@ pub(crate) struct OlderRecord {
     /// Its stream, if the member is a pattern, and what it does.
     pub(crate) ordered: Option<OrderedRecord>,
     pub(crate) data: Vec<u8>,
+    /// The data is only the beginning of that of the record.
+    pub(crate) is_cut: bool,
     pub(crate) skip: u32,
     pub(crate) take: u32,
     pub(crate) end: Offset,
@@ -167,6 +169,13 @@ impl MergedFeed {
             withheld: WithheldCharacters::of_ended(ended).map(Box::new),
             older: None,
         }
+    }
+
+    /// What an encoder adds to a record besides the name of its stream, at most, for a client that has everything up to `after`.
+    pub(crate) fn overhead(&self, after: Sequence) -> usize {
+        let after = self.all_after(after);
+        let entries = after.len() + self.ahead(&after).len() + self.generations.len();
+        self.label.len() + EVENT_OVERHEAD + POSITION_BYTES * entries
     }
 
     /// What waits to be sent, in bytes.
@@ -328,6 +337,12 @@ impl MergedFeed {
         }
     }
 
+    /// The beginning of a character that is withheld of the stream at a place.
+    pub(crate) fn withheld_of(&self, place: u8, after: Sequence) -> Option<CutCharacter> {
+        let withheld = self.withheld.as_ref()?.find(place, after)?;
+        Some(withheld.character)
+    }
+
     /// Takes what is withheld of a stream that has ended.
     pub(crate) fn release(&mut self, place: u8, after: Sequence) -> Option<WithheldCharacter> {
         let withheld = self.withheld.as_mut()?;
@@ -377,6 +392,17 @@ impl OlderRecord {
         label.is_none_or(|label| member.sees(label.owner.as_deref()))
     }
 
+    /// The record as encoders take it.
+    pub(crate) fn item(&self) -> Item<'_> {
+        Item {
+            data: &self.data,
+            skip: self.skip,
+            take: self.take,
+            end: self.end,
+            time: self.time,
+        }
+    }
+
     /// The name and kind of its stream.
     pub(crate) fn label<'a>(&'a self, members: &'a [FeedMember]) -> Option<(&'a str, MediaKind)> {
         if let Some(ordered) = &self.ordered {
@@ -404,7 +430,7 @@ impl OlderRecords {
     /// member.
     pub(crate) fn take(&mut self, piece: &Piece, has: impl Fn(usize) -> Sequence) {
         let mut ordered = piece.ordered();
-        for item in piece.items() {
+        for (item, is_cut) in piece.beginnings() {
             let ordered = ordered.next().map(|(_, ordered)| ordered);
             let sequence = whole(item.end);
             let member = match ordered {
@@ -421,6 +447,7 @@ impl OlderRecords {
                 member,
                 ordered: ordered.cloned(),
                 data: item.data.to_vec(),
+                is_cut,
                 skip: item.skip,
                 take: item.take,
                 end: item.end,
@@ -460,6 +487,12 @@ impl OlderRecords {
 fn whole(position: Offset) -> Sequence {
     position.sequence + Sequence::from(position.units > 0)
 }
+
+/// What an event has besides its data, its names and its position.
+const EVENT_OVERHEAD: usize = 256;
+
+/// What a log, a source or a generation adds to a position, at most.
+const POSITION_BYTES: usize = 96;
 
 /// Bytes that are read of all streams before something is sent, approximately.
 pub(crate) const PARTS_BYTES: usize = 256 << 10;

@@ -5,10 +5,16 @@ use std::sync::Arc;
 
 use encke_log::Sequence;
 use encke_protocol::{AheadStream, MergedRecord, SourceKind, StreamEnd};
-use encke_stream::{Fetch, Item, Life, Offset, OrderEvent, OrderFetch, Piece};
+use encke_stream::{Fetch, LargeRecords, Life, Offset, OrderEvent, OrderFetch, Piece};
 
+use super::encoding::RunBudget;
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
-use super::merged_feed::{FeedMember, MergedFeed, OlderRecords, PART_BYTES_MIN, PARTS_BYTES};
+use super::long::{LongDelivery, LongFeed};
+use super::merged_feed::{
+    FeedMember, MergedFeed, OlderRecord, OlderRecords, PART_BYTES_MIN, PARTS_BYTES,
+};
+use super::merged_long::MergedLong;
+use super::slot::Slots;
 use super::state::FeedKind;
 use super::withheld::TextRecord;
 
@@ -75,7 +81,10 @@ impl Feeds {
             }
             match &member.kind {
                 SourceKind::Stream(stream) => {
-                    let fetch = Fetch::new(stream, from, upto, bytes_max);
+                    let fetch = Fetch {
+                        large: LargeRecords::Beginnings,
+                        ..Fetch::new(stream, from, upto, bytes_max)
+                    };
                     return DueDelivery::Read { fetch, begins };
                 }
                 // One look at the order serves all patterns.
@@ -115,8 +124,22 @@ impl Feeds {
         let mut changes = Vec::new();
         let before = after;
         let encoder = self.encoders.merge_encoder(merged.encoder);
+        let mut budget = RunBudget::new();
+        let overhead = merged.overhead(after);
+        let mut long = None;
         let records = part.records.chunk_by(|a, b| a.sequence == b.sequence);
         for same in records {
+            if !same
+                .iter()
+                .all(|read| fits(&mut budget, read, merged, overhead))
+            {
+                match encoding.run.marks.is_empty() {
+                    true => long = Some(same),
+                    // It follows in the next send.
+                    false => part.upto = same[0].sequence - 1,
+                }
+                break;
+            }
             for (number, read) in same.iter().enumerate() {
                 // A fork and its source share records; until all have theirs, the id says which have.
                 let mut after = read.sequence;
@@ -132,13 +155,7 @@ impl Feeds {
                 }
                 ahead.extend(merged.ahead(&merged.all_after(read.sequence)));
                 let after = merged.all_after(after);
-                let item = Item {
-                    data: &read.data,
-                    skip: read.skip,
-                    take: read.take,
-                    end: read.end,
-                    time: read.time,
-                };
+                let item = read.item();
                 let Some((name, kind)) = read.label(&merged.members) else {
                     continue;
                 };
@@ -188,6 +205,11 @@ impl Feeds {
                 break;
             }
         }
+        if let Some(same) = long
+            && let Some(long) = long_older(merged, same, before, cx.slots)
+        {
+            return self.enter_long(index, long, cx);
+        }
         merged.note_withheld(&changes, after);
         encoding.end = part.upto.max(after);
         encoding.frame(framing);
@@ -230,6 +252,40 @@ impl Feeds {
             }
         }
     }
+}
+
+/// Whether a record fits behind the others of a send. It is counted then.
+fn fits(budget: &mut RunBudget, read: &OlderRecord, feed: &MergedFeed, overhead: usize) -> bool {
+    let Some((name, kind)) = read.label(&feed.members) else {
+        return true;
+    };
+    !read.is_cut && budget.takes(kind, &read.item(), || overhead + 2 * name.len())
+}
+
+/// The delivery of a long record that was read, of which the first of these members gets it next.
+fn long_older(
+    feed: &MergedFeed,
+    same: &[OlderRecord],
+    before: Sequence,
+    slots: &Slots,
+) -> Option<LongDelivery> {
+    let read = same.first()?;
+    let (name, kind) = read.label(&feed.members)?;
+    let member = &feed.members[read.member];
+    let mut merged = MergedLong::new(feed, (read.member, before), (name, kind), &read.item());
+    merged.is_shared = same.len() > 1;
+    let no = match (&read.ordered, member.stream()) {
+        (Some(ordered), _) => ordered.no,
+        (None, Some(stream)) => stream.source_of(read.sequence),
+        (None, None) => return None,
+    };
+    if let Some(OrderEvent::Closed(end)) = read.ordered.as_ref().map(|ordered| ordered.event) {
+        merged.also.ends_within = Some(StreamEnd::Closed(end));
+    }
+    let record = merged.record(feed);
+    let feed = LongFeed::Merged(Box::new(merged));
+    let topic = slots[member.slot].topic;
+    Some(LongDelivery::new(record, (no, read.sequence), topic, feed))
 }
 
 /// The part of a log's order from which all patterns of a feed are served, and the members that these are. The client has

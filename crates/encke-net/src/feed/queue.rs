@@ -8,7 +8,9 @@ use encke_protocol::{Encoders, Variant};
 use encke_stream::{Batch, Item, Offset, Sequence, Views};
 
 use super::backpressure::Backpressure;
-use super::encoding::{EncodingKey, Encodings, Gathered, RUN_BYTES, RecentKey};
+use super::encoding::{
+    EncodingKey, Encodings, Gathered, LongStart, RUN_BYTES, RecentKey, RunBudget, are_withheld,
+};
 use super::ephemeral_queue::EphemeralQueue;
 use super::rounds::{DueRound, Rounds};
 use super::slot::{NONE, Slots};
@@ -214,6 +216,11 @@ impl FanOut {
         self.rounds.end(now_us, appended)
     }
 
+    /// Whether a recent record has more data than a send carries.
+    pub(crate) fn is_large(&self, topic: u32, at: u64) -> bool {
+        self.topics.record(topic, at).0.data.len() > RUN_BYTES
+    }
+
     /// Whether no round is due now.
     pub(crate) fn is_quiet(&self) -> bool {
         self.rounds.is_empty()
@@ -233,27 +240,33 @@ impl FanOut {
     }
 
     /// Encodes the recent records of a topic from a position of the ring on, as many as one send should carry, unless they are in
-    /// this form already.
+    /// this form already. `Some`: nothing is encoded, because the first record is long.
     pub(crate) fn encode_recent(
         &mut self,
         key: RecentKey,
         at: u64,
         encoders: &Encoders,
         now: WallTime,
-    ) {
+    ) -> Option<LongStart> {
         if self.encodings.select(EncodingKey::Recent(key)) {
-            return;
+            return None;
         }
-        let mut items = Vec::new();
-        let gathered = gather(&self.topics, key.topic, key.from, at, &mut items);
-        let encoding = self.encodings.replace();
-        encoding.clear();
         let variant = Variant {
             name: self.topics.name(key.topic),
             kind: self.topics[key.topic].kind,
             option: key.option,
         };
         let encoder = encoders.encoder(key.encoder);
+        let mut budget = RunBudget::new();
+        let fits =
+            |item: &Item<'_>| budget.takes(variant.kind, item, || encoder.overhead(variant, item));
+        let mut items = Vec::new();
+        let gathered = gather(&self.topics, key.topic, key.from, at, &mut items, fits);
+        if gathered.long.is_some() {
+            return gathered.long;
+        }
+        let encoding = self.encodings.replace();
+        encoding.clear();
         // A deletion without data before it closes the connection without an event, unless its encoder has one.
         if !items.is_empty() || gathered.closed || gathered.stop_asked {
             encoder.encode(variant, &gathered.run(&items), now, &mut encoding.run);
@@ -266,6 +279,7 @@ impl FanOut {
         encoding.end = gathered.last;
         encoding.ended = gathered.closed || gathered.deleted;
         encoding.frame(key.framing);
+        None
     }
 }
 
@@ -285,30 +299,45 @@ pub(crate) fn gather<'a>(
     from: Offset,
     at: u64,
     items: &mut Vec<Item<'a>>,
+    mut fits: impl FnMut(&Item<'_>) -> bool,
 ) -> Gathered {
     let mut gathered = Gathered::default();
+    let kind = topics[topic].kind;
     let mut bytes = 0;
     for record in topics.records(topic, at) {
+        let skip = match record.sequence == from.sequence + 1 {
+            true => from.units,
+            false => 0,
+        };
+        let item = Item {
+            data: &record.data,
+            skip,
+            take: record.units,
+            end: record.tail,
+            time: record.time,
+        };
+        let has_data = record.units > skip;
+        if has_data && !fits(&item) {
+            // Otherwise what was gathered is sent first.
+            if are_withheld(kind, items) && (!items.is_empty() || !gathered.stop_asked) {
+                let start = LongStart::new(&item, items);
+                gathered.long = Some(LongStart {
+                    stop_asked: gathered.stop_asked,
+                    ..start
+                });
+            }
+            break;
+        }
         gathered.last = record.sequence;
         gathered.deleted |= record.deletes;
         gathered.closed |= record.closes && !record.deletes;
         gathered.end_reason = gathered.end_reason.or(record.end);
         gathered.stop_asked |= record.asks_stop;
         gathered.end = record.tail;
-        let skip = match record.sequence == from.sequence + 1 {
-            true => from.units,
-            false => 0,
-        };
-        if record.units > skip {
+        if has_data {
             // What the subscriber has of the first record takes no room of the others.
             bytes += record.data.len().saturating_sub(skip as usize);
-            items.push(Item {
-                data: &record.data,
-                skip,
-                take: record.units,
-                end: gathered.end,
-                time: record.time,
-            });
+            items.push(item);
         }
         if gathered.deleted || bytes > RUN_BYTES {
             break;
@@ -422,7 +451,7 @@ mod tests {
         let (mut fan_out, _, streams) = fan_out(&[("a", 1), ("b", 1)]);
         commit(&mut fan_out, &[streams[0], streams[1], streams[0]], 101, 0);
         let mut items = Vec::new();
-        let gathered = gather(&fan_out.topics, 0, Offset::START, 1, &mut items);
+        let gathered = gather(&fan_out.topics, 0, Offset::START, 1, &mut items, |_| true);
         assert_eq!(items.len(), 2);
         assert_eq!((gathered.last, gathered.at_tail), (103, true));
     }

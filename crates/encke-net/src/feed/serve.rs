@@ -1,5 +1,7 @@
 //! What is due to subscribers, and how they go on when it was sent.
 
+use std::sync::Arc;
+
 use encke_log::ReadError;
 use encke_stream::Piece;
 
@@ -29,6 +31,9 @@ impl Feeds {
     ) -> Sent {
         if matches!(purpose, Purpose::Ephemeral) {
             return self.sent_ephemeral(index, sent, cx);
+        }
+        if let Purpose::Long { is_last, .. } = purpose {
+            return self.sent_piece(index, is_last, sent, cx);
         }
         let encoding = self.fan_out.encodings.current();
         let bytes = encoding.run.bytes.len();
@@ -90,6 +95,10 @@ impl Feeds {
                 match self.fan_out.topics.next(slot.topic, slot.cursor) {
                     _ if position.is_some() => self.next_older(index, cx),
                     Next::Nothing => DueDelivery::Nothing,
+                    // It is sent from its file, in pages.
+                    Next::Recent(at) if self.fan_out.is_large(slot.topic, at) => {
+                        self.next_older(index, cx)
+                    }
                     Next::Recent(at) => DueDelivery::Answer(at),
                     Next::Older => self.next_older(index, cx),
                 }
@@ -104,7 +113,7 @@ impl Feeds {
             Purpose::Older { more } => self.has_older(index, more, cx),
             Purpose::Merged { more } => self.has_merged(index, more, cx),
             Purpose::MergedOlder(upto) => self.has_merged_older(index, upto, cx),
-            Purpose::MembersEnded | Purpose::End => true,
+            Purpose::MembersEnded | Purpose::End | Purpose::Long { .. } => true,
             Purpose::Heartbeat | Purpose::Ephemeral => return Sent::All,
         };
         match more {
@@ -125,6 +134,7 @@ impl Feeds {
             None => topics.rest(topic, now_s),
             Some(state) => match (&state.kind, state.behind) {
                 (FeedKind::Single(_), Some(_)) => topics.lags(topic, now_s),
+                (FeedKind::Single(_), None) if state.is_long => topics.lags(topic, now_s),
                 (FeedKind::Single(_), None) => topics.rest(topic, now_s),
                 (FeedKind::Merged(_) | FeedKind::Poll(_), _) => {}
             },
@@ -133,7 +143,7 @@ impl Feeds {
 
     /// Encodes what keeps a quiet subscriber's connection alive. False: it is no subscription.
     pub(crate) fn encode_heartbeat(&mut self, index: u32, cx: &mut FeedContext<'_>) -> bool {
-        if !self.is_subscription(index, cx.slots) {
+        if !self.is_subscription(index, cx.slots) || self.is_long(index) {
             return false;
         }
         let beat = match self.form(index, cx.slots) {
@@ -154,7 +164,7 @@ impl Feeds {
     pub(crate) fn piece_read(
         &mut self,
         index: u32,
-        piece: Result<Piece, ReadError>,
+        piece: Result<&Arc<Piece>, &ReadError>,
         cx: &mut FeedContext<'_>,
     ) -> DueDelivery {
         self.set_reading(index, false, cx.slots);
@@ -166,8 +176,9 @@ impl Feeds {
             Err(_) => return DueDelivery::Close(CloseReason::Unreadable),
         };
         match self.merged(index) {
-            Some(_) => self.read_for_merged(index, &piece, cx),
-            None => self.read_for_single(index, &piece, cx),
+            _ if self.is_long(index) => self.next_piece(index, Some(piece), cx),
+            Some(_) => self.read_for_merged(index, piece, cx),
+            None => self.read_for_single(index, piece, cx),
         }
     }
 }

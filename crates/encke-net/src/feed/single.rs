@@ -1,11 +1,14 @@
 //! Feeds of one stream: recent records from the ring, older ones from the log.
 
+use std::sync::Arc;
+
 use encke_log::Sequence;
 use encke_protocol::{EncoderId, Run, Variant};
-use encke_stream::{Fetch, Item, Life, Offset, Piece};
+use encke_stream::{Fetch, Item, LargeRecords, Life, MediaKind, Offset, PartRead, Piece};
 
-use super::encoding::{RUN_BYTES, RecentKey};
+use super::encoding::{LongStart, RUN_BYTES, RecentKey, RunBudget, are_withheld, sequence_of};
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
+use super::slot::Slots;
 use super::state::FeedKind;
 use super::topics::Next;
 use crate::connection::close::CloseReason;
@@ -66,8 +69,10 @@ impl Feeds {
             framing: framing(index, cx.slots),
         };
         let now = cx.clock.wall();
-        self.fan_out.encode_recent(key, at, &self.encoders, now);
-        DueDelivery::Send(Purpose::Recent(last))
+        match self.fan_out.encode_recent(key, at, &self.encoders, now) {
+            Some(long) => self.begin_long(index, long, None, cx),
+            None => DueDelivery::Send(Purpose::Recent(last)),
+        }
     }
 
     /// The subscriber has the encoded recent records. Whether others follow that this shard knows.
@@ -101,10 +106,19 @@ impl Feeds {
             };
             let fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
             return match is_poll {
-                // It has sent nothing, and reads once.
-                true => DueDelivery::ReadForPoll(fetch),
+                // It has sent nothing. In a record of JSON the position counts messages.
+                true => DueDelivery::ReadForPoll(Fetch {
+                    large: match (from.units, stream.media.kind) {
+                        (1.., MediaKind::Json) => LargeRecords::Beginnings,
+                        _ => LargeRecords::Parts(PartRead::behind(0)),
+                    },
+                    ..fetch
+                }),
                 false => DueDelivery::Read {
-                    fetch,
+                    fetch: Fetch {
+                        large: LargeRecords::Beginnings,
+                        ..fetch
+                    },
                     begins: true,
                 },
             };
@@ -178,7 +192,7 @@ impl Feeds {
     pub(super) fn read_for_single(
         &mut self,
         index: u32,
-        piece: &Piece,
+        piece: &Arc<Piece>,
         cx: &mut FeedContext<'_>,
     ) -> DueDelivery {
         let topic = cx.slots[index].topic;
@@ -192,9 +206,45 @@ impl Feeds {
             let end = self.position(index, cx.slots);
             return self.end(index, Run::position(end), false, cx);
         }
-        let at_tail = !piece.more && piece.end >= facts.tail;
-        let items: Vec<Item<'_>> = piece.items().collect();
-        let end = stream.position(piece.end);
+        let Some((encoder, variant)) = self.form(index, cx.slots) else {
+            return DueDelivery::Nothing;
+        };
+        let variant = Variant {
+            name: &stream.name,
+            ..variant
+        };
+        let mut budget = RunBudget::new();
+        let encoder = self.encoders.encoder(encoder);
+        let position = self.position(index, cx.slots);
+        let mut items: Vec<Item<'_>> = Vec::new();
+        let mut left = None;
+        for (mut item, is_cut) in piece.beginnings() {
+            // What was sent of the piece before.
+            if item.end <= position {
+                continue;
+            }
+            if sequence_of(&item) == position.sequence + 1 {
+                item.skip = item.skip.max(position.units);
+            }
+            if is_cut || !budget.takes(variant.kind, &item, || encoder.overhead(variant, &item)) {
+                left = Some(item);
+                break;
+            }
+            items.push(item);
+        }
+        if let Some(item) = left
+            && are_withheld(variant.kind, &items)
+        {
+            let start = LongStart::new(&item, &items);
+            return self.begin_long(index, start, Some(piece), cx);
+        }
+        let more = piece.more || left.is_some();
+        let piece_end = match (left, items.last()) {
+            (Some(_), Some(last)) => last.end,
+            _ => piece.end,
+        };
+        let at_tail = !more && piece_end >= facts.tail;
+        let end = stream.position(piece_end);
         let run = match at_tail && facts.life == Life::Live {
             true => Run::at_tail(end, facts),
             false => Run {
@@ -203,23 +253,23 @@ impl Feeds {
             },
         };
         let run = run.with(&items);
-        let form = self.form(index, cx.slots);
         let encoding = self.fan_out.encodings.replace();
         encoding.begin();
-        if let Some((encoder, variant)) = form {
-            let encoder = self.encoders.encoder(encoder);
-            let variant = Variant {
-                name: &stream.name,
-                ..variant
-            };
-            encoder.encode(variant, &run, cx.clock.wall(), &mut encoding.run);
-        }
+        encoder.encode(variant, &run, cx.clock.wall(), &mut encoding.run);
         encoding.count(&items);
-        encoding.end = piece.end.sequence;
-        encoding.piece_end = piece.end;
+        encoding.end = piece_end.sequence;
+        encoding.piece_end = piece_end;
         encoding.ended = run.closed;
         encoding.frame(framing(index, cx.slots));
-        DueDelivery::Send(Purpose::Older { more: piece.more })
+        DueDelivery::Send(Purpose::Older { more })
+    }
+
+    /// Whether a subscriber of one stream lacks records that are in a piece of it.
+    pub(crate) fn lacks_of(&self, index: u32, piece: &Piece, slots: &Slots) -> bool {
+        let encoded = self.encoding().piece_end;
+        !self.is_long(index)
+            && self.is_single(index, slots)
+            && piece.items().last().is_some_and(|last| last.end > encoded)
     }
 
     /// The subscriber has the encoded older records. Whether it is looked at again.

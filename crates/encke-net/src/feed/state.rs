@@ -18,6 +18,8 @@ pub(crate) struct FeedState {
     pub(crate) reading: bool,
     /// The socket took the last piece of older records at once: the next piece may be larger.
     pub(crate) eager: bool,
+    /// A long record is on its way to it.
+    pub(crate) is_long: bool,
 }
 
 // What a lagging subscriber costs here.
@@ -61,6 +63,7 @@ impl FeedState {
             behind: None,
             reading: false,
             eager: false,
+            is_long: false,
         }
     }
 
@@ -75,7 +78,7 @@ impl FeedState {
 
     /// What its slot says once this entry is removed; `None` while the entry matters.
     pub(super) fn rest(&self) -> Option<SlotFeed> {
-        let quiet = self.behind.is_none() && !self.reading && !self.eager;
+        let quiet = self.behind.is_none() && !self.reading && !self.eager && !self.is_long;
         match self.kind {
             FeedKind::Single(SingleFeed {
                 encoder,

@@ -63,6 +63,7 @@ impl Feeds {
         }
         self.end_lag(index, cx);
         let state = self.states.remove(index);
+        self.long.remove(index);
         cx.slots[index].feed = SlotFeed::None;
         cx.counts.subscribers -= 1;
         if let Some(FeedKind::Merged(merged)) = state.map(|state| state.kind) {

@@ -3,6 +3,7 @@
 
 use encke_clock::WallTime;
 use encke_log::Sequence;
+use encke_protocol::long_record::RecordFacts;
 use encke_protocol::{AheadStream, CutCharacter};
 use encke_stream::{Item, Offset};
 
@@ -85,6 +86,25 @@ impl WithheldCharacters {
             .by_ref()
             .filter(|one| one.place == place && one.since <= after);
         of_stream.max_by_key(|one| one.since)
+    }
+}
+
+impl WithheldCharacter {
+    /// What is withheld from a long record of the stream at a place on, if that changes. `before` was withheld before it.
+    pub(crate) fn behind(
+        facts: &RecordFacts,
+        before: CutCharacter,
+        since: Sequence,
+        place: u8,
+    ) -> Option<Self> {
+        let changes = !before.is_empty() || !facts.withheld.is_empty();
+        changes.then_some(WithheldCharacter {
+            place,
+            since,
+            time: facts.time,
+            character: facts.withheld,
+            at: facts.end,
+        })
     }
 }
 

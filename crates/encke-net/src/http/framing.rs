@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use crate::websocket::deflate::deflate as deflated;
-use crate::websocket::frame::{DataKind, encode_message};
+use crate::websocket::frame::{DataKind, encode_fragment, encode_message};
 
 /// A framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,15 @@ impl ResponseFraming {
                 }
             }
             ResponseFraming::Connection | ResponseFraming::Frames => out.extend_from_slice(bytes),
+        }
+    }
+
+    /// Appends a piece of a long record.
+    pub(crate) fn piece(self, bytes: &[u8], is_first: bool, is_last: bool, out: &mut Vec<u8>) {
+        match self {
+            // Compression would need a state for each client.
+            ResponseFraming::Messages { .. } => encode_fragment(is_first, is_last, bytes, out),
+            other => other.part(bytes, out),
         }
     }
 

@@ -122,7 +122,10 @@ impl Shard {
         let Some(connection) = self.connections.of_exchange(index) else {
             return false;
         };
-        if !self.connections.is_blocked(index) || connection.is_dismissed(id) {
+        if !self.connections.is_blocked(index)
+            || connection.is_dismissed(id)
+            || self.connections.is_in_message_of_another(index)
+        {
             return false;
         }
         let now = self.connections.clock.monotonic();

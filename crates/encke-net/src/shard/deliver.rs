@@ -1,17 +1,22 @@
 //! Delivers commits to subscribers, one send per subscriber. What is not among the recent records is read from files first.
 
+use std::sync::Arc;
+
 use encke_clock::WallTime;
 use encke_log::ReadError;
 use encke_protocol::{OnRecord, Response, Run};
-use encke_stream::{LoadError, Offset, Piece, Stream};
+use encke_stream::{Item, LoadError, Offset, Piece, Stream};
 
 use super::hand_over::FeedRead;
 use super::state::Shard;
 use crate::connection::Connection;
 use crate::connection::close::CloseReason;
+use crate::connection::context::Context;
 use crate::connection::exchange::ExchangeEvent;
 use crate::connection::exchange_id::ExchangeId;
 use crate::connection::outbound::Outbound;
+use crate::connection::websocket::WebSocket;
+use crate::feed::encoding::RUN_BYTES;
 use crate::feed::queue::gather;
 use crate::feed::slot::{Flags, SlotFeed, SlotState, Token};
 use crate::feed::{DueDelivery, Purpose, Sent};
@@ -51,7 +56,8 @@ impl Shard {
                 let outbound = outbound.and_then(|connection| connection.outbound_of(carrier));
                 let is_dismissed = outbound.is_some_and(Outbound::is_dismissal);
                 let pending = outbound.and_then(|outbound| outbound.reached);
-                let is_blocked = outbound.is_some();
+                let is_blocked =
+                    outbound.is_some() || self.connections.is_in_message_of_another(index);
                 if !is_dismissed && self.feeds.lacks_removed(index, pending, slots) {
                     self.dismiss(index, CloseReason::NoLongerKept);
                     return Served::Sent;
@@ -64,8 +70,26 @@ impl Shard {
             return Served::Waits;
         }
         let (feeds, mut cx) = self.feeds();
-        let due = feeds.next(index, &mut cx);
+        let due = match feeds.is_long(index) {
+            // Its turn comes behind the deliveries of other records.
+            true => DueDelivery::Later,
+            false => feeds.next(index, &mut cx),
+        };
         self.give(index, due)
+    }
+
+    /// Sends a subscriber the next piece of a long record, or whatever else is due to it.
+    pub(super) fn serve_deferred(&mut self, index: u32) {
+        if !self.feeds.is_long(index) {
+            self.serve(index);
+            return;
+        }
+        if self.connections.is_blocked(index) || self.feeds.is_reading(index) {
+            return;
+        }
+        let (feeds, mut cx) = self.feeds();
+        let due = feeds.next_piece(index, None, &mut cx);
+        self.give(index, due);
     }
 
     /// A piece was read for a subscriber.
@@ -81,9 +105,14 @@ impl Shard {
             }
         }
         let of_channel = self.connections.feeds_of_channel(index);
-        let (feeds, mut cx) = self.feeds();
-        let due = feeds.piece_read(index, piece, &mut cx);
-        self.give(index, due);
+        let piece = piece.map(Arc::new);
+        if self.feeds.is_long(index) && self.connections.is_blocked(index) {
+            // It is read again.
+            let slots = &mut self.connections.slots;
+            self.feeds.set_reading(index, false, slots);
+        } else {
+            self.send_piece(index, &piece);
+        }
         self.weigh(index);
         // It is the turn of the others to read.
         let slots = &self.connections.slots;
@@ -92,6 +121,29 @@ impl Shard {
         if self.connections.is_open(index) {
             self.feeds.settle(index, &mut self.connections.slots);
         }
+    }
+
+    /// Sends what was read for a subscriber, in sends of bounded size, as far as its connection takes it.
+    fn send_piece(&mut self, index: u32, piece: &Result<Arc<Piece>, ReadError>) {
+        for _ in 0..SENDS_OF_PIECE {
+            let (feeds, mut cx) = self.feeds();
+            let due = match feeds.has_part(index) {
+                true => feeds.next_piece(index, None, &mut cx),
+                false => feeds.piece_read(index, piece.as_ref(), &mut cx),
+            };
+            self.give(index, due);
+            let slots = &self.connections.slots;
+            let has_more = piece.as_ref().is_ok_and(|piece| {
+                self.feeds.has_part(index) || self.feeds.lacks_of(index, piece, slots)
+            });
+            let takes_more = self.connections.is_open(index)
+                && !self.connections.is_blocked(index)
+                && !self.feeds.is_reading(index);
+            if !has_more || !takes_more {
+                break;
+            }
+        }
+        self.feeds.drop_part(index);
     }
 
     /// A subscriber's stream was loaded.
@@ -145,6 +197,11 @@ impl Shard {
     fn give(&mut self, index: u32, due: DueDelivery) -> Served {
         match due {
             DueDelivery::Nothing => return Served::Nothing,
+            DueDelivery::Later => {
+                let id = ExchangeId::new(index);
+                self.deferred.queue(id, &mut self.connections.slots);
+                return Served::Waits;
+            }
             DueDelivery::Send(purpose) => {
                 // What a channel has caused is left out of what it is sent. Few records name a channel.
                 if !self.feeds.encoding().run.omissions.is_empty()
@@ -187,6 +244,13 @@ impl Shard {
 
     /// Sends what is encoded to a subscriber.
     pub(super) fn send_encoding(&mut self, index: u32, purpose: Purpose) {
+        let fragment = match purpose {
+            Purpose::Long {
+                is_last,
+                is_fragment: true,
+            } => Some(is_last),
+            _ => None,
+        };
         let encoding = self.feeds.encoding();
         let (bytes, ended) = (encoding.run.bytes.len(), encoding.ended);
         let mut sent = 0;
@@ -195,6 +259,11 @@ impl Shard {
         let is_exchange = slot.state == SlotState::Exchange && !is_message;
         // What was read for a feed of a channel may arrive while the rest of another feed's message waits.
         let waits = is_message && self.connections.is_blocked(index);
+        if is_message && fragment == Some(false) {
+            self.on_channel(index, |channel, _, _| {
+                channel.begin_long_message(ExchangeId::new(index));
+            });
+        }
         if bytes > 0 || ended && is_exchange {
             self.connections.counts.sends += u64::from(!matches!(purpose, Purpose::Heartbeat));
             let bytes = &self.feeds.encoding().run.bytes;
@@ -222,7 +291,10 @@ impl Shard {
             Sent::More => self
                 .deferred
                 .queue(ExchangeId::new(index), &mut self.connections.slots),
-            Sent::Ended if is_message || is_exchange => self.close(index, CloseReason::Ended),
+            Sent::Ended if is_message || is_exchange => {
+                self.end_message(index, fragment);
+                self.close(index, CloseReason::Ended);
+            }
             Sent::Ended => self.connections.handle(index, Connection::feed_ended),
             Sent::Cut {
                 from,
@@ -241,6 +313,7 @@ impl Shard {
                     // The rest of the message goes out before anything else on the channel.
                     feeds.reached(index, reached, cx.slots);
                     self.connections.block(id, outbound);
+                    self.end_message(index, fragment);
                     if ended {
                         self.close(index, CloseReason::Ended);
                     }
@@ -251,7 +324,31 @@ impl Shard {
                 }
             }
         }
+        self.end_message(index, fragment);
         self.do_wishes();
+    }
+
+    /// The last fragment of a message is sent, or kept for its connection: the channel goes on behind it.
+    fn end_message(&mut self, index: u32, fragment: Option<bool>) {
+        let is_message = self.connections.slots[index].flags.has(Flags::MESSAGES);
+        if is_message && fragment == Some(true) {
+            self.on_channel(index, |channel, is_blocked, cx| {
+                channel.end_long_message(is_blocked, cx);
+            });
+        }
+    }
+
+    /// Gives something to the channel of a feed.
+    fn on_channel(
+        &mut self,
+        index: u32,
+        give: impl FnOnce(&mut WebSocket, bool, &mut Context<'_>),
+    ) {
+        let carrier = self.connections.slots.carrier_of(index);
+        let connection = self.connections.slots.connection_of(index);
+        self.connections.handle(connection, |connection, cx| {
+            connection.with_channel(carrier, cx, give);
+        });
     }
 
     /// Has something read for a subscriber. If nothing of it can be sent now, or there is no room, the subscriber keeps its position.
@@ -300,11 +397,17 @@ impl Shard {
         let (topic, from) = (slot.topic, Offset::behind(slot.cursor));
         let mut items = Vec::new();
         let topics = &self.feeds.fan_out.topics;
-        let gathered = gather(topics, topic, from, at, &mut items);
+        // A larger record is sent alone, from its file.
+        let fits = |item: &Item<'_>| item.data.len() <= RUN_BYTES;
+        let gathered = gather(topics, topic, from, at, &mut items, fits);
         let says_something = gathered.deleted || gathered.closed || gathered.stop_asked;
         if items.is_empty() && !says_something {
             // A record without data, such as the renewal of a lifetime, answers nothing.
             self.connections.slots[index].cursor = gathered.last;
+            if gathered.long.is_some() {
+                let id = ExchangeId::new(index);
+                self.deferred.queue(id, &mut self.connections.slots);
+            }
             return false;
         }
         let Some(then) = self.connections.take_poll(ExchangeId::new(index)) else {
@@ -320,6 +423,9 @@ impl Shard {
         true
     }
 }
+
+/// Sends of one piece that was read, at most. The rest is read again.
+const SENDS_OF_PIECE: usize = 8;
 
 /// The response to a long poll of a stream that has ended. With `Some` it was closed there.
 fn end_of_poll(then: Box<dyn OnRecord>, end: Option<Offset>, now: WallTime) -> Response {

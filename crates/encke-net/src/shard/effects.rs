@@ -95,6 +95,10 @@ impl Shard {
             // It was sent away before, or has its end.
             return;
         }
+        if self.feeds.is_inside_record(index) {
+            // What the client has would look complete behind a farewell, or behind the end of the response.
+            return self.close(index, reason);
+        }
         let is_blocked = outbound.is_some();
         let pending = outbound.and_then(|outbound| outbound.reached);
         let framing = framing(index, &self.connections.slots);

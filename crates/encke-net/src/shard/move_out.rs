@@ -164,7 +164,12 @@ impl Departure<'_> {
 
     fn all_can_move(&self) -> bool {
         let slots = &self.0.connections.slots;
-        (0..slots.len() as u32).all(|index| self.0.connections.can_move(index))
+        (0..slots.len() as u32).all(|index| {
+            // A client that takes nothing is not waited for.
+            let is_inside = self.0.feeds.is_inside_record(index);
+            let waits = !is_inside || self.0.connections.is_blocked(index);
+            waits && self.0.connections.can_move(index)
+        })
     }
 
     /// Whether the outcome of a command is awaited for a client.
@@ -178,6 +183,9 @@ impl Departure<'_> {
 
     /// Takes a connection out of the shard. `None`: it can't move, and is still there.
     fn move_out(&mut self, index: u32, order: &MoveOut) -> Option<Moving> {
+        if self.0.feeds.is_inside_record(index) {
+            return None;
+        }
         let id = ExchangeId::new(index);
         let slot = &self.0.connections.slots[index];
         let flags = slot.flags;
@@ -195,6 +203,10 @@ impl Departure<'_> {
         let certificate = self.0.connections.transports.certificate(id);
         let feeds = self.moved_feeds(index)?;
         let of_channel = self.0.connections.channel_feeds(index);
+        let mut feeds_of_channel = of_channel.iter().map(|(feed, _)| feed.slot());
+        if feeds_of_channel.any(|feed| self.0.feeds.is_inside_record(feed)) {
+            return None;
+        }
         let parts = self.0.connections.take_moving(index)?;
         for (feed, _) in of_channel {
             self.0.release(feed.slot(), CloseReason::Moved);

@@ -73,7 +73,7 @@ impl Shard {
             self.readable(index, true);
         }
         if has_feed {
-            self.serve(index);
+            self.serve_deferred(index);
         } else if self.connections.is_open(index) {
             self.on_exchange(index, ExchangeEvent::Queued);
         }

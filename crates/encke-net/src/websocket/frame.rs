@@ -121,7 +121,7 @@ impl FrameHeader {
 impl Opcode {
     fn parse(code: u8) -> Result<Opcode, Violation> {
         Ok(match code {
-            0 => Opcode::Continuation,
+            CONTINUATION => Opcode::Continuation,
             1 => Opcode::Data(DataKind::Text),
             2 => Opcode::Data(DataKind::Binary),
             8 => Opcode::Control(ControlKind::Close),
@@ -168,6 +168,17 @@ impl ControlPayload {
 pub(crate) fn encode_message(kind: DataKind, compressed: bool, payload: &[u8], out: &mut Vec<u8>) {
     out.reserve(HEADER_BYTES_MAX + payload.len());
     encode_message_header(kind, compressed, payload.len(), out);
+    out.extend_from_slice(payload);
+}
+
+/// Appends a fragment of a message of text (RFC 6455, section 5.4). Together the fragments must be UTF-8.
+pub(crate) fn encode_fragment(is_first: bool, is_last: bool, payload: &[u8], out: &mut Vec<u8>) {
+    let fin = if is_last { FIN } else { 0 };
+    let code = match is_first {
+        true => DataKind::Text.code(),
+        false => CONTINUATION,
+    };
+    encode_header(fin | code, payload.len() as u64, out);
     out.extend_from_slice(payload);
 }
 
@@ -225,6 +236,7 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 125;
 pub(crate) const HEADER_BYTES_MAX: usize = 14;
 
 const FIN: u8 = 0x80;
+const CONTINUATION: u8 = 0;
 const RSV1: u8 = 0x40;
 const RSV2: u8 = 0x20;
 const RSV3: u8 = 0x10;

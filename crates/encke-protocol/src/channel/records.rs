@@ -1,14 +1,14 @@
 //! The records of one stream as messages, shared by all channels that are at the same position.
 
 use encke_clock::WallTime;
-use encke_stream::{EphemeralMessage, MediaKind, Offset};
+use encke_stream::{EphemeralMessage, Item, MediaKind, Offset};
 
 use super::merged::write_ephemeral;
 use super::object::MessageWriter;
-use crate::encoder::{EncodedRun, Encoder, Farewell, RecordHead, Variant};
+use crate::encoder::{EncodedRun, Encoder, Farewell, LINE_OVERHEAD, RecordHead, Variant};
 use crate::long_record::RecordForm;
 use crate::ndjson::TIME_MEMBER;
-use crate::payload::{EVENT_BYTES, join, together};
+use crate::payload::{EVENT_BYTES, join, shared_overhead, together};
 use crate::run::Run;
 use crate::text;
 
@@ -49,6 +49,14 @@ impl Encoder for ChannelRecords {
                 }
             }
             out.mark(at);
+        }
+    }
+
+    fn overhead(&self, variant: Variant<'_>, item: &Item<'_>) -> usize {
+        let message = LINE_OVERHEAD + 2 * variant.name.len();
+        match self.has_times {
+            true => message,
+            false => shared_overhead(variant.kind, item, message),
         }
     }
 

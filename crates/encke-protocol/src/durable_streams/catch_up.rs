@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use encke_clock::WallTime;
-use encke_stream::{Facts, Fetch, LargeData, MediaKind, Offset, PartRead, Refusal, Stream};
+use encke_stream::{
+    Facts, Fetch, Item, LargeData, LargeRecords, MediaKind, Offset, PartRead, RECORD_BYTES,
+    Refusal, Stream,
+};
 
 use super::response_fields::{cacheable, etag, has_already, known_tags, position};
 use super::state::ReadContext;
 use crate::action::{Action, BodyPart, Failure, NextPart, OnPart, OnRead};
 use crate::coding::{CodingOffer, negotiate};
+use crate::encoder::EncodedRun;
+use crate::long_record::{DataForm, LongRecord, LongStep, RecordForm};
 use crate::payload::{data, push_items};
 use crate::problem::{error, failed, refused};
 use crate::request::Headers;
 use crate::response::{Body, Response};
 use crate::run::Run;
+use crate::text::CutCharacter;
 
 /// What a request says of its catch-up read.
 #[derive(Debug)]
@@ -48,6 +54,13 @@ struct Page {
     page_bytes_max: usize,
     /// No message has been written yet, so the next one needs no comma.
     first: bool,
+}
+
+/// Waits for a part of a large record of which the reader has the first messages.
+#[derive(Debug)]
+struct RestOfMessages {
+    page: Page,
+    record: LongRecord,
 }
 
 impl CatchUpRead {
@@ -91,9 +104,11 @@ impl CatchUpRead {
         let page_bytes_max = cx.page_bytes;
         let page_bytes = cx.first_page_bytes.min(page_bytes_max);
         let mut fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
-        // Where a message of a record begins is known only when the record is read whole.
-        let begins_inside = stream.media.kind == MediaKind::Json && from.units > 0;
-        fetch.parts = (!begins_inside).then(|| PartRead::behind(0));
+        fetch.large = match stream.media.kind == MediaKind::Json && from.units > 0 {
+            // The messages before the beginning are left out of the record's parts.
+            true => LargeRecords::Beginnings,
+            false => LargeRecords::Parts(PartRead::behind(0)),
+        };
         let shrinks = !is_compressed(&stream.media.name);
         let catch_up = CatchUp {
             stream,
@@ -130,33 +145,97 @@ impl OnRead for CatchUp {
             return Action::Respond(refused(&Refusal::NotFound));
         }
         let kind = self.stream.media.kind;
+        if let (true, [before @ .., cut]) = (run.ends_cut, run.items) {
+            let page = self.page();
+            let (items, next) = match before.last() {
+                None => (&[][..], page.rest_of_messages(cut)),
+                Some(last) => {
+                    let run = Run::position(last.end);
+                    (
+                        before,
+                        Box::new(Page {
+                            first: false,
+                            ..page
+                        })
+                        .next(&run),
+                    )
+                }
+            };
+            let first = first_part(kind, &run.with(items));
+            return Action::Stream(self.response().body(Body::Parts(first)), next);
+        }
         if run.at_tail && run.large.is_empty() {
             return Action::Respond(self.response().body(data(kind, run.items)));
         }
-        let mut first = Vec::new();
-        if kind == MediaKind::Json {
-            first.push(b'[');
-        }
-        push_items(kind, run.items, true, &mut first);
-        for part in run.large {
-            // Nothing lies in a file before the response has begun.
-            if let LargeData::Bytes(bytes) = &part.data {
-                first.extend_from_slice(bytes);
-            }
-        }
-        let response = self.response().body(Body::Parts(first));
+        let response = self.response().body(Body::Parts(first_part(kind, &run)));
         let page = Page {
-            stream: self.stream,
-            tail: self.facts.tail,
-            page_bytes: self.page_bytes,
-            page_bytes_max: self.page_bytes_max,
             first: run.items.is_empty() && run.large.is_empty(),
+            ..self.page()
         };
         Action::Stream(response, Box::new(page).next(&run))
     }
 }
 
+/// The beginning of a body whose rest follows in parts.
+fn first_part(kind: MediaKind, run: &Run<'_>) -> Vec<u8> {
+    let mut first = Vec::new();
+    if kind == MediaKind::Json {
+        first.push(b'[');
+    }
+    push_items(kind, run.items, true, &mut first);
+    for part in run.large {
+        // Nothing lies in a file before the response has begun.
+        if let LargeData::Bytes(bytes) = &part.data {
+            first.extend_from_slice(bytes);
+        }
+    }
+    first
+}
+
+/// A large record up to the position `end` behind it: a run has the beginning of its data.
+pub(super) fn rest_of_record(
+    response: Response,
+    stream: Arc<Stream>,
+    end: Offset,
+    run: &Run<'_>,
+) -> Action {
+    let response = response.body(Body::Parts(first_part(stream.media.kind, run)));
+    Action::Stream(response, Box::new(page_of_record(stream, end)).next(run))
+}
+
+/// The messages of a large record behind those that the reader has.
+pub(super) fn rest_of_messages(
+    response: Response,
+    stream: Arc<Stream>,
+    record: &Item<'_>,
+) -> Action {
+    let response = response.body(Body::Parts(b"[".to_vec()));
+    let page = page_of_record(stream, record.end);
+    Action::Stream(response, page.rest_of_messages(record))
+}
+
+fn page_of_record(stream: Arc<Stream>, end: Offset) -> Page {
+    Page {
+        stream,
+        tail: end,
+        page_bytes: RECORD_BYTES,
+        page_bytes_max: RECORD_BYTES,
+        first: false,
+    }
+}
+
 impl CatchUp {
+    /// What follows the first part.
+    fn page(&self) -> Page {
+        Page {
+            stream: Arc::clone(&self.stream),
+            tail: self.facts.tail,
+            page_bytes: self.page_bytes,
+            page_bytes_max: self.page_bytes_max,
+            first: true,
+        }
+    }
+
     fn response(&self) -> Response {
         let Facts { tail, closed, .. } = self.facts;
         let response =
@@ -204,13 +283,69 @@ impl OnPart for Page {
     }
 }
 
+impl OnPart for RestOfMessages {
+    fn part(mut self: Box<Self>, run: &Run<'_>) -> Option<BodyPart> {
+        if self.page.stream.has_ended() {
+            return None;
+        }
+        let (data, is_end) = match (run.large, run.items) {
+            ([part, ..], _) => match &part.data {
+                LargeData::Bytes(bytes) => (&bytes[..], run.cut == 0),
+                LargeData::File(_) => return None,
+            },
+            ([], [item, ..]) => (item.data.get(self.record.had() as usize..)?, true),
+            ([], []) => return None,
+        };
+        let mut out = EncodedRun::default();
+        let step = self.record.step(data, is_end, &mut |_, _, _| {}, &mut out);
+        let RestOfMessages { page, record, .. } = *self;
+        let behind = Run::position(record.end());
+        let is_last = step == LongStep::Written && behind.end >= page.tail;
+        Some(BodyPart {
+            bytes: out.bytes,
+            files: Vec::new(),
+            behind: if is_last { b"]" } else { b"" },
+            next: match step {
+                _ if is_last => None,
+                LongStep::Written => Some(Box::new(page).next(&behind)),
+                _ => Some(page.next_messages(record)),
+            },
+        })
+    }
+}
+
 impl Page {
+    /// The messages of a large record behind those that the reader has.
+    fn rest_of_messages(self, record: &Item<'_>) -> NextPart {
+        let form = RecordForm {
+            head: Vec::new(),
+            data: DataForm::Messages,
+            tail: Vec::new(),
+        };
+        let mut record = LongRecord::new(MediaKind::Json, record, CutCharacter::default(), false);
+        record.begin(form);
+        let page = Page {
+            first: false,
+            ..self
+        };
+        page.next_messages(record)
+    }
+
+    fn next_messages(self, record: LongRecord) -> NextPart {
+        let sequence = record.sequence();
+        let no = self.stream.source_of(sequence);
+        NextPart {
+            fetch: Fetch::rest_of_record(no, sequence, record.had(), RECORD_BYTES),
+            then: Box::new(RestOfMessages { page: self, record }),
+        }
+    }
+
     /// The part behind a run.
     fn next(mut self: Box<Self>, run: &Run<'_>) -> NextPart {
         self.page_bytes = self.page_bytes.saturating_mul(2).min(self.page_bytes_max);
         let mut fetch = Fetch::new(&self.stream, run.end, self.tail, self.page_bytes);
         // The first page ends behind a record if it has begun inside one.
-        fetch.parts = Some(PartRead::behind(run.cut));
+        fetch.large = LargeRecords::Parts(PartRead::behind(run.cut));
         NextPart { fetch, then: self }
     }
 }

@@ -11,12 +11,12 @@ use std::io::Write;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use encke_clock::WallTime;
-use encke_stream::MediaKind;
+use encke_stream::{Item, MediaKind};
 
 use super::cursor;
-use crate::encoder::{EncodedRun, Encoder, Farewell, Mark, RecordHead, Variant};
+use crate::encoder::{EncodedRun, Encoder, Farewell, LINE_OVERHEAD, Mark, RecordHead, Variant};
 use crate::long_record::{DataForm, RecordForm, WrittenData};
-use crate::payload::{EVENT_BYTES, join, together};
+use crate::payload::{EVENT_BYTES, join, shared_overhead, together};
 use crate::run::Run;
 use crate::sse::{self, lines};
 use crate::text;
@@ -34,6 +34,10 @@ impl Encoder for EventEncoder {
                 encode(variant, run, now, &mut out.bytes, &mut out.marks);
             }
         }
+    }
+
+    fn overhead(&self, variant: Variant<'_>, item: &Item<'_>) -> usize {
+        shared_overhead(variant.kind, item, 2 * LINE_OVERHEAD)
     }
 
     fn form(&self, variant: Variant<'_>, record: &RecordHead<'_>, now: WallTime) -> RecordForm {

@@ -82,6 +82,14 @@ impl Encoder for LineEncoder {
         out.mark(reached);
     }
 
+    fn overhead(&self, variant: Variant<'_>, item: &Item<'_>) -> usize {
+        let lines = match variant.kind {
+            MediaKind::Json => item.take.saturating_sub(item.skip).max(1),
+            MediaKind::Text | MediaKind::Binary => 1,
+        };
+        lines as usize * LINE_BYTES
+    }
+
     fn form(&self, _: Variant<'_>, record: &RecordHead<'_>, _now: WallTime) -> RecordForm {
         let facts = record.facts;
         let time = self.has_times.then_some(facts.time);
@@ -134,6 +142,9 @@ impl Encoder for LineEncoder {
         ndjson::HEARTBEAT
     }
 }
+
+/// What precedes and follows the data in a line: an offset of 33 digits, and a time.
+const LINE_BYTES: usize = 96;
 
 /// Appends the line that states the client's position.
 pub(super) fn control(cursor_floor: u64, run: &Run<'_>, now: WallTime, out: &mut Vec<u8>) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use encke_clock::WallTime;
 use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
 
+use super::catch_up::{rest_of_messages, rest_of_record};
 use super::cursor;
 use super::response_fields::{cacheable, ended, etag, position};
 use super::state::ReadContext;
@@ -64,10 +65,32 @@ impl PollRead {
 
 impl OnRead for LongPoll {
     fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now: WallTime) -> Action {
-        Action::Respond(match run {
-            Ok(run) => self.arrived(run, now),
-            Err(failure) => failed(failure),
-        })
+        let run = match run {
+            Ok(run) => run,
+            Err(failure) => return Action::Respond(failed(failure)),
+        };
+        if self.stream.has_ended() {
+            return Action::Respond(self.arrived(run, now));
+        }
+        // A large record answers alone, in parts.
+        match (run.large, run.items) {
+            ([_, ..], _) => {
+                let end = match run.cut {
+                    0 => run.end,
+                    _ => Offset::behind(run.end.sequence + 1),
+                };
+                rest_of_record(self.response_up_to(end, now), self.stream, end, &run)
+            }
+            ([], [cut]) if run.ends_cut => {
+                rest_of_messages(self.response_up_to(cut.end, now), self.stream, cut)
+            }
+            ([], [before @ .., last, _]) if run.ends_cut => {
+                let items = &run.items[..=before.len()];
+                let run = Run::position(last.end).with(items);
+                Action::Respond(self.arrived(run, now))
+            }
+            _ => Action::Respond(self.arrived(run, now)),
+        }
     }
 }
 
@@ -83,20 +106,8 @@ impl OnRecord for LongPoll {
         if run.items.is_empty() {
             return self.nothing(self.from.max(end), over, now);
         }
-        let response = Response::shared(200)
-            .field("ETag", etag(&self.stream, self.from, end, over))
-            .field_if(
-                "Stream-Cursor",
-                (!over).then(|| cursor::next(now, self.read.client_cursor)),
-            );
-        position(
-            cacheable(response, over, self.read.public),
-            &self.stream,
-            end,
-            at_tail,
-            over,
-        )
-        .body(data(self.stream.media.kind, run.items))
+        let response = self.response(end, at_tail, over, now);
+        response.body(data(self.stream.media.kind, run.items))
     }
 
     fn timed_out(self: Box<Self>, now: WallTime) -> Response {
@@ -114,6 +125,24 @@ impl OnRecord for LongPoll {
 }
 
 impl LongPoll {
+    fn response_up_to(&self, end: Offset, now: WallTime) -> Response {
+        let facts = self.stream.facts();
+        let at_tail = end >= facts.tail;
+        self.response(end, at_tail, at_tail && facts.closed, now)
+    }
+
+    /// The response with data up to a position. `at_tail`: the stream has no more of it; `over`: and gets none.
+    fn response(&self, end: Offset, at_tail: bool, over: bool, now: WallTime) -> Response {
+        let response = Response::shared(200)
+            .field("ETag", etag(&self.stream, self.from, end, over))
+            .field_if(
+                "Stream-Cursor",
+                (!over).then(|| cursor::next(now, self.read.client_cursor)),
+            );
+        let response = cacheable(response, over, self.read.public);
+        position(response, &self.stream, end, at_tail, over)
+    }
+
     fn nothing(&self, tail: Offset, over: bool, now: WallTime) -> Response {
         let response = Response::shared(204)
             .field("Stream-Next-Offset", tail)

@@ -73,8 +73,6 @@ pub struct RecordFacts {
     pub time: WallTime,
     /// The beginning of a character at its end, which is withheld until the rest comes.
     pub withheld: CutCharacter,
-    /// Nothing of the record is written, because all of it is withheld.
-    pub is_withheld: bool,
 }
 
 /// What the data of a record is.

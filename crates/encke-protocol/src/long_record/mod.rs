@@ -14,7 +14,7 @@ mod text_check;
 mod writer;
 
 use encke_clock::WallTime;
-use encke_stream::{Item, MediaKind, Offset};
+use encke_stream::{Item, MediaKind, Offset, Sequence};
 
 pub use form::{DataForm, RecordFacts, RecordForm, WrittenData};
 
@@ -31,6 +31,8 @@ pub struct LongRecord {
     before: CutCharacter,
     /// Bytes of the record's data that need not be handed over again.
     had: u64,
+    /// The position behind what is written, as far as it is known.
+    end: Offset,
     stage: Stage,
 }
 
@@ -54,6 +56,8 @@ pub struct LongRecordKey {
     before: CutCharacter,
     had: u64,
     is_examined: bool,
+    has_begun: bool,
+    is_in_message: bool,
 }
 
 /// How far a step has come.
@@ -81,8 +85,9 @@ enum Stage {
 }
 
 impl LongRecord {
-    /// The reader's part of a record; of the data of `item` only the place counts. `before` was withheld before it.
-    pub fn new(kind: MediaKind, item: &Item<'_>, before: CutCharacter) -> Self {
+    /// The reader's part of a record; the data of `item` is not looked at. `before` was withheld before it. `withholds`: a character that is
+    /// cut at its end is withheld.
+    pub fn new(kind: MediaKind, item: &Item<'_>, before: CutCharacter, withholds: bool) -> Self {
         let part = RecordPart {
             kind,
             skip: item.skip,
@@ -96,10 +101,9 @@ impl LongRecord {
             end: part.end,
             time: part.time,
             withheld: CutCharacter::default(),
-            is_withheld: false,
         };
         let stage = match kind {
-            MediaKind::Text => Stage::Examine(TextCheck::new(before)),
+            MediaKind::Text => Stage::Examine(TextCheck::new(before, withholds)),
             MediaKind::Json => Stage::Examined(facts(WrittenData::Messages)),
             MediaKind::Binary => Stage::Examined(facts(WrittenData::Bytes)),
         };
@@ -107,6 +111,7 @@ impl LongRecord {
             part,
             before,
             had,
+            end: item.end,
             stage,
         }
     }
@@ -116,6 +121,17 @@ impl LongRecord {
         self.had
     }
 
+    /// The sequence of the record.
+    pub fn sequence(&self) -> Sequence {
+        let end = self.part.end;
+        end.sequence + Sequence::from(end.units > 0)
+    }
+
+    /// The position behind the record, or before a character that is withheld at its end.
+    pub fn end(&self) -> Offset {
+        self.end
+    }
+
     /// What the next piece depends on.
     pub fn key(&self) -> LongRecordKey {
         LongRecordKey {
@@ -123,6 +139,14 @@ impl LongRecord {
             before: self.before,
             had: self.had,
             is_examined: !matches!(self.stage, Stage::Examine(_)),
+            has_begun: match &self.stage {
+                Stage::Write { writer, .. } => writer.has_begun(),
+                Stage::Examine(_) | Stage::Examined(_) => false,
+            },
+            is_in_message: match &self.stage {
+                Stage::Write { writer, .. } => writer.is_in_message(),
+                Stage::Examine(_) | Stage::Examined(_) => false,
+            },
         }
     }
 
@@ -139,6 +163,7 @@ impl LongRecord {
         let Some(facts) = self.facts() else {
             return;
         };
+        self.end = facts.end;
         let withheld = facts.withheld.as_bytes().len() as u64;
         let last_byte = u64::from(self.part.take).saturating_sub(withheld);
         let before = self.before.as_bytes();
@@ -147,6 +172,14 @@ impl LongRecord {
             writer: Box::new(writer),
             tail: form.tail,
         };
+    }
+
+    /// Whether it is written as one value, and not as separate messages.
+    pub fn is_one_value(&self) -> bool {
+        match &self.stage {
+            Stage::Write { writer, .. } => writer.is_one_value(),
+            Stage::Examine(_) | Stage::Examined(_) => true,
+        }
     }
 
     /// Uses data of the record from [`LongRecord::had`] on, and appends at most [`PIECE_BYTES`] to an empty run. `is_end`: the record has no
@@ -207,22 +240,19 @@ impl RecordPart {
     }
 }
 
-/// An upper bound of the bytes that the records' forms have, in any encoding, if a record adds `overhead_bytes` to its data besides what its
-/// messages add.
-pub fn encoded_bytes_max(kind: MediaKind, item: &Item<'_>, overhead_bytes: usize) -> usize {
-    let count = |is_long: fn(&u8) -> bool, data: &[u8]| {
+/// An upper bound of the bytes that a record has in any encoding that adds at most `overhead` bytes to its data.
+pub fn encoded_bytes_max(kind: MediaKind, item: &Item<'_>, overhead: usize) -> usize {
+    let added = |is_long: fn(&u8) -> bool, data: &[u8]| {
         data.iter().filter(|byte| is_long(byte)).count() * (ESCAPED_BYTES - 1)
     };
-    overhead_bytes
+    overhead
         + match kind {
             MediaKind::Json => {
-                let messages = item.take.saturating_sub(item.skip) as usize;
-                let ends = count(|byte| matches!(byte, b'\n' | b'\r'), item.data);
-                item.data.len() + ends + messages.saturating_mul(MESSAGE_BYTES)
+                item.data.len() + added(|byte| matches!(byte, b'\n' | b'\r'), item.data)
             }
             MediaKind::Text => {
                 let part = item.part();
-                let escaped = count(|byte| matches!(byte, 0..0x20 | b'"' | b'\\'), part);
+                let escaped = added(|byte| matches!(byte, 0..0x20 | b'"' | b'\\'), part);
                 part.len() + (part.len() / 3).max(escaped)
             }
             MediaKind::Binary => item.part().len() / 3 * 4 + 4,
@@ -237,6 +267,3 @@ const EXAMINED_BYTES: usize = 256 << 10;
 
 /// What a byte can become at most: `\u0001`, or the beginning of another line of an event with one more space.
 const ESCAPED_BYTES: usize = 7;
-
-/// What a message can have around it: its position and time in a line.
-const MESSAGE_BYTES: usize = 112;

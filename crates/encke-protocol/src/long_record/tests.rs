@@ -61,12 +61,13 @@ fn pieces(
     before: CutCharacter,
     parts: &[usize],
 ) -> Vec<Vec<u8>> {
-    let mut record = LongRecord::new(kind, item, before);
+    let mut record = LongRecord::new(kind, item, before, true);
     let mut parts = parts.iter().copied().cycle();
     let mut pieces = Vec::new();
     loop {
         if let Some(facts) = record.facts() {
-            if facts.is_withheld {
+            let withheld = facts.withheld.as_bytes().len();
+            if withheld == before.as_bytes().len() + item.part().len() {
                 return pieces;
             }
             let beginning = &item.data[..item.data.len().min(64)];
@@ -78,6 +79,11 @@ fn pieces(
         let mut run = EncodedRun::default();
         let is_end = part.len() == rest.len();
         let step = record.step(part, is_end, &mut |_, _, _| {}, &mut run);
+        let is_used = is_end && record.had() as usize == item.data.len();
+        assert!(
+            !is_used || step != LongStep::More,
+            "no data follows that could end it"
+        );
         pieces.push(run.bytes);
         if step == LongStep::Written {
             return pieces;
@@ -128,9 +134,42 @@ fn a_piece_is_small_whatever_the_record_is() {
             let most = pieces.iter().map(Vec::len).max().unwrap_or_default();
             assert!(most <= PIECE_BYTES + 512, "{name}: {most}");
             assert!(pieces.concat() == expected, "{name} {kind:?}");
-            let max = encoded_bytes_max(kind, &item, 512);
+            let overhead = encoder.overhead(variant(kind), &item);
+            let max = encoded_bytes_max(kind, &item, overhead + 512);
             assert!(expected.len() <= max, "{name}: {} of {max}", expected.len());
         }
+    }
+}
+
+#[test]
+fn a_number_ends_the_record_also_where_a_piece_ends() {
+    for bytes in PIECE_BYTES - 1_200..PIECE_BYTES + 100 {
+        let data = format!("0,\"{}\",1", "x".repeat(bytes));
+        let mut item = item(data.as_bytes(), 1, 3);
+        for encoder in [
+            &EventEncoder as &dyn Encoder,
+            &LineEncoder { has_times: false },
+        ] {
+            let no_cut = CutCharacter::default();
+            let pieces = pieces(encoder, MediaKind::Json, &item, no_cut, &[usize::MAX]);
+            assert!(
+                pieces.concat() == at_once(encoder, MediaKind::Json, &[item]),
+                "{bytes}"
+            );
+            item.skip = 0;
+        }
+    }
+}
+
+#[test]
+fn messages_before_the_reader_are_passed_without_a_piece_for_each() {
+    let numbers: Vec<String> = (0..60_000).map(|number: u32| number.to_string()).collect();
+    let data = numbers.join(",");
+    for skip in [10_000, 30_000, 59_999] {
+        let item = item(data.as_bytes(), skip, 60_000);
+        let no_cut = CutCharacter::default();
+        let pieces = pieces(&EventEncoder, MediaKind::Json, &item, no_cut, &[64 << 10]);
+        assert!(pieces.concat() == at_once(&EventEncoder, MediaKind::Json, &[item]));
     }
 }
 

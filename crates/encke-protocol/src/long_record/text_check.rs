@@ -7,22 +7,21 @@ use crate::text::CutCharacter;
 /// Whether bytes are valid UTF-8, and how they end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TextCheck {
-    before: CutCharacter,
+    /// A character that is cut at the end is withheld. Otherwise the record is no text.
+    withholds: bool,
     /// Everything up to the cut character is text.
     is_text: bool,
     /// The beginning of a character at the end of the bytes so far.
     cut: CutCharacter,
-    bytes: u64,
 }
 
 impl TextCheck {
     /// Bytes that follow a cut character.
-    pub(super) fn new(before: CutCharacter) -> Self {
+    pub(super) fn new(before: CutCharacter, withholds: bool) -> Self {
         TextCheck {
-            before,
+            withholds,
             is_text: true,
             cut: before,
-            bytes: 0,
         }
     }
 
@@ -30,24 +29,26 @@ impl TextCheck {
     pub(super) fn take(&mut self, bytes: &[u8]) {
         self.is_text = self.is_text && is_text(self.cut, bytes);
         self.cut = self.cut.following(bytes);
-        self.bytes += bytes.len() as u64;
     }
 
     /// What was found.
     pub(super) fn facts(&self, part: &RecordPart) -> RecordFacts {
-        let cut = self.cut.as_bytes().len();
-        let before = self.before.as_bytes().len();
+        let withheld = match self.withholds {
+            true => self.cut,
+            false => CutCharacter::default(),
+        };
+        let is_text = self.is_text && withheld == self.cut;
+        let cut = withheld.as_bytes().len();
         let units = u64::from(part.take).saturating_sub(cut as u64);
         let units = units.max(part.skip.into()) as u32;
         RecordFacts {
-            data: match self.is_text {
+            data: match is_text {
                 true => WrittenData::Text,
                 false => WrittenData::Bytes,
             },
             end: part.position(if cut == 0 { part.take } else { units }),
             time: part.time,
-            withheld: self.cut,
-            is_withheld: cut as u64 == before as u64 + self.bytes,
+            withheld,
         }
     }
 }

@@ -72,6 +72,20 @@ impl DataWriter {
         }
     }
 
+    pub(super) fn is_one_value(&self) -> bool {
+        !matches!(self.form, DataForm::EachMessage(_))
+    }
+
+    /// Whether the next byte may belong to a message that has begun.
+    pub(super) fn is_in_message(&self) -> bool {
+        matches!(&self.place, Place::Messages(cursor) if cursor.is_in_message())
+    }
+
+    /// Whether what precedes the data is written.
+    pub(super) fn has_begun(&self) -> bool {
+        self.head.is_empty()
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.is_done
     }
@@ -135,7 +149,10 @@ impl DataWriter {
         let mut used = 0;
         while !self.is_done {
             let rest = &data[used..];
-            if out.bytes.len() >= PIECE_BYTES - LINE_BYTES || used >= SCANNED_BYTES {
+            // The end of the last message has room.
+            if !rest.is_empty()
+                && (out.bytes.len() >= PIECE_BYTES - LINE_BYTES || used >= SCANNED_BYTES)
+            {
                 break;
             }
             if rest.is_empty() {

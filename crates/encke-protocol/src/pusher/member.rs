@@ -4,7 +4,7 @@ use encke_clock::{SteadyTime, WallTime};
 use encke_presence::{
     ID_BYTES_MAX, NewMember, PresenceHold, PresencePlace, PresenceRefusal, PresenceRules,
 };
-use encke_stream::Offset;
+use encke_stream::{Item, Offset};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use super::app::App;
 use super::context::PusherContext;
 use super::server_message::{member_added, member_removed, subscribed_with};
 use super::stream_names::channel_of;
-use crate::encoder::{EncodedRun, Encoder, Farewell, RecordHead, Variant};
+use crate::encoder::{EncodedRun, Encoder, Farewell, LINE_OVERHEAD, RecordHead, Variant};
 use crate::long_record::RecordForm;
 use crate::presence::wire::{MembersRecord, RecordKind};
 use crate::run::Run;
@@ -136,6 +136,11 @@ impl Encoder for PusherMembers {
         for item in run.items {
             self.message(variant, item.data, item.end, out);
         }
+    }
+
+    /// Each member is in two lists, and escaped.
+    fn overhead(&self, variant: Variant<'_>, item: &Item<'_>) -> usize {
+        LINE_OVERHEAD + variant.name.len() + 3 * item.data.len()
     }
 
     /// The list of the members is one message, which `presence-members` bounds.

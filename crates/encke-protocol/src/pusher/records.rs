@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use encke_clock::WallTime;
-use encke_stream::{EphemeralMessage, MediaKind, Offset};
+use encke_stream::{EphemeralMessage, Item, MediaKind, Offset};
 
 use super::app::App;
 use super::event::StoredEvent;
 use super::position::SignedPosition;
 use super::server_message::write_event;
 use super::stream_names::channel_of;
-use crate::encoder::{EncodedRun, Encoder, Farewell, Omission, RecordHead, Variant};
+use crate::encoder::{EncodedRun, Encoder, Farewell, LINE_OVERHEAD, Omission, RecordHead, Variant};
 use crate::json;
 use crate::long_record::RecordForm;
 use crate::run::Run;
@@ -39,6 +39,14 @@ impl Encoder for PusherRecords {
                 self.message(variant, message, item.position(units), out);
             });
         }
+    }
+
+    fn overhead(&self, variant: Variant<'_>, item: &Item<'_>) -> usize {
+        let message = LINE_OVERHEAD + 2 * variant.name.len();
+        // What is an object becomes a string.
+        let escaped = |byte: &&u8| matches!(byte, b'"' | b'\\');
+        let quotes = item.data.iter().filter(escaped).count();
+        message * item.take as usize + 2 * quotes
     }
 
     fn form(&self, _: Variant<'_>, _: &RecordHead<'_>, _: WallTime) -> RecordForm {
@@ -103,8 +111,6 @@ pub(super) const WITH_OFFSETS: u64 = 1;
 
 #[cfg(test)]
 mod tests {
-    use encke_stream::Item;
-
     use super::*;
     use crate::pusher::settings::PusherApp;
 

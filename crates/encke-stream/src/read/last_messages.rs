@@ -6,7 +6,7 @@
 
 use encke_log::Sequence;
 
-use super::piece::{Fetch, Item};
+use super::piece::{Fetch, Item, LargeRecords};
 use crate::stream::Span;
 use crate::{Facts, MediaKind, Offset, Stream};
 
@@ -67,13 +67,13 @@ impl LastMessages {
     /// The next piece.
     pub fn fetch(&self) -> Fetch {
         Fetch {
+            large: LargeRecords::Whole,
             spans: self.spans.clone(),
             from: Offset::START,
             upto: self.spans.last().map_or(Offset::START, |span| span.upto),
             floor: self.floor,
             bytes_max: self.piece_bytes,
             last: Some(self.wanted.saturating_add(DATALESS_RECORDS)),
-            parts: None,
         }
     }
 

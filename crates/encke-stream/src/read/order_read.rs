@@ -12,7 +12,7 @@ use encke_clock::WallTime;
 use encke_log::{Disk, FORGOTTEN, FrameView, ReadError, Reader, Sequence, StreamNo};
 
 use crate::at_rest::load::{LoadError, Loader, Outline};
-use crate::read::piece::{OrderEvent, OrderedRecord, Piece};
+use crate::read::piece::{OrderEvent, OrderedRecord, Piece, RECORD_BYTES};
 use crate::stream::label::StreamLabel;
 use crate::stream::media::Media;
 use crate::stream::number::born;
@@ -30,7 +30,7 @@ pub struct OrderFetch {
     pub after: Sequence,
     /// The last record.
     pub upto: Sequence,
-    /// About how many bytes of the log are read, of matching streams or not.
+    /// About how many bytes of the log are read, of matching streams or not. Of a record only the first [`RECORD_BYTES`] are given.
     pub bytes_max: usize,
 }
 
@@ -140,6 +140,8 @@ impl Candidates {
         };
         let start = self.bytes.len();
         if !removed {
+            // One byte more shows that it is only the beginning.
+            let data = &data[..data.len().min(RECORD_BYTES + 1)];
             self.bytes.extend_from_slice(data);
         }
         self.records.push(Candidate {
@@ -218,6 +220,7 @@ impl Candidates {
             };
             let ordered = OrderedRecord {
                 stream: Arc::clone(&stream.label),
+                no: record.stream,
                 pattern: stream.pattern,
                 event,
             };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use encke_clock::WallTime;
 use encke_log::{
     BackwardBounds, Disk, FORGOTTEN, FileRange, FrameView, GivenRecord, LargeRecord, ReadError,
-    Reader, Sequence, StreamRead,
+    Reader, Sequence, StreamNo, StreamRead,
 };
 
 use crate::stream::Span;
@@ -26,12 +26,32 @@ pub struct Fetch {
     pub upto: Offset,
     /// The stream's readers must not see its records up to this one.
     pub floor: Sequence,
-    /// About how much data a piece holds. A piece has at least one record, however large.
+    /// About how much data a piece holds. A piece has at least one record, or what `large` gives of it.
     pub bytes_max: usize,
     /// Reads backwards: a piece holds the last records, at most so many. `None`: it holds the first ones.
     pub last: Option<usize>,
-    /// Large records are read in parts. `None`: all are read whole.
-    pub parts: Option<PartRead>,
+    /// How large records are read.
+    pub large: LargeRecords,
+}
+
+/// How a read takes large records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LargeRecords {
+    /// Whole.
+    Whole,
+    /// Of a record of which the reader wants more than [`RECORD_BYTES`], only the beginning, and nothing behind it.
+    Beginnings,
+    /// In parts.
+    Parts(PartRead),
+}
+
+impl LargeRecords {
+    fn parts(self) -> Option<PartRead> {
+        match self {
+            LargeRecords::Parts(parts) => Some(parts),
+            LargeRecords::Whole | LargeRecords::Beginnings => None,
+        }
+    }
 }
 
 /// How a read takes large records in parts.
@@ -43,6 +63,8 @@ pub struct PartRead {
     pub in_file: bool,
     /// A record is large if its frame in the log has at least so many bytes.
     pub large_bytes: u32,
+    /// A part has no more than the bytes of the read, even if the log gives the record whole.
+    pub is_bounded: bool,
 }
 
 impl PartRead {
@@ -52,6 +74,7 @@ impl PartRead {
             had,
             in_file: false,
             large_bytes: LARGE_BYTES,
+            is_bounded: false,
         }
     }
 }
@@ -89,7 +112,31 @@ impl Fetch {
             floor: stream.facts().floor,
             bytes_max,
             last: None,
-            parts: None,
+            large: LargeRecords::Whole,
+        }
+    }
+
+    /// Reads the data of one record from the byte `had` on, which is not the end.
+    pub fn rest_of_record(
+        stream: StreamNo,
+        sequence: Sequence,
+        had: u64,
+        bytes_max: usize,
+    ) -> Self {
+        let from = Offset::behind(sequence.saturating_sub(1));
+        let upto = Offset::behind(sequence);
+        let span = Span { stream, from, upto };
+        Fetch {
+            spans: vec![span],
+            from,
+            upto,
+            floor: 0,
+            bytes_max,
+            last: None,
+            large: LargeRecords::Parts(PartRead {
+                is_bounded: true,
+                ..PartRead::behind(had)
+            }),
         }
     }
 }
@@ -114,11 +161,15 @@ pub struct Piece {
     pub cut: u64,
     /// The record of which `large` is a part.
     part_of: Sequence,
+    /// The log gave the record whole, of which `large` is a part.
+    reads_whole_record: bool,
 }
 
 #[derive(Debug)]
 struct PieceRecord {
     data_end: usize,
+    /// The data is only the beginning of that of the record.
+    is_cut: bool,
     skip: u32,
     take: u32,
     end: Offset,
@@ -171,6 +222,8 @@ impl<'a> Item<'a> {
 pub struct OrderedRecord {
     /// Its stream.
     pub stream: Arc<StreamLabel>,
+    /// The number of its stream.
+    pub no: StreamNo,
     /// The index of the pattern that matches.
     pub pattern: usize,
     /// What happened.
@@ -195,6 +248,7 @@ impl Piece {
     pub(crate) fn of_state(data: Vec<u8>, end: Offset, time: WallTime) -> Piece {
         let record = PieceRecord {
             data_end: data.len(),
+            is_cut: false,
             skip: 0,
             take: 1,
             end,
@@ -239,6 +293,10 @@ impl Piece {
         }
         // Before the read: what is published meanwhile is left for the next piece.
         let published = log.published();
+        let bytes_max = match fetch.large {
+            LargeRecords::Beginnings => RECORD_BYTES,
+            LargeRecords::Whole | LargeRecords::Parts(_) => usize::MAX,
+        };
         for (number, span) in fetch.spans.iter().enumerate() {
             let last = last_record(span);
             // What the reader has of the first record takes no room of the others.
@@ -253,7 +311,7 @@ impl Piece {
                 return Ok(piece);
             }
             // A record that is cut at its end is none that is read in parts. The first one is in the first span.
-            let parts = fetch.parts.filter(|_| span.upto.units == 0);
+            let parts = fetch.large.parts().filter(|_| span.upto.units == 0);
             let parts = parts.map(|parts| match number {
                 0 => parts,
                 _ => PartRead { had: 0, ..parts },
@@ -292,12 +350,15 @@ impl Piece {
                 (GivenRecord::Whole(frame), Some(parts))
                     if piece.records.is_empty() && (parts.had > 0 || is_large(&frame, parts)) =>
                 {
-                    piece.take_part(span, frame.sequence, frame.payload, parts);
+                    piece.take_part(span, frame.sequence, frame.payload, parts, room);
                 }
                 (GivenRecord::Whole(frame), Some(parts)) if is_large(&frame, parts) => {
                     left = Some(frame.sequence);
                 }
-                (GivenRecord::Whole(frame), _) => piece.take(span, &frame),
+                (GivenRecord::Whole(frame), _) if piece.ends_cut() => left = Some(frame.sequence),
+                (GivenRecord::Whole(frame), _) => {
+                    piece.take(span, &frame, bytes_max);
+                }
                 // Nothing is large where parts are not wanted.
                 (GivenRecord::Large(_), None) => {}
             })?;
@@ -307,12 +368,12 @@ impl Piece {
             match left {
                 // Its head could not be decoded.
                 Some(_) if piece.is_empty() => {
-                    let parts = fetch.parts.map(|parts| PartRead {
+                    let large = fetch.large.parts().map(|parts| PartRead {
                         large_bytes: u32::MAX,
                         ..parts
                     });
                     let whole = Fetch {
-                        parts,
+                        large: large.map_or(fetch.large, LargeRecords::Parts),
                         ..fetch.clone()
                     };
                     return Piece::read_first(log, &whole);
@@ -405,7 +466,7 @@ impl Piece {
                 break;
             }
             let after = span.from.sequence;
-            let mut each = |frame: FrameView<'_>| piece.take(span, &frame);
+            let mut each = |frame: FrameView<'_>| piece.take(span, &frame, usize::MAX);
             let left = log.read_back(span.stream, after, last_record(span), bounds, &mut each)?;
             if let Some(left) = left {
                 piece.end = Offset::behind(left);
@@ -431,6 +492,12 @@ impl Piece {
                 time: record.time,
             }
         })
+    }
+
+    /// The records, each with whether its data is only the beginning of that of the record.
+    pub fn beginnings(&self) -> impl Iterator<Item = (Item<'_>, bool)> {
+        let cut = self.records.iter().map(|record| record.is_cut);
+        self.items().zip(cut)
     }
 
     /// How much data it holds.
@@ -464,9 +531,12 @@ impl Piece {
         units: u32,
         ordered: OrderedRecord,
     ) {
-        self.bytes.extend_from_slice(data);
+        let is_cut = data.len() > RECORD_BYTES;
+        self.bytes
+            .extend_from_slice(&data[..data.len().min(RECORD_BYTES)]);
         self.records.push(PieceRecord {
             data_end: self.bytes.len(),
+            is_cut,
             skip: 0,
             take: units,
             end: Offset::behind(sequence),
@@ -499,7 +569,14 @@ impl Piece {
     }
 
     /// Takes what is left of a large record that was given whole.
-    fn take_part(&mut self, span: &Span, sequence: Sequence, payload: &[u8], parts: PartRead) {
+    fn take_part(
+        &mut self,
+        span: &Span,
+        sequence: Sequence,
+        payload: &[u8],
+        parts: PartRead,
+        room: usize,
+    ) {
         let Ok((change, data)) = Change::decode(payload) else {
             return;
         };
@@ -507,10 +584,15 @@ impl Piece {
             return;
         }
         let total = data.len() as u64;
-        let Some(part) = self.next_part(span, sequence, parts, total, usize::MAX) else {
+        let room = match parts.is_bounded {
+            true => room,
+            false => usize::MAX,
+        };
+        let Some(part) = self.next_part(span, sequence, parts, total, room) else {
             return;
         };
         let bytes = data[part.start as usize..part.end as usize].to_vec();
+        self.reads_whole_record = true;
         self.set_large(parts, LargeData::Bytes(bytes), part.end, total);
     }
 
@@ -581,7 +663,7 @@ impl Piece {
         self.large.push(LargePart { begins, data });
     }
 
-    fn take(&mut self, span: &Span, frame: &FrameView<'_>) {
+    fn take(&mut self, span: &Span, frame: &FrameView<'_>, bytes_max: usize) {
         let sequence = frame.sequence;
         // The log has checked the frame, and opening the log has refused payloads that cannot be decoded.
         let Ok((change, data)) = Change::decode(frame.payload) else {
@@ -606,14 +688,35 @@ impl Piece {
         if skip >= take {
             return;
         }
+        // Units are bytes, or messages, of which each has more than one byte with what separates it from the next.
+        let wanted = match units as usize == data.len() {
+            true => (take - skip) as usize,
+            false => data.len(),
+        };
+        let is_cut = wanted > bytes_max;
+        let data = match is_cut {
+            true => &data[..bytes_max],
+            false => data,
+        };
         self.bytes.extend_from_slice(data);
         self.records.push(PieceRecord {
             data_end: self.bytes.len(),
+            is_cut,
             skip,
             take,
             end,
             time: frame.time,
         });
+    }
+
+    /// Whether all of a record was read for the part of it that the piece has, as history gives records.
+    pub fn reads_whole_record(&self) -> bool {
+        self.reads_whole_record
+    }
+
+    /// Whether the last record is there with its beginning only.
+    pub fn ends_cut(&self) -> bool {
+        self.records.last().is_some_and(|record| record.is_cut)
     }
 }
 
@@ -627,6 +730,9 @@ const FILES_TOGETHER: usize = 2 << 20;
 
 /// A frame from which on a record is read in parts.
 const LARGE_BYTES: u32 = 64 << 10;
+
+/// Bytes of a record that a read of the global order gives, at most. The rest is read by [`Fetch::rest_of_record`].
+pub const RECORD_BYTES: usize = 64 << 10;
 
 /// The last record with data of a span: a position inside a record needs the beginning of that record too.
 fn last_record(span: &Span) -> Sequence {

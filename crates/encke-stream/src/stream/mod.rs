@@ -340,6 +340,13 @@ impl Stream {
             || self.lifetime.until().is_some_and(|end| end <= now.wall)
     }
 
+    /// The stream to which the record was appended: another one for what a fork shares with its source.
+    pub fn source_of(&self, sequence: Sequence) -> StreamNo {
+        let from = Offset::behind(sequence.saturating_sub(1));
+        let spans = self.spans(from, Offset::behind(sequence));
+        spans.first().map_or(self.no, |span| span.stream)
+    }
+
     /// The spans of the log that hold the data between `from` and `upto`, in order. From the beginning means from the
     /// floor.
     pub fn spans(&self, from: Offset, mut upto: Offset) -> Vec<Span> {

@@ -8,9 +8,9 @@ use encke_clock::{Now, SteadyTime};
 use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options, ReadError, Reader, Sequence};
 use encke_stream::{
-    Change, Command, Fetch, Journal, LargeData, LastMessages, LastMessagesBounds, Limits,
-    ListFetch, ListedStream, Loader, LogJournal, Lookup, Machine, Offset, Outcome, PartRead, Piece,
-    Refusal, Stream, Target, View, Viewer, restore_on,
+    Change, Command, Fetch, Journal, LargeData, LargeRecords, LastMessages, LastMessagesBounds,
+    Limits, ListFetch, ListedStream, Loader, LogJournal, Lookup, Machine, Offset, Outcome,
+    PartRead, Piece, Refusal, Stream, Target, View, Viewer, restore_on,
 };
 
 use crate::naive::{Unit, is_json, units};
@@ -252,8 +252,9 @@ impl Rig {
         let (mut at, mut had) = (from, 0);
         loop {
             let mut fetch = Fetch::new(stream, at, tail, bytes_max);
-            fetch.parts = Some(PartRead {
+            fetch.large = LargeRecords::Parts(PartRead {
                 large_bytes: 60,
+                is_bounded: bytes_max.is_multiple_of(2),
                 ..PartRead::behind(had)
             });
             let piece = Piece::read(&reader, &fetch).unwrap();

@@ -2,7 +2,7 @@
 
 use encke_log::ReadError;
 use encke_protocol::{BodyPart, Response, Run};
-use encke_stream::{Item, Piece};
+use encke_stream::{Item, LargeRecords, Piece};
 
 use super::state::Exchange;
 use super::task::{PartCoding, StreamingStep, Task};
@@ -71,8 +71,10 @@ impl Exchange {
         match std::mem::replace(step, StreamingStep::Over) {
             StreamingStep::Next(next) => {
                 let mut fetch = next.fetch.clone();
-                if let (PartCoding::Identity, Some(parts)) = (coding, &mut fetch.parts) {
-                    parts.in_file = out.takes_files();
+                if let (PartCoding::Identity, LargeRecords::Parts(parts)) =
+                    (coding, &mut fetch.large)
+                {
+                    parts.in_file = !parts.is_bounded && out.takes_files();
                 }
                 fetch.bytes_max = out.grant_read(fetch.bytes_max);
                 *step = StreamingStep::Reading(next);

@@ -155,6 +155,7 @@ impl Exchange {
                             at_tail: !piece.more,
                             large: &piece.large,
                             cut: piece.cut,
+                            ends_cut: piece.ends_cut(),
                             ..Run::position(piece.end)
                         };
                         then.read(Ok(run), now)

@@ -54,6 +54,14 @@ impl Http2 {
         }
     }
 
+    /// The feed of a channel of which a message is sent in fragments.
+    pub(crate) fn long_feed_of(&self, id: ExchangeId) -> Option<ExchangeId> {
+        match self.streams.get(&id).map(|stream| &stream.input) {
+            Some(StreamInput::Channel(channel)) => channel.websocket.long_feed(),
+            _ => None,
+        }
+    }
+
     /// The number by which messages name a channel.
     pub(crate) fn channel_number(&self, id: ExchangeId) -> Option<u64> {
         match self.streams.get(&id).map(|stream| &stream.input) {

@@ -59,6 +59,7 @@ impl WebSocket {
             .exchanges
             .into_iter()
             .partition(|pending| pending.key == 0);
+        let long = work.long;
         let feeds = self.feeds.drain(..).map(|feed| feed.id);
         let begun = begun.iter().map(PendingMessage::id);
         let waiting = work.waiting.iter().map(|waiting| waiting.id);
@@ -73,6 +74,8 @@ impl WebSocket {
         };
         *self.work() = Work {
             exchanges: pending,
+            // What is held back is lost with the message.
+            long,
             ending: Some(ending),
             ..Work::default()
         };

@@ -4,7 +4,7 @@ use encke_protocol::{ChannelEnd, FeedEnd};
 
 use super::messages::{ChannelWriter, write_message};
 use super::state::{OpenedChannel, WebSocket};
-use super::work::{RestUntil, Work};
+use super::work::{LongMessage, RestUntil, Work};
 use crate::clients::callers::CallerEnd;
 use crate::clock::Monotonic;
 use crate::connection::close::CloseReason;
@@ -48,7 +48,7 @@ impl WebSocket {
             return;
         }
         let has_input = self.work.as_ref().is_some_and(|work| work.has_input());
-        if has_input || is_blocked {
+        if has_input || is_blocked || self.long_feed().is_some() {
             self.work().input.append(bytes);
             self.go_on(is_blocked, cx);
         } else {
@@ -65,7 +65,9 @@ impl WebSocket {
     /// The client sends nothing more: it gets the responses to what it has sent. One that only listens has hung up.
     pub(crate) fn half_closed(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
         match &mut self.work {
-            Some(work) if work.is_busy() && !is_blocked => work.is_half_closed = true,
+            Some(work) if work.is_busy() && !is_blocked && work.long.is_none() => {
+                work.is_half_closed = true;
+            }
             _ => cx.push(ConnectionEffect::CloseChannel(
                 self.place.exchange,
                 CloseReason::HangUp,
@@ -96,7 +98,9 @@ impl WebSocket {
             let mut pending = self.work().exchanges.swap_remove(place);
             let may_begin = pending.key != 0;
             let mut writer = ChannelWriter::default();
+            let start = cx.effects.output.len();
             pending.exchange.on(event, &mut writer, cx);
+            self.hold(start, cx);
             self.keep(pending, cx);
             if may_begin {
                 self.regrant(cx);
@@ -108,6 +112,41 @@ impl WebSocket {
         self.go_on(is_blocked, cx);
         // What was left in the socket because so much was under way.
         cx.push(ConnectionEffect::Receive);
+    }
+
+    /// A feed begins a message in fragments. The client's messages wait for its end.
+    pub(crate) fn begin_long_message(&mut self, feed: ExchangeId) {
+        let held = Vec::new();
+        self.work().long.get_or_insert(LongMessage { feed, held });
+    }
+
+    /// The last fragment is written: what was held back follows, and the other feeds have their turn.
+    pub(crate) fn end_long_message(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
+        let long = self.work.as_mut().and_then(|work| work.long.take());
+        let Some(LongMessage { held, .. }) = long else {
+            return;
+        };
+        cx.effects.output.extend_from_slice(&held);
+        for feed in &self.feeds {
+            cx.push(ConnectionEffect::Deliver(feed.id, None));
+        }
+        self.go_on(is_blocked, cx);
+        cx.push(ConnectionEffect::Receive);
+    }
+
+    /// Writes a message, or holds it back.
+    pub(super) fn write(&mut self, message: &[u8], cx: &mut Context<'_>) {
+        let start = cx.effects.output.len();
+        write_message(message, cx);
+        self.hold(start, cx);
+    }
+
+    /// Holds back the messages that were written from a place of the output on, if they would stand between fragments.
+    pub(super) fn hold(&mut self, start: usize, cx: &mut Context<'_>) {
+        let long = self.work.as_mut().and_then(|work| work.long.as_mut());
+        if let Some(long) = long {
+            long.held.extend(cx.effects.output.drain(start..));
+        }
     }
 
     /// Ends a feed in the middle of something, or behind its last bytes.
@@ -125,8 +164,13 @@ impl WebSocket {
                 reason if reason.is_dismissal() => FeedEnd::Dismissed,
                 reason => FeedEnd::Failed(reason.why()),
             };
-            write_message(&self.channel.ended(feed.key, end), cx);
+            let message = self.channel.ended(feed.key, end);
+            self.write(&message, cx);
             cx.push(ConnectionEffect::Ended(id, reason));
+            if self.long_feed() == Some(id) {
+                // Its message can't be completed.
+                return self.close(CloseCode::INTERNAL_ERROR, reason, cx);
+            }
             let code = self.channel.close_code(ChannelEnd::FeedEnded);
             if let Some(code) = code.and_then(CloseCode::new) {
                 self.close(code, reason, cx);
@@ -147,7 +191,9 @@ impl WebSocket {
         reason: CloseReason,
         cx: &mut Context<'_>,
     ) {
+        let start = cx.effects.output.len();
         cx.effects.output.extend_from_slice(farewell);
+        self.hold(start, cx);
         self.end_exchange(id, reason, cx);
     }
 
@@ -165,7 +211,7 @@ impl WebSocket {
     pub(crate) fn end_caller(&mut self, end: CallerEnd, cx: &mut Context<'_>) {
         let reason = end_of_caller(end, cx);
         let farewell = self.channel.farewell(reason.why());
-        write_message(&farewell, cx);
+        self.write(&farewell, cx);
         let code = match end {
             CallerEnd::Expired => CloseCode::CALLER_EXPIRED,
             CallerEnd::Revoked => CloseCode::CALLER_REVOKED,
@@ -202,6 +248,7 @@ impl WebSocket {
     pub(super) fn go_on(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
         while let Some(work) = &mut self.work
             && !is_blocked
+            && work.long.is_none()
             && !work.is_full()
             && !self.is_closing
         {

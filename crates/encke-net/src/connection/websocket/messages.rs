@@ -18,6 +18,7 @@ use crate::connection::exchange::task::Task;
 use crate::connection::exchange::writer::{ResponseShape, ResponseWriter};
 use crate::connection::exchange::{Exchange, ExchangeEvent};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
+use crate::websocket::close_code::CloseCode;
 use crate::websocket::frame::{DataKind, encode_message};
 
 impl WebSocket {
@@ -87,11 +88,13 @@ impl WebSocket {
             }
             Action::Unsubscribe(key, response) => {
                 self.end_feed(key, cx);
+                let start = cx.effects.output.len();
                 pending.exchange.respond(&response, &mut writer, cx);
+                self.hold(start, cx);
                 self.keep(pending, cx);
             }
             Action::Close(close) => {
-                write_message(&close.message, cx);
+                self.write(&close.message, cx);
                 cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
                 self.close_as(&close, cx);
             }
@@ -100,7 +103,9 @@ impl WebSocket {
                 if asked.key != 0 && cx.router.presence().has_rules() {
                     pending.exchange.facts.member = self.channel.member().map(Box::new);
                 }
+                let start = cx.effects.output.len();
                 pending.exchange.perform(action, &mut writer, cx);
+                self.hold(start, cx);
                 self.keep(pending, cx);
             }
         }
@@ -133,7 +138,7 @@ impl WebSocket {
     fn end_feeds(&mut self, ended: Vec<(u32, Response)>, cx: &mut Context<'_>) {
         for (key, response) in ended {
             self.end_feed(key, cx);
-            write_message(response.body.as_ref(), cx);
+            self.write(response.body.as_ref(), cx);
         }
     }
 
@@ -181,7 +186,7 @@ impl WebSocket {
     ) {
         let is_unserved = response.is_unavailable();
         let refusal = self.channel.refuse(text, response);
-        write_message(refusal.body.as_ref(), cx);
+        self.write(refusal.body.as_ref(), cx);
         cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
         if is_unserved {
             self.close_unserved(cx);
@@ -192,6 +197,10 @@ impl WebSocket {
         if let Some(place) = self.feeds.iter().position(|feed| feed.key == key) {
             let feed = self.feeds.swap_remove(place);
             cx.push(ConnectionEffect::Ended(feed.id, CloseReason::Done));
+            if self.long_feed() == Some(feed.id) {
+                // Its message can't be completed.
+                self.close(CloseCode::INTERNAL_ERROR, CloseReason::Done, cx);
+            }
         }
     }
 

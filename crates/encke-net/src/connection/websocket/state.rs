@@ -52,8 +52,15 @@ impl WebSocket {
     /// Whether so much waits that nothing is read from the socket.
     pub(crate) fn has_enough(&self, is_blocked: bool, input_bytes_max: usize) -> bool {
         let work = self.work.as_ref();
-        let waits = is_blocked || work.is_some_and(|work| work.is_full());
+        let waits =
+            is_blocked || self.long_feed().is_some() || work.is_some_and(|work| work.is_full());
         waits && work.is_some_and(|work| work.input.rest().len() >= input_bytes_max)
+    }
+
+    /// The feed of which a message is sent in fragments.
+    pub(crate) fn long_feed(&self) -> Option<ExchangeId> {
+        let long = self.work.as_ref()?.long.as_ref()?;
+        Some(long.feed)
     }
 
     /// How many bytes of its input are not looked at yet.
@@ -65,7 +72,7 @@ impl WebSocket {
     /// Whether something waits that can go on.
     pub(crate) fn has_work(&self) -> bool {
         let work = self.work.as_ref();
-        work.is_some_and(|work| !work.is_full() && work.has_input())
+        work.is_some_and(|work| !work.is_full() && work.has_input() && work.long.is_none())
     }
 
     /// The first of its deadlines.

@@ -26,8 +26,18 @@ pub(super) struct Work {
     pub(super) rest: Option<RestUntil>,
     /// The client sends nothing more.
     pub(super) is_half_closed: bool,
+    /// A message of a feed that is sent in fragments, if one is.
+    pub(super) long: Option<LongMessage>,
     /// How the channel ends, as soon as what is under way is answered.
     pub(super) ending: Option<Ending>,
+}
+
+/// A message that is sent in fragments. Only control frames may stand between them (RFC 6455, section 5.4).
+#[derive(Debug)]
+pub(super) struct LongMessage {
+    pub(super) feed: ExchangeId,
+    /// Messages that are written meanwhile, and follow behind its last fragment.
+    pub(super) held: Vec<u8>,
 }
 
 /// Until when the rest of a message has to come.
@@ -85,7 +95,8 @@ impl Work {
         let first: usize = self.first.iter().map(Vec::capacity).sum();
         let exchanges = self.exchanges.capacity() * size_of::<PendingMessage>();
         let waiting = self.waiting.as_ref().map_or(0, WaitingMessage::bytes);
-        self.input.capacity() + first + exchanges + self.pending_bytes() + waiting
+        let held = self.long.as_ref().map_or(0, |long| long.held.capacity());
+        self.input.capacity() + first + exchanges + self.pending_bytes() + waiting + held
     }
 
     /// What the commands hold that are on their way, in bytes.
@@ -115,6 +126,7 @@ impl Work {
         !self.is_busy()
             && self.caller_until.is_none()
             && self.rest.is_none()
+            && self.long.is_none()
             && self.ending.is_none()
     }
 }

@@ -139,9 +139,20 @@ impl Connections {
             SlotState::Active | SlotState::Exchange => {
                 let connection = self.of_exchange(index);
                 connection.is_some_and(|one| one.is_blocked(self.slots.carrier_of(index)))
+                    || self.is_in_message_of_another(index)
             }
             _ => false,
         }
+    }
+
+    /// Whether a feed belongs to a channel on which a message of another feed is sent in fragments.
+    pub(crate) fn is_in_message_of_another(&self, index: u32) -> bool {
+        if !self.slots[index].flags.has(Flags::MESSAGES) {
+            return false;
+        }
+        let connection = self.of_exchange(index);
+        let long = connection.and_then(|one| one.long_feed_of(self.slots.carrier_of(index)));
+        long.is_some_and(|feed| feed.slot() != index)
     }
 
     /// The feeds of the channel that an exchange is or belongs to, its own last.
