@@ -120,7 +120,7 @@ class OtherClient(threading.Thread):
 
 
 def receive(clients, seconds, bytes_wanted):
-    """Reads until every client has so much or has hung up, or the time is over. Returns what each has."""
+    """Reads until every client has `bytes_wanted` bytes or has hung up, or the time is over. Returns the bytes of each."""
     poll = select.epoll()
     by_fd = {client.fileno(): client for client in clients}
     got = dict.fromkeys(by_fd, 0)

@@ -31,7 +31,7 @@ fn long_records() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What a follower has of a stream, in a form that does not depend on the wire: messages of JSON, or bytes.
+/// The content of a stream as a follower got it, independent of the wire: messages of JSON, or bytes.
 #[derive(Debug, Default, PartialEq)]
 struct Content {
     messages: Vec<Value>,
@@ -121,7 +121,7 @@ impl Follower {
     fn read(&mut self, content: &mut Content) {
         match self {
             Follower::Messages(client) => {
-                let message = client.message().expect("the channel goes on");
+                let message = client.message().expect("the channel is open");
                 content.take(&message);
             }
             Follower::Lines(connection, content_type) => {
@@ -135,7 +135,7 @@ impl Follower {
                 }
             }
             Follower::Events(connection, content_type) => {
-                let event = connection.event().expect("the response goes on");
+                let event = connection.event().expect("the response is open");
                 let lines = |name: &str| {
                     let lines = event.lines().filter_map(|line| line.strip_prefix(name));
                     let lines: Vec<&str> = lines
@@ -305,7 +305,7 @@ fn the_messages_of_other_subscriptions_wait_for_the_last_fragment() {
     let mut has_long = false;
     let mut is_acknowledged = false;
     while short.len() < 3 || !has_long || !is_acknowledged {
-        let message = client.message().expect("the channel goes on");
+        let message = client.message().expect("the channel is open");
         let data = message["data"].as_array().cloned().unwrap_or_default();
         is_acknowledged |= message["id"] == 7;
         match message["stream"].as_str() {
@@ -432,7 +432,7 @@ fn a_stream_that_a_long_record_closes_ends_its_subscription_only() {
     assert_eq!(closed.status, 204, "{closed:?}");
     let mut has_long = false;
     loop {
-        let message = client.message().expect("the channel goes on");
+        let message = client.message().expect("the channel is open");
         has_long |= message["stream"] == "long" && message["data"].is_array();
         if message["type"] == "ended" {
             break;
@@ -441,7 +441,7 @@ fn a_stream_that_a_long_record_closes_ends_its_subscription_only() {
     assert!(has_long);
     let appended = encke.ask("POST", &path("short"), &[JSON], b"[1]");
     assert_eq!(appended.status, 204, "{appended:?}");
-    while client.message().expect("the channel goes on")["data"] != json!([1]) {}
+    while client.message().expect("the channel is open")["data"] != json!([1]) {}
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub trait Encoder: Send + Sync {
     }
 }
 
-/// What precedes and follows the data of a record in a line or in a message of its own.
+/// Bytes of a line or a message without the data and the names in it, at most.
 pub(crate) const LINE_OVERHEAD: usize = 192;
 
 /// Encodes the records of several streams, one at a time. `label` is the one of the feed.
@@ -174,7 +174,7 @@ pub struct Farewell {
 /// A record of one stream, before its data.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordHead<'a> {
-    /// What is known of it.
+    /// Its facts.
     pub facts: RecordFacts,
     /// The beginning of its data: at least the first 64 bytes.
     pub beginning: &'a [u8],
@@ -185,7 +185,7 @@ pub struct RecordHead<'a> {
 pub struct MergedHead<'a> {
     /// The name of its stream.
     pub name: &'a str,
-    /// What is known of it.
+    /// Its facts.
     pub facts: RecordFacts,
     /// The client's position with this record.
     pub at: MergedPosition<'a>,

@@ -8,7 +8,7 @@ use crate::encoder::MergedRecord;
 use crate::json;
 use crate::long_record::{RecordFacts, WrittenData};
 
-/// What is to be known of a record of a merged feed, and its data.
+/// The facts of a record of a merged feed, and its data.
 pub(crate) fn of_merged(record: &MergedRecord<'_>) -> (RecordFacts, Vec<u8>) {
     let MergedRecord { kind, item, .. } = record;
     let [before, behind] = record.cut;
@@ -30,7 +30,7 @@ pub(crate) fn of_merged(record: &MergedRecord<'_>) -> (RecordFacts, Vec<u8>) {
 }
 
 impl WrittenData {
-    /// What some data is in a stream of that kind. Text can end inside a character, or be no text at all: nothing is replaced.
+    /// The kind of some data in a stream of that kind. Text can end inside a character, or be invalid: nothing is replaced.
     pub(crate) fn of(kind: MediaKind, data: &[u8]) -> Self {
         match kind {
             MediaKind::Json => WrittenData::Messages,
@@ -90,7 +90,7 @@ pub(crate) fn together(items: &[Item<'_>]) -> usize {
         .max(1)
 }
 
-/// What a record adds to events or messages that several records share. One of text that is no text has an event by itself.
+/// An upper bound of the bytes that a record adds to events that several records share. Invalid text has an event by itself.
 pub(crate) fn shared_overhead(kind: MediaKind, item: &Item<'_>, event_overhead: usize) -> usize {
     match kind {
         // The text before it has an event by itself, too.

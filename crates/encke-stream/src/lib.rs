@@ -66,12 +66,10 @@ pub use machine::{Limits, Machine};
 pub use memory::{MemoryPublisher, MemoryRecord, MemorySource};
 pub use order::submission::{Submission, Submitter};
 pub use read::data_at_rest::data_at_rest;
+pub use read::large_records::{LargeData, LargePart, LargeRecords, PartRead, RECORD_BYTES};
 pub use read::last_messages::{LastMessages, LastMessagesBounds};
 pub use read::order_read::OrderFetch;
-pub use read::piece::{
-    Fetch, Item, LargeData, LargePart, LargeRecords, OrderEvent, OrderedRecord, PartRead, Piece,
-    RECORD_BYTES,
-};
+pub use read::piece::{Fetch, Item, OrderEvent, OrderedRecord, Piece};
 pub use read::records::each_record;
 pub use replicated::{
     Applied, BadMessage, BatchId, Chain, DispatcherTerm, FollowError, FollowStopped, Following,

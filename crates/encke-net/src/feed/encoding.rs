@@ -61,7 +61,7 @@ pub(crate) struct RecentKey {
     pub(crate) framing: ResponseFraming,
 }
 
-/// What a piece of a long record depends on.
+/// The key of a piece of a long record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LongKey {
     pub(crate) topic: u32,
@@ -410,7 +410,7 @@ impl Gathered {
     }
 }
 
-/// What an encoding has besides its records: the state of a stream.
+/// Bytes of an encoding for the state of the stream, which may follow the records.
 const RUN_OVERHEAD: usize = 1 << 10;
 
 /// Bytes of a record's data that a form may depend on.

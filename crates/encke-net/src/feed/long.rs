@@ -1,5 +1,5 @@
-//! Long records: those that are too large to be encoded at once. A subscriber gets one in pieces, each when its connection has taken the
-//! last, and holds none of its data.
+//! Delivers long records: records that are too large to be encoded at once. A subscriber gets a long record in pieces, each when its
+//! connection has taken the last one, and holds none of the data.
 //!
 //! The data comes from the recent records as long as the record is among them, and is read from the log in parts otherwise. Nothing else is
 //! sent to the subscriber before the last piece. Pieces are deferred work: they wait for commits and for the deliveries of other records.
@@ -95,7 +95,7 @@ impl LongDelivery {
         self.part = Some((from, Arc::clone(piece)));
     }
 
-    /// What is left of the part that was read.
+    /// The unused rest of the part that was read.
     fn part(&self) -> Option<RecordData<'_>> {
         let (from, piece) = self.part.as_ref()?;
         let RecordData { bytes, is_end } = part_of(piece)?;
@@ -396,7 +396,7 @@ impl LongDelivery {
     }
 }
 
-/// What follows the data in a piece.
+/// The events behind a long record, and the position of the subscriber.
 #[derive(Debug, Default)]
 pub(crate) struct BehindLong {
     /// Events or messages behind the record.
@@ -429,7 +429,7 @@ impl Encoding {
     }
 }
 
-/// What follows a long record in its last piece.
+/// The events behind a long record in its last piece.
 fn behind_long(long: &LongDelivery, encoders: &Encoders, cx: &FeedContext<'_>) -> BehindLong {
     let (stream, encoder, option, stop_asked) = match &long.feed {
         LongFeed::Merged(merged) => return merged.behind(),

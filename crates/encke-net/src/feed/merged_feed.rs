@@ -171,7 +171,7 @@ impl MergedFeed {
         }
     }
 
-    /// What an encoder adds to a record besides the name of its stream, at most, for a client that has everything up to `after`.
+    /// An upper bound of the bytes that an encoder adds to a record, without the name of its stream. The client has everything up to `after`.
     pub(crate) fn overhead(&self, after: Sequence) -> usize {
         let after = self.all_after(after);
         let entries = after.len() + self.ahead(&after).len() + self.generations.len();
@@ -488,10 +488,10 @@ fn whole(position: Offset) -> Sequence {
     position.sequence + Sequence::from(position.units > 0)
 }
 
-/// What an event has besides its data, its names and its position.
+/// Bytes of an event without its data, its names and its position.
 const EVENT_OVERHEAD: usize = 256;
 
-/// What a log, a source or a generation adds to a position, at most.
+/// Bytes of a log, a source or a generation in a position, at most.
 const POSITION_BYTES: usize = 96;
 
 /// Bytes that are read of all streams before something is sent, approximately.

@@ -11,7 +11,7 @@ use super::merged_feed::MergedFeed;
 use super::withheld::WithheldCharacter;
 use crate::http::framing::ResponseFraming;
 
-/// What is to be known of a long record of one of several streams.
+/// A long record of one of several streams.
 #[derive(Debug)]
 pub(crate) struct MergedLong {
     pub(super) start: LongStart,
@@ -24,13 +24,13 @@ pub(crate) struct MergedLong {
     /// Another member has the same record, and gets it later.
     pub(super) is_shared: bool,
     pub(super) also: AlsoSaid,
-    /// What is withheld from the record on, if that changes.
+    /// The withheld character behind the record, if the record changes it.
     pub(super) change: Option<WithheldCharacter>,
     /// Events behind the record, once its form is known.
     pub(super) events: Vec<u8>,
 }
 
-/// What a record says besides its data.
+/// Statements of a record besides its data.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AlsoSaid {
     pub(crate) asks_stop: bool,
@@ -114,7 +114,7 @@ impl MergedLong {
         encoder.form(label, &MergedHead { name, facts, at })
     }
 
-    /// What follows the record in its last piece.
+    /// The events behind the record in its last piece.
     pub(super) fn behind(&self) -> BehindLong {
         let reached = match self.is_shared {
             true => self.before,

@@ -219,7 +219,7 @@ impl Feeds {
         let mut items: Vec<Item<'_>> = Vec::new();
         let mut left = None;
         for (mut item, is_cut) in piece.beginnings() {
-            // What was sent of the piece before.
+            // It was sent before.
             if item.end <= position {
                 continue;
             }

@@ -90,7 +90,7 @@ impl WithheldCharacters {
 }
 
 impl WithheldCharacter {
-    /// What is withheld from a long record of the stream at a place on, if that changes. `before` was withheld before it.
+    /// The withheld character behind a long record of the stream at a place, if the record changes it. `before` was withheld before.
     pub(crate) fn behind(
         facts: &RecordFacts,
         before: CutCharacter,

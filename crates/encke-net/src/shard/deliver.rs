@@ -328,7 +328,7 @@ impl Shard {
         self.do_wishes();
     }
 
-    /// The last fragment of a message is sent, or kept for its connection: the channel goes on behind it.
+    /// The last fragment of a message is sent, or kept for its connection: the channel sends other messages again.
     fn end_message(&mut self, index: u32, fragment: Option<bool>) {
         let is_message = self.connections.slots[index].flags.has(Flags::MESSAGES);
         if is_message && fragment == Some(true) {

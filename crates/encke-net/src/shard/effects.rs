@@ -96,7 +96,7 @@ impl Shard {
             return;
         }
         if self.feeds.is_inside_record(index) {
-            // What the client has would look complete behind a farewell, or behind the end of the response.
+            // A farewell, or the end of the response, would make the record look complete.
             return self.close(index, reason);
         }
         let is_blocked = outbound.is_some();

@@ -203,7 +203,7 @@ pub(super) fn rest_of_record(
     Action::Stream(response, Box::new(page_of_record(stream, end)).next(run))
 }
 
-/// The messages of a large record behind those that the reader has.
+/// The messages of a large record that the reader lacks.
 pub(super) fn rest_of_messages(
     response: Response,
     stream: Arc<Stream>,
@@ -225,7 +225,7 @@ fn page_of_record(stream: Arc<Stream>, end: Offset) -> Page {
 }
 
 impl CatchUp {
-    /// What follows the first part.
+    /// The parts behind the first one.
     fn page(&self) -> Page {
         Page {
             stream: Arc::clone(&self.stream),
@@ -315,7 +315,7 @@ impl OnPart for RestOfMessages {
 }
 
 impl Page {
-    /// The messages of a large record behind those that the reader has.
+    /// The messages of a large record that the reader lacks.
     fn rest_of_messages(self, record: &Item<'_>) -> NextPart {
         let form = RecordForm {
             head: Vec::new(),

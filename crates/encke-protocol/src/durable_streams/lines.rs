@@ -143,7 +143,7 @@ impl Encoder for LineEncoder {
     }
 }
 
-/// What precedes and follows the data in a line: an offset of 33 digits, and a time.
+/// Bytes of a line without its data: an offset of 33 digits, and a time.
 const LINE_BYTES: usize = 96;
 
 /// Appends the line that states the client's position.

@@ -131,7 +131,7 @@ impl LongPoll {
         self.response(end, at_tail, at_tail && facts.closed, now)
     }
 
-    /// The response with data up to a position. `at_tail`: the stream has no more of it; `over`: and gets none.
+    /// The response with data up to a position. `at_tail`: the position is the tail; `over`: the stream is closed there.
     fn response(&self, end: Offset, at_tail: bool, over: bool, now: WallTime) -> Response {
         let response = Response::shared(200)
             .field("ETag", etag(&self.stream, self.from, end, over))

@@ -8,16 +8,16 @@ use crate::text::CutCharacter;
 /// How an encoder writes a record.
 #[derive(Clone, Debug)]
 pub struct RecordForm {
-    /// What precedes the data.
+    /// Bytes before the data.
     pub head: Vec<u8>,
     /// How the data is written.
     pub data: DataForm,
-    /// What follows the data.
+    /// Bytes behind the data.
     pub tail: Vec<u8>,
 }
 
 impl RecordForm {
-    /// Hands over each message that has at most so many bytes.
+    /// Hands over each message of at most `bytes_max` bytes.
     pub(crate) fn each_message(bytes_max: usize) -> RecordForm {
         RecordForm {
             head: Vec::new(),
@@ -62,10 +62,10 @@ pub enum DataForm {
     EachMessage(usize),
 }
 
-/// What an encoder needs to know of a record to state its form.
+/// The facts of a record from which an encoder derives its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordFacts {
-    /// What the data is.
+    /// The kind of the data.
     pub data: WrittenData,
     /// The position behind what is written.
     pub end: Offset,
@@ -75,7 +75,7 @@ pub struct RecordFacts {
     pub withheld: CutCharacter,
 }
 
-/// What the data of a record is.
+/// The kind of a record's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrittenData {
     /// Messages of JSON.

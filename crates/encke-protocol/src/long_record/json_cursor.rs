@@ -17,9 +17,9 @@ pub(super) struct JsonCursor {
 /// The next part of stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JsonPart {
-    /// So many bytes between two messages.
+    /// The number of bytes between two messages.
     Between(usize),
-    /// So many bytes of a message; `ends`: the message is complete behind them.
+    /// The number of bytes of a message; `ends`: the message is complete behind them.
     Message { bytes: usize, ends: bool },
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct RecordPart {
     pub(crate) time: WallTime,
 }
 
-/// What two readers of one record must have in common to get the same next piece, besides the form.
+/// The state of a record on which the next piece depends, besides the form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongRecordKey {
     part: RecordPart,
@@ -132,7 +132,7 @@ impl LongRecord {
         self.end
     }
 
-    /// What the next piece depends on.
+    /// The key of the next piece.
     pub fn key(&self) -> LongRecordKey {
         LongRecordKey {
             part: self.part,
@@ -150,7 +150,7 @@ impl LongRecord {
         }
     }
 
-    /// What is known of the record once it is examined, until it begins.
+    /// The facts of the record, between its examination and its first piece.
     pub fn facts(&self) -> Option<RecordFacts> {
         match &self.stage {
             Stage::Examined(facts) => Some(*facts),
@@ -227,7 +227,7 @@ impl RecordPart {
         }
     }
 
-    /// The position behind so many units, counted from the beginning of the record.
+    /// The position behind a number of units, counted from the beginning of the record.
     pub(crate) fn position(&self, units: u32) -> Offset {
         let item = Item {
             data: &[],
@@ -265,5 +265,5 @@ pub const PIECE_BYTES: usize = 64 << 10;
 /// Bytes that are examined in one step: about as much work as a piece.
 const EXAMINED_BYTES: usize = 256 << 10;
 
-/// What a byte can become at most: `\u0001`, or the beginning of another line of an event with one more space.
+/// Bytes that one byte is encoded as, at most: `\u0001`, or the beginning of another line of an event with one more space.
 const ESCAPED_BYTES: usize = 7;

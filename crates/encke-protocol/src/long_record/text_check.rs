@@ -31,7 +31,7 @@ impl TextCheck {
         self.cut = self.cut.following(bytes);
     }
 
-    /// What was found.
+    /// The result.
     pub(super) fn facts(&self, part: &RecordPart) -> RecordFacts {
         let withheld = match self.withholds {
             true => self.cut,

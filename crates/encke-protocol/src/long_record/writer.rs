@@ -15,7 +15,7 @@ use crate::sse::DataLines;
 #[derive(Clone, Debug)]
 pub(super) struct DataWriter {
     part: RecordPart,
-    /// What precedes the data, until it is written.
+    /// Bytes before the data, until they are written.
     head: Vec<u8>,
     /// A character that was begun before the record and belongs to its data, until it is written.
     before: Vec<u8>,
@@ -30,7 +30,7 @@ pub(super) struct DataWriter {
 /// Where in the data the writer is.
 #[derive(Clone, Debug)]
 enum Place {
-    /// So many bytes of data follow.
+    /// The number of bytes of data that follow.
     Bytes(u64),
     /// All of the data belongs to the reader, up to its end.
     AllMessages,
@@ -81,7 +81,7 @@ impl DataWriter {
         matches!(&self.place, Place::Messages(cursor) if cursor.is_in_message())
     }
 
-    /// Whether what precedes the data is written.
+    /// Whether the bytes before the data are written.
     pub(super) fn has_begun(&self) -> bool {
         self.head.is_empty()
     }
@@ -198,7 +198,7 @@ impl DataWriter {
         used
     }
 
-    /// Begins the message up to whose end there are so many.
+    /// Begins a message; `messages` is the number of messages up to its end.
     fn begin_message(&mut self, messages: u32, out: &mut Vec<u8>) {
         if let DataForm::MessageLines(time) = self.form {
             ndjson::begin_record(self.position(messages), time, out);
@@ -249,7 +249,7 @@ impl DataWriter {
         self.part.position(messages)
     }
 
-    /// Writes bytes in the form, as many as fit into the piece. Returns how many.
+    /// Writes the bytes that fit into the piece, in the form. Returns their number.
     fn write_plain(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> usize {
         let mut used = 0;
         while used < bytes.len() {
@@ -333,7 +333,7 @@ fn base64(bytes: &[u8], out: &mut Vec<u8>) {
 /// Bytes of a group of base64.
 const GROUP_BYTES: usize = 3;
 
-/// What a byte can become at most, see `ESCAPED_BYTES`.
+/// See `ESCAPED_BYTES`.
 const BYTE_MAX: usize = super::ESCAPED_BYTES;
 
 /// Room that no block is begun without.

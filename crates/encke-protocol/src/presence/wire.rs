@@ -55,7 +55,7 @@ impl<'a> MembersRecord<'a> {
     }
 }
 
-/// What the beginning of the list of all members says.
+/// The beginning of the list of all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MembersList {
     pub(crate) count: usize,

@@ -43,7 +43,7 @@ impl Encoder for PusherRecords {
 
     fn overhead(&self, variant: Variant<'_>, item: &Item<'_>) -> usize {
         let message = LINE_OVERHEAD + 2 * variant.name.len();
-        // What is an object becomes a string.
+        // An object is written as a string.
         let escaped = |byte: &&u8| matches!(byte, b'"' | b'\\');
         let quotes = item.data.iter().filter(escaped).count();
         message * item.take as usize + 2 * quotes
@@ -101,7 +101,7 @@ impl Encoder for PusherRecords {
     }
 }
 
-/// Bytes of a stored event whose data has at most so many: each can be escaped, and the name and the channel are short.
+/// Bytes of a stored event, at most: each byte of its data can be escaped, and the name and the channel are short.
 fn stored_bytes_max(event_bytes_max: usize) -> usize {
     event_bytes_max.saturating_mul(6).saturating_add(4 << 10)
 }

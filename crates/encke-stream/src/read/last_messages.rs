@@ -6,7 +6,8 @@
 
 use encke_log::Sequence;
 
-use super::piece::{Fetch, Item, LargeRecords};
+use super::large_records::LargeRecords;
+use super::piece::{Fetch, Item};
 use crate::stream::Span;
 use crate::{Facts, MediaKind, Offset, Stream};
 

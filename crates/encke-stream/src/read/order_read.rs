@@ -12,7 +12,8 @@ use encke_clock::WallTime;
 use encke_log::{Disk, FORGOTTEN, FrameView, ReadError, Reader, Sequence, StreamNo};
 
 use crate::at_rest::load::{LoadError, Loader, Outline};
-use crate::read::piece::{OrderEvent, OrderedRecord, Piece, RECORD_BYTES};
+use crate::read::large_records::RECORD_BYTES;
+use crate::read::piece::{OrderEvent, OrderedRecord, Piece};
 use crate::stream::label::StreamLabel;
 use crate::stream::media::Media;
 use crate::stream::number::born;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use encke_clock::WallTime;
 use encke_log::{
-    BackwardBounds, Disk, FORGOTTEN, FileRange, FrameView, GivenRecord, LargeRecord, ReadError,
-    Reader, Sequence, StreamNo, StreamRead,
+    BackwardBounds, Disk, FORGOTTEN, FrameView, GivenRecord, LargeRecord, ReadError, Reader,
+    Sequence, StreamNo, StreamRead,
 };
 
+use super::large_records::{LargeData, LargePart, LargeRecords, PartRead, RECORD_BYTES};
 use crate::stream::Span;
 use crate::stream::label::StreamLabel;
 use crate::stream::number::log_of;
@@ -32,69 +33,6 @@ pub struct Fetch {
     pub last: Option<usize>,
     /// How large records are read.
     pub large: LargeRecords,
-}
-
-/// How a read takes large records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LargeRecords {
-    /// Whole.
-    Whole,
-    /// Of a record of which the reader wants more than [`RECORD_BYTES`], only the beginning, and nothing behind it.
-    Beginnings,
-    /// In parts.
-    Parts(PartRead),
-}
-
-impl LargeRecords {
-    fn parts(self) -> Option<PartRead> {
-        match self {
-            LargeRecords::Parts(parts) => Some(parts),
-            LargeRecords::Whole | LargeRecords::Beginnings => None,
-        }
-    }
-}
-
-/// How a read takes large records in parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartRead {
-    /// Bytes of the first record that were read before.
-    pub had: u64,
-    /// What lies in a file may stay there: the piece says where.
-    pub in_file: bool,
-    /// A record is large if its frame in the log has at least so many bytes.
-    pub large_bytes: u32,
-    /// A part has no more than the bytes of the read, even if the log gives the record whole.
-    pub is_bounded: bool,
-}
-
-impl PartRead {
-    /// A read that has had so many bytes of its first record.
-    pub fn behind(had: u64) -> Self {
-        PartRead {
-            had,
-            in_file: false,
-            large_bytes: LARGE_BYTES,
-            is_bounded: false,
-        }
-    }
-}
-
-/// A part of a large record.
-#[derive(Debug)]
-pub struct LargePart {
-    /// It is the first one of its record.
-    pub begins: bool,
-    /// The part.
-    pub data: LargeData,
-}
-
-/// The data of a part.
-#[derive(Debug)]
-pub enum LargeData {
-    /// In memory.
-    Bytes(Vec<u8>),
-    /// In a file.
-    File(FileRange),
 }
 
 impl Fetch {
@@ -727,12 +665,6 @@ fn is_large(frame: &FrameView<'_>, parts: PartRead) -> bool {
 
 /// Large records that lie in files are sent together while there are fewer bytes of them.
 const FILES_TOGETHER: usize = 2 << 20;
-
-/// A frame from which on a record is read in parts.
-const LARGE_BYTES: u32 = 64 << 10;
-
-/// Bytes of a record that a read of the global order gives, at most. The rest is read by [`Fetch::rest_of_record`].
-pub const RECORD_BYTES: usize = 64 << 10;
 
 /// The last record with data of a span: a position inside a record needs the beginning of that record too.
 fn last_record(span: &Span) -> Sequence {

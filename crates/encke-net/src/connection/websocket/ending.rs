@@ -74,7 +74,7 @@ impl WebSocket {
         };
         *self.work() = Work {
             exchanges: pending,
-            // What is held back is lost with the message.
+            // The messages that it holds back are lost.
             long,
             ending: Some(ending),
             ..Work::default()
