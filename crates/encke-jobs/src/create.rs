@@ -31,9 +31,6 @@ impl JobMachine {
         if self.stopping {
             return Err(JobError::Stopping);
         }
-        if self.limits.evicts_records {
-            return Err(JobError::RetentionIsSet);
-        }
         let settings = settings.checked(&self.limits)?;
         if let Some(pool) = self.names.get(&name).and_then(|no| self.pools.get(no)) {
             if pool.phase == PoolPhase::Removing {

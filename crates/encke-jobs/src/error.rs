@@ -27,9 +27,9 @@ pub enum JobError {
         /// The maximum.
         pools_max: usize,
     },
-    /// The log evicts old records, which would include waiting jobs.
+    /// The log of the dispatcher has a retention. Only a node of an earlier version answers this.
     #[error(
-        "pools are not available with --retention-age or --retention-size, because retention would evict waiting jobs"
+        "the node that dispatches jobs has an earlier version, which has no pools with --retention-age or --retention-size: upgrade it"
     )]
     RetentionIsSet,
     /// The pool exists with other settings.

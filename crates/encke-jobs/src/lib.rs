@@ -76,7 +76,7 @@ pub use machine::{Effect, JobMachine};
 pub use machines::DispatcherMachines;
 pub use message::{DispatcherMessage, RelayMessage};
 pub use record::BadJournalRecord;
-pub use replay::{FindStream, ReadStream, ReplayError, pools, pools_at_rest};
+pub use replay::{FindStream, ReadStream, ReplayError};
 pub use request::{
     AttemptAction, AttemptReport, DispatchClient, DispatchRequest, JobId, NewJob, Payload,
     PoolRequest, Registration, WorkerCaller,

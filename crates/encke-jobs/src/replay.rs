@@ -1,7 +1,6 @@
 //! Recovery of the pools from their streams at the start of the server.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,7 +119,7 @@ impl JobMachine {
             // The server serves all other pools and streams.
             tracing::error!(
                 pool = name,
-                "skipped a pool: retention has evicted the first record of its journal"
+                "skipped a pool: retention of an earlier version has removed the first record of its journal"
             );
             return Ok(());
         };
@@ -188,41 +187,6 @@ impl JobMachine {
     }
 }
 
-/// The names of all pools.
-///
-/// # Errors
-/// The registry could not be read or decoded.
-pub fn pools(find: FindStream<'_>, read: ReadStream<'_>) -> Result<Vec<String>, ReplayError> {
-    Ok(Registry::read(&seek(find), read)?
-        .unwrap_or_default()
-        .names())
-}
-
-/// The names of all pools in the directory of a log that is not open: with several logs, that of the first. Nothing is changed.
-///
-/// # Errors
-/// The registry could not be read or decoded.
-pub fn pools_at_rest(directory: &Path) -> Result<Vec<String>, ReplayError> {
-    let mut registry = Registry::default();
-    let mut result = Ok(());
-    encke_stream::data_at_rest(directory, REGISTRY, &mut |sequence, bytes| {
-        if result.is_ok() {
-            result = registry
-                .add(sequence, bytes)
-                .map_err(|source| ReplayError::Record {
-                    stream: REGISTRY.to_owned(),
-                    sequence,
-                    source,
-                });
-        }
-    })
-    .map_err(|error| ReplayError::Unreadable {
-        stream: REGISTRY.to_owned(),
-        reason: error.to_string(),
-    })?;
-    result.map(|()| registry.names())
-}
-
 /// Existing and removed pools: their names and last segments.
 #[derive(Default)]
 struct Registry {
@@ -266,12 +230,6 @@ impl Registry {
         Ok(())
     }
 
-    /// The names of the pools that exist.
-    fn names(self) -> Vec<String> {
-        let pools = self.pools.into_values();
-        let made = pools.filter(|(_, segment)| *segment > 0);
-        made.map(|(name, _)| name).collect()
-    }
 }
 
 fn seek(find: FindStream<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError> {

@@ -94,8 +94,6 @@ pub struct PoolLimits {
     pub segment_records: u64,
     /// The size at which decisions, or a snapshot, continue in another record.
     pub record_bytes: usize,
-    /// Whether the log evicts old records, which would include waiting jobs. Then no pool can be created.
-    pub evicts_records: bool,
 }
 
 impl Default for PoolLimits {
@@ -111,7 +109,6 @@ impl Default for PoolLimits {
             worker_bytes_max: 4 << 20,
             segment_records: 65_536,
             record_bytes: 256 << 10,
-            evicts_records: false,
         }
     }
 }

@@ -87,7 +87,7 @@ pub use copies::log_copy::{
     CopiedFile, CopyError, LogCopy, REPLACED, finish_copy, holds_files_of_log,
 };
 pub use copies::snapshot::{LogSnapshot, SnapshotError, is_name_in_copy};
-pub use diagnosis::dump::{DumpFilter, DumpReport, dump, dump_on, state_at_rest};
+pub use diagnosis::dump::{DumpFilter, DumpReport, dump, dump_on};
 pub use diagnosis::survey::Problem;
 pub use disk::files::Files;
 pub use disk::{Disk, DiskFile};

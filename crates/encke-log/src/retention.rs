@@ -3,8 +3,13 @@
 //! History keeps the records of a log with limits in *generations*: keyspaces for consecutive ranges of the global order
 //! (`history/generations.rs`). Records that exceed a limit are removed as whole generations, without being read. They are below the
 //! retention floor, which every read compares with.
+//!
+//! The caller exempts streams: their records are moved to a keyspace without limits before a generation is removed, and reads of
+//! these streams ignore the retention floor. Nothing is removed before the exempt streams are known.
 
-use crate::ids::Sequence;
+use crate::ids::{Sequence, StreamNo};
+use parking_lot::RwLock;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -41,6 +46,41 @@ impl RetentionFloor {
 
     pub(crate) fn raise(&self, floor: Sequence) {
         self.0.fetch_max(floor, Ordering::AcqRel);
+    }
+}
+
+/// The streams whose records retention leaves; `None` until the caller has named them.
+#[derive(Debug, Default)]
+pub(crate) struct ExemptStreams(RwLock<Option<BTreeSet<StreamNo>>>);
+
+impl ExemptStreams {
+    /// Sets the exempt streams of before.
+    pub(crate) fn set(&self, streams: BTreeSet<StreamNo>) {
+        *self.0.write() = Some(streams);
+    }
+
+    /// Adds a stream. Before the others are known it has no effect.
+    pub(crate) fn add(&self, stream: StreamNo) {
+        if let Some(streams) = &mut *self.0.write() {
+            streams.insert(stream);
+        }
+    }
+
+    /// Takes out a stream that is durably forgotten.
+    pub(crate) fn remove(&self, stream: StreamNo) {
+        if let Some(streams) = &mut *self.0.write() {
+            streams.remove(&stream);
+        }
+    }
+
+    pub(crate) fn contains(&self, stream: StreamNo) -> bool {
+        let streams = self.0.read();
+        streams.as_ref().is_some_and(|all| all.contains(&stream))
+    }
+
+    /// All exempt streams, in the order of their numbers.
+    pub(crate) fn all(&self) -> Option<BTreeSet<StreamNo>> {
+        self.0.read().clone()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::history::state_range::{EachState, StateRange};
 use crate::ids::{Sequence, StreamNo};
 use crate::read::large::VerifiedRecords;
 use crate::read::large_places::LargePlaces;
-use crate::retention::RetentionFloor;
+use crate::retention::{ExemptStreams, RetentionFloor};
 use crate::segments::index::Index;
 use crate::superblock::Superblock;
 use crate::superblock::statement::StatedHistory;
@@ -31,6 +31,7 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) states: States,
     pub(crate) floors: Floors,
     pub(crate) retention_floor: RetentionFloor,
+    pub(crate) exempt: ExemptStreams,
     pub(crate) verified: VerifiedRecords,
     pub(crate) large_places: LargePlaces,
     pub(crate) history: Option<History>,
@@ -52,7 +53,15 @@ impl<D: Disk> Shared<D> {
     /// The records of a stream up to this one are removed; 0 when none are.
     pub(crate) fn floor(&self, stream: StreamNo) -> Result<Sequence, HistoryError> {
         let floor = self.floors.of(stream, self.history.as_ref())?;
-        Ok(floor.max(self.retention_floor.get()))
+        Ok(floor.max(self.retention_floor_of(stream)))
+    }
+
+    /// The records of a stream up to this one are removed by the retention of the log; 0 for an exempt stream.
+    pub(crate) fn retention_floor_of(&self, stream: StreamNo) -> Sequence {
+        match self.retention_floor.get() {
+            floor if floor > 0 && self.exempt.contains(stream) => 0,
+            floor => floor,
+        }
     }
 
     /// [`Shared::floor`], for a reader.
@@ -142,12 +151,13 @@ impl<D: Disk> Shared<D> {
         Ok(())
     }
 
-    /// States durably that the records up to `floor` are removed, and removes the generations without other records.
-    /// History has all records up to `history_upto`. Returns the number of removed generations.
+    /// States durably that the records up to `floor` are removed, and removes the generations without other records, except the
+    /// records of `exempt` streams. History has all records up to `history_upto`. Returns the number of removed generations.
     pub(crate) fn raise_retention_floor(
         &self,
         floor: Sequence,
         history_upto: Sequence,
+        exempt: &BTreeSet<StreamNo>,
     ) -> Result<usize, HistoryError> {
         let Some(history) = &self.history else {
             return Ok(0);
@@ -155,7 +165,10 @@ impl<D: Disk> Shared<D> {
         let _stating = self.stating.lock();
         // Reads in progress keep these generations until they end.
         let mut generations = history.generations()?;
-        let removed = generations.take_below(floor, history_upto);
+        let (mut parts, removed) = (generations.parts(), generations.take_below(floor, history_upto));
+        parts.truncate(removed.len());
+        // Moved records are durable before the statement that lacks their generations. After a crash they are moved again.
+        history.keep(exempt, &parts)?;
         let ids = removed.iter().map(|one| one.keyspace.id()).collect();
         // A removed keyspace must not be stated, or a crash in between would look like damage.
         self.state_history_without(&ids, |stated| stated.raise_floor(floor))?;

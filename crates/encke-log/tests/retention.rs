@@ -24,7 +24,13 @@ fn options(retention: LogRetention) -> Options {
 }
 
 fn open(directory: &Path, options: Options) -> Log {
-    Log::open(directory, options, &mut |_| {}).unwrap()
+    open_with(directory, options, &[])
+}
+
+fn open_with(directory: &Path, options: Options, exempt: &[StreamNo]) -> Log {
+    let log = Log::open(directory, options, &mut |_| {}).unwrap();
+    log.start_retention(exempt.iter().copied());
+    log
 }
 
 fn aged(age_max: Duration) -> LogRetention {
@@ -254,4 +260,59 @@ fn floors_of_forgotten_streams_without_records_are_dropped() {
     assert_eq!(read(&log, 50).1, 500);
     log.close().unwrap();
     assert_eq!(floors(directory.path()), 1);
+}
+
+#[test]
+fn exempt_streams_keep_their_records_when_a_limit_is_set_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = [1, 2, 3];
+    let mut log = open(directory.path(), options(LogRetention::default()));
+    write(&mut log, &streams, 600, WallTime::from_ms(1));
+    let own = read(&log, 2).0;
+    log.close().unwrap();
+
+    let limited = options(aged(HOUR));
+    let log = Log::open(directory.path(), limited.clone(), &mut |_| {}).unwrap();
+    log.retire();
+    let history = |directory: &Path| {
+        let report = encke_log::check(directory, &mut |_| {}).unwrap();
+        assert_eq!(report.problems, []);
+        report.history_records
+    };
+    drop(log);
+    assert!(
+        history(directory.path()) > 400,
+        "nothing is removed before the exempt streams are known"
+    );
+    // Twice: once while the generation is removed, once when it has been.
+    for _ in 0..2 {
+        let mut log = open_with(directory.path(), limited.clone(), &[2]);
+        log.mark_durable().unwrap();
+        log.checkpoint(vec![]);
+        log.retire();
+        assert_eq!(read(&log, 2), (own.clone(), 0));
+        assert_eq!(read(&log, 1).0, []);
+        let mut back = Vec::new();
+        let mut each = |view: FrameView<'_>| back.push(view.sequence);
+        let bounds = encke_log::BackwardBounds {
+            records_max: usize::MAX,
+            bytes_max: usize::MAX,
+        };
+        let reader = log.reader();
+        let left = reader.read_back(2, 0, Sequence::MAX, bounds, &mut each);
+        assert_eq!(left.unwrap(), None);
+        assert!(back.iter().rev().eq(&own));
+        log.close().unwrap();
+    }
+    assert!(history(directory.path()) <= own.len() as u64 + 40);
+    // Kept records end with their stream.
+    let mut log = open_with(directory.path(), limited, &[2]);
+    log.forget(2);
+    write(&mut log, &[9], 300, now());
+    log.checkpoint(vec![]);
+    wait_until(|| log.checkpoints_waiting() == 0);
+    log.reclaim().unwrap();
+    assert_eq!(read(&log, 2).0, []);
+    log.close().unwrap();
+    assert!(history(directory.path()) <= 300);
 }

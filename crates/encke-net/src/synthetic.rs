@@ -48,7 +48,7 @@ impl SyntheticShard {
             views,
             ProtocolSettings::default(),
             Gate::default(),
-            Admin::new(probes, false),
+            Admin::new(probes),
         );
         let encoder = live_encoder(&router);
         SyntheticShard {

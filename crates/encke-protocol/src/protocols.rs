@@ -201,7 +201,7 @@ impl Protocols {
             readiness: Arc::new(|| ReadyState::Ready),
             metrics: Arc::new(Vec::new),
         };
-        let admin = Admin::new(probes, false);
+        let admin = Admin::new(probes);
         Protocols::new(views, settings, admin, None, &mut Encoders::default())
     }
 

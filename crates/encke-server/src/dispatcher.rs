@@ -11,7 +11,7 @@ use encke_jobs::{
 };
 use encke_mailbox::Gauge;
 use encke_net::{Metrics, ShardSender, now, wall_time};
-use encke_stream::{InlineCommit, Logs, Sequencers};
+use encke_stream::{InlineCommit, Sequencers};
 use encke_subscriptions::{KeySeed, PublishedSubscriptions, SubscriptionMachine};
 
 use crate::archive::Archive;
@@ -20,17 +20,6 @@ use crate::fleet_links::FleetLinks;
 use crate::metrics::{RelayMetrics, ServerMetrics};
 use crate::settings::{ServerSettings, SubscriptionSettings};
 use crate::subscribed_archive::SubscribedArchive;
-
-/// The names of the pools that the logs hold.
-///
-/// # Errors
-/// The stream that says which there are can't be read.
-pub fn pools(logs: &Logs) -> Result<Vec<String>, ReplayError> {
-    let archive = Archive::of(logs);
-    encke_jobs::pools(&|name| archive.find(name), &|fetch| {
-        archive.read(fetch).map_err(|error| error.to_string())
-    })
-}
 
 /// The pools and the subscriptions before they serve requests.
 pub(crate) struct DispatcherService {

@@ -36,8 +36,6 @@ mod settings;
 mod subscribed_archive;
 mod unanswered;
 
-pub use dispatcher::pools;
-pub use encke_jobs::pools_at_rest;
 pub use encke_net::{
     Dismissal, Liveness, MoveCensus, MovedConnection, MovedListeners, MovedOut, Moving, StartGate,
 };

@@ -65,7 +65,6 @@ pub use machine::journal::{Journal, LogJournal};
 pub use machine::{Limits, Machine};
 pub use memory::{MemoryPublisher, MemoryRecord, MemorySource};
 pub use order::submission::{Submission, Submitter};
-pub use read::data_at_rest::data_at_rest;
 pub use read::large_records::{LargeData, LargePart, LargeRecords, PartRead, RECORD_BYTES};
 pub use read::last_messages::{LastMessages, LastMessagesBounds};
 pub use read::order_read::OrderFetch;
@@ -87,6 +86,7 @@ pub use stream::count::{ByteCount, MessageCount};
 pub use stream::label::StreamLabel;
 pub use stream::number::{LOGS_MAX, MEMORY_LOG, born, home, is_pattern, log_of, probe_stream};
 pub use stream::offset::{BadOffset, Offset};
+pub use stream::own::{APPS, OF_WEBHOOKS, is_own};
 pub use stream::record::{
     BadRecord, Change, EndReason, Extras, Fork, KIND_CHANGE, Lifetime, Producer,
 };

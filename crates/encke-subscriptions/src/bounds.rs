@@ -64,8 +64,6 @@ pub struct SubscriptionLimits {
     pub segment_bytes: u64,
     /// The size at which decisions, or a snapshot, continue in another record.
     pub record_bytes: usize,
-    /// Whether the log evicts old records, which would include the journal. Then no subscription can be created.
-    pub evicts_records: bool,
 }
 
 impl SubscriptionLimits {
@@ -89,7 +87,6 @@ impl Default for SubscriptionLimits {
             public_root: None,
             segment_bytes: 8 << 20,
             record_bytes: 256 << 10,
-            evicts_records: false,
         }
     }
 }

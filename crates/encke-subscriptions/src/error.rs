@@ -94,9 +94,9 @@ pub enum SubscriptionError {
         "all subscriptions together would follow more than {0} streams, which is the maximum; a stream counts once for each {LINK_NAME_BYTES} bytes begun of its name"
     )]
     TooManyLinksInAll(usize),
-    /// The log evicts old records, which would include the state of subscriptions.
+    /// The log of the dispatcher has a retention. Only a node of an earlier version answers this.
     #[error(
-        "subscriptions are not available with --retention-age or --retention-size, because retention would evict their state"
+        "the node that runs the subscriptions has an earlier version, which has none with --retention-age or --retention-size: upgrade it"
     )]
     RetentionIsSet,
     /// Too many requests wait, or the log has no room for more commands.

@@ -32,9 +32,6 @@ pub(crate) fn all(config: &Config) -> Vec<Obstacle> {
         obstacles.extend(refused.map(in_data));
     }
     obstacles.extend(of_file_size(config));
-    if obstacles.is_empty() {
-        obstacles.extend(of_pools(config));
-    }
     obstacles.extend(of_log_files(config).into_iter().filter_map(|(_, one)| one));
     obstacles.extend(config.net.tls.as_ref().and_then(of_tls));
     obstacles.extend(of_addresses(config).into_iter().filter_map(|(_, one)| one));
@@ -152,35 +149,6 @@ fn in_data(text: String) -> Obstacle {
         // An error may have several lines.
         text: text.replace(['\n', '\r'], " "),
     }
-}
-
-/// The obstacle if retention would remove jobs from pools in the data.
-pub(crate) fn of_pools(config: &Config) -> Option<Obstacle> {
-    if !config.server.pools.evicts_records {
-        return None;
-    }
-    let first = logs_there(&config.data).ok()?.into_iter().next()?;
-    match encke_server::pools_at_rest(&first) {
-        Ok(pools) => of_forgotten_pools(&pools),
-        // It is in use or damaged.
-        Err(error) => Some(in_data(error.to_string())),
-    }
-}
-
-/// The obstacle if these pools would lose jobs to retention.
-pub(crate) fn of_forgotten_pools(pools: &[String]) -> Option<Obstacle> {
-    let first = pools.first()?;
-    Some(Obstacle {
-        code: Code::Usage,
-        text: format!(
-            "--retention-age and --retention-size would remove waiting jobs, and the data has {}, such as {first:?}: leave both out, or \
-             remove the pools first",
-            match pools.len() {
-                1 => "one pool".to_owned(),
-                pools => format!("{pools} pools"),
-            },
-        ),
-    })
 }
 
 /// The files of the access log and of the audit log, each with its name and its obstacle. A file that does not exist is not created.

@@ -40,12 +40,6 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
         Some(address) => format!("http://{address}, without credentials"),
         None => "the address of clients".to_owned(),
     };
-    let pools = match config.server.pools.evicts_records {
-        true => {
-            "none, because retention-age or retention-size is set; with pools in its data the server does not start"
-        }
-        false => "allowed",
-    };
     let mut text = String::from(
         "# The effective configuration of encke serve, with the origin of each value.\n",
     );
@@ -67,7 +61,6 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
         ("data directory", data),
         ("access", &access),
         ("operators", &operators),
-        ("pools", pools),
         (
             "open files",
             &format!(

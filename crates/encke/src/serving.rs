@@ -211,9 +211,6 @@ fn start(
     access: Option<Arc<Access>>,
     moved: Option<MovingIn>,
 ) -> Result<Started, Failed> {
-    if config.server.pools.evicts_records {
-        refuse_to_forget_pools(config)?;
-    }
     let began = std::time::Instant::now();
     let metrics = ServerMetrics::new().context("the metrics can't be set up")?;
     let reload_metrics = ReloadMetrics::new(metrics.registry());
@@ -292,7 +289,7 @@ fn start(
         Arc::clone(&logs.views),
         protocols,
         config.gate(access),
-        Admin::new(probes, config.server.pools.evicts_records),
+        Admin::new(probes),
     );
     let streams = ServedStreams {
         logs,
@@ -401,19 +398,4 @@ fn unready(logs: &[Reader]) -> Option<String> {
     };
     let reasons: Vec<String> = logs.iter().enumerate().filter_map(reason).collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
-}
-
-/// Looks for pools before the log removes records, because these would include waiting jobs.
-fn refuse_to_forget_pools(config: &Config) -> Result<(), Failed> {
-    let options = encke_log::Options {
-        retention: encke_log::LogRetention::default(),
-        ..config.log_options.clone()
-    };
-    let pools = encke_server::pools(&restore(config, &options)?)
-        .with_context(|| format!("the data in {} can't be used", config.data.display()))
-        .map_err(|error| Code::Data.with(error))?;
-    match obstacles::of_forgotten_pools(&pools) {
-        None => Ok(()),
-        Some(obstacle) => Err(obstacle.code.with(anyhow::anyhow!(obstacle.text))),
-    }
 }

@@ -134,14 +134,19 @@ impl<D: Disk> Retirement<D> {
         if !self.retention.is_limited() {
             return Ok(());
         }
+        let Some(exempt) = self.shared.exempt.all() else {
+            return Ok(());
+        };
         let known = self.shared.retention_floor.get();
         let floor = known.max(self.due_floor(history)?);
         let history_upto = self.shared.index.read().history_upto;
-        // A crash may have interrupted the removal of generations below a stated floor.
-        let second = history.generations()?.all().get(1).map(|one| one.first);
-        if floor > known || second.is_some_and(|first| first <= floor + 1) {
+        // A start states a floor, or a crash has interrupted the removal of what is below one.
+        let below = history.generations()?.take_below(floor, history_upto);
+        if floor > known || floor > 0 && !below.is_empty() {
             self.disk.between_steps()?;
-            let generations = self.shared.raise_retention_floor(floor, history_upto)?;
+            let generations = self
+                .shared
+                .raise_retention_floor(floor, history_upto, &exempt)?;
             tracing::debug!(floor, generations, "records are past their retention");
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::disk::Disk;
 use crate::health::HistoryFailure;
 use crate::history::History;
 use crate::history::error::HistoryError;
-use crate::history::floor::{self, Floor};
+use crate::history::floor::{self, FORGOTTEN, Floor};
 use crate::history::sort::Sorted;
 use crate::history::state::PendingCheckpoint;
 use crate::history::tree::KeyspaceKind;
@@ -338,8 +338,13 @@ impl<D: Disk> Background<D> {
     ) -> Result<(), HistoryError> {
         let mut sorted = Sorted::of(segment, end)?;
         let times = sorted.times();
-        // Records below the retention floor need not go to history: the floor is durable.
-        if !sorted.is_empty() && self.shared.retention_floor.get() < end - 1 {
+        // Other records below the retention floor need not go to history: the floor is durable.
+        if self.shared.retention_floor.get() >= end - 1
+            && let Some(exempt) = self.shared.exempt.all()
+        {
+            sorted.retain(|stream| exempt.contains(&stream));
+        }
+        if !sorted.is_empty() {
             history.ingest_records(&self.retention, segment.first, times, |put| sorted.put(put))?;
             self.disk.between_steps()?;
         }
@@ -403,6 +408,9 @@ impl<D: Disk> Background<D> {
         self.shared.index.write().checkpoint_upto = upto;
         self.shared.states.pop();
         self.shared.floors.settle(floors);
+        for (stream, _) in floors.iter().filter(|(_, floor)| floor.upto == FORGOTTEN) {
+            self.shared.exempt.remove(*stream);
+        }
         Ok(())
     }
 }

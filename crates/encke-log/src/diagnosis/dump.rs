@@ -111,29 +111,6 @@ pub fn dump_on<D: Disk>(
     Ok(report)
 }
 
-/// The value of a key in the state store of a log that is not open, and the record after which the store has the state: the records
-/// behind it may change the value. Nothing is changed.
-///
-/// # Errors
-/// As [`check`](crate::check), and any damage to history.
-pub fn state_at_rest(
-    directory: &Path,
-    key: &[u8],
-) -> Result<(Option<Vec<u8>>, Sequence), OpenError> {
-    let disk = Files::lock_existing(directory, FileAccess::Read)?;
-    let diagnosis = Diagnosis::of(&disk, ReadWhole::Unknown)?;
-    let path = disk.history().unwrap_or_default();
-    let unreadable = |e: HistoryError| e.on_open(&path, "read");
-    if let Some((_, what)) = diagnosis.problems.first() {
-        return Err(unreadable(HistoryError::from(what.clone())));
-    }
-    let value = match diagnosis.history() {
-        Some(history) => history.state(key).map_err(unreadable)?,
-        None => None,
-    };
-    Ok((value, diagnosis.marks.checkpoint_upto))
-}
-
 /// Gives every record of a segment, up to the first one of the next segment. Returns an error where the segment is
 /// damaged.
 fn walk<D: Disk>(

@@ -70,7 +70,7 @@ impl<D: Disk> Diagnosis<D> {
             let inspection = Inspection::of(&path, &stated, log_id, read_whole);
             diagnosis.health = inspection.health();
             diagnosis.lacks_records = inspection.keyspaces.iter().any(|inspected| {
-                !inspected.is_whole() && generations::of_name(&inspected.stated.name).is_some()
+                !inspected.is_whole() && generations::has_records(&inspected.stated.name)
             });
             match HistoryCopy::of_stated(private_directory()?, &stated, &inspection) {
                 Ok(copy) => diagnosis.copy = Some(copy),

@@ -3,6 +3,9 @@
 //!
 //! A generation holds the records from its first sequence to the one before the next generation's first. Records in it beyond
 //! that range are ignored: after a crash, a segment that was ingested may be ingested again into a new generation.
+//!
+//! Before the first generation stands the keyspace of *kept* records, once there is one: the records that exempt streams had in
+//! removed generations. Nothing ages in it.
 
 use crate::ids::Sequence;
 use crate::retention::LogRetention;
@@ -12,7 +15,10 @@ use std::collections::BTreeMap;
 
 /// All keyspaces of records, oldest first.
 #[derive(Clone, Default)]
-pub(crate) struct Generations(Vec<Generation>);
+pub(crate) struct Generations {
+    kept: Option<Keyspace>,
+    all: Vec<Generation>,
+}
 
 #[derive(Clone)]
 pub(crate) struct Generation {
@@ -28,23 +34,38 @@ pub(crate) type Times = BTreeMap<String, (WallTime, WallTime)>;
 
 impl Generations {
     pub(crate) fn add(&mut self, generation: Generation) {
-        self.0.push(generation);
-        self.0.sort_by_key(|generation| generation.first);
+        self.all.push(generation);
+        self.all.sort_by_key(|generation| generation.first);
     }
 
     /// All generations, oldest first.
     pub(crate) fn all(&self) -> &[Generation] {
-        &self.0
+        &self.all
+    }
+
+    /// The keyspace of kept records.
+    pub(crate) fn kept(&self) -> Option<&Keyspace> {
+        self.kept.as_ref()
+    }
+
+    pub(crate) fn set_kept(&mut self, kept: Keyspace) {
+        self.kept = Some(kept);
+    }
+
+    /// All keyspaces, oldest first.
+    pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &Keyspace> {
+        let generations = self.all.iter().map(|generation| &generation.keyspace);
+        self.kept.iter().chain(generations)
     }
 
     /// The generation that further records go to.
     pub(crate) fn newest(&self) -> Option<&Generation> {
-        self.0.last()
+        self.all.last()
     }
 
     /// Notes that the newest generation has records of these times.
     pub(crate) fn note_times(&mut self, (from, upto): (WallTime, WallTime)) {
-        if let Some(newest) = self.0.last_mut() {
+        if let Some(newest) = self.all.last_mut() {
             let known = newest.times.get_or_insert((from, upto));
             known.1 = known.1.max(upto);
         }
@@ -57,12 +78,19 @@ impl Generations {
         floor: Sequence,
         history_upto: Sequence,
     ) -> Vec<Generation> {
-        let nexts = self.0.iter().skip(1).map(|next| next.first - 1);
+        let nexts = self.all.iter().skip(1).map(|next| next.first - 1);
         let removed = nexts
             .chain([history_upto])
             .take_while(|last| *last <= floor)
             .count();
-        self.0.drain(..removed.min(self.0.len())).collect()
+        self.all.drain(..removed.min(self.all.len())).collect()
+    }
+
+    /// The generations, each with the first and the last sequence of its range.
+    pub(crate) fn parts(&self) -> Vec<(Keyspace, Sequence, Sequence)> {
+        let mut parts = self.holding(0, Sequence::MAX - 1);
+        parts.drain(..parts.len() - self.all.len());
+        parts
     }
 
     /// The keyspaces of records with `from` <= sequence <= `upto`, oldest first, each with the part of the range that it holds.
@@ -72,8 +100,15 @@ impl Generations {
         upto: Sequence,
     ) -> Vec<(Keyspace, Sequence, Sequence)> {
         let mut holding = Vec::new();
-        for (i, generation) in self.0.iter().enumerate() {
-            let next = self.0.get(i + 1).map(|next| next.first);
+        if let Some(kept) = &self.kept {
+            let first = self.all.first().map_or(Sequence::MAX, |first| first.first);
+            let last = upto.min(first.saturating_sub(1));
+            if first > 0 && from <= last {
+                holding.push((kept.clone(), from, last));
+            }
+        }
+        for (i, generation) in self.all.iter().enumerate() {
+            let next = self.all.get(i + 1).map(|next| next.first);
             let last = next.map_or(upto, |next| upto.min(next - 1));
             let from = from.max(generation.first);
             if from <= last {
@@ -120,6 +155,14 @@ pub(crate) fn of_name(keyspace: &str) -> Option<Sequence> {
     }
 }
 
+/// Whether a keyspace with this name has records.
+pub(crate) fn has_records(keyspace: &str) -> bool {
+    keyspace == KEPT || of_name(keyspace).is_some()
+}
+
+/// The name of the keyspace of kept records. Versions without exempt streams refuse a log that has it.
+pub(crate) const KEPT: &str = "records-kept";
+
 const RECORDS: &str = "records";
 /// The 0 is part of the format on disk; it was the number of a retention class.
 const LATER: &str = "-0-";
@@ -148,6 +191,7 @@ mod tests {
             "records-0",
             "records-x-1",
             "records-1-7",
+            KEPT,
         ] {
             assert_eq!(of_name(other), None, "{other}");
         }

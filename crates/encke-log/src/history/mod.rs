@@ -1,7 +1,7 @@
 //! History: the records of sealed segments, sorted by stream, in a log-structured merge tree (fjall).
 //!
 //! The keyspaces:
-//! - `records` and `records-0-FIRST`: stream and sequence, both big-endian, to the record. Filled by bulk ingestion of
+//! - `records`, `records-0-FIRST` and `records-kept`: stream and sequence, both big-endian, to the record. Filled by bulk ingestion of
 //!   whole segments; `generations.rs` says which keyspace has which records.
 //! - `states`: the state store. Filled by bulk ingestion of whole checkpoints.
 //! - `floors`: stream, big-endian, to its floor. Filled by each checkpoint.
@@ -30,7 +30,7 @@ pub(crate) mod verify;
 use crate::error::OpenError;
 use crate::history::error::HistoryError;
 use crate::history::floor::floor_of;
-use crate::history::generations::{Generations, Times};
+use crate::history::generations::{Generations, KEPT, Times};
 use crate::history::ingest::{Put, ingest_into};
 use crate::history::state_range::{EachState, StateRange};
 use crate::history::stored::{record_key, view};
@@ -42,6 +42,7 @@ use crate::retention::LogRetention;
 use crate::segments::frame::FrameView;
 use crate::superblock::statement::{StatedHistory, StatedKeyspace};
 use encke_clock::WallTime;
+use fjall::Keyspace;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -167,7 +168,13 @@ impl History {
         all: impl FnOnce(Put<'_>) -> fjall::Result<()>,
     ) -> Result<(), HistoryError> {
         self.with(|open| {
-            let newest = open.records.read().newest().cloned();
+            let records = open.records.read().clone();
+            // The first keyspace may get any record.
+            let first = match records.keyspaces().next() {
+                Some(_) => first,
+                None => 0,
+            };
+            let newest = records.newest().cloned();
             let fits =
                 newest.filter(|newest| newest.first >= first || !newest.is_full(retention, times));
             let keyspace = match fits {
@@ -187,29 +194,63 @@ impl History {
         })
     }
 
-    /// Makes the generations with these names; other names are ignored.
+    /// Copies the records that these streams have in these parts of generations to the keyspace of kept records. They are durable
+    /// on return.
+    pub(crate) fn keep(
+        &self,
+        streams: &BTreeSet<StreamNo>,
+        parts: &[(Keyspace, Sequence, Sequence)],
+    ) -> Result<(), HistoryError> {
+        self.with(|open| {
+            let of_stream = |stream: StreamNo| {
+                parts.iter().flat_map(move |(keyspace, from, upto)| {
+                    keyspace.range(record_key(stream, *from)..=record_key(stream, *upto))
+                })
+            };
+            let pairs = streams.iter().flat_map(|stream| of_stream(*stream));
+            let mut pairs = pairs.map(fjall::Guard::into_inner).peekable();
+            if pairs.peek().is_none() {
+                return Ok(());
+            }
+            ingest_into(&open.kept()?, |put| {
+                pairs.try_for_each(|pair| {
+                    let (key, value) = pair?;
+                    put(&key, Some(&value))
+                })
+            })
+        })
+    }
+
+    /// Makes the keyspaces of records with these names; other names are ignored.
     pub(crate) fn make_generations<'n>(
         &self,
         names: impl Iterator<Item = &'n str>,
     ) -> Result<(), HistoryError> {
         self.with(|open| {
-            for first in names.filter_map(generations::of_name) {
-                if first != 0 {
-                    open.begin_generation(first)?;
+            for name in names {
+                match generations::of_name(name) {
+                    Some(first) => drop(open.begin_generation(first)?),
+                    None if name == KEPT => drop(open.kept()?),
+                    None => {}
                 }
             }
             Ok(())
         })
     }
 
-    /// Whether history has a record of a stream.
+    /// Whether a keyspace of records has one of a stream.
     pub(crate) fn has_any(&self, stream: StreamNo) -> Result<bool, HistoryError> {
-        let mut any = false;
-        self.read(stream, 0, Sequence::MAX - 1, &mut |_, _| {
-            any = true;
-            ControlFlow::Break(())
-        })?;
-        Ok(any)
+        self.with(|open| {
+            let records = open.records.read().clone();
+            for keyspace in records.keyspaces() {
+                let of_stream = record_key(stream, 0)..=record_key(stream, Sequence::MAX);
+                if let Some(pair) = keyspace.range(of_stream).next() {
+                    pair.into_inner()?;
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
     }
 
     /// Gives `each` floors, from the stream after `after` on, until it breaks: the stream and the value, for
@@ -334,8 +375,8 @@ impl History {
     /// Compacts everything, so that records below the floors are removed from the disk.
     pub(crate) fn compact(&self) -> Result<(), HistoryError> {
         let generations = self.generations()?;
-        for generation in generations.all() {
-            self.with(|_| Ok(generation.keyspace.major_compact()?))?;
+        for keyspace in generations.keyspaces() {
+            self.with(|_| Ok(keyspace.major_compact()?))?;
         }
         Ok(())
     }

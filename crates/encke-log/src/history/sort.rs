@@ -76,6 +76,11 @@ impl<'s, F: DiskFile> Sorted<'s, F> {
         self.items.is_empty()
     }
 
+    /// Leaves out the records of other streams.
+    pub(crate) fn retain(&mut self, stays: impl Fn(StreamNo) -> bool) {
+        self.items.retain(|item| stays(item.stream));
+    }
+
     /// The times of the oldest and the newest record.
     pub(crate) fn times(&self) -> (WallTime, WallTime) {
         self.times

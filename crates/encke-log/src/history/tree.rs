@@ -2,7 +2,7 @@
 
 use crate::background::priority;
 use crate::history::error::HistoryError;
-use crate::history::generations::{self, Generation, Generations, Times};
+use crate::history::generations::{self, Generation, Generations, KEPT, Times};
 use crate::history::ingest::ingest_into;
 use crate::history::reclaim::{DurableFloors, Reclaim};
 use crate::ids::Sequence;
@@ -80,8 +80,8 @@ impl Tree {
             .max_cached_files(Some(FILES_MAX))
             .worker_threads_unchecked(usize::from(workers == CompactionThreads::One))
             .with_compaction_filter_factories(Arc::new(move |keyspace| {
-                let of_records = generations::of_name(keyspace).is_some();
-                of_records.then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
+                let has_records = generations::has_records(keyspace);
+                has_records.then(|| Arc::new(Reclaim::new(floors.clone())) as Arc<_>)
             }))
             .open()?;
         let floors = database.keyspace("floors", partitioned)?;
@@ -98,11 +98,13 @@ impl Tree {
         Ok(open)
     }
 
-    /// Opens the existing generations.
+    /// Opens the existing keyspaces of records.
     pub(crate) fn open_generations(&self, times: &Times) -> fjall::Result<()> {
-        self.add_generation(0, times)?;
         for name in self.database.list_keyspace_names() {
-            if let Some(first) = generations::of_name(&name).filter(|first| *first != 0) {
+            if &*name == KEPT {
+                self.kept()?;
+            }
+            if let Some(first) = generations::of_name(&name) {
                 self.add_generation(first, times)?;
             }
         }
@@ -118,6 +120,13 @@ impl Tree {
                 .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         };
         self.database.keyspace(name, options)
+    }
+
+    /// The keyspace of kept records, which is made if there is none.
+    pub(crate) fn kept(&self) -> fjall::Result<Keyspace> {
+        let kept = self.records_keyspace(KEPT)?;
+        self.records.write().set_kept(kept.clone());
+        Ok(kept)
     }
 
     /// Makes the keyspace of a generation.
@@ -139,8 +148,7 @@ impl Tree {
     /// The numbers and names of all keyspaces.
     pub(crate) fn keyspace_names(&self) -> Vec<(u64, String)> {
         let records = self.records.read();
-        let records = records.all().iter().map(|one| &one.keyspace);
-        let all = records.chain([&self.states, &self.floors, &self.marks]);
+        let all = records.keyspaces().chain([&self.states, &self.floors, &self.marks]);
         all.map(|keyspace| (keyspace.id(), keyspace.name().to_string()))
             .collect()
     }

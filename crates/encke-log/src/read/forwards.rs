@@ -57,7 +57,7 @@ pub(crate) fn stream<D: Disk>(
     let end = |last, more| ReadEnd {
         last,
         more,
-        floor: floor.max(shared.retention_floor.get()),
+        floor: floor.max(shared.retention_floor_of(stream)),
     };
     if let (true, Some(last)) = (more, given.last) {
         return Ok(end(last, more));

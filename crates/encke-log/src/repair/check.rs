@@ -260,8 +260,8 @@ fn read_all_tables(
     history.with(|open| {
         let generations = open.records.read().clone();
         let mut records = 0;
-        for generation in generations.all() {
-            records += count(&generation.keyspace, &|key, value| {
+        for keyspace in generations.keyspaces() {
+            records += count(keyspace, &|key, value| {
                 of_record_key(key).is_some_and(|(stream, _)| view(stream, key, value).is_some())
             })?;
         }

@@ -313,8 +313,8 @@ fn streams_of(
     (from, upto): Range,
 ) -> Result<BTreeMap<Sequence, StreamNo>, HistoryError> {
     let mut streams = BTreeMap::new();
-    for generation in history.generations()?.all() {
-        for pair in generation.keyspace.iter() {
+    for keyspace in history.generations()?.keyspaces() {
+        for pair in keyspace.iter() {
             if let Some((stream, sequence)) = of_record_key(&pair.key()?)
                 && (from..=upto).contains(&sequence)
             {

@@ -52,7 +52,7 @@ impl UnreadableRange {
     }
 
     pub(crate) fn is_of_records(&self) -> bool {
-        generations::of_name(&self.keyspace).is_some()
+        generations::has_records(&self.keyspace)
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn absent<F>(
         }
     };
     for keyspace in keyspaces(history)? {
-        if generations::of_name(keyspace.name()).is_some() {
+        if generations::has_records(keyspace.name()) {
             read_through(&keyspace, &mut |key, _| {
                 of_record_key(key).into_iter().for_each(|(_, at)| note(at));
                 Ok(())
@@ -290,9 +290,8 @@ fn number(key: &[u8]) -> u128 {
 fn keyspaces(history: &History) -> Result<Vec<Keyspace>, HistoryError> {
     history.with(|open| {
         let generations = open.records.read().clone();
-        let records = generations.all().iter().map(|one| one.keyspace.clone());
         let others = [&open.states, &open.floors, &open.marks];
-        Ok(records.chain(others.into_iter().cloned()).collect())
+        Ok(generations.keyspaces().chain(others).cloned().collect())
     })
 }
 
@@ -306,10 +305,10 @@ fn put_all(
         return Ok(());
     }
     history.with(|open| {
-        let keyspace = match (generations::of_name(keyspace), keyspace) {
-            (Some(_), _) => open.records_keyspace(keyspace)?,
-            (None, "states") => open.states.clone(),
-            (None, _) => open.floors.clone(),
+        let keyspace = match keyspace {
+            records if generations::has_records(records) => open.records_keyspace(records)?,
+            "states" => open.states.clone(),
+            _ => open.floors.clone(),
         };
         ingest_into(&keyspace, |put| {
             let mut entries = entries.iter();
@@ -318,7 +317,8 @@ fn put_all(
     })
 }
 
-/// Ingests records of the segment that begins with record `first` into their generation. Drops them when it is removed.
+/// Ingests records of the segment that begins with record `first` into their generation. If it is removed, the kept records get them,
+/// or they are dropped where nothing is kept.
 fn ingest_again(
     history: &History,
     first: Sequence,
@@ -327,8 +327,10 @@ fn ingest_again(
     history.with(|open| {
         let generations = open.records.read().clone();
         let mut newest_first = generations.all().iter().rev();
-        match newest_first.find(|generation| generation.first <= first) {
-            Some(generation) => ingest_into(&generation.keyspace, all),
+        let generation = newest_first.find(|generation| generation.first <= first);
+        let keyspace = generation.map(|generation| &generation.keyspace);
+        match keyspace.or(generations.kept()) {
+            Some(keyspace) => ingest_into(keyspace, all),
             None => Ok(all(&mut |_, _| Ok(()))?),
         }
     })

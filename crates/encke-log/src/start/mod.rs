@@ -25,7 +25,7 @@ use crate::options::{Options, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::read::large::VerifiedRecords;
 use crate::read::large_places::LargePlaces;
 use crate::repair::salvage;
-use crate::retention::RetentionFloor;
+use crate::retention::{ExemptStreams, RetentionFloor};
 use crate::segments::frame::FrameView;
 use crate::segments::segment::Segment;
 use crate::shared::Shared;
@@ -171,6 +171,7 @@ pub(crate) fn start<D: Disk>(
         states: States::default(),
         floors: Floors::default(),
         retention_floor: RetentionFloor::new(stated_history.retention_floor),
+        exempt: ExemptStreams::default(),
         verified: VerifiedRecords::default(),
         large_places: LargePlaces::default(),
         history,

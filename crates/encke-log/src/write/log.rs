@@ -353,6 +353,18 @@ impl<D: Disk> Log<D> {
         self.shared.large_places.forget_stream(stream);
     }
 
+    /// Begins to remove the records that exceed a limit of [`Options::retention`], except those of these streams, which stay until
+    /// they are below a floor of their own stream. Before this call nothing is removed. Exemptions are not stored: each opening
+    /// names them again.
+    pub fn start_retention(&self, exempt: impl IntoIterator<Item = StreamNo>) {
+        self.shared.exempt.set(exempt.into_iter().collect());
+    }
+
+    /// Exempts a further stream from retention, before its first record is published.
+    pub fn exempt(&self, stream: StreamNo) {
+        self.shared.exempt.add(stream);
+    }
+
     /// Whether a segment was sealed since the last checkpoint, so that another checkpoint would shorten the next
     /// replay.
     pub fn wants_checkpoint(&self) -> bool {

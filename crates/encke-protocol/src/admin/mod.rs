@@ -65,17 +65,12 @@ impl std::fmt::Debug for Probes {
 #[derive(Clone, Debug)]
 pub struct Admin {
     probes: Probes,
-    /// The log removes old records of all streams.
-    evicts_records: bool,
 }
 
 impl Admin {
-    /// The sources. `evicts_records`: the log removes old records of all streams.
-    pub fn new(probes: Probes, evicts_records: bool) -> Self {
-        Admin {
-            probes,
-            evicts_records,
-        }
+    /// The sources.
+    pub fn new(probes: Probes) -> Self {
+        Admin { probes }
     }
 }
 
@@ -135,10 +130,7 @@ impl AdminApi {
         streams: StreamAccess,
         encoders: &mut Encoders,
     ) -> Self {
-        let Admin {
-            probes,
-            evicts_records,
-        } = admin;
+        let Admin { probes } = admin;
         AdminApi {
             mounts: [
                 Mount::at(HEALTHZ).public().for_operators(),
@@ -150,11 +142,7 @@ impl AdminApi {
             ],
             probes,
             health_probe: HealthProbe::new(streams.clone(), encoders),
-            revoker: Revoker {
-                access,
-                evicts_records,
-                streams,
-            },
+            revoker: Revoker { access, streams },
         }
     }
 

@@ -18,8 +18,6 @@ use crate::streams::{StreamAccess, load};
 pub(super) struct Revoker {
     /// The access control, if there is one.
     pub(super) access: Option<Arc<Access>>,
-    /// The log removes old records of all streams.
-    pub(super) evicts_records: bool,
     pub(super) streams: StreamAccess,
 }
 
@@ -47,10 +45,6 @@ impl Revoker {
             let why = "there is nothing to revoke: no access control is configured";
             return Err(error(409, "no_access_control", why));
         };
-        if self.evicts_records {
-            let why = "with retention-age or retention-size the log would forget a revocation: limit what single streams keep instead";
-            return Err(error(409, "retention", why));
-        }
         let target: RevocationTarget = serde_json::from_slice(&request.body).map_err(|why| {
             let why = format!(
                 "the body is JSON with one member: jti, sub or key, such as {{\"jti\":\"0b6c\"}}: {why}"

@@ -191,7 +191,7 @@ impl Server {
                 Views::one(Arc::clone(&view)),
                 settings,
                 gate,
-                Admin::new(probes, false),
+                Admin::new(probes),
             ),
             view,
             now_ms: NOW_MS,

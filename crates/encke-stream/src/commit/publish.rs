@@ -38,6 +38,8 @@ pub(crate) fn publish<D: Disk>(
         outlets.send(None, replies);
         return late;
     };
+    // Before their first record may be past its age.
+    machine.created_own().for_each(|stream| log.exempt(stream));
     if level > AckLevel::Accepted {
         log.publish();
     }

@@ -12,6 +12,7 @@ use crate::at_rest::unstored::Unstored;
 use crate::machine::deadlines::Deadlines;
 use crate::replicated::Replica;
 use crate::stream::number::LogPlace;
+use crate::stream::own::is_own;
 use crate::stream::retention::BucketsUndo;
 use crate::stream::writers::Replaced;
 use crate::stream::{Facts, Life, Stream};
@@ -132,6 +133,14 @@ impl Machine {
         self.unclaim();
         self.timed.clear();
         self.view.set_committed(committed);
+    }
+
+    /// The server's own streams that the batch has created.
+    pub(crate) fn created_own(&self) -> impl Iterator<Item = StreamNo> {
+        let created = self.names.values().flatten();
+        created
+            .filter(|stream| is_own(&stream.name))
+            .map(|stream| stream.no)
     }
 
     /// Undoes the changes since the last [`Machine::publish`].

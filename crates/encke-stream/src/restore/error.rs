@@ -57,6 +57,15 @@ pub enum RestoreError {
         "the directory belongs to a server by itself, not to a node of a fleet: a node starts with an empty directory"
     )]
     OfOneServer,
+    /// A node lacks records of a stream in which the server keeps its state.
+    #[error(
+        "retention of an earlier version has removed records of the server's own stream {name:?}: empty the data directory, so that the \
+         node copies the logs of another one"
+    )]
+    OwnStateRemoved {
+        /// The name of the stream.
+        name: Box<str>,
+    },
     /// The source of a fork cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),

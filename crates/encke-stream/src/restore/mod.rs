@@ -1,11 +1,13 @@
 //! Restores the streams when a log is opened: from the last checkpoint and the records after it.
 //!
 //! `replay.rs` collects the state of the streams and builds the machine. `restored_stream.rs` is one stream meanwhile, `replica.rs` what
-//! a node of a fleet has beside. `logs.rs` restores several logs at once.
+//! a node of a fleet has beside. `logs.rs` restores several logs at once, and
+//! `own_streams.rs` finds the streams that retention leaves.
 
 mod error;
 mod found_counts;
 pub(crate) mod logs;
+mod own_streams;
 mod replay;
 mod replica;
 mod restored_stream;

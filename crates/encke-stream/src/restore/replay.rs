@@ -15,6 +15,7 @@ use crate::at_rest::stored::{
 use crate::replicated::{BatchMark, KIND_MARK, Replica, append_mark};
 use crate::restore::RestoreError;
 use crate::restore::found_counts::FoundCounts;
+use crate::restore::own_streams;
 use crate::restore::replica::{ReplicaRestore, UnmarkedRecord};
 use crate::restore::restored_stream::{
     Origin, PossibleCounts, RestoredStream, UncommonSettings, counts_of,
@@ -364,6 +365,18 @@ impl Restore {
         let (mut machine, view) = self.build(&reader, meta, replica, limits, now)?;
         for (stream, floor) in machine.take_floors() {
             log.set_floor(stream, floor);
+        }
+        let own = own_streams::own_streams(&view, &reader)?;
+        log.start_retention(own.keys().copied());
+        if let Some(name) = own_streams::incomplete(&own, &reader)? {
+            if machine.replica.is_some() {
+                let name = name.into();
+                return Err(RestoreError::OwnStateRemoved { name });
+            }
+            tracing::error!(
+                stream = name,
+                "retention of an earlier version has removed records in which the server kept its state: what they held is lost"
+            );
         }
         view.set_committed(committed);
         // There are no subscribers yet. Those that come read these records from the log.

@@ -2,7 +2,7 @@
 //!
 //! `record.rs` is the format of a record, `offset.rs` and `number.rs` name positions and streams. `writers.rs` has the producers of
 //! a stream, `retention.rs` how much of it stays, `renewal.rs` when a lifetime is renewed, `ack.rs` the durability levels, `media.rs` content types,
-//! `label.rs` what encoders need, `viewer.rs` whose streams a caller may use, and `account.rs` and `charge.rs` who pays for them.
+//! `own.rs` knows the server's own streams, `label.rs` what encoders need, `viewer.rs` whose streams a caller may use, and `account.rs` and `charge.rs` who pays for them.
 
 pub(crate) mod account;
 pub(crate) mod ack;
@@ -12,6 +12,7 @@ pub(crate) mod label;
 pub(crate) mod media;
 pub(crate) mod number;
 pub(crate) mod offset;
+pub(crate) mod own;
 pub(crate) mod record;
 mod renewal;
 pub(crate) mod retention;

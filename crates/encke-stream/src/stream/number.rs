@@ -87,7 +87,7 @@ pub(crate) const BORN_MAX: Sequence = (1 << BORN_BITS) - 1;
 /// No stream's number has this bit.
 const PATTERN_BIT: u64 = 1 << 63;
 
-const PROBE_PREFIX: &str = "\u{1}health/";
+pub(super) const PROBE_PREFIX: &str = "\u{1}health/";
 
 const LOG_BITS: u32 = 6;
 

@@ -30,6 +30,7 @@ use crate::Stream;
 use crate::replicated::{Chain, DispatcherTerm, Reads};
 use crate::stream::account::Accounts;
 use crate::stream::media::Media;
+use crate::stream::own::is_own;
 use crate::view::counts::Counts;
 use crate::view::log_bounds::LogBounds;
 use crate::view::lookup::{FreeNames, Lookup};
@@ -171,7 +172,11 @@ impl View {
     /// Readers must not see the records of the stream up to this one; 0 when nothing is removed.
     pub fn kept_behind(&self, stream: &Stream) -> Sequence {
         let of_log = self.log_bounds.get().map_or(0, LogBounds::retention_floor);
-        stream.facts().floor.max(of_log)
+        let floor = stream.facts().floor;
+        match of_log > floor && !is_own(&stream.name) {
+            true => of_log,
+            false => floor,
+        }
     }
 
     /// The first record that the global order of the log has.

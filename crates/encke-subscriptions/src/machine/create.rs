@@ -29,9 +29,6 @@ impl SubscriptionMachine {
         root: Box<str>,
     ) -> Result<(), SubscriptionError> {
         let limits = &self.limits;
-        if limits.evicts_records {
-            return Err(SubscriptionError::RetentionIsSet);
-        }
         if self.subscriptions.len() >= limits.subscriptions_max {
             return Err(SubscriptionError::TooManySubscriptions(
                 limits.subscriptions_max,

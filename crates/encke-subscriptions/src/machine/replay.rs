@@ -83,7 +83,7 @@ impl SubscriptionMachine {
         } else {
             // The server serves all other streams.
             tracing::error!(
-                "lost all subscriptions: retention has evicted the first record of their journal"
+                "lost all subscriptions: retention of an earlier version has removed the first record of their journal"
             );
         }
         for mut subscription in incomplete.into_values() {

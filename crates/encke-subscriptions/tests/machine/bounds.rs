@@ -336,16 +336,6 @@ fn urls_are_checked_for_new_subscriptions_only() {
 }
 
 #[test]
-fn a_log_that_evicts_records_takes_no_subscriptions() {
-    let mut world = World::new(SubscriptionLimits {
-        evicts_records: true,
-        ..SubscriptionLimits::default()
-    });
-    let error = refused(world.create("s", pull("x/*")));
-    assert_eq!(error, SubscriptionError::RetentionIsSet);
-}
-
-#[test]
 fn records_with_the_longest_names() {
     // The world asserts that no record is longer than it may be.
     let mut world = World::new(SubscriptionLimits {

@@ -289,12 +289,10 @@ impl Config {
         server.pools.wait_ms_max = self.protocols.pool.wait_s_max * 1_000;
         // A batch of a pool must fit into the mailbox of the log.
         server.pools.record_bytes = server.pools.record_bytes.min(server.mailbox_bytes_max / 4);
-        server.pools.evicts_records = self.log_options.retention.is_limited();
         let subscriptions = &mut server.subscriptions;
         subscriptions.tls = keys::system_trust;
         let limits = &mut subscriptions.limits;
         limits.record_bytes = limits.record_bytes.min(server.mailbox_bytes_max / 4);
-        limits.evicts_records = self.log_options.retention.is_limited();
         limits.allowed_addresses.networks = self.webhook_networks.list().to_vec();
         limits.public_root = self
             .public_url

@@ -57,14 +57,6 @@ pub(super) fn start(config: &Config) -> Vec<Check> {
         let why = "the server appends lines to it";
         checks.push(unless(obstacle, name, "writable", why));
     }
-    if config.server.pools.evicts_records {
-        checks.push(unless(
-            obstacles::of_pools(config),
-            "retention".to_owned(),
-            "no pools in the data",
-            "it would remove waiting jobs",
-        ));
-    }
     checks
 }
 

@@ -100,7 +100,7 @@ impl Inspection {
     pub(crate) fn health(&self) -> HistoryHealth {
         let of_keyspace = |inspected: &InspectedKeyspace| {
             let whole = inspected.is_whole();
-            let of_records = generations::of_name(&inspected.stated.name).is_some();
+            let of_records = generations::has_records(&inspected.stated.name);
             // A repair makes the keyspaces of the format and of the names again.
             let replaceable = matches!(&*inspected.stated.name, "" | "marks");
             match (inspected.problems.is_empty(), whole) {

@@ -169,7 +169,7 @@ fn router(view: Arc<View>, gate: Gate) -> Router {
         Views::one(view),
         ProtocolSettings::default(),
         gate,
-        Admin::new(probes, false),
+        Admin::new(probes),
     )
 }
 

@@ -118,7 +118,7 @@ impl Node {
             Arc::clone(&views),
             ProtocolSettings::default(),
             Gate::default(),
-            Admin::new(probes, false),
+            Admin::new(probes),
         );
         let sequencers = Sequencers::new(Arc::clone(&views), vec![(submissions, None)]);
         let responses = Responses::default();
