@@ -64,6 +64,7 @@ mod obstacles;
 mod older_data;
 mod operator_api;
 mod overload;
+mod own_state;
 mod patterns;
 mod poisoned_log;
 mod pool_limits;

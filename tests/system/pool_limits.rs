@@ -1,10 +1,6 @@
-//! Bounds of pools, each reached by requests, and the exclusion of pools and retention.
+//! Bounds of pools, each reached by requests.
 
-use std::time::Duration;
-
-use crate::rig::{
-    Connection, Encke, Ended, Response, command, data_dir, eventually, request, serve,
-};
+use crate::rig::{Connection, Encke, Response, eventually, request};
 
 /// The answer to a request that is repeated for as long as the mailbox of the pools is full.
 fn ask_until_taken(encke: &Encke, method: &str, body: &[u8]) -> Response {
@@ -131,60 +127,4 @@ fn results_that_a_record_hardly_takes_are_there() {
         assert_eq!(done.status, 204, "{done:?}");
     }
     assert_eq!(encke.messages("pool/p/results").len(), 3);
-}
-
-#[test]
-#[ignore = "long: make test-all"]
-fn pools_and_retention_exclude_each_other() {
-    let data = data_dir();
-    let forgetful = ["--retention-age", "1s"];
-    let encke = Encke::start_in(data.path(), &forgetful);
-    let made = encke.ask("PUT", "/v1/pool/p", &[], br#"{"type":"claim"}"#);
-    assert_eq!(
-        (made.status, &*made.error_code()),
-        (403, "retention_is_set")
-    );
-    encke.terminate();
-    let encke = Encke::start_in(data.path(), &[]);
-    make(&encke);
-    assert_eq!(encke.ask("POST", "/v1/pool/p", &[], b"x").status, 202);
-    encke.terminate();
-    std::thread::sleep(Duration::from_millis(1_200));
-    let Err(ended) = Encke::try_start_by(&mut serve(data.path(), &forgetful)) else {
-        panic!("it lets go of jobs that wait");
-    };
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("\"p\""), "{}", ended.stderr);
-    assert!(ended.stderr.contains("--retention-age"), "{}", ended.stderr);
-    let directory = data.path().to_str().expect("it is text");
-    let settings = [
-        "--data",
-        directory,
-        "--listen",
-        "0",
-        "--retention-age",
-        "1s",
-    ];
-    let run = |words: &[&str]| Ended::of(&mut command(&[words, &settings].concat()));
-    let checked = run(&["serve", "--check"]);
-    assert_eq!(checked.code, Some(2), "{checked:?}");
-    let why = "the data has one pool, such as \"p\"";
-    assert!(checked.stdout.contains(why), "{checked:?}");
-    let doctor = run(&["doctor", "-n", "1"]);
-    assert_eq!(doctor.code, Some(5), "{doctor:?}");
-    assert!(doctor.stdout.contains(why), "{doctor:?}");
-    // The attempts have taken nothing.
-    let encke = Encke::start_in(data.path(), &[]);
-    let got = encke.ask("POST", "/v1/pool/p/work?worker=a&wait=20", &[], b"");
-    assert_eq!((got.status, &*got.body), (200, &b"x"[..]));
-    assert_eq!(
-        encke.ask("DELETE", "/v1/pool/p?force", &[], b"").status,
-        204
-    );
-    encke.terminate();
-    let checked = run(&["serve", "--check"]);
-    assert_eq!(checked.code, Some(0), "{checked:?}");
-    assert!(checked.stdout.contains("pools: none"), "{checked:?}");
-    assert_eq!(run(&["doctor", "-n", "1"]).code, Some(0));
-    Encke::start_in(data.path(), &forgetful).terminate();
 }

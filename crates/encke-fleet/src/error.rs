@@ -1,5 +1,7 @@
 //! Why a node or a command cannot work with the brokers.
 
+use crate::retention::NodeRetention;
+
 /// Why a node cannot take part.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
@@ -64,6 +66,19 @@ pub enum FleetError {
         has: u64,
         /// What this node has.
         asked: u64,
+    },
+    /// A node that runs has another retention.
+    #[error(
+        "node {node} has {has}, this node has {asked}: all nodes of a fleet have the same --retention-age and --retention-size; to change \
+         them, stop all nodes first"
+    )]
+    Retention {
+        /// The node that runs.
+        node: String,
+        /// What it has.
+        has: NodeRetention,
+        /// What this node has.
+        asked: NodeRetention,
     },
     /// The node has applied more than the order has.
     #[error(

@@ -86,6 +86,16 @@ pub(crate) async fn ask(
     name: &FleetName,
     question: &Question,
 ) -> Result<Vec<NodeReport>, FleetError> {
+    ask_until(client, name, question, |_| false).await
+}
+
+/// [`ask`], until the reports are complete.
+pub(crate) async fn ask_until(
+    client: &Client,
+    name: &FleetName,
+    question: &Question,
+    is_complete: impl Fn(&[NodeReport]) -> bool,
+) -> Result<Vec<NodeReport>, FleetError> {
     let failed = |reason: String| FleetError::Start(std::io::Error::other(reason));
     let inbox = client.new_inbox();
     let answers = client.subscribe(inbox.clone()).await;
@@ -97,7 +107,9 @@ pub(crate) async fn ask(
     sent.map_err(|error| failed(error.to_string()))?;
     let mut nodes = Vec::new();
     let until = tokio::time::Instant::now() + ANSWERS_WITHIN;
-    while let Ok(Some(answer)) = tokio::time::timeout_at(until, answers.next()).await {
+    while !is_complete(&nodes)
+        && let Ok(Some(answer)) = tokio::time::timeout_at(until, answers.next()).await
+    {
         if let Ok(node) = serde_json::from_slice::<NodeReport>(&answer.payload) {
             nodes.push(node);
         }

@@ -4,7 +4,8 @@
 //! crate moves messages between the brokers and the replicated order of `encke-stream`, which knows nothing of JetStream:
 //! `connect.rs` chooses a broker, `publish.rs` sends, `follow.rs` receives, `broker.rs` finds the streams and compares them with
 //! what the node has applied, `probe.rs` asks the brokers how far the order is. `transfer/` copies the log of one node to another.
-//! `link.rs` and `ephemeral.rs` carry what the order does not have. `report.rs`, `leave.rs` and `repair.rs` are the commands that ask all nodes, `examine.rs` is what `encke doctor` asks the
+//! `link.rs` and `ephemeral.rs` carry what the order does not have, and
+//! `retention.rs` compares the nodes. `report.rs`, `leave.rs` and `repair.rs` are the commands that ask all nodes, `examine.rs` is what `encke doctor` asks the
 //! brokers.
 
 mod broker;
@@ -24,6 +25,7 @@ mod probe;
 mod publish;
 mod repair;
 mod report;
+mod retention;
 mod settings;
 mod status;
 mod transfer;
@@ -53,6 +55,7 @@ pub use metrics::FleetMetrics;
 pub use node_report::{NodeActivity, NodeLog, NodeMark, NodeReport};
 pub use repair::{FleetRepairReport, LogRepair, Repair, StoppedNode};
 pub use report::{BrokerLog, FleetReport, report};
+pub use retention::NodeRetention;
 pub use settings::{
     BadBrokers, BadFleetName, BadReplicas, BrokerAccess, BrokerUrls, FleetName, FleetSettings,
     Replicas, without_userinfo,
@@ -123,12 +126,6 @@ impl Fleet {
                 fleet: fleet.to_string(),
             });
         }
-        for (log, chain) in chains.iter().enumerate() {
-            let place = (log, chains.len());
-            let followers = async |log| inquiry::followers(&self.client, fleet, log).await;
-            let opened = broker::open(&self.context, &self.settings, place, chain, followers);
-            self.orders.push(self.runtime.block_on(opened)?);
-        }
         let subscribe = |subject| {
             let subscribed = self.runtime.block_on(self.client.subscribe(subject));
             subscribed.map_err(std::io::Error::other)
@@ -144,9 +141,19 @@ impl Fleet {
                 node: node.to_owned(),
                 logs: self.logs.subscribe(),
                 activity: Arc::clone(&self.activity),
+                retention: self.settings.retention,
             },
         };
         self.runtime.spawn(responder.run());
+        // Behind the subscription: of two nodes that start at once, at least one sees the other.
+        let compared = retention::compare(&self.client, &self.settings, chains);
+        self.runtime.block_on(compared)?;
+        for (log, chain) in chains.iter().enumerate() {
+            let place = (log, chains.len());
+            let followers = async |log| inquiry::followers(&self.client, fleet, log).await;
+            let opened = broker::open(&self.context, &self.settings, place, chain, followers);
+            self.orders.push(self.runtime.block_on(opened)?);
+        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::peers::NodeTips;
+use crate::retention::NodeRetention;
 use crate::settings::FleetName;
 use crate::status::LogStatus;
 
@@ -45,6 +46,9 @@ pub struct NodeReport {
     pub node: String,
     /// Why it must not serve; none if it is ready.
     pub unready: Option<String>,
+    /// How long it keeps records. None: an earlier version does not say so.
+    #[serde(default)]
+    pub retention: Option<NodeRetention>,
     /// What it does; none while it starts.
     #[serde(default)]
     pub activity: Option<NodeActivity>,
@@ -141,6 +145,7 @@ pub(crate) struct Responder {
 pub(crate) struct ReportSource {
     pub(crate) node: String,
     pub(crate) logs: watch::Receiver<Vec<Arc<LogStatus>>>,
+    pub(crate) retention: NodeRetention,
     /// Set when the node serves.
     pub(crate) activity: Arc<OnceLock<ActivitySource>>,
 }
@@ -233,6 +238,7 @@ impl ReportSource {
         NodeReport {
             node: self.node.clone(),
             unready: logs.iter().find_map(|status| status.unready()),
+            retention: Some(self.retention),
             activity: self.activity.get().map(|activity| activity()),
             logs: logs.iter().enumerate().map(report).collect(),
         }

@@ -9,6 +9,7 @@ use crate::connect;
 use crate::error::FleetError;
 use crate::inquiry::{NodeInquiry, silent};
 use crate::node_report::{NodeReport, Question};
+use crate::retention::differing;
 use crate::settings::{BrokerAccess, FleetName};
 
 /// What the brokers say of the order of one log.
@@ -191,6 +192,18 @@ impl FleetReport {
                 self.problems.push(format!("node {}: {reason}", node.node));
             }
         }
+        let retention = self
+            .nodes
+            .iter()
+            .find_map(|node| Some((node, node.retention?)));
+        if let Some((first, has)) = retention
+            && let Some((other, differs)) = differing(has, self.nodes.iter())
+        {
+            self.problems.push(format!(
+                "the nodes {} and {other} have different retentions: {has}, and {differs}",
+                first.node
+            ));
+        }
         self.problems.extend(silent(&self.nodes).into_iter().map(|node| {
             format!(
                 "node {node} has taken part and does not answer: start it, or let the fleet forget it with `encke fleet leave --node {node}`"
@@ -298,6 +311,7 @@ mod tests {
         let node = |applied, created_ns| NodeReport {
             node: "a".into(),
             unready: None,
+            retention: None,
             activity: None,
             logs: vec![NodeLog {
                 applied,

@@ -9,6 +9,8 @@ use async_nats::ServerAddr;
 use encke_stream::NODE_NAME_BYTES_MAX;
 use percent_encoding::percent_decode_str;
 
+use crate::retention::NodeRetention;
+
 /// How a node takes part in a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetSettings {
@@ -28,6 +30,8 @@ pub struct FleetSettings {
     pub keep: Duration,
     /// The size of a segment of the nodes' logs, in bytes: what fits into one at a node must fit at all of them.
     pub segment_bytes: u64,
+    /// The retention of the nodes' logs.
+    pub retention: NodeRetention,
 }
 
 /// How brokers are reached.

@@ -229,7 +229,6 @@ impl Registry {
         }
         Ok(())
     }
-
 }
 
 fn seek(find: FindStream<'_>) -> impl Fn(&str) -> Result<Option<Arc<Stream>>, ReplayError> {

@@ -165,7 +165,10 @@ impl<D: Disk> Shared<D> {
         let _stating = self.stating.lock();
         // Reads in progress keep these generations until they end.
         let mut generations = history.generations()?;
-        let (mut parts, removed) = (generations.parts(), generations.take_below(floor, history_upto));
+        let (mut parts, removed) = (
+            generations.parts(),
+            generations.take_below(floor, history_upto),
+        );
         parts.truncate(removed.len());
         // Moved records are durable before the statement that lacks their generations. After a crash they are moved again.
         history.keep(exempt, &parts)?;

@@ -224,6 +224,7 @@ fn code(error: &FleetError) -> Code {
         FleetError::Credentials { .. }
         | FleetError::Logs { .. }
         | FleetError::Segment { .. }
+        | FleetError::Retention { .. }
         | FleetError::NameInUse { .. } => Code::Usage,
         FleetError::Lost { .. }
         | FleetError::Behind { .. }

@@ -217,7 +217,7 @@ fn start(
     let reload_metrics = reload_metrics.context("the metrics of reloads can't be set up")?;
     let snapshot_metrics = SnapshotMetrics::new(metrics.registry());
     let snapshot_metrics = snapshot_metrics.context("the metrics of backups can't be set up")?;
-    let (logs, node) = match config.fleet.settings(config.log_options.segment_bytes) {
+    let (logs, node) = match config.fleet.settings(&config.log_options) {
         None => (restore(config, &config.log_options)?, None),
         Some(settings) => {
             let directories = directories(config)?;

@@ -7,6 +7,7 @@ mod operators;
 mod pools;
 mod quotas;
 mod reload;
+mod retention;
 mod revocation;
 mod signed_urls;
 mod sites;
@@ -42,11 +43,15 @@ impl Guarded {
 
     /// The same with further text of the configuration file.
     pub(crate) fn start_with(further: &str) -> Guarded {
+        Guarded::start_with_flags(further, &[])
+    }
+
+    fn start_with_flags(further: &str, flags: &[&str]) -> Guarded {
         let (data, config_dir) = (data_dir(), data_dir());
         let config = config_dir.path().join("encke.toml");
         let text = format!("{}{further}", configuration());
         std::fs::write(&config, text).expect("a file can be written");
-        let mut guarded = Guarded::again(&config, config_dir, data.path(), &[]);
+        let mut guarded = Guarded::again(&config, config_dir, data.path(), flags);
         guarded._data = Some(data);
         guarded
     }

@@ -148,7 +148,9 @@ impl Tree {
     /// The numbers and names of all keyspaces.
     pub(crate) fn keyspace_names(&self) -> Vec<(u64, String)> {
         let records = self.records.read();
-        let all = records.keyspaces().chain([&self.states, &self.floors, &self.marks]);
+        let all = records
+            .keyspaces()
+            .chain([&self.states, &self.floors, &self.marks]);
         all.map(|keyspace| (keyspace.id(), keyspace.name().to_string()))
             .collect()
     }

@@ -13,10 +13,7 @@ use crate::stream::own::{APPS, OF_WEBHOOKS, OWN, is_own};
 /// The names of the own streams of a log, in memory and in the store.
 pub(super) type OwnStreams = BTreeMap<StreamNo, Box<str>>;
 
-pub(super) fn own_streams<D: Disk>(
-    view: &View,
-    log: &Reader<D>,
-) -> Result<OwnStreams, ReadError> {
+pub(super) fn own_streams<D: Disk>(view: &View, log: &Reader<D>) -> Result<OwnStreams, ReadError> {
     let mut own = OwnStreams::new();
     view.for_each(&mut |stream| {
         own.extend(is_own(&stream.name).then(|| (stream.no, stream.name.clone())));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use encke_clock::{Now, SteadyTime};
 use encke_log::simulated::SimulatedDisk;
-use encke_log::{Files, Options};
+use encke_log::{Files, LogRetention, Options};
 use encke_stream::{AckLevel, Eviction, Fetch, Limits, Offset, Outcome, Piece, Retention, restore};
 
 use crate::bench::{Bench, append, create, create_retaining, fork, truncate};
@@ -157,4 +157,65 @@ fn records_of_streams_at_rest_grow_old() {
         assert!(Offset::behind(facts.floor) <= facts.tail);
     }
     bench.stop().unwrap();
+}
+
+/// The server's own streams have all their records, at rest and when they are new, whenever the log has got its retention.
+#[test]
+fn own_streams_outlast_a_retention_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    // All records are from 1970.
+    let limited = LogRetention {
+        age_max: Some(Duration::from_secs(3_600)),
+        bytes_max: None,
+    };
+    let open = |retention| {
+        let options = Options {
+            segment_bytes: 8192,
+            retention,
+            ..Options::default()
+        };
+        let now = SteadyTime::from_ms(NOW_MS);
+        let opened = restore(dir.path(), options, Limits::default(), now).unwrap();
+        Bench::<Files>::start(opened, AckLevel::Synced, NOW_MS, || 0)
+    };
+    let mut own = vec![
+        "\u{1}pools",
+        "app/a/#webhooks",
+        "app/b/#webhook-reached-x",
+        "app/b/#webhooks",
+    ];
+    let others = ["app", "app/a", "app/a/room", "app/a0", "app/c/~", "plain"];
+    let mut bench = open(LogRetention::default());
+    for name in own.iter().chain(&others) {
+        bench.round(vec![create(name, TEXT), append(name, name.as_bytes())]);
+    }
+    bench.stop().unwrap();
+    for round in 0..3 {
+        let mut bench = open(limited);
+        let new = ["\u{1}revocations", "app/d/#webhooks"];
+        if round == 0 {
+            for name in new {
+                bench.round(vec![create(name, TEXT), append(name, name.as_bytes())]);
+            }
+            own.extend(new);
+        }
+        let filler = format!("filler-{round}");
+        bench.round(vec![create(&filler, TEXT)]);
+        let tail = |bench: &Bench<Files>| bench.stream(&filler).facts().tail.sequence;
+        let before = tail(&bench);
+        while bench.reader.retention_floor() < before {
+            bench.round(vec![append(&filler, &[b'x'; 4_000])]);
+        }
+        for name in &own {
+            let stream = bench.stream(name);
+            assert_eq!(bench.read(name).0, name.as_bytes(), "{name:?} {round}");
+            assert_eq!(bench.view.kept_behind(&stream), 0, "{name:?}");
+        }
+        for name in others {
+            let stream = bench.stream(name);
+            assert_eq!(bench.read(name).0, b"", "{name:?}");
+            assert!(bench.view.kept_behind(&stream) >= before, "{name:?}");
+        }
+        bench.stop().unwrap();
+    }
 }

@@ -179,9 +179,9 @@ settings! {
     }
 
     Retention {
-        /// Age at which records are removed; not possible with pools
+        /// Age at which records are removed
         "retention-age" "DURATION": Optional(Period(RETENTION_AGE_MIN)) => config.log_options.retention.age_max, "unlimited";
-        /// Size of history above which the oldest records are removed; not possible with pools
+        /// Size of history above which the oldest records are removed
         "retention-size" "SIZE": Optional(Size(1 << 20)) => config.log_options.retention.bytes_max, "unlimited";
         /// Disk space for the global order: segments that are in history already
         "order-size" "SIZE": Size(1 << 20) => config.log_options.done_bytes_max;

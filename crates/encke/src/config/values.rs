@@ -102,8 +102,8 @@ impl Default for FleetConfig {
 }
 
 impl FleetConfig {
-    /// The settings of the node, whose logs have segments of this size. `None` for a server by itself.
-    pub(crate) fn settings(&self, segment_bytes: u64) -> Option<FleetSettings> {
+    /// The settings of the node, whose logs have these options. `None` for a server by itself.
+    pub(crate) fn settings(&self, log: &encke_log::Options) -> Option<FleetSettings> {
         let (brokers, node) = self.brokers.clone().zip(self.node.clone())?;
         Some(FleetSettings {
             access: BrokerAccess {
@@ -117,7 +117,8 @@ impl FleetConfig {
             retry: self.retry,
             silence_max: self.silence_max,
             keep: self.keep,
-            segment_bytes,
+            segment_bytes: log.segment_bytes,
+            retention: log.retention.into(),
         })
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
     if let Some(tls) = &config.net.tls {
         report.add(checks::tls(tls));
     }
-    if let Some(settings) = config.fleet.settings(config.log_options.segment_bytes) {
+    if let Some(settings) = config.fleet.settings(&config.log_options) {
         let findings = encke_fleet::examine_brokers(&settings);
         let findings = findings.map_err(fleet_brokers::failed)?;
         for check in fleet::checks(&findings, &settings, config.logs) {
