@@ -1,4 +1,4 @@
-//! What a server keeps for itself does not end with the records that retention of the log removes, whenever that is set.
+//! The state of a server outlasts the records that retention of the log removes, whenever retention is set.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -96,7 +96,7 @@ impl Kept {
         Encke::start_by(&mut self.command(flags))
     }
 
-    /// The stream with the position up to which the webhook was told.
+    /// The stream with the position of the webhook.
     fn reached_stream(&self) -> String {
         let digest = digest::digest(&digest::SHA256, self.receiver.url().as_bytes());
         let hex: String = digest.as_ref()[..16]
@@ -154,7 +154,7 @@ impl Kept {
         let mut state = None;
         eventually("the position of the webhook is stored", || {
             let found = State::of(self, encke);
-            let is_reached = found.reached.as_ref() == Some(&found.told_upto);
+            let is_reached = found.reached.as_ref() == Some(&found.log_end);
             state = Some(found);
             is_reached
         });
@@ -166,7 +166,7 @@ impl Kept {
         assert_eq!(&State::of(self, encke), state);
         assert_eq!(produce(encke), 204, "the producer is known");
         let calls = self.receiver.calls();
-        assert_eq!(calls.len(), 2, "nothing is told again: {calls:?}");
+        assert_eq!(calls.len(), 2, "the webhook is not called again: {calls:?}");
     }
 }
 
@@ -177,7 +177,7 @@ fn claim(encke: &Encke) -> Response {
     encke.ask("POST", &target, &[JSON], br#"{"worker":"w"}"#)
 }
 
-/// The status of the same append of the same producer: 200 for the first one, 204 for those that repeat it.
+/// The status of an append with the same number: 200 for the first one, 204 for a repetition.
 fn produce(encke: &Encke) -> u16 {
     let producer = [
         "Producer-Id: p",
@@ -188,14 +188,14 @@ fn produce(encke: &Encke) -> u16 {
     encke.ask("POST", &path("produced"), &producer, b"1").status
 }
 
-/// What a server says of its state.
+/// State as a server shows it.
 #[derive(Debug, PartialEq)]
 struct State {
     pool: Value,
     subscription: Value,
     webhook_keys: Value,
-    told: Vec<Value>,
-    told_upto: String,
+    reports: Vec<Value>,
+    log_end: String,
     reached: Option<String>,
     is_closed: bool,
 }
@@ -218,8 +218,8 @@ impl State {
             pool: json!([pool["waiting"], pool["running"], pool["done"]]),
             subscription: json_at(SUBSCRIPTION),
             webhook_keys: json_at("/v1/stream/__ds/jwks.json"),
-            told: encke.messages(log),
-            told_upto: head
+            reports: encke.messages(log),
+            log_end: head
                 .field("Stream-Next-Offset")
                 .unwrap_or_default()
                 .to_owned(),

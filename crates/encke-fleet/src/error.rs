@@ -1,6 +1,6 @@
 //! Why a node or a command cannot work with the brokers.
 
-use crate::retention::NodeRetention;
+use crate::node_retention::NodeRetention;
 
 /// Why a node cannot take part.
 #[derive(Debug, thiserror::Error)]

@@ -20,6 +20,7 @@ mod link;
 mod loss_watch;
 mod metrics;
 mod node_report;
+mod node_retention;
 mod peers;
 mod probe;
 mod publish;
@@ -53,9 +54,9 @@ pub use leave::{Left, leave};
 pub use link::{LinkKind, NodeLink};
 pub use metrics::FleetMetrics;
 pub use node_report::{NodeActivity, NodeLog, NodeMark, NodeReport};
+pub use node_retention::NodeRetention;
 pub use repair::{FleetRepairReport, LogRepair, Repair, StoppedNode};
 pub use report::{BrokerLog, FleetReport, report};
-pub use retention::NodeRetention;
 pub use settings::{
     BadBrokers, BadFleetName, BadReplicas, BrokerAccess, BrokerUrls, FleetName, FleetSettings,
     Replicas, without_userinfo,

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use crate::node_retention::NodeRetention;
 use crate::peers::NodeTips;
-use crate::retention::NodeRetention;
 use crate::settings::FleetName;
 use crate::status::LogStatus;
 

@@ -9,7 +9,7 @@ use async_nats::ServerAddr;
 use encke_stream::NODE_NAME_BYTES_MAX;
 use percent_encoding::percent_decode_str;
 
-use crate::retention::NodeRetention;
+use crate::node_retention::NodeRetention;
 
 /// How a node takes part in a fleet.
 #[derive(Clone, Debug)]

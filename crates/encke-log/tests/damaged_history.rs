@@ -7,8 +7,9 @@ mod directories;
 use directories::{copy, files};
 use encke_clock::WallTime;
 use encke_log::simulated::Random;
-use encke_log::{Frame, Log, OpenError, Options, Sequence};
+use encke_log::{Frame, Log, LogRetention, OpenError, Options, Sequence};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const RECORDS: u64 = 2000;
 
@@ -197,6 +198,38 @@ fn what_a_damaged_table_had_is_taken_from_the_segments() {
         states
     };
     assert!(states(&log) > 5);
+}
+
+#[test]
+fn kept_records_of_exempt_streams_are_taken_from_the_segments() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), u64::MAX);
+    let open = || {
+        let age_max = Some(Duration::from_secs(3_600));
+        let retention = LogRetention {
+            age_max,
+            ..LogRetention::default()
+        };
+        let limited = Options {
+            retention,
+            done_bytes_max: u64::MAX,
+            ..options()
+        };
+        let log = Log::open(directory.path(), limited, &mut |_| {}).unwrap();
+        log.start_retention([2]);
+        log.retire();
+        log
+    };
+    let due: Vec<_> = (1..=RECORDS).filter(|i| i % 5 + 1 == 2).collect();
+    let log = open();
+    assert_eq!(all(&log), due);
+    log.close().unwrap();
+    damage_a_table(directory.path());
+    let repaired = encke_log::repair(directory.path(), &mut |_| true).unwrap();
+    assert!(repaired.done, "{repaired:?}");
+    let report = encke_log::check(directory.path(), &mut |_| {}).unwrap();
+    assert_eq!(report.problems, []);
+    assert_eq!(all(&open()), due);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use encke_jobs::fleet::{PacketTo, RelayContext, RelayFigures};
 use encke_jobs::{
     DispatcherContext, DispatcherMachines, DispatcherMessage, DispatcherOutlet, DispatcherReceiver,
     DispatcherSender, DispatcherThreads, JobMachine, PoolLimits, PublishedStats, RelayMessage,
-    ReplayError, SendResponse, SubscriptionsContext,
+    SendResponse, SubscriptionsContext,
 };
 use encke_mailbox::Gauge;
 use encke_net::{Metrics, ShardSender, now, wall_time};
