@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::clients::holdings::Losers;
+
 /// The bytes that all connections of a server hold, and how many they may.
 #[derive(Debug)]
 pub(crate) struct Buffers {
@@ -19,6 +21,8 @@ pub(crate) struct Buffers {
 struct ShardBuffers {
     /// What the client with the most holds at this shard, as far as it matters.
     largest: AtomicUsize,
+    /// What the clients without credentials hold at this shard, as far as it matters.
+    of_strangers: AtomicUsize,
     /// Wakes the shard.
     wake: Arc<OwnedFd>,
 }
@@ -35,6 +39,7 @@ impl Buffers {
     pub(crate) fn new(bytes_max: usize, wakes: impl IntoIterator<Item = Arc<OwnedFd>>) -> Self {
         let shards = wakes.into_iter().map(|wake| ShardBuffers {
             largest: AtomicUsize::new(0),
+            of_strangers: AtomicUsize::new(0),
             wake,
         });
         Buffers {
@@ -70,11 +75,22 @@ impl Buffers {
 
     /// Notes what the client with the most holds at a shard.
     pub(crate) fn note_largest(&self, shard: u16, bytes: usize) {
-        let own = self.shards.get(usize::from(shard));
-        if let Some(ShardBuffers { largest, .. }) = own
-            && largest.load(Ordering::Relaxed) != bytes
-        {
-            largest.store(bytes, Ordering::Relaxed);
+        if let Some(own) = self.shards.get(usize::from(shard)) {
+            note(&own.largest, bytes);
+        }
+    }
+
+    /// Notes what the clients without credentials hold at a shard, and determines who loses memory while it is short: those, while they
+    /// hold more than a quarter of it together. So they fill none of the rest, which is for clients with credentials.
+    pub(crate) fn losers(&self, shard: u16, of_strangers: usize) -> Losers {
+        if let Some(own) = self.shards.get(usize::from(shard)) {
+            note(&own.of_strangers, of_strangers);
+        }
+        let shards = self.shards.iter();
+        let held = shards.map(|shard| shard.of_strangers.load(Ordering::Relaxed));
+        match held.sum::<usize>() > self.bytes_max / 4 {
+            true => Losers::Strangers,
+            false => Losers::Everyone,
         }
     }
 
@@ -93,6 +109,12 @@ impl Buffers {
             }
             _ => true,
         }
+    }
+}
+
+fn note(noted: &AtomicUsize, bytes: usize) {
+    if noted.load(Ordering::Relaxed) != bytes {
+        noted.store(bytes, Ordering::Relaxed);
     }
 }
 
@@ -156,6 +178,14 @@ mod tests {
         assert!(buffers.is_largest(0), "one of those that are equal");
         buffers.note_largest(2, 11);
         assert!(buffers.is_largest(2) && !buffers.is_largest(0));
+    }
+
+    #[test]
+    fn strangers_lose_memory_while_they_hold_more_than_their_part() {
+        let buffers = Buffers::new(100, [wake(), wake()]);
+        assert_eq!(buffers.losers(0, 20), Losers::Everyone);
+        assert_eq!(buffers.losers(1, 6), Losers::Strangers);
+        assert_eq!(buffers.losers(0, 19), Losers::Everyone);
     }
 
     fn wake() -> Arc<OwnedFd> {

@@ -46,8 +46,8 @@ impl Protocol for Overview {
         Ok(Vec::new())
     }
 
-    fn authorise(&self, head: &RequestHead<'_>, _admitted: &Admitted<'_>) -> Result<(), Response> {
-        check_method(head.method, METHODS)
+    fn authorise(&self, request: &Request<'_>, _admitted: &Admitted<'_>) -> Result<(), Response> {
+        check_method(request.method, METHODS)
     }
 
     fn request(&self, request: Request<'_>, _admitted: &Admitted<'_>) -> Action {

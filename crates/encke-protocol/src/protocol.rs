@@ -38,10 +38,11 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync {
     /// The response to a request that is refused whoever sends it.
     fn requirements<'a>(&self, head: &RequestHead<'a>) -> Result<Vec<Requirement<'a>>, Response>;
 
-    /// Refuses a request that its caller may not make, by its head alone and before its body is read. What the request needs elsewhere
-    /// than at its own path, such as at the source of a fork, [`Protocol::request`] asks for.
-    fn authorise(&self, head: &RequestHead<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
-        let needed = self.requirements(head)?;
+    /// Refuses a request that its caller may not make, by its head alone: no byte of its body is read before. Credentials of the
+    /// protocol's own are checked here. What the request needs elsewhere than at its own path, such as at the source of a fork,
+    /// [`Protocol::request`] asks for.
+    fn authorise(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+        let needed = self.requirements(&admitted.head(request))?;
         needed
             .first()
             .map_or(Ok(()), |needed| admitted.meet(needed))
@@ -58,10 +59,16 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync {
         &[]
     }
 
-    /// Whether requests bring credentials that only the protocol knows, in `Authorization`: then those of the access control are not
-    /// looked for, and the request passes without rights. `below` as above.
+    /// Whether requests bring credentials that only the protocol knows: then those of the access control are not
+    /// looked for, the request passes without rights, and [`Protocol::authorise`] checks it. `below` as above.
     fn has_own_credentials(&self, _method: &str, _below: &str) -> bool {
         false
+    }
+
+    /// The number of the app whose secret has signed a request that [`Protocol::authorise`] let pass. The memory of its body counts for
+    /// that app. `below` as above.
+    fn signing_app(&self, _below: &str) -> Option<u32> {
+        None
     }
 
     /// Whether a GET, if it is served, opens a stream of server-sent events.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use encke_access::{Access, CallersIn, CanonicalPath, PathError};
 use encke_presence::{Presence, PresenceLimits};
 use encke_stream::{View, Views};
+use encke_subscriptions::PublishedSubscriptions;
 
 use crate::admin::{Admin, AdminApi, Probes, ReadyState};
 use crate::channel::Channels;
@@ -44,6 +45,8 @@ pub struct ProtocolSettings {
     pub pusher: PusherSettings,
     /// Who is subscribed to what.
     pub presence: Arc<PresenceStreams>,
+    /// What is known of the subscriptions of workers, such as their tokens.
+    pub subscriptions: Arc<PublishedSubscriptions>,
     /// Other nodes change the same streams: what is said of a stream includes everything that any node has acknowledged before the
     /// request.
     pub in_fleet: bool,
@@ -59,6 +62,7 @@ impl Default for ProtocolSettings {
             pool: PoolApiSettings::default(),
             pusher: PusherSettings::default(),
             presence: PresenceStreams::new(Presence::new(PRESENCE_LIMITS)),
+            subscriptions: Arc::default(),
             in_fleet: false,
             ephemeral_bytes_max: 16 << 10,
         }
@@ -161,7 +165,10 @@ fn registered(
             Arc::clone(&settings.presence),
             encoders,
         )),
-        Box::new(SubscriptionApi::new(streams.clone())),
+        Box::new(SubscriptionApi::new(
+            streams.clone(),
+            Arc::clone(&settings.subscriptions),
+        )),
         Box::new(Events::new(planner, channels, encoders)),
         Box::new(PoolApi::new(settings.pool.clone())),
         Box::new(AdminApi::new(admin, access, streams.clone(), encoders)),
@@ -293,6 +300,12 @@ impl Protocols {
     fn best_match<'a>(&self, path: &'a str) -> Option<(&Mounted, &'a str)> {
         let mut mounted = self.mounted.iter();
         mounted.find_map(|one| Some((one, one.pattern.match_path(path)?)))
+    }
+
+    /// The patterns of all mounts and aliases.
+    #[cfg(test)]
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = String> {
+        self.mounted.iter().map(|one| one.pattern.to_string())
     }
 
     fn mount_of(&self, mounted: &Mounted) -> (&dyn Protocol, &Mount) {

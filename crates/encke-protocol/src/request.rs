@@ -71,6 +71,13 @@ pub struct CallerInfo<'a> {
 pub struct Headers<'a>(pub &'a [(&'a str, &'a [u8])]);
 
 impl<'a> Headers<'a> {
+    /// Whether a body of at most that many bytes is announced.
+    pub(crate) fn announces_at_most(&self, bytes_max: usize) -> bool {
+        let length = self.text("Content-Length").ok().flatten();
+        let length = length.and_then(|length| length.parse::<usize>().ok());
+        length.is_some_and(|length| length <= bytes_max)
+    }
+
     /// The value of the first field with that name, without regard to case.
     pub fn first(&self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
@@ -97,6 +104,9 @@ impl<'a> Headers<'a> {
         }
     }
 }
+
+/// Bytes of a body that are received for credentials which cannot be checked yet.
+pub(crate) const UNVERIFIED_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// A header field is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -21,10 +21,10 @@ use crate::misspelled;
 use crate::mount::AtOperators;
 use crate::moved_channel::MovedChannel;
 use crate::presence::PresenceStreams;
-use crate::problem::error;
+use crate::problem::{check_method, error};
 use crate::protocols::{Destination, ProtocolSettings, Protocols};
 use crate::pusher::PusherSettings;
-use crate::request::{Headers, Request};
+use crate::request::{Headers, Request, UNVERIFIED_BODY_BYTES_MAX};
 use crate::requirement::Requirement;
 use crate::response::{AuditNote, Response};
 use crate::unknown_path::{bad_path, not_found};
@@ -60,11 +60,22 @@ pub struct Routed {
     pub note: Option<Box<AuditNote>>,
 }
 
+/// For whom a body is received.
+#[derive(Clone, Debug)]
+pub enum BodyOwner {
+    /// A client that is known by its connection only.
+    Unknown,
+    /// A caller, with access control.
+    Caller(Arc<Caller>),
+    /// The servers of an app, whose secret has signed the request. The number tells apps apart.
+    App(u32),
+}
+
 /// Whether a request may go on, by its head.
 #[derive(Debug)]
 pub enum HeadAdmission {
-    /// It may. Its caller, as far as that is known by now.
-    Admitted(Option<Arc<Caller>>),
+    /// It may, and its body counts for this client.
+    Admitted(BodyOwner),
     /// It gets this response.
     Refused {
         /// The response.
@@ -127,7 +138,7 @@ impl Router {
         let gate = self.gate.load();
         let checked = gate.check(request, || self.judges_origins(request));
         match checked.and_then(|()| self.admit_head(&gate, request)) {
-            Ok(caller) => HeadAdmission::Admitted(caller),
+            Ok(owner) => HeadAdmission::Admitted(owner),
             Err(response) => HeadAdmission::Refused {
                 response: Box::new(response),
                 reader: gate.reader(request),
@@ -253,16 +264,17 @@ impl Router {
         }
     }
 
-    fn admit_head(
-        &self,
-        gate: &Gate,
-        request: &Request<'_>,
-    ) -> Result<Option<Arc<Caller>>, Response> {
+    fn admit_head(&self, gate: &Gate, request: &Request<'_>) -> Result<BodyOwner, Response> {
         let passage = match self.pass(gate, request, true) {
             Ok(passage) => passage,
             Err(Stop::Refused(response)) => return Err(response),
-            // The keys may be there when the body is. Until then it is the body of a client without credentials.
-            Err(Stop::AwaitingKeys(_)) => return Ok(None),
+            // The keys may be there when the body is. Until then it is the body of a client that has only claimed to have a token.
+            Err(Stop::AwaitingKeys(response)) => {
+                return match request.headers.announces_at_most(UNVERIFIED_BODY_BYTES_MAX) {
+                    true => Ok(BodyOwner::Unknown),
+                    false => Err(response),
+                };
+            }
         };
         let Passage {
             path,
@@ -276,10 +288,18 @@ impl Router {
         let Some(protocol) = destination.protocol() else {
             return Err(not_found(admitted.path));
         };
-        let headers = covered.as_deref().map_or(request.headers, Headers);
-        let head = destination.head(request.method, admitted.path, request.query, headers);
-        protocol.authorise(&head, &admitted)?;
-        Ok(caller)
+        check_method(request.method, protocol.methods())?;
+        let request = Request {
+            headers: covered.as_deref().map_or(request.headers, Headers),
+            body: Vec::new(),
+            ..*request
+        };
+        protocol.authorise(&request, &admitted)?;
+        Ok(match (caller, protocol.signing_app(admitted.below)) {
+            (Some(caller), _) => BodyOwner::Caller(caller),
+            (None, Some(app)) => BodyOwner::App(app),
+            (None, None) => BodyOwner::Unknown,
+        })
     }
 
     /// The origin that the response to a request names as its reader, if the request is refused before it is routed.
@@ -440,5 +460,7 @@ struct Passage<'a> {
 /// The header fields of a request that a signed URL covers.
 type CoveredFields<'a> = Vec<(&'a str, &'a [u8])>;
 
+#[cfg(test)]
+mod bodies;
 #[cfg(test)]
 mod tests;

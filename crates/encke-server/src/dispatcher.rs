@@ -147,7 +147,10 @@ impl DispatcherService {
             tools: DispatcherTools {
                 pools: settings.pools.clone(),
                 subscriptions: settings.subscriptions.clone(),
-                published: PublishedStates::default(),
+                published: PublishedStates {
+                    subscriptions: Arc::clone(&settings.subscriptions.published),
+                    ..PublishedStates::default()
+                },
                 archive,
             },
         }

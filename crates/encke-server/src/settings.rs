@@ -8,8 +8,8 @@ use encke_jobs::PoolLimits;
 use encke_net::now;
 use encke_stream::Eviction;
 use encke_subscriptions::{
-    AllowedAddresses, Deliverer, DelivererContext, ReportResult, SubscriptionLimits, SystemNames,
-    TlsConfig, WebhookCaller,
+    AllowedAddresses, Deliverer, DelivererContext, PublishedSubscriptions, ReportResult,
+    SubscriptionLimits, SystemNames, TlsConfig, WebhookCaller,
 };
 
 use crate::health::HealthSettings;
@@ -66,6 +66,8 @@ pub struct SubscriptionSettings {
     pub limits: SubscriptionLimits,
     /// How calls of webhooks are encrypted.
     pub tls: fn() -> TlsConfig,
+    /// What the protocols see of them.
+    pub published: Arc<PublishedSubscriptions>,
 }
 
 impl Default for SubscriptionSettings {
@@ -73,6 +75,7 @@ impl Default for SubscriptionSettings {
         SubscriptionSettings {
             limits: SubscriptionLimits::default(),
             tls: TlsConfig::default,
+            published: Arc::default(),
         }
     }
 }

@@ -265,6 +265,7 @@ fn start(
         in_fleet: node.is_some(),
         presence: presence(config, node.as_ref(), pusher.prefixes())?,
         pusher,
+        subscriptions: Arc::clone(&config.server.subscriptions.published),
         ..config.protocols.clone()
     };
     let configuration = Arc::new(Mutex::new(effective_json(config, given, &[])));

@@ -3,7 +3,7 @@
 //! One memory for all clients is a lock that any of them can hold. So what is held is counted by client: by the caller of a
 //! request, once its credentials are checked, else by the address, and where no limits by address apply by the connection. A
 //! client that holds more than its bound loses the largest of its own, and when all clients together hold too much, the client
-//! with the most does. What a connection holds is noted when it changes; it is a guide to whom to ask, not an account: the
+//! with the most does: one without credentials, while those hold more than their part. What a connection holds is noted when it changes; it is a guide to whom to ask, not an account: the
 //! shard asks the connection itself before it takes anything.
 
 use std::collections::hash_map::Entry;
@@ -21,10 +21,28 @@ pub(crate) enum Holder {
     Caller(CallerIdentity),
     /// The callers of one address with the same credentials, which do not tell one from another: those of a key or of signed URLs.
     Sharing(CallerIdentity, AddressNo),
+    /// The servers of an app, whose secret signs requests.
+    App(u32),
+    /// A connection with such credentials, to which no limits by address apply.
+    KnownConnection(ExchangeId),
     /// All connections of an address, without credentials.
     Address(AddressNo),
-    /// A connection to which no limits by address apply.
+    /// A connection without credentials, to which no limits by address apply.
     Connection(ExchangeId),
+}
+
+/// The clients among which the one with the most loses memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Losers {
+    Everyone,
+    /// Those without credentials.
+    Strangers,
+}
+
+impl Holder {
+    fn is_stranger(self) -> bool {
+        matches!(self, Holder::Address(_) | Holder::Connection(_))
+    }
 }
 
 /// What the clients of one shard hold.
@@ -32,6 +50,8 @@ pub(crate) enum Holder {
 pub(crate) struct Holdings {
     connections: HashMap<ExchangeId, Holding>,
     holders: HashMap<Holder, usize>,
+    /// Bytes of the clients without credentials.
+    of_strangers: usize,
     /// Bytes that one client may hold at this shard.
     bytes_max: usize,
     /// Clients that held more when they were noted last.
@@ -50,6 +70,7 @@ impl Holdings {
         Holdings {
             connections: HashMap::new(),
             holders: HashMap::new(),
+            of_strangers: 0,
             bytes_max: match bytes_max {
                 0 => usize::MAX,
                 bytes_max => bytes_max,
@@ -69,6 +90,9 @@ impl Holdings {
         }
         let all = self.holders.entry(holder).or_default();
         *all += bytes;
+        if holder.is_stranger() {
+            self.of_strangers += bytes;
+        }
         if *all > self.bytes_max && self.over.last() != Some(&holder) {
             self.over.push(holder);
         }
@@ -96,10 +120,16 @@ impl Holdings {
         std::mem::take(&mut self.over)
     }
 
-    /// The client with the most, and how much that is.
-    pub(crate) fn largest(&self) -> Option<(Holder, usize)> {
+    /// The client with the most among those, and how much that is.
+    pub(crate) fn largest(&self, losers: Losers) -> Option<(Holder, usize)> {
         let holders = self.holders.iter().map(|(holder, bytes)| (*holder, *bytes));
-        holders.max_by_key(|(_, bytes)| *bytes)
+        let among = holders.filter(|(one, _)| losers == Losers::Everyone || one.is_stranger());
+        among.max_by_key(|(_, bytes)| *bytes)
+    }
+
+    /// What the clients without credentials hold together.
+    pub(crate) fn of_strangers(&self) -> usize {
+        self.of_strangers
     }
 
     /// The connection by which a client holds the most, and how much that is.
@@ -121,6 +151,9 @@ impl Holdings {
     }
 
     fn give_back(&mut self, held: Holding) {
+        if held.holder.is_stranger() {
+            self.of_strangers -= held.bytes;
+        }
         if let Entry::Occupied(mut all) = self.holders.entry(held.holder) {
             *all.get_mut() -= held.bytes;
             if *all.get() == 0 {
@@ -147,22 +180,47 @@ mod tests {
     #[test]
     fn the_client_with_the_most_is_found_by_all_that_it_holds() {
         let mut holdings = Holdings::new(0);
-        assert_eq!(holdings.largest(), None);
+        assert_eq!(holdings.largest(Losers::Everyone), None);
         holdings.set(id(1), Holder::Connection(id(1)), 50);
         holdings.set(id(2), address(7), 30);
         holdings.set(id(3), address(7), 40);
-        assert_eq!(holdings.largest(), Some((address(7), 70)));
+        assert_eq!(holdings.largest(Losers::Everyone), Some((address(7), 70)));
         assert_eq!(holdings.largest_of(address(7)), Some((id(3), 40)));
         holdings.remove(id(3));
         holdings.remove(id(3));
-        assert_eq!(holdings.largest(), Some((Holder::Connection(id(1)), 50)));
+        assert_eq!(
+            holdings.largest(Losers::Everyone),
+            Some((Holder::Connection(id(1)), 50))
+        );
         // The caller of a connection is known once its credentials are checked.
         holdings.set(id(1), address(7), 50);
-        assert_eq!(holdings.largest(), Some((address(7), 80)));
+        assert_eq!(holdings.largest(Losers::Everyone), Some((address(7), 80)));
         holdings.set(id(1), address(7), 0);
         holdings.remove(id(2));
-        assert_eq!(holdings.largest(), None);
+        assert_eq!(holdings.largest(Losers::Everyone), None);
         assert!(holdings.holders.is_empty() && holdings.connections.is_empty());
+    }
+
+    #[test]
+    fn strangers_are_counted_together_and_found_apart() {
+        let mut holdings = Holdings::new(0);
+        holdings.set(id(1), Holder::App(3), 90);
+        holdings.set(id(2), Holder::KnownConnection(id(2)), 80);
+        assert_eq!(holdings.of_strangers(), 0);
+        assert_eq!(holdings.largest(Losers::Strangers), None);
+        holdings.set(id(3), address(1), 30);
+        holdings.set(id(4), Holder::Connection(id(4)), 40);
+        holdings.set(id(5), address(1), 20);
+        assert_eq!(holdings.of_strangers(), 90);
+        assert_eq!(holdings.largest(Losers::Strangers), Some((address(1), 50)));
+        assert_eq!(
+            holdings.largest(Losers::Everyone),
+            Some((Holder::App(3), 90))
+        );
+        // Its credentials have been checked.
+        holdings.set(id(4), Holder::App(3), 40);
+        holdings.remove(id(3));
+        assert_eq!(holdings.of_strangers(), 20);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use encke_access::{Caller, CallerIdentity, ClientCertificate};
 use encke_protocol::{CallerInfo, CallerNeeds};
+use foldhash::{HashMap, HashMapExt};
 
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::http::Rejection;
@@ -35,6 +36,8 @@ pub(crate) struct Clients {
     addresses: Arc<Addresses>,
     owners: ConnectionOwners,
     pub(crate) callers: ConnectionCallers,
+    /// The apps that have signed the requests whose bodies are being received.
+    apps: HashMap<ExchangeId, u32>,
 }
 
 /// What the head of a request says about its client.
@@ -55,6 +58,7 @@ impl Clients {
             addresses,
             owners: ConnectionOwners::default(),
             callers: ConnectionCallers::default(),
+            apps: HashMap::new(),
         }
     }
 
@@ -170,6 +174,15 @@ impl Clients {
         let tag = caller.map(|caller| caller.tag());
         let until = certificate.map(|certificate| certificate.ends_at);
         self.callers.set(exchange, tag, needs, until);
+        self.keep_app(exchange, None);
+    }
+
+    /// Notes which app has signed the request whose body an exchange receives.
+    pub(crate) fn keep_app(&mut self, exchange: ExchangeId, app: Option<u32>) {
+        match app {
+            Some(app) => self.apps.insert(exchange, app),
+            None => self.apps.remove(&exchange),
+        };
     }
 
     /// The client for which an exchange holds memory.
@@ -178,10 +191,14 @@ impl Clients {
         if let Some(caller) = caller.filter(CallerIdentity::is_personal) {
             return Holder::Caller(caller);
         }
+        if let Some(app) = self.apps.get(&exchange) {
+            return Holder::App(*app);
+        }
         match (caller, self.address_of(exchange, connection)) {
             (Some(caller), Some(address)) => Holder::Sharing(caller, address),
             (None, Some(address)) => Holder::Address(address),
-            (_, None) => Holder::Connection(connection),
+            (Some(_), None) => Holder::KnownConnection(connection),
+            (None, None) => Holder::Connection(connection),
         }
     }
 
@@ -195,6 +212,7 @@ impl Clients {
     pub(crate) fn end(&mut self, exchange: ExchangeId, now: Instant) {
         self.leave(exchange, now);
         self.callers.set(exchange, None, None, None);
+        self.keep_app(exchange, None);
     }
 
     /// The address for which a connection is counted, and whether it is a proxy that is trusted to name others.

@@ -68,9 +68,11 @@ fn next_to_shed(
 ) -> Option<ExchangeId> {
     if !buffers.matter() {
         buffers.note_largest(shard, 0);
+        buffers.losers(shard, 0);
         return None;
     }
-    let largest = holdings.largest();
+    let losers = buffers.losers(shard, holdings.of_strangers());
+    let largest = holdings.largest(losers);
     buffers.note_largest(shard, largest.map_or(0, |(_, bytes)| bytes));
     // The client of another shard holds more: it is that one's turn.
     if !crowded || buffers.excess() == 0 || !buffers.is_largest(shard) {

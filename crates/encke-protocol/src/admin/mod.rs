@@ -246,12 +246,12 @@ impl Protocol for AdminApi {
         Ok(needed.into_iter().collect())
     }
 
-    fn authorise(&self, head: &RequestHead<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+    fn authorise(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
         let place = Place::of(admitted.path);
         if matches!(place, Place::Metrics | Place::Api(_)) {
             admitted.require(Operation::Admin)?;
         }
-        place.check(head.method, head.headers, head.path)
+        place.check(request.method, request.headers, admitted.path)
     }
 
     fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
@@ -259,18 +259,13 @@ impl Protocol for AdminApi {
             return self.health_probe.request(&request);
         }
         let place = Place::of(admitted.path);
-        let head = RequestHead {
-            method: request.method,
-            path: admitted.path,
-            below: admitted.below,
-            query: request.query,
-            headers: request.headers,
-        };
-        let action = self.authorise(&head, admitted).and_then(|()| match place {
-            Place::Api(endpoint) => self.inspect(endpoint, &request, admitted),
-            Place::Readiness => Ok(self.ready(request, admitted)),
-            place => self.show(place, admitted).map(Action::Respond),
-        });
+        let action = self
+            .authorise(&request, admitted)
+            .and_then(|()| match place {
+                Place::Api(endpoint) => self.inspect(endpoint, &request, admitted),
+                Place::Readiness => Ok(self.ready(request, admitted)),
+                place => self.show(place, admitted).map(Action::Respond),
+            });
         action.unwrap_or_else(Action::Respond)
     }
 }

@@ -102,9 +102,9 @@ impl Protocol for DurableStreams {
         requirements::requirements(head, streams, &self.streams.rights)
     }
 
-    fn authorise(&self, head: &RequestHead<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
-        self.streams.check_name(head.below)?;
-        let needed = self.requirements(head)?;
+    fn authorise(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+        self.streams.check_name(admitted.below)?;
+        let needed = self.requirements(&admitted.head(request))?;
         needed
             .first()
             .map_or(Ok(()), |needed| admitted.meet(needed))

@@ -203,8 +203,8 @@ impl Protocol for Events {
     }
 
     /// A request has no body, so that its rights are asked for with the streams that it names.
-    fn authorise(&self, head: &RequestHead<'_>, _admitted: &Admitted<'_>) -> Result<(), Response> {
-        check_method(head.method)
+    fn authorise(&self, request: &Request<'_>, _admitted: &Admitted<'_>) -> Result<(), Response> {
+        check_method(request.method)
     }
 
     fn opens_events(&self, _below: &str, _query: Option<&str>) -> bool {

@@ -9,7 +9,8 @@ use serde::de::IgnoredAny;
 
 use crate::problem::error;
 use crate::query;
-use crate::requirement::{Paths, Requirement};
+use crate::request::Request;
+use crate::requirement::{Paths, RequestHead, Requirement};
 use crate::response::{AuditNote, REFUSED, Response};
 
 /// The rights of a request's caller.
@@ -84,7 +85,18 @@ pub(crate) struct Admitted<'a> {
     pub(crate) rights: Rights,
 }
 
-impl Admitted<'_> {
+impl<'a> Admitted<'a> {
+    /// The head of the request.
+    pub(crate) fn head(&self, request: &Request<'a>) -> RequestHead<'a> {
+        RequestHead {
+            method: request.method,
+            path: self.path,
+            below: self.below,
+            query: request.query,
+            headers: request.headers,
+        }
+    }
+
     /// Refuses the request unless its caller may do this at its path.
     pub(crate) fn require(&self, operation: Operation) -> Result<(), Response> {
         self.require_at(operation, self.path)

@@ -76,13 +76,7 @@ impl Parser<'_> {
     ) -> Result<Action, Response> {
         let parts: Vec<&str> = admitted.below.split('/').collect();
         let query = self.query(request.query, parameters_of(request.method, &parts))?;
-        let head = RequestHead {
-            method: request.method,
-            path: admitted.path,
-            below: admitted.below,
-            query: request.query,
-            headers: request.headers,
-        };
+        let head = admitted.head(request);
         let method = request.method;
         if let [""] = parts[..] {
             check_method(method, &["GET"])?;

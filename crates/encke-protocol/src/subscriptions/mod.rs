@@ -22,6 +22,10 @@ mod responses;
 mod route;
 mod token;
 
+use std::sync::Arc;
+
+use encke_subscriptions::PublishedSubscriptions;
+
 use self::route::SubscriptionRoute;
 use crate::action::Action;
 use crate::gate::Admitted;
@@ -38,10 +42,11 @@ use crate::streams::{ALIAS_ROOT, StreamAccess};
 pub(crate) struct SubscriptionApi {
     mounts: [Mount; 3],
     streams: StreamAccess,
+    published: Arc<PublishedSubscriptions>,
 }
 
 impl SubscriptionApi {
-    pub(crate) fn new(streams: StreamAccess) -> Self {
+    pub(crate) fn new(streams: StreamAccess, published: Arc<PublishedSubscriptions>) -> Self {
         let at = |path: &str| {
             let pattern = format!("{}{path}", streams.root);
             Mount::at(&pattern).alias(&format!("{ALIAS_ROOT}{path}"))
@@ -50,6 +55,7 @@ impl SubscriptionApi {
             // Nothing is at the first one, and no stream may be there.
             mounts: [at("__ds"), at("__ds/**"), at("__ds/jwks.json").public()],
             streams,
+            published,
         }
     }
 }
@@ -75,8 +81,9 @@ impl Protocol for SubscriptionApi {
         requirements::of_head(&self.streams.root, head)
     }
 
-    fn authorise(&self, head: &RequestHead<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
-        requirements::authorise(&self.streams.root, head, admitted)
+    fn authorise(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+        let head = admitted.head(request);
+        requirements::authorise((&self.streams.root, &self.published), &head, admitted)
     }
 
     fn has_own_credentials(&self, method: &str, below: &str) -> bool {
@@ -85,7 +92,8 @@ impl Protocol for SubscriptionApi {
     }
 
     fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
-        let action = requests::parse(&self.streams, &request, admitted);
+        let action = self.authorise(&request, admitted);
+        let action = action.and_then(|()| requests::parse(&self.streams, &request, admitted));
         action.unwrap_or_else(Action::Respond)
     }
 }

@@ -12,31 +12,22 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::bodies::{self, ClaimBody, CreateBody, ReportBody, StreamsBody};
 use super::named_streams::NamedStreams;
 use super::refusals::{invalid, refusal};
-use super::requirements::{authorise, own_viewer};
+use super::requirements::own_viewer;
 use super::responses::RespondOnce;
 use super::route::{SubscriptionRoute, own_path};
 use super::token::wake_token;
 use crate::action::{Action, DispatchRequest};
 use crate::gate::Admitted;
 use crate::request::Request;
-use crate::requirement::RequestHead;
 use crate::response::{REFUSED, Response};
 use crate::streams::StreamAccess;
 
-/// What to do for a request.
+/// What to do for a request that was authorised.
 pub(super) fn parse(
     streams: &StreamAccess,
     request: &Request<'_>,
     admitted: &Admitted<'_>,
 ) -> Result<Action, Response> {
-    let head = RequestHead {
-        method: request.method,
-        path: admitted.path,
-        below: admitted.below,
-        query: request.query,
-        headers: request.headers,
-    };
-    authorise(&streams.root, &head, admitted)?;
     let route = SubscriptionRoute::of(&streams.root, admitted.path)?;
     let mut then = RespondOnce::new(streams.root.clone());
     let id = match route.id().map(subscription_id).transpose() {

@@ -2,14 +2,15 @@
 
 use encke_access::{Operation, SIGNING_PARAMETERS};
 use encke_stream::Viewer;
+use encke_subscriptions::{PublishedSubscriptions, SubscriptionError};
 
-use super::refusals::not_found;
+use super::refusals::{not_found, refusal};
 use super::route::{SubscriptionRoute, own_path};
 use super::token::wake_token;
 use crate::gate::{Admitted, Rights};
 use crate::problem::error;
 use crate::query;
-use crate::request::Headers;
+use crate::request::{Headers, UNVERIFIED_BODY_BYTES_MAX};
 use crate::requirement::{Paths, RequestHead, Requirement};
 use crate::response::{REFUSED, Response};
 
@@ -38,7 +39,7 @@ pub(super) fn of_head<'a>(
 
 /// Refuses a request that its caller may not make, by its head.
 pub(super) fn authorise(
-    root: &str,
+    (root, published): (&str, &PublishedSubscriptions),
     head: &RequestHead<'_>,
     admitted: &Admitted<'_>,
 ) -> Result<(), Response> {
@@ -55,7 +56,12 @@ pub(super) fn authorise(
         SubscriptionRoute::Keys => Ok(()),
         SubscriptionRoute::Report { .. } => {
             let refused = match wake_token(head.headers) {
-                Ok(_) => return check_length(head.headers),
+                Ok(token) => match published.has_made(token) {
+                    Some(true) => return check_length(head.headers, REPORT_BYTES_MAX),
+                    // Its sender has only claimed to have a token.
+                    None => return check_length(head.headers, UNVERIFIED_BODY_BYTES_MAX),
+                    Some(false) => refusal(&SubscriptionError::TokenInvalid),
+                },
                 Err(refused) => refused,
             };
             Err(refused.audited(Some(admitted.note(REFUSED, "token_invalid"))))
@@ -69,21 +75,21 @@ pub(super) fn own_viewer(root: &str, id: &str, rights: &Rights) -> Viewer {
     rights.viewer(&Paths::One(own_path(root, id).into()))
 }
 
-/// Refuses a report whose body is longer than one needs, or may be: whoever sends it has only claimed to have a token.
-fn check_length(headers: Headers<'_>) -> Result<(), Response> {
+/// Refuses a report whose body is longer than one needs, or may be.
+fn check_length(headers: Headers<'_>, bytes_max: usize) -> Result<(), Response> {
     let length = headers.all("Content-Length").next();
     let length = length.and_then(|field| std::str::from_utf8(field).ok());
     match length.map(str::parse::<usize>) {
-        Some(Ok(length)) if length <= REPORT_BYTES_MAX => Ok(()),
+        Some(Ok(length)) if length <= bytes_max => Ok(()),
         Some(Ok(length)) => Err(error(
             413,
             "body_too_large",
-            format!("the report has {length} bytes, at most {REPORT_BYTES_MAX} are allowed"),
+            format!("the report has {length} bytes, at most {bytes_max} are allowed"),
         )),
         _ => Err(error(
             411,
             "length_required",
-            format!("a report needs the field Content-Length, of at most {REPORT_BYTES_MAX}"),
+            format!("a report needs the field Content-Length, of at most {bytes_max}"),
         )),
     }
 }

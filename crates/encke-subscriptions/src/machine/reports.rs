@@ -11,7 +11,7 @@ use crate::entry::{LinkPosition, StoredTime, SubscriptionEntry};
 use crate::error::SubscriptionError;
 use crate::request::{ReportKind, RequestNo, WakeReport};
 use crate::response::{ClaimedWake, SubscriptionResponse};
-use crate::token::{WakeName, WakeToken};
+use crate::token::{SubscriptionSecrets, WakeName, WakeToken};
 
 impl SubscriptionMachine {
     /// A worker claims the wake, or the next one if none is under way. False: no stream has new records, as far as the machine knows.
@@ -128,6 +128,12 @@ impl SubscriptionMachine {
         decision.answers.push((from, Answer::Response(response)));
         self.decide(decision);
         Ok(())
+    }
+
+    /// The secrets, if the journal has them: then they do not change.
+    pub(crate) fn stored_secrets(&self) -> Option<SubscriptionSecrets> {
+        let has_journal = self.segments.has_journal();
+        has_journal.then(|| self.secrets.clone())
     }
 
     /// Whether the text is a token of this server, for any wake of any subscription.

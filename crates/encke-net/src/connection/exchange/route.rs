@@ -2,7 +2,8 @@
 //! bound what it does, and the origin that the response names. A request that must wait first is parked, and asked about again.
 
 use encke_protocol::{
-    Action, CallerInfo, Failure, HeadAdmission, Headers, OriginReader, Request, Response, problem,
+    Action, BodyOwner, CallerInfo, Failure, HeadAdmission, Headers, OriginReader, Request,
+    Response, problem,
 };
 use encke_stream::{Command, FleetCommand, LoadError, Lookup, Outcome};
 
@@ -115,9 +116,15 @@ impl Exchange {
         };
         let request = cx.bodyless(head, fields, caller);
         match cx.router.head(&request) {
-            HeadAdmission::Admitted(caller) => {
+            HeadAdmission::Admitted(owner) => {
                 let exchange = self.place.exchange;
+                let (caller, app) = match owner {
+                    BodyOwner::Unknown => (None, None),
+                    BodyOwner::Caller(caller) => (Some(caller), None),
+                    BodyOwner::App(app) => (None, Some(app)),
+                };
                 cx.keep_caller(exchange, caller, None, certificate.as_deref());
+                cx.clients.keep_app(exchange, app);
                 Ok(())
             }
             HeadAdmission::Refused { response, reader } => {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use self::answer::parse_channel;
 use self::signed_query::{SignedParts, SignedQuery};
+use super::app::App;
 use super::context::PusherContext;
 use crate::action::Action;
 use crate::gate::{Admitted, refused};
@@ -52,15 +53,14 @@ impl PusherApi {
         }
     }
 
-    fn answer(
+    /// Checks a request by its head: it has a signature of its app, which covers the query. The digest of the body, which the query
+    /// has, is checked when the body is there.
+    fn check<'r>(
         &self,
-        mut request: Request<'_>,
-        admitted: &Admitted<'_>,
-    ) -> Result<Action, Response> {
-        let (id, below) = admitted
-            .below
-            .split_once('/')
-            .unwrap_or((admitted.below, ""));
+        request: &Request<'_>,
+        admitted: &Admitted<'r>,
+    ) -> Result<(&Arc<App>, ApiRoute<'r>, SignedQuery), Response> {
+        let (id, below) = app_and_below(admitted.below);
         let unknown = |why: &str| error(404, "not_found", why);
         let app = self.context.app_of_id(id);
         let app = app.ok_or_else(|| unknown("no app has this id"))?;
@@ -74,14 +74,22 @@ impl PusherApi {
         let signed = SignedParts {
             method: request.method,
             path: request.path,
-            body: &request.body,
+            query: request.query,
         };
-        let query = SignedQuery::check(app, request.query, signed, request.now.wall);
-        let query = query.map_err(|response| match response.status {
-            401 => refused(&request, response, "bad_signature"),
-            _ => response,
-        })?;
+        let query = SignedQuery::check(app, signed, request.now.wall);
+        let query = query.map_err(|response| unauthorised_by(request, response))?;
+        Ok((app, route, query))
+    }
+
+    fn answer(
+        &self,
+        mut request: Request<'_>,
+        admitted: &Admitted<'_>,
+    ) -> Result<Action, Response> {
+        let (app, route, query) = self.check(&request, admitted)?;
         let body = std::mem::take(&mut request.body);
+        let checked = query.check_body(&body);
+        checked.map_err(|response| unauthorised_by(&request, response))?;
         match route {
             ApiRoute::Events => trigger::one(&self.context, app, body, request.now),
             ApiRoute::BatchEvents => trigger::batch(&self.context, app, body, request.now),
@@ -130,9 +138,35 @@ impl Protocol for PusherApi {
         true
     }
 
+    fn authorise(&self, request: &Request<'_>, admitted: &Admitted<'_>) -> Result<(), Response> {
+        let (_, _, query) = self.check(request, admitted)?;
+        let checked = query.check_announced_body();
+        checked.map_err(|response| unauthorised_by(request, response))
+    }
+
+    fn signing_app(&self, below: &str) -> Option<u32> {
+        let (id, _) = app_and_below(below);
+        let mut apps = self.context.apps.iter();
+        let number = apps.position(|app| app.settings.id == id)?;
+        u32::try_from(number).ok()
+    }
+
     fn request(&self, request: Request<'_>, admitted: &Admitted<'_>) -> Action {
         let action = self.answer(request, admitted);
         action.unwrap_or_else(Action::Respond)
+    }
+}
+
+/// The id of an app, and what is below it in a path.
+fn app_and_below(below: &str) -> (&str, &str) {
+    below.split_once('/').unwrap_or((below, ""))
+}
+
+/// A refusal, which the audit log mentions if it is that of a signature.
+fn unauthorised_by(request: &Request<'_>, response: Response) -> Response {
+    match response.status {
+        401 => refused(request, response, "bad_signature"),
+        _ => response,
     }
 }
 

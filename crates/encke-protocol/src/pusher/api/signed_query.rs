@@ -12,26 +12,27 @@ use crate::response::Response;
 #[derive(Debug, Default)]
 pub(super) struct SignedQuery {
     parameters: Vec<(String, String)>,
+    /// The digest of the body that was signed.
+    body_digest: Option<String>,
 }
 
-/// What a signature covers beside the query.
+/// What a signature covers. The body is covered by its digest in the query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SignedParts<'a> {
     pub(super) method: &'a str,
     /// As it was sent.
     pub(super) path: &'a str,
-    pub(super) body: &'a [u8],
+    pub(super) query: Option<&'a str>,
 }
 
 impl SignedQuery {
     /// Checks the signature of a request by the key and secret of its app.
     pub(super) fn check(
         app: &App,
-        query: Option<&str>,
         signed: SignedParts<'_>,
         now: WallTime,
     ) -> Result<Self, Response> {
-        let mut parameters = read(query)?;
+        let mut parameters = read(signed.query)?;
         let signature = take(&mut parameters, "auth_signature")?;
         let text = signed_text(signed, &parameters);
         let key = take(&mut parameters, "auth_key")?;
@@ -43,12 +44,40 @@ impl SignedQuery {
             return Err(unauthorised("auth_version must be 1.0"));
         }
         check_timestamp(&take(&mut parameters, "auth_timestamp")?, now)?;
-        check_body(take(&mut parameters, BODY_DIGEST).ok(), signed.body)?;
+        let body_digest = take(&mut parameters, BODY_DIGEST).ok();
         match app.signer.verifies(&text, &signature) {
-            true => Ok(SignedQuery { parameters }),
+            true => Ok(SignedQuery {
+                parameters,
+                body_digest,
+            }),
             false => Err(unauthorised(
                 "auth_signature is not the HMAC-SHA256, with the secret of the app, of the method, the path and the sorted query on a line each",
             )),
+        }
+    }
+
+    /// Refuses a request whose body is still to come, and was not signed.
+    pub(super) fn check_announced_body(&self) -> Result<(), Response> {
+        match self.body_digest {
+            Some(_) => Ok(()),
+            None => Err(unauthorised(
+                "body_md5 is missing, and the request has a body",
+            )),
+        }
+    }
+
+    /// Checks the body by the digest that was signed.
+    pub(super) fn check_body(&self, body: &[u8]) -> Result<(), Response> {
+        match &self.body_digest {
+            None if body.is_empty() => Ok(()),
+            None => self.check_announced_body(),
+            Some(digest) => {
+                let is_digest = format!("{:x}", md5::compute(body)).eq_ignore_ascii_case(digest);
+                match is_digest {
+                    true => Ok(()),
+                    false => Err(unauthorised("body_md5 is not the MD5 of the body")),
+                }
+            }
         }
     }
 
@@ -110,23 +139,6 @@ fn check_timestamp(text: &str, now: WallTime) -> Result<(), Response> {
     }
 }
 
-/// The digest tells which body was signed; the signature protects it.
-fn check_body(digest: Option<String>, body: &[u8]) -> Result<(), Response> {
-    match digest {
-        None if body.is_empty() => Ok(()),
-        None => Err(unauthorised(
-            "body_md5 is missing, and the request has a body",
-        )),
-        Some(digest) => {
-            let is_digest = format!("{:x}", md5::compute(body)).eq_ignore_ascii_case(&digest);
-            match is_digest {
-                true => Ok(()),
-                false => Err(unauthorised("body_md5 is not the MD5 of the body")),
-            }
-        }
-    }
-}
-
 const BODY_DIGEST: &str = "body_md5";
 
 /// The only version of signatures.
@@ -163,9 +175,10 @@ mod tests {
         let signed = SignedParts {
             method,
             path,
-            body: body.as_bytes(),
+            query: Some(query),
         };
-        SignedQuery::check(&app, Some(query), signed, WallTime::from_ms(now_ms))
+        SignedQuery::check(&app, signed, WallTime::from_ms(now_ms))
+            .and_then(|query| query.check_body(body.as_bytes()).map(|()| query))
             .map_err(|refused| format!("{} {}", refused.status, message(&refused)))
     }
 
