@@ -1,9 +1,9 @@
 //! permessage-deflate without context takeover: compresses and decompresses single messages (RFC 7692, section 7.2).
 //!
-//! Every message stands alone, so a connection keeps no state. A thread has one [`Deflater`] and one [`Inflater`] for all its
-//! connections, and a message for many clients is compressed once.
+//! Every message stands alone, so a connection keeps no state. A thread has one [`Deflater`] for all its connections, and a message
+//! for many clients is compressed once. A large message of a client is decompressed in pieces ([`Inflation`]).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
@@ -17,8 +17,22 @@ pub(crate) struct Deflater {
 }
 
 /// Decompresses messages.
-pub(crate) struct Inflater {
+struct Inflater {
     decompress: Decompress,
+}
+
+/// A message that is being decompressed, piece by piece.
+#[derive(Debug)]
+pub(crate) struct Inflation {
+    message: CompressedMessage,
+    /// Bytes of the payload, and of the tail behind it, that were read.
+    taken: usize,
+    /// A stream ended with the last of them.
+    has_ended: bool,
+    inflated: Vec<u8>,
+    bytes_max: usize,
+    /// `None` only when it is dropped.
+    inflater: Option<Box<Inflater>>,
 }
 
 /// A message as the client compressed it.
@@ -58,74 +72,99 @@ impl Deflater {
 }
 
 impl Inflater {
-    /// A decompressor for any window that a client may use. It takes 36 KiB, measured.
-    pub(crate) fn new() -> Self {
+    /// A decompressor for any window that a client may use.
+    fn new() -> Self {
         Inflater {
             decompress: Decompress::new(false),
         }
     }
+}
 
-    /// Decompresses the payload of a message. The result never has room for more than `bytes_max`.
-    ///
-    /// # Errors
-    /// [`Violation::MessageTooBig`] if the result has more than `bytes_max` bytes; [`Violation::InvalidDeflate`] if the payload
-    /// is broken or incomplete.
-    fn inflate(&mut self, payload: &[u8], bytes_max: usize) -> Result<Vec<u8>, Violation> {
-        self.decompress.reset(false);
-        let mut out = Vec::new();
-        self.inflate_part(payload, &mut out, bytes_max)?;
-        // With the tail that the client left out, a complete payload ends between two blocks, where the last block of a stream
-        // can follow. The library does not tell where it stopped; that this block ends the stream does.
-        let ended = self.inflate_part(&TAIL_AND_LAST_BLOCK, &mut out, bytes_max)?;
-        match ended {
-            true => Ok(out),
-            false => Err(Violation::InvalidDeflate),
+impl Inflation {
+    /// Begins with a message. It becomes at most `bytes_max` bytes.
+    pub(crate) fn new(message: CompressedMessage, bytes_max: usize) -> Self {
+        let mut inflater = INFLATER.take().unwrap_or_else(|| Box::new(Inflater::new()));
+        inflater.decompress.reset(false);
+        Inflation {
+            message,
+            taken: 0,
+            has_ended: false,
+            inflated: Vec::new(),
+            bytes_max,
+            inflater: Some(inflater),
         }
     }
 
-    /// Decompresses a part. True if a stream ends with its last byte.
-    fn inflate_part(
-        &mut self,
-        mut part: &[u8],
-        out: &mut Vec<u8>,
-        bytes_max: usize,
-    ) -> Result<bool, Violation> {
-        let mut ended = false;
-        loop {
-            grow(out, bytes_max, part.len());
-            let has_room = out.len() < out.capacity();
-            let before = (self.decompress.total_in(), self.decompress.total_out());
-            let mut excess = [0];
-            let status = match has_room {
-                true => self
-                    .decompress
-                    .decompress_vec(part, out, FlushDecompress::None),
-                // The bound is reached: the rest must be blocks without content.
-                false => self
-                    .decompress
-                    .decompress(part, &mut excess, FlushDecompress::None),
+    /// Decompresses a further piece: about `bytes` of what is read and written. `None`: there is more. Not to be called behind the result.
+    ///
+    /// # Errors
+    /// [`Violation::MessageTooBig`] if the message has more bytes than it may; [`Violation::InvalidDeflate`] if the payload is broken
+    /// or incomplete; [`Violation::InvalidUtf8`] if text is not UTF-8.
+    pub(crate) fn step(&mut self, bytes: usize) -> Result<Option<Message>, Violation> {
+        let Some(inflater) = &mut self.inflater else {
+            return Err(Violation::InvalidDeflate);
+        };
+        let decompress = &mut inflater.decompress;
+        let payload = &self.message.payload;
+        let mut scratch = [0; SCRATCH_BYTES];
+        let mut left = bytes;
+        while left > 0 {
+            // With the tail that the client left out, a complete payload ends between two blocks, where the last block of a stream can
+            // follow. The library does not tell where it stopped; that this block ends the stream does.
+            let part = match payload.get(self.taken..) {
+                Some(part) if !part.is_empty() => part,
+                _ => &TAIL_AND_LAST_BLOCK[self.taken - payload.len()..],
             };
-            let taken = self.decompress.total_in() - before.0;
-            let produced = self.decompress.total_out() - before.1;
-            if !has_room && produced > 0 {
-                return Err(Violation::MessageTooBig { bytes_max });
+            let part = &part[..part.len().min(SCRATCH_BYTES)];
+            let before = (decompress.total_in(), decompress.total_out());
+            let status = decompress.decompress(part, &mut scratch, FlushDecompress::None);
+            let taken = (decompress.total_in() - before.0) as usize;
+            let produced = (decompress.total_out() - before.1) as usize;
+            if produced > self.bytes_max - self.inflated.len() {
+                return Err(Violation::MessageTooBig {
+                    bytes_max: self.bytes_max,
+                });
             }
-            part = &part[taken as usize..];
             let status = status.map_err(|_| Violation::InvalidDeflate)?;
             if taken == 0 && produced == 0 && !part.is_empty() {
                 return Err(Violation::InvalidDeflate);
             }
+            grow(&mut self.inflated, produced, self.bytes_max);
+            self.inflated.extend_from_slice(&scratch[..produced]);
+            self.taken += taken;
             if status == Status::StreamEnd {
                 // A block with the final bit may be followed by others (RFC 7692, section 7.2.3.4).
-                self.decompress.reset(false);
-                ended = true;
+                decompress.reset(false);
+                self.has_ended = true;
             } else if taken > 0 {
-                ended = false;
+                self.has_ended = false;
             }
-            if part.is_empty() && (out.len() < out.capacity() || produced == 0) {
-                return Ok(ended);
+            let is_all = self.taken == payload.len() + TAIL_AND_LAST_BLOCK.len();
+            if is_all && produced < SCRATCH_BYTES {
+                return match self.has_ended {
+                    true => {
+                        let inflated = std::mem::take(&mut self.inflated);
+                        Message::new(self.message.kind, inflated).map(Some)
+                    }
+                    false => Err(Violation::InvalidDeflate),
+                };
             }
+            left = left.saturating_sub(taken + produced);
         }
+        Ok(None)
+    }
+
+    /// Bytes of memory that it takes, besides itself.
+    pub(crate) fn bytes(&self) -> usize {
+        self.message.payload.capacity() + self.inflated.capacity() + INFLATER_BYTES
+    }
+}
+
+/// The thread keeps one decompressor for the next message.
+impl Drop for Inflation {
+    fn drop(&mut self) {
+        // A thread that ends keeps nothing.
+        let _ = INFLATER.try_with(|kept| kept.set(self.inflater.take()));
     }
 }
 
@@ -141,24 +180,18 @@ impl CompressedMessage {
         self.payload.capacity()
     }
 
-    /// Decompresses the message by the decompressor of this thread.
+    /// Decompresses the message to at most `bytes_max` bytes, in one piece.
     ///
     /// # Errors
-    /// As [`CompressedMessage::inflate`].
-    pub(crate) fn inflate_here(&self, bytes_max: usize) -> Result<Message, Violation> {
-        INFLATER.with_borrow_mut(|inflater| self.inflate(inflater, bytes_max))
-    }
-
-    /// Decompresses the message to at most `bytes_max` bytes.
-    ///
-    /// # Errors
-    /// [`Violation::MessageTooBig`], [`Violation::InvalidDeflate`], or [`Violation::InvalidUtf8`] if text is not UTF-8.
-    pub(crate) fn inflate(
-        &self,
-        inflater: &mut Inflater,
-        bytes_max: usize,
-    ) -> Result<Message, Violation> {
-        Message::new(self.kind, inflater.inflate(&self.payload, bytes_max)?)
+    /// As [`Inflation::step`].
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn inflate(&self, bytes_max: usize) -> Result<Message, Violation> {
+        let mut inflation = Inflation::new(self.clone(), bytes_max);
+        loop {
+            if let Some(message) = inflation.step(usize::MAX)? {
+                return Ok(message);
+            }
+        }
     }
 }
 
@@ -176,7 +209,7 @@ impl std::fmt::Debug for Inflater {
 
 thread_local! {
     static DEFLATER: RefCell<Deflater> = RefCell::new(Deflater::new());
-    static INFLATER: RefCell<Inflater> = RefCell::new(Inflater::new());
+    static INFLATER: Cell<Option<Box<Inflater>>> = const { Cell::new(None) };
 }
 
 /// Compresses a message by the compressor of this thread.
@@ -184,11 +217,12 @@ pub(crate) fn deflate(message: &[u8]) -> Option<Vec<u8>> {
     DEFLATER.with_borrow_mut(|deflater| deflater.deflate(message))
 }
 
-/// Makes room if there is none: twice as much as before, and never more than `bytes_max` in all.
-fn grow(out: &mut Vec<u8>, bytes_max: usize, part_bytes: usize) {
-    if out.len() == out.capacity() {
-        let room = (out.capacity() * 2).max(part_bytes).max(ROOM_BYTES_MIN);
-        out.reserve_exact(room.min(bytes_max).saturating_sub(out.len()));
+/// Makes room for `count` more bytes: twice as much as before, and never for more than `bytes_max` in all.
+fn grow(out: &mut Vec<u8>, count: usize, bytes_max: usize) {
+    let needed = out.len() + count;
+    if needed > out.capacity() {
+        let room = needed.max(bytes_max.min(out.capacity() * 2));
+        out.reserve_exact(room - out.len());
     }
 }
 
@@ -204,5 +238,8 @@ const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 /// The tail, and behind it a final block without content.
 const TAIL_AND_LAST_BLOCK: [u8; 9] = [0, 0, 0xff, 0xff, 1, 0, 0, 0xff, 0xff];
 
-/// Bytes that the first part of an inflated message gets, if the bound allows it.
-const ROOM_BYTES_MIN: usize = 256;
+/// Bytes that the library reads or writes at once.
+const SCRATCH_BYTES: usize = 4 << 10;
+
+/// Memory of a decompressor, measured.
+const INFLATER_BYTES: usize = 36 << 10;

@@ -38,7 +38,14 @@ impl Http2 {
             return self.settle(id, cx);
         }
         if stream.channel_mut().is_some() {
-            return self.channel_timed_out(id, is_blocked, cx);
+            return match event {
+                ExchangeEvent::Queued => {
+                    self.with_channel(id, is_blocked, cx, |websocket, takes_nothing, cx| {
+                        websocket.on(id, event, takes_nothing, cx);
+                    });
+                }
+                _ => self.channel_timed_out(id, is_blocked, cx),
+            };
         }
         let mut exchange = stream.take_exchange(self.id);
         let mut writer = stream.writer(&mut self.frames, is_blocked);

@@ -42,6 +42,8 @@ pub(crate) struct Rig {
     unread: Vec<u8>,
     is_end_unread: bool,
     queued: Vec<ExchangeId>,
+    /// How often the connection has had its turn again.
+    pub(crate) turns: usize,
     is_dirty: bool,
 }
 
@@ -78,6 +80,7 @@ impl Rig {
             unread: Vec::new(),
             is_end_unread: false,
             queued: Vec::new(),
+            turns: 0,
             is_dirty: false,
         };
         rig.settle();
@@ -276,6 +279,7 @@ impl Rig {
             } else if std::mem::take(&mut self.is_dirty) {
                 self.give(|connection, cx| connection.on(Event::Flush, cx));
             } else if let Some(id) = self.queued.pop() {
+                self.turns += 1;
                 self.give(|connection, cx| connection.on_exchange(id, ExchangeEvent::Queued, cx));
             } else {
                 return;

@@ -14,6 +14,7 @@ mod stop;
 mod subscriber;
 mod timeouts;
 mod websocket;
+mod websocket_compressed;
 mod websocket_http2;
 
 use super::testing::{ReceivedResponse, Rig, responses};

@@ -18,7 +18,6 @@ use crate::connection::testing::websocket_client::{
 };
 use crate::connection::testing::{ID, Rig, TestServer};
 use crate::settings::NetSettings;
-use crate::websocket::deflate::deflate;
 
 /// A rig with a channel, whose server has the stream `a`.
 fn channel() -> Rig {
@@ -361,53 +360,6 @@ fn what_breaks_the_protocol_is_told_so_and_closed() {
         rig.receive(&append(1, 3));
         assert!(rig.taken.is_empty(), "{bytes:?}");
     }
-}
-
-/// A rig with a channel of a client that offers compression.
-fn compressing(inflated_max: usize) -> (Rig, String) {
-    let settings = NetSettings {
-        websocket_inflated_bytes_max: inflated_max,
-        ..NetSettings::default()
-    };
-    let mut rig = Rig::with(settings);
-    create(&mut rig, "x");
-    let offer = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
-    open_with(rig.reconnect(), "/v1/events", offer)
-}
-
-fn compressed(message: &[u8]) -> Vec<u8> {
-    frame(0xc1, &deflate(message).expect("it becomes shorter"))
-}
-
-#[test]
-fn messages_are_compressed_only_where_both_want_it() {
-    let message =
-        br#"{"type":"append","id":1,"stream":"a","text":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}"#;
-    let (mut rig, head) = compressing(100);
-    assert!(
-        head.contains(
-            "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover"
-        ),
-        "{head}"
-    );
-    let appended = messages(&mut rig, &compressed(message));
-    assert_eq!(appended[0]["type"], "appended");
-    let (mut rig, head) = compressing(0);
-    assert!(!head.contains("Extensions"), "{head}");
-    rig.receive(&compressed(message));
-    assert_eq!(take_frames(&mut rig)[0].close_code(), Some(1002));
-}
-
-#[test]
-fn a_message_inflates_to_no_more_than_the_bound() {
-    let (mut rig, _) = compressing(1000);
-    let message = [b' '; 1000];
-    let refused = messages(&mut rig, &compressed(&message));
-    assert_eq!(refused[0]["code"], "bad_json");
-    assert_eq!(rig.closed, None);
-    rig.receive(&compressed(&[b' '; 1001]));
-    assert_eq!(take_frames(&mut rig)[0].close_code(), Some(1009));
-    assert!(rig.lingers);
 }
 
 #[test]

@@ -35,6 +35,7 @@ impl WebSocket {
                 ..Work::default()
             })),
             awaits_pong: false,
+            has_inflated: false,
             is_closing: false,
         };
         websocket.go_on(false, cx);
@@ -44,6 +45,7 @@ impl WebSocket {
     /// Handles received bytes.
     pub(crate) fn received(&mut self, bytes: &[u8], is_blocked: bool, cx: &mut Context<'_>) {
         self.awaits_pong = false;
+        self.has_inflated = false;
         if self.is_closing {
             return;
         }
@@ -77,9 +79,11 @@ impl WebSocket {
 
     /// The socket has taken everything.
     pub(crate) fn drained(&mut self, cx: &mut Context<'_>) {
+        self.has_inflated = false;
         for feed in &self.feeds {
             cx.push(ConnectionEffect::Deliver(feed.id, None));
         }
+        self.inflate(cx);
         self.go_on(false, cx);
         cx.push(ConnectionEffect::Receive);
     }
@@ -92,7 +96,13 @@ impl WebSocket {
         is_blocked: bool,
         cx: &mut Context<'_>,
     ) {
-        if self.waits(id) {
+        self.has_inflated = false;
+        if matches!(event, ExchangeEvent::Queued) {
+            // Its turn has come to inflate a further piece.
+            if !is_blocked {
+                self.inflate(cx);
+            }
+        } else if self.waits(id) {
             self.ask_again(event, cx);
         } else if let Some(place) = self.exchange(id) {
             let mut pending = self.work().exchanges.swap_remove(place);
@@ -255,7 +265,11 @@ impl WebSocket {
             if !work.first.is_empty() {
                 let first = work.first.remove(0);
                 match String::from_utf8(first) {
-                    Ok(text) => self.begin(text, cx),
+                    Ok(text) => {
+                        if self.count(&text, cx) {
+                            self.begin(text, cx);
+                        }
+                    }
                     Err(_) => self.close(CloseCode::INTERNAL_ERROR, CloseReason::Internal, cx),
                 }
                 continue;

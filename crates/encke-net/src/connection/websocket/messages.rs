@@ -22,14 +22,23 @@ use crate::websocket::close_code::CloseCode;
 use crate::websocket::frame::{DataKind, encode_message};
 
 impl WebSocket {
-    /// A message of the client begins an exchange, and counts as a request of its client.
-    pub(super) fn begin(&mut self, text: String, cx: &mut Context<'_>) {
+    /// Counts a message of the client as one of its requests. False: it was refused.
+    pub(super) fn count(&mut self, text: &str, cx: &mut Context<'_>) -> bool {
         cx.counts.requests += 1;
-        let id = cx.ids.begin_message(self.place.exchange, self.deflate);
-        if let Err(denied) = cx.clients.count_message(self.place, cx.clock.now()) {
-            let response = cx.rejection(self.place, &denied.refused());
-            return self.refuse_with(id, &text, response, cx);
+        match cx.clients.count_message(self.place, cx.clock.now()) {
+            Ok(()) => true,
+            Err(denied) => {
+                let id = cx.ids.begin_message(self.place.exchange, self.deflate);
+                let response = cx.rejection(self.place, &denied.refused());
+                self.refuse_with(id, text, response, cx);
+                false
+            }
         }
+    }
+
+    /// A message that was counted begins an exchange.
+    pub(super) fn begin(&mut self, text: String, cx: &mut Context<'_>) {
+        let id = cx.ids.begin_message(self.place.exchange, self.deflate);
         let waiting = WaitingMessage {
             id,
             text,

@@ -19,5 +19,7 @@ mod rest;
 mod state;
 mod work;
 
+#[cfg(test)]
+pub(crate) use frames::INFLATED_BYTES_AT_ONCE;
 pub(crate) use rest::RestingChannel;
 pub(crate) use state::{OpenedChannel, WebSocket};

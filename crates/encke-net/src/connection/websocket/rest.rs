@@ -60,6 +60,7 @@ impl WebSocket {
             },
             work: None,
             awaits_pong: rest.awaits_pong,
+            has_inflated: false,
             is_closing: false,
         }
     }

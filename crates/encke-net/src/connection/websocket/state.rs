@@ -27,6 +27,8 @@ pub(crate) struct WebSocket {
     pub(super) work: Option<Box<Work>>,
     /// A ping was sent, and nothing has arrived since.
     pub(super) awaits_pong: bool,
+    /// A piece of a compressed message was inflated for the present event.
+    pub(super) has_inflated: bool,
     /// It ends: what still arrives means nothing. A close frame was sent, or is sent behind the last acknowledgement.
     pub(super) is_closing: bool,
 }

@@ -8,6 +8,7 @@ use crate::connection::close::CloseReason;
 use crate::connection::exchange::Exchange;
 use crate::connection::exchange_id::ExchangeId;
 use crate::websocket::close_code::CloseCode;
+use crate::websocket::deflate::Inflation;
 
 /// What is under way on a channel.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(super) struct Work {
     pub(super) input: ByteQueue,
     /// Messages that are handled as if the client had sent them before these bytes.
     pub(super) first: Vec<Vec<u8>>,
+    /// The compressed message whose turn it is.
+    pub(super) inflation: Option<Inflation>,
     /// Messages whose responses are still to come.
     pub(super) exchanges: Vec<PendingMessage>,
     /// The message that is asked about again.
@@ -96,7 +99,9 @@ impl Work {
         let exchanges = self.exchanges.capacity() * size_of::<PendingMessage>();
         let waiting = self.waiting.as_ref().map_or(0, WaitingMessage::bytes);
         let held = self.long.as_ref().map_or(0, |long| long.held.capacity());
-        self.input.capacity() + first + exchanges + self.pending_bytes() + waiting + held
+        let inflation = self.inflation.as_ref().map_or(0, Inflation::bytes);
+        let input = self.input.capacity() + first;
+        input + exchanges + self.pending_bytes() + waiting + held + inflation
     }
 
     /// What the commands hold that are on their way, in bytes.
@@ -107,6 +112,7 @@ impl Work {
     /// Whether no further message may be looked at now. While a subscription waits for its beginning none may: it could end it.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.is_some()
+            || self.inflation.is_some()
             || self.exchanges.iter().any(|pending| pending.key != 0)
             || self.exchanges.len() >= PENDING_MESSAGES_MAX
             || self.pending_bytes() >= PENDING_BYTES_MAX
@@ -119,7 +125,10 @@ impl Work {
 
     /// Whether something is to be looked at, or to be answered.
     pub(super) fn is_busy(&self) -> bool {
-        self.has_input() || !self.exchanges.is_empty() || self.waiting.is_some()
+        self.has_input()
+            || self.inflation.is_some()
+            || !self.exchanges.is_empty()
+            || self.waiting.is_some()
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -4,7 +4,8 @@ use flate2::{Compress, Compression, FlushCompress};
 use proptest::prelude::*;
 
 use super::client::{AMPLE, Server, frame};
-use crate::websocket::deflate::{Deflater, Inflater, WINDOW_BITS};
+use crate::websocket::deflate::{CompressedMessage, Deflater, Inflation, WINDOW_BITS};
+use crate::websocket::frame::DataKind;
 use crate::websocket::message::Message;
 use crate::websocket::receive::MessageEvent;
 use crate::websocket::violation::Violation;
@@ -14,9 +15,7 @@ fn inflated(frames: &[u8], bytes_max: usize) -> Result<Message, Violation> {
     let mut server = Server::new(AMPLE);
     server.options.deflate = true;
     match server.events(frames).pop() {
-        Some(Ok(MessageEvent::Compressed(message))) => {
-            message.inflate(&mut Inflater::new(), bytes_max)
-        }
+        Some(Ok(MessageEvent::Compressed(message))) => message.inflate(bytes_max),
         other => panic!("{other:?}"),
     }
 }
@@ -133,6 +132,27 @@ fn final_blocks_may_follow_each_other() {
         inflated(&frame(0xc1, &payload), 100),
         text("abcabcabcdefdefdef")
     );
+}
+
+#[test]
+fn a_step_reads_and_writes_a_bounded_number_of_bytes() {
+    const STEP: usize = 10_000;
+    let message = vec![b'a'; 500_000];
+    let payload = Deflater::new().deflate(&message).unwrap();
+    // Blocks without content produce nothing, and are read in steps too.
+    let empty = [0, 0, 0, 0xff, 0xff].repeat(20_000);
+    for (payload, least) in [
+        (payload, 500_000 / STEP / 2),
+        ([empty, vec![0]].concat(), 5),
+    ] {
+        let compressed = CompressedMessage::new(DataKind::Binary, payload);
+        let mut inflation = Inflation::new(compressed, 500_000);
+        let mut steps = 1;
+        while inflation.step(STEP).unwrap().is_none() {
+            steps += 1;
+        }
+        assert!(steps > least, "{steps}");
+    }
 }
 
 proptest! {
