@@ -262,6 +262,35 @@ fn callers_that_share_a_key_have_shares_by_address() {
 }
 
 #[test]
+fn strangers_that_fill_the_memory_take_it_from_no_caller() {
+    let flags = ["--buffers-max", "16MiB", "--exempt", "none"];
+    let guarded = Guarded::start(&[&flags[..], &["--shards", "1"]].concat());
+    guarded.create("/v1/stream/s", b"[]");
+    guarded.create("/v1/stream/public/s", b"[]");
+    let key = bearer(API_KEY);
+    // Strangers may read here, and do not read what they ask for.
+    let record = format!("\"{}\"", "x".repeat(3_000_000));
+    let (status, _) = guarded.ask("POST", "/v1/stream/public/s", &key, record.as_bytes());
+    assert_eq!(status, 204);
+    let mut strangers = Vec::new();
+    for address in 2..12 {
+        let mut stranger = guarded.encke.connect_from(address);
+        let target = "/v1/stream/public/s?offset=-1&live=sse";
+        stranger.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+        strangers.push(stranger);
+    }
+    eventually("they hold a good part of it", || {
+        held_at(&guarded) > 10_000_000
+    });
+    // More than any of them has.
+    let upload = format!("\"{}\"", "y".repeat(6_000_000));
+    for _ in 0..3 {
+        let (status, code) = guarded.ask("POST", "/v1/stream/s", &key, upload.as_bytes());
+        assert_eq!((status, &*code), (204, ""));
+    }
+}
+
+#[test]
 fn many_streams_of_a_connection_read_little_ahead() {
     let encke = Encke::start(&["--shards", "1", "--tuning", "http2-streams-max=300"]);
     encke.create("s");

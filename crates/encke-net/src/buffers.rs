@@ -21,7 +21,7 @@ pub(crate) struct Buffers {
 struct ShardBuffers {
     /// What the client with the most holds at this shard, as far as it matters.
     largest: AtomicUsize,
-    /// What the clients without credentials hold at this shard, as far as it matters.
+    /// Bytes that the clients without credentials hold at this shard, as far as they matter.
     of_strangers: AtomicUsize,
     /// Wakes the shard.
     wake: Arc<OwnedFd>,

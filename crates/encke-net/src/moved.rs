@@ -121,6 +121,15 @@ pub(crate) enum MovedFeed {
         encoder: String,
         option: u64,
     },
+    /// The stream of that name, when one is created.
+    Awaited {
+        name: Box<str>,
+        group: u64,
+        /// No stream had the name when the log had this record.
+        at: u64,
+        encoder: String,
+        option: u64,
+    },
     /// What is told of the members of a stream. It begins again with all of them.
     Members {
         stream: Box<str>,
@@ -194,7 +203,7 @@ impl MovedFeed {
     fn streams(&self, each: &mut impl FnMut(StreamNo)) {
         match self {
             MovedFeed::Single { stream, .. } => each(*stream),
-            MovedFeed::Members { .. } => {}
+            MovedFeed::Members { .. } | MovedFeed::Awaited { .. } => {}
             MovedFeed::Merged { sources, .. } => {
                 for source in sources {
                     if let MovedSourceKind::Stream(stream) = source.kind {

@@ -237,7 +237,7 @@ fn live_encoder(router: &Router) -> EncoderId {
     match routed.action {
         Action::Subscribe(subscription) => match subscription.feed {
             Feed::Single { encoder, .. } => encoder,
-            Feed::Merged { .. } => unreachable!("the request names one stream"),
+            _ => unreachable!("the request names one stream that exists"),
         },
         other => unreachable!("a live read subscribes: {other:?}"),
     }

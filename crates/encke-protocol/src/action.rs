@@ -377,6 +377,19 @@ pub enum Feed {
         /// The encoder's own option, see [`Variant::option`](crate::Variant::option).
         option: u64,
     },
+    /// All records of the stream of a name that no stream has yet, when one is created.
+    Awaited {
+        /// The name.
+        name: Arc<str>,
+        /// Groups such names, which [`Views::awaited`](encke_stream::Views::awaited) counts.
+        group: u64,
+        /// A record of the log that is the name's home: no stream had the name then.
+        at: Sequence,
+        /// The encoder of its records.
+        encoder: EncoderId,
+        /// The encoder's own option.
+        option: u64,
+    },
     /// The records of several streams, merged in the order of the log.
     Merged {
         /// What it has records of; at least one source.

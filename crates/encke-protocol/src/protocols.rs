@@ -45,7 +45,7 @@ pub struct ProtocolSettings {
     pub pusher: PusherSettings,
     /// Who is subscribed to what.
     pub presence: Arc<PresenceStreams>,
-    /// What is known of the subscriptions of workers, such as their tokens.
+    /// State of the subscriptions of workers that requests need, such as the key of their tokens.
     pub subscriptions: Arc<PublishedSubscriptions>,
     /// Other nodes change the same streams: what is said of a stream includes everything that any node has acknowledged before the
     /// request.

@@ -66,7 +66,7 @@ pub struct SubscriptionSettings {
     pub limits: SubscriptionLimits,
     /// How calls of webhooks are encrypted.
     pub tls: fn() -> TlsConfig,
-    /// What the protocols see of them.
+    /// Their state as the protocols see it.
     pub published: Arc<PublishedSubscriptions>,
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::command::Data;
 use crate::machine::outcome::Refusal;
 use crate::stream::label::StreamLabel;
+use crate::stream::number::{home, is_awaited};
 use crate::view::View;
 use crate::view::views::Views;
 use crate::view::watchers::watcher;
@@ -73,6 +74,27 @@ impl EphemeralMessage {
             after: facts.tail.sequence,
             time,
             data,
+        })
+    }
+
+    /// A message of JSON to the subscribers of a name that no stream has yet, at this node. `None`: there are none.
+    pub fn to_awaiting(
+        views: &Views,
+        name: &str,
+        data: impl FnOnce() -> Data,
+        time: WallTime,
+    ) -> Option<Self> {
+        let home = views.log(home(name, views.logs()));
+        Some(EphemeralMessage {
+            stream: home.awaited().number(name)?,
+            label: StreamLabel {
+                name: name.into(),
+                kind: MediaKind::Json,
+                owner: None,
+            },
+            after: 0,
+            time,
+            data: data(),
         })
     }
 
@@ -143,7 +165,13 @@ impl Views {
 
 impl View {
     fn audience(&self, stream: StreamNo, name: &str) -> LiveAudience {
-        let shards = self.watchers_of(stream);
+        let shards = match is_awaited(stream) {
+            true => {
+                let shards = self.awaited().shards(name);
+                shards.iter().fold(0, |all, shard| all | watcher(*shard))
+            }
+            false => self.watchers_of(stream),
+        };
         if self.patterns().is_empty() {
             return LiveAudience {
                 patterns: Box::default(),

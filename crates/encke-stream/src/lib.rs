@@ -53,7 +53,9 @@ pub use at_rest::load::{LoadError, Loader, Store};
 pub use at_rest::loaders::Loaders;
 pub use at_rest::stored::data_formats;
 pub use commit::Committed;
-pub use commit::batch::{Batch, Handover, ObserveCommits, Outlet, PatternMatch, Record, Reply};
+pub use commit::batch::{
+    AwaitedStream, Batch, Handover, ObserveCommits, Outlet, PatternMatch, Record, Reply,
+};
 pub use commit::change::{StreamChange, StreamState};
 pub use ephemeral::{EphemeralMessage, LiveAudience};
 pub use machine::command::{
@@ -84,7 +86,9 @@ pub use stream::account::{AccountId, Payer, StorageExceeded, StorageLimit, Stora
 pub use stream::ack::{AckLevel, BadLevel};
 pub use stream::count::{ByteCount, MessageCount};
 pub use stream::label::StreamLabel;
-pub use stream::number::{LOGS_MAX, MEMORY_LOG, born, home, is_pattern, log_of, probe_stream};
+pub use stream::number::{
+    LOGS_MAX, MEMORY_LOG, born, home, is_awaited, is_pattern, log_of, probe_stream,
+};
 pub use stream::offset::{BadOffset, Offset};
 pub use stream::own::{APPS, OF_WEBHOOKS, is_own};
 pub use stream::record::{

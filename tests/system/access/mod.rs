@@ -134,7 +134,13 @@ impl Guarded {
         ended.stdout.trim_end().to_owned()
     }
 
-    fn ask(&self, method: &str, path: &str, credentials: &str, body: &[u8]) -> (u16, String) {
+    pub(crate) fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        credentials: &str,
+        body: &[u8],
+    ) -> (u16, String) {
         let fields = [JSON, credentials];
         let fields = match credentials {
             "" => &fields[..1],

@@ -1,11 +1,14 @@
 //! Attacks on the signatures of apps. docs/security.md names these tests.
 
+use std::io::Read;
+
 use serde_json::{Value, json};
 
 use super::members::join;
 use super::users::sign_in;
 use super::{AppAccess, FIRST, PusherServer, SECOND, now_s, subscribe, succeeded, target};
 use crate::access::{API_KEY, Guarded, bearer};
+use crate::rig::http2::{END_HEADERS, Frame, Http2Client};
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{JSON, Response, serve};
 
@@ -236,13 +239,14 @@ fn apps_are_apart_and_access_control_guards_their_streams() {
 }
 
 #[test]
-fn strangers_create_no_more_channels_than_the_app_may_have() {
+fn strangers_create_no_streams_and_take_no_place_of_servers() {
     let server = PusherServer::start_with("channels-max = 2", "");
-    let (mut client, socket) = server.connect();
+    let streams = server.encke.metric("encke_streams", "");
+    let (mut stranger, _) = server.connect();
     for channel in ["a", "b"] {
-        assert_eq!(client.ask(&subscribe(channel, None)), succeeded(channel));
+        assert_eq!(stranger.ask(&subscribe(channel, None)), succeeded(channel));
     }
-    let answer = client.ask(&subscribe("c", None));
+    let answer = stranger.ask(&subscribe("c", None));
     assert_eq!(answer["event"], "pusher:subscription_error", "{answer}");
     assert_eq!(answer["data"]["status"], 429, "{answer}");
     let why = answer["data"]["error"].as_str().expect("a reason");
@@ -250,29 +254,80 @@ fn strangers_create_no_more_channels_than_the_app_may_have() {
         why.contains("2 channels") && why.contains("channels-max"),
         "{why}"
     );
-    let refused = server.trigger(&json!({ "name": "e", "channel": "c", "data": "1" }));
+    assert_eq!(server.encke.metric("encke_streams", ""), streams);
+    assert_eq!(server.encke.metric("encke_awaited_names", ""), 2.0);
+    // Whom a server has signed has places of its own, and the server has all of its streams.
+    let (mut client, socket) = server.connect();
+    for channel in ["private-a", "private-b"] {
+        let auth = FIRST.auth(&socket, channel);
+        let answer = client.ask(&subscribe(channel, Some(&auth)));
+        assert_eq!(answer, succeeded(channel));
+    }
+    let answer = client.ask(&sign_in(FIRST, &socket, &json!({ "id": "ann" })));
+    assert_eq!(answer["event"], "pusher:signin_success", "{answer}");
+    server.triggered(&json!({ "name": "e", "channel": "a", "data": "1" }));
+    assert_eq!(stranger.message().expect("it comes")["data"], "1");
+    let refused = server.trigger(&json!({ "name": "e", "channel": "d", "data": "1" }));
     assert_eq!(
         (refused.status, &*refused.error_code()),
         (429, "channels_max")
     );
-    // Those that are there go on, for everybody, and a user's events are no exception.
-    server.triggered(&json!({ "name": "e", "channel": "a", "data": "1" }));
-    assert_eq!(client.message().expect("it comes")["data"], "1");
-    let user = json!({ "id": "ann" });
-    let answer = client.ask(&sign_in(FIRST, &socket, &user));
-    assert_eq!(answer["event"], "pusher:error", "{answer}");
-    server
-        .encke
-        .ask("DELETE", &crate::rig::path("app/1/b"), &[], b"");
-    // The client comes back, as its channel has ended.
-    assert_eq!(
-        client.close_code(),
-        4200,
-        "and may come back, signed in or not"
-    );
-    let (mut client, socket) = server.connect();
-    let answer = client.ask(&sign_in(FIRST, &socket, &user));
-    assert_eq!(answer["event"], "pusher:signin_success", "{answer}");
+    // A channel stops waiting with its first event, or when its last subscriber leaves.
+    assert_eq!(stranger.ask(&subscribe("c", None)), succeeded("c"));
+    drop((stranger, client));
+    server.encke.wait_for_metric("encke_awaited_names", 0.0);
+}
+
+#[test]
+fn a_body_is_received_behind_a_signature_only() {
+    let server = PusherServer::start();
+    let body = body();
+    let signed = FIRST.signed("POST", EVENTS, "", &body, now_s());
+    let forged = FIRST.signed("POST", EVENTS, "", &body, now_s() - 700);
+    let other = SECOND.signed("POST", EVENTS, "", &body, now_s());
+    let unsigned = FIRST.signed("POST", EVENTS, "", "", now_s());
+    let head = |target: &str, fields: &str, bytes: usize| {
+        let host = "Host: x\r\nContent-Type: application/json\r\n";
+        format!("POST {target} HTTP/1.1\r\n{host}{fields}Content-Length: {bytes}\r\n\r\n")
+    };
+    for (target, status) in [
+        ("/apps/anything/events", 404),
+        ("/apps/1/nothing", 404),
+        (EVENTS, 401),
+        (&*forged, 401),
+        (&other, 401),
+        (&unsigned, 401),
+        (&target(FIRST), 405),
+    ] {
+        for expects in ["", "Expect: 100-continue\r\n"] {
+            let mut client = server.encke.connect();
+            client.send(head(target, expects, 10_000_000).as_bytes());
+            // No `100 Continue` comes first, and the body is not waited for.
+            let answer = client.answer();
+            assert_eq!(answer.status, status, "{target}: {answer:?}");
+            assert!(answer.closes(), "{target}");
+        }
+        // Longer values than the raw frames of this rig take are those of signatures.
+        if target.len() < 120 {
+            let mut client = Http2Client::open(server.encke.address, &[]);
+            let mut fields = Frame::fields("POST", target);
+            fields.push(("expect", "100-continue"));
+            client.send(&Frame::headers(END_HEADERS, 1, &fields));
+            let code = client.error_code(1);
+            assert!(
+                ["not_found", "bad_signature", "method_not_allowed"].contains(&&*code),
+                "{target}: {code}"
+            );
+        }
+    }
+    let mut client = server.encke.connect();
+    client.send(head(&signed, "Expect: 100-continue\r\n", body.len()).as_bytes());
+    let mut invited = [0; 25];
+    let read = client.socket.read_exact(&mut invited);
+    read.expect("an invitation");
+    assert_eq!(&invited, b"HTTP/1.1 100 Continue\r\n\r\n");
+    client.send(body.as_bytes());
+    assert_eq!(client.answer().status, 200);
 }
 
 #[test]

@@ -138,6 +138,7 @@ fn what_is_lost_is_said() {
 #[test]
 fn who_comes_back_to_a_channel_that_was_deleted_is_told_once() {
     let server = PusherServer::start();
+    trigger(&server, 0..1);
     let (client, offset, _) = resumed(&server, "now");
     drop(client);
     let path = crate::rig::path("app/1/news");

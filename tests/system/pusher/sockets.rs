@@ -297,6 +297,7 @@ fn other_protocols_read_and_write_channels() {
 #[test]
 fn a_channel_whose_stream_ends_has_its_clients_come_back() {
     let server = PusherServer::start();
+    server.triggered(&json!({ "name": "a", "channel": "news", "data": "" }));
     let (mut client, _) = server.subscribed("news");
     let deleted = server.encke.ask("DELETE", &path("app/1/news"), &[], b"");
     assert_eq!(deleted.status, 204);

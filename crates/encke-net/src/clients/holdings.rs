@@ -127,7 +127,7 @@ impl Holdings {
         among.max_by_key(|(_, bytes)| *bytes)
     }
 
-    /// What the clients without credentials hold together.
+    /// Bytes that the clients without credentials hold together.
     pub(crate) fn of_strangers(&self) -> usize {
         self.of_strangers
     }

@@ -8,6 +8,7 @@
 //! has the feeds of one stream, `merged` and `merged_older` those of several, `long` and `merged_long` records that are delivered in pieces, `lag` how far a subscriber is behind, `ephemeral_queue` and `ephemeral` the messages that are not stored, `moved` what another process
 //! is to know of a feed.
 
+mod awaited;
 pub(crate) mod backpressure;
 pub(crate) mod congested_streams;
 pub(crate) mod encoding;

@@ -9,6 +9,7 @@ use encke_protocol::{
 use encke_stream::{MEMORY_LOG, Offset, Stream, log_of};
 use foldhash::HashMap;
 
+use super::awaited::AwaitedName;
 use super::feeds::Feeds;
 use super::merged_feed::MergedFeed;
 use super::slot::{SlotFeed, Slots};
@@ -50,6 +51,15 @@ impl Feeds {
         let stream = topics.no(slot.topic);
         let encoder = self.encoders.name(single.encoder).to_owned();
         let option = single.option;
+        if let Some(AwaitedName { name, group }) = topics.awaited_name(slot.topic) {
+            return Some(MovedFeed::Awaited {
+                name: (**name).into(),
+                group: *group,
+                at: slot.cursor,
+                encoder,
+                option,
+            });
+        }
         Some(match log_of(stream) {
             MEMORY_LOG => MovedFeed::Members {
                 stream: topics.name(slot.topic).into(),
@@ -80,6 +90,22 @@ impl Feeds {
             } => Ok(Feed::Single {
                 stream: presence.stream(&stream),
                 from: Offset::START,
+                encoder: self
+                    .encoders
+                    .named(&encoder)
+                    .ok_or(FeedLost::Encoder(encoder))?,
+                option,
+            }),
+            MovedFeed::Awaited {
+                name,
+                group,
+                at,
+                encoder,
+                option,
+            } => Ok(Feed::Awaited {
+                name: name.into(),
+                group,
+                at,
                 encoder: self
                     .encoders
                     .named(&encoder)

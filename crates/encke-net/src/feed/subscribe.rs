@@ -5,6 +5,7 @@ use std::sync::Arc;
 use encke_protocol::{EncoderId, Feed, MergeSource, SourceKind};
 use encke_stream::{Offset, Stream};
 
+use super::awaited::AwaitedName;
 use super::feeds::{FeedContext, Feeds};
 use super::merged_feed::{FeedMember, MergedFeed};
 use super::slot::{SlotFeed, Slots};
@@ -21,6 +22,18 @@ impl Feeds {
                 encoder,
                 option,
             } => self.follow(index, &stream, from, (encoder, option), cx.slots),
+            Feed::Awaited {
+                name,
+                group,
+                at,
+                encoder,
+                option,
+            } => {
+                let name = AwaitedName { name, group };
+                let topic = self.fan_out.topics.intern_awaited(&name, at);
+                self.begin_single(index, Offset::behind(at), None, (encoder, option), cx.slots);
+                self.fan_out.topics.link(cx.slots, topic, index);
+            }
             Feed::Merged {
                 sources,
                 after,
@@ -85,6 +98,18 @@ impl Feeds {
         let tail = stream.facts().tail;
         // Only the log knows positions inside a record.
         let position = (from.units > 0 || tail.units > 0).then_some(from);
+        self.begin_single(index, from, position, (encoder, option), slots);
+        self.link(index, stream, slots);
+    }
+
+    fn begin_single(
+        &mut self,
+        index: u32,
+        from: Offset,
+        position: Option<Offset>,
+        (encoder, option): (EncoderId, u64),
+        slots: &mut Slots,
+    ) {
         slots[index].cursor = from.sequence;
         if option == 0 && position.is_none() {
             slots[index].feed = SlotFeed::Plain(encoder);
@@ -96,7 +121,6 @@ impl Feeds {
             };
             self.enter(index, FeedKind::Single(single), slots);
         }
-        self.link(index, stream, slots);
     }
 
     fn link_members(

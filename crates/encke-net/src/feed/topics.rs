@@ -6,12 +6,13 @@ use std::sync::Arc;
 use encke_clock::Now;
 use encke_log::{Sequence, StreamNo};
 use encke_stream::{
-    Batch, Lifetime, MediaKind, Offset, Pattern, PatternMatch, Record, Stream, StreamLabel, Views,
-    is_pattern, log_of,
+    AwaitedStream, Batch, Lifetime, MediaKind, Offset, Pattern, PatternMatch, Record, Stream,
+    StreamLabel, Views, born, home, is_awaited, is_pattern, log_of,
 };
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
+use super::awaited::{AwaitedName, AwaitedTopics};
 use super::slot::{NONE, Slots};
 use super::weight;
 use crate::chunked_vec::ChunkedVec;
@@ -105,6 +106,7 @@ pub(crate) struct Topics {
     views: Arc<Views>,
     /// Topics that are patterns'.
     patterns: usize,
+    awaited: AwaitedTopics,
 }
 
 /// The recent records of one log, in its order.
@@ -178,6 +180,7 @@ impl Topics {
             shard,
             views,
             patterns: 0,
+            awaited: AwaitedTopics::default(),
         }
     }
 
@@ -203,9 +206,96 @@ impl Topics {
             return number;
         }
         self.views.of(stream.no).watch(stream, self.shard);
-        let number = self.add(stream.no, stream.media.kind);
+        let awaited = self.awaited.number(&stream.name);
+        // Subscribers of the name have positions in the log that is its home.
+        let awaited = awaited.filter(|awaited| log_of(*awaited) == log_of(stream.no));
+        let number = match awaited.and_then(|awaited| Some((awaited, self.find(awaited)?))) {
+            Some((awaited, number)) => {
+                // The shard may miss commits up to this one.
+                let complete_from = self.views.of(stream.no).committed();
+                self.leave_name(awaited);
+                self.rename(number, stream.no, stream.media.kind);
+                self.topics[number].complete_from = complete_from;
+                number
+            }
+            None => self.add(stream.no, stream.media.kind),
+        };
         self.bring(number, stream);
         number
+    }
+
+    /// The topic for a name that had no stream when the log had this record, new or not. It becomes that of the stream when one is
+    /// created.
+    pub(crate) fn intern_awaited(&mut self, name: &AwaitedName, at: Sequence) -> u32 {
+        let known = self.awaited.number(&name.name);
+        if let Some(number) = known.and_then(|no| self.find(no)) {
+            return number;
+        }
+        if let Some(stream) = self.created(&name.name, at) {
+            return self.intern(&stream);
+        }
+        let log = home(&name.name, self.views.logs());
+        let view = self.views.log(log);
+        let no = view.await_name(&name.name, log, name.group, self.shard);
+        self.awaited.add(name.clone(), no);
+        let number = self.add(no, MediaKind::Json);
+        // A stream has all its records behind those of the log so far.
+        self.topics[number].complete_from = 0;
+        // The stream may have been created before the name was registered.
+        match self.created(&name.name, at) {
+            Some(stream) => self.intern(&stream),
+            None => number,
+        }
+    }
+
+    /// The stream of a name that was created behind a record of the log that is the name's home.
+    fn created(&self, name: &str, at: Sequence) -> Option<Arc<Stream>> {
+        let log = home(name, self.views.logs());
+        let stream = self.views.log(log).find(name)?;
+        (born(stream.no) > at).then_some(stream)
+    }
+
+    /// The name of a topic that has no stream yet.
+    pub(crate) fn awaited_name(&self, topic: u32) -> Option<&AwaitedName> {
+        self.awaited.name(self.topics[topic].no)
+    }
+
+    /// The subscribers of an awaited name are gone, or have the topic of its stream.
+    fn leave_name(&mut self, no: StreamNo) {
+        self.awaited.remove(no);
+        if !self.views.of(no).leave_name(no, self.shard) {
+            self.awaited.expect_commit(no);
+        }
+    }
+
+    /// Gives a topic without records another number.
+    fn rename(&mut self, number: u32, no: StreamNo, kind: MediaKind) {
+        let before = self.topics[number].no;
+        self.index.remove(self.hasher.hash_one(before), number);
+        let topic = &mut self.topics[number];
+        topic.no = no;
+        topic.kind = kind;
+        self.enter_index(number);
+    }
+
+    /// A stream was created whose name was awaited: its topic becomes that of the stream.
+    fn take_created(&mut self, created: &AwaitedStream) {
+        if !created.shards.contains(&self.shard) {
+            return;
+        }
+        if self.awaited.was_expected(created.awaited) {
+            let watches_itself = self.find(created.no).is_some();
+            let view = self.views.of(created.no);
+            return view.unwatch_awaited(created.no, self.shard, watches_itself);
+        }
+        let Some(number) = self.find(created.awaited) else {
+            return;
+        };
+        self.awaited.remove(created.awaited);
+        self.rename(number, created.no, created.kind);
+        if let Some(stream) = created.stream.upgrade() {
+            self.bring(number, &stream);
+        }
     }
 
     /// The topic for the streams of a log that match a pattern, new or not.
@@ -245,16 +335,20 @@ impl Topics {
             }
             None => self.topics.push(topic),
         };
+        self.enter_index(number);
+        number
+    }
+
+    fn enter_index(&mut self, number: u32) {
         let Topics {
             index,
             topics,
             hasher,
             ..
         } = self;
-        index.insert(hasher.hash_one(no), number, |number| {
+        index.insert(hasher.hash_one(topics[number].no), number, |number| {
             hasher.hash_one(number_of(&topics[number]))
         });
-        number
     }
 
     /// Sets a topic's stream again.
@@ -268,8 +362,10 @@ impl Topics {
 
     /// The name of a topic's stream; empty while it may leave memory, and for a pattern.
     pub(crate) fn name(&self, topic: u32) -> &str {
-        let stream = self.topics[topic].stream.as_ref();
-        stream.map_or("", |stream| &stream.name)
+        match &self.topics[topic].stream {
+            Some(stream) => &stream.name,
+            None => self.awaited_name(topic).map_or("", |name| &name.name),
+        }
     }
 
     /// The number of a topic's stream.
@@ -342,6 +438,9 @@ impl Topics {
     /// Takes a commit: links its records to their topics. `touched` is called for each topic that
     /// has something new.
     pub(crate) fn take(&mut self, batch: &Arc<Batch>, mut touched: impl FnMut(&mut Topic, u32)) {
+        for created in batch.awaited() {
+            self.take_created(created);
+        }
         let mut kept = false;
         // A batch is one log's.
         let first = batch.records.first();
@@ -516,13 +615,13 @@ impl Topics {
         if no == 0 {
             return;
         }
-        let view = self.views.of(no);
-        match is_pattern(no) {
-            true => {
-                self.patterns -= 1;
-                view.unwatch_pattern(no, self.shard);
-            }
-            false => view.unwatch(no, self.shard),
+        if is_awaited(no) {
+            self.leave_name(no);
+        } else if is_pattern(no) {
+            self.patterns -= 1;
+            self.views.of(no).unwatch_pattern(no, self.shard);
+        } else {
+            self.views.of(no).unwatch(no, self.shard);
         }
         let hash = self.hasher.hash_one(no);
         self.index.remove(hash, number);

@@ -221,7 +221,9 @@ impl Arrival<'_> {
         parts: &mut MovingParts,
     ) -> Result<Feed, String> {
         let turn = match &feed {
-            MovedFeed::Single { .. } | MovedFeed::Members { .. } => None,
+            MovedFeed::Single { .. } | MovedFeed::Awaited { .. } | MovedFeed::Members { .. } => {
+                None
+            }
             MovedFeed::Merged { log, .. } => Some(*log),
         };
         let presence = self.0.context.router.presence();

@@ -70,6 +70,8 @@ impl PresenceStreams {
             // Who follows the members of a stream is none of them.
             Feed::Single { stream, .. } if log_of(stream.no) == MEMORY_LOG => {}
             Feed::Single { stream, .. } => enter(&stream.name)?,
+            // Channels have members of their own.
+            Feed::Awaited { .. } => {}
             Feed::Merged { sources, .. } => {
                 let mut named = sources.iter().filter_map(|source| source.kind.stream());
                 named.try_for_each(|stream| enter(&stream.name))?;

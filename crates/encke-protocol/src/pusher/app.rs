@@ -46,6 +46,11 @@ impl App {
         name.starts_with(&*self.prefix)
     }
 
+    /// The group of the awaited names of its channels. Private channels, whose subscriptions it signs, are counted apart from public ones.
+    pub(super) fn awaited_group(&self, is_private: bool) -> u64 {
+        self.account.0[0] << 1 | u64::from(is_private)
+    }
+
     /// The name of the stream of a channel.
     pub(super) fn stream(&self, channel: &str) -> String {
         format!("{}{channel}", self.prefix)

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use encke_clock::Now;
 use encke_stream::{
-    Create, Lifetime, Lookup, Outcome, Payer, Refusal, StorageExceeded, StorageLimit, Stream,
+    Create, Lifetime, Lookup, Offset, Outcome, Payer, Refusal, Sequence, StorageExceeded,
+    StorageLimit, Stream,
 };
 
 use super::app::App;
@@ -42,6 +43,24 @@ impl ChannelStream {
                 create(streams, app, name, known),
             ))),
             Err(response) => Err(response),
+        }
+    }
+}
+
+/// The source of the events of a subscription.
+#[derive(Clone, Debug)]
+pub(super) enum ChannelSource {
+    Stream(Arc<Stream>),
+    /// The stream that the first event creates. There was none when its log had this record.
+    Awaited(Sequence),
+}
+
+impl ChannelSource {
+    /// The position behind which the next event comes.
+    pub(super) fn tail(&self) -> Offset {
+        match self {
+            ChannelSource::Stream(stream) => stream.facts().tail,
+            ChannelSource::Awaited(at) => Offset::behind(*at),
         }
     }
 }

@@ -3,17 +3,20 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use encke_stream::{Data, EphemeralMessage};
+use encke_clock::{Now, WallTime};
+use encke_stream::{Data, EphemeralMessage, Outcome, Stream};
 
 use super::app::App;
 use super::channel_name::ChannelName;
+use super::channel_stream::{check_created, check_stream};
 use super::client_message::ClientEvent;
+use super::context::PusherContext;
 use super::event::{NewData, NewEvent};
 use super::server_message::{PusherCode, error};
 use super::settings::PusherApp;
 use super::socket_id::SocketId;
 use super::webhook::WebhookEvent;
-use crate::action::{Action, Broadcast, OnBroadcast};
+use crate::action::{Action, Broadcast, OnBroadcast, OnChange};
 use crate::problem;
 use crate::response::Response;
 
@@ -24,6 +27,14 @@ pub(super) struct ClientEventRate {
     sent: u32,
 }
 
+/// An event that is to be handed over. The first one of a channel waits until its stream is created.
+#[derive(Debug)]
+pub(super) struct NewClientEvent {
+    context: Arc<PusherContext>,
+    record: Data,
+    sent: ClientEventSent,
+}
+
 /// Waits until an event is handed over: then webhooks are told of it.
 #[derive(Debug)]
 struct ClientEventSent {
@@ -31,15 +42,9 @@ struct ClientEventSent {
     channel: Box<str>,
     event: Box<str>,
     data: Option<Box<str>>,
-    sender: EventSender,
-}
-
-/// Who sends an event.
-#[derive(Debug)]
-pub(super) struct EventSender {
-    pub(super) socket: SocketId,
-    /// The member of a presence channel.
-    pub(super) user: Option<Box<str>>,
+    socket: SocketId,
+    /// The member of a presence channel who sends it.
+    user: Option<Box<str>>,
 }
 
 impl ClientEventRate {
@@ -86,7 +91,7 @@ pub(super) fn check<'a>(
 }
 
 /// The data of an event, which has the form of a record. `user`: the member who sends it.
-pub(super) fn record(event: &ClientEvent<'_>, user: Option<&str>) -> Data {
+fn record(event: &ClientEvent<'_>, user: Option<&str>) -> Data {
     let data = event.data.and_then(|data| serde_json::from_str(data).ok());
     let event = NewEvent {
         name: &event.name,
@@ -97,43 +102,72 @@ pub(super) fn record(event: &ClientEvent<'_>, user: Option<&str>) -> Data {
     event.record()
 }
 
-/// Hands an event of an app to everybody who is subscribed but its sender.
-pub(super) fn broadcast(
-    app: &Arc<App>,
-    event: &ClientEvent<'_>,
-    message: EphemeralMessage,
-    sender: EventSender,
-) -> Action {
-    let sent = ClientEventSent {
-        app: Arc::clone(app),
-        channel: event.channel.as_deref().unwrap_or_default().into(),
-        event: (*event.name).into(),
-        data: event.data.map(Box::from),
-        sender,
-    };
-    Action::Broadcast(Box::new(Broadcast {
-        message,
-        echoes: false,
-        then: Box::new(sent),
-    }))
+impl NewClientEvent {
+    /// An event of a connection. `user`: the member of a presence channel who sends it.
+    pub(super) fn new(
+        (context, app): (&Arc<PusherContext>, &Arc<App>),
+        event: &ClientEvent<'_>,
+        (socket, user): (SocketId, Option<&str>),
+    ) -> Self {
+        NewClientEvent {
+            context: Arc::clone(context),
+            record: record(event, user),
+            sent: ClientEventSent {
+                app: Arc::clone(app),
+                channel: event.channel.as_deref().unwrap_or_default().into(),
+                event: (*event.name).into(),
+                data: event.data.map(Box::from),
+                socket,
+                user: user.map(Box::from),
+            },
+        }
+    }
+
+    /// Hands the event to all subscribers except its sender.
+    pub(super) fn broadcast(self, stream: &Stream, now: WallTime) -> Result<Action, Response> {
+        let message = EphemeralMessage::new(stream, None, self.record, now);
+        Ok(Action::Broadcast(Box::new(Broadcast {
+            message: message.map_err(|why| problem::refused(&why))?,
+            echoes: false,
+            then: Box::new(self.sent),
+        })))
+    }
+}
+
+impl OnChange for NewClientEvent {
+    fn changed(self: Box<Self>, outcome: Outcome, now: Now) -> Action {
+        let name = self.sent.app.stream(&self.sent.channel);
+        let broadcast = check_created(&outcome)
+            .and_then(|()| self.context.streams.find(&name, now))
+            .and_then(|stream| check_stream(&stream).map(|()| stream))
+            .and_then(|stream| self.broadcast(&stream, now.wall));
+        broadcast.unwrap_or_else(|refused| Action::Respond(not_sent(&refused)))
+    }
+
+    fn not_submitted(self: Box<Self>, refused: Response) -> Response {
+        not_sent(&refused)
+    }
 }
 
 impl OnBroadcast for ClientEventSent {
     fn handed_over(self: Box<Self>) -> Response {
         let sent = (&*self.event, self.data.as_deref());
-        let EventSender { socket, user } = &self.sender;
-        let socket = socket.to_string();
-        let report = WebhookEvent::of_client(&self.channel, sent, &socket, user.as_deref());
+        let socket = self.socket.to_string();
+        let report = WebhookEvent::of_client(&self.channel, sent, &socket, self.user.as_deref());
         self.app.report(&report);
         // The protocol confirms no events.
         Response::new(200)
     }
 
     fn not_handed_over(self: Box<Self>, refused: Response) -> Response {
-        let why = problem::message(&refused);
-        // The connection stays: a client that comes back does not repeat its events.
-        Response::new(UNSENT).body(error(Some(PusherCode::NOT_SERVED), &why))
+        not_sent(&refused)
     }
+}
+
+/// The response to an event that was not handed over. The connection stays: a client that comes back does not repeat its events.
+fn not_sent(refused: &Response) -> Response {
+    let why = problem::message(refused);
+    Response::new(UNSENT).body(error(Some(PusherCode::NOT_SERVED), &why))
 }
 
 /// The status of events that could not be handed over, in the access log.

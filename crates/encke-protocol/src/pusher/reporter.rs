@@ -8,7 +8,7 @@ use aws_lc_rs::digest;
 use encke_clock::{Now, SteadyTime};
 use encke_presence::{Presence, PresenceChange, PresenceEvent};
 use encke_stream::{
-    Append, Command, Create, Data, EphemeralMessage, Item, Offset, Retention, Stream, Target,
+    Append, Command, Create, Data, EphemeralMessage, Item, Offset, Retention, Stream, Target, Views,
 };
 use serde_json::json;
 
@@ -188,23 +188,25 @@ impl AppReporter {
     /// memory or at rest: one in which nothing happens leaves memory although it has subscribers.
     pub fn messages(
         &mut self,
-        registry: &Presence,
+        (registry, views): (&Presence, &Views),
         mut find: impl FnMut(&str) -> Option<Arc<Stream>>,
         now: Now,
     ) -> Vec<EphemeralMessage> {
         let prefix = &self.prefix;
         let mut messages = Vec::new();
         let mut tell = |name: &str, event: &str, data: &str| {
-            let Some(stream) = find(name) else {
-                return;
-            };
             let event = NewEvent {
                 name: event,
                 data: Some(NewData::Text(data)),
                 socket: None,
                 user: None,
             };
-            let message = EphemeralMessage::new(&stream, None, event.record(), now.wall);
+            // Before its first event a channel has no stream.
+            let awaiting = EphemeralMessage::to_awaiting(views, name, || event.record(), now.wall);
+            let message = awaiting.or_else(|| {
+                let stream = find(name)?;
+                EphemeralMessage::new(&stream, None, event.record(), now.wall).ok()
+            });
             messages.extend(message);
         };
         self.counts.retain(|channel, at| {

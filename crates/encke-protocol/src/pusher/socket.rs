@@ -6,12 +6,12 @@ use std::sync::Arc;
 use encke_access::CallersOut;
 use encke_clock::SteadyTime;
 use encke_presence::PresenceHold;
-use encke_stream::{Command, EphemeralMessage, home};
+use encke_stream::{Command, home};
 
 use super::app::{App, ConnectionPlace};
 use super::channel_name::ChannelName;
-use super::channel_stream::ChannelStream;
-use super::client_event::{self, ClientEventRate, EventSender};
+use super::channel_stream::{ChannelSource, ChannelStream};
+use super::client_event::{self, ClientEventRate, NewClientEvent};
 use super::client_message::{ClientEvent, ClientMessage, SigninData, SubscribeData};
 use super::context::PusherContext;
 use super::member::{ChannelMember, Membership, arrive, enter};
@@ -231,12 +231,16 @@ impl PusherSocket {
             let log = home(&name, streams.views.logs());
             return Ok(plain(Action::AwaitOrder(log, Vec::new())));
         }
+        // Before the look-up: a stream that it does not find is created behind this record.
+        let at = streams.views.committed(home(&name, streams.views.logs()));
         let found = ChannelStream::find(streams, &app, &name, message.now);
+        let group = app.awaited_group(channel.is_private());
         let subscribe = PusherSubscribe {
             context: Arc::clone(&context),
             app: Arc::clone(&app),
             channel: channel.as_str().into(),
             name: name.as_str().into(),
+            group,
             is_cache: channel.is_cache(),
             after,
             members_key: member.is_some().then_some(self.next_key),
@@ -244,13 +248,21 @@ impl PusherSocket {
             first: Vec::new(),
             beside: None,
         };
-        let action = match found.map_err(is_refused)? {
+        let source = match found.map_err(is_refused)? {
             ChannelStream::Unknown => return Ok(plain(load(&name, Vec::new()))),
-            ChannelStream::Missing(create) => {
-                Action::Change(Command::Create(*create), Box::new(subscribe))
+            ChannelStream::Missing(_) => {
+                let max = app.settings.channels_max;
+                if streams.views.awaited(group) >= max {
+                    let why = format!(
+                        "{max} channels of this kind wait for their first event, which is the limit (channels-max)"
+                    );
+                    return Err(refused("LimitReached", 429, &why));
+                }
+                ChannelSource::Awaited(at)
             }
-            ChannelStream::Found(stream) => subscribe.begin(stream, message.now),
+            ChannelStream::Found(stream) => ChannelSource::Stream(stream),
         };
+        let action = subscribe.begin(source, message.now);
         if let Action::Respond(_) = action {
             return Ok(plain(action));
         }
@@ -303,6 +315,7 @@ impl PusherSocket {
             app: Arc::clone(&app),
             channel: channel.into(),
             name: name.as_str().into(),
+            group: app.awaited_group(true),
             is_cache: false,
             after: None,
             members_key: None,
@@ -330,7 +343,9 @@ impl PusherSocket {
             ChannelStream::Missing(create) => {
                 Action::Change(Command::Create(*create), Box::new(subscribe))
             }
-            ChannelStream::Found(stream) => subscribe.begin(stream, message.now),
+            ChannelStream::Found(stream) => {
+                subscribe.begin(ChannelSource::Stream(stream), message.now)
+            }
             ChannelStream::Unknown => return Ok(plain(load(&name, Vec::new()))),
         };
         if let Action::Respond(_) = action {
@@ -357,32 +372,30 @@ impl PusherSocket {
         };
         let max = app.client_events_per_second;
         let second = message.now.steady.as_ms() / 1000;
-        let (streams, name) = (
-            &self.context.streams,
-            self.place.app().stream(channel.as_str()),
-        );
-        if streams.known(&name).is_none() {
+        let app = self.place.app();
+        let (streams, name) = (&self.context.streams, app.stream(channel.as_str()));
+        let is_refused = |refused: Response| Cow::from(problem::message(&refused));
+        let found = ChannelStream::find(streams, app, &name, message.now).map_err(is_refused)?;
+        if let ChannelStream::Unknown = found {
             return Ok(plain(load(&name, Vec::new())));
         }
-        let is_refused = |refused: Response| Cow::from(problem::message(&refused));
-        let stream = streams.find(&name, message.now).map_err(is_refused)?;
-        let membership = self.subscriptions[place].membership.as_deref();
-        let user = membership.map(|membership| &*membership.member.id);
-        let data = client_event::record(event, user);
-        let ephemeral = EphemeralMessage::new(&stream, None, data, message.now.wall)
-            .map_err(|why| is_refused(problem::refused(&why)))?;
         if !self.client_events.count(second, max) {
             let why = format!("a connection may send {max} client events within a second");
             return Err(why.into());
         }
-        let sender = EventSender {
-            socket: self.id,
-            user: user.map(Box::from),
-        };
-        let app = self.place.app();
-        Ok(plain(client_event::broadcast(
-            app, event, ephemeral, sender,
-        )))
+        let membership = self.subscriptions[place].membership.as_deref();
+        let user = membership.map(|membership| &*membership.member.id);
+        let event = NewClientEvent::new((&self.context, app), event, (self.id, user));
+        Ok(plain(match found {
+            ChannelStream::Unknown => load(&name, Vec::new()),
+            ChannelStream::Found(stream) => event
+                .broadcast(&stream, message.now.wall)
+                .map_err(is_refused)?,
+            // It is the first event of the channel.
+            ChannelStream::Missing(create) => {
+                Action::Change(Command::Create(*create), Box::new(event))
+            }
+        }))
     }
 
     fn check_auth(

@@ -1,4 +1,4 @@
-//! How a subscription begins: its stream is found or created, and read from its end, or from its last event.
+//! How a subscription begins: its stream is read from its end, or from its last event. A stream that is missing is awaited.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use encke_clock::{Now, WallTime};
 use encke_stream::{Facts, Fetch, Offset, Outcome, Stream, born};
 
 use super::app::App;
-use super::channel_stream::{check_created, check_stream};
+use super::channel_stream::{ChannelSource, check_created, check_stream};
 use super::context::PusherContext;
 use super::member::message;
 use super::position::{SignedPosition, WantedPosition};
@@ -32,6 +32,8 @@ pub(super) struct PusherSubscribe {
     pub(super) channel: Box<str>,
     /// The name of the channel's stream.
     pub(super) name: Box<str>,
+    /// With which other channels it is counted while it has no event.
+    pub(super) group: u64,
     /// It begins with the last event.
     pub(super) is_cache: bool,
     /// Where the client has got to, if it wants what it has missed.
@@ -55,14 +57,15 @@ struct CachedSubscribe {
 }
 
 impl PusherSubscribe {
-    /// Begins at the end of its stream.
-    pub(super) fn begin(self, stream: Arc<Stream>, now: Now) -> Action {
-        let facts = stream.facts();
-        if facts.closed {
-            let why = "the stream of the channel is closed: it gets no further events";
-            return self.refuse(problem::error(409, "closed", why));
+    /// Begins at the end of its stream, or before the first event.
+    pub(super) fn begin(self, source: ChannelSource, now: Now) -> Action {
+        if let ChannelSource::Stream(stream) = &source {
+            if stream.facts().closed {
+                let why = "the stream of the channel is closed: it gets no further events";
+                return self.refuse(problem::error(409, "closed", why));
+            }
+            self.context.streams.touch(stream, now);
         }
-        self.context.streams.touch(&stream, now);
         let Some(members_key) = self.members_key else {
             let this = match self.first.is_empty() {
                 true => {
@@ -77,7 +80,7 @@ impl PusherSubscribe {
                     }
                 }
             };
-            return this.go_on(stream, facts, now.wall);
+            return this.go_on(source, now.wall);
         };
         // The client gets the members first, and what happens to them from there on.
         let members = self.context.presence.stream(&self.name);
@@ -85,7 +88,7 @@ impl PusherSubscribe {
         let fetch = Fetch::new(&members, Offset::START, tail, usize::MAX);
         let begun = MembersSubscribe {
             subscribe: self,
-            stream,
+            source,
             members,
             members_key,
         };
@@ -109,18 +112,34 @@ impl PusherSubscribe {
     }
 
     /// The client has been told who is there.
-    fn go_on(mut self, stream: Arc<Stream>, facts: Facts, now: WallTime) -> Action {
+    fn go_on(mut self, source: ChannelSource, now: WallTime) -> Action {
+        let tail = source.tail();
         if let Some(after) = self.after {
-            let (from, has_gap) = self.resume(&stream, &facts, after);
-            let at = SignedPosition::new(&self.app, &self.channel, from);
+            let (from, given, has_gap) = match &source {
+                ChannelSource::Stream(stream) => {
+                    let (from, has_gap) = self.resume(stream, &stream.facts(), after);
+                    (from, from, has_gap)
+                }
+                // From here on it lacks nothing, whenever the first event comes.
+                ChannelSource::Awaited(_) => {
+                    let had_events =
+                        matches!(after.start, StartPosition::At(at) if at != Offset::START);
+                    (tail, Offset::START, after.is_unknown || had_events)
+                }
+            };
+            let at = SignedPosition::new(&self.app, &self.channel, given);
             self.first.push(position(&self.channel, &at, has_gap));
             if after.start != StartPosition::Now {
-                return self.follow(stream, from);
+                return self.follow(source, from);
             }
         }
         if !self.is_cache {
-            return self.follow(stream, facts.tail);
+            return self.follow(source, tail);
         }
+        let ChannelSource::Stream(stream) = source else {
+            return self.missed().follow(source, tail);
+        };
+        let facts = stream.facts();
         let wanted = WantedMessages {
             stream: Arc::clone(&stream),
             facts,
@@ -144,6 +163,8 @@ impl PusherSubscribe {
         match after.start {
             StartPosition::Now => (facts.tail, after.is_unknown),
             StartPosition::Start => (first, false),
+            // The client knew the channel before its first event.
+            StartPosition::At(Offset::START) => (first, view.kept_behind(stream) > born),
             // The stream that the client knew was deleted, and this is another one.
             StartPosition::At(at) if at.sequence < born => (first, true),
             // The log has lost what the client has seen last.
@@ -153,17 +174,36 @@ impl PusherSubscribe {
         }
     }
 
-    fn follow(self, stream: Arc<Stream>, from: Offset) -> Action {
+    /// The channel has no last event.
+    fn missed(self) -> Self {
+        let event = WebhookEvent::of_channel(WebhookKind::CacheMiss, &self.channel);
+        self.app.report(&event);
+        let miss = cache_miss(&self.channel);
+        self.with(miss)
+    }
+
+    fn follow(self, source: ChannelSource, from: Offset) -> Action {
+        let encoder = self.context.encoder;
+        let option = match self.after {
+            Some(_) => WITH_OFFSETS,
+            None => 0,
+        };
         Action::Subscribe(Subscription {
             beside: self.beside,
             response: Response::new(200).body(Body::Messages(self.first)),
-            feed: Feed::Single {
-                stream,
-                from,
-                encoder: self.context.encoder,
-                option: match self.after {
-                    Some(_) => WITH_OFFSETS,
-                    None => 0,
+            feed: match source {
+                ChannelSource::Stream(stream) => Feed::Single {
+                    stream,
+                    from,
+                    encoder,
+                    option,
+                },
+                ChannelSource::Awaited(at) => Feed::Awaited {
+                    name: self.name.into(),
+                    group: self.group,
+                    at,
+                    encoder,
+                    option,
                 },
             },
         })
@@ -180,7 +220,7 @@ impl OnChange for PusherSubscribe {
             .and_then(|()| self.context.streams.find(&self.name, now))
             .and_then(|stream| check_stream(&stream).map(|()| stream));
         match found {
-            Ok(stream) => self.begin(stream, now),
+            Ok(stream) => self.begin(ChannelSource::Stream(stream), now),
             Err(refused) => self.refuse(refused),
         }
     }
@@ -202,13 +242,9 @@ impl OnLastFound for CachedSubscribe {
             tail,
         } = *self;
         if from >= tail {
-            let channel = &subscribe.channel;
-            let event = WebhookEvent::of_channel(WebhookKind::CacheMiss, channel);
-            subscribe.app.report(&event);
-            let miss = cache_miss(channel);
-            subscribe = subscribe.with(miss);
+            subscribe = subscribe.missed();
         }
-        subscribe.follow(stream, from)
+        subscribe.follow(ChannelSource::Stream(stream), from)
     }
 }
 
@@ -216,7 +252,7 @@ impl OnLastFound for CachedSubscribe {
 #[derive(Debug)]
 struct MembersSubscribe {
     subscribe: PusherSubscribe,
-    stream: Arc<Stream>,
+    source: ChannelSource,
     /// The stream that tells of the members.
     members: Arc<Stream>,
     members_key: u32,
@@ -226,7 +262,7 @@ impl OnRead for MembersSubscribe {
     fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now: WallTime) -> Action {
         let MembersSubscribe {
             mut subscribe,
-            stream,
+            source,
             members,
             members_key,
         } = *self;
@@ -247,8 +283,7 @@ impl OnRead for MembersSubscribe {
                 option: 0,
             },
         }));
-        let facts = stream.facts();
-        subscribe.go_on(stream, facts, now)
+        subscribe.go_on(source, now)
     }
 }
 

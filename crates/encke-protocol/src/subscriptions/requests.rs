@@ -22,7 +22,7 @@ use crate::request::Request;
 use crate::response::{REFUSED, Response};
 use crate::streams::StreamAccess;
 
-/// What to do for a request that was authorised.
+/// The action for an authorised request.
 pub(super) fn parse(
     streams: &StreamAccess,
     request: &Request<'_>,

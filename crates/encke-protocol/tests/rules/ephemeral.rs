@@ -124,7 +124,7 @@ fn written(server: &mut Server, target: &str, accept: &str) -> String {
         _ => panic!("{target} follows nothing"),
     };
     match feed {
-        Feed::Single { encoder, .. } => {
+        Feed::Single { encoder, .. } | Feed::Awaited { encoder, .. } => {
             let encoder = encoders.encoder(encoder);
             encoder.ephemeral(&message, &mut out);
             assert_eq!(encoder.has_ephemeral(), !out.is_empty());

@@ -264,7 +264,7 @@ fn an_event_source_that_sends_no_fields_resumes_by_a_parameter() {
         match server.reply(&line, &Vec::from_iter(field), b"") {
             Reply::Subscribed(_, subscribed) => match subscribed.feed {
                 Feed::Single { from, .. } => Ok(from.to_string()),
-                Feed::Merged { .. } => panic!("it is for one stream"),
+                _ => panic!("it is for one stream that exists"),
             },
             Reply::Said(said) => Err(said.code()),
             _ => panic!("it does not subscribe"),

@@ -186,6 +186,7 @@ impl Server {
             readiness: Arc::new(|| ReadyState::Ready),
             metrics: Arc::new(|| b"# none\n".to_vec()),
         };
+        let published = Arc::clone(&settings.subscriptions);
         Server {
             router: Router::new(
                 Views::one(Arc::clone(&view)),
@@ -202,7 +203,7 @@ impl Server {
                 Default::default(),
                 encke_subscriptions::KeySeed::of([7; 32]),
             ),
-            subscriptions: TestSubscriptions::new(Default::default()),
+            subscriptions: TestSubscriptions::new(Default::default(), published),
             waited: 0,
             broadcasts: Vec::new(),
             upgrades: false,
@@ -281,7 +282,9 @@ impl Server {
                 Action::Subscribe(mut subscription) => {
                     let opened = said(std::mem::take(&mut subscription.response));
                     return match subscription.feed {
-                        Feed::Single { .. } => Reply::Subscribed(opened, subscription),
+                        Feed::Single { .. } | Feed::Awaited { .. } => {
+                            Reply::Subscribed(opened, subscription)
+                        }
                         Feed::Merged { .. } => Reply::SubscribedAll(opened, subscription),
                     };
                 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use encke_protocol::{DispatchResponse, OnDispatch};
 use encke_stream::{Fetch, Piece, Stream, StreamChange, StreamState, View};
 use encke_subscriptions::{
-    KeySeed, SubscriptionEffect, SubscriptionIndex, SubscriptionLimits, SubscriptionMachine,
-    SubscriptionRequest, SubscriptionResponse, WebhookDelivery,
+    KeySeed, PublishedSubscriptions, SubscriptionEffect, SubscriptionIndex, SubscriptionLimits,
+    SubscriptionMachine, SubscriptionRequest, SubscriptionResponse, WebhookDelivery,
 };
 
 use super::{Heard, Reply, Server, Waiting, said};
@@ -15,6 +15,7 @@ use super::{Heard, Reply, Server, Waiting, said};
 pub struct TestSubscriptions {
     machine: SubscriptionMachine,
     index: Arc<SubscriptionIndex>,
+    published: Arc<PublishedSubscriptions>,
     /// All requests that have come to it.
     pub requests: Vec<SubscriptionRequest>,
     /// The webhooks that it has called. No receiver responds.
@@ -25,12 +26,13 @@ pub struct TestSubscriptions {
 }
 
 impl TestSubscriptions {
-    pub fn new(limits: SubscriptionLimits) -> Self {
-        let index = Arc::new(SubscriptionIndex::default());
+    pub fn new(limits: SubscriptionLimits, published: Arc<PublishedSubscriptions>) -> Self {
+        let index = published.begin();
         let seed = KeySeed::of([7; 32]);
         TestSubscriptions {
             machine: SubscriptionMachine::new(limits, &seed, Arc::clone(&index)),
             index,
+            published,
             requests: Vec::new(),
             calls: Vec::new(),
             instead: None,
@@ -80,7 +82,8 @@ impl Server {
         loop {
             let effects = self.subscriptions.machine.take_effects();
             if effects.is_empty() {
-                return;
+                let published = &self.subscriptions.published;
+                return published.publish(&self.subscriptions.machine);
             }
             for effect in effects {
                 self.carry_out(effect);

@@ -95,10 +95,13 @@ fn check_instead(server: &mut Server, response: DispatchResponse, (status, code)
 #[test]
 fn webhooks_that_are_off_are_refused() {
     let mut server = Server::default();
-    server.subscriptions = TestSubscriptions::new(SubscriptionLimits {
-        deliveries_max: 0,
-        ..SubscriptionLimits::default()
-    });
+    server.subscriptions = TestSubscriptions::new(
+        SubscriptionLimits {
+            deliveries_max: 0,
+            ..SubscriptionLimits::default()
+        },
+        Default::default(),
+    );
     let said = send(&mut server, "PUT /subscriptions/s", WEBHOOK);
     assert_eq!(outcome(&said), refused(400, "INVALID_REQUEST"));
     let said = send(&mut server, "PUT /subscriptions/s", PULL);

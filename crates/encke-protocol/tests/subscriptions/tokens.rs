@@ -132,6 +132,39 @@ fn a_report_is_refused_by_its_length_before_its_body() {
 }
 
 #[test]
+fn a_long_report_has_a_token_of_this_server() {
+    let mut server = Server::default();
+    let path = format!("{ROOT}/subscriptions/s/ack");
+    let status = |server: &Server, token: &str, bytes: &str| {
+        let bearer = bearer(token);
+        let fields = [("Authorization", &*bearer), ("Content-Length", bytes)];
+        let refused = server.head("POST", &path, &fields);
+        refused.map_or(200, |said| said.status)
+    };
+    // Before the first subscription no token can be checked.
+    assert_eq!(status(&server, "t", "65536"), 200);
+    assert_eq!(status(&server, "t", "65537"), 413);
+    server.send("PUT /v1/stream/wake", &[JSON], b"[]");
+    send(&mut server, "PUT /subscriptions/s", PULL);
+    server.send("PUT /v1/stream/events/a", &[JSON], b"[1]");
+    let claimed = send(
+        &mut server,
+        "POST /subscriptions/s/claim",
+        r#"{"worker":"w"}"#,
+    );
+    let token = body(&claimed)["token"].as_str().unwrap().to_owned();
+    let mut forged = token.clone().into_bytes();
+    forged[30] ^= 1;
+    let forged = String::from_utf8(forged).unwrap();
+    for bytes in ["1", "65536", "1048576"] {
+        assert_eq!(status(&server, &token, bytes), 200);
+        assert_eq!(status(&server, &forged, bytes), 401);
+        assert_eq!(status(&server, "t", bytes), 401);
+    }
+    assert_eq!(status(&server, &token, "1048577"), 413);
+}
+
+#[test]
 fn the_token_of_a_wake_is_good_for_its_reports_only() {
     let (mut server, _) = signing();
     let key = bearer(&api_key([7; 32]).0);

@@ -141,7 +141,7 @@ fn encoders_write_whole_messages() {
 fn merge_encoder<'s>(server: &'s Server, channel: &TestChannel) -> &'s dyn MergeEncoder {
     let encoder = channel.feeds.values().find_map(|one| match &one.feed {
         Feed::Merged { encoder, .. } => Some(*encoder),
-        Feed::Single { .. } => None,
+        _ => None,
     });
     server.router.encoders().merge_encoder(encoder.unwrap())
 }

@@ -14,6 +14,7 @@ pub(crate) struct StreamMetrics {
     sync_seconds: Histogram,
     log_failed: IntGauge,
     patterns: IntGauge,
+    awaited: IntGauge,
     streams: IntGauge,
     streams_in_memory: IntGauge,
     names_free: IntGauge,
@@ -47,6 +48,10 @@ impl StreamMetrics {
                 "encke_patterns",
                 "Patterns of stream names that have subscribers.",
             )?,
+            awaited: metrics.gauge(
+                "encke_awaited_names",
+                "Names with subscribers that no stream has yet: channels before their first event.",
+            )?,
             streams: metrics.gauge("encke_streams", "Streams, in memory or not.")?,
             streams_in_memory: metrics.gauge("encke_streams_in_memory", "Streams in memory.")?,
             names_free: metrics.gauge(
@@ -77,6 +82,7 @@ impl StreamMetrics {
     pub(crate) fn show(&self, totals: Totals) {
         self.streams.set(totals.streams as i64);
         self.patterns.set(totals.patterns as i64);
+        self.awaited.set(totals.awaited as i64);
         self.streams_in_memory.set(totals.in_memory as i64);
         self.names_free.set(totals.free_names as i64);
         set_total(&self.stream_loads, totals.loads);

@@ -80,7 +80,8 @@ impl ReportWork {
                         None
                     })
                 };
-                for message in app.reporter.messages(registry, find, now) {
+                let views = self.tools.log.sequencers.views();
+                for message in app.reporter.messages((registry, views), find, now) {
                     broadcast.receive(message);
                 }
                 if let Some(error) = unreadable {

@@ -1,6 +1,6 @@
 //! What a commit sends to the shards: the records, shared by all shards, and the replies of each shard.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use encke_clock::WallTime;
 use encke_log::{Sequence, StreamNo};
@@ -9,7 +9,7 @@ use encke_trace::CommandTrace;
 use crate::commit::change::{StreamChange, StreamState};
 use crate::stream::label::StreamLabel;
 use crate::stream::number::born;
-use crate::{EndReason, Offset, Outcome, Stream};
+use crate::{EndReason, MediaKind, Offset, Outcome, Stream};
 
 /// The records of one commit, shared by all shards.
 #[derive(Debug)]
@@ -20,11 +20,28 @@ pub struct Batch {
     pub bytes: usize,
     /// The records of streams that match patterns with subscribers, in the same order. Set before the batch is sent.
     pub pattern_matches: OnceLock<Box<[PatternMatch]>>,
+    /// The streams that it creates and whose names were awaited. Set before the batch is sent.
+    pub awaited: OnceLock<Box<[AwaitedStream]>>,
     /// What the records change, of the streams that concern the observer ([`ObserveCommits`]), in the same order. Set before the batch is
     /// sent.
     pub changes: OnceLock<Box<[StreamChange]>>,
     /// The records whose requests are traced, by their indices, in order.
     pub traces: Vec<(u32, Arc<CommandTrace>)>,
+}
+
+/// A stream that was created and whose name was awaited.
+#[derive(Debug)]
+pub struct AwaitedStream {
+    /// The number of the name.
+    pub awaited: StreamNo,
+    /// The number of the stream.
+    pub no: StreamNo,
+    /// The stream, which a batch that is kept for a while does not keep in memory.
+    pub stream: Weak<Stream>,
+    /// The kind of its data.
+    pub kind: MediaKind,
+    /// The shards that have awaited it. They are its watchers from this batch on.
+    pub shards: Box<[u16]>,
 }
 
 /// A record of a stream that matches patterns with subscribers.
@@ -46,6 +63,7 @@ impl Batch {
             bytes: records.iter().map(|record| record.data.len()).sum(),
             records,
             pattern_matches: OnceLock::new(),
+            awaited: OnceLock::new(),
             changes: OnceLock::new(),
             traces: Vec::new(),
         }
@@ -54,6 +72,17 @@ impl Batch {
     /// What the observer learns of the batch.
     pub fn changes(&self) -> &[StreamChange] {
         self.changes.get().map_or(&[], |changes| changes)
+    }
+
+    /// Whether it has the record that created a stream.
+    pub(crate) fn creates(&self, no: StreamNo) -> bool {
+        let found = (self.records).binary_search_by_key(&born(no), |record| record.sequence);
+        found.is_ok_and(|found| self.records[found].stream == no)
+    }
+
+    /// The streams that it creates and whose names were awaited.
+    pub fn awaited(&self) -> &[AwaitedStream] {
+        self.awaited.get().map_or(&[], |awaited| awaited)
     }
 
     /// The records of streams that match patterns.

@@ -10,7 +10,7 @@ use encke_log::{Disk, Log, StreamNo};
 use super::decide::Decided;
 use super::replies::{LateReply, Replies};
 use super::sync::Durable;
-use crate::commit::batch::{Batch, Handover, ObserveCommits, Outlet, PatternMatch};
+use crate::commit::batch::{AwaitedStream, Batch, Handover, ObserveCommits, Outlet, PatternMatch};
 use crate::stream::label::StreamLabel;
 use crate::view::View;
 use crate::view::watchers::watcher;
@@ -51,7 +51,8 @@ pub(crate) fn publish<D: Disk>(
     let view = &machine.view;
     count_acknowledged(view, level, &replies);
     // After the position is visible: a shard that reads it before it subscribes gets what follows.
-    let shards = watchers(&streams, view)
+    let shards = end_waits(&batch, &streams, view)
+        | watchers(&streams, view)
         | match_patterns(&batch, &streams, view)
         | outlets.note_changes(&batch, &streams);
     end_traces(&batch, &stages);
@@ -111,6 +112,37 @@ fn count(view: &View, level: AckLevel, changes: u64) {
 fn watchers(streams: &[Arc<Stream>], view: &View) -> u64 {
     let streams = streams.iter();
     streams.fold(0, |all, stream| all | view.watchers(stream))
+}
+
+/// Makes the shards that have awaited the names of streams of the batch watchers of these streams, and notes it in the batch. Returns the
+/// shards, one bit for each.
+fn end_waits(batch: &Batch, streams: &[Arc<Stream>], view: &View) -> u64 {
+    if view.awaited().is_empty() {
+        return 0;
+    }
+    let mut found = Vec::new();
+    let mut all = 0;
+    for stream in streams.iter().filter(|stream| batch.creates(stream.no)) {
+        let Some((awaited, shards)) = view.awaited().take(&stream.name) else {
+            continue;
+        };
+        for shard in &shards {
+            view.watch(stream, *shard);
+            all |= watcher(*shard);
+        }
+        found.push(AwaitedStream {
+            awaited,
+            no: stream.no,
+            stream: Arc::downgrade(stream),
+            kind: stream.media.kind,
+            shards: shards.into(),
+        });
+    }
+    if !found.is_empty() {
+        // A batch is published once.
+        let _ = batch.awaited.set(found.into());
+    }
+    all
 }
 
 /// Notes which records are of streams that match patterns. Returns the shards with subscribers of these, one bit for each.

@@ -22,6 +22,17 @@ pub(crate) fn pattern_number(log: usize, id: u64) -> StreamNo {
     PATTERN_BIT | (log as u64) << BORN_BITS | id & BORN_MAX
 }
 
+/// The number under which a shard keeps the subscribers of a name that no stream has yet, in the log that is its home. `id` must be new in
+/// the log.
+pub(crate) fn awaited_number(log: usize, id: u64) -> StreamNo {
+    AWAITED_BIT | (log as u64) << BORN_BITS | id & BORN_MAX
+}
+
+/// Whether the number is that of an awaited name.
+pub fn is_awaited(no: StreamNo) -> bool {
+    no & AWAITED_BIT != 0
+}
+
 /// Whether the number is a pattern's.
 pub fn is_pattern(no: StreamNo) -> bool {
     no & PATTERN_BIT != 0
@@ -86,6 +97,9 @@ pub(crate) const BORN_MAX: Sequence = (1 << BORN_BITS) - 1;
 
 /// No stream's number has this bit.
 const PATTERN_BIT: u64 = 1 << 63;
+
+/// Nor this one.
+const AWAITED_BIT: u64 = 1 << 62;
 
 pub(super) const PROBE_PREFIX: &str = "\u{1}health/";
 

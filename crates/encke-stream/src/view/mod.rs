@@ -1,8 +1,9 @@
 //! The view: the streams in memory by name. Shards look streams up here without a wait for the sequencer or for a file.
 //!
-//! `views.rs` joins the views of several logs, `lookup.rs` is the result of a look-up. `watchers.rs` and `pattern.rs` say which shards
-//! have subscribers, and `unstored_names.rs` which names the store lacks.
+//! `views.rs` joins the views of several logs, `lookup.rs` is the result of a look-up. `watchers.rs`, `pattern.rs` and `awaited.rs` say which
+//! shards have subscribers, and `unstored_names.rs` which names the store lacks.
 
+pub(crate) mod awaited;
 pub(crate) mod counts;
 mod log_bounds;
 pub(crate) mod lookup;
@@ -31,6 +32,7 @@ use crate::replicated::{Chain, DispatcherTerm, Reads};
 use crate::stream::account::Accounts;
 use crate::stream::media::Media;
 use crate::stream::own::is_own;
+use crate::view::awaited::AwaitedNames;
 use crate::view::counts::Counts;
 use crate::view::log_bounds::LogBounds;
 use crate::view::lookup::{FreeNames, Lookup};
@@ -39,7 +41,7 @@ use crate::view::replica::ReplicaView;
 use crate::view::shared_media::SharedMedia;
 use crate::view::timed::TimedStreams;
 use crate::view::unstored_names::UnstoredNames;
-use crate::view::watchers::Watchers;
+use crate::view::watchers::{Watchers, has_own_bit};
 
 /// The state of names without a look into the store: the streams in memory, and names that are known to be free.
 ///
@@ -73,6 +75,7 @@ pub struct View {
     unstored: UnstoredNames,
     watchers: Watchers,
     patterns: PatternWatchers,
+    awaited: AwaitedNames,
     counts: Counts,
     /// Who pays for the streams.
     pub(crate) accounts: Accounts,
@@ -99,6 +102,7 @@ impl Default for View {
             unstored: UnstoredNames::default(),
             watchers: Watchers::default(),
             patterns: PatternWatchers::default(),
+            awaited: AwaitedNames::default(),
             counts: Counts::default(),
             accounts: Accounts::default(),
             log_bounds: OnceLock::new(),
@@ -297,6 +301,41 @@ impl View {
     /// The patterns that have subscribers.
     pub(crate) fn patterns(&self) -> &PatternWatchers {
         &self.patterns
+    }
+
+    /// Notes that a shard has subscribers of a name that no stream has yet, in the log that is its home. When a stream of that name is
+    /// created here, the shard becomes its watcher and gets the commit ([`Batch::awaited`](crate::Batch::awaited)). A stream that is in the
+    /// view by now may have been created before. Returns the number of the name. Names are counted by their group.
+    pub fn await_name(&self, name: &Arc<str>, log: usize, group: u64, shard: u16) -> StreamNo {
+        self.awaited.add(name, log, group, shard)
+    }
+
+    /// Notes that a shard has no subscribers of a name any more. False: a stream was created, the shard is its watcher, and the commit
+    /// comes.
+    pub fn leave_name(&self, no: StreamNo, shard: u16) -> bool {
+        self.awaited.remove(no, shard)
+    }
+
+    /// Notes that a shard was made a watcher of a stream that it had not asked for, or had asked for by itself as well.
+    pub fn unwatch_awaited(&self, no: StreamNo, shard: u16, watches_itself: bool) {
+        if !watches_itself || !has_own_bit(shard) {
+            self.unwatch(no, shard);
+        }
+    }
+
+    /// How many names are awaited.
+    pub fn awaited_len(&self) -> usize {
+        self.awaited.len()
+    }
+
+    /// Whether a stream has subscribers by its name.
+    pub fn has_watchers(&self, stream: &Stream) -> bool {
+        self.watchers.of(stream) != 0
+    }
+
+    /// The names that are awaited.
+    pub(crate) fn awaited(&self) -> &AwaitedNames {
+        &self.awaited
     }
 
     /// The shards that have subscribers of a stream, one bit each. The last bit is for all further shards.

@@ -94,6 +94,12 @@ impl Views {
         Some(known)
     }
 
+    /// How many names of a group are awaited that no stream has yet ([`View::await_name`]).
+    pub fn awaited(&self, group: u64) -> usize {
+        let logs = self.views.iter();
+        logs.map(|view| view.awaited().of_group(group)).sum()
+    }
+
     /// What the streams of an account use.
     pub fn storage_used(&self, account: AccountId) -> StorageUse {
         let logs = self.views.iter().map(|view| view.accounts.used(account));
@@ -189,6 +195,7 @@ impl Views {
                     + count(&counts.producers_forgotten),
                 // Subscribers watch a pattern in all logs.
                 patterns: totals.patterns.max(view.pattern_len()),
+                awaited: totals.awaited + view.awaited_len(),
             }
         })
     }
@@ -269,4 +276,6 @@ pub struct Totals {
     pub producers_forgotten: u64,
     /// Patterns of names that have subscribers.
     pub patterns: usize,
+    /// Names with subscribers that no stream has yet.
+    pub awaited: usize,
 }

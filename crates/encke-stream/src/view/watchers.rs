@@ -28,7 +28,7 @@ impl Watchers {
     pub(crate) fn add(&self, stream: &Stream, shard: u16) {
         let mut part = self.part(stream.no).lock();
         let watchers = part.entry(stream.no).or_default();
-        match shard < OWN_BITS {
+        match has_own_bit(shard) {
             true => *watchers |= watcher(shard),
             false => *watchers += FURTHER,
         }
@@ -39,7 +39,7 @@ impl Watchers {
     pub(crate) fn remove(&self, no: StreamNo, shard: u16) {
         let mut part = self.part(no).lock();
         if let Some(watchers) = part.get_mut(&no) {
-            match shard < OWN_BITS {
+            match has_own_bit(shard) {
                 true => *watchers &= !watcher(shard),
                 false if *watchers >= FURTHER => *watchers -= FURTHER,
                 false => {}
@@ -88,6 +88,11 @@ fn bits(watchers: u64) -> u64 {
 /// The bit of a shard. All but the first shards share one.
 pub(crate) fn watcher(shard: u16) -> u64 {
     1 << shard.min(OWN_BITS)
+}
+
+/// Whether a shard has a bit of its own, which can be set twice.
+pub(crate) fn has_own_bit(shard: u16) -> bool {
+    shard < OWN_BITS
 }
 
 /// The number of shards that have a bit of their own.

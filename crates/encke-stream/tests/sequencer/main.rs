@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(unreachable_pub)] // What the modules of a test show, they show to the test.
 
+mod awaited;
 mod bench;
 mod gather;
 mod levels;

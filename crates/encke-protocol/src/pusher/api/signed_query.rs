@@ -16,7 +16,7 @@ pub(super) struct SignedQuery {
     body_digest: Option<String>,
 }
 
-/// What a signature covers. The body is covered by its digest in the query.
+/// The parts of a request that its signature covers. It covers the body by the digest in the query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SignedParts<'a> {
     pub(super) method: &'a str,

@@ -18,32 +18,36 @@ struct WaitingRecords {
     bytes: usize,
     /// Those that are said once, however often they happen.
     once: HashSet<Vec<u8>>,
+    /// Their bytes, here and in the set.
+    once_bytes: usize,
 }
 
 impl WebhookQueue {
     /// Adds a record, unless too much waits.
     pub(crate) fn push(&self, record: Vec<u8>) {
-        self.push_to(&mut self.waiting(), record);
-    }
-
-    /// False: too much waits, and it is dropped.
-    fn push_to(&self, waiting: &mut WaitingRecords, record: Vec<u8>) -> bool {
+        let mut waiting = self.waiting();
         if waiting.bytes + record.len() > QUEUE_BYTES_MAX {
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            return false;
+            return;
         }
         waiting.bytes += record.len();
         waiting.records.push(record);
-        true
     }
 
-    /// Adds a record, unless the same one waits, or too much.
+    /// Adds a record that anybody can cause, unless the same one waits, or too many of these. They take no room of the others.
     pub(crate) fn push_once(&self, record: Vec<u8>) {
         let mut waiting = self.waiting();
-        if !waiting.once.contains(&record) && self.push_to(&mut waiting, record.clone()) {
-            waiting.bytes += record.len();
-            waiting.once.insert(record);
+        if waiting.once.contains(&record) {
+            return;
         }
+        let bytes = 2 * record.len();
+        if waiting.once_bytes + bytes > ONCE_BYTES_MAX {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        waiting.once_bytes += bytes;
+        waiting.records.push(record.clone());
+        waiting.once.insert(record);
     }
 
     /// What waits, in order.
@@ -71,6 +75,9 @@ impl fmt::Debug for WebhookQueue {
 /// Bytes that wait. They are written ten times per second.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 
+/// The same of records that are said once.
+const ONCE_BYTES_MAX: usize = 1 << 20;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +102,18 @@ mod tests {
         assert_eq!(queue.take(), [b"a", b"b"]);
         queue.push_once(b"a".to_vec());
         assert_eq!(queue.take(), [b"a"]);
+    }
+
+    #[test]
+    fn what_anybody_can_cause_takes_no_room_of_client_events() {
+        let queue = WebhookQueue::default();
+        for number in 0..5_000 {
+            queue.push_once(format!("{number:1000}").into_bytes());
+        }
+        assert!(queue.take_dropped() > 0);
+        queue.push(vec![0; QUEUE_BYTES_MAX]);
+        assert_eq!(queue.take_dropped(), 0);
+        let bytes: usize = queue.take().iter().map(Vec::len).sum();
+        assert!(bytes <= QUEUE_BYTES_MAX + ONCE_BYTES_MAX);
     }
 }
