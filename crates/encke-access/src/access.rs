@@ -359,11 +359,24 @@ impl Access {
         tag: &CallerTag,
         now: SteadyTime,
     ) -> Result<Option<SubscriberHold>, QuotaExceeded> {
+        self.move_subscriber(None, tag, now)
+    }
+
+    /// Counts a subscription for a caller that was counted before, perhaps for another one. For the same caller nothing changes.
+    ///
+    /// # Errors
+    /// The caller has as many as its quota allows.
+    pub fn move_subscriber(
+        &self,
+        held: Option<SubscriberHold>,
+        tag: &CallerTag,
+        now: SteadyTime,
+    ) -> Result<Option<SubscriberHold>, QuotaExceeded> {
         match &self.rules.load().quotas {
             None => Ok(None),
             Some(quotas) => self
                 .accounts
-                .subscribe(quotas, AccountOwner::of_tag(tag), now),
+                .subscribe(quotas, AccountOwner::of_tag(tag), held, now),
         }
     }
 

@@ -134,11 +134,13 @@ impl QuotaAccounts {
         })
     }
 
-    /// Counts a subscription of a caller while the hold is kept. `None`: there is no limit.
+    /// Counts a subscription of a caller while the hold is kept. `None`: there is no limit. `held`: how it was counted before, which it
+    /// stays if that was for the same caller.
     pub(crate) fn subscribe(
         &self,
         rules: &QuotaRules,
         owner: AccountOwner<'_>,
+        held: Option<SubscriberHold>,
         now: SteadyTime,
     ) -> Result<Option<SubscriberHold>, QuotaExceeded> {
         let max = rules.limits(owner.key).subscribers;
@@ -146,6 +148,9 @@ impl QuotaAccounts {
             return Ok(None);
         }
         self.with(rules, owner, now, |account| {
+            if let Some(held) = held.filter(|held| Arc::ptr_eq(&held.0, &account.subscribers)) {
+                return Ok(Some(held));
+            }
             // Others only take away: what grows is under the lock of the part.
             if account.subscribers.load(Ordering::Acquire) >= max {
                 return Err(QuotaExceeded {
@@ -362,13 +367,35 @@ mod tests {
     fn subscribers_are_counted_while_they_last() {
         let accounts = QuotaAccounts::default();
         let rules = rules(|config| config.subscribers = 2);
-        let subscribe = |subject| accounts.subscribe(&rules, owner(subject), at(1));
+        let subscribe = |subject| accounts.subscribe(&rules, owner(subject), None, at(1));
         let first = subscribe("a").unwrap();
         let _second = subscribe("a").unwrap();
         assert_eq!(subscribe("a").unwrap_err().quota, Quota::Subscribers);
         assert!(subscribe("b").unwrap().is_some());
         drop(first);
         assert!(subscribe("a").is_ok());
+    }
+
+    #[test]
+    fn a_subscription_moves_to_another_caller() {
+        let accounts = QuotaAccounts::default();
+        let rules = rules(|config| config.subscribers = 1);
+        let subscribe = |subject, held| accounts.subscribe(&rules, owner(subject), held, at(1));
+        let used = |subject: &str| {
+            let usage = accounts.usage(&rules);
+            let found = usage
+                .iter()
+                .find(|one| one.subject.as_deref() == Some(subject));
+            found.map(|one| one.subscribers)
+        };
+        let held = subscribe("a", None).unwrap();
+        let held = subscribe("a", held).unwrap();
+        assert_eq!(used("a"), Some(1), "the quota is used up by itself");
+        let held = subscribe("b", held).unwrap();
+        assert_eq!((used("a"), used("b")), (Some(0), Some(1)));
+        let _other = subscribe("c", None).unwrap();
+        assert_eq!(subscribe("c", held).unwrap_err().quota, Quota::Subscribers);
+        assert_eq!((used("b"), used("c")), (Some(0), Some(1)));
     }
 
     #[test]
@@ -422,6 +449,7 @@ mod tests {
         let held = accounts.subscribe(
             &self::rules(|config| config.subscribers = 1),
             owner("held"),
+            None,
             at(9_000),
         );
         assert!((2_000..3_000).all(|number| append(number, u64::from(number) * 2_000).is_ok()));

@@ -39,6 +39,11 @@ impl<T> ChunkedVec<T> {
         let index = index as usize;
         self.chunks.get(index / CHUNK)?.get(index % CHUNK)
     }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        let index = index as usize;
+        self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
+    }
 }
 
 impl<T> Index<u32> for ChunkedVec<T> {

@@ -147,6 +147,13 @@ pub trait Channel: Debug + Send {
     fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction;
     /// The feed with that key has ended. Returns what the client is told of it, if its last bytes have not.
     fn ended(&mut self, key: u32, end: FeedEnd) -> Vec<u8>;
+    /// The channel closes: its feeds have ended, and so has all that counts while they last. Its last bytes may take long.
+    fn closes(&mut self) {}
+    /// A feed ends because its channel has another caller, who has no room for it. The last message of the feed; `refused` is the
+    /// response to the subscription as a request.
+    fn refuse_feed(&mut self, key: u32, _refused: Response) -> Vec<u8> {
+        self.ended(key, FeedEnd::Told)
+    }
     /// What the reactor itself responds to a message that waits to be asked about again, such as that the server is overloaded, as a
     /// message. `text` is the message.
     fn refuse(&self, text: &str, refused: Response) -> Response;

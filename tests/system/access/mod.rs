@@ -9,6 +9,7 @@ mod quotas;
 mod reload;
 mod retention;
 mod revocation;
+mod seats;
 mod signed_urls;
 mod sites;
 mod stored_quotas;

@@ -351,6 +351,13 @@ impl Connection {
         std::mem::take(&mut self.input)
     }
 
+    /// A stream of events or lines has ended, and the connection stays: another request may follow.
+    pub(crate) fn expect_end_of_stream(&mut self) {
+        self.rest();
+        assert!(self.ended, "the server hung up");
+        (self.chunks, self.ended) = (None, false);
+    }
+
     /// What has been read and not used.
     pub(crate) fn input(&mut self) -> &mut Vec<u8> {
         &mut self.input

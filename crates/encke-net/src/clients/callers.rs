@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use encke_access::{CallerIdentity, CallerTag, SubscriberHold};
+use encke_access::{CallerIdentity, CallerTag};
 use encke_clock::{WallSeconds, WallTime};
-use encke_presence::NewMember;
-use encke_protocol::{CallerJudgement, CallerNeeds, PresenceSeat};
+use encke_protocol::{CallerJudgement, CallerNeeds};
 
 use crate::chunked_vec::ChunkedVec;
 use crate::clock::Monotonic;
@@ -18,10 +17,6 @@ pub(crate) struct ConnectionCallers {
     callers: ChunkedVec<Option<CallerTag>>,
     /// What their requests need of them while they last.
     needs: ChunkedVec<Option<CallerNeeds>>,
-    /// Their subscriptions as they are counted for quotas. Empty without quotas.
-    holds: ChunkedVec<Option<SubscriberHold>>,
-    /// Their parts in the members of streams. Empty if no stream has members.
-    seats: ChunkedVec<Option<Box<PresenceSeat>>>,
     /// When their credentials end, rounded up; [`NEVER`] for those that do not. Apart from the callers, because the sweep reads
     /// little else.
     ends_at: ChunkedVec<WallSeconds>,
@@ -90,44 +85,12 @@ impl ConnectionCallers {
         self.needs.get(exchange.slot())?.as_ref()
     }
 
-    /// Keeps the count of a subscription until its exchange ends, or has another request.
-    pub(crate) fn keep_hold(&mut self, exchange: ExchangeId, hold: Option<SubscriberHold>) {
-        let index = exchange.slot();
-        if hold.is_none() && self.holds.len() <= index as usize {
-            return;
-        }
-        while self.holds.len() <= index as usize {
-            self.holds.push(None);
-        }
-        self.holds[index] = hold;
-    }
-
-    /// Keeps a subscriber's part in the members of its streams until its exchange ends, or has another request.
-    pub(crate) fn keep_seat(&mut self, exchange: ExchangeId, seat: Option<PresenceSeat>) {
-        let index = exchange.slot();
-        if seat.is_none() && self.seats.len() <= index as usize {
-            return;
-        }
-        while self.seats.len() <= index as usize {
-            self.seats.push(None);
-        }
-        self.seats[index] = seat.map(Box::new);
-    }
-
-    /// Who a subscriber is among the members of its streams.
-    pub(crate) fn member(&self, exchange: ExchangeId) -> Option<&NewMember> {
-        let seat = self.seats.get(exchange.slot())?.as_ref()?;
-        seat.member.as_ref()
-    }
-
     fn put(
         &mut self,
         exchange: ExchangeId,
         (caller, needs): (Option<CallerTag>, Option<CallerNeeds>),
         ends_at: Option<WallTime>,
     ) {
-        self.keep_hold(exchange, None);
-        self.keep_seat(exchange, None);
         let index = exchange.slot();
         let is_new = self.callers.len() <= index as usize;
         if is_new && caller.is_none() && ends_at.is_none() {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use encke_presence::NewMember;
 use encke_protocol::{DispatchRequest, Feed, Inquiry};
 use encke_stream::{Command, EphemeralMessage, Fetch, ListFetch, Offset, Stream};
 
@@ -10,6 +11,7 @@ use super::close::CloseReason;
 use super::exchange_id::ExchangeId;
 use super::outbound::FileOutput;
 use crate::compression::Compressor;
+use crate::feed::seats::FeedSeat;
 
 /// Something that a connection wants done. The bytes for its socket come before it.
 #[derive(Debug)]
@@ -41,8 +43,10 @@ pub(crate) enum ConnectionEffect {
     EndDispatch(ExchangeId, u32),
     /// Give the dispatcher up for the request with that number.
     AbandonDispatch(ExchangeId, u32),
-    /// Deliver a feed.
-    Subscribe(ExchangeId, Feed),
+    /// Deliver a feed, which counts for the seat until it ends.
+    Subscribe(ExchangeId, Feed, FeedSeat),
+    /// A channel has another caller, who is this member of streams: its feeds count for that one from now on, or end.
+    Reseat(ExchangeId, Option<Box<NewMember>>),
     /// Report the next record of a stream behind a position.
     Poll(ExchangeId, Arc<Stream>, Offset),
     /// End the feed.

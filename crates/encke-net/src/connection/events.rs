@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use encke_protocol::OnRecord;
+use encke_protocol::{OnRecord, Response};
 
 use super::close::CloseReason;
 use super::context::Context;
@@ -140,6 +140,18 @@ impl Connection {
     /// its subscriptions.
     pub(crate) fn regrant_caller(&mut self, id: ExchangeId, cx: &mut Context<'_>) {
         self.with_channel(id, cx, |websocket, _, cx| websocket.regrant(cx));
+    }
+
+    /// The caller of a channel has no room for one of its feeds.
+    pub(crate) fn refuse_feed(
+        &mut self,
+        (channel, feed): (ExchangeId, ExchangeId),
+        refused: Response,
+        cx: &mut Context<'_>,
+    ) {
+        self.with_channel(channel, cx, |websocket, _, cx| {
+            websocket.refuse_feed(feed, refused, cx);
+        });
     }
 
     /// There is no room for the connection: its request is refused, if it can still be.

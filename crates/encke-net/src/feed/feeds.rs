@@ -11,6 +11,7 @@ use super::encoding::Encoding;
 use super::long::LongDelivery;
 use super::merged_feed::{FeedMember, MergedFeed};
 use super::queue::FanOut;
+use super::seats::FeedSeats;
 use super::slot::{Flags, SlotFeed, SlotState, Slots};
 use super::state::{FeedKind, FeedState};
 use crate::by_slot::BySlot;
@@ -25,6 +26,7 @@ pub(crate) struct Feeds {
     pub(super) states: BySlot<FeedState>,
     /// Long records on their way to subscribers.
     pub(super) long: BySlot<LongDelivery>,
+    pub(super) seats: FeedSeats,
     pub(super) encoders: Arc<Encoders>,
     pub(super) views: Arc<Views>,
     /// The congested streams of all shards.
@@ -119,6 +121,7 @@ impl Feeds {
             fan_out,
             states: BySlot::default(),
             long: BySlot::default(),
+            seats: FeedSeats::default(),
             encoders,
             views,
             congested,
@@ -220,6 +223,8 @@ impl Feeds {
     }
 
     pub(super) fn drop_member(&mut self, slot: u32, cx: &mut FeedContext<'_>) {
+        let no = self.fan_out.topics.no(cx.slots[slot].topic);
+        self.leave_stream(cx.slots.subscriber(slot), no);
         self.fan_out.topics.unlink(cx.slots, slot, cx.clock.time());
         cx.slots.remove_member(slot);
     }

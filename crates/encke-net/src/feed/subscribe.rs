@@ -8,13 +8,21 @@ use encke_stream::{Offset, Stream};
 use super::awaited::AwaitedName;
 use super::feeds::{FeedContext, Feeds};
 use super::merged_feed::{FeedMember, MergedFeed};
+use super::seats::FeedSeat;
 use super::slot::{SlotFeed, Slots};
 use super::state::{FeedKind, FeedState, SingleFeed};
 
 impl Feeds {
-    /// Begins a feed.
-    pub(crate) fn subscribe(&mut self, index: u32, feed: Feed, cx: &mut FeedContext<'_>) {
+    /// Begins a feed, which counts for `seat` until it ends.
+    pub(crate) fn subscribe(
+        &mut self,
+        index: u32,
+        feed: Feed,
+        seat: FeedSeat,
+        cx: &mut FeedContext<'_>,
+    ) {
         cx.counts.subscribers += 1;
+        self.set_seat(index, seat);
         match feed {
             Feed::Single {
                 stream,
@@ -74,6 +82,7 @@ impl Feeds {
         if cx.slots[index].feed == SlotFeed::None {
             return;
         }
+        drop(self.take_seat(index));
         self.end_lag(index, cx);
         let state = self.states.remove(index);
         self.long.remove(index);

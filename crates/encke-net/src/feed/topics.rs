@@ -32,8 +32,8 @@ pub(crate) struct Topic {
     pub(crate) state: Round,
     /// The kind of the stream's data.
     pub(crate) kind: MediaKind,
-    /// Something has happened since [`Topics::rest`] last looked.
-    fresh: bool,
+    /// [`FRESH`] and [`DELETED`].
+    marks: u8,
     /// When a subscriber was behind last, as [`lag_mark`] has it; 0 for never.
     lagged: u8,
     /// What was appended to it, by [`weight`](weight::weight) and modulo 2^32; only differences count.
@@ -61,6 +61,11 @@ impl Topic {
 
 // What a stream with an idle subscriber costs here is a promise of the design.
 const _: () = assert!(size_of::<Topic>() <= 64);
+
+/// Something has happened since [`Topics::rest`] last looked.
+const FRESH: u8 = 1;
+/// The stream was deleted, or has expired.
+const DELETED: u8 = 1 << 1;
 
 /// A moment in one byte, from 1 on. It repeats after 17 minutes, and a stream then stays in memory for a few seconds more.
 fn lag_mark(now_s: u32) -> u8 {
@@ -316,7 +321,7 @@ impl Topics {
         let topic = Topic {
             no,
             kind,
-            fresh: false,
+            marks: 0,
             lagged: 0,
             stream: None,
             head: NONE,
@@ -355,7 +360,7 @@ impl Topics {
     pub(crate) fn bring(&mut self, number: u32, stream: &Arc<Stream>) {
         let topic = &mut self.topics[number];
         if topic.no == stream.no {
-            topic.fresh = true;
+            topic.marks |= FRESH;
             topic.stream = Some(Arc::clone(stream));
         }
     }
@@ -366,6 +371,11 @@ impl Topics {
             Some(stream) => &stream.name,
             None => self.awaited_name(topic).map_or("", |name| &name.name),
         }
+    }
+
+    /// Whether the stream of a topic was deleted. The records of a pattern's streams say nothing of the pattern.
+    pub(crate) fn is_deleted(&self, topic: u32) -> bool {
+        self.topics[topic].marks & DELETED != 0
     }
 
     /// The number of a topic's stream.
@@ -384,7 +394,9 @@ impl Topics {
         let Some(stream) = &topic.stream else {
             return;
         };
-        if std::mem::take(&mut topic.fresh)
+        let is_fresh = topic.marks & FRESH != 0;
+        topic.marks &= !FRESH;
+        if is_fresh
             || topic.state != Round::Quiet
             || matches!(stream.lifetime, Lifetime::Sliding { .. })
             || !stream.is_stored()
@@ -488,7 +500,10 @@ impl Topics {
         }
         topic.last_at = at;
         topic.last = record.sequence;
-        topic.fresh = true;
+        topic.marks |= FRESH;
+        if record.deletes && record.stream == topic.no {
+            topic.marks |= DELETED;
+        }
         topic.appended = topic
             .appended
             .wrapping_add(weight::weight(record.data.len()));

@@ -303,6 +303,9 @@ impl Shard {
                 ended,
             } => {
                 feeds.falls_behind(index, &mut cx);
+                if ended {
+                    drop(feeds.take_seat(index));
+                }
                 if waits {
                     return self.do_wishes();
                 }

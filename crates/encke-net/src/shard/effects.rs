@@ -103,6 +103,7 @@ impl Shard {
         let pending = outbound.and_then(|outbound| outbound.reached);
         let framing = framing(index, &self.connections.slots);
         let (feeds, cx) = self.feeds();
+        drop(feeds.take_seat(index));
         let event = feeds.farewell(index, reason, pending, &cx);
         let mut farewell = Vec::new();
         framing.part(&event, &mut farewell);
@@ -188,11 +189,12 @@ impl Shard {
                     .handle(index, |connection, cx| connection.add_files(file, cx));
                 self.connections.send_outbound(index);
             }
-            ConnectionEffect::Subscribe(id, feed) => {
+            ConnectionEffect::Subscribe(id, feed, seat) => {
                 let (feeds, mut cx) = self.feeds();
-                feeds.subscribe(id.slot(), feed, &mut cx);
+                feeds.subscribe(id.slot(), feed, seat, &mut cx);
                 self.deliver_soon(id.slot());
             }
+            ConnectionEffect::Reseat(id, member) => self.reseat(id, member),
             ConnectionEffect::Poll(id, stream, from) => {
                 let (feeds, mut cx) = self.feeds();
                 feeds.poll(id.slot(), &stream, from, &mut cx);

@@ -22,6 +22,7 @@ mod memory;
 mod move_in;
 mod move_out;
 mod replies;
+mod reseat;
 mod rounds;
 mod run_deferred;
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use encke_access::{CallersIn, ClientCertificate};
+use encke_access::{CallerTag, CallersIn, ClientCertificate};
 use encke_clock::WallTime;
 use encke_log::StreamNo;
 use encke_presence::NewMember;
@@ -23,6 +23,7 @@ use crate::connection::exchange_id::ExchangeId;
 use crate::connection::moved::MovingParts;
 use crate::connection::rest::Resting;
 use crate::connection::websocket::RestingChannel;
+use crate::feed::seats::FeedSeat;
 use crate::feed::slot::{Flags, Token};
 use crate::moved::{MovedFeed, MovedTask, Moving};
 
@@ -189,21 +190,9 @@ impl Arrival<'_> {
         let feeds = feeds.map_err(|why| self.lose(index, why))?;
         self.0.connections.arrive(index, parts);
         for (id, feed) in feeds {
-            if let (Some(access), Some(caller)) = (self.0.context.router.access(), &caller) {
-                // One that exceeds a quota of now goes on, and is not counted.
-                let now = self.0.connections.clock.time().steady;
-                let hold = access.count_subscriber(caller, now).ok().flatten();
-                self.0.connections.clients.callers.keep_hold(id, hold);
-            }
-            let presence = self.0.context.router.presence();
-            if presence.has_rules() {
-                // One for which there is no place any more goes on, and is no member.
-                let now = self.0.connections.clock.time().steady;
-                let seat = presence.enter(&feed, member.clone(), now).ok().flatten();
-                self.0.connections.clients.callers.keep_seat(id, seat);
-            }
+            let seat = self.arriving_seat(&feed, caller.as_ref(), member.clone());
             let (feeds, mut cx) = self.0.feeds();
-            feeds.subscribe(id.slot(), feed, &mut cx);
+            feeds.subscribe(id.slot(), feed, seat, &mut cx);
             if self.0.connections.is_blocked(id.slot()) {
                 let (feeds, mut cx) = self.0.feeds();
                 feeds.falls_behind(id.slot(), &mut cx);
@@ -212,6 +201,29 @@ impl Arrival<'_> {
             self.0.due.push(token);
         }
         Ok(())
+    }
+
+    /// What a feed that moves in counts for. One that exceeds a quota of now goes on, and is not counted; one for which there is no
+    /// place any more goes on, and is no member.
+    fn arriving_seat(
+        &self,
+        feed: &Feed,
+        caller: Option<&CallerTag>,
+        member: Option<NewMember>,
+    ) -> FeedSeat {
+        let Shard {
+            connections,
+            context,
+            ..
+        } = &*self.0;
+        let now = connections.clock.time().steady;
+        let counted = context.router.access().zip(caller);
+        let hold = counted.and_then(|(access, caller)| access.count_subscriber(caller, now).ok());
+        let presence = context.router.presence().enter(feed, member, now);
+        FeedSeat {
+            hold: hold.flatten(),
+            presence: presence.ok().flatten().map(Box::new),
+        }
     }
 
     fn arriving_feed(

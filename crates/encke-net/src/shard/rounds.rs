@@ -26,6 +26,7 @@ impl Shard {
                     false => 0,
                 };
                 let subscriber = slots.subscriber(index);
+                self.feeds.leave_deleted(topic, index, slots);
                 let served = self.serve(index);
                 if served == Served::Sent {
                     self.feeds.fan_out.spend_send();

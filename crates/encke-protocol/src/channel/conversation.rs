@@ -523,6 +523,12 @@ impl Channel for Conversation {
         message.body.as_ref().to_vec()
     }
 
+    fn refuse_feed(&mut self, key: u32, refused: Response) -> Vec<u8> {
+        let subject = self.subscriptions.remove_key(key);
+        let message = MessageTag { id: None, subject }.error(refused);
+        message.body.as_ref().to_vec()
+    }
+
     fn refuse(&self, text: &str, refused: Response) -> Response {
         let tag = match ClientMessage::parse(text, self.limits()) {
             Ok(parsed) => parsed.tag,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_clock::SteadyTime;
 use encke_presence::{NewMember, PresenceHold, PresencePlace, PresenceRefusal, PresenceRules};
-use encke_stream::{MEMORY_LOG, log_of};
+use encke_stream::{MEMORY_LOG, Stream, StreamNo, log_of};
 
 use super::streams::PresenceStreams;
 use crate::action::Feed;
@@ -16,7 +16,14 @@ use crate::response::Response;
 pub struct PresenceSeat {
     /// Who it is. `None`: it is counted, and nobody.
     pub member: Option<NewMember>,
-    _holds: Vec<PresenceHold>,
+    holds: Vec<(StreamNo, PresenceHold)>,
+}
+
+impl PresenceSeat {
+    /// The subscriber leaves the members of one of its streams.
+    pub fn leave(&mut self, stream: StreamNo) {
+        self.holds.retain(|(no, _)| *no != stream);
+    }
 }
 
 impl PresenceStreams {
@@ -50,37 +57,66 @@ impl PresenceStreams {
         member: Option<NewMember>,
         now: SteadyTime,
     ) -> Result<Option<PresenceSeat>, Response> {
+        if !self.has_rules() {
+            return Ok(None);
+        }
         let mut holds = Vec::new();
-        let mut enter = |name: &str| {
-            let Some(rules) = self.rules_of(name) else {
-                return Ok(());
-            };
-            let place = PresencePlace {
-                stream: name,
-                rules,
-            };
-            let hold = match &member {
-                Some(member) => self.registry().enter(&place, member.clone(), now),
-                None => self.registry().enter_anonymous(&place),
-            };
-            holds.push(hold.map_err(|why| refusal(name, &why))?);
+        let mut enter = |stream: &Stream| {
+            let hold = self.enter_stream(&stream.name, member.as_ref(), now)?;
+            holds.extend(hold.map(|hold| (stream.no, hold)));
             Ok(())
         };
         match feed {
             // Who follows the members of a stream is none of them.
             Feed::Single { stream, .. } if log_of(stream.no) == MEMORY_LOG => {}
-            Feed::Single { stream, .. } => enter(&stream.name)?,
+            Feed::Single { stream, .. } => enter(stream)?,
             // Channels have members of their own.
             Feed::Awaited { .. } => {}
             Feed::Merged { sources, .. } => {
                 let mut named = sources.iter().filter_map(|source| source.kind.stream());
-                named.try_for_each(|stream| enter(&stream.name))?;
+                named.try_for_each(|stream| enter(stream))?;
             }
         }
-        Ok((!holds.is_empty()).then_some(PresenceSeat {
-            member,
-            _holds: holds,
-        }))
+        Ok((!holds.is_empty()).then_some(PresenceSeat { member, holds }))
+    }
+
+    /// The seat of another member in the streams of a seat.
+    ///
+    /// # Errors
+    /// The response to a subscription for which there is no place.
+    pub fn enter_as(
+        self: &Arc<Self>,
+        seat: &PresenceSeat,
+        member: Option<NewMember>,
+        now: SteadyTime,
+    ) -> Result<PresenceSeat, Response> {
+        let mut holds = Vec::with_capacity(seat.holds.len());
+        for (no, hold) in &seat.holds {
+            let hold = self.enter_stream(&hold.stream(), member.as_ref(), now)?;
+            holds.extend(hold.map(|hold| (*no, hold)));
+        }
+        Ok(PresenceSeat { member, holds })
+    }
+
+    /// Enters a stream. `None`: it has no members.
+    fn enter_stream(
+        &self,
+        name: &str,
+        member: Option<&NewMember>,
+        now: SteadyTime,
+    ) -> Result<Option<PresenceHold>, Response> {
+        let Some(rules) = self.rules_of(name) else {
+            return Ok(None);
+        };
+        let place = PresencePlace {
+            stream: name,
+            rules,
+        };
+        let hold = match member {
+            Some(member) => self.registry().enter(&place, member.clone(), now),
+            None => self.registry().enter_anonymous(&place),
+        };
+        hold.map(Some).map_err(|why| refusal(name, &why))
     }
 }
 

@@ -461,6 +461,11 @@ impl Channel for PusherSocket {
         Vec::new()
     }
 
+    fn closes(&mut self) {
+        self.subscriptions.clear();
+        self.user = None;
+    }
+
     fn refuse(&self, text: &str, refused: Response) -> Response {
         match ClientMessage::parse(text) {
             Ok(ClientMessage::Subscribe(data)) => refused_subscription(&data.channel, &refused),

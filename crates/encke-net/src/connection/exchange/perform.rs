@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use encke_log::ReadError;
-use encke_protocol::{Action, Broadcast, Failure, OnRead, Run, problem};
+use encke_protocol::{Action, Broadcast, Failure, Feed, OnRead, Response, Run, problem};
 use encke_stream::{Fetch, Item, Piece};
 
 use super::state::Exchange;
@@ -13,6 +13,7 @@ use crate::clients::quotas::messages;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
+use crate::feed::seats::FeedSeat;
 
 impl Exchange {
     /// Performs the action for the request.
@@ -88,26 +89,20 @@ impl Exchange {
                 self.respond(&problem::failed(Failure::Stopping), out, cx);
             }
             Action::Subscribe(subscription) => {
-                // A channel has counted its feed before it asked.
-                if cx.ids.channel_of(exchange).is_none() {
-                    match cx.count_subscriber(exchange) {
-                        Ok(hold) => cx.clients.callers.keep_hold(exchange, hold),
-                        Err(exceeded) => return self.respond(&exceeded, out, cx),
-                    }
-                }
-                let presence = cx.router.presence();
-                if presence.has_rules() {
-                    let (member, now) = (self.facts.member.take(), cx.clock.time().steady);
-                    let member = member.map(|member| *member);
-                    match presence.enter(&subscription.feed, member, now) {
-                        Ok(seat) => cx.clients.callers.keep_seat(exchange, seat),
-                        Err(refused) => return self.respond(&refused, out, cx),
-                    }
-                }
+                let seat = match self.take_seat(&subscription.feed, cx) {
+                    Ok(seat) => seat,
+                    Err(refused) => return self.respond(&refused, out, cx),
+                };
                 self.task = Task::Subscribed;
-                self.beside = subscription.beside;
+                if let Some(begins) = &mut self.begins {
+                    begins.beside = subscription.beside;
+                }
                 self.open(&subscription.response, out, cx);
-                cx.push(ConnectionEffect::Subscribe(exchange, subscription.feed));
+                cx.push(ConnectionEffect::Subscribe(
+                    exchange,
+                    subscription.feed,
+                    seat,
+                ));
             }
             Action::Wait(wait) => {
                 let hold = match cx.count_subscriber(exchange) {
@@ -123,6 +118,25 @@ impl Exchange {
             Action::Dispatch(request, then) => self.dispatch(request, then, cx),
             Action::Open(opening) => self.task = Task::Opened(Box::new(opening)),
         }
+    }
+
+    /// Counts a feed for the caller, and among the members of its streams.
+    ///
+    /// # Errors
+    /// The response to a subscription for which there is no room.
+    fn take_seat(&mut self, feed: &Feed, cx: &mut Context<'_>) -> Result<FeedSeat, Response> {
+        let exchange = self.place.exchange;
+        let hold = match &mut self.begins {
+            Some(begins) => begins.hold.take(),
+            None => cx.count_subscriber(exchange)?,
+        };
+        let member = self.facts.member.take().map(|member| *member);
+        let now = cx.clock.time().steady;
+        let presence = cx.router.presence().enter(feed, member, now)?;
+        Ok(FeedSeat {
+            hold,
+            presence: presence.map(Box::new),
+        })
     }
 
     /// Reads a part of a stream for the request.

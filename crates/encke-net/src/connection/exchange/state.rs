@@ -1,5 +1,6 @@
 //! An exchange, and what it waits for.
 
+use encke_access::SubscriberHold;
 use encke_log::ReadError;
 use encke_presence::NewMember;
 use encke_protocol::{
@@ -32,7 +33,16 @@ pub(crate) struct Exchange {
     pub(super) blocked_since: Option<Monotonic>,
     /// The time of the caller has ended during a read.
     pub(super) caller_end: Option<CallerEnd>,
-    /// Of a message of a channel that is subscribed now: the feed that begins with it.
+    /// Of a message of a channel that may begin feeds.
+    pub(crate) begins: Option<Box<MessageFeeds>>,
+}
+
+/// What a message of a channel that may begin feeds has for them.
+#[derive(Debug)]
+pub(crate) struct MessageFeeds {
+    /// The subscription, which was counted before the channel was asked.
+    pub(crate) hold: Option<SubscriberHold>,
+    /// Once it is subscribed: the feed that begins with it.
     pub(crate) beside: Option<Box<FeedBeside>>,
 }
 
@@ -128,7 +138,7 @@ impl Exchange {
             timer: Timer::default(),
             blocked_since: None,
             caller_end: None,
-            beside: None,
+            begins: None,
         }
     }
 

@@ -169,7 +169,7 @@ fn deliver(rig: &mut Rig, script: &mut Script<'_>) {
     let Some(connection) = &rig.connection else {
         return;
     };
-    let is_feed = |effect: &ConnectionEffect| matches!(effect, ConnectionEffect::Subscribe(ID, _));
+    let is_feed = |effect: &ConnectionEffect| matches!(effect, ConnectionEffect::Subscribe(ID, ..));
     if !connection.is_listener() || rig.count_noted(is_feed) == 0 || connection.is_dismissed(ID) {
         return;
     }

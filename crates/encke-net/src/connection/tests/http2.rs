@@ -79,7 +79,7 @@ impl Pair {
     pub(super) fn subscriber(&self) -> ExchangeId {
         let noted = self.rig.noted.iter().rev();
         let mut ids = noted.filter_map(|effect| match effect {
-            ConnectionEffect::Subscribe(id, _) => Some(*id),
+            ConnectionEffect::Subscribe(id, ..) => Some(*id),
             _ => None,
         });
         ids.next().unwrap()

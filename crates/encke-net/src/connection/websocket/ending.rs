@@ -60,6 +60,7 @@ impl WebSocket {
             .into_iter()
             .partition(|pending| pending.key == 0);
         let long = work.long;
+        self.channel.closes();
         let feeds = self.feeds.drain(..).map(|feed| feed.id);
         let begun = begun.iter().map(PendingMessage::id);
         let waiting = work.waiting.iter().map(|waiting| waiting.id);

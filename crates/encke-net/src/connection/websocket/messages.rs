@@ -16,8 +16,9 @@ use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::route::load_failure;
 use crate::connection::exchange::task::Task;
 use crate::connection::exchange::writer::{ResponseShape, ResponseWriter};
-use crate::connection::exchange::{Exchange, ExchangeEvent};
+use crate::connection::exchange::{Exchange, ExchangeEvent, MessageFeeds};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
+use crate::feed::seats::FeedSeat;
 use crate::websocket::close_code::CloseCode;
 use crate::websocket::frame::{DataKind, encode_message};
 
@@ -59,12 +60,20 @@ impl WebSocket {
         });
         let id = waiting.id;
         if let Some(caller) = asked.caller {
+            if let (Some(access), Some(caller)) = (cx.router.access(), &caller) {
+                access.note_use(caller);
+            }
             self.keep_caller(caller, cx);
+            if !self.feeds.is_empty() {
+                let member = self.channel.member().map(Box::new);
+                cx.push(ConnectionEffect::Reseat(self.place.exchange, member));
+            }
         }
+        let mut begins = None;
         // Of a subscription that begins, or may begin behind a read.
         if asked.key != 0 {
             match cx.count_subscriber(self.place.exchange) {
-                Ok(hold) => cx.clients.callers.keep_hold(id, hold),
+                Ok(hold) => begins = Some(Box::new(MessageFeeds { hold, beside: None })),
                 Err(exceeded) => {
                     self.channel.ended(asked.key, FeedEnd::NeverBegan);
                     return self.refuse_with(id, &waiting.text, exceeded, cx);
@@ -79,6 +88,7 @@ impl WebSocket {
             bytes: waiting.text.len(),
             key: asked.key,
         };
+        pending.exchange.begins = begins;
         let mut writer = ChannelWriter::default();
         match asked.action {
             Action::Load(load) => {
@@ -213,17 +223,27 @@ impl WebSocket {
         }
     }
 
+    /// Ends a feed for which the caller of the channel has no room.
+    pub(crate) fn refuse_feed(&mut self, id: ExchangeId, refused: Response, cx: &mut Context<'_>) {
+        if let Some(feed) = self.feeds.iter().find(|feed| feed.id == id) {
+            let key = feed.key;
+            write_message(&self.channel.refuse_feed(key, refused), cx);
+            self.end_feed(key, cx);
+        }
+    }
+
     /// Keeps an exchange that waits for something; one that is answered ends, and one that is subscribed is a feed.
     pub(super) fn keep(&mut self, mut pending: PendingMessage, cx: &mut Context<'_>) {
         let (id, key) = (pending.id(), pending.key);
         match pending.exchange.task {
             Task::Subscribed => {
                 self.feeds.push(ChannelFeed { id, key });
-                if let Some(beside) = pending.exchange.beside.take() {
+                let begins = pending.exchange.begins.take();
+                if let Some(beside) = begins.and_then(|begins| begins.beside) {
                     let id = cx.ids.begin_message(self.place.exchange, self.deflate);
                     let FeedBeside { key, feed } = *beside;
                     self.feeds.push(ChannelFeed { id, key });
-                    cx.push(ConnectionEffect::Subscribe(id, feed));
+                    cx.push(ConnectionEffect::Subscribe(id, feed, FeedSeat::default()));
                 }
             }
             Task::AwaitingCommit(_)
