@@ -8,7 +8,7 @@ use encke_stream::{
 };
 
 use crate::json;
-use crate::problem::error;
+use crate::problem::{error, rejected};
 use crate::response::Response;
 use crate::streams::StreamAccess;
 
@@ -47,6 +47,15 @@ impl AppendRequest<'_> {
 
     /// The command for it, and whether it has data.
     pub(crate) fn command(self, stream: Arc<Stream>) -> Result<(Command, bool), Response> {
+        let producer = self.producer.as_ref();
+        if producer.is_some_and(|producer| !stream.has_room_for_producer(&producer.id)) {
+            return Err(rejected(
+                429,
+                "producer_memory",
+                "the producers of all streams take more memory than tuning.producer-memory allows, and this stream has many: go on with a producer that it knows, append without one, or try again",
+                PRODUCER_RETRY_S,
+            ));
+        }
         let asked = self.content_type;
         let differs = asked.filter(|asked| !stream.media.matches(asked));
         let is_json = differs.is_none() && stream.media.kind == MediaKind::Json;
@@ -151,6 +160,9 @@ pub(crate) fn fits_field(text: &str) -> bool {
     let is_control = |byte: u8| byte != b'\t' && byte.is_ascii_control();
     !text.bytes().any(is_control) && text.trim_matches([' ', '\t']).len() == text.len()
 }
+
+/// Seconds after which a further producer may find room: the next checkpoint is stored by then, and streams have left memory.
+const PRODUCER_RETRY_S: u64 = 5;
 
 /// Bytes of a producer's id, which has at least one.
 pub(crate) const PRODUCER_ID_BYTES_MAX: usize = 256;

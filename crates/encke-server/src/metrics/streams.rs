@@ -21,6 +21,7 @@ pub(crate) struct StreamMetrics {
     stream_loads: IntCounter,
     stream_evictions: IntCounter,
     producers_forgotten: IntCounter,
+    producer_bytes: IntGauge,
     /// How long reader threads took to load names.
     pub(crate) look_up_seconds: Histogram,
 }
@@ -70,6 +71,10 @@ impl StreamMetrics {
                 "encke_producers_forgotten_total",
                 "Producers evicted because their stream had too many.",
             )?,
+            producer_bytes: metrics.gauge(
+                "encke_producer_bytes",
+                "Memory that the producers of the streams in memory take.",
+            )?,
             look_up_seconds: metrics.histogram(
                 "encke_look_up_seconds",
                 "Time a reader thread took to load a name that was not in memory.",
@@ -88,6 +93,7 @@ impl StreamMetrics {
         set_total(&self.stream_loads, totals.loads);
         set_total(&self.stream_evictions, totals.evictions);
         set_total(&self.producers_forgotten, totals.producers_forgotten);
+        self.producer_bytes.set(totals.producer_bytes as i64);
     }
 
     /// Records so far, and the syncs by the bounds of their times in seconds, each with all that took less, and in all.

@@ -6,7 +6,7 @@ use encke_log::{Sequence, StateEntry, StreamNo};
 
 use crate::Machine;
 use crate::at_rest::stored::{self, FORMAT, StoreMeta};
-use crate::stream::{Life, Stream};
+use crate::stream::{Life, State, Stream};
 use crate::view::PARTS;
 
 impl Machine {
@@ -92,12 +92,29 @@ impl Machine {
     /// since the last sweep, and that the store has in their current state; with `all`, even those that were used.
     /// Returns the number of evicted streams and free names.
     pub fn sweep(&mut self, all: bool) -> usize {
+        self.sweep_those(all, |_| true)
+    }
+
+    /// The same for streams with producers, as if the others were in use.
+    pub(crate) fn sweep_producers(&mut self) -> usize {
+        self.sweep_those(false, |state| {
+            let writers = state.writers.as_ref();
+            writers.is_some_and(|writers| writers.producers.len() > 0)
+        })
+    }
+
+    /// Whether the producers of streams take as much memory as they may.
+    pub(crate) fn is_full_of_producers(&self) -> bool {
+        self.view.producers.is_full()
+    }
+
+    fn sweep_those(&mut self, all: bool, is_swept: impl Fn(&State) -> bool) -> usize {
         let mut touched = Vec::new();
         let mut moved = Vec::new();
         let may_go = &mut |stream: &Arc<Stream>| {
             let mut state = stream.state();
             let touched_at = stream.touched();
-            if state.dirty || state.committed != state.next {
+            if state.dirty || state.committed != state.next || !is_swept(&state) {
                 return false;
             }
             if state.stored != Some(touched_at) {

@@ -14,6 +14,9 @@ pub struct Eviction {
     /// With more streams and free names in memory than this, the least recently used are evicted sooner. Streams in use
     /// stay in any case. A free name counts once, and once more for each 128 bytes.
     pub hot_max: usize,
+    /// When the producers of streams in memory take more bytes than this, streams with producers are evicted sooner, and streams with
+    /// many producers take no further ones for the moment.
+    pub producer_bytes_max: usize,
 }
 
 impl Default for Eviction {
@@ -21,6 +24,7 @@ impl Default for Eviction {
         Eviction {
             idle: Duration::from_secs(60),
             hot_max: 200_000,
+            producer_bytes_max: 64 << 20,
         }
     }
 }
@@ -30,11 +34,17 @@ impl Eviction {
     pub const NEVER: Eviction = Eviction {
         idle: Duration::MAX,
         hot_max: usize::MAX,
+        producer_bytes_max: usize::MAX,
     };
 
     /// The store has each change after this long.
-    fn checkpoint_every(&self) -> Duration {
-        (self.idle / 2).min(CHECKPOINT_EVERY_MAX)
+    fn checkpoint_every(&self, machine: &Machine) -> Duration {
+        let max = match machine.is_full_of_producers() {
+            // Only what is stored can be evicted.
+            true => CROWDED_CHECKPOINT_EVERY,
+            false => CHECKPOINT_EVERY_MAX,
+        };
+        (self.idle / 2).min(max)
     }
 
     /// The time between two sweeps of a part of the view.
@@ -123,7 +133,7 @@ impl Evictor {
             return Some(Duration::ZERO);
         }
         (self.evicts() && machine.changed() > 0).then(|| {
-            let every = self.settings.checkpoint_every();
+            let every = self.settings.checkpoint_every(machine);
             let left = every.saturating_sub(self.checkpointed_at.elapsed());
             match log.checkpoints_waiting() {
                 0 => left,
@@ -166,13 +176,14 @@ impl Evictor {
             return;
         }
         if self.swept_at.elapsed() >= self.sweep_every(machine) {
-            self.sweep_part(machine);
+            let only_producers = self.is_over_limit(machine) && !self.has_too_many(machine);
+            self.sweep_part(machine, only_producers);
         }
         for _ in 0..SWEEPS_AT_ONCE {
             if !self.is_over_limit(machine) {
                 break;
             }
-            self.sweep_part(machine);
+            self.sweep_part(machine, !self.has_too_many(machine));
         }
     }
 
@@ -187,18 +198,27 @@ impl Evictor {
         log.wants_checkpoint()
             || may
                 && (changed >= self.settings.changed_max()
-                    || self.checkpointed_at.elapsed() >= self.settings.checkpoint_every())
+                    || self.checkpointed_at.elapsed() >= self.settings.checkpoint_every(machine))
     }
 
-    /// Whether there are too many streams in memory and some can be evicted. When two sweeps of every part in a row evict
-    /// nothing, all streams are in use.
+    /// Whether there are too many streams in memory, or too many producers, and some can be evicted. When two sweeps of every part in a
+    /// row evict nothing, all streams are in use.
     fn is_over_limit(&self, machine: &Machine) -> bool {
-        machine.in_memory() > self.settings.hot_max && self.fruitless < 2 * Machine::sweeps()
+        (self.has_too_many(machine) || machine.is_full_of_producers())
+            && self.fruitless < 2 * Machine::sweeps()
     }
 
-    fn sweep_part(&mut self, machine: &mut Machine) {
+    fn has_too_many(&self, machine: &Machine) -> bool {
+        machine.in_memory() > self.settings.hot_max
+    }
+
+    fn sweep_part(&mut self, machine: &mut Machine, only_producers: bool) {
         self.swept_at = Instant::now();
-        match machine.sweep(false) {
+        let gone = match only_producers {
+            true => machine.sweep_producers(),
+            false => machine.sweep(false),
+        };
+        match gone {
             0 => self.fruitless += 1,
             _ => self.fruitless = 0,
         }
@@ -207,6 +227,9 @@ impl Evictor {
 
 /// The longest time until the store has a change, whatever the settings.
 const CHECKPOINT_EVERY_MAX: Duration = Duration::from_secs(10);
+
+/// The same while the producers of streams take as much memory as they may.
+const CROWDED_CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 
 /// The most changed streams before a checkpoint, whatever the settings.
 const CHANGED_MAX: usize = 50_000;

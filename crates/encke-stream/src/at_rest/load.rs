@@ -370,6 +370,7 @@ impl<S: Store> Loader<S> {
         state.watched = stream.due(&state);
         if let Some(mut writers) = stored.writers() {
             writers.trim(self.limits.producers_max);
+            writers.count_in(&self.view.producers);
             state.writers = Some(writers);
         }
         drop(state);

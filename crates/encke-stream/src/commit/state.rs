@@ -57,6 +57,11 @@ impl<D: Disk> Commit<D> {
         self.expiry.load_with(load);
     }
 
+    /// Sets how much memory the producers of streams may take before streams with producers are evicted sooner.
+    pub(crate) fn set_producer_bytes_max(&mut self, bytes_max: usize) {
+        self.machine.view.set_producer_bytes_max(bytes_max);
+    }
+
     /// Undoes a group that the log did not take, and refuses its commands.
     pub(super) fn take_back(&mut self, group: Decided, refusal: &Refusal) {
         self.machine.abandon();

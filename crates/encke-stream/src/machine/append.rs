@@ -170,6 +170,7 @@ impl Machine {
     ) {
         let mut state = stream.state();
         let writers = state.writers_mut();
+        writers.count_in(&self.view.producers);
         let mut undo = |replaced| self.undo.push(Undo::Writers(Arc::clone(stream), replaced));
         if closes {
             undo(writers.set_closer(id.clone(), producer));

@@ -94,7 +94,12 @@ impl Machine {
             replica: None,
             view: Arc::clone(&view),
         };
-        view.for_each(&mut |stream| machine.watch(stream));
+        view.for_each(&mut |stream| {
+            machine.watch(stream);
+            if let Some(writers) = &mut stream.state().writers {
+                writers.count_in(&view.producers);
+            }
+        });
         machine
     }
 

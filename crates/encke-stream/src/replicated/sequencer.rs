@@ -61,6 +61,8 @@ impl<D: Disk> ReplicaSequencer<D> {
     #[must_use]
     pub fn evicting(mut self, eviction: Eviction, load: Box<dyn FnMut(StreamNo) + Send>) -> Self {
         self.evictor = Evictor::new(eviction);
+        self.commit
+            .set_producer_bytes_max(eviction.producer_bytes_max);
         self.commit.load_with(load);
         self
     }

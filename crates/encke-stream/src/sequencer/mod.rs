@@ -63,6 +63,8 @@ impl<D: Disk> Sequencer<D> {
     #[must_use]
     pub fn evicting(mut self, eviction: Eviction, load: Box<dyn FnMut(StreamNo) + Send>) -> Self {
         self.evictor = Evictor::new(eviction);
+        self.commit
+            .set_producer_bytes_max(eviction.producer_bytes_max);
         self.commit.load_with(load);
         self
     }
@@ -228,6 +230,7 @@ mod tests {
             self.evictor = Evictor::overdue(Eviction {
                 idle: Duration::from_secs(3600),
                 hot_max: usize::MAX,
+                ..Eviction::default()
             });
             let rest = Duration::from_millis(10);
             (0..100).any(|_| {

@@ -13,6 +13,7 @@ pub(crate) mod media;
 pub(crate) mod number;
 pub(crate) mod offset;
 pub(crate) mod own;
+pub(crate) mod producers;
 pub(crate) mod record;
 mod renewal;
 pub(crate) mod retention;
@@ -216,6 +217,13 @@ impl Stream {
     /// read is void.
     pub fn has_ended(&self) -> bool {
         self.facts().life == Life::Ended
+    }
+
+    /// Whether this node has memory for a producer of it: one that it remembers, or a further one.
+    pub fn has_room_for_producer(&self, id: &str) -> bool {
+        let state = self.state();
+        let writers = state.writers.as_ref();
+        writers.is_none_or(|writers| writers.producers.have_room_for(id))
     }
 
     /// How much of it is retained.

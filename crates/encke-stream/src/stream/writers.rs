@@ -4,12 +4,13 @@
 //! repeated and missing requests are noticed (Durable Streams, section 5.2.1). `Stream-Seq` is the order of the
 //! application, one for all writers of a stream (section 5.2).
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::outcome::Refusal;
+use crate::stream::producers::{ProducerMemory, Producers};
 
 /// An idempotent producer and the number of its request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +26,7 @@ pub struct ProducerId {
 /// What a stream remembers of its writers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Writers {
-    pub(crate) producers: HashMap<Box<str>, ProducerState>,
+    pub(crate) producers: Producers,
     /// The last `Stream-Seq`.
     pub(crate) seq: Option<Box<str>>,
     /// The producer that closed the stream, so that a repeated close is recognized.
@@ -146,20 +147,28 @@ impl Writers {
         if self.producers.len() <= producers_max {
             return;
         }
-        let mut last: Vec<Sequence> = self.producers.values().map(|state| state.last).collect();
+        let producers = self.producers.iter();
+        let mut last: Vec<Sequence> = producers.map(|(_, state)| state.last).collect();
         // Each record has one producer, so no two are equal.
         let (_, oldest_kept, _) = last.select_nth_unstable(self.producers.len() - producers_max);
         let oldest_kept = *oldest_kept;
-        self.producers.retain(|_, state| state.last >= oldest_kept);
+        self.producers.retain(|state| state.last >= oldest_kept);
     }
 
     /// Adds what `older` has and these writers do not have.
     pub(crate) fn fill(&mut self, older: Writers) {
-        for (id, state) in older.producers {
-            self.producers.entry(id).or_insert(state);
+        for (id, state) in older.producers.iter() {
+            if self.producers.get(id).is_none() {
+                self.producers.insert(id.clone(), *state);
+            }
         }
         self.seq = self.seq.take().or(older.seq);
         self.closer = self.closer.take().or(older.closer);
+    }
+
+    /// Counts the producers in the memory of their log from now on.
+    pub(crate) fn count_in(&mut self, memory: &Arc<ProducerMemory>) {
+        self.producers.count_in(memory);
     }
 
     /// Restores what a request has replaced, the last replacement first.
@@ -196,7 +205,7 @@ mod tests {
     }
 
     fn ids(writers: &Writers) -> Vec<&str> {
-        let mut ids: Vec<&str> = writers.producers.keys().map(|id| &**id).collect();
+        let mut ids: Vec<&str> = writers.producers.iter().map(|(id, _)| &**id).collect();
         ids.sort_unstable();
         ids
     }

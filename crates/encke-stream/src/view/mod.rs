@@ -32,6 +32,7 @@ use crate::replicated::{Chain, DispatcherTerm, Reads};
 use crate::stream::account::Accounts;
 use crate::stream::media::Media;
 use crate::stream::own::is_own;
+use crate::stream::producers::ProducerMemory;
 use crate::view::awaited::AwaitedNames;
 use crate::view::counts::Counts;
 use crate::view::log_bounds::LogBounds;
@@ -77,6 +78,8 @@ pub struct View {
     patterns: PatternWatchers,
     awaited: AwaitedNames,
     counts: Counts,
+    /// What the producers of the streams in memory take.
+    pub(crate) producers: Arc<ProducerMemory>,
     /// Who pays for the streams.
     pub(crate) accounts: Accounts,
     log_bounds: OnceLock<LogBounds>,
@@ -104,6 +107,7 @@ impl Default for View {
             patterns: PatternWatchers::default(),
             awaited: AwaitedNames::default(),
             counts: Counts::default(),
+            producers: Arc::default(),
             accounts: Accounts::default(),
             log_bounds: OnceLock::new(),
             replica: None,
@@ -356,6 +360,16 @@ impl View {
     /// Whether no stream is in memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes that the producers of the streams in memory take.
+    pub fn producer_bytes(&self) -> usize {
+        self.producers.bytes()
+    }
+
+    /// Sets when streams with producers are evicted sooner, see [`Eviction::producer_bytes_max`](crate::Eviction::producer_bytes_max).
+    pub fn set_producer_bytes_max(&self, bytes_max: usize) {
+        self.producers.set_bytes_max(bytes_max);
     }
 
     /// The number of names that are known to be free.

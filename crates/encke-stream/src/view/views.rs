@@ -193,6 +193,7 @@ impl Views {
                 evictions: totals.evictions + count(&counts.evictions),
                 producers_forgotten: totals.producers_forgotten
                     + count(&counts.producers_forgotten),
+                producer_bytes: totals.producer_bytes + view.producer_bytes(),
                 // Subscribers watch a pattern in all logs.
                 patterns: totals.patterns.max(view.pattern_len()),
                 awaited: totals.awaited + view.awaited_len(),
@@ -274,6 +275,8 @@ pub struct Totals {
     pub evictions: u64,
     /// Producers that streams forgot because they had too many.
     pub producers_forgotten: u64,
+    /// Bytes that the producers of streams in memory take.
+    pub producer_bytes: usize,
     /// Patterns of names that have subscribers.
     pub patterns: usize,
     /// Names with subscribers that no stream has yet.

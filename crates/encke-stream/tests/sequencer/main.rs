@@ -7,6 +7,7 @@ mod awaited;
 mod bench;
 mod gather;
 mod levels;
+mod producers;
 mod retention;
 
 use std::collections::BTreeMap;
@@ -543,6 +544,7 @@ fn all<D: encke_log::Disk>(bench: &Bench<D>) -> BTreeMap<String, String> {
 const EVICTING: Eviction = Eviction {
     idle: Duration::from_millis(1),
     hot_max: 4,
+    producer_bytes_max: usize::MAX,
 };
 
 fn start_files(dir: &Path, eviction: Eviction) -> Bench<Files> {
@@ -651,7 +653,12 @@ fn idle_streams_are_evicted_and_still_end_on_time() {
 fn long_names_that_no_stream_has_leave_memory_before_there_are_many() {
     let dir = tempfile::tempdir().unwrap();
     let idle = Duration::from_secs(3_600);
-    let mut bench = start_files(dir.path(), Eviction { idle, hot_max: 100 });
+    let eviction = Eviction {
+        idle,
+        hot_max: 100,
+        ..Eviction::default()
+    };
+    let mut bench = start_files(dir.path(), eviction);
     assert!(bench.round(vec![create("a", TEXT)]).iter().all(is_done));
     let long = "x".repeat(1_000);
     for number in 0..50 {

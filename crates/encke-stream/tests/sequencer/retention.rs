@@ -106,6 +106,7 @@ fn records_of_streams_at_rest_grow_old() {
     let eviction = Eviction {
         idle: Duration::from_millis(20),
         hot_max: 2,
+        ..Eviction::default()
     };
     let open = |now: SteadyTime| {
         let opened = restore(dir.path(), options(), Limits::default(), now).unwrap();

@@ -172,7 +172,7 @@ settings! {
         "exempt" "NETWORKS": Text => config.net.exempt;
         /// Largest request body
         "body-max" "SIZE": Size(1 << 10) => config.net.body_bytes_max;
-        /// Memory for partly received requests and unsent output, in total
+        /// Memory for partly received requests, unsent output and patterns of subscriptions, in total
         "buffers-max" "SIZE": Size(256 << 10) => config.net.buffers_bytes_max;
         /// Memory for recent records, per shard
         "ring" "SIZE": Size(64 << 10) => config.net.ring_bytes;
@@ -322,6 +322,8 @@ settings! {
         "order-age": Optional(PERIOD) => config.log_options.done_age_max, "unlimited";
         /// Producers that a stream remembers; above it, the one idle longest is forgotten
         "producers-max": COUNT => config.limits.producers_max;
+        /// Memory for the producers of streams, per log; above it, streams with producers leave memory sooner, and those with many take no further ones meanwhile
+        "producer-memory": Size(64 << 10) => config.server.eviction.producer_bytes_max;
         /// Sources behind a fork; a fork of a fork has two
         "fork-depth-max": COUNT => config.limits.fork_depth_max;
         /// Time without use after which a stream leaves memory, at most twice as long

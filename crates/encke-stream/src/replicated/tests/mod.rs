@@ -138,6 +138,7 @@ impl Node {
         let eviction = Eviction {
             idle: Duration::from_millis(1),
             hot_max: 1,
+            ..Eviction::default()
         };
         let sequencer = sequencer.evicting(
             eviction,

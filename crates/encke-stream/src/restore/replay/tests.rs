@@ -280,14 +280,14 @@ fn dump(view: &View) -> BTreeMap<StreamNo, String> {
         let state = stream.state();
         assert_eq!(state.committed, state.next);
         let writers = state.writers.as_deref().cloned().unwrap_or_default();
-        let mut producers: Vec<_> = writers.producers.into_iter().collect();
+        let mut producers: Vec<_> = writers.producers.iter().collect();
         producers.sort_by_key(|(_, state)| state.last);
         let said = format!(
             "{:?}",
             (
                 (&stream.name, &stream.media, stream.lifetime),
                 (source, stream.depth, state.committed),
-                (producers, writers.seq, writers.closer),
+                (producers, &writers.seq, &writers.closer),
             )
         );
         dump.insert(stream.no, said);
