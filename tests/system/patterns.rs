@@ -511,3 +511,46 @@ fn patterns_count_once_for_each_log() {
     assert!(text.contains("at most 1"), "{text}");
     MultiStream::open(&encke, "stream=a/**", None);
 }
+
+/// A subscription of many long patterns that no other one names.
+fn wide(connection: usize) -> String {
+    let names =
+        (0..40).map(|number| format!("stream={connection}/{number}/{}/**", "x".repeat(200)));
+    format!("/v1/events?{}", names.collect::<Vec<_>>().join("&"))
+}
+
+#[test]
+fn patterns_of_one_client_take_a_bounded_memory_and_not_that_of_others() {
+    let flags = ["--buffers-max", "1MiB", "--shards", "1", "--exempt", "none"];
+    let encke = Encke::start(&flags);
+    encke.create("a/b");
+    let mut other = Connection::open_from(2, encke.address);
+    other.send(&request(
+        "GET",
+        "/v1/events?stream=a/**&stream=b/**",
+        &[],
+        b"",
+    ));
+    assert_eq!(other.head().status, 200);
+    let taken = || encke.metric("encke_pattern_bytes", "");
+    eventually("they are counted", || taken() > 0.0);
+    let of_other = taken();
+    let mut held = Vec::new();
+    // Until the client has lost some.
+    while encke.metric("encke_buffers_shed_total", "") < 3.0 {
+        let mut connection = Connection::open_from(3, encke.address);
+        connection.send(&request("GET", &wide(held.len()), &[], b""));
+        if connection.head_if_alive().is_some() {
+            held.push(connection);
+        }
+        assert!(held.len() < 100, "nothing bounds them");
+        let buffered = encke.metric("encke_buffered_bytes", "");
+        assert!(buffered < f64::from(1 << 20), "{buffered}");
+    }
+    append_all(&encke, &["a/b"], 0..1);
+    while !other.event().expect("it is connected").contains("a/b") {}
+    drop(held);
+    eventually("their memory is given back", || taken() == of_other);
+    drop(other);
+    eventually("all is given back", || taken() == 0.0);
+}

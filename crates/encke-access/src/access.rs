@@ -365,7 +365,7 @@ impl Access {
     /// Counts a subscription for a caller that was counted before, perhaps for another one. For the same caller nothing changes.
     ///
     /// # Errors
-    /// The caller has as many as its quota allows.
+    /// The quota of the caller is used up.
     pub fn move_subscriber(
         &self,
         held: Option<SubscriberHold>,

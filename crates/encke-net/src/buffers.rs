@@ -1,4 +1,4 @@
-//! The memory of connections beyond their slots: parts of requests, and output that sockets have not taken.
+//! The memory of connections beyond their slots: parts of requests, output that sockets have not taken, and patterns of subscriptions.
 //!
 //! When it runs short, the client that holds the most loses some of it, and not the one that asks next: see `holdings`.
 

@@ -18,6 +18,7 @@ pub struct Metrics {
     pub(crate) held_back: IntCounter,
     pub(crate) addresses: IntGauge,
     pub(crate) buffered_bytes: IntGauge,
+    pub(crate) pattern_bytes: IntGauge,
     pub(crate) accepted: IntCounter,
     pub(crate) accepts_held: IntCounter,
     pub(crate) accepts_gathered: IntCounter,
@@ -105,9 +106,13 @@ impl Metrics {
                 "encke_acknowledgements_held_total",
                 "Acknowledgements that were delayed because most subscribers of their stream were lagging.",
             )?,
+            pattern_bytes: gauge(
+                "encke_pattern_bytes",
+                "Memory that the patterns of subscriptions take. What they take beyond 4 KiB of a connection is part of encke_buffered_bytes.",
+            )?,
             buffered_bytes: gauge(
                 "encke_buffered_bytes",
-                "Bytes held for connections: parts of requests, and output that sockets have not taken.",
+                "Bytes held for connections: parts of requests, output that sockets have not taken, and patterns of subscriptions.",
             )?,
             addresses: gauge(
                 "encke_addresses",
@@ -408,6 +413,7 @@ pub(crate) struct ShardCounts {
     pub(crate) http2_connections: i64,
     pub(crate) http2_streams: i64,
     pub(crate) subscribers: i64,
+    pub(crate) pattern_bytes: i64,
     pub(crate) behind: i64,
     pub(crate) held_back: u64,
 }
@@ -452,6 +458,7 @@ impl ShardCounts {
             (&metrics.http2_connections, counts.http2_connections),
             (&metrics.http2_streams, counts.http2_streams),
             (&metrics.subscribers, counts.subscribers),
+            (&metrics.pattern_bytes, counts.pattern_bytes),
             (&metrics.behind, counts.behind),
         ] {
             if change != 0 {

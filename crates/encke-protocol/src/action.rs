@@ -147,9 +147,9 @@ pub trait Channel: Debug + Send {
     fn message(&mut self, message: ChannelMessage<'_>) -> ChannelAction;
     /// The feed with that key has ended. Returns what the client is told of it, if its last bytes have not.
     fn ended(&mut self, key: u32, end: FeedEnd) -> Vec<u8>;
-    /// The channel closes: its feeds have ended, and so has all that counts while they last. Its last bytes may take long.
+    /// The channel closes: its feeds have ended. Gives up everything that counts while they last, because the last bytes may take long.
     fn closes(&mut self) {}
-    /// A feed ends because its channel has another caller, who has no room for it. The last message of the feed; `refused` is the
+    /// A feed ends because it exceeds a bound of the channel's new caller. Returns the last message of the feed; `refused` is the
     /// response to the subscription as a request.
     fn refuse_feed(&mut self, key: u32, _refused: Response) -> Vec<u8> {
         self.ended(key, FeedEnd::Told)

@@ -52,7 +52,7 @@ impl AppendRequest<'_> {
             return Err(rejected(
                 429,
                 "producer_memory",
-                "the producers of all streams take more memory than tuning.producer-memory allows, and this stream has many: go on with a producer that it knows, append without one, or try again",
+                "the producers of all streams take more memory than tuning.producer-memory allows, and this stream has many: use a producer that it knows, append without one, or try again",
                 PRODUCER_RETRY_S,
             ));
         }

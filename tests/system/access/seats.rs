@@ -207,7 +207,7 @@ fn subscriptions_belong_to_the_caller_that_a_channel_has() {
     guarded.wait_for("chat/1", &["ann"], &[("ann", 2)]);
     let authenticate =
         |subject: &str| json!({"type": "authenticate", "token": token(subject)}).to_string();
-    // The same caller again has no more subscriptions than before.
+    // The same caller again has the same subscriptions.
     assert_eq!(channel.ask(&authenticate("ann"))["type"], "authenticated");
     guarded.wait_for("chat/1", &["ann"], &[("ann", 2)]);
     assert_eq!(channel.ask(&authenticate("bob"))["type"], "authenticated");
@@ -221,7 +221,7 @@ fn subscriptions_belong_to_the_caller_that_a_channel_has() {
     assert_eq!(other.head().status, 200);
     guarded.wait_for("chat/2", &["bob", "cid"], &[("cid", 1)]);
     assert_eq!(channel.ask(&authenticate("cid"))["type"], "authenticated");
-    let refused = channel.message().expect("the channel goes on");
+    let refused = channel.message().expect("the channel stays open");
     assert_eq!(
         (&refused["type"], &refused["status"], &refused["code"]),
         (&json!("error"), &json!(429), &json!("quota_subscribers")),

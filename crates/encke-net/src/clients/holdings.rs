@@ -7,11 +7,13 @@
 //! shard asks the connection itself before it takes anything.
 
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use encke_access::CallerIdentity;
 use foldhash::{HashMap, HashMapExt};
 
 use super::addresses::AddressNo;
+use crate::buffers::{BufferShare, Buffers};
 use crate::connection::exchange_id::ExchangeId;
 
 /// A client, as far as the server can tell one from another.
@@ -52,6 +54,8 @@ pub(crate) struct Holdings {
     holders: HashMap<Holder, usize>,
     /// Bytes of the clients without credentials.
     of_strangers: usize,
+    /// The lasting bytes, as parts of the memory of all connections.
+    shares: HashMap<ExchangeId, BufferShare>,
     /// Bytes that one client may hold at this shard.
     bytes_max: usize,
     /// Clients that held more when they were noted last.
@@ -61,7 +65,16 @@ pub(crate) struct Holdings {
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     holder: Holder,
+    /// Held by the connection while it does something.
     bytes: usize,
+    /// Held by its feeds for as long as they last.
+    lasting: usize,
+}
+
+impl Holding {
+    fn total(self) -> usize {
+        self.bytes + self.lasting
+    }
 }
 
 impl Holdings {
@@ -71,6 +84,7 @@ impl Holdings {
             connections: HashMap::new(),
             holders: HashMap::new(),
             of_strangers: 0,
+            shares: HashMap::new(),
             bytes_max: match bytes_max {
                 0 => usize::MAX,
                 bytes_max => bytes_max,
@@ -81,25 +95,79 @@ impl Holdings {
 
     /// Notes what a connection holds for a client now.
     pub(crate) fn set(&mut self, exchange: ExchangeId, holder: Holder, bytes: usize) {
+        let lasting = self.lasting(exchange);
+        self.put(
+            exchange,
+            Holding {
+                holder,
+                bytes,
+                lasting,
+            },
+        );
+    }
+
+    /// Sets the bytes that the patterns of a connection's feeds hold for a client as long as the feeds last. `buffers`: the memory of all
+    /// connections.
+    pub(crate) fn set_lasting(
+        &mut self,
+        exchange: ExchangeId,
+        holder: Holder,
+        lasting: usize,
+        buffers: &Arc<Buffers>,
+    ) {
+        match lasting {
+            0 => drop(self.shares.remove(&exchange)),
+            _ => self
+                .shares
+                .entry(exchange)
+                .or_default()
+                .set(lasting, buffers),
+        }
+        let bytes = self.connections.get(&exchange).map_or(0, |held| held.bytes);
+        self.put(
+            exchange,
+            Holding {
+                holder,
+                bytes,
+                lasting,
+            },
+        );
+    }
+
+    /// A connection only waits: it holds nothing but its feeds.
+    pub(crate) fn rest(&mut self, exchange: ExchangeId) {
+        if let Some(held) = self.connections.get(&exchange).copied() {
+            self.put(exchange, Holding { bytes: 0, ..held });
+        }
+    }
+
+    /// Bytes that the feeds of a connection hold.
+    pub(crate) fn lasting(&self, exchange: ExchangeId) -> usize {
+        let held = self.connections.get(&exchange);
+        held.map_or(0, |held| held.lasting)
+    }
+
+    fn put(&mut self, exchange: ExchangeId, held: Holding) {
+        let bytes = held.total();
         if bytes == 0 {
             return self.remove(exchange);
         }
-        let held = Holding { holder, bytes };
         if let Some(before) = self.connections.insert(exchange, held) {
             self.give_back(before);
         }
-        let all = self.holders.entry(holder).or_default();
+        let all = self.holders.entry(held.holder).or_default();
         *all += bytes;
-        if holder.is_stranger() {
+        if held.holder.is_stranger() {
             self.of_strangers += bytes;
         }
-        if *all > self.bytes_max && self.over.last() != Some(&holder) {
-            self.over.push(holder);
+        if *all > self.bytes_max && self.over.last() != Some(&held.holder) {
+            self.over.push(held.holder);
         }
     }
 
     /// A connection holds nothing any more.
     pub(crate) fn remove(&mut self, exchange: ExchangeId) {
+        self.shares.remove(&exchange);
         if let Some(before) = self.connections.remove(&exchange) {
             self.give_back(before);
         }
@@ -107,7 +175,8 @@ impl Holdings {
 
     /// What a connection holds.
     pub(crate) fn bytes(&self, exchange: ExchangeId) -> usize {
-        self.connections.get(&exchange).map_or(0, |held| held.bytes)
+        let held = self.connections.get(&exchange);
+        held.map_or(0, |held| held.total())
     }
 
     /// Whether a client holds more than it may.
@@ -137,13 +206,8 @@ impl Holdings {
         let connections = self.connections.iter();
         connections
             .filter(|(_, held)| held.holder == holder)
-            .map(|(exchange, held)| (*exchange, held.bytes))
+            .map(|(exchange, held)| (*exchange, held.total()))
             .max_by_key(|(_, bytes)| *bytes)
-    }
-
-    /// What is held by an exchange.
-    pub(crate) fn of_exchange(&self, exchange: ExchangeId) -> usize {
-        self.connections.get(&exchange).map_or(0, |held| held.bytes)
     }
 
     fn of(&self, holder: Holder) -> usize {
@@ -152,10 +216,10 @@ impl Holdings {
 
     fn give_back(&mut self, held: Holding) {
         if held.holder.is_stranger() {
-            self.of_strangers -= held.bytes;
+            self.of_strangers -= held.total();
         }
         if let Entry::Occupied(mut all) = self.holders.entry(held.holder) {
-            *all.get_mut() -= held.bytes;
+            *all.get_mut() -= held.total();
             if *all.get() == 0 {
                 all.remove();
             }
@@ -221,6 +285,31 @@ mod tests {
         holdings.set(id(4), Holder::App(3), 40);
         holdings.remove(id(3));
         assert_eq!(holdings.of_strangers(), 20);
+    }
+
+    #[test]
+    fn what_feeds_hold_stays_while_their_connection_rests() {
+        let mut holdings = Holdings::new(100);
+        let buffers = Arc::new(Buffers::new(1_000, []));
+        holdings.set_lasting(id(1), address(1), 70, &buffers);
+        assert_eq!(buffers.bytes(), 70);
+        holdings.set(id(1), address(1), 20);
+        assert_eq!((holdings.bytes(id(1)), holdings.lasting(id(1))), (90, 70));
+        assert_eq!(holdings.take_over(), []);
+        holdings.rest(id(1));
+        assert_eq!(holdings.largest_of(address(1)), Some((id(1), 70)));
+        // Another client has it once its credentials are checked.
+        holdings.set(id(1), address(2), 40);
+        assert_eq!(holdings.largest(Losers::Everyone), Some((address(2), 110)));
+        assert_eq!(holdings.take_over(), [address(2)]);
+        holdings.set_lasting(id(1), address(2), 0, &buffers);
+        assert_eq!(buffers.bytes(), 0);
+        holdings.rest(id(1));
+        holdings.set_lasting(id(1), address(2), 7, &buffers);
+        holdings.remove(id(1));
+        assert_eq!(buffers.bytes(), 0);
+        holdings.rest(id(2));
+        assert!(holdings.holders.is_empty() && holdings.connections.is_empty());
     }
 
     #[test]

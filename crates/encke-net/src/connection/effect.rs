@@ -45,7 +45,7 @@ pub(crate) enum ConnectionEffect {
     AbandonDispatch(ExchangeId, u32),
     /// Deliver a feed, which counts for the seat until it ends.
     Subscribe(ExchangeId, Feed, FeedSeat),
-    /// A channel has another caller, who is this member of streams: its feeds count for that one from now on, or end.
+    /// A channel has another caller, which is this member of streams: the feeds count for the new caller, or end.
     Reseat(ExchangeId, Option<Box<NewMember>>),
     /// Report the next record of a stream behind a position.
     Poll(ExchangeId, Arc<Stream>, Offset),

@@ -26,7 +26,7 @@ pub(crate) struct Feeds {
     pub(super) states: BySlot<FeedState>,
     /// Long records on their way to subscribers.
     pub(super) long: BySlot<LongDelivery>,
-    pub(super) seats: FeedSeats,
+    pub(crate) seats: FeedSeats,
     pub(super) encoders: Arc<Encoders>,
     pub(super) views: Arc<Views>,
     /// The congested streams of all shards.
@@ -141,6 +141,14 @@ impl Feeds {
         }
     }
 
+    /// Memory of the patterns of a feed, in bytes.
+    pub(crate) fn pattern_bytes(&self, index: u32, slots: &Slots) -> usize {
+        match slots[index].feed {
+            SlotFeed::InTable => self.merged(index).map_or(0, MergedFeed::pattern_bytes),
+            SlotFeed::None | SlotFeed::Plain(_) => 0,
+        }
+    }
+
     /// The position of a subscriber.
     pub(crate) fn position(&self, index: u32, slots: &Slots) -> Offset {
         let cursor = slots[index].cursor;
@@ -224,7 +232,7 @@ impl Feeds {
 
     pub(super) fn drop_member(&mut self, slot: u32, cx: &mut FeedContext<'_>) {
         let no = self.fan_out.topics.no(cx.slots[slot].topic);
-        self.leave_stream(cx.slots.subscriber(slot), no);
+        self.seats.leave(cx.slots.subscriber(slot), no);
         self.fan_out.topics.unlink(cx.slots, slot, cx.clock.time());
         cx.slots.remove_member(slot);
     }

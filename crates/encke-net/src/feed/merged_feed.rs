@@ -183,6 +183,17 @@ impl MergedFeed {
         self.older.as_ref().map_or(0, |older| older.bytes)
     }
 
+    /// Memory of its patterns, in bytes.
+    pub(crate) fn pattern_bytes(&self) -> usize {
+        let of_patterns = self.members.iter().map(|member| match &member.kind {
+            SourceKind::Stream(_) => 0,
+            SourceKind::Pattern { pattern, .. } => {
+                PATTERN_BYTES + PATTERN_COPIES * pattern.names.prefix().len()
+            }
+        });
+        of_patterns.sum()
+    }
+
     /// The client's positions in all logs, if `after` is the one in the log whose turn it is.
     pub(crate) fn all_after(&self, after: Sequence) -> Vec<Sequence> {
         match &self.turns {
@@ -493,6 +504,13 @@ const EVENT_OVERHEAD: usize = 256;
 
 /// Bytes of a log, a source or a generation in a position, at most.
 const POSITION_BYTES: usize = 96;
+
+/// Bytes of a pattern for a subscriber: a slot, a member of the feed, and a topic and entries in tables, which subscribers of one pattern
+/// share.
+const PATTERN_BYTES: usize = 500;
+
+/// How often the text of a pattern is kept: in the feed, its label, the subscriptions of a channel, and the table of patterns.
+const PATTERN_COPIES: usize = 4;
 
 /// Bytes that are read of all streams before something is sent, approximately.
 pub(crate) const PARTS_BYTES: usize = 256 << 10;

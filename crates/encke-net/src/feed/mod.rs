@@ -5,8 +5,9 @@
 //!
 //! An idle feed is a slot (`slot`) on the list of its topic (`topics`); what else a feed needs is kept beside it while it matters
 //! (`state`). `queue` takes commits and serves topics in rounds, `encoding` is what subscribers at one position share. `single`
-//! has the feeds of one stream, `merged` and `merged_older` those of several, `long` and `merged_long` records that are delivered in pieces, `lag` how far a subscriber is behind, `seats` what a feed counts for, `ephemeral_queue` and `ephemeral` the messages that are not stored, `moved` what another process
-//! is to know of a feed.
+//! has the feeds of one stream, `merged` and `merged_older` those of several, `long` and `merged_long` records that are delivered in pieces,
+//! `lag` how far a subscriber is behind, `seats` the quotas and members that a feed counts for, `ephemeral_queue` and `ephemeral` the messages that
+//! are not stored, `awaited` subscribers of streams that do not exist yet, `moved` the form in which another process takes over a feed.
 
 mod awaited;
 pub(crate) mod backpressure;

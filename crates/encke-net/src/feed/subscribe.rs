@@ -22,7 +22,7 @@ impl Feeds {
         cx: &mut FeedContext<'_>,
     ) {
         cx.counts.subscribers += 1;
-        self.set_seat(index, seat);
+        self.seats.set(index, seat);
         match feed {
             Feed::Single {
                 stream,
@@ -56,6 +56,7 @@ impl Feeds {
                 let members = self.link_members(index, sources, cx.slots);
                 let scope = (generations, names);
                 let merged = MergedFeed::new(encoder, label, members, after, scope, ended);
+                cx.counts.pattern_bytes += merged.pattern_bytes() as i64;
                 self.enter(index, FeedKind::Merged(Box::new(merged)), cx.slots);
             }
         }
@@ -82,7 +83,8 @@ impl Feeds {
         if cx.slots[index].feed == SlotFeed::None {
             return;
         }
-        drop(self.take_seat(index));
+        drop(self.seats.take(index));
+        cx.counts.pattern_bytes -= self.pattern_bytes(index, cx.slots) as i64;
         self.end_lag(index, cx);
         let state = self.states.remove(index);
         self.long.remove(index);

@@ -44,6 +44,7 @@ impl Shard {
         }
         let (feeds, mut cx) = self.feeds();
         feeds.unsubscribe(index, &mut cx);
+        self.connections.release_patterns(index, &self.feeds);
         self.connections.remove(index, reason);
     }
 }

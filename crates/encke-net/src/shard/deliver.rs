@@ -304,7 +304,7 @@ impl Shard {
             } => {
                 feeds.falls_behind(index, &mut cx);
                 if ended {
-                    drop(feeds.take_seat(index));
+                    drop(feeds.seats.take(index));
                 }
                 if waits {
                     return self.do_wishes();

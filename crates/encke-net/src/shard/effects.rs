@@ -3,6 +3,7 @@
 //! What a connection writes is sent at once; everything else is collected and done in order, also what comes of that. So no
 //! effect happens inside another.
 
+use super::reseat::reseat;
 use super::state::Shard;
 use crate::broadcast_message::ChannelName;
 use crate::connection::close::CloseReason;
@@ -103,7 +104,7 @@ impl Shard {
         let pending = outbound.and_then(|outbound| outbound.reached);
         let framing = framing(index, &self.connections.slots);
         let (feeds, cx) = self.feeds();
-        drop(feeds.take_seat(index));
+        drop(feeds.seats.take(index));
         let event = feeds.farewell(index, reason, pending, &cx);
         let mut farewell = Vec::new();
         framing.part(&event, &mut farewell);
@@ -192,9 +193,17 @@ impl Shard {
             ConnectionEffect::Subscribe(id, feed, seat) => {
                 let (feeds, mut cx) = self.feeds();
                 feeds.subscribe(id.slot(), feed, seat, &mut cx);
+                self.connections.hold_patterns(id.slot(), &self.feeds);
                 self.deliver_soon(id.slot());
             }
-            ConnectionEffect::Reseat(id, member) => self.reseat(id, member),
+            ConnectionEffect::Reseat(id, member) => {
+                reseat(
+                    id,
+                    member.as_deref(),
+                    (&mut self.feeds, &mut self.connections),
+                    &self.context,
+                );
+            }
             ConnectionEffect::Poll(id, stream, from) => {
                 let (feeds, mut cx) = self.feeds();
                 feeds.poll(id.slot(), &stream, from, &mut cx);
@@ -203,6 +212,7 @@ impl Shard {
             ConnectionEffect::Unsubscribe(id) => {
                 let (feeds, mut cx) = self.feeds();
                 feeds.unsubscribe(id.slot(), &mut cx);
+                self.connections.release_patterns(id.slot(), &self.feeds);
             }
             ConnectionEffect::Deliver(id, reached) => {
                 let slots = &mut self.connections.slots;

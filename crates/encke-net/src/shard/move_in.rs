@@ -193,6 +193,10 @@ impl Arrival<'_> {
             let seat = self.arriving_seat(&feed, caller.as_ref(), member.clone());
             let (feeds, mut cx) = self.0.feeds();
             feeds.subscribe(id.slot(), feed, seat, &mut cx);
+            let Shard {
+                connections, feeds, ..
+            } = &mut *self.0;
+            connections.hold_patterns(id.slot(), feeds);
             if self.0.connections.is_blocked(id.slot()) {
                 let (feeds, mut cx) = self.0.feeds();
                 feeds.falls_behind(id.slot(), &mut cx);
@@ -203,8 +207,8 @@ impl Arrival<'_> {
         Ok(())
     }
 
-    /// What a feed that moves in counts for. One that exceeds a quota of now goes on, and is not counted; one for which there is no
-    /// place any more goes on, and is no member.
+    /// The seat of a feed that moves in. A feed that exceeds a quota continues and is not counted; a subscriber for which a stream has no
+    /// room continues and is no member.
     fn arriving_seat(
         &self,
         feed: &Feed,

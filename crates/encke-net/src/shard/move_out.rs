@@ -235,7 +235,7 @@ impl Departure<'_> {
                 _,
             ) => {
                 let (_, feed) = feeds.into_iter().next()?;
-                let member = self.0.feeds.member(index);
+                let member = self.0.feeds.seats.member(index);
                 MovedTask::Subscribed {
                     feed,
                     http_1_0,

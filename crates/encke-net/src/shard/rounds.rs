@@ -26,7 +26,11 @@ impl Shard {
                     false => 0,
                 };
                 let subscriber = slots.subscriber(index);
-                self.feeds.leave_deleted(topic, index, slots);
+                // Its last records may take long, and the name may have a successor.
+                if self.feeds.fan_out.topics.is_deleted(topic) {
+                    let no = self.feeds.fan_out.topics.no(topic);
+                    self.feeds.seats.leave(subscriber, no);
+                }
                 let served = self.serve(index);
                 if served == Served::Sent {
                     self.feeds.fan_out.spend_send();

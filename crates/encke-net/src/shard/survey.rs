@@ -118,7 +118,7 @@ impl Census<'_> {
             lag,
             quiet_s: self.connections.clock.now_s().saturating_sub(active_s),
             requests,
-            held_bytes: self.connections.holdings.of_exchange(id),
+            held_bytes: self.connections.holdings.bytes(id),
             tls: owner_flags.has(Flags::TLS) || owner_flags.has(Flags::ENCRYPTED),
             operator: owner_flags.has(Flags::OPERATOR),
         })

@@ -12,9 +12,10 @@ use crate::replicated::Chain;
 use crate::stream::account::{Account, AccountId, StorageUse};
 use crate::stream::charge::cost;
 use crate::stream::count::{ByteCount, MessageCount};
+use crate::stream::producers::ProducerState;
 use crate::stream::record::{BadRecord, EndReason, Fork, Lifetime};
 use crate::stream::retention::Buckets;
-use crate::stream::writers::{ProducerState, Writers};
+use crate::stream::writers::Writers;
 use crate::stream::{Life, Stream};
 use crate::{AckLevel, Offset, Retention};
 

@@ -12,8 +12,9 @@ use crate::machine::journal::Journal;
 use crate::machine::outcome::{Outcome, Refusal};
 use crate::machine::{Machine, Undo};
 use crate::stream::count::ByteCount;
+use crate::stream::producers::ProducerState;
 use crate::stream::record::{Change, EndReason, Extras, Producer};
-use crate::stream::writers::{ProducerState, Writers};
+use crate::stream::writers::Writers;
 use crate::stream::{Facts, Life, Stream};
 
 impl Machine {

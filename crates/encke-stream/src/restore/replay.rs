@@ -23,9 +23,9 @@ use crate::restore::restored_stream::{
 use crate::stream::count::MessageCount;
 use crate::stream::media::Media;
 use crate::stream::number::{LogPlace, born, log_of};
+use crate::stream::producers::ProducerState;
 use crate::stream::record::{BadRecord, Change, Extras, KIND_CHANGE};
 use crate::stream::retention::Bucket;
-use crate::stream::writers::ProducerState;
 use crate::stream::{Facts, Stream};
 use crate::{Limits, Machine, Offset, View};
 

@@ -8,7 +8,8 @@ use std::collections::hash_map::Iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::stream::writers::ProducerState;
+use encke_log::Sequence;
+use serde::{Deserialize, Serialize};
 
 /// The memory of the producers of a log's streams, as far as these are in memory.
 #[derive(Debug)]
@@ -25,7 +26,18 @@ pub(crate) struct Producers {
     share: MemoryShare,
 }
 
-/// What is counted for one stream, until this is dropped.
+/// The progress of a producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProducerState {
+    /// Its session.
+    pub(crate) epoch: u64,
+    /// The number of its last accepted request in the session.
+    pub(crate) seq: u64,
+    /// The record of that request. Shows which producer was idle for longest.
+    pub(crate) last: Sequence,
+}
+
+/// The counted bytes of one stream, until this is dropped.
 #[derive(Debug, Default)]
 struct MemoryShare {
     bytes: usize,
@@ -55,7 +67,7 @@ impl ProducerMemory {
         self.bytes() >= self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Bytes of producers up to which a stream may get further ones. Streams that have few are not refused for those that have many.
+    /// Bytes of producers up to which a stream may get further ones. A stream with few producers is not refused because others have many.
     fn share(&self) -> usize {
         let (bytes, max) = (self.bytes(), self.bytes_max.load(Ordering::Relaxed));
         if bytes < max {
@@ -174,7 +186,7 @@ impl Drop for MemoryShare {
     }
 }
 
-/// What a producer takes.
+/// Bytes of a producer.
 fn cost(id: &str) -> usize {
     id.len() + ENTRY_BYTES
 }

@@ -10,7 +10,7 @@ use encke_log::Sequence;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::outcome::Refusal;
-use crate::stream::producers::{ProducerMemory, Producers};
+use crate::stream::producers::{ProducerMemory, ProducerState, Producers};
 
 /// An idempotent producer and the number of its request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,17 +31,6 @@ pub(crate) struct Writers {
     pub(crate) seq: Option<Box<str>>,
     /// The producer that closed the stream, so that a repeated close is recognized.
     pub(crate) closer: Option<(Box<str>, ProducerState)>,
-}
-
-/// The progress of a producer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProducerState {
-    /// Its session.
-    pub(crate) epoch: u64,
-    /// The number of its last accepted request in the session.
-    pub(crate) seq: u64,
-    /// The record of that request. Shows which producer was idle for longest.
-    pub(crate) last: Sequence,
 }
 
 /// What an accepted request has replaced in [`Writers`], for undo.

@@ -78,7 +78,7 @@ pub struct View {
     patterns: PatternWatchers,
     awaited: AwaitedNames,
     counts: Counts,
-    /// What the producers of the streams in memory take.
+    /// Memory of the producers of the streams in memory.
     pub(crate) producers: Arc<ProducerMemory>,
     /// Who pays for the streams.
     pub(crate) accounts: Accounts,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use encke_log::StreamNo;
@@ -15,7 +16,7 @@ use crate::stream::number::pattern_number;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// Empty, or with a slash at its end.
-    prefix: Box<str>,
+    prefix: Arc<str>,
 }
 
 /// The text is a name and no pattern: it is not `**` and does not end in `/**`.
@@ -79,8 +80,8 @@ pub(crate) struct PatternWatchers {
 #[derive(Debug, Default)]
 struct Table {
     /// Clients choose the prefixes, so that their hashes must not be known.
-    watched: HashMap<Box<str>, WatchedPattern, foldhash::quality::RandomState>,
-    prefixes: HashMap<StreamNo, Box<str>, foldhash::fast::FixedState>,
+    watched: HashMap<Arc<str>, WatchedPattern, foldhash::quality::RandomState>,
+    prefixes: HashMap<StreamNo, Arc<str>, foldhash::fast::FixedState>,
     /// How many prefixes have which length, so that no other part of a name is hashed.
     lengths: BTreeMap<usize, usize>,
     /// How many numbers were given.
@@ -110,16 +111,18 @@ impl PatternWatchers {
             lengths,
             given,
         } = &mut *table;
-        let entry = watched.entry(pattern.prefix.clone()).or_insert_with(|| {
-            *given += 1;
-            *lengths.entry(pattern.prefix.len()).or_default() += 1;
-            let no = pattern_number(log, *given);
-            prefixes.insert(no, pattern.prefix.clone());
-            WatchedPattern {
-                no,
-                shards: Vec::with_capacity(1),
-            }
-        });
+        let entry = watched
+            .entry(Arc::clone(&pattern.prefix))
+            .or_insert_with(|| {
+                *given += 1;
+                *lengths.entry(pattern.prefix.len()).or_default() += 1;
+                let no = pattern_number(log, *given);
+                prefixes.insert(no, Arc::clone(&pattern.prefix));
+                WatchedPattern {
+                    no,
+                    shards: Vec::with_capacity(1),
+                }
+            });
         if !entry.shards.contains(&shard) {
             entry.shards.push(shard);
         }

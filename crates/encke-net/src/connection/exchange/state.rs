@@ -37,7 +37,7 @@ pub(crate) struct Exchange {
     pub(crate) begins: Option<Box<MessageFeeds>>,
 }
 
-/// What a message of a channel that may begin feeds has for them.
+/// Parts of the feeds that a message of a channel may begin.
 #[derive(Debug)]
 pub(crate) struct MessageFeeds {
     /// The subscription, which was counted before the channel was asked.

@@ -83,7 +83,9 @@ impl WebSocket {
         for feed in &self.feeds {
             cx.push(ConnectionEffect::Deliver(feed.id, None));
         }
-        self.inflate(cx);
+        if self.long_feed().is_none() {
+            self.inflate(cx);
+        }
         self.go_on(false, cx);
         cx.push(ConnectionEffect::Receive);
     }
@@ -99,7 +101,7 @@ impl WebSocket {
         self.has_inflated = false;
         if matches!(event, ExchangeEvent::Queued) {
             // Its turn has come to inflate a further piece.
-            if !is_blocked {
+            if !is_blocked && self.long_feed().is_none() {
                 self.inflate(cx);
             }
         } else if self.waits(id) {
@@ -139,6 +141,9 @@ impl WebSocket {
         cx.effects.output.extend_from_slice(&held);
         for feed in &self.feeds {
             cx.push(ConnectionEffect::Deliver(feed.id, None));
+        }
+        if !is_blocked {
+            self.inflate(cx);
         }
         self.go_on(is_blocked, cx);
         cx.push(ConnectionEffect::Receive);

@@ -333,7 +333,7 @@ impl Connections {
                         SlotState::Subscribed
                     }
                 };
-                self.holdings.remove(ExchangeId::new(index));
+                self.holdings.rest(ExchangeId::new(index));
                 if let Some(channel) = connection.into_channel() {
                     let place = self.channels.insert(channel);
                     self.slots[index].set_channel_place(place);

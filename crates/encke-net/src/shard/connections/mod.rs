@@ -2,10 +2,11 @@
 //!
 //! A connection that only waits is a slot. One that does something is in the table beside the slots, and only as long as it does.
 //! `handle` gives events to connections, sends their output, and collects what they want done; `transfer` moves bytes through
-//! sockets, encrypted or not; `state` is what both of them use.
+//! sockets, encrypted or not; `patterns` counts what subscriptions hold in memory; `state` is what all of them use.
 
 mod channels;
 mod handle;
+mod patterns;
 mod state;
 mod transfer;
 
