@@ -1,13 +1,14 @@
 //! Makes a backup.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use jiff::Timestamp;
 
-use crate::client::ServerSnapshot;
+use crate::client::{Patience, ServerSnapshot};
 use crate::error::BackupError;
 use crate::manifest::{BackupName, FORMAT, Hash, Manifest, PIECE_BYTES, SavedFile, SavedLog};
-use crate::repository::Repository;
+use crate::pieces::StoredPieces;
 use crate::wire::FileListed;
 
 /// What a backup has done.
@@ -25,27 +26,59 @@ pub struct BackupReport {
     pub bytes_stored: u64,
 }
 
-/// Copies a snapshot of a running server, and gives it back. `progress` gets the bytes that are done, of all.
+/// Copies a snapshot of the server that runs on a data directory, and gives it back. Waits while the server is upgraded. `progress` gets the
+/// bytes that are done, of all.
 ///
 /// # Errors
 /// The server or the storage fails. Then there is no new backup.
 pub fn back_up(
-    mut snapshot: ServerSnapshot,
-    repository: &Repository,
+    directory: &Path,
+    pieces: &mut StoredPieces<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<BackupReport, BackupError> {
+    let repository = pieces.repository;
     let names = repository.backups()?;
-    let name = BackupName::behind(&names, Timestamp::now());
-    let bytes = snapshot.bytes();
-    // It only saves reads.
     let (before, damaged) = repository.last_whole(&names)?;
+    // Before there is a snapshot, for which the server keeps what it removes.
+    if let Some(before) = &before {
+        pieces.has_all_of(before)?;
+    }
     let mut report = BackupReport {
-        name,
-        bytes,
+        name: BackupName::behind(&names, Timestamp::now()),
+        bytes: 0,
         damaged,
         bytes_read: 0,
         bytes_stored: 0,
     };
+    let mut patience = Patience::NotRunning;
+    for attempt in 1.. {
+        let snapshot = ServerSnapshot::take(directory, patience)?;
+        report.name = BackupName::behind(&names, Timestamp::now());
+        report.bytes = snapshot.bytes();
+        match store(snapshot, before.as_ref(), pieces, &mut report, progress) {
+            Ok(manifest) => {
+                pieces.settle()?;
+                repository.add_manifest(report.name, &manifest)?;
+                break;
+            }
+            // What is stored is not stored again.
+            Err(BackupError::Gone { .. }) if attempt < ATTEMPTS_MAX => {
+                patience = Patience::Returns;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(report)
+}
+
+/// Stores what a snapshot has and the storage has not.
+fn store(
+    mut snapshot: ServerSnapshot,
+    before: Option<&Manifest>,
+    pieces: &mut StoredPieces<'_>,
+    report: &mut BackupReport,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Manifest, BackupError> {
     let mut done = 0;
     let mut logs = Vec::new();
     let start = snapshot.list.start;
@@ -54,28 +87,36 @@ pub fn back_up(
         .into_iter()
         .enumerate()
     {
-        let known = Known::of(before.as_ref(), log, listed.log_id, start);
+        let known = Known::of(before, log, listed.log_id, start);
         let mut files = Vec::with_capacity(listed.files.len());
         for (index, file) in listed.files.into_iter().enumerate() {
-            let mut pieces = known.pieces(&file);
+            let known = known.pieces(&file);
+            let mut of_file = Vec::new();
             loop {
-                let at = pieces.len() as u64 * PIECE_BYTES;
-                progress(done + at.min(file.bytes), bytes);
+                let at = of_file.len() as u64 * PIECE_BYTES;
+                progress(done + at.min(file.bytes), report.bytes);
                 if at >= file.bytes {
                     break;
                 }
-                buffer.resize((file.bytes - at).min(PIECE_BYTES) as usize, 0);
+                let bytes = (file.bytes - at).min(PIECE_BYTES);
+                if let Some(hash) = known.get(of_file.len())
+                    && pieces.is_sound(*hash, bytes)?
+                {
+                    of_file.push(*hash);
+                    continue;
+                }
+                buffer.resize(bytes as usize, 0);
                 let read = snapshot.read((log, index), at, &mut buffer)?;
                 if read < buffer.len() {
                     let why = format!("{} has become shorter", file.name);
                     return Err(BackupError::Server(why));
                 }
-                report.bytes_read += read as u64;
+                report.bytes_read += bytes;
                 let hash = Hash::of(&buffer);
-                if repository.add_piece(hash, &buffer)? {
-                    report.bytes_stored += read as u64;
+                if pieces.add(hash, &buffer)? {
+                    report.bytes_stored += bytes;
                 }
-                pieces.push(hash);
+                of_file.push(hash);
             }
             done += file.bytes;
             files.push(SavedFile {
@@ -83,7 +124,7 @@ pub fn back_up(
                 bytes: file.bytes,
                 written_ns: file.written_ns,
                 grows: file.grows,
-                pieces,
+                pieces: of_file,
             });
         }
         logs.push(SavedLog {
@@ -93,13 +134,11 @@ pub fn back_up(
             files,
         });
     }
-    let manifest = Manifest {
+    Ok(Manifest {
         format: FORMAT,
         start,
         logs,
-    };
-    repository.add_manifest(name, &manifest)?;
-    Ok(report)
+    })
 }
 
 /// The files of a log in the backup before.
@@ -139,3 +178,6 @@ impl<'m> Known<'m> {
         }
     }
 }
+
+/// How often a snapshot is taken, while servers go away.
+const ATTEMPTS_MAX: usize = 5;

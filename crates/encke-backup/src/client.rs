@@ -3,26 +3,58 @@
 use std::io::{self, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use encke_log::LayoutError;
 
 use crate::error::BackupError;
 use crate::server::connect;
 use crate::wire::{READ_BYTES_MAX, SnapshotList, SnapshotReply, SnapshotRequest, receive, send};
 
+/// Whether a server is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// One that does not run is an error.
+    NotRunning,
+    /// It ran a moment ago, and is expected to return.
+    Returns,
+}
+
 /// The files of all logs of a running server. The server keeps what it removes meanwhile until this is dropped.
 #[derive(Debug)]
-pub struct ServerSnapshot {
+pub(crate) struct ServerSnapshot {
     directory: PathBuf,
     connection: BufReader<UnixStream>,
     pub(crate) list: SnapshotList,
 }
 
 impl ServerSnapshot {
-    /// Asks the server that runs on a data directory for a snapshot.
+    /// Asks the server that runs on a data directory for a snapshot. Waits while the server is upgraded.
     ///
     /// # Errors
     /// No server runs there, this process may not connect to it, or the snapshot cannot be taken.
-    pub fn take(directory: &Path) -> Result<ServerSnapshot, BackupError> {
+    pub(crate) fn take(
+        directory: &Path,
+        mut patience: Patience,
+    ) -> Result<ServerSnapshot, BackupError> {
+        if let Err(error @ LayoutError::Unfinished { .. }) = encke_log::logs_in(directory) {
+            return Err(error.into());
+        }
+        let begun = Instant::now();
+        loop {
+            match ServerSnapshot::ask_for_one(directory) {
+                Err(BackupError::Gone { .. }) if begun.elapsed() < RETURN_TIME_MAX => {
+                    patience = Patience::Returns;
+                }
+                Err(BackupError::NotRunning { .. })
+                    if patience == Patience::Returns && begun.elapsed() < RETURN_TIME_MAX => {}
+                taken => return taken,
+            }
+            std::thread::sleep(RETURN_PAUSE);
+        }
+    }
+
+    fn ask_for_one(directory: &Path) -> Result<ServerSnapshot, BackupError> {
         let connection = connect(directory).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => BackupError::NotRunning {
                 directory: directory.to_owned(),
@@ -47,7 +79,7 @@ impl ServerSnapshot {
     }
 
     /// Bytes of all files.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let files = self.list.logs.iter().flat_map(|log| &log.files);
         files.map(|file| file.bytes).sum()
     }
@@ -76,23 +108,36 @@ impl ServerSnapshot {
                 return Err(unexpected(SnapshotReply::Bytes(bytes)));
             };
             let received = self.connection.read_exact(into);
-            received.map_err(BackupError::io(&self.directory, "read from the server on"))?;
+            received.map_err(|source| self.failed(source))?;
             read += bytes;
         }
         Ok(read)
     }
 
     fn ask(&mut self, asked: &SnapshotRequest) -> Result<SnapshotReply, BackupError> {
-        let failed = || BackupError::io(&self.directory, "talk to the server on");
         // A server that takes no more connections says so, and closes: that is in this side's socket already.
         let sent = send(self.connection.get_mut(), asked);
         let said = receive(&mut self.connection, SAID_BYTES_MAX);
-        let said = match (said, sent) {
-            (Ok(Some(said)), _) => Some(said),
-            (_, Err(error)) | (Err(error), _) => return Err(failed()(error)),
-            (Ok(None), Ok(())) => None,
-        };
-        said.ok_or_else(|| BackupError::Server("nothing: it has closed the connection".to_owned()))
+        match (said, sent) {
+            (Ok(Some(SnapshotReply::Upgrading)), _) | (Ok(None), Ok(())) => Err(self.gone()),
+            (Ok(Some(said)), _) => Ok(said),
+            (_, Err(error)) | (Err(error), _) => Err(self.failed(error)),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> BackupError {
+        match source.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset => self.gone(),
+            _ => BackupError::io(&self.directory, "talk to the server on")(source),
+        }
+    }
+
+    fn gone(&self) -> BackupError {
+        BackupError::Gone {
+            directory: self.directory.clone(),
+        }
     }
 }
 
@@ -107,3 +152,6 @@ fn unexpected(said: SnapshotReply) -> BackupError {
 const SAID_BYTES_MAX: u64 = 256 << 20;
 /// A snapshot waits for the background work of the log.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
+/// How long a server is waited for that is upgraded, or has ended during a backup.
+const RETURN_TIME_MAX: Duration = Duration::from_secs(120);
+const RETURN_PAUSE: Duration = Duration::from_millis(100);

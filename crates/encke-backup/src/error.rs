@@ -14,6 +14,12 @@ pub enum BackupError {
         /// The data directory.
         directory: PathBuf,
     },
+    /// The server is being upgraded, or has ended while it was asked.
+    #[error("the server on {} has gone away", directory.display())]
+    Gone {
+        /// The data directory.
+        directory: PathBuf,
+    },
     /// The operating system returned an error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -55,16 +61,10 @@ pub enum BackupError {
     /// There is no such backup.
     #[error("{0}")]
     NoBackup(String),
-    /// The directory of a restore has a log.
-    #[error("{} is not empty: restore into a directory that is new or empty", directory.display())]
-    NotEmpty {
-        /// The directory.
-        directory: PathBuf,
-    },
     /// The files of a log could not be written.
     #[error(transparent)]
     Copy(#[from] CopyError),
-    /// The directories of the logs could not be made.
+    /// The directory of the data is not empty or not complete, or the directories of its logs could not be made.
     #[error(transparent)]
     Layout(#[from] LayoutError),
 }

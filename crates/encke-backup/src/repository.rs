@@ -1,37 +1,19 @@
-//! Backups in a storage: pieces under `pieces/`, each with its hash as name, and manifests under `backups/`.
+//! Backups in a storage: pieces under `pieces/`, each with its hash as name, manifests under `backups/`, and the catalog of the pieces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::catalog::Catalog;
 use crate::error::BackupError;
 use crate::manifest::{BackupName, Hash, Manifest, SavedFile};
-use crate::storage::{self, BucketAccess, OpenFor, Storage};
+use crate::storage::{self, BucketAccess, OpenFor, Storage, StoredObject};
 
 /// The backups in a directory or a bucket.
 #[derive(Debug)]
 pub struct Repository {
     storage: Box<dyn Storage>,
-}
-
-/// What was removed with old backups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
-    /// Backups.
-    pub backups: usize,
-    /// Pieces that no other backup has.
-    pub pieces: usize,
-    /// Why it was less than there is to remove.
-    pub obstacle: Option<RemovalObstacle>,
-}
-
-/// Why old backups, or their pieces, stay until the next removal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemovalObstacle {
-    /// Backups are being listed, verified or restored: none was removed.
-    Readers,
-    /// A backup that stays is damaged, or of another version: what pieces it has is not known, so none was removed.
-    Damage,
 }
 
 /// What a verification has read.
@@ -70,7 +52,7 @@ impl Repository {
     /// The storage cannot be listed.
     pub fn backups(&self) -> Result<Vec<BackupName>, BackupError> {
         let mut names = Vec::new();
-        self.storage.list(BACKUPS, &mut |key| {
+        self.storage.list(BACKUPS, &mut |key, _| {
             let name = key
                 .strip_prefix(BACKUPS)
                 .and_then(|key| key.strip_suffix(".json"));
@@ -147,56 +129,76 @@ impl Repository {
         }
     }
 
-    /// Removes all backups but the last `kept` ones, and the pieces that those do not have. Of those that are kept, damaged ones do not count.
-    ///
-    /// # Errors
-    /// The storage fails. What is left is whole.
-    pub fn remove_old(&self, kept: usize) -> Result<Removed, BackupError> {
-        let mut removed = Removed::default();
-        if !self.storage.keep_readers_out()? {
-            removed.obstacle = Some(RemovalObstacle::Readers);
-            return Ok(removed);
-        }
-        let names = self.backups()?;
-        let (mut used, mut whole) = (BTreeSet::new(), 0);
-        for name in names.iter().rev() {
-            if whole >= kept.max(1) {
-                self.storage.remove(&manifest_key(*name))?;
-                removed.backups += 1;
-                continue;
-            }
-            let Some(manifest) = self.whole_manifest(*name)? else {
-                removed.obstacle = Some(RemovalObstacle::Damage);
-                continue;
-            };
-            whole += 1;
-            used.extend(manifest.files().flat_map(|file| file.pieces.clone()));
-        }
-        if removed.obstacle.is_some() {
-            return Ok(removed);
-        }
-        let mut unused = Vec::new();
-        self.storage.list(PIECES, &mut |key| {
-            let name = key.rsplit('/').next().unwrap_or_default();
-            if name.parse::<Hash>().is_ok_and(|hash| !used.contains(&hash)) {
-                unused.push(key.to_owned());
-            }
-        })?;
-        for key in &unused {
-            self.storage.remove(key)?;
-        }
-        removed.pieces = unused.len();
-        Ok(removed)
+    /// Waits for nobody, and keeps readers out from now on. False: some read now.
+    pub(crate) fn keep_readers_out(&self) -> Result<bool, BackupError> {
+        self.storage.keep_readers_out()
     }
 
-    /// Stores a piece, unless it is there. Returns whether it was stored. The manifest makes it durable.
-    pub(crate) fn add_piece(&self, hash: Hash, content: &[u8]) -> Result<bool, BackupError> {
-        let key = piece_key(hash);
-        if self.storage.has(&key)? {
-            return Ok(false);
+    /// Removes a backup. Returns whether it was there. Its pieces stay.
+    pub(crate) fn remove_manifest(&self, name: BackupName) -> Result<bool, BackupError> {
+        let key = manifest_key(name);
+        let is_there = self.storage.look(&key)?.is_some();
+        self.storage.remove(&key)?;
+        Ok(is_there)
+    }
+
+    /// All pieces, as the storage lists them.
+    pub(crate) fn list_pieces(&self) -> Result<BTreeMap<Hash, StoredObject>, BackupError> {
+        let mut listed = BTreeMap::new();
+        self.storage.list(PIECES, &mut |key, stored| {
+            let name = key.rsplit('/').next().unwrap_or_default();
+            if let Ok(hash) = name.parse::<Hash>() {
+                listed.insert(hash, stored);
+            }
+        })?;
+        Ok(listed)
+    }
+
+    pub(crate) fn look_at_piece(&self, hash: Hash) -> Result<Option<StoredObject>, BackupError> {
+        self.storage.look(&piece_key(hash))
+    }
+
+    /// Stores a piece. [`Repository::settle`] makes it durable.
+    pub(crate) fn put_piece(&self, hash: Hash, content: &[u8]) -> Result<(), BackupError> {
+        self.put_surely(&piece_key(hash), content)
+    }
+
+    pub(crate) fn remove_piece(&self, hash: Hash) -> Result<(), BackupError> {
+        self.storage.remove(&piece_key(hash))
+    }
+
+    pub(crate) fn settle(&self) -> Result<(), BackupError> {
+        self.storage.settle()
+    }
+
+    /// What earlier backups have found out about the pieces.
+    pub(crate) fn catalog(&self) -> Result<Catalog, BackupError> {
+        let text = self.storage.get(CATALOG)?;
+        Ok(text.map_or_else(Catalog::default, |text| Catalog::decode(&text)))
+    }
+
+    pub(crate) fn put_catalog(&self, text: &[u8]) -> Result<(), BackupError> {
+        self.storage.put(CATALOG, text)?;
+        self.storage.settle()
+    }
+
+    /// Stores an object, and reads it again where another machine stores it.
+    fn put_surely(&self, key: &str, content: &[u8]) -> Result<(), BackupError> {
+        let mut waits = READ_AGAIN.iter();
+        loop {
+            self.storage.put(key, content)?;
+            if !self.storage.is_remote() || self.storage.get(key)?.is_some_and(|is| is == content) {
+                return Ok(());
+            }
+            match waits.next() {
+                Some(wait) => std::thread::sleep(*wait),
+                None => {
+                    return Err(BackupError::Damaged(format!(
+                        "the bucket has taken {key}, and does not give it back"
+                    )));
+                }
+            }
         }
-        self.storage.put(&key, content)?;
-        Ok(true)
     }
 
     /// A piece, if it is what it was.
@@ -221,7 +223,7 @@ impl Repository {
         })?;
         // A manifest that is there has all its pieces.
         self.storage.settle()?;
-        self.storage.put(&manifest_key(name), &text)?;
+        self.put_surely(&manifest_key(name), &text)?;
         self.storage.settle()
     }
 }
@@ -237,3 +239,10 @@ fn piece_key(hash: Hash) -> String {
 
 const BACKUPS: &str = "backups/";
 const PIECES: &str = "pieces/";
+const CATALOG: &str = "catalog.json";
+/// Before an object that the bucket does not give back is stored again.
+const READ_AGAIN: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+];

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use encke_log::LogCopy;
+use encke_log::{LogCopy, MayHold, UnfinishedDirectory};
 
 use crate::error::BackupError;
 use crate::manifest::{Manifest, SavedLog};
@@ -17,28 +17,21 @@ pub struct RestoreReport {
     pub bytes: u64,
 }
 
-/// Writes a backup into a directory that is empty or missing, which then is a data directory. `progress` gets the bytes that are done, of all.
+/// Writes a backup into a directory that is empty, missing or left by an interrupted restore, which then is a data directory. `progress` gets
+/// the bytes that are done, of all.
 ///
 /// # Errors
-/// The directory is not empty, a piece is missing or damaged, or a file cannot be written. A part that was written is not taken for a
-/// log.
+/// The directory is not empty, a piece is missing or damaged, or a file cannot be written. Servers and commands refuse the directory until another
+/// restore into it has ended.
 pub fn restore(
     repository: &Repository,
     manifest: &Manifest,
     directory: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RestoreReport, BackupError> {
-    let is_empty = match std::fs::read_dir(directory) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-        Err(error) => return Err(BackupError::io(directory, "list")(error)),
-    };
-    if !is_empty {
-        let directory = directory.to_owned();
-        return Err(BackupError::NotEmpty { directory });
-    }
+    let mut unfinished = UnfinishedDirectory::begin(directory, RESTORE, MayHold::Nothing)?;
     let bytes = manifest.bytes();
-    let directories = encke_log::arrange(directory, manifest.logs.len())?;
+    let directories = unfinished.make_logs(manifest.logs.len())?;
     let mut done = 0;
     for (log, directory) in manifest.logs.iter().zip(&directories) {
         restore_log(repository, log, directory, &mut |more| {
@@ -46,6 +39,7 @@ pub fn restore(
             progress(done, bytes);
         })?;
     }
+    unfinished.finish()?;
     Ok(RestoreReport {
         upto: manifest.upto().collect(),
         bytes,
@@ -73,3 +67,6 @@ fn restore_log(
     copy.complete()?;
     Ok(())
 }
+
+/// The command that an interrupted restore names.
+const RESTORE: &str = "log restore";

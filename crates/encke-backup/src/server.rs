@@ -4,14 +4,15 @@
 //! at most one snapshot, which lasts as long as the connection: a client that vanishes leaves nothing.
 
 use std::io::{self, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
 use encke_log::{LogSnapshot, Reader};
+use parking_lot::Mutex;
 use prometheus::{IntCounter, IntGauge, Registry};
 use rustix::fs::{Mode, OFlags};
 
@@ -24,8 +25,17 @@ use crate::wire::{
 #[derive(Debug)]
 pub struct SnapshotServer {
     directory: PathBuf,
-    stopping: Arc<AtomicBool>,
+    state: Arc<Mutex<ServingState>>,
     thread: JoinHandle<()>,
+}
+
+/// What the socket does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServingState {
+    Serving,
+    /// Tells clients to wait, until another process, or this one again, has the socket's name.
+    Upgrading,
+    Stopping,
 }
 
 /// What each connection needs.
@@ -34,7 +44,7 @@ struct Shared {
     readers: Vec<Reader>,
     start: u64,
     metrics: SnapshotMetrics,
-    stopping: Arc<AtomicBool>,
+    state: Arc<Mutex<ServingState>>,
 }
 
 /// The metrics of the socket.
@@ -79,32 +89,48 @@ impl SnapshotServer {
     ) -> io::Result<SnapshotServer> {
         let mut start = [0; 8];
         aws_lc_rs::rand::fill(&mut start).map_err(io::Error::other)?;
-        let listener = with_short_path(directory, SOCKET, |path| {
+        let listener = with_short_path(directory, NEW_SOCKET, |path| {
             // What a killed server has left; no other process has the directory.
             match std::fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => UnixListener::bind(path),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
             }
+            let listener = UnixListener::bind(path)?;
+            // In one step: a client meets this server or the one before.
+            std::fs::rename(path, directory.join(SOCKET))?;
+            Ok(listener)
         })?;
-        let stopping = Arc::new(AtomicBool::new(false));
+        let bound = std::fs::metadata(directory.join(SOCKET))?.ino();
+        let state = Arc::new(Mutex::new(ServingState::Serving));
         let shared = Arc::new(Shared {
             readers,
             start: u64::from_le_bytes(start),
             metrics,
-            stopping: Arc::clone(&stopping),
+            state: Arc::clone(&state),
         });
         let thread = std::thread::Builder::new().name("encke-snapshots".to_owned());
-        let thread = thread.spawn(move || accept(&listener, &shared))?;
+        let place = directory.to_owned();
+        let thread = thread.spawn(move || {
+            accept(&listener, shared);
+            keep_waiting(&listener, &place, bound);
+        })?;
         Ok(SnapshotServer {
             directory: directory.to_owned(),
-            stopping,
+            state,
             thread,
         })
     }
 
+    /// Gives no more snapshots, and tells clients to wait for the process that takes the server over.
+    pub fn hand_over(self) {
+        *self.state.lock() = ServingState::Upgrading;
+        // Wakes the thread that accepts.
+        let _ = connect(&self.directory);
+    }
+
     /// Takes no more connections. Those that there are end by themselves.
     pub fn stop(self) {
-        self.stopping.store(true, Ordering::SeqCst);
+        *self.state.lock() = ServingState::Stopping;
         // Wakes the thread that accepts.
         let woken = connect(&self.directory).is_ok();
         let _ = with_short_path(&self.directory, SOCKET, |path| std::fs::remove_file(path));
@@ -135,9 +161,14 @@ impl Drop for Place {
     }
 }
 
-fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+/// Gives snapshots while the server serves.
+fn accept(listener: &UnixListener, shared: Arc<Shared>) {
     for connection in listener.incoming() {
-        if shared.stopping.load(Ordering::SeqCst) {
+        let state = *shared.state.lock();
+        if state != ServingState::Serving {
+            if let (ServingState::Upgrading, Ok(mut connection)) = (state, connection) {
+                let _ = send(&mut connection, &SnapshotReply::Upgrading);
+            }
             return;
         }
         let Ok(mut connection) = connection else {
@@ -151,7 +182,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             let _ = send(&mut connection, &SnapshotReply::Failed(why));
             continue;
         }
-        let place = Place::take(shared);
+        let place = Place::take(&shared);
         let thread = std::thread::Builder::new().name("encke-snapshot".to_owned());
         let spawned = thread.spawn(move || {
             if let Err(error) = serve(connection, &place.shared) {
@@ -160,6 +191,25 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
         });
         if let Err(error) = spawned {
             tracing::warn!(%error, "no thread for a backup");
+        }
+    }
+}
+
+/// Tells clients to wait, until another socket has the name of this one.
+fn keep_waiting(listener: &UnixListener, directory: &Path, bound: u64) {
+    let is_bound = || {
+        let there = std::fs::metadata(directory.join(SOCKET));
+        there.is_ok_and(|there| there.ino() == bound)
+    };
+    if listener.set_nonblocking(true).is_err() {
+        return;
+    }
+    while is_bound() {
+        match listener.accept() {
+            Ok((mut connection, _)) => {
+                let _ = send(&mut connection, &SnapshotReply::Upgrading);
+            }
+            Err(_) => std::thread::sleep(UPGRADE_PAUSE),
         }
     }
 }
@@ -174,6 +224,9 @@ fn serve(connection: UnixStream, shared: &Shared) -> io::Result<()> {
     let mut snapshots: Vec<LogSnapshot> = Vec::new();
     let mut buffer = Vec::new();
     while let Some(asked) = receive(&mut from, ASKED_BYTES_MAX)? {
+        if *shared.state.lock() == ServingState::Upgrading {
+            return send(&mut to, &SnapshotReply::Upgrading);
+        }
         match asked {
             SnapshotRequest::Snapshot => {
                 // The one before gives its space back first.
@@ -204,6 +257,10 @@ fn serve(connection: UnixStream, shared: &Shared) -> io::Result<()> {
                     Ok(read) => {
                         send(&mut to, &SnapshotReply::Bytes(read))?;
                         to.write_all(&buffer[..read])?;
+                    }
+                    // The process that takes over removes what a snapshot has linked.
+                    Err(_) if *shared.state.lock() == ServingState::Upgrading => {
+                        return send(&mut to, &SnapshotReply::Upgrading);
                     }
                     Err(error) => send(&mut to, &SnapshotReply::Failed(error.to_string()))?,
                 }
@@ -256,6 +313,10 @@ pub fn with_short_path<T>(
 
 /// The socket in the data directory.
 const SOCKET: &str = "snapshots";
+/// Its name before it takes the place of that of the server before.
+const NEW_SOCKET: &str = "snapshots.new";
+/// How long a client waits at most to be told to wait.
+const UPGRADE_PAUSE: Duration = Duration::from_millis(20);
 /// Connections at a time, each of which may have a snapshot.
 pub const SNAPSHOTS_MAX: i64 = 2;
 const ASKED_BYTES_MAX: u64 = 4 << 10;

@@ -30,6 +30,8 @@ pub(crate) enum SnapshotReply {
     /// This number of bytes follows.
     Bytes(usize),
     Failed(String),
+    /// Another process is about to take the server over: it gives snapshots in a moment.
+    Upgrading,
 }
 
 /// What a snapshot has.

@@ -24,6 +24,14 @@ pub enum OpenError {
         /// The directory.
         directory: PathBuf,
     },
+    /// A command has begun to make the log, and has not ended.
+    #[error("{} is not complete: {what}", directory.display())]
+    Unfinished {
+        /// The directory of the log.
+        directory: PathBuf,
+        /// What was interrupted, and what to do.
+        what: String,
+    },
     /// The operating system returned an error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

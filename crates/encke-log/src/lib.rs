@@ -110,5 +110,6 @@ pub use retention::LogRetention;
 pub use segments::frame::{Frame, FrameView, Position, Streams};
 pub use start::layout::{LayoutError, arrange, logs_in};
 pub use start::preflight;
+pub use start::unfinished::{MayHold, UnfinishedDirectory};
 pub use write::deferred_sync::{DeferredSync, DeferredSyncResult};
 pub use write::log::Log;

@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Args;
 use encke_backup::{
-    BackupError, BackupName, BucketAccess, RemovalObstacle, Removed, Repository, ServerSnapshot,
-    back_up,
+    BackupError, BackupName, BucketAccess, RemovalObstacle, Repository, StoredPieces, back_up,
 };
+use encke_log::LayoutError;
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::config::duration;
 use crate::failure::{Code, Failed, say};
 use crate::keys;
 use crate::progress_line::ProgressLine;
@@ -27,9 +29,13 @@ pub(crate) struct BackupArgs {
     #[arg(value_name = "TO")]
     to: String,
 
-    /// Remove all backups but the last N
+    /// Remove all backups but the last N that are whole
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
+
+    /// Read each stored piece again at least once in this time
+    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration)]
+    verify_within: Duration,
 
     /// Print the report as JSON
     #[arg(long)]
@@ -80,30 +86,35 @@ pub(crate) struct RestoreArgs {
 
 pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
     let repository = Repository::to_write(&args.to, &access()).map_err(failed)?;
-    let snapshot = ServerSnapshot::take(&args.directory).map_err(failed)?;
+    let pieces = StoredPieces::examine(&repository, args.verify_within);
+    let mut pieces = pieces.map_err(failed)?;
     let mut line = ProgressLine::new(args.quiet);
-    let report = back_up(snapshot, &repository, &mut |done, all| {
+    let report = back_up(&args.directory, &mut pieces, &mut |done, all| {
         line.show(|| format!("{} of {}", ByteSize(done), ByteSize(all)));
     });
     line.end();
     let report = report.map_err(failed)?;
+    let removed = pieces.finish(report.name, args.keep).map_err(|error| {
+        let failed = failed(error);
+        let stored = format!(
+            "the backup {} is stored, but old ones were not removed",
+            report.name
+        );
+        failed.code.with(failed.error.context(stored))
+    })?;
     if report.damaged > 0 {
         say(format_args!(
             "the last {} of the backups before it can't be read: `encke log backups` says why\n",
             report.damaged
         ));
     }
-    let removed = match args.keep {
-        Some(kept) => repository.remove_old(kept as usize).map_err(|error| {
-            let failed = failed(error);
-            let stored = format!(
-                "the backup {} is stored, but old ones were not removed",
-                report.name
-            );
-            failed.code.with(failed.error.context(stored))
-        })?,
-        None => Removed::default(),
-    };
+    if pieces.unsound() > 0 {
+        say(format_args!(
+            "{} stored pieces were missing or damaged; this backup has stored those that it needs again. `encke log backups --verify` \
+             names the backups that lack others\n",
+            pieces.unsound()
+        ));
+    }
     match removed.obstacle {
         None => {}
         Some(RemovalObstacle::Readers) => {
@@ -121,7 +132,9 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
             "bytes": report.bytes,
             "bytes_read": report.bytes_read,
             "bytes_stored": report.bytes_stored,
-            "damaged_backups": report.damaged,
+            "bytes_verified": pieces.read_bytes(),
+            "unsound_pieces": pieces.unsound(),
+            "damaged_backups": report.damaged.max(removed.damaged),
             "removed_backups": removed.backups,
             "removed_pieces": removed.pieces,
             "kept_because": removed.obstacle.map(|obstacle| match obstacle {
@@ -225,7 +238,13 @@ fn access() -> BucketAccess<'static> {
 fn failed(error: BackupError) -> Failed {
     let code = match error {
         BackupError::Place(_) => Code::Usage,
-        BackupError::NotRunning { .. } | BackupError::NotEmpty { .. } => Code::Data,
+        BackupError::NotRunning { .. }
+        | BackupError::Gone { .. }
+        | BackupError::Layout(
+            LayoutError::NotEmpty { .. }
+            | LayoutError::InUse { .. }
+            | LayoutError::Unfinished { .. },
+        ) => Code::Data,
         _ => Code::Running,
     };
     code.with(error)

@@ -9,6 +9,7 @@ use anyhow::Context;
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use encke_fleet::{FleetName, FleetReport, Left, LogCopier};
+use encke_log::{LayoutError, MayHold, UnfinishedDirectory};
 
 use crate::failure::{Code, Failed};
 use crate::fleet_brokers::{BrokerArgs, failed};
@@ -121,20 +122,18 @@ fn join(args: &JoinArgs) -> Result<ExitCode, Failed> {
         let data = args.data.display();
         Code::Data.with(error.context(format!("the data in {data} can't be used")))
     };
-    let directories = encke_log::arrange(&args.data, logs);
+    let unfinished = UnfinishedDirectory::begin(&args.data, "fleet join", MayHold::NoLog);
+    let mut unfinished = unfinished.map_err(|error| match error {
+        LayoutError::NotEmpty { .. } => of_data(anyhow::Error::new(error).context(
+            "it holds a log, and a node with data copies by itself what it lacks, when it starts",
+        )),
+        error => of_data(error.into()),
+    })?;
+    let directories = unfinished.make_logs(logs);
     let directories = directories.map_err(|error| of_data(error.into()))?;
-    for directory in &directories {
-        // A copy that was interrupted while it took its place is finished first, and counts.
-        encke_log::finish_copy(directory).map_err(|error| of_data(error.into()))?;
-        let holds_log = encke_log::holds_files_of_log(directory);
-        if holds_log.map_err(|error| of_data(error.into()))? {
-            let path = directory.display();
-            return Err(of_data(anyhow::anyhow!(
-                "{path} holds a log: a node with data copies by itself what it lacks, when it starts"
-            )));
-        }
-    }
     log_copies::copy_all(&copier, args.from.as_ref(), &directories)?;
+    let finished = unfinished.finish();
+    finished.map_err(|error| of_data(error.into()))?;
     let several = match logs {
         1 => String::new(),
         logs => format!(" --logs {logs}"),

@@ -150,7 +150,7 @@ impl Serving {
     /// Stops it.
     pub(crate) fn stop(self) -> Result<(), Failed> {
         service_manager::stopping();
-        let (server, node) = self.stop_beside();
+        let (server, node) = self.stop_beside(SnapshotServer::stop);
         server.stop().context("the stop was not clean")?;
         if let Some(node) = node {
             node.leave();
@@ -160,7 +160,7 @@ impl Serving {
 
     /// Finishes requests and gives all connections away. What is still in work after `patience` is cut off.
     pub(crate) fn move_out(self, patience: Duration) -> Result<(MovedOut, Closing), Failed> {
-        let (server, node) = self.stop_beside();
+        let (server, node) = self.stop_beside(SnapshotServer::hand_over);
         let (moved, server) = server
             .move_out(patience)
             .context("the server could not be handed over")?;
@@ -168,7 +168,7 @@ impl Serving {
     }
 
     /// Stops what runs beside the server.
-    fn stop_beside(self) -> (Server, Option<Node>) {
+    fn stop_beside(self, end_snapshots: fn(SnapshotServer)) -> (Server, Option<Node>) {
         if let Some(watch) = self.watch {
             watch.stop();
         }
@@ -176,7 +176,7 @@ impl Serving {
             watchdog.stop();
         }
         if let Ok(snapshots) = self.snapshots {
-            snapshots.stop();
+            end_snapshots(snapshots);
         }
         (self.server, self.node)
     }

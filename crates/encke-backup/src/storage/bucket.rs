@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{Bucket as S3Bucket, Credentials, S3Action, UrlStyle};
 use ureq::Agent;
+use ureq::http::HeaderMap;
 
-use super::objects::{BucketAccess, Storage};
+use super::objects::{BucketAccess, Storage, StoredObject};
 use crate::error::BackupError;
+use crate::manifest::Hash;
 
 /// A part of a bucket.
 #[derive(Debug)]
@@ -82,12 +86,12 @@ impl Bucket {
         format!("{}{key}", self.prefix)
     }
 
-    /// Makes a request until there is an answer that another attempt would not change. Returns its status and its body.
+    /// Makes a request until there is an answer that another attempt would not change.
     fn ask(
         &self,
         (action, key): (&'static str, &str),
         request: &dyn Fn() -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> Result<(u16, Vec<u8>), BackupError> {
+    ) -> Result<BucketAnswer, BackupError> {
         let failed = |reason: String| BackupError::Bucket {
             action,
             key: key.to_owned(),
@@ -96,19 +100,21 @@ impl Bucket {
         let mut waits = WAITS.iter();
         loop {
             let answered = request().and_then(|mut response| {
-                let status = response.status().as_u16();
                 let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
-                Ok((status, body.read_to_vec()?))
+                let body = body.read_to_vec()?;
+                Ok(BucketAnswer {
+                    status: response.status().as_u16(),
+                    headers: response.into_parts().0.headers,
+                    body,
+                })
             });
             let reason = match answered {
-                Ok((status, body)) if status == 200 || status == 204 || status == 404 => {
-                    return Ok((status, body));
-                }
-                Ok((status, body)) => {
-                    let said = String::from_utf8_lossy(&body);
+                Ok(answer) if matches!(answer.status, 200 | 204 | 404) => return Ok(answer),
+                Ok(answer) => {
+                    let said = String::from_utf8_lossy(&answer.body);
                     let said: String = said.chars().take(SAID_CHARS_MAX).collect();
-                    let reason = format!("status {status} {said}");
-                    if !(500..600).contains(&status) && status != 429 {
+                    let reason = format!("status {} {said}", answer.status);
+                    if !may_pass(answer.status, &said) {
                         return Err(failed(reason));
                     }
                     reason
@@ -127,8 +133,7 @@ impl Storage for Bucket {
     fn put(&self, key: &str, content: &[u8]) -> Result<(), BackupError> {
         let key = self.key(key);
         let mut action = self.bucket.put_object(Some(&self.credentials), &key);
-        // Some servers store what has arrived of an upload that is cut off, unless they know what it must be. A piece that is there is
-        // not stored again, so that no later backup would be whole.
+        // Some servers store what has arrived of an upload that is cut off, unless they know what it must be.
         let checksum = STANDARD.encode(md5::compute(content).0);
         action.headers_mut().insert(CHECKSUM, checksum.as_str());
         let request = || {
@@ -137,8 +142,8 @@ impl Storage for Bucket {
                 .header(CHECKSUM, &checksum)
                 .send(content)
         };
-        match self.ask(("put", &key), &request)? {
-            (404, _) => Err(BackupError::Bucket {
+        match self.ask(("put", &key), &request)?.status {
+            404 => Err(BackupError::Bucket {
                 action: "put",
                 reason: format!("there is no bucket {}", self.bucket.name()),
                 key,
@@ -156,19 +161,45 @@ impl Storage for Bucket {
         let key = self.key(key);
         let action = self.bucket.get_object(Some(&self.credentials), &key);
         let request = || self.agent.get(action.sign(SIGNED_FOR).as_str()).call();
-        let (status, body) = self.ask(("get", &key), &request)?;
-        Ok((status == 200).then_some(body))
+        let answer = self.ask(("get", &key), &request)?;
+        Ok((answer.status == 200).then_some(answer.body))
     }
 
-    fn has(&self, key: &str) -> Result<bool, BackupError> {
+    fn look(&self, key: &str) -> Result<Option<StoredObject>, BackupError> {
         let key = self.key(key);
         let action = self.bucket.head_object(Some(&self.credentials), &key);
         let request = || self.agent.head(action.sign(SIGNED_FOR).as_str()).call();
-        let (status, _) = self.ask(("look for", &key), &request)?;
-        Ok(status == 200)
+        let answer = self.ask(("look for", &key), &request)?;
+        if answer.status != 200 {
+            return Ok(None);
+        }
+        let field = |name: &str| {
+            answer
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
+        let bytes = field("content-length").and_then(|bytes| bytes.parse().ok());
+        let bytes = bytes.ok_or_else(|| BackupError::Bucket {
+            action: "look for",
+            key,
+            reason: "the answer has no size".to_owned(),
+        })?;
+        let written = field("last-modified").and_then(|time| rfc2822::parse(time).ok());
+        let written = written.map(|time| time.timestamp());
+        Ok(Some(stored(bytes, field("etag").unwrap_or(""), written)))
     }
 
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str)) -> Result<(), BackupError> {
+    /// What has arrived there may be another thing than what the server says.
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn list(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, StoredObject),
+    ) -> Result<(), BackupError> {
         let prefix = self.key(prefix);
         let mut next: Option<String> = None;
         loop {
@@ -178,7 +209,7 @@ impl Storage for Bucket {
                 action.with_continuation_token(next.as_str());
             }
             let request = || self.agent.get(action.sign(SIGNED_FOR).as_str()).call();
-            let (status, body) = self.ask(("list", &prefix), &request)?;
+            let BucketAnswer { status, body, .. } = self.ask(("list", &prefix), &request)?;
             let failed = |reason: String| BackupError::Bucket {
                 action: "list",
                 key: prefix.clone(),
@@ -193,12 +224,20 @@ impl Storage for Bucket {
             let page = page.map_err(|error| failed(format!("the list is no list: {error}")))?;
             for object in &page.contents {
                 if let Some(key) = object.key.strip_prefix(&*self.prefix) {
-                    each(key);
+                    let written = object.last_modified.as_deref();
+                    let written = written.and_then(|time| time.parse().ok());
+                    // Without a size it is looked for by its key.
+                    let bytes = object.size.unwrap_or(u64::MAX);
+                    let tag = object.etag.as_deref().unwrap_or_default();
+                    each(key, stored(bytes, tag, written));
                 }
             }
-            next = page.next_continuation_token;
-            if next.is_none() {
-                return Ok(());
+            match (page.next_continuation_token, &next) {
+                (None, _) => return Ok(()),
+                (Some(again), Some(before)) if again == *before => {
+                    return Err(failed("the list does not end".to_owned()));
+                }
+                (following, _) => next = following,
             }
         }
     }
@@ -208,6 +247,32 @@ impl Storage for Bucket {
         let action = self.bucket.delete_object(Some(&self.credentials), &key);
         let request = || self.agent.delete(action.sign(SIGNED_FOR).as_str()).call();
         self.ask(("remove", &key), &request).map(|_| ())
+    }
+}
+
+/// What the server has answered.
+struct BucketAnswer {
+    status: u16,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+/// Whether a later attempt may succeed. S3 sends `RequestTimeout` with status 400.
+fn may_pass(status: u16, said: &str) -> bool {
+    match status {
+        400 => said.contains("<Code>RequestTimeout</Code>"),
+        status => matches!(status, 408 | 409 | 429 | 500..=599),
+    }
+}
+
+/// The version of an object is its tag and its time, in seconds: a list may have it more precisely.
+fn stored(bytes: u64, tag: &str, written: Option<Timestamp>) -> StoredObject {
+    let tag = tag.trim_matches('"');
+    let version = format!("{tag} {:?}", written.map(Timestamp::as_second));
+    let [a, b, c, d, e, f, g, h, ..] = Hash::of(version.as_bytes()).0;
+    StoredObject {
+        bytes,
+        stamp: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
     }
 }
 

@@ -4,15 +4,16 @@
 //! the log waits for the syncs of others, and for what they write.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
 use super::direct;
-use super::objects::Storage;
+use super::objects::{Storage, StoredObject};
 use crate::error::BackupError;
 
 /// A directory of objects. No other process writes to it while this one may.
@@ -171,17 +172,22 @@ impl Storage for Directory {
         }
     }
 
-    fn has(&self, key: &str) -> Result<bool, BackupError> {
+    fn look(&self, key: &str) -> Result<Option<StoredObject>, BackupError> {
         let path = self.path.join(key);
-        let unsynced = &self.written.lock().unsynced;
-        if unsynced.iter().any(|one| one.path == path) {
-            return Ok(true);
+        match std::fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => {
+                let found = found.map_err(BackupError::io(&path, "look for"))?;
+                Ok(Some(stored(&found)))
+            }
         }
-        path.try_exists()
-            .map_err(BackupError::io(&path, "look for"))
     }
 
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str)) -> Result<(), BackupError> {
+    fn list(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, StoredObject),
+    ) -> Result<(), BackupError> {
         let mut folders = vec![prefix.trim_end_matches('/').to_owned()];
         while let Some(folder) = folders.pop() {
             let path = self.path.join(&folder);
@@ -192,14 +198,19 @@ impl Storage for Directory {
             for entry in entries {
                 let entry = entry.map_err(BackupError::io(&path, "list"))?;
                 let key = format!("{folder}/{}", entry.file_name().to_string_lossy());
-                let kind = entry.file_type();
-                match kind.map_err(BackupError::io(&path, "list"))?.is_dir() {
+                let found = entry.metadata().map_err(BackupError::io(&path, "list"))?;
+                match found.is_dir() {
                     true => folders.push(key),
-                    false => each(&key),
+                    false => each(&key, stored(&found)),
                 }
             }
         }
         Ok(())
+    }
+
+    /// A sync of this system has succeeded.
+    fn is_remote(&self) -> bool {
+        false
     }
 
     fn keep_readers_out(&self) -> Result<bool, BackupError> {
@@ -213,6 +224,15 @@ impl Storage for Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed.map_err(BackupError::io(&path, "remove")),
         }
+    }
+}
+
+fn stored(found: &Metadata) -> StoredObject {
+    let written = found.modified().ok();
+    let since = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
+    StoredObject {
+        bytes: found.len(),
+        stamp: since.map_or(0, |since| since.as_nanos() as u64),
     }
 }
 

@@ -8,7 +8,7 @@ mod objects;
 use self::bucket::Bucket;
 use self::directory::Directory;
 pub use self::objects::BucketAccess;
-pub(crate) use self::objects::Storage;
+pub(crate) use self::objects::{Storage, StoredObject};
 use crate::error::BackupError;
 
 /// What a storage is opened for.

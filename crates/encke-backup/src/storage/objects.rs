@@ -6,6 +6,14 @@ use ureq::tls::TlsConfig;
 
 use crate::error::BackupError;
 
+/// An object, as its storage describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredObject {
+    pub(crate) bytes: u64,
+    /// Changes when the object is written again.
+    pub(crate) stamp: u64,
+}
+
 /// Objects with keys, such as `backups/2026-11-26T16:15:48.123Z.json`.
 pub(crate) trait Storage: Debug + Send {
     /// Stores an object, whole or not at all. [`Storage::settle`] makes it durable; until then it may not be listed, nor be read.
@@ -14,10 +22,17 @@ pub(crate) trait Storage: Debug + Send {
     fn settle(&self) -> Result<(), BackupError>;
     /// An object; `None` if there is none of that key.
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError>;
-    /// Whether there is an object, or one was put.
-    fn has(&self, key: &str) -> Result<bool, BackupError>;
-    /// Calls `each` with the keys that begin with `prefix`, which ends in `/`, in no order.
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str)) -> Result<(), BackupError>;
+    /// What an object is; `None` if there is none of that key.
+    fn look(&self, key: &str) -> Result<Option<StoredObject>, BackupError>;
+    /// Calls `each` with the objects whose keys begin with `prefix`, which ends in `/`, in no order. A bucket's list may be late: it may lack
+    /// what was put, and have what was removed.
+    fn list(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, StoredObject),
+    ) -> Result<(), BackupError>;
+    /// Whether what was put must be read again to know that it is stored.
+    fn is_remote(&self) -> bool;
     /// Has readers wait from now on, where the storage can. False: some read now, and nothing may be removed.
     fn keep_readers_out(&self) -> Result<bool, BackupError> {
         Ok(true)

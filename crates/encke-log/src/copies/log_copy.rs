@@ -12,7 +12,7 @@
 
 use crate::copies::snapshot::is_name_in_copy;
 use crate::disk::file_name;
-use crate::disk::files::{Files, HISTORY};
+use crate::disk::files::{Files, HISTORY, LOCK};
 use crate::error::OpenError;
 use crate::start;
 use crate::superblock;
@@ -183,16 +183,31 @@ fn files_of_log(directory: &Path) -> Result<Vec<String>, CopyError> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(unlisted)? {
         let name = entry.map_err(unlisted)?.file_name();
-        let is_of_log = |name: &str| {
-            name == HISTORY
-                || superblock::NAMES.contains(&name)
-                || file_name::first_of(name).is_some()
-        };
-        if let Some(name) = name.to_str().filter(|name| is_of_log(name)) {
+        if let Some(name) = name.to_str().filter(|name| is_file_of_log(name)) {
             names.push(name.to_owned());
         }
     }
     Ok(names)
+}
+
+fn is_file_of_log(name: &str) -> bool {
+    name == HISTORY || superblock::NAMES.contains(&name) || file_name::first_of(name).is_some()
+}
+
+/// Whether a directory with this name in it has a log, or a whole copy of one.
+pub(crate) fn is_of_log(name: &str) -> bool {
+    is_file_of_log(name) || [COMPLETE, PLACED].contains(&name)
+}
+
+/// Whether a copy leaves this name in the directory of a log, whether it is complete or not.
+pub(crate) fn is_left(name: &str) -> bool {
+    is_of_log(name) || [PARTIAL, REPLACED, LOCK].contains(&name)
+}
+
+/// Whether a whole copy is being moved to its place, so that the log is not whole. [`finish_copy`] finishes that.
+pub(crate) fn is_being_placed(directory: &Path) -> bool {
+    let is_there = |name: &str| directory.join(name).symlink_metadata().is_ok();
+    is_there(COMPLETE) || is_there(PLACED)
 }
 
 /// Moves all files of a log. A superblock comes last, so that a part of a log is never taken for a whole one.

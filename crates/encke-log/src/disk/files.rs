@@ -4,6 +4,7 @@ use crate::disk::file_name;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::history::tree;
+use crate::start::unfinished;
 use crate::superblock;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
@@ -58,13 +59,14 @@ impl Files {
     /// [`Files::lock`] for a directory that must hold a log already. No file is made, not even `lock`.
     ///
     /// # Errors
-    /// [`OpenError::NoLog`] when there is none, and as [`Files::lock`].
+    /// [`OpenError::NoLog`] when there is none, [`OpenError::Unfinished`] when it is not complete, and as [`Files::lock`].
     pub(crate) fn lock_existing(path: &Path, access: FileAccess) -> Result<Files, OpenError> {
         if !Files::holds_log(path).map_err(|e| OpenError::io(path, "open", e))? {
             return Err(OpenError::NoLog {
                 directory: path.to_owned(),
             });
         }
+        unfinished::refuse_unfinished(path)?;
         let lock = path.join(LOCK);
         let options = lock.symlink_metadata().is_ok().then(|| {
             let mut options = OpenOptions::new();
@@ -306,6 +308,6 @@ fn write_zeros(file: &File, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 pub(crate) const HISTORY: &str = "history";
 const ZEROS_BYTES: usize = 1 << 20;

@@ -4,6 +4,8 @@
 //! mount points or links, so that logs can be on several disks. The file `LOGS` in the directory holds the number of
 //! logs, and the file `LOG` in each directory its index. `LOGS` is written last, so all logs exist when it does. An
 //! empty directory in the place of a disk that is not mounted is never taken for a log.
+//!
+//! A directory that a command fills in several steps has another text in `LOGS` until all logs are there (`unfinished.rs`).
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,6 +15,7 @@ use rustix::fs::FlockOperation;
 
 use crate::disk::files::Files;
 use crate::history::tree;
+use crate::start::unfinished;
 
 /// Why the directory of several logs can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +58,31 @@ pub enum LayoutError {
     Uncounted {
         /// The file.
         path: PathBuf,
+    },
+    /// A command has begun to fill the directory, and has not ended.
+    #[error(
+        "{} is not complete: `encke {command}` was interrupted there, or still runs; run it again, or remove the directory",
+        directory.display()
+    )]
+    Unfinished {
+        /// The directory.
+        directory: PathBuf,
+        /// The command, such as `log restore`.
+        command: String,
+    },
+    /// Another process fills the directory.
+    #[error("{} is in use: another command writes to it", directory.display())]
+    InUse {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// A command is to fill a directory that has something.
+    #[error("{} is not empty: it has {found}; give a directory that is new or empty", directory.display())]
+    NotEmpty {
+        /// The directory.
+        directory: PathBuf,
+        /// The name of one entry.
+        found: String,
     },
     /// The operating system returned an error.
     #[error("cannot {action} {}: {source}", path.display())]
@@ -139,6 +167,12 @@ fn read(directory: &Path) -> Result<Option<(usize, String)>, LayoutError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(&path, "read")(error)),
     };
+    if let Some(command) = unfinished::command_of(&text) {
+        return Err(LayoutError::Unfinished {
+            directory: directory.to_owned(),
+            command: command.to_owned(),
+        });
+    }
     let parsed = text.strip_suffix('\n').and_then(|line| {
         let (logs, id) = line.strip_prefix(KIND)?.split_once(" logs ")?;
         Some((logs.parse().ok().filter(|logs| *logs > 1)?, id.to_owned()))
@@ -166,6 +200,17 @@ fn make(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutError> {
     // Excludes another process that makes them.
     rustix::fs::flock(&opened, FlockOperation::LockExclusive)
         .map_err(|error| failed(directory, "lock")(error.into()))?;
+    let (paths, text) = make_logs(directory, logs)?;
+    put(directory, LOGS, &text)?;
+    sync_parent(directory)?;
+    Ok(paths)
+}
+
+/// Makes and labels the directories of several logs. Returns them, and the content of `LOGS`.
+pub(crate) fn make_logs(
+    directory: &Path,
+    logs: usize,
+) -> Result<(Vec<PathBuf>, String), LayoutError> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
         .map_err(|error| failed(directory, "find an identity for")(error.into()))?;
@@ -182,9 +227,7 @@ fn make(directory: &Path, logs: usize) -> Result<Vec<PathBuf>, LayoutError> {
         }
         put(path, LOG, &label(log, logs, &id))?;
     }
-    put(directory, LOGS, &format!("{KIND}{logs} logs {id}\n"))?;
-    sync_parent(directory)?;
-    Ok(paths)
+    Ok((paths, format!("{KIND}{logs} logs {id}\n")))
 }
 
 fn paths(directory: &Path, logs: usize) -> impl Iterator<Item = PathBuf> {
@@ -196,7 +239,7 @@ fn label(log: usize, logs: usize, id: &str) -> String {
 }
 
 /// Writes a file durably, whole or not at all.
-fn put(directory: &Path, name: &str, text: &str) -> Result<(), LayoutError> {
+pub(crate) fn put(directory: &Path, name: &str, text: &str) -> Result<(), LayoutError> {
     let (path, new) = (directory.join(name), directory.join(format!("{name}.new")));
     File::create(&new)
         .and_then(|mut file| {
@@ -208,13 +251,13 @@ fn put(directory: &Path, name: &str, text: &str) -> Result<(), LayoutError> {
     sync(directory)
 }
 
-fn sync(directory: &Path) -> Result<(), LayoutError> {
+pub(crate) fn sync(directory: &Path) -> Result<(), LayoutError> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(failed(directory, "sync the directory"))
 }
 
-fn sync_parent(directory: &Path) -> Result<(), LayoutError> {
+pub(crate) fn sync_parent(directory: &Path) -> Result<(), LayoutError> {
     tree::sync_parent(directory).map_err(failed(directory, "sync the directory that holds"))
 }
 
@@ -226,7 +269,7 @@ fn misplaced(directory: &Path, path: &Path, log: usize) -> LayoutError {
     }
 }
 
-fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> LayoutError {
+pub(crate) fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> LayoutError {
     let path = path.to_owned();
     move |source| LayoutError::Io {
         path,
@@ -235,9 +278,9 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Layout
     }
 }
 
-const LOGS: &str = "LOGS";
+pub(crate) const LOGS: &str = "LOGS";
 
-const LOG: &str = "LOG";
+pub(crate) const LOG: &str = "LOG";
 
 /// The first part of these files, with the version of their format.
 const KIND: &str = "encke 1: ";

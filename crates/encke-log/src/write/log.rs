@@ -14,7 +14,7 @@ use crate::segments::frame::{Frame, FrameView};
 use crate::segments::index::SegmentIndex;
 use crate::segments::segment::{self, Segment};
 use crate::shared::Shared;
-use crate::start::{self, Started};
+use crate::start::{self, Started, unfinished};
 use crate::superblock::updater::SuperblockUpdater;
 use crate::write::active_segment::ActiveSegment;
 use crate::write::batch::{FrameBatch, UnpublishedRecords};
@@ -63,6 +63,7 @@ impl Log {
         options: Options,
         replay: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<Log, OpenError> {
+        unfinished::refuse_unfinished(directory)?;
         Log::open_on(Files::lock(directory)?, options, replay)
     }
 }

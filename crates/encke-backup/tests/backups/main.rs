@@ -1,0 +1,11 @@
+//! Backups of a log in this process: in a directory whose pieces are damaged, in a bucket of a server that fails in many ways, while the server
+//! is upgraded, and restores that are killed.
+
+#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+
+mod bucket;
+mod directory;
+mod restore;
+mod s3;
+mod source;
+mod upgrade;

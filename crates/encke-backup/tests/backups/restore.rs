@@ -1,0 +1,122 @@
+//! A restore that is killed leaves a directory that nothing takes for a log, and a second one finishes it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use encke_backup::{BackupError, BackupName, restore};
+use encke_log::{LayoutError, OpenError, logs_in};
+
+use crate::source::{How, Source, check_log, in_directory};
+
+/// The child: runs only when the parent names the places.
+#[test]
+fn child() {
+    let Ok(from) = std::env::var("ENCKE_RESTORE_FROM") else {
+        return;
+    };
+    let to = std::env::var("ENCKE_RESTORE_TO").unwrap();
+    let name: BackupName = std::env::var("ENCKE_RESTORE_NAME")
+        .unwrap()
+        .parse()
+        .unwrap();
+    restore_into(Path::new(&from), name, Path::new(&to)).unwrap();
+}
+
+fn restore_into(from: &Path, name: BackupName, to: &Path) -> Result<(), BackupError> {
+    let repository = in_directory(from);
+    let manifest = repository.manifest(name)?;
+    restore(&repository, &manifest, to, &mut |_, _| {}).map(drop)
+}
+
+#[test]
+fn a_killed_restore_is_refused_and_can_be_repeated() {
+    let rounds = std::env::var("ENCKE_CRASH_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
+    let (source, place) = (Source::new(), tempfile::tempdir().unwrap());
+    let made = source.back_up(&in_directory(place.path()), How::default());
+    let name = made.unwrap().report.name;
+    let mut random = encke_log::simulated::Random::new(u64::from(std::process::id()));
+    let mut refused = 0;
+    for round in 0..rounds {
+        let root = tempfile::tempdir().unwrap();
+        let to = root.path().join("data");
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "restore::child"])
+            .env("ENCKE_RESTORE_FROM", place.path())
+            .env("ENCKE_RESTORE_TO", &to)
+            .env("ENCKE_RESTORE_NAME", name.to_string())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // From the marker on; before it there is nothing.
+        while !to.join("LOGS").exists() && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        match logs_in(&to) {
+            Err(LayoutError::Unfinished { command, .. }) => {
+                assert_eq!(command, "log restore");
+                let error = encke_log::check(&to, &mut |_| {}).unwrap_err();
+                assert!(
+                    matches!(
+                        error,
+                        OpenError::Unfinished { .. } | OpenError::NoLog { .. }
+                    ),
+                    "round {round}: {error}"
+                );
+                refused += 1;
+                restore_into(place.path(), name, &to).unwrap();
+            }
+            // Its content is not there yet.
+            Err(LayoutError::Damaged { .. }) => restore_into(place.path(), name, &to).unwrap(),
+            Ok(_) => {}
+            Err(error) => panic!("round {round}: {error}"),
+        }
+        assert_eq!(check_log(&to), 300, "round {round}");
+    }
+    assert!(refused > 0, "no kill met a restore");
+}
+
+#[test]
+fn a_directory_that_is_not_complete_is_refused_by_all_commands() {
+    let (source, place) = (Source::new(), tempfile::tempdir().unwrap());
+    let made = source.back_up(&in_directory(place.path()), How::default());
+    let name = made.unwrap().report.name;
+    let root = tempfile::tempdir().unwrap();
+    let to = root.path().join("new/data");
+    // A piece is missing, so that the restore ends in the middle.
+    let piece = crate::source::piece_files(place.path(), &[]).pop().unwrap();
+    let aside = root.path().join("piece");
+    std::fs::rename(&piece, &aside).unwrap();
+    restore_into(place.path(), name, &to).unwrap_err();
+    let text = |error: &dyn std::error::Error| {
+        let text = error.to_string();
+        assert!(
+            text.contains("is not complete") && text.contains("log restore"),
+            "{text}"
+        );
+    };
+    text(&logs_in(&to).unwrap_err());
+    text(&encke_log::arrange(&to, 1).unwrap_err());
+    let repository = in_directory(&root.path().join("other"));
+    let mut pieces =
+        encke_backup::StoredPieces::examine(&repository, Duration::from_secs(1)).unwrap();
+    text(&encke_backup::back_up(&to, &mut pieces, &mut |_, _| {}).unwrap_err());
+    let options = encke_log::Options::default();
+    text(&encke_log::Log::open(&to, options, &mut |_| {}).unwrap_err());
+    // Another process still writes.
+    let marker = std::fs::File::open(to.join("LOGS")).unwrap();
+    marker.lock().unwrap();
+    let error = restore_into(place.path(), name, &to).unwrap_err();
+    assert!(error.to_string().contains("is in use"), "{error}");
+    drop(marker);
+    std::fs::rename(&aside, &piece).unwrap();
+    restore_into(place.path(), name, &to).unwrap();
+    assert_eq!(check_log(&to), 300);
+    // It is a log like any other now.
+    let error = restore_into(place.path(), name, &to).unwrap_err();
+    assert!(error.to_string().contains("is not empty"), "{error}");
+    assert_eq!(check_log(&to), 300);
+}
