@@ -385,6 +385,35 @@ fn pieces(backups: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+fn backups_wait_while_the_server_is_upgraded() {
+    let (data, backups) = (data_dir(), data_dir());
+    let encke = Encke::start_in(data.path(), &[]);
+    encke.create("s");
+    append(&encke, "s", 7);
+    let made = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                succeeds(&["backup"], &[data.path(), backups.path()]);
+                made.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let is_over = SetWhenDropped(&over);
+        for _ in 0..3 {
+            let before = made.load(Ordering::SeqCst);
+            let upgraded = Ended::of(command(&["upgrade"]).arg(data.path()));
+            assert_eq!(upgraded.code, Some(0), "{upgraded:?}");
+            eventually("a backup was made", || made.load(Ordering::SeqCst) > before);
+        }
+        drop(is_over);
+    });
+    let last = succeeds(&["backup"], &[data.path(), backups.path()]);
+    let directory = restored(backups.path(), &last["name"]);
+    assert_eq!(Encke::start_in(directory.path(), &[]).numbers("s"), [7]);
+}
+
+#[test]
 fn mistakes_change_nothing() {
     let (data, backups) = (data_dir(), data_dir());
     let encke = Encke::start_in(data.path(), &[]);

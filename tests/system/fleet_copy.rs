@@ -181,6 +181,19 @@ fn a_node_that_lacks_what_the_brokers_have_forgotten_copies_it_while_appends_go_
     let (code, _, why) = fleet(&brokers, &["join", "--data", data, "--from", "x"]);
     assert_eq!(code, Some(1), "{why}");
     assert!(why.contains("node x does not answer"), "{why}");
+    // What it has left is no data, and the same command continues.
+    let refused = Ended::of(&mut command(&brokers, "e", empty.path(), &KEEP));
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("`encke fleet join` was interrupted"),
+        "{refused:?}"
+    );
+    let (code, text, why) = fleet(&brokers, &["join", "--data", data, "--from", "a"]);
+    assert_eq!(code, Some(0), "{text}{why}");
+    let e = start("e", empty.path());
+    assert!(!e.log().contains("copying"), "{}", e.log());
 }
 
 #[test]

@@ -76,6 +76,7 @@ mod presence;
 mod proxies;
 mod pusher;
 mod recreated_streams;
+mod restores;
 mod retention;
 mod rig;
 mod round_delays;

@@ -11,7 +11,7 @@ use crate::manifest::{BackupName, FORMAT, Hash, Manifest, PIECE_BYTES, SavedFile
 use crate::pieces::StoredPieces;
 use crate::wire::FileListed;
 
-/// What a backup has done.
+/// The report of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupReport {
     /// Its name.
@@ -61,7 +61,7 @@ pub fn back_up(
                 repository.add_manifest(report.name, &manifest)?;
                 break;
             }
-            // What is stored is not stored again.
+            // Pieces that are stored are not stored again.
             Err(BackupError::Gone { .. }) if attempt < ATTEMPTS_MAX => {
                 patience = Patience::Returns;
             }

@@ -1,4 +1,4 @@
-//! What backups have found out about the stored pieces: the object `catalog.json` beside the backups.
+//! The catalog of the stored pieces, with the last verification of each: the object `catalog.json` beside the backups.
 //!
 //! It only saves reads. Without it, all pieces that a backup uses are read again.
 
@@ -13,8 +13,6 @@ use crate::manifest::{BackupName, Hash};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Catalog {
     format: u32,
-    /// When it was written, in seconds since 1970.
-    written_s: i64,
     /// The names of the last backups, which a list that is late may lack.
     backups: Vec<String>,
     pub(crate) pieces: BTreeMap<Hash, Verification>,
@@ -53,8 +51,8 @@ impl Catalog {
         }
     }
 
-    pub(crate) fn encode(&mut self, now: Timestamp) -> serde_json::Result<Vec<u8>> {
-        (self.format, self.written_s) = (FORMAT, now.as_second());
+    pub(crate) fn encode(&mut self) -> serde_json::Result<Vec<u8>> {
+        self.format = FORMAT;
         serde_json::to_vec(self)
     }
 
@@ -67,26 +65,21 @@ impl Catalog {
         self.backups = names[last..].iter().map(BackupName::to_string).collect();
     }
 
-    /// The pieces to read again: those that were not read for `within_s`, and of the others the oldest, in proportion to the time since the catalog
-    /// was written, so that no backup reads all.
-    pub(crate) fn due(&self, now: Timestamp, within_s: i64) -> Vec<(Hash, u64)> {
-        let now_s = now.as_second();
-        let mut oldest: Vec<_> = self.pieces.iter().collect();
-        oldest.sort_by_key(|(_, one)| one.at_s);
-        let all: u64 = oldest.iter().map(|(_, one)| one.bytes).sum();
-        let since_s = now_s.saturating_sub(self.written_s).clamp(0, within_s);
-        let share = u128::from(all) * since_s as u128 / within_s.max(1) as u128;
-        let mut due = Vec::new();
-        let mut bytes = 0;
-        for (hash, one) in oldest {
+    /// The pieces to read again, each after half of `within_s` at least and all of it at most. The hash decides, so that no backup reads all.
+    pub(crate) fn due(&self, now: Timestamp, within_s: u64) -> Vec<(Hash, u64)> {
+        let is_due = |hash: &Hash, verified: &Verification| {
+            let [first, second, ..] = hash.0;
+            let part = u64::from(u16::from_be_bytes([first, second]));
+            let half_s = within_s / 2;
+            let period_s = half_s + (u128::from(half_s) * u128::from(part) / 65_536) as u64;
+            let age_s = now.as_second().saturating_sub(verified.at_s);
             // A clock that was ahead must not put it off.
-            let is_old = !(now_s - within_s + 1..=now_s + AHEAD_S).contains(&one.at_s);
-            if is_old || bytes + u128::from(one.bytes) <= share {
-                bytes += u128::from(one.bytes);
-                due.push((*hash, one.bytes));
-            }
-        }
-        due
+            age_s < -AHEAD_S || age_s.max(0) as u64 >= period_s
+        };
+        let pieces = self.pieces.iter();
+        let due = pieces.filter(|(hash, verified)| is_due(hash, verified));
+        due.map(|(hash, verified)| (*hash, verified.bytes))
+            .collect()
     }
 }
 
@@ -101,43 +94,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_pieces_are_due_once_in_the_time() {
+    fn all_pieces_are_due_in_the_time_and_not_all_at_once() {
         let at = |second: i64| Timestamp::from_second(second).expect("a time");
         let mut catalog = Catalog::default();
-        for piece in 0..100u8 {
+        for piece in 0..200u8 {
             let of = Verification {
                 bytes: 10,
-                at_s: 1_000,
+                at_s: 10_000,
                 stamp: u64::from(piece),
             };
             catalog.pieces.insert(Hash::of(&[piece]), of);
         }
-        let text = catalog.encode(at(1_000)).expect("it is JSON");
-        let mut catalog = Catalog::decode(&text);
-        assert_eq!(catalog.pieces.len(), 100);
-        // A backup every ten seconds reads a tenth, and the next one others.
-        for round in 1..=10 {
-            let now = at(1_000 + 10 * round);
-            let due = catalog.due(now, 100);
-            assert_eq!(due.len(), 10, "{round}");
-            for (hash, _) in due {
-                let one = catalog.pieces.get_mut(&hash).expect("it is known");
-                assert_eq!(one.at_s, 1_000, "{round}");
-                one.at_s = now.as_second();
-            }
-            catalog.encode(now).expect("it is JSON");
+        let text = catalog.encode().expect("it is JSON");
+        let catalog = Catalog::decode(&text);
+        let due = |second| catalog.due(at(second), 1_000).len();
+        assert_eq!([10_000, 10_499].map(due), [0, 0]);
+        let mut before = 0;
+        for tenth in 6..=10 {
+            let more = due(10_000 + 100 * tenth) - before;
+            assert!((20..60).contains(&more), "{more} at {tenth}");
+            before += more;
         }
-        assert_eq!(catalog.due(at(1_100), 100).len(), 0);
-        // After a long pause all are due, and so they are without a time, or with one that lies ahead.
-        assert_eq!(catalog.due(at(9_000), 100).len(), 100);
-        assert_eq!(catalog.due(at(1_100), 0).len(), 100);
-        assert_eq!(catalog.due(at(500), 100).len(), 100);
+        assert_eq!(before, 200);
+        // Without a time all are due, and with a verification that lies ahead.
+        assert_eq!(catalog.due(at(10_000), 0).len(), 200);
+        assert_eq!(due(9_000), 200);
     }
 
     #[test]
     fn a_catalog_of_another_format_is_empty() {
         let mut catalog = Catalog::default();
-        let text = catalog.encode(Timestamp::UNIX_EPOCH).expect("it is JSON");
+        let text = catalog.encode().expect("it is JSON");
         let text = String::from_utf8(text).expect("text");
         for wrong in ["", "{}", &text.replace("\"format\":1", "\"format\":2")] {
             assert_eq!(Catalog::decode(wrong.as_bytes()), Catalog::default());

@@ -1,8 +1,8 @@
 //! The stored pieces, and what is known of each: whether it is there, with its size, and when it was last read.
 //!
 //! A piece is sound if the storage has it with its size, and as it was when it was last compared with its hash: the storage would give another
-//! stamp to an object that was written since. All others are read. So are, in turn, those that were not read for long: what rots on a disk keeps
-//! its stamp.
+//! stamp to an object that was written since. All others are read. A sound piece is read from time to time as well, because content that rots on
+//! a disk keeps its stamp.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,17 +21,16 @@ pub struct StoredPieces<'r> {
     pub(crate) repository: &'r Repository,
     listed: BTreeMap<Hash, StoredObject>,
     pub(crate) catalog: Catalog,
-    within_s: i64,
-    /// What was found of each piece that was looked at, or stored since.
+    /// The state of each piece that was looked at, or stored since.
     found: BTreeMap<Hash, PieceState>,
-    /// Those that were missing or damaged.
+    /// Pieces that were missing or damaged.
     unsound: BTreeSet<Hash>,
-    /// Those that this backup has stored, with their sizes.
+    /// The pieces that this backup has stored, with their sizes.
     added: BTreeMap<Hash, u64>,
     read_bytes: u64,
 }
 
-/// What was found of a piece.
+/// The state of a piece in the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PieceState {
     Sound,
@@ -39,7 +38,7 @@ pub(crate) enum PieceState {
     Damaged,
 }
 
-/// What was removed with old backups.
+/// Counts of a removal of old backups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Backups.
@@ -62,7 +61,7 @@ pub enum RemovalObstacle {
 }
 
 impl<'r> StoredPieces<'r> {
-    /// Lists the pieces, and reads again those that were not read for long. Each is read once within `verify_within`.
+    /// Lists the pieces, and reads the ones again whose turn has come. Each is read once within `verify_within`.
     ///
     /// # Errors
     /// The storage fails.
@@ -74,14 +73,16 @@ impl<'r> StoredPieces<'r> {
             repository,
             listed: repository.list_pieces()?,
             catalog: repository.catalog()?,
-            within_s: i64::try_from(verify_within.as_secs()).unwrap_or(i64::MAX / 2),
             found: BTreeMap::new(),
             unsound: BTreeSet::new(),
             added: BTreeMap::new(),
             read_bytes: 0,
         };
-        for (hash, bytes) in pieces.catalog.due(Timestamp::now(), pieces.within_s) {
-            // What is gone from the list is looked at if a backup uses it.
+        let due = pieces
+            .catalog
+            .due(Timestamp::now(), verify_within.as_secs());
+        for (hash, bytes) in due {
+            // A piece that the list lacks is looked at if a backup uses it.
             if !pieces.listed.contains_key(&hash) {
                 pieces.catalog.pieces.remove(&hash);
             } else if pieces.read(hash, bytes)? != PieceState::Sound {
@@ -181,7 +182,7 @@ impl<'r> StoredPieces<'r> {
     }
 
     /// Removes all backups but the last `kept` ones that are whole, and the pieces that those do not have. `newest` was just made: the list of a
-    /// bucket may be late. Without `kept` none is removed. What was found out is stored for the next backup.
+    /// bucket may be late. Without `kept` none is removed. The catalog is stored for the next backup.
     ///
     /// # Errors
     /// The storage fails. What is left is whole.
@@ -248,12 +249,12 @@ impl<'r> StoredPieces<'r> {
     }
 
     fn save(&mut self) -> Result<(), BackupError> {
-        let text = self.catalog.encode(Timestamp::now());
+        let text = self.catalog.encode();
         let text = text.map_err(|error| BackupError::Version(error.to_string()))?;
         self.repository.put_catalog(&text)
     }
 
-    /// All backups, also those that a late list does not have.
+    /// All backups, also the ones that a late list lacks.
     fn names(&self, newest: BackupName) -> Result<Vec<BackupName>, BackupError> {
         let mut names: BTreeSet<BackupName> = self.catalog.backups().collect();
         names.extend(self.repository.backups()?);

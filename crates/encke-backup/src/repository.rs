@@ -129,7 +129,7 @@ impl Repository {
         }
     }
 
-    /// Waits for nobody, and keeps readers out from now on. False: some read now.
+    /// Keeps readers out from now on, without waiting. False: some read now.
     pub(crate) fn keep_readers_out(&self) -> Result<bool, BackupError> {
         self.storage.keep_readers_out()
     }
@@ -171,7 +171,7 @@ impl Repository {
         self.storage.settle()
     }
 
-    /// What earlier backups have found out about the pieces.
+    /// The catalog of the pieces that earlier backups have stored.
     pub(crate) fn catalog(&self) -> Result<Catalog, BackupError> {
         let text = self.storage.get(CATALOG)?;
         Ok(text.map_or_else(Catalog::default, |text| Catalog::decode(&text)))

@@ -29,7 +29,7 @@ pub struct SnapshotServer {
     thread: JoinHandle<()>,
 }
 
-/// What the socket does.
+/// The behaviour of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServingState {
     Serving,
@@ -121,7 +121,7 @@ impl SnapshotServer {
         })
     }
 
-    /// Gives no more snapshots, and tells clients to wait for the process that takes the server over.
+    /// Ends all snapshots, and lets clients wait for the process that takes the server over.
     pub fn hand_over(self) {
         *self.state.lock() = ServingState::Upgrading;
         // Wakes the thread that accepts.
@@ -315,7 +315,7 @@ pub fn with_short_path<T>(
 const SOCKET: &str = "snapshots";
 /// Its name before it takes the place of that of the server before.
 const NEW_SOCKET: &str = "snapshots.new";
-/// How long a client waits at most to be told to wait.
+/// The pause between two looks for clients during an upgrade.
 const UPGRADE_PAUSE: Duration = Duration::from_millis(20);
 /// Connections at a time, each of which may have a snapshot.
 pub const SNAPSHOTS_MAX: i64 = 2;

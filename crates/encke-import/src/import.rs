@@ -283,7 +283,13 @@ impl Import {
 
 /// Makes the directory if it is missing, and locks it.
 fn lock(directory: &Path) -> Result<File, String> {
-    std::fs::create_dir_all(directory).map_err(|why| why.to_string())?;
+    if !directory.is_dir() {
+        std::fs::create_dir_all(directory).map_err(|why| why.to_string())?;
+        let above = directory.parent().filter(|one| !one.as_os_str().is_empty());
+        // A map in a directory without a durable name would be lost.
+        let named = File::open(above.unwrap_or(Path::new("."))).and_then(|above| above.sync_all());
+        named.map_err(|why| why.to_string())?;
+    }
     let file = OpenOptions::new()
         .create(true)
         .write(true)

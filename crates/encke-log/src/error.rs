@@ -29,7 +29,7 @@ pub enum OpenError {
     Unfinished {
         /// The directory of the log.
         directory: PathBuf,
-        /// What was interrupted, and what to do.
+        /// The interrupted command, and the remedy.
         what: String,
     },
     /// The operating system returned an error.

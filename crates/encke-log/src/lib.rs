@@ -87,6 +87,7 @@ pub use copies::log_copy::{
     CopiedFile, CopyError, LogCopy, REPLACED, finish_copy, holds_files_of_log,
 };
 pub use copies::snapshot::{LogSnapshot, SnapshotError, is_name_in_copy};
+pub use copies::unfinished_directory::{MayHold, UnfinishedDirectory, make_durably};
 pub use diagnosis::dump::{DumpFilter, DumpReport, dump, dump_on};
 pub use diagnosis::survey::Problem;
 pub use disk::files::Files;
@@ -110,6 +111,5 @@ pub use retention::LogRetention;
 pub use segments::frame::{Frame, FrameView, Position, Streams};
 pub use start::layout::{LayoutError, arrange, logs_in};
 pub use start::preflight;
-pub use start::unfinished::{MayHold, UnfinishedDirectory};
 pub use write::deferred_sync::{DeferredSync, DeferredSyncResult};
 pub use write::log::Log;

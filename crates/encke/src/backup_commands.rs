@@ -110,8 +110,8 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
     }
     if pieces.unsound() > 0 {
         say(format_args!(
-            "{} stored pieces were missing or damaged; this backup has stored those that it needs again. `encke log backups --verify` \
-             names the backups that lack others\n",
+            "{} stored pieces were missing or damaged; this backup is whole, and has stored again the ones that it needs. \
+             `encke log backups --verify` names the backups that lack others\n",
             pieces.unsound()
         ));
     }

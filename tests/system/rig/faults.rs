@@ -112,7 +112,16 @@ impl Call {
 
     /// The command, killed when one of its threads makes this call.
     pub(crate) fn kills(&self, command: &Command) -> Command {
-        let inject = format!("inject={}:signal=KILL:when={}", self.name, self.nth);
+        self.injects("signal=KILL", command)
+    }
+
+    /// The command, whose call fails because the disk is full.
+    pub(crate) fn finds_no_room(&self, command: &Command) -> Command {
+        self.injects("error=ENOSPC", command)
+    }
+
+    fn injects(&self, fault: &str, command: &Command) -> Command {
+        let inject = format!("inject={}:{fault}:when={}", self.name, self.nth);
         traced(["-o", "/dev/null", "-e", &inject], command)
     }
 }

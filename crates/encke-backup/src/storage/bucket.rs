@@ -190,7 +190,7 @@ impl Storage for Bucket {
         Ok(Some(stored(bytes, field("etag").unwrap_or(""), written)))
     }
 
-    /// What has arrived there may be another thing than what the server says.
+    /// The server's answer does not prove what it has stored.
     fn is_remote(&self) -> bool {
         true
     }
@@ -250,7 +250,7 @@ impl Storage for Bucket {
     }
 }
 
-/// What the server has answered.
+/// An answer of the server.
 struct BucketAnswer {
     status: u16,
     headers: HeaderMap,
@@ -290,7 +290,7 @@ const WAITS: [Duration; 4] = [
     Duration::from_secs(5),
     Duration::from_secs(15),
 ];
-/// The largest object: a list of files.
-const BODY_BYTES_MAX: u64 = 256 << 20;
+/// The largest object: the catalog of 36 TB of pieces.
+const BODY_BYTES_MAX: u64 = 1 << 30;
 /// What is repeated of an error.
 const SAID_CHARS_MAX: usize = 300;

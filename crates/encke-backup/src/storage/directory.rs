@@ -66,7 +66,7 @@ impl Directory {
 
     /// To write to it. Makes it if it is missing.
     pub(super) fn to_write(path: &Path) -> Result<Directory, BackupError> {
-        std::fs::create_dir_all(path).map_err(BackupError::io(path, "make"))?;
+        encke_log::make_durably(path)?;
         let made = |name: &str| {
             let name = path.join(name);
             let file = File::options().create(true).append(true).open(&name);

@@ -22,7 +22,7 @@ pub(crate) trait Storage: Debug + Send {
     fn settle(&self) -> Result<(), BackupError>;
     /// An object; `None` if there is none of that key.
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError>;
-    /// What an object is; `None` if there is none of that key.
+    /// Describes an object; `None` if there is none of that key.
     fn look(&self, key: &str) -> Result<Option<StoredObject>, BackupError>;
     /// Calls `each` with the objects whose keys begin with `prefix`, which ends in `/`, in no order. A bucket's list may be late: it may lack
     /// what was put, and have what was removed.

@@ -19,7 +19,7 @@ pub(crate) struct S3Server {
 pub(crate) struct Faults {
     /// How late lists are.
     pub(crate) list_delay: Duration,
-    /// What refuses requests, with status and code: every other one.
+    /// Refusals of every other request, with status and code.
     pub(crate) refusals: Vec<(u16, &'static str)>,
     /// The next uploads that are confirmed and not stored.
     pub(crate) puts_lost: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct State {
     objects: BTreeMap<String, Object>,
-    /// All changes, oldest first: a late list shows those that are old enough.
+    /// All changes, oldest first: a late list shows the old ones only.
     changes: Vec<(Instant, String, Option<Object>)>,
     faults: Faults,
     has_refused: bool,
@@ -73,6 +73,17 @@ impl S3Server {
 
     pub(crate) fn faults(&self) -> FaultsGuard<'_> {
         FaultsGuard(self.state.lock().unwrap())
+    }
+
+    /// Waits until lists have all objects.
+    pub(crate) fn wait_for_list(&self) {
+        let is_listed = || {
+            let state = self.state.lock().unwrap();
+            state.listed().keys().eq(state.objects.keys())
+        };
+        while !is_listed() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Removes some pieces.
@@ -127,7 +138,7 @@ impl State {
         }
     }
 
-    /// What a list shows.
+    /// The objects that a list shows.
     fn listed(&self) -> BTreeMap<String, Object> {
         let now = Instant::now();
         let old = |at: &Instant| now.duration_since(*at) >= self.faults.list_delay;

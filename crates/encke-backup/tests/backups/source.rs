@@ -21,7 +21,7 @@ pub(crate) struct Source {
     pub(crate) server: Option<SnapshotServer>,
 }
 
-/// What a backup has done.
+/// The results of a backup.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) report: BackupReport,

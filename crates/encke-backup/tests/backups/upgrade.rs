@@ -12,7 +12,7 @@ fn a_backup_that_meets_an_upgrade_waits() {
     let mut source = Source::new();
     let place = tempfile::tempdir().unwrap();
     let repository = in_directory(place.path());
-    source.server.take().map(SnapshotServer::hand_over);
+    source.server.take().unwrap().hand_over();
     // The socket stays, and says so.
     let mut said = String::new();
     let mut client = UnixStream::connect(source.path().join("snapshots")).unwrap();
@@ -39,14 +39,14 @@ fn a_backup_that_meets_an_upgrade_waits() {
     let made = source.back_up_with(&repository, how(), &mut |done, _| {
         if done > 0 && !is_met {
             is_met = true;
-            server.take().map(SnapshotServer::hand_over);
+            server.take().unwrap().hand_over();
             let metrics = encke_backup::SnapshotMetrics::new(&prometheus::Registry::new()).unwrap();
             server = Some(SnapshotServer::start(&path, readers.clone(), metrics).unwrap());
         }
     });
     assert!(is_met);
     assert_eq!(check_restored(&repository, made.unwrap().report.name), 300);
-    server.take().map(SnapshotServer::stop);
+    server.take().unwrap().stop();
     let refused = source.back_up(&repository, how()).unwrap_err();
     assert!(
         matches!(refused, BackupError::NotRunning { .. }),

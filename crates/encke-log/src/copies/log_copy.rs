@@ -13,6 +13,7 @@
 use crate::copies::snapshot::is_name_in_copy;
 use crate::disk::file_name;
 use crate::disk::files::{Files, HISTORY, LOCK};
+use crate::disk::unfinished_marker::{COMPLETE, PLACED};
 use crate::error::OpenError;
 use crate::start;
 use crate::superblock;
@@ -204,12 +205,6 @@ pub(crate) fn is_left(name: &str) -> bool {
     is_of_log(name) || [PARTIAL, REPLACED, LOCK].contains(&name)
 }
 
-/// Whether a whole copy is being moved to its place, so that the log is not whole. [`finish_copy`] finishes that.
-pub(crate) fn is_being_placed(directory: &Path) -> bool {
-    let is_there = |name: &str| directory.join(name).symlink_metadata().is_ok();
-    is_there(COMPLETE) || is_there(PLACED)
-}
-
 /// Moves all files of a log. A superblock comes last, so that a part of a log is never taken for a whole one.
 fn move_log(from: &Path, to: &Path) -> Result<(), CopyError> {
     let mut names = files_of_log(from)?;
@@ -268,8 +263,6 @@ fn failed(path: &Path, action: &'static str, source: io::Error) -> CopyError {
 }
 
 const PARTIAL: &str = "copy.partial";
-const COMPLETE: &str = "copy.complete";
-const PLACED: &str = "copy.placed";
 
 /// The directory, in that of a log, with the log before the last copy.
 pub const REPLACED: &str = "replaced";

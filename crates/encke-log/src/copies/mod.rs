@@ -5,3 +5,4 @@
 
 pub(crate) mod log_copy;
 pub(crate) mod snapshot;
+pub(crate) mod unfinished_directory;

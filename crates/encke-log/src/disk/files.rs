@@ -1,10 +1,10 @@
 //! Real files in a real directory, and the lock that excludes other processes.
 
 use crate::disk::file_name;
+use crate::disk::unfinished_marker::refuse_unfinished;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::history::tree;
-use crate::start::unfinished;
 use crate::superblock;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
@@ -66,7 +66,7 @@ impl Files {
                 directory: path.to_owned(),
             });
         }
-        unfinished::refuse_unfinished(path)?;
+        refuse_unfinished(path)?;
         let lock = path.join(LOCK);
         let options = lock.symlink_metadata().is_ok().then(|| {
             let mut options = OpenOptions::new();

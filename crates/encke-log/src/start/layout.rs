@@ -5,7 +5,7 @@
 //! logs, and the file `LOG` in each directory its index. `LOGS` is written last, so all logs exist when it does. An
 //! empty directory in the place of a disk that is not mounted is never taken for a log.
 //!
-//! A directory that a command fills in several steps has another text in `LOGS` until all logs are there (`unfinished.rs`).
+//! A directory that a command fills in several steps has another text in `LOGS` until all logs are there (`copies/unfinished_directory.rs`).
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 
 use crate::disk::files::Files;
+use crate::disk::unfinished_marker::{LOG, LOGS, command_of};
 use crate::history::tree;
-use crate::start::unfinished;
 
 /// Why the directory of several logs can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +167,7 @@ fn read(directory: &Path) -> Result<Option<(usize, String)>, LayoutError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(&path, "read")(error)),
     };
-    if let Some(command) = unfinished::command_of(&text) {
+    if let Some(command) = command_of(&text) {
         return Err(LayoutError::Unfinished {
             directory: directory.to_owned(),
             command: command.to_owned(),
@@ -277,10 +277,6 @@ pub(crate) fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error
         source,
     }
 }
-
-pub(crate) const LOGS: &str = "LOGS";
-
-pub(crate) const LOG: &str = "LOG";
 
 /// The first part of these files, with the version of their format.
 const KIND: &str = "encke 1: ";

@@ -1,13 +1,12 @@
 //! Opens a log: compares the directory with the superblock, recovers the segments, opens history, and starts the background
 //! threads.
 //!
-//! `layout.rs` finds the directories of several logs, `unfinished.rs` marks one that a command fills, `log_directory.rs` reads what a directory holds, `recover.rs` recovers its
+//! `layout.rs` finds the directories of several logs, `log_directory.rs` reads what a directory holds, `recover.rs` recovers its
 //! segments.
 
 pub(crate) mod layout;
 pub(crate) mod log_directory;
 pub(crate) mod recover;
-pub(crate) mod unfinished;
 
 use crate::background::seal::Sealer;
 use crate::copies::snapshot;

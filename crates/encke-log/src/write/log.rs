@@ -2,6 +2,7 @@
 
 use crate::background::seal::Sealer;
 use crate::disk::files::Files;
+use crate::disk::unfinished_marker::refuse_unfinished;
 use crate::disk::{Disk, DiskFile, is_shortage};
 use crate::error::{AppendError, CommitError, OpenError, ReadError};
 use crate::health::{Health, WriteTime};
@@ -14,7 +15,7 @@ use crate::segments::frame::{Frame, FrameView};
 use crate::segments::index::SegmentIndex;
 use crate::segments::segment::{self, Segment};
 use crate::shared::Shared;
-use crate::start::{self, Started, unfinished};
+use crate::start::{self, Started};
 use crate::superblock::updater::SuperblockUpdater;
 use crate::write::active_segment::ActiveSegment;
 use crate::write::batch::{FrameBatch, UnpublishedRecords};
@@ -63,7 +64,7 @@ impl Log {
         options: Options,
         replay: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<Log, OpenError> {
-        unfinished::refuse_unfinished(directory)?;
+        refuse_unfinished(directory)?;
         Log::open_on(Files::lock(directory)?, options, replay)
     }
 }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 
 use crate::copies::log_copy;
-use crate::error::OpenError;
-use crate::start::layout::{self, LOG, LOGS, LayoutError, failed};
+use crate::disk::unfinished_marker::{LOG, LOGS, UNFINISHED, command_of};
+use crate::start::layout::{self, LayoutError, failed};
 
 /// A directory that is being filled. Dropping it leaves the marker: the same command can then begin again.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct UnfinishedDirectory {
     _marker: File,
 }
 
-/// What a directory may hold before it is filled.
+/// The content that a directory may have before it is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayHold {
     /// Nothing.
@@ -123,43 +123,11 @@ impl UnfinishedDirectory {
     }
 }
 
-/// Refuses a log that is not complete: a command fills its directory or the one of all logs, or a copy is being moved to its place.
+/// Makes a directory and those above it that are missing, with durable names.
 ///
 /// # Errors
-/// [`OpenError::Unfinished`].
-pub(crate) fn refuse_unfinished(directory: &Path) -> Result<(), OpenError> {
-    let unfinished = |what: String| OpenError::Unfinished {
-        directory: directory.to_owned(),
-        what,
-    };
-    let mut marked = vec![directory];
-    if directory.join(LOG).exists() {
-        marked.extend(directory.parent());
-    }
-    for place in marked {
-        let text = std::fs::read_to_string(place.join(LOGS)).unwrap_or_default();
-        if let Some(command) = command_of(&text) {
-            return Err(unfinished(format!(
-                "`encke {command}` was interrupted there, or still runs; run it again, or remove {}",
-                place.display()
-            )));
-        }
-    }
-    match log_copy::is_being_placed(directory) {
-        true => Err(unfinished(
-            "a copy of another log is being moved to its place, which the next start of the server finishes".to_owned(),
-        )),
-        false => Ok(()),
-    }
-}
-
-/// The command that a marker names.
-pub(crate) fn command_of(text: &str) -> Option<&str> {
-    text.strip_suffix('\n')?.strip_prefix(UNFINISHED)
-}
-
-/// Makes a directory and those above it that are missing, with durable names.
-fn make_durably(directory: &Path) -> Result<(), LayoutError> {
+/// One of them cannot be made.
+pub fn make_durably(directory: &Path) -> Result<(), LayoutError> {
     if directory.is_dir() {
         return layout::sync_parent(directory);
     }
@@ -270,6 +238,3 @@ fn not_empty(directory: &Path, found: &str) -> LayoutError {
         found: found.to_owned(),
     }
 }
-
-/// The first part of the marker; the command follows.
-const UNFINISHED: &str = "encke 1: unfinished ";
