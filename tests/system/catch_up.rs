@@ -225,7 +225,7 @@ fn what_is_damaged_meanwhile_is_not_given_out() {
     let answer = encke.ask("POST", &path("s"), &[JSON], b"{\"n\":7}");
     assert_eq!(answer.status, 204);
     assert_eq!(live.message().expect("it is live")["n"], 7);
-    assert!(encke.log().contains("damaged"), "{}", encke.log());
+    encke.wait_for_log("damaged");
 }
 
 /// Sizes of records below and above what is sent from files, the largest a multiple of all pages.

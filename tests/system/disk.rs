@@ -80,8 +80,7 @@ fn a_sync_that_fails_is_the_last() {
     lives_on_without_its_log(&encke, &acknowledged);
     // No client has seen a record that was not acknowledged.
     assert_eq!(subscriber.numbers(acknowledged.len()), acknowledged);
-    let log = encke.log();
-    assert!(log.contains("the log has failed"), "{log}");
+    encke.wait_for_log("the log has failed");
     let stopped = encke.terminate();
     assert_eq!(
         stopped.code,
@@ -208,8 +207,7 @@ fn a_superblock_without_room_poisons_nothing() {
     });
     assert_eq!(encke.metric("encke_log_poisoned", ""), 0.0);
     assert_eq!(encke.metric("encke_log_failed", ""), 0.0);
-    let log = encke.log();
-    assert!(log.contains("no room to state a segment"), "{log}");
+    encke.wait_for_log("no room to state a segment");
     assert_eq!(encke.ask("GET", "/readyz", &[], b"").status, 200);
     encke.kill();
     let encke = Encke::start_in(&data, &flags);

@@ -48,6 +48,7 @@ mod hostile;
 mod http2;
 mod http2_limits;
 mod http2_reads;
+mod hung_stderr;
 mod import;
 mod last_messages;
 mod late_subscribers;

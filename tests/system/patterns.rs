@@ -110,7 +110,7 @@ fn the_old_form_of_a_pattern_means_the_same_and_gets_a_warning() {
         assert!(events.any(|event| event == warning), "{warning}");
     }
     // Once, whatever clients do.
-    let log = encke.log();
+    let log = encke.wait_for_log("in its old form");
     assert_eq!(log.matches("in its old form").count(), 1, "{log}");
     MultiStream::open(&encke, "stream=**@-1", None).numbers(3);
 }

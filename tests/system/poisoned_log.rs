@@ -254,8 +254,7 @@ fn a_log_that_fails_takes_only_its_own_streams_along() {
             received = messages(&events);
         }
         assert_eq!(received, clients.acknowledged, "{events}");
-        let log = encke.log();
-        assert!(log.contains("the log has failed"), "{log}");
+        encke.wait_for_log("the log has failed");
         drop(several);
         let stopped = encke.terminate();
         assert_eq!(stopped.code, Some(1), "it leaves a failed log");

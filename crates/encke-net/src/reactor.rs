@@ -470,8 +470,8 @@ impl Reactor {
         Ok(moved)
     }
 
-    /// Stops accepting, finishes pending requests, and waits until the access log and the audit log are written. Each wait is
-    /// bounded by `stop_timeout`.
+    /// Stops accepting, finishes pending requests, and waits until the access log and the audit log are written. `stop_timeout` bounds
+    /// the wait for requests, and that for both logs.
     ///
     /// # Errors
     /// A thread panicked.
@@ -490,14 +490,16 @@ impl Reactor {
         for thread in self.tls.map(|tls| tls.threads).unwrap_or_default() {
             thread.join().map_err(|_| ThreadPanicked("handshake"))?;
         }
-        // Every shard has handed over its last entries.
+        // Every shard has handed over its last entries. Both outputs may block for the same reason.
+        let until = Instant::now() + self.settings.stop_timeout;
+        let left = || until.saturating_duration_since(Instant::now());
         if let AccessLogState::Writing(thread) = self.access_log
-            && !thread.join(self.settings.stop_timeout)
+            && !thread.join(left())
         {
             return Err(ThreadPanicked("access log"));
         }
         if let Some(thread) = self.audit_thread
-            && !thread.join(self.settings.stop_timeout)
+            && !thread.join(left())
         {
             return Err(ThreadPanicked("audit log"));
         }

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::failure::with_causes;
 use crate::reload::Reloads;
 use crate::serving::Serving;
+use crate::stderr_queue;
 use crate::terminal::Terminal;
 use crate::upgrade::{
     Attendant, Launcher, PreparedSuccessor, ServerShape, UpgradeAnswer, UpgradeAsker,
@@ -194,6 +195,7 @@ pub(crate) fn end_at_a_second_signal(asked: mpsc::Receiver<ServerAsk>) {
             match ask {
                 ServerAsk::Signal(SIGHUP | SIGUSR2) | ServerAsk::TerminalSignal(SIGHUP) => {}
                 ServerAsk::Signal(signal) | ServerAsk::TerminalSignal(signal) => {
+                    stderr_queue::flush();
                     std::process::exit(128 + signal);
                 }
                 ask => too_late(ask),

@@ -2,12 +2,14 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use encke_server::Server;
 
 use crate::config::{AccessTable, Config};
 use crate::shell_words::quoted;
+use crate::stderr_queue;
 
 /// Says where the server listens and what to try; the first line is for scripts. What follows the addresses would disturb programs
 /// that read an access log.
@@ -25,10 +27,27 @@ pub(crate) fn announce(server: &Server, config: &Config) {
     if config.net.access_log.is_none() || config.access_log_file.is_some() {
         text += &advice(&url, operators, config);
     }
-    let mut out = std::io::stdout().lock();
-    // Standard output may be closed.
-    let _ = out.write_all(text.as_bytes());
-    let _ = out.flush();
+    // A program that has read the first line finds what was logged before.
+    stderr_queue::flush();
+    print(text);
+}
+
+/// Prints in a thread of its own: the reader of standard output may be hung, and the server serves nevertheless.
+fn print(text: String) {
+    let (printing, printed) = mpsc::channel::<()>();
+    let thread = std::thread::Builder::new().name("banner".to_owned());
+    let started = thread.spawn(move || {
+        let mut out = std::io::stdout().lock();
+        // Standard output may be closed.
+        let _ = out.write_all(text.as_bytes());
+        let _ = out.flush();
+        drop(printing);
+    });
+    if let Err(error) = started {
+        tracing::warn!(%error, "the addresses of the server can't be printed");
+    } else if printed.recv_timeout(PRINT_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+        tracing::warn!("standard output is blocked; it has not taken the addresses of the server");
+    }
 }
 
 /// Commands to try, which work against this server as it is configured, and addresses.
@@ -81,6 +100,9 @@ fn token(table: &AccessTable) -> String {
 
 /// The stream of the README.
 const STREAM: &str = "hello";
+
+/// How long a start waits for a standard output that blocks.
+const PRINT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a token of `encke token` is valid unless it says otherwise.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);

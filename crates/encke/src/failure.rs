@@ -1,7 +1,8 @@
 //! How a command fails: exit codes, and errors as text.
 
-use std::io::Write;
 use std::process::ExitCode;
+
+use crate::stderr_queue;
 
 /// An error and its causes. A cause that the text before it contains already is left out.
 pub(crate) fn with_causes(error: &anyhow::Error) -> String {
@@ -17,7 +18,7 @@ pub(crate) fn with_causes(error: &anyhow::Error) -> String {
 
 /// Writes to standard error and ignores failures, such as a full disk; `eprintln!` would panic.
 pub(crate) fn say(text: std::fmt::Arguments<'_>) {
-    let _ = std::io::stderr().write_fmt(text);
+    stderr_queue::say(text.to_string().as_bytes());
 }
 
 /// An error and its exit code.

@@ -40,6 +40,7 @@ mod serve_check;
 mod service_manager;
 mod serving;
 mod shell_words;
+mod stderr_queue;
 mod terminal;
 mod traces;
 mod upgrade;
@@ -101,13 +102,12 @@ fn main() -> ExitCode {
     // A write beyond the limit on the size of files is then an error, and not the end of the process. Where there can be no handler, it ends.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
-    match run(cli.command) {
-        Ok(code) => code,
-        Err(error) => {
-            say(format_args!("encke: {}\n", with_causes(&error.error)));
-            error.code.into()
-        }
-    }
+    let code = run(cli.command).unwrap_or_else(|error| {
+        say(format_args!("encke: {}\n", with_causes(&error.error)));
+        error.code.into()
+    });
+    stderr_queue::flush();
+    code
 }
 
 fn run(command: Command) -> Result<ExitCode, Failed> {

@@ -1,4 +1,5 @@
-//! The log of the program on standard error: its format and its filter, which a reload of the configuration replaces.
+//! The log of the program on standard error: its format and its filter, which a reload of the configuration replaces. Its lines go through
+//! the queue of `stderr_queue`.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, LogFormat};
-use crate::log_filter;
+use crate::{log_filter, stderr_queue};
 
 /// Replaces the filter of the log.
 pub(crate) type FilterHandle = Arc<dyn Fn(EnvFilter) -> anyhow::Result<()> + Send + Sync>;
@@ -20,12 +21,14 @@ pub(crate) fn filter(config: &Config) -> anyhow::Result<EnvFilter> {
 
 /// Starts to write the log.
 pub(crate) fn start(config: &Config) -> anyhow::Result<FilterHandle> {
+    let filter = filter(config)?;
+    let queue = stderr_queue::start()?;
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(config)?)
+        .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         // It would say on standard error that standard error can't be written to, and panic.
         .log_internal_errors(false)
-        .with_writer(std::io::stderr);
+        .with_writer(move || queue);
     Ok(match config.log_format {
         LogFormat::Human => {
             let builder = builder.with_filter_reloading();

@@ -31,7 +31,7 @@ use crate::node::{Node, Watch};
 use crate::reload::ReloadMetrics;
 use crate::service_manager::Watchdog;
 use crate::upgrade::MovingIn;
-use crate::{banner, log_copies, obstacles, service_manager};
+use crate::{banner, log_copies, obstacles, service_manager, stderr_queue};
 
 /// A server that runs.
 pub(crate) struct Serving {
@@ -217,6 +217,10 @@ fn start(
     let reload_metrics = reload_metrics.context("the metrics of reloads can't be set up")?;
     let snapshot_metrics = SnapshotMetrics::new(metrics.registry());
     let snapshot_metrics = snapshot_metrics.context("the metrics of backups can't be set up")?;
+    if let Some(queue) = stderr_queue::started() {
+        let registered = metrics.show_queue(queue.dropped(), queue.watch());
+        registered.context("the metrics of the program log can't be set up")?;
+    }
     let (logs, node) = match config.fleet.settings(&config.log_options) {
         None => (restore(config, &config.log_options)?, None),
         Some(settings) => {

@@ -69,13 +69,13 @@ fn operators_have_an_address_of_their_own_and_every_refusal_has_a_line() {
         read.iter().all(|line| line["client"] == "127.0.0.1"),
         "{text}"
     );
-    let log = guarded.encke.log();
     let mut stdout = String::new();
     guarded.encke.signal(rustix::process::Signal::TERM);
     guarded
         .stdout
         .read_to_string(&mut stdout)
         .expect("it prints text");
+    let log = guarded.encke.log();
     for secret in [&*token, "nonsense", "c2lnbmF0dXJl", "private"] {
         assert!(!text.contains(secret), "the audit log holds {secret}");
         assert!(!log.contains(secret), "the log holds {secret}");

@@ -317,11 +317,8 @@ fn other_settings_are_reloaded_or_named() {
     let top = "cors-origins = 'https://app.example'\nring = '1MiB'\nconnections-per-address = 1\n";
     guarded.reload(&(top.to_owned() + &configuration()));
     assert_eq!(allowed().as_deref(), Some("https://app.example"));
-    let log = guarded.encke.log();
-    assert!(
-        log.contains("need a restart") && log.contains("settings=\"--ring\""),
-        "{log}"
-    );
+    let log = guarded.encke.wait_for_log("need a restart");
+    assert!(log.contains("settings=\"--ring\""), "{log}");
     let mut first = guarded.encke.connect_from(9);
     assert_eq!(first.ask("GET", "/healthz", &[], b"").status, 200);
     let refused = guarded.encke.connect_from(9).answer();

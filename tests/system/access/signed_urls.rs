@@ -111,11 +111,11 @@ fn a_signature_by_an_escaped_name_is_refused_and_not_logged() {
     assert_eq!(guarded.ask_with("GET", by_mistake, &[], b"").0, 401);
     let referer = format!("Referer: http://localhost{url}");
     assert_eq!(guarded.ask_with("GET", &url, &[&referer], b"").0, 200);
-    let log = guarded.encke.log();
     let mut stdout = String::new();
     guarded.encke.signal(rustix::process::Signal::TERM);
     let read = guarded.stdout.read_to_string(&mut stdout);
     read.expect("it prints text");
+    let log = guarded.encke.log();
     assert!(stdout.contains("%73ignature=-"), "{stdout}");
     for secret in [signature, "eyJhbGciOi"] {
         assert!(!stdout.contains(secret), "the access log holds {secret}");

@@ -238,6 +238,12 @@ impl Encke {
         std::fs::read_to_string(&self.stderr).unwrap_or_default()
     }
 
+    /// Waits until it has logged that text, and returns all that it has logged. A thread of its own writes the log.
+    pub(crate) fn wait_for_log(&self, text: &str) -> String {
+        eventually(text, || self.log().contains(text));
+        self.log()
+    }
+
     /// Seconds of processor time that it has used.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");

@@ -14,9 +14,10 @@ mod traces;
 
 use std::sync::Arc;
 
+use encke_mailbox::Gauge;
 use parking_lot::Mutex;
 use prometheus::proto::MetricFamily;
-use prometheus::{Encoder, Registry, TextEncoder};
+use prometheus::{Encoder, IntCounterVec, Registry, TextEncoder};
 
 pub(crate) use self::access::AccessMetrics;
 pub(crate) use self::logs::LogMetrics;
@@ -85,6 +86,23 @@ impl ServerMetrics {
     /// Where others register their metrics.
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Shows a queue that is not the server's: the state of its mailbox, and the items that it has dropped.
+    ///
+    /// # Errors
+    /// Another metric has the name of `dropped`.
+    pub fn show_queue(
+        &self,
+        dropped: &IntCounterVec,
+        gauge: impl Fn() -> Gauge + Send + 'static,
+    ) -> Result<(), prometheus::Error> {
+        self.registry.register(Box::new(dropped.clone()))?;
+        self.on_render(move |metrics| {
+            let gauge = gauge();
+            metrics.reactor.mailbox(gauge.name, &gauge);
+        });
+        Ok(())
     }
 
     /// All metrics, with gauges that show the present state.
