@@ -1,11 +1,8 @@
 //! `/readyz` goes the whole way of a record: it fails when a disk, a sequencer or a shard stalls, says which, and recovers.
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
 use crate::multi_stream::MultiStream;
 use crate::rig::{
-    Connection, Encke, Fault, JSON, data_dir, eventually, operators_address, path, request,
+    Connection, Encke, Fault, JSON, Slowed, data_dir, eventually, operators_address, path, request,
     strace_works,
 };
 
@@ -21,6 +18,10 @@ fn readyz(encke: &Encke) -> (u16, String) {
 fn probes(encke: &Encke, outcome: &str) -> u64 {
     encke.metric("encke_probes_total", &format!("outcome=\"{outcome}\"")) as u64
 }
+
+/// The calls of a thread that is to hang.
+const CALLS: &str =
+    "futex,epoll_wait,epoll_pwait,epoll_pwait2,recvfrom,read,write,pwrite64,fdatasync";
 
 const EVERY_SECOND: [&str; 4] = [
     "--tuning",
@@ -169,42 +170,6 @@ fn a_disk_that_does_not_sync_is_named_and_recovers() {
     eventually("it is ready again", || readyz(&encke).0 == 200);
 }
 
-/// A thread of the server that takes a second for each of some calls.
-struct Slowed(Child);
-
-impl Slowed {
-    fn new(encke: &Encke, thread: &str) -> Slowed {
-        let task = format!("/proc/{}/task", encke.pid());
-        let tasks = std::fs::read_dir(task).expect("it runs");
-        let named = |task: &Path| {
-            let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-            name.trim_end() == thread
-        };
-        let tasks = tasks.map(|task| task.expect("it can be listed").path());
-        let task = tasks
-            .into_iter()
-            .find(|task| named(task))
-            .expect("a thread");
-        let number = task.file_name().expect("its number").to_owned();
-        let calls =
-            "futex,epoll_wait,epoll_pwait,epoll_pwait2,recvfrom,read,write,pwrite64,fdatasync";
-        let strace = Command::new("strace")
-            .args(["-qqq", "-o", "/dev/null", "-p"])
-            .arg(number)
-            .args(["-e", &format!("inject={calls}:delay_enter=5000000")])
-            .stdin(Stdio::null())
-            .spawn();
-        Slowed(strace.expect("strace works"))
-    }
-}
-
-impl Drop for Slowed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_thread_that_hangs_is_named_and_recovers() {
     if !strace_works() {
@@ -226,7 +191,7 @@ fn a_thread_that_hangs_is_named_and_recovers() {
             )
         };
         eventually("it is ready", || ask() == (200, "ready\n".into()));
-        let slowed = Slowed::new(&encke, thread);
+        let slowed = Slowed::new(&encke, thread, &format!("{CALLS}:delay_enter=5000000"));
         eventually("the stall is noticed", || ask().0 == 503);
         let said = ask().1;
         assert!(said.contains(why), "{thread}: {said}");

@@ -86,6 +86,7 @@ mod secret_files;
 mod service_manager;
 mod several_logs;
 mod slow_clients;
+mod slow_history;
 mod subscriptions;
 mod sync_every;
 mod times;

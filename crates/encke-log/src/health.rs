@@ -38,7 +38,7 @@ pub struct Health {
     pub longest_stall: Duration,
     /// Bytes of segments on disk, including those that are in history and still kept.
     pub segment_bytes: u64,
-    /// Bytes of history on disk.
+    /// Bytes of history on disk, measured after each change by the background and once a minute.
     pub history_bytes: u64,
 }
 
@@ -69,6 +69,7 @@ pub(crate) struct Vitals {
     stalls: AtomicU64,
     longest_stall_ns: AtomicU64,
     segment_bytes: AtomicU64,
+    history_bytes: AtomicU64,
 }
 
 /// Why history does not take sealed segments.
@@ -160,6 +161,10 @@ impl Vitals {
         self.segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    pub(crate) fn set_history_bytes(&self, bytes: u64) {
+        self.history_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_history_failed(&self, failure: Option<HistoryFailure>) {
         *self.history_failed.lock() = failure;
     }
@@ -187,7 +192,7 @@ impl Vitals {
         }
     }
 
-    pub(crate) fn health(&self, segments_waiting: usize, history_bytes: u64) -> Health {
+    pub(crate) fn health(&self, segments_waiting: usize) -> Health {
         let history_failed = self.history_failed();
         Health {
             poisoned: self.poisoned(),
@@ -205,7 +210,7 @@ impl Vitals {
             stalls: self.stalls.load(Ordering::Relaxed),
             longest_stall: Duration::from_nanos(self.longest_stall_ns.load(Ordering::Relaxed)),
             segment_bytes: self.segment_bytes.load(Ordering::Relaxed),
-            history_bytes,
+            history_bytes: self.history_bytes.load(Ordering::Relaxed),
         }
     }
 }

@@ -43,11 +43,18 @@ pub(crate) struct Shared<D: Disk> {
 }
 
 impl<D: Disk> Shared<D> {
+    /// The health of the log. It waits for no disk, so that a thread that serves clients may ask.
     pub(crate) fn health(&self) -> Health {
         // The newest segment is still written to; the others wait.
         let waiting = self.index.read().segments.len().saturating_sub(1);
-        let history_bytes = self.history.as_ref().map_or(0, History::bytes);
-        self.vitals.health(waiting, history_bytes)
+        self.vitals.health(waiting)
+    }
+
+    /// Measures how much space history takes. It takes locks that the tree holds while it writes and syncs.
+    pub(crate) fn measure_history(&self) {
+        if let Some(Ok(bytes)) = self.history.as_ref().map(History::bytes) {
+            self.vitals.set_history_bytes(bytes);
+        }
     }
 
     /// The records of a stream up to this one are removed; 0 when none are.

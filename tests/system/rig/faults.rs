@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use super::{Encke, can_use, data_dir, eventually, serve, without_settings};
 
@@ -86,6 +86,59 @@ pub(crate) fn wait_for_sync(encke: &Encke) {
         let tasks = std::fs::read_dir(&tasks).expect("it runs");
         tasks.filter_map(syncs).any(|syncs| syncs)
     });
+}
+
+/// A thread of a server that strace slows, until this is dropped.
+pub(crate) struct Slowed {
+    strace: Child,
+    /// The thread, in `/proc`.
+    task: PathBuf,
+}
+
+impl Slowed {
+    /// Slows the thread with that name, as strace's `inject` says.
+    pub(crate) fn new(encke: &Encke, thread: &str, inject: &str) -> Slowed {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", encke.pid())).expect("it runs");
+        let named = |task: &PathBuf| {
+            let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+            name.trim_end() == thread
+        };
+        let mut tasks = tasks.map(|task| task.expect("it can be listed").path());
+        let task = tasks.find(named).expect("a thread");
+        let strace = Command::new("strace")
+            .args(["-qqq", "-o", "/dev/null", "-p"])
+            .arg(task.file_name().expect("its number"))
+            .args(["-e", &format!("inject={inject}")])
+            .stdin(Stdio::null())
+            .spawn();
+        let slowed = Slowed {
+            strace: strace.expect("strace works"),
+            task,
+        };
+        eventually("strace is attached", || {
+            let status = std::fs::read_to_string(slowed.task.join("status")).unwrap_or_default();
+            let tracer = status
+                .lines()
+                .find_map(|line| line.strip_prefix("TracerPid:"));
+            tracer.is_some_and(|tracer| tracer.trim() != "0")
+        });
+        slowed
+    }
+
+    /// Whether the thread is in one of the calls with these numbers.
+    pub(crate) fn is_within(&self, calls: &[&str]) -> bool {
+        let call = std::fs::read_to_string(self.task.join("syscall")).unwrap_or_default();
+        call.split(' ')
+            .next()
+            .is_some_and(|call| calls.contains(&call))
+    }
+}
+
+impl Drop for Slowed {
+    fn drop(&mut self) {
+        let _ = self.strace.kill();
+        let _ = self.strace.wait();
+    }
 }
 
 /// The `nth` call of this name by one of the threads; the first is 1.

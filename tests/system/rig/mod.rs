@@ -26,7 +26,7 @@ pub(crate) use broker_proxy::BrokerProxy;
 pub(crate) use bystanders::Bystanders;
 pub(crate) use clock::SteppedClock;
 pub(crate) use connection::{Connection, Response, connect_from, request};
-pub(crate) use faults::{Call, Fault, first_segment, strace_works, traced, wait_for_sync};
+pub(crate) use faults::{Call, Fault, Slowed, first_segment, strace_works, traced, wait_for_sync};
 pub(crate) use incompressible::Incompressible;
 pub(crate) use memory::found_on_stacks;
 pub(crate) use process::{

@@ -9,6 +9,7 @@ use crate::history::tree::KeyspaceKind;
 use crate::ids::{Sequence, StreamNo};
 use crate::options::Options;
 use crate::retention::LogRetention;
+use crate::segments::segment::Segment;
 use crate::shared::Shared;
 use encke_clock::WallTime;
 use parking_lot::Mutex;
@@ -70,6 +71,7 @@ impl<D: Disk> Retirement<D> {
             let (reason, path) = (error.reason, history.path().display());
             tracing::warn!(reason, history = %path, "records past their retention are kept for now");
         }
+        self.shared.measure_history();
     }
 
     /// The interval between two calls of [`Retirement::retire`].
@@ -82,13 +84,15 @@ impl<D: Disk> Retirement<D> {
 
     /// Removes segments that are in history and exceed a limit of the global order.
     fn retire_segments(&self) {
+        // Without the lock, because the disk may hang. The caller holds `background`, so no other thread removes segments.
+        let old = self.count_too_old();
         let mut index = self.shared.index.write();
         let mut kept: u64 = index.done.iter().map(|done| done.segment.bytes).sum();
         let checkpoint_upto = index.checkpoint_upto;
         let mut retired = Vec::new();
         while let Some(done) = index.done.pop_front_if(|done| {
             let too_many = kept > self.done_bytes_max;
-            done.end <= checkpoint_upto + 1 && (too_many || self.is_too_old(&done.segment.file))
+            done.end <= checkpoint_upto + 1 && (too_many || retired.len() < old)
         }) {
             kept -= done.segment.bytes;
             retired.push(done.segment);
@@ -120,13 +124,22 @@ impl<D: Disk> Retirement<D> {
         }
     }
 
-    fn is_too_old(&self, file: &D::File) -> bool {
+    /// The number of the oldest segments in history that exceed the age.
+    fn count_too_old(&self) -> usize {
         let Some(age_max) = self.done_age_max else {
-            return false;
+            return 0;
         };
-        let written_at = file.written_at().ok();
-        let age = written_at.and_then(|at| self.disk.now().duration_since(at).ok());
-        age.is_some_and(|age| age > age_max)
+        let done: Vec<_> = {
+            let index = self.shared.index.read();
+            index.done.iter().map(|done| done.segment.clone()).collect()
+        };
+        let is_too_old = |segment: &Segment<D::File>| {
+            let written_at = segment.file.written_at().ok();
+            let age = written_at.and_then(|at| self.disk.now().duration_since(at).ok());
+            age.is_some_and(|age| age > age_max)
+        };
+        let old = done.iter().take_while(|segment| is_too_old(segment));
+        old.count()
     }
 
     /// Raises the retention floor over the records that exceed a limit, and removes the generations below it.

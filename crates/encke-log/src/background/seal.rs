@@ -352,6 +352,7 @@ impl<D: Disk> Background<D> {
         self.disk.between_steps()?;
         self.shared
             .state_history(|stated| stated.history_upto = end - 1)?;
+        self.shared.measure_history();
         self.disk.between_steps()?;
         let mut index = self.shared.index.write();
         let index_of_segment = index

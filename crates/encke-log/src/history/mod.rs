@@ -382,9 +382,8 @@ impl History {
     }
 
     /// Bytes on disk.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> Result<u64, HistoryError> {
         self.with(|open| Ok(open.database.disk_space()?))
-            .unwrap_or(0)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -179,6 +179,7 @@ pub(crate) fn start<D: Disk>(
         stating: Mutex::default(),
         background: Mutex::default(),
     });
+    shared.measure_history();
     let sealer =
         Sealer::start(disk.clone(), shared.clone(), options).map_err(failed("seal segments in"))?;
     // Before the first read: records that were removed must not become visible again.

@@ -505,9 +505,11 @@ impl<D: Disk> Log<D> {
     pub fn reclaim(&self) -> Result<(), ReadError> {
         let shared = &self.shared;
         match &shared.history {
-            Some(history) => history.compact().map_err(|e| shared.unreadable(e)),
-            None => Ok(()),
+            Some(history) => history.compact().map_err(|e| shared.unreadable(e))?,
+            None => return Ok(()),
         }
+        shared.measure_history();
+        Ok(())
     }
 
     /// Removes what is no longer kept. The background does it periodically.
