@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use tempfile::TempDir;
 
-use crate::rig::{Encke, data_dir, eventually, serve};
+use crate::rig::{Encke, data_dir, eventually, request, serve};
 
 /// A pipe that a server has as its standard error, and that no program reads.
 struct HungPipe {
@@ -89,17 +89,19 @@ fn lines_of_requests_are_dropped_and_counted() {
     stderr.fill();
     encke.create("s");
     let mut connection = encke.connect();
+    let long = request("GET", &format!("/{}", "x".repeat(2_000)), &[], b"");
     eventually("lines are dropped", || {
-        for _ in 0..500 {
-            assert_eq!(connection.ask("GET", "/healthz", &[], b"").status, 200);
+        connection.send(&long.repeat(100));
+        for _ in 0..100 {
+            assert_eq!(connection.answer().status, 404);
         }
         encke.metric("encke_program_log_dropped_total", "queue_full") > 0.0
     });
-    // What waits has a bound.
+    // The queue is bounded.
     assert!(encke.metric("encke_mailbox_depth", "program-log") <= 2.0 * 16_384.0);
     // The log continues when the pipe is read again.
     let log = stderr.read_until("lines of this log were dropped");
-    assert!(log.contains("/healthz"), "{log}");
+    assert!(log.contains("path=\"/xxx"), "{log}");
     assert_eq!(encke.ask("GET", "/healthz", &[], b"").status, 200);
     stderr.fill();
     assert_eq!(encke.terminate().code, Some(0));

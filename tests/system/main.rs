@@ -29,6 +29,7 @@ mod delivery;
 mod disk;
 mod durability;
 mod ephemeral;
+mod failed_threads;
 mod failing_reads;
 #[path = "../faulty_server/mod.rs"]
 mod faulty_server;

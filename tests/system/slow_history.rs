@@ -88,7 +88,7 @@ fn no_gauge_waits_for_the_disk_of_history() {
     for mut connection in waiting {
         assert!(connection.answer().status > 0);
     }
-    eventually("history goes on", || {
+    eventually("history continues", || {
         encke.metric("encke_log_segments_waiting", "") == 0.0
             && encke.metric("encke_log_history_bytes", "") > 0.0
     });

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
 use encke_log::{LogSnapshot, Reader};
+use encke_threads::spawn_restarting;
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntGauge, Registry};
 use rustix::fs::{Mode, OFlags};
@@ -108,10 +109,9 @@ impl SnapshotServer {
             metrics,
             state: Arc::clone(&state),
         });
-        let thread = std::thread::Builder::new().name("encke-snapshots".to_owned());
         let place = directory.to_owned();
-        let thread = thread.spawn(move || {
-            accept(&listener, shared);
+        let thread = spawn_restarting("encke-snapshots", move || {
+            accept(&listener, &shared);
             keep_waiting(&listener, &place, bound);
         })?;
         Ok(SnapshotServer {
@@ -162,7 +162,7 @@ impl Drop for Place {
 }
 
 /// Gives snapshots while the server serves.
-fn accept(listener: &UnixListener, shared: Arc<Shared>) {
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     for connection in listener.incoming() {
         let state = *shared.state.lock();
         if state != ServingState::Serving {
@@ -182,7 +182,7 @@ fn accept(listener: &UnixListener, shared: Arc<Shared>) {
             let _ = send(&mut connection, &SnapshotReply::Failed(why));
             continue;
         }
-        let place = Place::take(&shared);
+        let place = Place::take(shared);
         let thread = std::thread::Builder::new().name("encke-snapshot".to_owned());
         let spawned = thread.spawn(move || {
             if let Err(error) = serve(connection, &place.shared) {

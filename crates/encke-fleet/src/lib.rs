@@ -41,6 +41,7 @@ use encke_mailbox::Receiver;
 use encke_stream::{
     Chain, EphemeralMessage, Following, Machine, ReplicatedOrder, Submission, replicated_order,
 };
+use encke_threads::{FailureGuard, spawn_essential};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -93,8 +94,13 @@ impl Fleet {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("fleet")
+            .max_blocking_threads(LOOK_UPS_MAX)
+            .thread_keep_alive(KEPT_ALIVE)
             .enable_all()
             .build()?;
+        // A look-up of a broker's name takes a thread. There is one from now on, because the client panics when there is none and the
+        // system refuses it.
+        runtime.spawn_blocking(|| ());
         let name = format!("encke {}", settings.node);
         let connected = connect::connect(&settings.access, &name, settings.silence_max);
         let client = runtime.block_on(connected)?;
@@ -145,7 +151,7 @@ impl Fleet {
                 retention: self.settings.retention,
             },
         };
-        self.runtime.spawn(responder.run());
+        self.spawn("fleet: reports", responder.run());
         // Behind the subscription: of two nodes that start at once, at least one sees the other.
         let compared = retention::compare(&self.client, &self.settings, chains);
         self.runtime.block_on(compared)?;
@@ -176,7 +182,7 @@ impl Fleet {
             requests: requests.map_err(std::io::Error::other)?,
             readers,
         };
-        self.runtime.spawn(source.run());
+        self.spawn("fleet: copies", source.run());
         Ok(())
     }
 
@@ -223,7 +229,7 @@ impl Fleet {
             status: Arc::clone(&status),
             ended: ended.clone(),
         };
-        self.runtime.spawn(probe.run());
+        self.spawn("fleet: probe", probe.run());
         let publisher = Publisher {
             context: self.context.clone(),
             stream: order.name.clone(),
@@ -233,8 +239,8 @@ impl Fleet {
             status: Arc::clone(&status),
         };
         let runtime = self.runtime.handle().clone();
-        let thread = std::thread::Builder::new().name(format!("fleet-out-{log}"));
-        self.threads.push(thread.spawn(move || {
+        let name = format!("fleet-out-{log}");
+        self.threads.push(spawn_essential(name, move || {
             publisher.run(&runtime, outgoing);
             let _ = end.send(true);
         })?);
@@ -246,8 +252,8 @@ impl Fleet {
             ended,
         };
         let runtime = self.runtime.handle().clone();
-        let thread = std::thread::Builder::new().name(format!("fleet-in-{log}"));
-        self.threads.push(thread.spawn(move || {
+        let name = format!("fleet-in-{log}");
+        self.threads.push(spawn_essential(name, move || {
             runtime.block_on(follower.run(incoming));
         })?);
         Ok(following)
@@ -267,11 +273,12 @@ impl Fleet {
             let subscribed = self.client.subscribe(subject);
             let packets = self.runtime.block_on(subscribed);
             let packets = packets.map_err(std::io::Error::other)?;
-            self.runtime
-                .spawn(link::receive_all(packets, receive.clone()));
+            let received = link::receive_all(packets, receive.clone());
+            self.spawn("fleet: packets", received);
         }
         let (link, sending) = NodeLink::new(self.client.clone(), fleet.clone(), kind);
-        self.sending.push(self.runtime.spawn(sending));
+        let sending = self.spawn("fleet: packets", sending);
+        self.sending.push(sending);
         Ok(link)
     }
 
@@ -280,7 +287,7 @@ impl Fleet {
         let (fleet, node) = (&self.settings.name, self.settings.node.as_str());
         let (link, sending) = EphemeralLink::new(self.client.clone(), fleet, node);
         // The last ones may be lost: the node stops, and nobody relies on them.
-        self.runtime.spawn(sending);
+        self.spawn("fleet: messages", sending);
         link
     }
 
@@ -297,9 +304,22 @@ impl Fleet {
         let packets = self.runtime.block_on(packets);
         let packets = packets.map_err(std::io::Error::other)?;
         let own = ephemeral::of_node(fleet, node);
-        self.runtime
-            .spawn(ephemeral::receive_all(packets, own, receive));
+        let received = ephemeral::receive_all(packets, own, receive);
+        self.spawn("fleet: messages", received);
         Ok(())
+    }
+
+    /// Starts a task, whose panic is a failure of the node as that of a thread.
+    fn spawn<T: Send + 'static>(
+        &self,
+        name: &str,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        let guard = FailureGuard::new(name);
+        self.runtime.spawn(async move {
+            let _guard = guard;
+            task.await
+        })
     }
 
     /// What the node knows of the orders, by the logs' indices.
@@ -329,6 +349,12 @@ impl Fleet {
         self.runtime.shutdown_background();
     }
 }
+
+/// The most look-ups of names at a time.
+const LOOK_UPS_MAX: usize = 8;
+
+/// How long the threads of look-ups wait for the next one: longer than any process runs.
+const KEPT_ALIVE: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// How long the last packets for other nodes may take while the node stops.
 const LAST_PACKETS: Duration = Duration::from_secs(1);

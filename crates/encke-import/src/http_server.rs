@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use encke_threads::SystemResolver;
 use flate2::read::MultiGzDecoder;
 use ureq::http::header::HeaderValue;
 use ureq::http::{HeaderMap, Request};
@@ -57,7 +58,7 @@ impl HttpServer {
         connections: usize,
     ) -> Result<Self, String> {
         let authorization = access.token.as_ref().map(BearerToken::authorization);
-        let agent = Agent::config_builder()
+        let config = Agent::config_builder()
             .tls_config(tls)
             .timeout_connect(Some(CONNECT))
             .timeout_per_read(Some(SILENCE_MAX))
@@ -70,8 +71,8 @@ impl HttpServer {
             .http_status_as_error(false)
             .user_agent("encke-import")
             .accept("*/*")
-            .build()
-            .into();
+            .build();
+        let agent = SystemResolver::agent(config);
         Ok(HttpServer {
             agent,
             fields: access.parsed_fields()?,

@@ -204,17 +204,20 @@ impl Import {
     ) -> Vec<T> {
         let next = AtomicUsize::new(0);
         let results: Vec<Mutex<Option<T>>> = streams.iter().map(|_| Mutex::default()).collect();
-        std::thread::scope(|scope| {
-            for _ in 0..self.settings.jobs.min(streams.len()) {
-                scope.spawn(|| {
-                    loop {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(stream) = streams.get(at) else { break };
-                        let result = work(stream);
-                        *locked(&results[at]) = Some(result);
-                    }
-                });
+        let run = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(stream) = streams.get(at) else { break };
+                let result = work(stream);
+                *locked(&results[at]) = Some(result);
             }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.settings.jobs.min(streams.len()) {
+                // This thread does what those do that the system refuses.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, run);
+            }
+            run();
         });
         let results = results.into_iter();
         let results = results.map(|one| one.into_inner().unwrap_or_else(PoisonError::into_inner));

@@ -12,6 +12,7 @@ use encke_stream::{
     Target,
 };
 use encke_subscriptions::SubscribedStreams;
+use encke_threads::spawn_essential;
 
 use crate::dispatcher_mailbox::{DispatcherReceiver, DispatcherSender};
 #[cfg(feature = "simulation")]
@@ -103,17 +104,13 @@ impl DispatcherReceiver {
         let (dispatcher, aides) = Dispatcher::new(context, self.sender);
         let watch = dispatcher.loads.watch();
         let (loading, read, sender) = (aides.loading, aides.read, aides.sender.clone());
-        let loader = std::thread::Builder::new()
-            .name("loader".into())
-            .spawn(move || load(loading, &sender, &*read))?;
+        let loader = spawn_essential("loader", move || load(loading, &sender, &*read))?;
         let (looking_up, streams, sender) = (aides.looking_up, aides.streams, aides.sender);
-        let look_ups = std::thread::Builder::new()
-            .name("look-ups".into())
-            .spawn(move || look_up_all(looking_up, &sender, &*streams))?;
+        let look_ups = spawn_essential("look-ups", move || {
+            look_up_all(looking_up, &sender, &*streams);
+        })?;
         let messages = self.messages;
-        let dispatcher = std::thread::Builder::new()
-            .name("dispatcher".into())
-            .spawn(move || dispatcher.run(messages, clock))?;
+        let dispatcher = spawn_essential("dispatcher", move || dispatcher.run(messages, clock))?;
         Ok(DispatcherThreads {
             dispatcher,
             loader,

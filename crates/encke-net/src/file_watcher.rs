@@ -6,6 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use encke_threads::spawn_restarting;
+
 /// A thread that watches files. It ends when this is dropped.
 #[derive(Debug)]
 pub struct FileWatcher {
@@ -22,12 +24,13 @@ impl FileWatcher {
     pub fn start(
         name: &str,
         files: impl Fn() -> Vec<PathBuf> + Send + 'static,
-        read_again: impl FnMut() + Send + 'static,
+        mut read_again: impl FnMut() + Send + 'static,
     ) -> std::io::Result<Self> {
         let (asks, asked) = channel();
-        let seen = FileStates::of(&files());
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        let thread = thread.spawn(move || watch(&files, read_again, seen, &asked))?;
+        let mut used = FileStates::of(&files());
+        let thread = spawn_restarting(name, move || {
+            watch(&files, &mut read_again, &mut used, &asked);
+        })?;
         Ok(FileWatcher {
             asks: Some(asks),
             thread: Some(thread),
@@ -47,7 +50,6 @@ impl Drop for FileWatcher {
     fn drop(&mut self) {
         self.asks = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread is in the log.
             let _ = thread.join();
         }
     }
@@ -55,8 +57,8 @@ impl Drop for FileWatcher {
 
 fn watch(
     files: &impl Fn() -> Vec<PathBuf>,
-    mut read_again: impl FnMut(),
-    mut used: FileStates,
+    read_again: &mut impl FnMut(),
+    used: &mut FileStates,
     asked: &Receiver<()>,
 ) {
     let mut last = FileStates::of(&files());
@@ -70,9 +72,9 @@ fn watch(
         // Several files are replaced one after the other, so a change is looked at once it has settled.
         let settled = now == last;
         last = now;
-        if asked || settled && last != used {
+        if asked || settled && last != *used {
             // Before they are read: what changes meanwhile is read once more. So is all of it if the list of files has changed.
-            used = FileStates::of(&files());
+            *used = FileStates::of(&files());
             read_again();
         }
     }

@@ -107,7 +107,7 @@ impl OneShotListener {
     ///
     /// # Errors
     /// Waiting for sockets failed.
-    pub fn run(mut self, responder: &impl OneShotResponder) -> rustix::io::Result<()> {
+    pub fn run(&mut self, responder: &impl OneShotResponder) -> rustix::io::Result<()> {
         let mut events = Vec::with_capacity(CONNECTIONS_MAX);
         loop {
             self.poller.wait(&mut events, EXPIRY_STEP)?;

@@ -16,6 +16,7 @@ use encke_jobs::DispatcherSender;
 use encke_mailbox::Gauge;
 use encke_protocol::Router;
 use encke_stream::Sequencers;
+use encke_threads::spawn_essential;
 use parking_lot::Mutex;
 
 use crate::access_log::{AccessLogQueue, AccessLogSender, AccessLogThread, RequestIds, access_log};
@@ -287,11 +288,8 @@ impl BoundReactor {
             );
             let shard = Shard::new(context, hand_over, admission, listener, operators.take())?;
             let arriving = arrivals.get_mut(number).and_then(Option::take);
-            shards.push(
-                std::thread::Builder::new()
-                    .name(format!("shard-{number}"))
-                    .spawn(move || shard.run(arriving))?,
-            );
+            let name = format!("shard-{number}");
+            shards.push(spawn_essential(name, move || shard.run(arriving))?);
         }
         let lost: Vec<usize> = all_arrived.iter().collect();
         if lost.len() < arriving {
@@ -483,13 +481,12 @@ impl Reactor {
     }
 
     fn join(self) -> Result<(), ThreadPanicked> {
-        for shard in self.shards {
-            shard.join().map_err(|_| ThreadPanicked("shard"))?;
-        }
+        // All are waited for, whatever becomes of one.
+        let join = |panicked: bool, thread: JoinHandle<()>| panicked | thread.join().is_err();
+        let shard_panicked = self.shards.into_iter().fold(false, join);
         // The shards had the last senders of their mailboxes.
-        for thread in self.tls.map(|tls| tls.threads).unwrap_or_default() {
-            thread.join().map_err(|_| ThreadPanicked("handshake"))?;
-        }
+        let handshakes = self.tls.map(|tls| tls.threads).unwrap_or_default();
+        let handshake_panicked = handshakes.into_iter().fold(false, join);
         // Every shard has handed over its last entries. Both outputs may block for the same reason.
         let until = Instant::now() + self.settings.stop_timeout;
         let left = || until.saturating_duration_since(Instant::now());
@@ -503,7 +500,11 @@ impl Reactor {
         {
             return Err(ThreadPanicked("audit log"));
         }
-        Ok(())
+        match (shard_panicked, handshake_panicked) {
+            (true, _) => Err(ThreadPanicked("shard")),
+            (_, true) => Err(ThreadPanicked("handshake")),
+            (false, false) => Ok(()),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use encke_clock::{Now, SteadyTime, WallTime};
+use encke_threads::spawn_restarting;
 use parking_lot::Mutex;
 
 use crate::time_of_day::wall_time;
@@ -40,16 +41,14 @@ impl Ticker {
     /// The system refuses it.
     pub fn start() -> std::io::Result<Ticker> {
         let (quit, quits) = channel::<()>();
-        let thread = std::thread::Builder::new().name("clock".to_owned());
-        let thread = thread.spawn(move || {
-            // The time since the last ticker ended, which no thread has read, is not part of any wait.
-            at(Instant::now());
-            TICKERS.fetch_add(1, Ordering::Relaxed);
+        let thread = spawn_restarting("clock", move || {
             while quits.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 at(Instant::now());
             }
-            TICKERS.fetch_sub(1, Ordering::Relaxed);
         })?;
+        // The time since the last ticker ended, which no thread has read, is not part of any wait.
+        at(Instant::now());
+        TICKERS.fetch_add(1, Ordering::Relaxed);
         Ok(Ticker {
             quit,
             thread: Some(thread),
@@ -59,6 +58,7 @@ impl Ticker {
 
 impl Drop for Ticker {
     fn drop(&mut self) {
+        TICKERS.fetch_sub(1, Ordering::Relaxed);
         let _ = self.quit.send(());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -75,9 +75,19 @@ pub(crate) fn arrivals(
     let streams = std::thread::scope(|scope| {
         let parts = wanted.chunks(share);
         let loading: Vec<_> = parts
-            .map(|part| scope.spawn(|| load(part, archive)))
+            .map(|part| {
+                let thread = std::thread::Builder::new().name("connections-in".to_owned());
+                (
+                    part,
+                    thread.spawn_scoped(scope, move || load(part, archive)),
+                )
+            })
             .collect();
-        let loaded = loading.into_iter().filter_map(|thread| thread.join().ok());
+        let loaded = loading.into_iter().map(|(part, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_default(),
+            // The system refuses a thread.
+            Err(_) => load(part, archive),
+        });
         loaded.flatten().collect()
     });
     Arrivals {

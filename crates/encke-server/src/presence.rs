@@ -9,6 +9,7 @@ use encke_net::{now, wall_time};
 use encke_presence::{Outgoing, Presence, PresenceEvent, Recipient};
 use encke_protocol::PresenceStreams;
 use encke_stream::MemoryPublisher;
+use encke_threads::spawn_essential;
 use parking_lot::Mutex;
 
 use crate::errors::StartError;
@@ -61,8 +62,7 @@ impl PresenceThread {
             ends: Arc::clone(&ends),
             says_goodbye: Arc::clone(&says_goodbye),
         };
-        let thread = std::thread::Builder::new().name("presence".into());
-        let thread = thread.spawn(move || work.run())?;
+        let thread = spawn_essential("presence", move || work.run())?;
         let wakes = Mutex::new(thread.thread().clone());
         registry.on_event(Box::new(move || Thread::unpark(&wakes.lock())));
         Ok(PresenceThread {

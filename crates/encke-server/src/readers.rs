@@ -11,6 +11,7 @@ use encke_mailbox::Receiver;
 use encke_net::{ReadTask, wall_time};
 use encke_protocol::PresenceStreams;
 use encke_stream::Piece;
+use encke_threads::spawn_essential;
 use prometheus::Histogram;
 
 use crate::archive::Archive;
@@ -33,9 +34,7 @@ pub(crate) fn start(
 ) -> std::io::Result<Vec<JoinHandle<()>>> {
     let threads = queues.into_iter().enumerate().map(|(number, tasks)| {
         let tools = tools.clone();
-        std::thread::Builder::new()
-            .name(format!("reader-{number}"))
-            .spawn(move || work(&tools, tasks))
+        spawn_essential(format!("reader-{number}"), move || work(&tools, tasks))
     });
     threads.collect()
 }

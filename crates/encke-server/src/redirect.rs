@@ -5,8 +5,10 @@
 
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use encke_net::{NetSettings, OneShotListener, OneShotResponder, OneShotStop};
+use encke_threads::spawn_restarting;
 
 use crate::errors::StartError;
 
@@ -28,12 +30,12 @@ impl Redirect {
         address: SocketAddr,
         https_port: u16,
     ) -> Result<Self, StartError> {
-        let listener = OneShotListener::bind(settings, address)?;
+        let mut listener = OneShotListener::bind(settings, address)?;
         let (address, stop) = (listener.address(), listener.stop_handle());
-        let thread = std::thread::Builder::new().name("redirect".to_owned());
-        let thread = thread.spawn(move || {
-            if let Err(error) = listener.run(&HttpsPort(https_port)) {
-                tracing::error!(%error, "epoll failed; plain requests are not redirected any more");
+        let thread = spawn_restarting("redirect", move || {
+            while let Err(error) = listener.run(&HttpsPort(https_port)) {
+                tracing::error!(%error, "epoll failed; plain requests wait to be redirected");
+                std::thread::sleep(RETRY_PAUSE);
             }
         })?;
         Ok(Redirect {
@@ -115,6 +117,9 @@ fn refusal(status: u16, phrase: &str) -> String {
         text.len()
     )
 }
+
+/// Between two attempts to wait for sockets.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Fields of a request.
 const FIELDS_MAX: usize = 100;

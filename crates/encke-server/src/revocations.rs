@@ -9,6 +9,7 @@ use encke_access::{Access, Revocation};
 use encke_net::wall_time;
 use encke_protocol::REVOCATIONS;
 use encke_stream::{Fetch, Lookup, Offset, each_record};
+use encke_threads::spawn_restarting;
 
 use crate::archive::Archive;
 use crate::errors::StartError;
@@ -49,9 +50,8 @@ impl RevocationFollower {
     pub(crate) fn start(archive: Archive, access: Arc<Access>) -> std::io::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ends);
-        let thread = std::thread::Builder::new().name("revocations".into());
-        let thread = thread.spawn(move || {
-            let mut from = Offset::START;
+        let mut from = Offset::START;
+        let thread = spawn_restarting("revocations", move || {
             while !ended.load(Ordering::Relaxed) {
                 match read(&archive, &access, from) {
                     Ok(reached) => from = reached,

@@ -9,6 +9,7 @@ use encke_net::{Readers, ShardSender, ThreadPanicked, now};
 use encke_stream::{
     AckLevel, Committed, InlineCommit, Logs, Outlet, ReplicaSequencer, Sequencer, Sequencers,
 };
+use encke_threads::spawn_essential;
 
 use crate::dispatcher::DispatcherService;
 use crate::errors::{StartError, StopError};
@@ -56,8 +57,7 @@ impl SequencerThreads {
         let mut inline_commits = Vec::new();
         let mut threads = Vec::with_capacity(logs.len());
         for (number, (machine, log)) in logs.into_iter().enumerate() {
-            let thread =
-                std::thread::Builder::new().name(numbered("sequencer", number, views.logs()));
+            let name = numbered("sequencer", number, views.logs());
             let (sender, receiver) = mailbox("sequencer", bounds);
             let (outlets, watch) = (links.outlets(), links.watch(number));
             let expired = links.readers.clone();
@@ -67,7 +67,7 @@ impl SequencerThreads {
                     (fleet.follow)(number, &machine, receiver).map_err(StartError::Fleet)?;
                 let sequencer = ReplicaSequencer::new(machine, log, following, outlets, watch)
                     .evicting(settings.eviction, end);
-                threads.push(thread.spawn(move || sequencer.run(now))?);
+                threads.push(spawn_essential(name, move || sequencer.run(now))?);
                 ways.push((sender, None));
                 continue;
             }
@@ -78,10 +78,11 @@ impl SequencerThreads {
                 AckLevel::Accepted => {
                     let inline_commit = Arc::new(InlineCommit::new(sequencer));
                     let shared = Arc::clone(&inline_commit);
-                    (Some(inline_commit), thread.spawn(move || shared.run(now))?)
+                    let thread = spawn_essential(name, move || shared.run(now))?;
+                    (Some(inline_commit), thread)
                 }
                 AckLevel::Written | AckLevel::Synced => {
-                    (None, thread.spawn(move || sequencer.run(now))?)
+                    (None, spawn_essential(name, move || sequencer.run(now))?)
                 }
             };
             inline_commits.extend(inline_commit.clone());

@@ -341,7 +341,8 @@ impl Server {
         closing.close()
     }
 
-    /// Ends everything but the log. `end` ends the reactor. `says_goodbye`: other nodes learn that the members of this one leave.
+    /// Ends everything but the log. `end` ends the reactor. `says_goodbye`: other nodes learn that the members of this one leave. If a
+    /// thread has panicked, the others end all the same, and the log is closed.
     fn leave<T>(
         self,
         says_goodbye: bool,
@@ -349,42 +350,39 @@ impl Server {
     ) -> Result<(T, ClosingServer), StopError> {
         // Workers and clients that wait for a result get their last events before their shards stop.
         self.dispatcher.control(DispatcherMessage::Stop);
-        // Before connections go: nobody is told of each of them.
-        if !self.presence.stop(says_goodbye) {
-            return Err(ThreadPanicked("presence").into());
-        }
-        let pusher = match self.pusher.map(PusherThreads::stop) {
-            Some(None) => return Err(ThreadPanicked("pusher").into()),
-            stopped => stopped.flatten(),
+        let mut panicked = None;
+        let mut ended = |thread, is_calm: bool| {
+            if !is_calm {
+                panicked.get_or_insert(ThreadPanicked(thread));
+            }
         };
-        if !self.prober.stop() {
-            return Err(ThreadPanicked("health").into());
-        }
-        let ended = end(self.reactor)?;
-        if let Some(pusher) = pusher {
+        // Before connections go: nobody is told of each of them.
+        ended("presence", self.presence.stop(says_goodbye));
+        let pusher = self.pusher.map(PusherThreads::stop);
+        ended("pusher", !matches!(pusher, Some(None)));
+        ended("health", self.prober.stop());
+        let reactor = end(self.reactor);
+        if let Some(pusher) = pusher.flatten() {
             pusher.write_rest();
         }
-        if let Some(redirect) = self.redirect
-            && !redirect.stop()
-        {
-            return Err(ThreadPanicked("redirect").into());
-        }
-        if let Some(follower) = self.revocation_follower
-            && !follower.stop()
-        {
-            return Err(ThreadPanicked("revocations").into());
-        }
+        ended("redirect", self.redirect.is_none_or(Redirect::stop));
+        let follower = self.revocation_follower;
+        ended("revocations", follower.is_none_or(RevocationFollower::stop));
         self.metrics.forget();
         // That was the last sender of its queue.
-        if !self.inspector.join() {
-            return Err(ThreadPanicked("inspector").into());
-        }
+        ended("inspector", self.inspector.join());
         let closing = ClosingServer {
             dispatcher: self.dispatcher,
             dispatching: self.dispatching,
             sequencers: self.sequencers,
             readers: self.readers,
         };
-        Ok((ended, closing))
+        match (reactor, panicked) {
+            (Ok(ended), None) => Ok((ended, closing)),
+            (Err(panicked), _) | (_, Some(panicked)) => {
+                closing.close()?;
+                Err(panicked.into())
+            }
+        }
     }
 }

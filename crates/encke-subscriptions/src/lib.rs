@@ -88,6 +88,8 @@ pub use bounds::{
     WORKER_BYTES_MAX,
 };
 pub use config::{SubscriptionConfig, SubscriptionKind};
+/// How names are looked up, for [`DelivererContext`].
+pub use encke_threads::{ResolveNames, SystemNames};
 pub use error::SubscriptionError;
 pub use glob::{
     BadGlob, Glob, PATTERN_BYTES_MAX, PATTERN_SEGMENTS_MAX, PATTERN_WILDCARDS_MAX, RESERVED_SEGMENT,
@@ -112,6 +114,5 @@ pub use webhook::addresses::{AllowedAddresses, is_public};
 pub use webhook::caller::{RESPONSE_BYTES_MAX, WebhookCaller};
 pub use webhook::deliverer::{Deliverer, DelivererContext, ReportResult};
 pub use webhook::delivery::{DeliveryResult, WakeNotice, WebhookDelivery};
-pub use webhook::resolver::{ResolveNames, SystemNames};
 pub use webhook::signature::{PublicWebhookKey, SignedBody, WebhookKey, jwk_set};
 pub use webhook::url::{BadWebhookUrl, URL_BYTES_MAX, WebhookUrl};

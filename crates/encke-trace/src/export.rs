@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use encke_threads::{SystemResolver, spawn_restarting, wait_for_end};
 use ureq::Agent;
 use ureq::tls::TlsConfig;
 
@@ -30,13 +31,12 @@ pub struct CollectorSettings {
 pub struct SpanExporter {
     thread: JoinHandle<()>,
     stop: mpsc::Sender<()>,
-    /// Disconnected when the thread ends.
-    ended: mpsc::Receiver<()>,
 }
 
 struct Exporter {
     settings: CollectorSettings,
-    agent: Agent,
+    /// It is made in the thread, because reading the roots of the system takes long.
+    agent: Option<Agent>,
     counts: Arc<SpanCounts>,
     stopped: mpsc::Receiver<()>,
     is_stopping: bool,
@@ -50,42 +50,32 @@ impl SpanExporter {
     /// The system refuses it.
     pub fn start(queue: SpanQueue, settings: CollectorSettings) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
-        let (alive, ended) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("traces".into());
-        let thread = thread.spawn(move || {
-            let SpanQueue { spans, counts } = queue;
-            let exporter = Exporter {
-                agent: agent((settings.tls)()),
-                settings,
-                counts,
-                stopped,
-                is_stopping: false,
-                is_failing: false,
-            };
-            exporter.run(spans);
-            drop(alive);
-        })?;
-        Ok(SpanExporter {
-            thread,
-            stop,
-            ended,
-        })
+        let SpanQueue { mut spans, counts } = queue;
+        let mut exporter = Exporter {
+            agent: None,
+            settings,
+            counts,
+            stopped,
+            is_stopping: false,
+            is_failing: false,
+        };
+        let thread = spawn_restarting("traces", move || exporter.run(&mut spans))?;
+        Ok(SpanExporter { thread, stop })
     }
 
     /// Exports what waits, and ends the thread; spans that the collector has not taken within this time are lost. False if the thread
     /// panicked.
     pub fn stop(self, wait_max: Duration) -> bool {
         drop(self.stop);
-        if self.ended.recv_timeout(wait_max) == Err(mpsc::RecvTimeoutError::Timeout) {
+        wait_for_end(self.thread, wait_max).unwrap_or_else(|| {
             tracing::warn!("the collector of traces does not respond; the last spans are lost");
-            return true;
-        }
-        self.thread.join().is_ok()
+            true
+        })
     }
 }
 
 impl Exporter {
-    fn run(mut self, mut spans: encke_mailbox::Receiver<TraceSpan>) {
+    fn run(&mut self, spans: &mut encke_mailbox::Receiver<TraceSpan>) {
         let mut batch = Vec::new();
         while !self.is_stopping {
             // The first span wakes the thread; those that follow within the delay go with it.
@@ -162,8 +152,11 @@ impl Exporter {
         }
     }
 
-    fn post(&self, body: &[u8]) -> Result<u16, ureq::Error> {
-        let request = self.agent.post(&self.settings.url);
+    fn post(&mut self, body: &[u8]) -> Result<u16, ureq::Error> {
+        let agent = self
+            .agent
+            .get_or_insert_with(|| agent((self.settings.tls)()));
+        let request = agent.post(&self.settings.url);
         let request = request.header("Content-Type", "application/x-protobuf");
         let headers = self.settings.headers.iter();
         let request = headers.fold(request, |request, (name, value)| {
@@ -179,7 +172,7 @@ impl Exporter {
 }
 
 fn agent(tls: TlsConfig) -> Agent {
-    Agent::config_builder()
+    let config = Agent::config_builder()
         .tls_config(tls)
         .proxy(None)
         .timeout_global(Some(REQUEST_WITHIN))
@@ -187,8 +180,8 @@ fn agent(tls: TlsConfig) -> Agent {
         .max_redirects_will_error(false)
         .http_status_as_error(false)
         .user_agent("encke")
-        .build()
-        .into()
+        .build();
+    SystemResolver::agent(config)
 }
 
 /// Spans of one request to the collector.

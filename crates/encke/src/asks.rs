@@ -1,9 +1,13 @@
 //! What a running server is asked for: signals, and upgrades.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use encke_threads::spawn_restarting;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -29,6 +33,8 @@ pub(crate) enum ServerAsk {
     Upgrade(UpgradeAsker),
     /// A successor has been started, and can go on or not.
     Prepared(anyhow::Result<PreparedSuccessor>),
+    /// A thread has failed without which the server can't continue.
+    ThreadFailed(String),
 }
 
 /// Asks for what signals ask for, until nobody is asked any more.
@@ -36,8 +42,7 @@ pub(crate) fn catch(
     mut signals: SignalsInfo<WithOrigin>,
     asks: mpsc::Sender<ServerAsk>,
 ) -> std::io::Result<()> {
-    let thread = std::thread::Builder::new().name("signals".into());
-    thread.spawn(move || {
+    spawn_restarting("signals", move || {
         for origin in signals.forever() {
             let signal = origin.signal;
             let asked = match origin.cause {
@@ -60,6 +65,8 @@ pub(crate) struct AskedServer<'a> {
     pub(crate) launcher: &'a Launcher,
     pub(crate) config: &'a Config,
     pub(crate) terminal: &'a Terminal,
+    /// Gets the name of the thread because of which the server stops.
+    pub(crate) failed_thread: &'a OnceLock<String>,
 }
 
 impl AskedServer<'_> {
@@ -87,6 +94,12 @@ impl AskedServer<'_> {
                 }
                 ServerAsk::Signal(signal) | ServerAsk::TerminalSignal(signal) => {
                     tracing::info!(signal, "stopping; a second signal stops at once");
+                    return Ok(None);
+                }
+                ServerAsk::ThreadFailed(thread) => {
+                    tracing::error!(thread, "stopping, because a thread has failed");
+                    // The first one is the reason.
+                    let _ = self.failed_thread.set(thread);
                     return Ok(None);
                 }
                 ServerAsk::Upgrade(asker) if preparing.is_some() => {
@@ -124,7 +137,10 @@ impl AskedServer<'_> {
         let waits = started.and_then(|successor| {
             let thread = std::thread::Builder::new().name("successor".to_owned());
             thread.spawn(move || {
-                let prepared = successor.prepared(&shape, is_one_way, timeout);
+                let prepare = || successor.prepared(&shape, is_one_way, timeout);
+                let prepared = catch_unwind(AssertUnwindSafe(prepare));
+                let panicked = |_| Err(anyhow::anyhow!("preparing the successor has panicked"));
+                let prepared = prepared.unwrap_or_else(panicked);
                 // The server stops, and so does the successor.
                 if let Err(mpsc::SendError(ServerAsk::Prepared(Ok(successor)))) =
                     asks.send(ServerAsk::Prepared(prepared))
@@ -188,20 +204,40 @@ fn could_upgrade(serving: &Serving, successor: PreparedSuccessor) -> UpgradeAnsw
 }
 
 /// The server stops, and has been told so once: a further signal ends it at once. A terminal that closes may send several SIGHUP, the
-/// kernel's and one of the shell.
-pub(crate) fn end_at_a_second_signal(asked: mpsc::Receiver<ServerAsk>) {
-    std::thread::spawn(move || {
-        for ask in asked {
+/// kernel's and one of the shell. If a thread has failed, or fails meanwhile, others may wait for it: the stop has a time limit then.
+pub(crate) fn end_at_a_second_signal(asked: mpsc::Receiver<ServerAsk>, has_failed: bool) {
+    let mut until = has_failed.then(|| Instant::now() + STOP_AFTER_FAILURE);
+    let thread = std::thread::Builder::new().name("signals-again".to_owned());
+    let started = thread.spawn(move || {
+        loop {
+            let ask = match until {
+                None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(until) => asked.recv_timeout(until.saturating_duration_since(Instant::now())),
+            };
             match ask {
-                ServerAsk::Signal(SIGHUP | SIGUSR2) | ServerAsk::TerminalSignal(SIGHUP) => {}
-                ServerAsk::Signal(signal) | ServerAsk::TerminalSignal(signal) => {
+                Ok(ServerAsk::Signal(SIGHUP | SIGUSR2) | ServerAsk::TerminalSignal(SIGHUP)) => {}
+                Ok(ServerAsk::Signal(signal) | ServerAsk::TerminalSignal(signal)) => {
                     stderr_queue::flush();
                     std::process::exit(128 + signal);
                 }
-                ask => too_late(ask),
+                Ok(ServerAsk::ThreadFailed(_)) => {
+                    until.get_or_insert_with(|| Instant::now() + STOP_AFTER_FAILURE);
+                }
+                Ok(ask) => too_late(ask),
+                Err(RecvTimeoutError::Timeout) => {
+                    tracing::error!(
+                        "the server has not stopped in time, because a thread has failed"
+                    );
+                    stderr_queue::flush();
+                    std::process::exit(1);
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     });
+    if let Err(error) = started {
+        tracing::warn!(%error, "a second signal does not stop the server at once");
+    }
 }
 
 /// Signals that came meanwhile are for the successor. What a terminal sends, it gets as well.
@@ -247,6 +283,12 @@ fn too_late(ask: ServerAsk) {
             asker.answer(&UpgradeAnswer::Kept { why });
         }
         ServerAsk::Prepared(Ok(successor)) => successor.dismiss(),
-        ServerAsk::Prepared(Err(_)) | ServerAsk::Signal(_) | ServerAsk::TerminalSignal(_) => {}
+        ServerAsk::Prepared(Err(_))
+        | ServerAsk::Signal(_)
+        | ServerAsk::TerminalSignal(_)
+        | ServerAsk::ThreadFailed(_) => {}
     }
 }
+
+/// How long a stop may take after a thread has failed.
+const STOP_AFTER_FAILURE: Duration = Duration::from_secs(30);

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use encke_threads::SystemResolver;
 use ureq::Agent;
 
 use crate::failure::{Code, Failed};
@@ -19,14 +20,14 @@ pub(crate) struct HealthArgs {
 
 /// Asks the server, and prints what it says.
 pub(crate) fn health(args: &HealthArgs) -> Result<ExitCode, Failed> {
-    let agent: Agent = Agent::config_builder()
+    let config = Agent::config_builder()
         .tls_config(keys::system_trust())
         .proxy(None)
         .max_redirects(0)
         .http_status_as_error(false)
         .timeout_global(Some(PATIENCE))
-        .build()
-        .into();
+        .build();
+    let agent = SystemResolver::agent(config);
     let url = format!("{}/readyz", args.url.trim_end_matches('/'));
     let failed = |error: &dyn std::fmt::Display| {
         Code::Running.with(anyhow::anyhow!("{url} does not respond: {error}"))

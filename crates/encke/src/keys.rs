@@ -3,11 +3,13 @@
 //! The URL is exactly the one of the configuration. Redirects are not followed; size and time are bounded; a failure changes nothing.
 
 use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use encke_access::{Access, AccessConfig, JWKS_BYTES_MAX, KeyFetch, KeyFetches};
+use encke_threads::{SystemResolver, spawn_restarting};
 use flate2::read::GzDecoder;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
@@ -29,9 +31,15 @@ impl KeyFetcher {
         let refresh = config.jwks_refresh.max(REFRESH_MIN);
         for source in 0..sources {
             let (access, fetches, agent) = (Arc::clone(&access), fetches.clone(), agent.clone());
-            std::thread::Builder::new()
-                .name("jwks".into())
-                .spawn(move || run(&access, &fetches, &agent, source, refresh))?;
+            let mut pause = refresh;
+            spawn_restarting("jwks", move || {
+                while fetches.wait(source, pause) == KeyFetch::Now {
+                    pause = RETRY.min(refresh);
+                    if fetch_one(&access, &fetches, &agent, source) {
+                        pause = refresh;
+                    }
+                }
+            })?;
         }
         Ok(Some(KeyFetcher { fetches }))
     }
@@ -42,20 +50,12 @@ impl KeyFetcher {
     }
 }
 
-fn run(access: &Access, fetches: &KeyFetches, agent: &Agent, source: usize, refresh: Duration) {
-    let mut pause = refresh;
-    while fetches.wait(source, pause) == KeyFetch::Now {
-        pause = match fetch_one(access, fetches, agent, source) {
-            true => refresh,
-            false => RETRY.min(refresh),
-        };
-    }
-}
-
 /// Fetches the keys of one source and hands them in. Whether they are good.
 fn fetch_one(access: &Access, fetches: &KeyFetches, agent: &Agent, source: usize) -> bool {
     let location = fetches.locations()[source];
-    let fetched = fetch(agent, location.url);
+    // Requests wait for the end of the fetch, also of one that panics.
+    let fetched = catch_unwind(AssertUnwindSafe(|| fetch(agent, location.url)));
+    let fetched = fetched.unwrap_or_else(|_| Err(anyhow::anyhow!("the fetch has panicked")));
     let result = access.keys_fetched(fetches, source, fetched.as_deref().ok());
     let failure = match (&fetched, result) {
         (Err(error), _) => format!("{error:#}"),
@@ -94,7 +94,7 @@ pub(crate) fn system_trust() -> TlsConfig {
 
 /// The client of all fetches.
 pub(crate) fn agent(timeout: Duration) -> Agent {
-    Agent::config_builder()
+    let config = Agent::config_builder()
         .tls_config(system_trust())
         .timeout_global(Some(timeout))
         .max_redirects(0)
@@ -102,8 +102,8 @@ pub(crate) fn agent(timeout: Duration) -> Agent {
         .http_status_as_error(false)
         .user_agent("encke")
         .accept("application/json")
-        .build()
-        .into()
+        .build();
+    SystemResolver::agent(config)
 }
 
 /// Fetches a key set.

@@ -13,6 +13,7 @@ use encke_net::{FleetBroadcast, NotBroadcast};
 use encke_presence::PresenceNode;
 use encke_server::{BroadcastLink, ConnectNodes, Dismissal, FleetLinks, Follow, Server};
 use encke_stream::{EphemeralMessage, Logs};
+use encke_threads::spawn_restarting;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use serde_json::json;
@@ -249,9 +250,8 @@ impl Watch {
     pub(crate) fn start(status: Status, dismissal: Dismissal) -> std::io::Result<Watch> {
         let ends = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ends);
-        let thread = std::thread::Builder::new().name("fleet-watch".into());
-        let thread = thread.spawn(move || {
-            let mut was_ready = None;
+        let mut was_ready = None;
+        let thread = spawn_restarting("fleet-watch", move || {
             while !ended.load(Ordering::Relaxed) {
                 let unready = status.unready();
                 match (was_ready, &unready) {

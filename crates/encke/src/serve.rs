@@ -1,7 +1,7 @@
 //! `encke serve`: from settings to a running server, and down again.
 
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -108,6 +108,11 @@ fn serve_until_asked(
         return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
     }
     let (asks, mut asked) = mpsc::channel();
+    let (failures, failed_thread) = (asks.clone(), OnceLock::new());
+    encke_threads::on_failure(move |thread| {
+        // It fails only if the server has ended.
+        let _ = failures.send(ServerAsk::ThreadFailed(thread.to_owned()));
+    });
     let (mut moved, mut taken_over) = match successor {
         None => (None, None),
         Some(successor) => {
@@ -159,12 +164,13 @@ fn serve_until_asked(
             launcher: &launcher,
             config: &config,
             terminal: &terminal,
+            failed_thread: &failed_thread,
         }
         .until_it_ends(&asked, &asks)?;
         let upgrade = match upgrade {
             Some(upgrade) => Some((upgrade, asked)),
             None => {
-                end_at_a_second_signal(asked);
+                end_at_a_second_signal(asked, failed_thread.get().is_some());
                 None
             }
         };
@@ -177,7 +183,12 @@ fn serve_until_asked(
             serving.stop()?;
             traces::stop(exporter);
             tracing::info!("stopped");
-            return Ok(ExitCode::SUCCESS);
+            return match failed_thread.into_inner() {
+                None => Ok(ExitCode::SUCCESS),
+                Some(thread) => Err(Code::Running.with(anyhow::anyhow!(
+                    "the thread {thread} has failed; the log says why"
+                ))),
+            };
         };
         let mut report = UpgradeReport {
             version: successor.version().to_owned(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use encke_server::Liveness;
+use encke_threads::spawn_restarting;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 
@@ -81,9 +82,8 @@ impl Watchdog {
             return Ok(None);
         };
         let (ends, ended) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name("watchdog".into())
-            .spawn(move || watch(&liveness, patience / 4, &ended))?;
+        let watch = move || watch(&liveness, patience / 4, &ended);
+        let thread = spawn_restarting("watchdog", watch)?;
         Ok(Some(Watchdog { thread, ends }))
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
+use encke_threads::spawn_restarting;
 use prometheus::{IntCounter, IntCounterVec, Opts};
 
 use crate::log_output::LogOutput;
@@ -25,14 +26,14 @@ pub(crate) struct StderrQueue {
 
 /// Starts the thread, and sends the messages of panics through the queue as well.
 pub(crate) fn start() -> anyhow::Result<&'static StderrQueue> {
-    let out = LogOutput::file_or_stderr("program log", None)?;
-    let (queue, lines) = StderrQueue::new()?;
+    let mut out = LogOutput::file_or_stderr("program log", None)?;
+    let (queue, mut lines) = StderrQueue::new()?;
     let unwritable = queue.dropped.with_label_values(&[UNWRITABLE]);
     let queue = QUEUE.get_or_init(|| queue);
-    std::thread::Builder::new()
-        .name(THREAD.to_owned())
-        .spawn(move || run(lines, out, &queue.queue_full, &unwritable))
-        .context("the thread that writes the log can't be started")?;
+    spawn_restarting("program-log", move || {
+        run(&mut lines, &mut out, &queue.queue_full, &unwritable);
+    })
+    .context("the thread that writes the log can't be started")?;
     std::panic::set_hook(Box::new(|info| {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("without a name");
@@ -142,8 +143,8 @@ impl Write for &StderrQueue {
 
 /// Writes lines until all senders are gone. A line that says how many were dropped goes through the queue like all others.
 fn run(
-    mut lines: Receiver<Box<[u8]>>,
-    mut out: impl Write,
+    lines: &mut Receiver<Box<[u8]>>,
+    out: &mut impl Write,
     queue_full: &IntCounter,
     unwritable: &IntCounter,
 ) {
@@ -151,7 +152,7 @@ fn run(
     while lines.recv_batch(&mut batch).is_ok() {
         for line in batch.drain(..) {
             // One write for each line: other processes may write to the same file.
-            if write_line(&mut out, &line).is_err() {
+            if write_line(out, &line).is_err() {
                 unwritable.inc();
             }
         }
@@ -193,8 +194,6 @@ const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 /// How long the writer waits for an output that is non-blocking and full.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(10);
 
-const THREAD: &str = "program-log";
-
 /// The name that the standard library gives the first thread.
 const MAIN_THREAD: &str = "main";
 
@@ -207,7 +206,7 @@ mod tests {
 
     #[test]
     fn lines_that_find_no_room_are_counted_and_a_flush_ends() {
-        let (queue, lines) = StderrQueue::new().unwrap();
+        let (queue, mut lines) = StderrQueue::new().unwrap();
         // Nothing takes lines yet, as when the output blocks.
         for _ in 0..LINES_MAX + 10 {
             queue.send(b"line\n");
@@ -217,12 +216,11 @@ mod tests {
         queue.send(&long);
         assert_eq!(queue.queue_full.get(), 11);
         queue.flush(Duration::from_millis(1));
-        let (out, unwritable) = (Vec::new(), IntCounter::new("a", "b").unwrap());
+        let (mut out, unwritable) = (Vec::new(), IntCounter::new("a", "b").unwrap());
         std::thread::scope(|scope| {
             let dropped = queue.queue_full.clone();
             let writer = scope.spawn(move || {
-                let mut out = out;
-                run(lines, &mut out, &dropped, &unwritable);
+                run(&mut lines, &mut out, &dropped, &unwritable);
                 (out, unwritable.get())
             });
             queue.flush(Duration::MAX);
@@ -234,13 +232,13 @@ mod tests {
 
     #[test]
     fn lines_that_the_output_refuses_are_counted() {
-        let (queue, lines) = StderrQueue::new().unwrap();
+        let (queue, mut lines) = StderrQueue::new().unwrap();
         let unwritable = queue.dropped.with_label_values(&[UNWRITABLE]);
         (&queue).write_all(b"line\n").unwrap();
         let dropped = queue.queue_full.clone();
         drop(queue);
         let full = std::fs::File::options().write(true).open("/dev/full");
-        run(lines, full.unwrap(), &dropped, &unwritable);
+        run(&mut lines, &mut full.unwrap(), &dropped, &unwritable);
         assert_eq!((unwritable.get(), dropped.get()), (1, 0));
     }
 }

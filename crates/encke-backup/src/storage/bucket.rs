@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use encke_threads::SystemResolver;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use rusty_s3::actions::ListObjectsV2;
@@ -60,7 +61,7 @@ impl Bucket {
         let bucket = S3Bucket::new(endpoint, style, name.to_owned(), region)
             .map_err(|error| wrong(error.to_string()))?;
         let prefix = prefix.trim_matches('/');
-        let agent = Agent::config_builder()
+        let config = Agent::config_builder()
             .tls_config((access.tls)())
             .timeout_connect(Some(CONNECT))
             .timeout_per_read(Some(SILENCE_MAX))
@@ -69,8 +70,8 @@ impl Bucket {
             .max_redirects_will_error(false)
             .http_status_as_error(false)
             .user_agent("encke-backup")
-            .build()
-            .into();
+            .build();
+        let agent = SystemResolver::agent(config);
         Ok(Bucket {
             bucket,
             credentials,

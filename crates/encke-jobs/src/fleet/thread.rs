@@ -11,6 +11,7 @@ use encke_stream::{
     Command, DispatcherTerm, FleetCommand, Outcome, Refusal, Reply, Submission, Submitter,
 };
 use encke_subscriptions::PublishedSubscriptions;
+use encke_threads::spawn_essential;
 use parking_lot::Mutex;
 
 use super::relay::{PacketTo, Relay, RelayEffect, RelayFigures};
@@ -75,8 +76,7 @@ impl DispatcherReceiver {
     /// # Errors
     /// The operating system refused a thread.
     pub fn start_relay(self, context: RelayContext) -> std::io::Result<JoinHandle<()>> {
-        let thread = std::thread::Builder::new().name("relay".into());
-        thread.spawn(move || {
+        spawn_essential("relay", move || {
             let figures = Arc::clone(&context.figures);
             let relay = RelayThread {
                 relay: Relay::new(
@@ -223,8 +223,7 @@ impl RelayThread {
         });
         let threads = receiver.start(context)?;
         let back = self.sender.clone();
-        let watch = std::thread::Builder::new().name("pools".into());
-        watch.spawn(move || {
+        spawn_essential("pools", move || {
             threads.join();
             // Behind the last responses.
             back.put(DispatcherMessage::Relay(RelayMessage::Ended(number)));

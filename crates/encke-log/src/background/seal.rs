@@ -26,6 +26,7 @@ use crate::segments::index::IngestedSegment;
 use crate::segments::segment::Segment;
 use crate::shared::Shared;
 use encke_mailbox::{Bounds, Gauge, Lane, Sender, mailbox};
+use encke_threads::spawn_essential;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -79,8 +80,7 @@ impl<D: Disk> Sealer<D> {
         let (mut inline, mut thread) = (None, None);
         if threaded {
             let work = work.clone();
-            let seal = std::thread::Builder::new().name("encke-seal".to_owned());
-            thread = Some(seal.spawn(move || {
+            thread = Some(spawn_essential("encke-seal", move || {
                 priority::lower_priority();
                 work.run(&mut jobs);
             })?);

@@ -56,7 +56,11 @@ impl Tree {
             priority::lower_priority();
             Tree::unguarded(path, cache_bytes, times, workers)
         };
-        let opened = std::thread::scope(|scope| scope.spawn(open).join());
+        let opened = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("encke-open".to_owned());
+            Ok(thread.spawn_scoped(scope, open)?.join())
+        });
+        let opened = opened.map_err(|error: std::io::Error| HistoryError::from(error))?;
         opened.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

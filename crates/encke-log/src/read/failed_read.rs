@@ -14,6 +14,7 @@ use crate::read::forwards::stream;
 use crate::read::large::StreamRead;
 use crate::read::order::order;
 use crate::shared::Shared;
+use encke_threads::spawn_restarting;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -50,8 +51,8 @@ pub(crate) fn watch<D: Disk, T>(
         && shared.vitals.note_failed_read(error)
     {
         let (wanted, weak) = (wanted(), Arc::downgrade(shared));
-        let thread = std::thread::Builder::new().name("encke-reread".to_owned());
-        if let Err(error) = thread.spawn(move || repeat(&weak, &wanted)) {
+        let thread = spawn_restarting("encke-reread", move || repeat(&weak, &wanted));
+        if let Err(error) = thread {
             tracing::error!(%error, "a read that failed can't be repeated");
             shared.vitals.clear_failed_read();
         }

@@ -7,6 +7,7 @@
 use crate::disk::{Disk, DiskFile};
 use crate::ids::Sequence;
 use crate::superblock::Superblock;
+use encke_threads::spawn_essential;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -43,8 +44,8 @@ impl<D: Disk> SuperblockUpdater<D> {
         let mut thread = None;
         if D::BACKGROUND {
             let (shared, superblock) = (shared.clone(), superblock.clone());
-            let tail = std::thread::Builder::new().name("encke-tail".to_owned());
-            thread = Some(tail.spawn(move || shared.run(&superblock))?);
+            let tail = spawn_essential("encke-tail", move || shared.run(&superblock))?;
+            thread = Some(tail);
         }
         Ok(SuperblockUpdater {
             shared,

@@ -7,6 +7,7 @@ use crate::disk::file_name::{self, PREPARED};
 use crate::disk::{Disk, DiskFile};
 use crate::ids::Sequence;
 use crate::segments::segment::{self, NUMBER_END, Segment};
+use encke_threads::spawn_essential;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
@@ -113,8 +114,7 @@ impl<D: Disk> Preparer<D> {
         });
         let thread = if D::BACKGROUND {
             let shared = shared.clone();
-            let prepare = std::thread::Builder::new().name("encke-prepare".to_owned());
-            Some(prepare.spawn(move || shared.run())?)
+            Some(spawn_essential("encke-prepare", move || shared.run())?)
         } else {
             None
         };

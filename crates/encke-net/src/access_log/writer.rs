@@ -1,11 +1,11 @@
 //! The queue of the access log, and the thread that writes it.
 
 use std::io::{ErrorKind, Write};
-use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_mailbox::{Bounds, Gauge, GaugeReader, Lane, Receiver, Sender, mailbox};
+use encke_threads::{spawn_restarting, wait_for_end};
 use memchr::memchr_iter;
 
 use super::AccessEntry;
@@ -25,11 +25,7 @@ pub(crate) struct AccessLogQueue {
 }
 
 /// The thread that writes. It ends when all senders are gone and everything is written.
-pub(crate) struct AccessLogThread {
-    thread: JoinHandle<()>,
-    /// Disconnected when the thread ends.
-    ended: mpsc::Receiver<()>,
-}
+pub(crate) struct AccessLogThread(JoinHandle<()>);
 
 /// A queue that holds entries of `bytes_max` bytes.
 pub(crate) fn access_log(
@@ -73,22 +69,16 @@ impl std::fmt::Debug for AccessLogSender {
 impl AccessLogQueue {
     /// Starts to write, first what waits already.
     pub(crate) fn start(
-        self,
+        mut self,
         out: Box<dyn Write + Send>,
         metrics: &Metrics,
     ) -> std::io::Result<AccessLogThread> {
-        let (alive, ended) = mpsc::channel();
-        let metrics = metrics.clone();
-        let thread = std::thread::Builder::new()
-            .name("access-log".to_owned())
-            .spawn(move || {
-                self.run(&mut Output::new(out, metrics));
-                drop(alive);
-            })?;
-        Ok(AccessLogThread { thread, ended })
+        let mut out = Output::new(out, metrics.clone());
+        let thread = spawn_restarting("access-log", move || self.run(&mut out))?;
+        Ok(AccessLogThread(thread))
     }
 
-    fn run(mut self, out: &mut Output) {
+    fn run(&mut self, out: &mut Output) {
         let mut formatter = Formatter::new(self.format);
         let (mut entries, mut text) = (Vec::new(), Vec::new());
         while self.receiver.recv_batch(&mut entries).is_ok() {
@@ -107,11 +97,10 @@ impl AccessLogThread {
     /// Waits until everything is written, but no longer than this. False: the thread panicked. What a blocked output has not
     /// taken by then is lost with the process.
     pub(crate) fn join(self, timeout: Duration) -> bool {
-        if self.ended.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
+        wait_for_end(self.0, timeout).unwrap_or_else(|| {
             tracing::warn!("the access log's output is blocked; its last entries are lost");
-            return true;
-        }
-        self.thread.join().is_ok()
+            true
+        })
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use encke_mailbox::{Bounds, Gauge, Lane, Receiver, Sender, mailbox};
 use encke_protocol::AuditNote;
+use encke_threads::{spawn_restarting, wait_for_end};
 use prometheus::IntCounter;
 
 pub(crate) use self::entry::AuditEntry;
@@ -90,38 +91,36 @@ impl AuditQueue {
             mut receiver,
             recent,
         } = self;
-        let thread = std::thread::Builder::new()
-            .name("audit-log".to_owned())
-            .spawn(move || {
-                let (mut entries, mut text) = (Vec::new(), Vec::new());
-                let mut repeats = Repeats::default();
-                let mut write = |entry: &AuditEntry, repeated: u64| {
-                    text.clear();
-                    line(entry, repeated, &mut text);
-                    recent.note(entry, repeated);
-                    // One write for each line: other processes may write to the same file.
-                    lost.inc_by(u64::from(out.write_all(&text).is_err()));
+        let (mut entries, mut text) = (Vec::new(), Vec::new());
+        let mut repeats = Repeats::default();
+        let thread = spawn_restarting("audit-log", move || {
+            let mut write = |entry: &AuditEntry, repeated: u64| {
+                text.clear();
+                line(entry, repeated, &mut text);
+                recent.note(entry, repeated);
+                // One write for each line: other processes may write to the same file.
+                lost.inc_by(u64::from(out.write_all(&text).is_err()));
+            };
+            loop {
+                let received = match repeats.due_in(Instant::now()) {
+                    None => receiver.recv_batch(&mut entries),
+                    Some(wait) => receiver.recv_batch_timeout(&mut entries, wait),
                 };
-                loop {
-                    let received = match repeats.due_in(Instant::now()) {
-                        None => receiver.recv_batch(&mut entries),
-                        Some(wait) => receiver.recv_batch_timeout(&mut entries, wait),
-                    };
-                    let now = Instant::now();
-                    for entry in entries.drain(..) {
-                        if let Some(entry) = repeats.take(entry, now) {
-                            write(&entry, 0);
-                        }
-                    }
-                    let ended = received.is_err();
-                    for (entry, repeated) in repeats.due(now, ended) {
-                        write(&entry, repeated);
-                    }
-                    if ended {
-                        return;
+                let now = Instant::now();
+                for entry in entries.drain(..) {
+                    if let Some(entry) = repeats.take(entry, now) {
+                        write(&entry, 0);
                     }
                 }
-            })?;
+                let ended = received.is_err();
+                for (entry, repeated) in repeats.due(now, ended) {
+                    write(&entry, repeated);
+                }
+                if ended {
+                    return;
+                }
+            }
+        })?;
         Ok(AuditThread(thread))
     }
 }
@@ -129,15 +128,10 @@ impl AuditQueue {
 impl AuditThread {
     /// Waits until everything is written, but no longer than this. False: the thread panicked.
     pub(crate) fn join(self, timeout: Duration) -> bool {
-        let began = std::time::Instant::now();
-        while !self.0.is_finished() {
-            if began.elapsed() > timeout {
-                tracing::warn!("the audit log's output is blocked; its last entries are lost");
-                return true;
-            }
-            std::thread::sleep(JOIN_PAUSE);
-        }
-        self.0.join().is_ok()
+        wait_for_end(self.0, timeout).unwrap_or_else(|| {
+            tracing::warn!("the audit log's output is blocked; its last entries are lost");
+            true
+        })
     }
 }
 
@@ -181,9 +175,6 @@ fn line(entry: &AuditEntry, repeated: u64, out: &mut Vec<u8>) {
 /// Entries that wait to be written; further ones are dropped and counted.
 const AUDIT_ENTRIES_MAX: usize = 16_384;
 const AUDIT_BYTES_MAX: usize = 4 << 20;
-
-/// Between two looks at whether the writer has ended.
-const JOIN_PAUSE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

@@ -152,7 +152,8 @@ impl Shard {
             }
             ConnectionEffect::Park(id) => {
                 let token = self.connections.slots.token_of(id);
-                let refused = self.hand_over.park(token);
+                let now = self.connections.clock.monotonic();
+                let refused = self.hand_over.park(token, now);
                 self.refused(id, refused);
             }
             ConnectionEffect::Read(id, fetch) => {

@@ -3,6 +3,7 @@
 //! Where there is no room for something, the result is the event of the exchange that asked for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use encke_clock::Now;
 use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
@@ -11,6 +12,7 @@ use encke_protocol::{DispatchRequest, Inquiry};
 use encke_stream::{Command, Fetch, ListFetch, OrderFetch, Sequencers, Submission, Submitter};
 use encke_trace::CommandTrace;
 
+use crate::clock::Monotonic;
 use crate::compression::Compressor;
 use crate::connection::exchange::ExchangeEvent;
 use crate::feed::slot::Token;
@@ -30,8 +32,10 @@ pub(crate) struct HandOver {
     /// The way back.
     sender: Arc<ShardSender>,
     outbox: Outbox,
-    /// Exchanges whose requests wait for keys.
-    parked: Vec<Token>,
+    /// Exchanges whose requests wait for keys or for a probe, and until when.
+    parked: Vec<(Token, Monotonic)>,
+    /// Until when the request may wait that is asked about again.
+    parked_until: Option<Monotonic>,
 }
 
 /// What is to be read for a subscriber.
@@ -63,6 +67,7 @@ impl HandOver {
             sender,
             outbox: Outbox::default(),
             parked: Vec::new(),
+            parked_until: None,
         }
     }
 
@@ -179,17 +184,29 @@ impl HandOver {
     }
 
     /// Notes that an exchange waits until [`ShardEvent::Unpark`](crate::shard_channel::ShardEvent::Unpark) comes.
-    pub(super) fn park(&mut self, token: Token) -> Option<ExchangeEvent> {
+    pub(super) fn park(&mut self, token: Token, now: Monotonic) -> Option<ExchangeEvent> {
         if self.parked.len() >= PARKED_MAX {
-            return Some(ExchangeEvent::NoPlaceToPark);
+            return Some(ExchangeEvent::NotParked);
         }
-        self.parked.push(token);
+        let until = self.parked_until.unwrap_or(now.after(PARKED_TIME_MAX));
+        self.parked.push((token, until));
         None
     }
 
-    /// The exchanges that are parked; they wait no longer.
-    pub(super) fn take_parked(&mut self) -> Vec<Token> {
+    /// The exchanges that are parked, and until when they may be; they wait no longer.
+    pub(super) fn take_parked(&mut self) -> Vec<(Token, Monotonic)> {
         std::mem::take(&mut self.parked)
+    }
+
+    /// Sets until when the request may wait that is asked about again. It may have to wait for another issuer than its own.
+    pub(super) fn limit_parking(&mut self, until: Option<Monotonic>) {
+        self.parked_until = until;
+    }
+
+    /// The exchanges whose time is over; they wait no longer.
+    pub(super) fn take_expired(&mut self, now: Monotonic) -> Vec<Token> {
+        let expired = self.parked.extract_if(.., |(_, until)| *until <= now);
+        expired.map(|(token, _)| token).collect()
     }
 
     pub(super) fn has_commands(&self) -> bool {
@@ -217,3 +234,6 @@ impl HandOver {
 
 /// Requests of a shard that may be parked; further ones are refused at once.
 const PARKED_MAX: usize = 1_024;
+
+/// How long a request may be parked. The thread that it waits for has time limits of its own; this holds if that thread hangs.
+const PARKED_TIME_MAX: Duration = Duration::from_secs(30);

@@ -77,6 +77,7 @@ impl Shard {
             let wait_max = self.wait_max();
             if let Err(error) = self.turn(wait_max, &mut buffers) {
                 tracing::error!(%error, "epoll failed; the shard stops");
+                encke_threads::report_failure(&format!("shard-{}", self.context.number));
                 return;
             }
             if Departure(&mut self).finish() {
@@ -113,6 +114,10 @@ impl Shard {
             }
         }
         self.take_events(events);
+        let now = self.connections.clock.monotonic();
+        for token in self.hand_over.take_expired(now) {
+            self.on_token(token, ExchangeEvent::NotParked);
+        }
         self.release_acknowledgements();
         let batch = self.acceptor.end_events(self.connections.clock.now_us());
         let accepts = self.acceptor.has_work();
@@ -189,9 +194,11 @@ impl Shard {
             ShardEvent::StreamLoaded { token, stream } => self.stream_loaded(token, stream),
             ShardEvent::Dispatched { client, event } => self.dispatched(client, event),
             ShardEvent::Unpark => {
-                for token in self.hand_over.take_parked() {
+                for (token, until) in self.hand_over.take_parked() {
+                    self.hand_over.limit_parking(Some(until));
                     self.on_token(token, ExchangeEvent::Unparked);
                 }
+                self.hand_over.limit_parking(None);
             }
             ShardEvent::Handshaken { token, ended } => self.deferred.add_handshaken(token, ended),
             ShardEvent::Adopt(socket) => {

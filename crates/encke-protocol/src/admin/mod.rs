@@ -172,7 +172,8 @@ impl AdminApi {
                 Action::Respond(Response::plain_text(503).body(format!("not ready: {why}\n")))
             }
             ReadyState::Probing => {
-                let crowded = "not known: too many requests wait for the same probe\n";
+                let crowded =
+                    "not known: the probe has no outcome yet, or too many requests wait for it\n";
                 Action::Park(Response::plain_text(503).body(crowded), request.body)
             }
         }

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_net::{ProbeConnector, now};
+use encke_threads::spawn_restarting;
 
 use super::delivery_health::DeliveryHealth;
 use super::probe::Probe;
@@ -31,8 +32,8 @@ impl Prober {
     ) -> std::io::Result<Self> {
         let stops = Arc::new(AtomicBool::new(false));
         let (shared, stopping) = (Arc::clone(&health.shared), Arc::clone(&stops));
-        let thread = std::thread::Builder::new().name("health".into());
-        let thread = thread.spawn(move || {
+        // A question that a panic has left open is asked again.
+        let thread = spawn_restarting("health", move || {
             while shared.await_question() {
                 let wait_max = shared.settings.wait_max;
                 let connect = |shard| connector.connect(shard);

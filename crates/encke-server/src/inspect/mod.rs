@@ -15,6 +15,7 @@ mod stream_names;
 mod streams;
 mod usage;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -23,6 +24,7 @@ use encke_access::Access;
 use encke_mailbox::{Closed, Receiver};
 use encke_net::{InspectTask, RecentRefusals, Surveyor};
 use encke_protocol::{OperatorQuestion, Response};
+use encke_threads::spawn_restarting;
 use serde_json::{Value, json};
 
 use self::connections::{SubscriberCounts, Survey};
@@ -56,13 +58,15 @@ impl InspectorThread {
         context: InspectionContext,
     ) -> std::io::Result<InspectorThread> {
         let mut desk = Desk::new(context);
-        let thread = std::thread::Builder::new().name("inspector".into());
-        let thread = thread.spawn(move || {
+        let thread = spawn_restarting("inspector", move || {
             loop {
                 let wait = desk.history.due_in(Instant::now());
                 match tasks.recv_timeout(wait) {
                     Ok(Some(InspectTask { inquiry, reply })) => {
-                        reply.respond(desk.answer(inquiry.question));
+                        // Whatever becomes of it, the question has an answer.
+                        let answer = AssertUnwindSafe(|| desk.answer(inquiry.question));
+                        let answer = catch_unwind(answer).unwrap_or_else(|_| panicked());
+                        reply.respond(answer);
                         tasks.handled(1);
                     }
                     Ok(None) => {}
@@ -78,6 +82,15 @@ impl InspectorThread {
     pub(crate) fn join(self) -> bool {
         self.0.join().is_ok()
     }
+}
+
+/// The answer to a question that the thread has failed at.
+fn panicked() -> Response {
+    failure(
+        500,
+        "internal",
+        "the question has failed; the server's log says why",
+    )
 }
 
 /// The state of the thread.

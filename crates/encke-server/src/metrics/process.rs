@@ -17,6 +17,7 @@ pub(crate) struct ProcessMetrics {
     virtual_bytes: IntGauge,
     resident_bytes: IntGauge,
     threads: IntGauge,
+    thread_restarts: IntCounter,
 }
 
 impl ProcessMetrics {
@@ -48,6 +49,10 @@ impl ProcessMetrics {
                 "Resident memory size in bytes.",
             )?,
             threads: make.gauge("process_threads", "Number of OS threads in the process.")?,
+            thread_restarts: make.counter(
+                "encke_thread_restarts_total",
+                "Threads that panicked and began anew; the log says which.",
+            )?,
         })
     }
 
@@ -60,6 +65,7 @@ impl ProcessMetrics {
             self.resident_bytes.set(resident_bytes as i64);
             self.threads.set(stat.threads as i64);
         }
+        set_total(&self.thread_restarts, encke_threads::restarts());
         if let Some(open) = open_fds() {
             self.open_fds.set(open as i64);
         }

@@ -18,6 +18,7 @@ use encke_presence::Presence;
 use encke_protocol::AppReporter;
 use encke_stream::Sequencers;
 use encke_subscriptions::WebhookCaller;
+use encke_threads::{spawn_essential, spawn_restarting};
 
 use self::calls::WebhookCalls;
 use self::report_log::ReportLog;
@@ -79,7 +80,7 @@ impl PusherThreads {
                     leads: Arc::clone(&tools.leads),
                     metrics: tools.metrics.clone(),
                 };
-                calling.push(spawn("pusher-webhook", move || calls.run())?);
+                calling.push(spawn_restarting("pusher-webhook", move || calls.run())?);
             }
         }
         let report_tools = ReportTools {
@@ -89,7 +90,7 @@ impl PusherThreads {
         };
         let mut work = ReportWork::new(reporters, Arc::clone(&shared), report_tools);
         let (registry, broadcast) = (tools.registry, tools.broadcast);
-        let reports = spawn("pusher", move || {
+        let reports = spawn_essential("pusher", move || {
             work.run(&registry, &broadcast);
             work
         })?;
@@ -128,11 +129,4 @@ impl StoppedPusher {
     pub(crate) fn write_rest(&self) {
         self.0.write_rest();
     }
-}
-
-fn spawn<T: Send + 'static>(
-    name: &str,
-    run: impl FnOnce() -> T + Send + 'static,
-) -> std::io::Result<JoinHandle<T>> {
-    std::thread::Builder::new().name(name.into()).spawn(run)
 }

@@ -5,13 +5,14 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_threads::ResolveNames;
 use ureq::http::Response;
 use ureq::tls::TlsConfig;
 use ureq::unversioned::transport::{Connector, RustlsConnector, TcpConnector};
 use ureq::{Agent, Body};
 
 use super::addresses::AllowedAddresses;
-use super::resolver::{CheckedResolver, ResolveNames};
+use super::resolver::CheckedResolver;
 
 /// Calls URLs. Clones share what they are made with.
 #[derive(Clone)]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use encke_clock::Now;
+use encke_threads::ResolveNames;
 use parking_lot::{Condvar, Mutex};
 use ureq::tls::TlsConfig;
 
 use super::addresses::AllowedAddresses;
 use super::caller::WebhookCaller;
 use super::delivery::{DeliveryResult, WebhookDelivery};
-use super::resolver::ResolveNames;
 
 /// Calls webhooks, in threads that only do that.
 pub struct Deliverer {

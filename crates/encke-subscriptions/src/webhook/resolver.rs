@@ -1,102 +1,16 @@
 //! Look-ups of the names of webhooks: only allowed addresses come out, and exactly these are connected to.
 
-use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use encke_threads::ResolveNames;
 use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
 use super::addresses::AllowedAddresses;
-
-/// Looks up names.
-pub trait ResolveNames: fmt::Debug + Send + Sync {
-    /// The addresses of a name, or an address itself, with a port: `example.com:443`.
-    ///
-    /// # Errors
-    /// The name has none, or they were not found in that time.
-    fn resolve(&self, name: &str, timeout: Duration) -> io::Result<Vec<SocketAddr>>;
-
-    /// Ends the look-ups that are under way. Later ones fail.
-    fn stop(&self) {}
-}
-
-/// The look-ups of the system. Each has a thread of its own, because it cannot be interrupted; their number is bounded.
-#[derive(Debug, Default)]
-pub struct SystemNames {
-    state: Arc<SharedLookUps>,
-}
-
-#[derive(Debug, Default)]
-struct SharedLookUps {
-    state: Mutex<LookUpsState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct LookUpsState {
-    /// Threads that look something up, wanted or not.
-    running: usize,
-    is_stopped: bool,
-}
-
-/// The result of a look-up that is under way.
-type ResultPlace = Arc<Mutex<Option<io::Result<Vec<SocketAddr>>>>>;
-
-impl ResolveNames for SystemNames {
-    fn resolve(&self, name: &str, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
-        let until = Instant::now() + timeout;
-        let place = ResultPlace::default();
-        let mut state = self.state.state.lock();
-        if state.is_stopped {
-            return Err(stopped());
-        }
-        if state.running >= LOOK_UPS_MAX {
-            return Err(io::Error::other("too many names are being looked up"));
-        }
-        state.running += 1;
-        let (shared, filled) = (Arc::clone(&self.state), Arc::clone(&place));
-        let name = name.to_owned();
-        let spawned = std::thread::Builder::new()
-            .name("webhook-names".into())
-            .spawn(move || {
-                let found = name.to_socket_addrs().map(Iterator::collect);
-                *filled.lock() = Some(found);
-                shared.state.lock().running -= 1;
-                shared.changed.notify_all();
-            });
-        if let Err(error) = spawned {
-            state.running -= 1;
-            return Err(error);
-        }
-        loop {
-            if let Some(found) = place.lock().take() {
-                return found;
-            }
-            if state.is_stopped {
-                return Err(stopped());
-            }
-            if self.state.changed.wait_until(&mut state, until).timed_out() {
-                let late = place.lock().take();
-                return late.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
-            }
-        }
-    }
-
-    fn stop(&self) {
-        self.state.state.lock().is_stopped = true;
-        self.state.changed.notify_all();
-    }
-}
-
-fn stopped() -> io::Error {
-    io::Error::other("the server is stopping")
-}
 
 /// Looks up the names of URLs, and lets only allowed addresses through.
 #[derive(Debug)]
@@ -143,15 +57,12 @@ impl Resolver for CheckedResolver {
 /// How long a look-up may take.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most threads that look names up. One whose result is not wanted any more still counts.
-const LOOK_UPS_MAX: usize = 128;
-
 /// The most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
+    use std::net::SocketAddr;
 
     use super::*;
 
@@ -212,20 +123,5 @@ mod tests {
         assert!(resolve(&[], https).is_err());
         let many = vec!["1.1.1.1"; 100];
         assert_eq!(resolve(&many, https).unwrap().len(), ADDRESSES_MAX);
-    }
-
-    #[test]
-    fn the_system_knows_addresses_and_stops() {
-        let names = SystemNames::default();
-        let long = Duration::from_secs(60);
-        let found = names.resolve("127.0.0.1:7", long).unwrap();
-        assert_eq!(found, [SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 7)]);
-        assert!(names.resolve("no port", long).is_err());
-        names.state.state.lock().running = LOOK_UPS_MAX;
-        assert!(names.resolve("127.0.0.1:7", long).is_err(), "too many");
-        names.state.state.lock().running = 0;
-        names.stop();
-        let error = names.resolve("127.0.0.1:7", long).unwrap_err();
-        assert!(error.to_string().contains("stopping"));
     }
 }

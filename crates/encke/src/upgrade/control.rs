@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use encke_backup::with_short_path;
+use encke_threads::spawn_restarting;
 use serde::{Deserialize, Serialize};
 
 use super::wire::Wire;
@@ -92,14 +93,18 @@ impl UpgradeSocket {
         })?;
         let stopping = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&stopping);
-        let thread = std::thread::Builder::new().name("encke-upgrade".to_owned());
-        thread.spawn(move || {
+        spawn_restarting("encke-upgrade", move || {
             for connection in listener.incoming() {
                 if stops.load(Ordering::SeqCst) {
                     return;
                 }
+                let Ok(connection) = connection else {
+                    // No descriptors are left, most likely.
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                };
                 // One at a time: who connects and says nothing keeps others out for a moment only.
-                match connection.and_then(read) {
+                match read(connection) {
                     Ok(asked) => {
                         if asks.send(pass_on(asked)).is_err() {
                             return;
@@ -144,6 +149,9 @@ fn read(connection: UnixStream) -> io::Result<UpgradeAsker> {
 
 /// The socket in the data directory.
 const SOCKET: &str = "upgrade";
+
+/// How long a thread that can't accept a connection waits.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a request may take to arrive.
 const ASK_MAX: Duration = Duration::from_secs(2);

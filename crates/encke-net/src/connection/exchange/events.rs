@@ -45,11 +45,10 @@ impl Exchange {
             }
             ExchangeEvent::NotRead => self.not_read(out, cx),
             ExchangeEvent::Unparked => self.unparked(out, cx),
-            ExchangeEvent::NoPlaceToPark => {
-                if let Task::AwaitingUnpark(awaited) = std::mem::take(&mut self.task) {
-                    self.respond(&awaited.response, out, cx);
-                }
-            }
+            ExchangeEvent::NotParked => match std::mem::take(&mut self.task) {
+                Task::AwaitingUnpark(awaited) => self.respond(&awaited.response, out, cx),
+                other => self.task = other,
+            },
             ExchangeEvent::Dispatched(event) => self.dispatched(event, out, cx),
             ExchangeEvent::Compressed(piece) => self.compressed(piece, out, cx),
             ExchangeEvent::NotCompressed(compressor) => self.not_compressed(compressor, out, cx),

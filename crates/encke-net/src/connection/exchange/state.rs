@@ -104,8 +104,8 @@ pub(crate) enum ExchangeEvent {
     NotRead,
     /// Another thread has what its request may be parked for.
     Unparked,
-    /// Too many requests are parked.
-    NoPlaceToPark,
+    /// Too many requests are parked, or this one was parked for too long.
+    NotParked,
     /// The dispatcher has an event for its request.
     Dispatched(DispatchResponse),
     /// A part of its response was compressed.

@@ -176,7 +176,7 @@ impl Rig {
                 self.on_exchange(id, ExchangeEvent::NotRead);
             }
             ConnectionEffect::Park(id) => {
-                self.on_exchange(id, ExchangeEvent::NoPlaceToPark);
+                self.on_exchange(id, ExchangeEvent::NotParked);
             }
             ConnectionEffect::Compress(id, compressor) => {
                 self.on_exchange(id, ExchangeEvent::NotCompressed(compressor));

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use encke_clock::SteadyTime;
 use encke_mailbox::{Bounds, GaugeReader, Lane, Receiver, Sender, mailbox_with_waker};
+use encke_threads::spawn_essential;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
@@ -112,8 +113,8 @@ impl Handshakes {
                 metrics: metrics.clone(),
                 scratch: vec![0; SCRATCH_BYTES],
             };
-            let thread = std::thread::Builder::new().name(format!("handshakes-{number}"));
-            threads.push(thread.spawn(move || worker.run())?);
+            let name = format!("handshakes-{number}");
+            threads.push(spawn_essential(name, move || worker.run())?);
             queues.push(sender);
         }
         Ok((Handshakes { queues, places }, threads))
@@ -237,6 +238,7 @@ impl HandshakeThread {
         loop {
             if let Err(error) = self.poller.wait(&mut events, self.wait_max()) {
                 tracing::error!(%error, "epoll failed; handshakes stop");
+                encke_threads::report_failure("handshakes");
                 return;
             }
             self.tasks.attend();
