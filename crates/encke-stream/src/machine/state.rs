@@ -164,7 +164,11 @@ impl Machine {
                 Undo::Writers(stream, replaced) => {
                     stream.state().writers_mut().put_back(replaced);
                 }
-                Undo::LastAppend(stream, before) => stream.set_last_append(before),
+                Undo::LastAppend(stream, before) => {
+                    stream.set_last_append(before);
+                    // Its deadline may have moved since.
+                    self.watch(&stream);
+                }
                 Undo::Metadata(stream, before) => stream.state().metadata_mut().next = before,
                 Undo::Buckets(stream, undo) => {
                     stream.state().buckets_mut().undo(undo);

@@ -7,6 +7,7 @@
 mod naive;
 mod rig;
 mod steps;
+mod undone;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
