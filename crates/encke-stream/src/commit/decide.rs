@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use encke_clock::Now;
 use encke_log::{Disk, Log, Sequence, StreamNo};
 
+use super::levels;
 use super::replies::{LateReply, Replies};
 use crate::commit::batch::{Batch, Record, Reply};
 use crate::machine::journal::{Journal, LogJournal};
@@ -70,6 +71,7 @@ pub(crate) fn decide<D: Disk>(
             stages.push(("decide", Instant::now()));
         }
         let ack = command.ack();
+        let may_be_early = levels::asks_for_less(&command, machine);
         let first = draft.records.len();
         let outcome = machine.apply(command, now, &mut draft);
         if let Some(trace) = trace
@@ -77,7 +79,12 @@ pub(crate) fn decide<D: Disk>(
         {
             traces.push((first as u32, trace));
         }
-        judged.push(Judged { from, ack, outcome });
+        judged.push(Judged {
+            from,
+            ack,
+            may_be_early,
+            outcome,
+        });
     }
     let Draft {
         records, streams, ..
@@ -107,6 +114,7 @@ pub(crate) fn refuse(ordered: &mut Ordered, refusal: &Refusal) -> Decided {
     let judged = commands.map(|submission| Judged {
         from: submission.from,
         ack: None,
+        may_be_early: false,
         outcome: Outcome::Refused(refusal.clone()),
     });
     Decided::new(AckLevel::Accepted, judged.collect())
@@ -117,6 +125,8 @@ pub(super) struct Judged {
     pub(super) from: Submitter,
     /// None: the level of the group.
     pub(super) ack: Option<AckLevel>,
+    /// Whether the reply may come before the group is visible. Not because the group is stricter than the stream of the command.
+    pub(super) may_be_early: bool,
     pub(super) outcome: Outcome,
 }
 
@@ -136,11 +146,13 @@ impl Decided {
             log_bytes: 0,
             stages: Vec::new(),
         };
-        for Judged { from, ack, outcome } in judged {
-            let ack = match (ack, &outcome) {
+        for one in judged {
+            let Judged { from, outcome, .. } = one;
+            let ack = match (one.ack, &outcome) {
                 // A refusal depends on the commands before it, so it is sent with their replies.
                 (None, _) | (_, Outcome::Refused(_)) => level,
-                (Some(ack), _) => ack,
+                (Some(ack), _) if one.may_be_early => ack,
+                (Some(ack), _) => ack.max(level),
             };
             let Submitter { shard, token } = from;
             let reply = Reply { token, outcome };

@@ -62,11 +62,24 @@ fn level_of(command: &Command, machine: &Machine) -> AckLevel {
     level_at(stream, machine)
 }
 
+/// Whether a request asks for less than its stream, so that its reply may come before readers see the record. The level of a creation is
+/// that of its stream.
+pub(super) fn asks_for_less(command: &Command, machine: &Machine) -> bool {
+    let target = match command {
+        Command::Append(append) => &append.target,
+        Command::Truncate { target, .. } | Command::Delete { target, .. } => target,
+        Command::Create(_) | Command::Series(_) | Command::Fleet(_) => return false,
+    };
+    let asked = command.ack();
+    asked.is_some_and(|asked| asked < level_at(target, machine))
+}
+
 fn level_at(target: &Target, machine: &Machine) -> AckLevel {
     match target {
         Target::Known(stream) => stream.ack,
         Target::Named(name) | Target::Read { name, .. } | Target::Owned { name, .. } => {
-            let stream = machine.view.find(name);
+            let given = machine.names.get(name).cloned();
+            let stream = given.unwrap_or_else(|| machine.view.find(name));
             stream.map_or(machine.level, |stream| stream.ack)
         }
     }

@@ -214,6 +214,7 @@ impl<D: Disk> Commit<D> {
                     judged.push(Judged {
                         from,
                         ack: None,
+                        may_be_early: false,
                         outcome,
                     });
                 }

@@ -4,11 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_clock::{Now, SteadyTime, WallTime};
+use encke_log::Log;
 use encke_log::simulated::{Faults, SimulatedDisk};
-use encke_stream::{AckLevel, Append, Command, Create, Offset, Outcome, Refusal};
+use encke_stream::{
+    AckLevel, Append, Command, Create, Lifetime, Limits, Logs, Machine, Offset, OrderKind, Outcome,
+    Refusal, View, home, restore_all_on,
+};
 
 use crate::bench::{Bench, Delivery, append, create, delete, fork};
-use crate::{LEVELS, NOW_MS, TEXT, is_done, open, start};
+use crate::{LEVELS, NOW_MS, TEXT, is_done, open, options, start};
 
 use AckLevel::{Accepted, Synced, Written};
 
@@ -134,6 +139,93 @@ fn a_request_that_asks_for_less_is_acknowledged_before_its_record_is_visible() {
     assert_eq!(*synced, (begun + 2, 7, vec![4, 5, 6, 7], vec![4]));
     // Each at the level that it had reached when it was acknowledged; a refusal at none.
     assert_eq!(acknowledged(&bench), [2, 2, 3]);
+    bench.stop().unwrap();
+}
+
+/// The tokens of the replies that came before the stream of that name was visible.
+fn early(deliveries: &[Delivery]) -> Vec<u64> {
+    let early = deliveries.iter().filter(|delivery| delivery.probed == 0);
+    let replies = early.flat_map(|delivery| &delivery.replies);
+    replies.map(|reply| reply.token).collect()
+}
+
+/// The probe returns whether the stream of that name is visible.
+fn start_looking(
+    opened: (Machine, Arc<View>, Log<SimulatedDisk>),
+    name: &'static str,
+) -> Bench<SimulatedDisk> {
+    let view = Arc::clone(&opened.1);
+    let probe = move || u64::from(view.find(name).is_some());
+    Bench::start(opened, Written, NOW_MS, probe)
+}
+
+#[test]
+fn a_creation_is_acknowledged_no_earlier_than_its_stream_is_visible() {
+    for (server, level) in [(Written, Written), (Written, Accepted), (Synced, Accepted)] {
+        let disk = SimulatedDisk::new(26);
+        let mut bench = start_looking(open(&disk), "new");
+        let expiring = create_at("expiring", server);
+        let Command::Create(expiring) = expiring else {
+            unreachable!()
+        };
+        let at = WallTime::from_ms(NOW_MS + 500);
+        let lifetime = Some(Lifetime::Until { at });
+        let expiring = Command::Create(Create {
+            lifetime,
+            ..expiring
+        });
+        let made = bench.round(vec![
+            expiring,
+            create_at("source", Synced),
+            create_at("old", level),
+        ]);
+        assert!(made.iter().all(is_done), "{made:?}");
+        // The end of a stricter stream is in the group of the creation, and so is a fork of one.
+        bench.set_time(Now::from_ms(NOW_MS + 500));
+        let (outcomes, deliveries) = bench.deliveries(vec![
+            create_at("new", level),
+            fork("fork", "source"),
+            append_at("old", b"x", level),
+        ]);
+        assert!(outcomes.iter().all(is_done), "{outcomes:?}");
+        assert!(bench.view.find("expiring").is_none());
+        assert_eq!(early(&deliveries), [], "{level} beside {server}");
+        bench.stop().unwrap();
+    }
+}
+
+#[test]
+fn with_several_logs_an_end_in_its_batch_does_not_overtake_the_stream_of_a_creation() {
+    let disks = vec![SimulatedDisk::new(27), SimulatedDisk::new(28)];
+    let started = SteadyTime::from_ms(NOW_MS);
+    let logs = restore_all_on(
+        disks,
+        OrderKind::Local,
+        &options(),
+        Limits::default(),
+        started,
+    );
+    let Logs { logs, views } = logs.unwrap();
+    let (machine, log) = logs.into_iter().next().unwrap();
+    // Both names belong to the first log.
+    let [new, old] = ["n1", "n5"];
+    assert_eq!([home(new, 2), home(old, 2)], [0, 0]);
+    let mut bench = start_looking((machine, Arc::clone(views.log(0)), log), new);
+    let Command::Create(expiring) = create_at(old, Written) else {
+        unreachable!()
+    };
+    let at = WallTime::from_ms(NOW_MS + 500);
+    let lifetime = Some(Lifetime::Until { at });
+    let made = bench.round(vec![Command::Create(Create {
+        lifetime,
+        ..expiring
+    })]);
+    assert!(made.iter().all(is_done), "{made:?}");
+    bench.set_time(Now::from_ms(NOW_MS + 500));
+    let (outcomes, deliveries) = bench.deliveries(vec![create_at(new, Written)]);
+    assert!(outcomes.iter().all(is_done), "{outcomes:?}");
+    assert!(bench.view.find(old).is_none());
+    assert_eq!(early(&deliveries), []);
     bench.stop().unwrap();
 }
 
