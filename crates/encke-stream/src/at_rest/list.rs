@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use encke_clock::Now;
 use encke_log::{Sequence, StateRange, StreamNo};
 
-use super::load::{LoadError, Loader, Store};
+use super::load::{ATTEMPTS_MAX, LoadError, Loader, Store};
 use super::stored::{self, StoredStream};
 use crate::stream::record::EndReason;
 use crate::stream::{Facts, Life, Stream};
@@ -152,28 +152,32 @@ impl<S: Store> Loader<S> {
                 facts.life == Life::Live && !view.has_expired(stream, view.time(fetch.now));
             (is_live && fetch.viewer.sees(stream.owner())).then(|| ListedStream::of(stream, facts))
         };
-        match view.peek(name) {
-            Some(Lookup::Stream(stream)) => return Ok(seen(&stream)),
-            Some(Lookup::Free(_)) => return Ok(None),
-            // Not in memory, so that the store has the present state.
-            None => {}
+        let mut no = no;
+        for _ in 0..ATTEMPTS_MAX {
+            match view.peek(name) {
+                Some(Lookup::Stream(stream)) => return Ok(seen(&stream)),
+                Some(Lookup::Free(_)) => return Ok(None),
+                // Not in memory, so that the store has the present state.
+                None => {}
+            }
+            let known = match no.take() {
+                Some(no) => Some(no),
+                // It has left memory since.
+                None => self
+                    .store()
+                    .state(&stored::name_key(name))?
+                    .as_deref()
+                    .map(stored::named)
+                    .transpose()?,
+            };
+            let Some(no) = known else { return Ok(None) };
+            if let Some(value) = self.store().state(&stored::key(no))? {
+                let stored = StoredStream::decode(&value)?;
+                return Ok(seen(&self.stream(no, &stored, None)));
+            }
+            // It has ended since, and another stream may have the name.
         }
-        let no = match no {
-            Some(no) => Some(no),
-            // It has left memory since.
-            None => self
-                .store()
-                .state(&stored::name_key(name))?
-                .as_deref()
-                .map(stored::named)
-                .transpose()?,
-        };
-        let Some(no) = no else { return Ok(None) };
-        let Some(value) = self.store().state(&stored::key(no))? else {
-            return Ok(None);
-        };
-        let stored = StoredStream::decode(&value)?;
-        Ok(seen(&self.stream(no, &stored, None)))
+        Err(LoadError::Contended)
     }
 }
 

@@ -379,4 +379,4 @@ impl<S: Store> Loader<S> {
 }
 
 /// How often a look-up is tried again when streams are evicted meanwhile.
-const ATTEMPTS_MAX: usize = 100;
+pub(super) const ATTEMPTS_MAX: usize = 100;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say so")]
 
+mod in_flight;
 mod rig;
 
 use encke_stream::{Outcome, Refusal, home, log_of};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use encke_clock::{Now, SteadyTime, WallTime};
 use encke_log::simulated::SimulatedDisk;
-use encke_log::{Log, Options, Reader};
+use encke_log::{Log, Options, Reader, StateEntry};
 use encke_stream::{
-    AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Lifetime, Limits, Loaders, LogJournal,
-    Logs, Lookup, Machine, Offset, OrderKind, Outcome, Piece, Refusal, Stream, Target, Views,
-    restore_all_on,
+    AckLevel, Append, Command, Create, Data, Fetch, ForkOf, Lifetime, Limits, ListFetch, Loaders,
+    LogJournal, Logs, Lookup, Machine, Offset, OrderKind, Outcome, Piece, Refusal, Stream,
+    StreamNo, Target, Viewer, Views, restore_all_on,
 };
 
 pub(crate) const LOGS: usize = 3;
@@ -25,6 +25,7 @@ pub(crate) struct Expected {
     forks: u32,
     /// Deleted, and existing for its forks.
     kept: bool,
+    no: StreamNo,
 }
 
 pub(crate) type State = BTreeMap<String, Expected>;
@@ -39,6 +40,8 @@ pub(crate) struct One {
     committed: usize,
     /// The batch deletes something.
     deletes: bool,
+    /// What the next checkpoint has so far.
+    collected: Vec<StateEntry>,
 }
 
 impl One {
@@ -114,6 +117,7 @@ impl Rig {
                 states: vec![state.clone()],
                 committed: 1,
                 deletes: false,
+                collected: Vec::new(),
             }
         });
         let rig = Rig {
@@ -201,9 +205,12 @@ impl Rig {
                 );
                 return;
             }
-            (Outcome::Created { .. }, What::Create(source)) => {
+            (Outcome::Created { no, .. }, What::Create(source)) => {
                 assert!(!now.contains_key(name) && !elsewhere(name), "{asked:?}");
-                let mut made = Expected::default();
+                let mut made = Expected {
+                    no: *no,
+                    ..Expected::default()
+                };
                 if let Some(source) = source {
                     let origin = next.get_mut(source).expect("its source");
                     assert!(!origin.kept);
@@ -281,16 +288,53 @@ impl Rig {
 
     /// Checkpoints a log and evicts all streams that are not in use.
     pub(crate) fn evict(&mut self, index: usize) {
+        self.collect(index, 1_000);
+        self.sweep(index);
+    }
+
+    /// Takes up to that many changes for a checkpoint of a log, which is made when it has all.
+    pub(crate) fn collect(&mut self, index: usize, count_max: usize) {
         self.commit(index, true);
         let one = &mut self.logs[index];
-        let mut entries = Vec::new();
         let committed = one.log.next_sequence() - 1;
-        while !one.machine.take_changed(committed, 1_000, &mut entries) {}
-        one.log.checkpoint(entries);
-        one.machine.stored();
-        for _ in 0..Machine::sweeps() {
-            one.machine.sweep(true);
+        let entries = &mut one.collected;
+        if one.machine.take_changed(committed, count_max, entries) {
+            for ended in one.machine.take_over() {
+                one.log.forget(ended);
+            }
+            one.log.checkpoint(std::mem::take(entries));
+            one.machine.stored();
         }
+    }
+
+    /// Evicts all streams of a log that may leave memory.
+    pub(crate) fn sweep(&mut self, index: usize) {
+        let machine = &mut self.logs[index].machine;
+        for _ in 0..Machine::sweeps() {
+            machine.sweep(true);
+        }
+    }
+
+    /// The stream of each name, as readers see it: its number, and whether it exists for its forks only.
+    pub(crate) fn holders(&self) -> BTreeMap<String, (StreamNo, bool)> {
+        let all = self.logs.iter().flat_map(|one| one.visible());
+        all.map(|(name, stream)| (name.clone(), (stream.no, stream.kept)))
+            .collect()
+    }
+
+    /// What is in memory of a name is right: its stream, or that it has none. Nothing is loaded for this.
+    pub(crate) fn check_in_memory(&self) {
+        let holders = self.holders();
+        for name in NAMES {
+            let expected = holders.get(*name).map(|(no, _)| *no);
+            if let Some(found) = self.views.look(name) {
+                assert_eq!(found.stream().map(|stream| stream.no), expected, "{name}");
+            }
+            if let Some(found) = self.views.find(name) {
+                assert_eq!(Some(found.no), expected, "{name}");
+            }
+        }
+        assert_eq!(self.views.totals().streams, holders.len() as u64);
     }
 }
 
@@ -331,6 +375,17 @@ pub(crate) fn remove(name: &str) -> Command {
     Command::Delete {
         target: Target::Named(name.into()),
         ack: None,
+    }
+}
+
+/// The first streams of all logs by name.
+pub(crate) fn list() -> ListFetch {
+    ListFetch {
+        prefix: "".into(),
+        behind: None,
+        count_max: 100,
+        viewer: Viewer::All,
+        now: Now::from_ms(NOW_MS),
     }
 }
 
