@@ -85,9 +85,9 @@ struct SlowStore {
 
 impl Store for SlowStore {
     fn state(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        go_on(&self.world, true);
+        take_steps(&self.world, true);
         let state = self.reader.state(key);
-        go_on(&self.world, true);
+        take_steps(&self.world, true);
         state
     }
 
@@ -96,15 +96,15 @@ impl Store for SlowStore {
     }
 
     fn states_in(&self, range: StateRange<'_>, each: &mut EachState<'_>) -> Result<(), ReadError> {
-        go_on(&self.world, true);
+        take_steps(&self.world, true);
         let states = self.reader.states_in(range, each);
-        go_on(&self.world, true);
+        take_steps(&self.world, true);
         states
     }
 }
 
 /// Takes steps until the innermost load may read on, or until none is left.
-fn go_on(world: &Shared, in_flight: bool) {
+fn take_steps(world: &Shared, in_flight: bool) {
     loop {
         let step = world.borrow_mut().steps.next();
         match step {
@@ -254,7 +254,7 @@ fn run(steps: Vec<Step>) -> Met {
         met: Met::default(),
     }));
     while world.borrow().steps.len() > 0 {
-        go_on(&world, false);
+        take_steps(&world, false);
     }
     let world = world.borrow();
     world.rig.as_ref().unwrap().check();
