@@ -113,7 +113,7 @@ impl PusherSubscribe {
 
     /// The client has been told who is there.
     fn go_on(mut self, source: ChannelSource, now: WallTime) -> Action {
-        let tail = source.tail();
+        let mut tail = source.tail();
         if let Some(after) = self.after {
             let (from, given, has_gap) = match &source {
                 ChannelSource::Stream(stream) => {
@@ -132,6 +132,7 @@ impl PusherSubscribe {
             if after.start != StartPosition::Now {
                 return self.follow(source, from);
             }
+            tail = from;
         }
         if !self.is_cache {
             return self.follow(source, tail);
