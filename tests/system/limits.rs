@@ -257,6 +257,28 @@ fn code_below(directory: &Path) -> String {
 }
 
 #[test]
+fn memory_of_producers() {
+    let encke = Encke::start(&["--tuning", "producer-memory=64KiB"]);
+    encke.create("s");
+    let mut connection = encke.connect();
+    let mut append = |number: usize| {
+        let id = format!("Producer-Id: {number:0256}");
+        let fields = [JSON, &id, "Producer-Epoch: 0", "Producer-Seq: 0"];
+        connection.ask("POST", &path("s"), &fields, b"1")
+    };
+    let refused = (0..1_000).find_map(|number| {
+        let answer = append(number);
+        (answer.status >= 300).then_some(answer)
+    });
+    let refused = refused.expect("a producer is refused");
+    assert!(is_too_much(&refused), "{refused:?}");
+    assert_eq!(refused.error_code(), "producer_memory");
+    // A known producer is accepted.
+    assert_eq!(append(0).status, 204);
+    assert!(encke.metric("encke_producer_bytes", "") > 0.0);
+}
+
+#[test]
 fn every_limit_of_the_manual_is_a_setting_and_has_a_test() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let manual = std::fs::read_to_string(format!("{root}/docs/operations.md")).expect("a manual");

@@ -75,9 +75,9 @@ pub enum FleetError {
     Retention {
         /// The node that runs.
         node: String,
-        /// What it has.
+        /// The retention of the other node.
         has: NodeRetention,
-        /// What this node has.
+        /// The retention of this node.
         asked: NodeRetention,
     },
     /// The node has applied more than the order has.

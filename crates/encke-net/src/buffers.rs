@@ -6,7 +6,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::clients::holdings::Losers;
+/// The clients among which the one with the most loses memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Losers {
+    Everyone,
+    /// Those without credentials.
+    Strangers,
+}
 
 /// The bytes that all connections of a server hold, and how many they may.
 #[derive(Debug)]

@@ -11,7 +11,8 @@ use encke_stream::{
 };
 
 use crate::action::{Action, Feed, OnCommit, Subscription};
-use crate::encoder::{EncodedRun, Encoder, EncoderId, Encoders, Farewell, RecordHead, Variant};
+use crate::encoded_run::EncodedRun;
+use crate::encoder::{Encoder, EncoderId, Encoders, Farewell, RecordHead, Variant};
 use crate::long_record::{DataForm, RecordForm};
 use crate::problem::{check_method, error, unexpected};
 use crate::request::Request;

@@ -26,7 +26,9 @@ mod channel;
 mod coding;
 mod content;
 mod cross_origin;
+mod data_lines;
 mod durable_streams;
+mod encoded_run;
 mod encoder;
 mod ephemeral;
 pub mod events;
@@ -85,10 +87,10 @@ pub use caller_needs::{CallerJudgement, CallerNeeds};
 pub use coding::{CodingOffer, ContentCoding};
 pub use cross_origin::CrossOriginFields;
 pub use durable_streams::DurableStreamsSettings;
+pub use encoded_run::{EncodedRun, Mark, Omission};
 pub use encoder::{
-    AheadStream, EncodedRun, Encoder, EncoderId, Encoders, Farewell, Mark, MergeEncoder,
-    MergeEncoderId, MergedHead, MergedPosition, MergedRecord, Omission, RecordHead, StreamEnd,
-    StreamGeneration, Variant,
+    AheadStream, Encoder, EncoderId, Encoders, Farewell, MergeEncoder, MergeEncoderId, MergedHead,
+    MergedPosition, MergedRecord, RecordHead, StreamEnd, StreamGeneration, Variant,
 };
 pub use events::EventsSettings;
 pub use gate::{Gate, HostList, Hosts, NotHosts, NotOrigins, OriginReader, Origins, Policy};

@@ -4,41 +4,7 @@ use std::borrow::Cow;
 
 use encke_stream::{Item, MediaKind};
 
-use crate::encoder::MergedRecord;
 use crate::json;
-use crate::long_record::{RecordFacts, WrittenData};
-
-/// The facts of a record of a merged feed, and its data.
-pub(crate) fn of_merged(record: &MergedRecord<'_>) -> (RecordFacts, Vec<u8>) {
-    let MergedRecord { kind, item, .. } = record;
-    let [before, behind] = record.cut;
-    let end = match behind.as_bytes().len() {
-        0 => item.end,
-        cut => item.position_before(cut),
-    };
-    let mut data = Vec::with_capacity(before.as_bytes().len() + item.data.len());
-    data.extend_from_slice(before.as_bytes());
-    push_items(*kind, std::slice::from_ref(item), true, &mut data);
-    data.truncate(data.len().saturating_sub(behind.as_bytes().len()));
-    let facts = RecordFacts {
-        data: WrittenData::of(*kind, &data),
-        end,
-        time: item.time,
-        withheld: behind,
-    };
-    (facts, data)
-}
-
-impl WrittenData {
-    /// The kind of some data in a stream of that kind. Text can end inside a character, or be invalid: nothing is replaced.
-    pub(crate) fn of(kind: MediaKind, data: &[u8]) -> Self {
-        match kind {
-            MediaKind::Json => WrittenData::Messages,
-            MediaKind::Text if std::str::from_utf8(data).is_ok() => WrittenData::Text,
-            MediaKind::Text | MediaKind::Binary => WrittenData::Bytes,
-        }
-    }
-}
 
 /// The records' data as one body.
 pub(crate) fn data(kind: MediaKind, items: &[Item<'_>]) -> Vec<u8> {

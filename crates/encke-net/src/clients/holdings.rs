@@ -13,7 +13,7 @@ use encke_access::CallerIdentity;
 use foldhash::{HashMap, HashMapExt};
 
 use super::addresses::AddressNo;
-use crate::buffers::{BufferShare, Buffers};
+use crate::buffers::{BufferShare, Buffers, Losers};
 use crate::connection::exchange_id::ExchangeId;
 
 /// A client, as far as the server can tell one from another.
@@ -31,14 +31,6 @@ pub(crate) enum Holder {
     Address(AddressNo),
     /// A connection without credentials, to which no limits by address apply.
     Connection(ExchangeId),
-}
-
-/// The clients among which the one with the most loses memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Losers {
-    Everyone,
-    /// Those without credentials.
-    Strangers,
 }
 
 impl Holder {

@@ -19,7 +19,7 @@ pub(super) struct AwaitedTopics {
     /// Clients choose the names, so that their hashes must not be known.
     numbers: HashMap<Arc<str>, StreamNo, foldhash::quality::RandomState>,
     names: foldhash::HashMap<StreamNo, AwaitedName>,
-    /// The numbers of names that are awaited no more, and whose streams were created before: their commits are under way.
+    /// The numbers of names that are not awaited any longer, and whose streams were created before: their commits are under way.
     created: foldhash::HashSet<StreamNo>,
 }
 
@@ -39,19 +39,19 @@ impl AwaitedTopics {
         self.names.get(&no)
     }
 
-    /// A name is awaited no more.
+    /// A name is not awaited any longer.
     pub(super) fn remove(&mut self, no: StreamNo) {
         if let Some(name) = self.names.remove(&no) {
             self.numbers.remove(&name.name);
         }
     }
 
-    /// The stream of a name that is awaited no more was created, and its commit is under way.
+    /// The stream of a name that is not awaited any longer was created, and its commit is under way.
     pub(super) fn expect_commit(&mut self, no: StreamNo) {
         self.created.insert(no);
     }
 
-    /// Whether the commit that has come was expected of a name that is awaited no more.
+    /// Whether the commit that has come was expected of a name that is not awaited any longer.
     pub(super) fn was_expected(&mut self, no: StreamNo) -> bool {
         self.created.remove(&no)
     }
@@ -108,7 +108,7 @@ mod tests {
             self.view.find(name).expect("it was created")
         }
 
-        /// What the shard gets of the creation, of which the sequencer has made it a watcher.
+        /// The commit of a creation, which the sequencer delivers to the shards that await the name.
         fn commit(&mut self, awaited: StreamNo, stream: &Arc<Stream>) -> Vec<u32> {
             self.view.watch(stream, 0);
             let record = Record {

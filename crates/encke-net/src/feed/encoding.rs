@@ -349,6 +349,17 @@ impl LongStart {
     }
 }
 
+/// The events behind a long record, and the position of the subscriber.
+#[derive(Debug, Default)]
+pub(crate) struct BehindLong {
+    /// Events or messages behind the record.
+    pub(crate) events: Vec<u8>,
+    /// The feed ends.
+    pub(crate) ends: bool,
+    /// The subscriber's position.
+    pub(crate) reached: Offset,
+}
+
 /// The sequence of the record of an item.
 pub(crate) fn sequence_of(item: &Item<'_>) -> Sequence {
     item.end.sequence + Sequence::from(item.end.units > 0)

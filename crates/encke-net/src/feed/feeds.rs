@@ -8,7 +8,7 @@ use encke_stream::{Fetch, Offset, OrderFetch, Sequence, Stream, Views};
 
 use super::congested_streams::CongestedStreams;
 use super::encoding::Encoding;
-use super::long::LongDelivery;
+use super::long_delivery::LongDelivery;
 use super::merged_feed::{FeedMember, MergedFeed};
 use super::queue::FanOut;
 use super::seats::FeedSeats;
@@ -222,7 +222,8 @@ impl Feeds {
 
     /// Bytes of records that a feed holds.
     pub(crate) fn bytes(&self, index: u32, slots: &Slots) -> usize {
-        self.state(index, slots).map_or(0, FeedState::bytes) + self.long_bytes(index)
+        let long = self.long.get(index).map_or(0, LongDelivery::bytes);
+        self.state(index, slots).map_or(0, FeedState::bytes) + long
     }
 
     /// The stream of a subscriber was loaded.

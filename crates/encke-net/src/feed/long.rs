@@ -6,128 +6,20 @@
 
 use std::sync::Arc;
 
-use encke_log::{Sequence, StreamNo};
 use encke_protocol::long_record::{LongRecord, LongStep};
-use encke_protocol::{EncodedRun, EncoderId, Encoders, RecordHead, Run, Variant};
-use encke_stream::{Fetch, LargeData, Life, MEMORY_LOG, Offset, Piece, Stream, log_of};
+use encke_protocol::{EncodedRun, Encoders, RecordHead, Run, Variant};
+use encke_stream::{Life, MEMORY_LOG, Offset, Piece, Stream, log_of};
 
-use super::encoding::{Encoding, EncodingKey, LongKey, LongStart};
+use super::encoding::{BehindLong, Encoding, EncodingKey, LongKey, LongStart};
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, Sent, framing};
-use super::merged_long::MergedLong;
+use super::long_delivery::{LongDelivery, LongFeed};
 use super::queue::FanOut;
 use super::slot::Slots;
 use super::state::{FeedKind, FeedState};
-use super::topics::{Next, Topics};
 use super::weight::weight;
 use crate::by_slot::BySlot;
 use crate::connection::close::CloseReason;
 use crate::http::framing::ResponseFraming;
-
-/// A long record on its way to one subscriber.
-#[derive(Debug)]
-pub(crate) struct LongDelivery {
-    pub(super) record: LongRecord,
-    pub(super) sequence: Sequence,
-    /// The stream in whose order the record is.
-    no: StreamNo,
-    /// The topic among whose recent records it may be.
-    topic: u32,
-    /// The record, if it cannot be read again because it exists in memory only.
-    held: Option<Arc<Piece>>,
-    /// A part that was read, from this byte on.
-    part: Option<(u64, Arc<Piece>)>,
-    /// A part of it was sent.
-    has_begun: bool,
-    /// The subscriber was behind before, and its lag includes the record.
-    is_in_lag: bool,
-    pub(super) feed: LongFeed,
-}
-
-/// How a long record is encoded.
-#[derive(Debug)]
-pub(super) enum LongFeed {
-    /// For a subscriber of its stream.
-    Single {
-        stream: Arc<Stream>,
-        encoder: EncoderId,
-        option: u64,
-        /// The beginning of the data.
-        beginning: Vec<u8>,
-        /// The subscriber learns behind the record that the producer is asked to stop.
-        stop_asked: bool,
-    },
-    /// For a subscriber of several streams.
-    Merged(Box<MergedLong>),
-}
-
-/// The data of a record from a byte on.
-struct RecordData<'a> {
-    bytes: &'a [u8],
-    is_end: bool,
-}
-
-impl LongDelivery {
-    pub(super) fn new(
-        record: LongRecord,
-        (no, sequence): (StreamNo, Sequence),
-        topic: u32,
-        feed: LongFeed,
-    ) -> Self {
-        LongDelivery {
-            record,
-            sequence,
-            no,
-            topic,
-            held: None,
-            part: None,
-            has_begun: false,
-            is_in_lag: false,
-            feed,
-        }
-    }
-
-    /// Takes a part of the record that was read.
-    fn take_part(&mut self, piece: &Arc<Piece>) {
-        let from = match piece.large.is_empty() {
-            true => 0,
-            false => self.record.had(),
-        };
-        self.part = Some((from, Arc::clone(piece)));
-    }
-
-    /// The unused rest of the part that was read.
-    fn part(&self) -> Option<RecordData<'_>> {
-        let (from, piece) = self.part.as_ref()?;
-        let RecordData { bytes, is_end } = part_of(piece)?;
-        let used = self.record.had().checked_sub(*from)?;
-        let bytes = bytes.get(used as usize..)?;
-        (is_end || !bytes.is_empty()).then_some(RecordData { bytes, is_end })
-    }
-
-    /// The record's data as far as it is in memory.
-    fn data<'a>(&'a self, topics: &'a Topics) -> Option<RecordData<'a>> {
-        let had = self.record.had();
-        let part = self.part();
-        if part.is_some() {
-            return part;
-        }
-        let bytes = match &self.held {
-            Some(piece) => piece.items().next()?.data,
-            None => recent(topics, self.topic, self.sequence)?,
-        };
-        Some(RecordData {
-            bytes: bytes.get(had as usize..)?,
-            is_end: true,
-        })
-    }
-
-    /// Bytes of the record that are kept for the subscriber.
-    fn bytes(&self) -> usize {
-        let part = self.part.as_ref().map(|(_, piece)| piece);
-        let pieces = part.into_iter().chain(&self.held);
-        pieces.map(|piece| piece.bytes()).sum()
-    }
-}
 
 impl Feeds {
     /// Whether a long record is on its way to a subscriber.
@@ -138,11 +30,6 @@ impl Feeds {
     /// Whether a part of a record was sent to a subscriber, whose rest must follow.
     pub(crate) fn is_inside_record(&self, index: u32) -> bool {
         self.long.get(index).is_some_and(|long| long.has_begun)
-    }
-
-    /// Bytes of a long record that are kept for a subscriber.
-    pub(super) fn long_bytes(&self, index: u32) -> usize {
-        self.long.get(index).map_or(0, LongDelivery::bytes)
     }
 
     /// Begins to deliver a long record of the only stream of a subscriber. `piece`: what was read of it, if it was read.
@@ -363,10 +250,6 @@ impl Feeds {
             return Sent::Ended;
         }
         self.reached(index, reached, cx.slots);
-        if is_last {
-            // Other logs have their turn.
-            self.turn(index, cx.slots);
-        }
         Sent::More
     }
 
@@ -387,24 +270,6 @@ impl Feeds {
             merged.end(long.sequence, feed);
         }
     }
-}
-
-impl LongDelivery {
-    /// The part of the record that is read next.
-    fn rest(&self) -> Fetch {
-        Fetch::rest_of_record(self.no, self.sequence, self.record.had(), PART_BYTES)
-    }
-}
-
-/// The events behind a long record, and the position of the subscriber.
-#[derive(Debug, Default)]
-pub(crate) struct BehindLong {
-    /// Events or messages behind the record.
-    pub(super) events: Vec<u8>,
-    /// The feed ends.
-    pub(super) ends: bool,
-    /// The subscriber's position.
-    pub(super) reached: Offset,
 }
 
 impl Encoding {
@@ -476,22 +341,6 @@ fn position_of(states: &BySlot<FeedState>, index: u32, slots: &Slots) -> Offset 
     state.map_or(Offset::behind(cursor), |state| state.position(cursor))
 }
 
-/// The data of a record in a piece that was read for it.
-fn part_of(piece: &Piece) -> Option<RecordData<'_>> {
-    match piece.large.first().map(|part| &part.data) {
-        Some(LargeData::Bytes(bytes)) => Some(RecordData {
-            bytes,
-            is_end: piece.cut == 0,
-        }),
-        Some(LargeData::File(_)) => None,
-        // A short record is read whole.
-        None => Some(RecordData {
-            bytes: piece.items().next()?.data,
-            is_end: true,
-        }),
-    }
-}
-
 /// The piece that is next for a subscriber, if others may get the same.
 fn piece_key(long: &LongDelivery, framing: ResponseFraming) -> Option<LongKey> {
     match &long.feed {
@@ -516,17 +365,3 @@ fn variant_of(stream: &Stream, option: u64) -> Variant<'_> {
         option,
     }
 }
-
-/// The data of a recent record.
-fn recent(topics: &Topics, topic: u32, sequence: Sequence) -> Option<&[u8]> {
-    match topics.next(topic, sequence.checked_sub(1)?) {
-        Next::Recent(at) => {
-            let (record, _) = topics.record(topic, at);
-            (record.sequence == sequence).then_some(&*record.data)
-        }
-        Next::Nothing | Next::Older => None,
-    }
-}
-
-/// Bytes of a long record that are read at a time. A record of which nothing but its copy in history is left is read whole for each part.
-const PART_BYTES: usize = 128 << 10;

@@ -13,7 +13,7 @@ use encke_stream::{Item, Life, Offset};
 
 use super::encoding::{RUN_BYTES, RunBudget};
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
-use super::long::{LongDelivery, LongFeed};
+use super::long_delivery::{LongDelivery, LongFeed};
 use super::merged_feed::MergedFeed;
 use super::merged_long::{AlsoSaid, MergedLong};
 use super::slot::Slots;

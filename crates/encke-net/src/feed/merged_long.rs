@@ -5,8 +5,7 @@ use encke_protocol::long_record::{LongRecord, RecordFacts, RecordForm};
 use encke_protocol::{AheadStream, MergeEncoder, MergedHead, StreamEnd};
 use encke_stream::{Item, MediaKind, Offset};
 
-use super::encoding::LongStart;
-use super::long::BehindLong;
+use super::encoding::{BehindLong, LongStart};
 use super::merged_feed::MergedFeed;
 use super::withheld::WithheldCharacter;
 use crate::http::framing::ResponseFraming;

@@ -9,7 +9,7 @@ use encke_stream::{Fetch, LargeRecords, Life, Offset, OrderEvent, OrderFetch, Pi
 
 use super::encoding::RunBudget;
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
-use super::long::{LongDelivery, LongFeed};
+use super::long_delivery::{LongDelivery, LongFeed};
 use super::merged_feed::{
     FeedMember, MergedFeed, OlderRecord, OlderRecords, PART_BYTES_MIN, PARTS_BYTES,
 };

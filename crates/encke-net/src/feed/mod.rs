@@ -5,7 +5,7 @@
 //!
 //! An idle feed is a slot (`slot`) on the list of its topic (`topics`); what else a feed needs is kept beside it while it matters
 //! (`state`). `queue` takes commits and serves topics in rounds, `encoding` is what subscribers at one position share. `single`
-//! has the feeds of one stream, `merged` and `merged_older` those of several, `long` and `merged_long` records that are delivered in pieces,
+//! has the feeds of one stream, `merged` and `merged_older` those of several, `long`, `long_delivery` and `merged_long` records that are delivered in pieces,
 //! `lag` how far a subscriber is behind, `seats` the quotas and members that a feed counts for, `ephemeral_queue` and `ephemeral` the messages that
 //! are not stored, `awaited` subscribers of streams that do not exist yet, `moved` the form in which another process takes over a feed.
 
@@ -18,6 +18,7 @@ mod ephemeral_queue;
 mod feeds;
 pub(crate) mod lag;
 mod long;
+mod long_delivery;
 mod merged;
 pub(crate) mod merged_feed;
 mod merged_long;

@@ -33,7 +33,12 @@ impl Feeds {
             return self.sent_ephemeral(index, sent, cx);
         }
         if let Purpose::Long { is_last, .. } = purpose {
-            return self.sent_piece(index, is_last, sent, cx);
+            let then = self.sent_piece(index, is_last, sent, cx);
+            if is_last && then == Sent::More {
+                // Other logs have their turn.
+                self.turn(index, cx.slots);
+            }
+            return then;
         }
         let encoding = self.fan_out.encodings.current();
         let bytes = encoding.run.bytes.len();

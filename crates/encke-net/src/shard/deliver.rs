@@ -78,20 +78,6 @@ impl Shard {
         self.give(index, due)
     }
 
-    /// Sends a subscriber the next piece of a long record, or whatever else is due to it.
-    pub(super) fn serve_deferred(&mut self, index: u32) {
-        if !self.feeds.is_long(index) {
-            self.serve(index);
-            return;
-        }
-        if self.connections.is_blocked(index) || self.feeds.is_reading(index) {
-            return;
-        }
-        let (feeds, mut cx) = self.feeds();
-        let due = feeds.next_piece(index, None, &mut cx);
-        self.give(index, due);
-    }
-
     /// A piece was read for a subscriber.
     pub(super) fn piece_read_for_feed(&mut self, index: u32, piece: Result<Piece, ReadError>) {
         let carrier = self.connections.slots.carrier_of(index);
@@ -111,7 +97,7 @@ impl Shard {
             let slots = &mut self.connections.slots;
             self.feeds.set_reading(index, false, slots);
         } else {
-            self.send_piece(index, &piece);
+            send_piece(self, index, &piece);
         }
         self.weigh(index);
         // It is the turn of the others to read.
@@ -121,29 +107,6 @@ impl Shard {
         if self.connections.is_open(index) {
             self.feeds.settle(index, &mut self.connections.slots);
         }
-    }
-
-    /// Sends what was read for a subscriber, in sends of bounded size, as far as its connection takes it.
-    fn send_piece(&mut self, index: u32, piece: &Result<Arc<Piece>, ReadError>) {
-        for _ in 0..SENDS_OF_PIECE {
-            let (feeds, mut cx) = self.feeds();
-            let due = match feeds.has_part(index) {
-                true => feeds.next_piece(index, None, &mut cx),
-                false => feeds.piece_read(index, piece.as_ref(), &mut cx),
-            };
-            self.give(index, due);
-            let slots = &self.connections.slots;
-            let has_more = piece.as_ref().is_ok_and(|piece| {
-                self.feeds.has_part(index) || self.feeds.lacks_of(index, piece, slots)
-            });
-            let takes_more = self.connections.is_open(index)
-                && !self.connections.is_blocked(index)
-                && !self.feeds.is_reading(index);
-            if !has_more || !takes_more {
-                break;
-            }
-        }
-        self.feeds.drop_part(index);
     }
 
     /// A subscriber's stream was loaded.
@@ -260,7 +223,7 @@ impl Shard {
         // What was read for a feed of a channel may arrive while the rest of another feed's message waits.
         let waits = is_message && self.connections.is_blocked(index);
         if is_message && fragment == Some(false) {
-            self.on_channel(index, |channel, _, _| {
+            on_channel(self, index, |channel, _, _| {
                 channel.begin_long_message(ExchangeId::new(index));
             });
         }
@@ -292,7 +255,7 @@ impl Shard {
                 .deferred
                 .queue(ExchangeId::new(index), &mut self.connections.slots),
             Sent::Ended if is_message || is_exchange => {
-                self.end_message(index, fragment);
+                end_message(self, index, fragment);
                 self.close(index, CloseReason::Ended);
             }
             Sent::Ended => self.connections.handle(index, Connection::feed_ended),
@@ -316,7 +279,7 @@ impl Shard {
                     // The rest of the message goes out before anything else on the channel.
                     feeds.reached(index, reached, cx.slots);
                     self.connections.block(id, outbound);
-                    self.end_message(index, fragment);
+                    end_message(self, index, fragment);
                     if ended {
                         self.close(index, CloseReason::Ended);
                     }
@@ -327,31 +290,8 @@ impl Shard {
                 }
             }
         }
-        self.end_message(index, fragment);
+        end_message(self, index, fragment);
         self.do_wishes();
-    }
-
-    /// The last fragment of a message is sent, or kept for its connection: the channel sends other messages again.
-    fn end_message(&mut self, index: u32, fragment: Option<bool>) {
-        let is_message = self.connections.slots[index].flags.has(Flags::MESSAGES);
-        if is_message && fragment == Some(true) {
-            self.on_channel(index, |channel, is_blocked, cx| {
-                channel.end_long_message(is_blocked, cx);
-            });
-        }
-    }
-
-    /// Gives something to the channel of a feed.
-    fn on_channel(
-        &mut self,
-        index: u32,
-        give: impl FnOnce(&mut WebSocket, bool, &mut Context<'_>),
-    ) {
-        let carrier = self.connections.slots.carrier_of(index);
-        let connection = self.connections.slots.connection_of(index);
-        self.connections.handle(connection, |connection, cx| {
-            connection.with_channel(carrier, cx, give);
-        });
     }
 
     /// Has something read for a subscriber. If nothing of it can be sent now, or there is no room, the subscriber keeps its position.
@@ -425,6 +365,66 @@ impl Shard {
         self.on_exchange(index, ExchangeEvent::Answered(response));
         true
     }
+}
+
+/// Sends a subscriber the next piece of a long record, or whatever else is due to it.
+pub(super) fn serve_deferred(shard: &mut Shard, index: u32) {
+    if !shard.feeds.is_long(index) {
+        shard.serve(index);
+        return;
+    }
+    if shard.connections.is_blocked(index) || shard.feeds.is_reading(index) {
+        return;
+    }
+    let (feeds, mut cx) = shard.feeds();
+    let due = feeds.next_piece(index, None, &mut cx);
+    shard.give(index, due);
+}
+
+/// Sends what was read for a subscriber, in sends of bounded size, as far as its connection takes it.
+fn send_piece(shard: &mut Shard, index: u32, piece: &Result<Arc<Piece>, ReadError>) {
+    for _ in 0..SENDS_OF_PIECE {
+        let (feeds, mut cx) = shard.feeds();
+        let due = match feeds.has_part(index) {
+            true => feeds.next_piece(index, None, &mut cx),
+            false => feeds.piece_read(index, piece.as_ref(), &mut cx),
+        };
+        shard.give(index, due);
+        let slots = &shard.connections.slots;
+        let has_more = piece.as_ref().is_ok_and(|piece| {
+            shard.feeds.has_part(index) || shard.feeds.lacks_of(index, piece, slots)
+        });
+        let takes_more = shard.connections.is_open(index)
+            && !shard.connections.is_blocked(index)
+            && !shard.feeds.is_reading(index);
+        if !has_more || !takes_more {
+            break;
+        }
+    }
+    shard.feeds.drop_part(index);
+}
+
+/// The last fragment of a message is sent, or kept for its connection: the channel sends other messages again.
+fn end_message(shard: &mut Shard, index: u32, fragment: Option<bool>) {
+    let is_message = shard.connections.slots[index].flags.has(Flags::MESSAGES);
+    if is_message && fragment == Some(true) {
+        on_channel(shard, index, |channel, is_blocked, cx| {
+            channel.end_long_message(is_blocked, cx);
+        });
+    }
+}
+
+/// Gives something to the channel of a feed.
+fn on_channel(
+    shard: &mut Shard,
+    index: u32,
+    give: impl FnOnce(&mut WebSocket, bool, &mut Context<'_>),
+) {
+    let carrier = shard.connections.slots.carrier_of(index);
+    let connection = shard.connections.slots.connection_of(index);
+    shard.connections.handle(connection, |connection, cx| {
+        connection.with_channel(carrier, cx, give);
+    });
 }
 
 /// Sends of one piece that was read, at most. The rest is read again.

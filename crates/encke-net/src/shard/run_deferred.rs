@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use encke_stream::Piece;
 
+use super::deliver::serve_deferred;
 use super::state::Shard;
 use crate::connection::exchange::ExchangeEvent;
 use crate::feed::slot::{Flags, SlotFeed};
@@ -73,7 +74,7 @@ impl Shard {
             self.readable(index, true);
         }
         if has_feed {
-            self.serve_deferred(index);
+            serve_deferred(self, index);
         } else if self.connections.is_open(index) {
             self.on_exchange(index, ExchangeEvent::Queued);
         }

@@ -5,7 +5,8 @@ use encke_stream::{EphemeralMessage, Item, MediaKind, Offset};
 
 use super::merged::write_ephemeral;
 use super::object::MessageWriter;
-use crate::encoder::{EncodedRun, Encoder, Farewell, LINE_OVERHEAD, RecordHead, Variant};
+use crate::encoded_run::EncodedRun;
+use crate::encoder::{Encoder, Farewell, LINE_OVERHEAD, RecordHead, Variant};
 use crate::long_record::RecordForm;
 use crate::ndjson::TIME_MEMBER;
 use crate::payload::{EVENT_BYTES, join, shared_overhead, together};

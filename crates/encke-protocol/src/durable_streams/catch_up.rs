@@ -12,7 +12,7 @@ use super::response_fields::{cacheable, etag, has_already, known_tags, position}
 use super::state::ReadContext;
 use crate::action::{Action, BodyPart, Failure, NextPart, OnPart, OnRead};
 use crate::coding::{CodingOffer, negotiate};
-use crate::encoder::EncodedRun;
+use crate::encoded_run::EncodedRun;
 use crate::long_record::{DataForm, LongRecord, LongStep, RecordForm};
 use crate::payload::{data, push_items};
 use crate::problem::{error, failed, refused};

@@ -14,7 +14,8 @@ use encke_clock::WallTime;
 use encke_stream::{Item, MediaKind};
 
 use super::cursor;
-use crate::encoder::{EncodedRun, Encoder, Farewell, LINE_OVERHEAD, Mark, RecordHead, Variant};
+use crate::encoded_run::{EncodedRun, Mark};
+use crate::encoder::{Encoder, Farewell, LINE_OVERHEAD, RecordHead, Variant};
 use crate::long_record::{DataForm, RecordForm, WrittenData};
 use crate::payload::{EVENT_BYTES, join, shared_overhead, together};
 use crate::run::Run;

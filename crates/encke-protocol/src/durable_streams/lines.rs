@@ -8,7 +8,8 @@ use encke_clock::WallTime;
 use encke_stream::{EphemeralMessage, Item, MediaKind, Offset};
 
 use super::encode::{control_object, says_state};
-use crate::encoder::{EncodedRun, Encoder, Farewell, RecordHead, Variant};
+use crate::encoded_run::EncodedRun;
+use crate::encoder::{Encoder, Farewell, RecordHead, Variant};
 use crate::events::ephemeral_object;
 use crate::json;
 use crate::long_record::{DataForm, RecordForm, WrittenData};

@@ -3,6 +3,7 @@
 use encke_clock::WallTime;
 use encke_stream::Offset;
 
+use super::written_data::WrittenData;
 use crate::text::CutCharacter;
 
 /// How an encoder writes a record.
@@ -31,13 +32,6 @@ impl RecordForm {
         head.append(&mut self.head);
         self.tail.extend_from_slice(tail);
         RecordForm { head, ..self }
-    }
-
-    /// Writes a record whose data is at hand, all of it for the reader.
-    pub(crate) fn write_whole(&self, data: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.head);
-        self.data.write_whole(data, out);
-        out.extend_from_slice(&self.tail);
     }
 }
 
@@ -73,15 +67,4 @@ pub struct RecordFacts {
     pub time: WallTime,
     /// The beginning of a character at its end, which is withheld until the rest comes.
     pub withheld: CutCharacter,
-}
-
-/// The kind of a record's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WrittenData {
-    /// Messages of JSON.
-    Messages,
-    /// Text.
-    Text,
-    /// Bytes of another type, or of a stream of text that are not text.
-    Bytes,
 }

@@ -8,19 +8,23 @@
 
 mod form;
 mod json_cursor;
+mod record_part;
 #[cfg(test)]
 mod tests;
 mod text_check;
 mod writer;
+mod written_data;
 
-use encke_clock::WallTime;
 use encke_stream::{Item, MediaKind, Offset, Sequence};
 
-pub use form::{DataForm, RecordFacts, RecordForm, WrittenData};
+pub use form::{DataForm, RecordFacts, RecordForm};
+pub use writer::{EachMessage, PIECE_BYTES};
+pub use written_data::WrittenData;
 
+use self::record_part::RecordPart;
 use self::text_check::TextCheck;
-use self::writer::DataWriter;
-use crate::encoder::EncodedRun;
+use self::writer::{DataWriter, ESCAPED_BYTES};
+use crate::encoded_run::EncodedRun;
 use crate::text::CutCharacter;
 
 /// A record that is encoded in pieces.
@@ -34,19 +38,6 @@ pub struct LongRecord {
     /// The position behind what is written, as far as it is known.
     end: Offset,
     stage: Stage,
-}
-
-/// The part of a record that belongs to a reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordPart {
-    pub(crate) kind: MediaKind,
-    /// Units that the reader has.
-    pub(crate) skip: u32,
-    /// Units from the beginning of the record after which the rest belongs to another stream.
-    pub(crate) take: u32,
-    /// The position behind the part.
-    pub(crate) end: Offset,
-    pub(crate) time: WallTime,
 }
 
 /// The state of a record on which the next piece depends, besides the form.
@@ -70,9 +61,6 @@ pub enum LongStep {
     /// All of it is written.
     Written,
 }
-
-/// Gets each message of a record whose form is [`DataForm::EachMessage`], with the position behind it.
-pub type EachMessage<'a> = &'a mut dyn FnMut(Offset, &[u8], &mut EncodedRun);
 
 #[derive(Clone, Debug)]
 enum Stage {
@@ -218,28 +206,6 @@ impl LongRecord {
     }
 }
 
-impl RecordPart {
-    /// The first byte of the data that is needed. Messages are counted from the beginning.
-    fn first_byte(&self) -> u64 {
-        match self.kind {
-            MediaKind::Json => 0,
-            MediaKind::Text | MediaKind::Binary => self.skip.into(),
-        }
-    }
-
-    /// The position behind a number of units, counted from the beginning of the record.
-    pub(crate) fn position(&self, units: u32) -> Offset {
-        let item = Item {
-            data: &[],
-            skip: self.skip,
-            take: self.take,
-            end: self.end,
-            time: self.time,
-        };
-        item.position(units)
-    }
-}
-
 /// An upper bound of the bytes that a record has in any encoding that adds at most `overhead` bytes to its data.
 pub fn encoded_bytes_max(kind: MediaKind, item: &Item<'_>, overhead: usize) -> usize {
     let added = |is_long: fn(&u8) -> bool, data: &[u8]| {
@@ -259,11 +225,5 @@ pub fn encoded_bytes_max(kind: MediaKind, item: &Item<'_>, overhead: usize) -> u
         }
 }
 
-/// Bytes of a piece, at most. The last piece of a record may have the tail of its form more, and the first one the head.
-pub const PIECE_BYTES: usize = 64 << 10;
-
 /// Bytes that are examined in one step: about as much work as a piece.
 const EXAMINED_BYTES: usize = 256 << 10;
-
-/// Bytes that one byte is encoded as, at most: `\u0001`, or the beginning of another line of an event with one more space.
-const ESCAPED_BYTES: usize = 7;

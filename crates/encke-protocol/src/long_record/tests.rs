@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::{LongRecord, LongStep, PIECE_BYTES, encoded_bytes_max};
 use crate::channel::ChannelRecords;
 use crate::durable_streams::{EventEncoder, LineEncoder};
-use crate::encoder::{EncodedRun, Encoder, RecordHead, Variant};
+use crate::encoded_run::EncodedRun;
+use crate::encoder::{Encoder, RecordHead, Variant};
 use crate::run::Run;
 use crate::text::CutCharacter;
 

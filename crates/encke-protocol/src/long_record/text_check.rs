@@ -1,7 +1,8 @@
 //! Examines text that arrives in parts.
 
-use super::RecordPart;
-use super::form::{RecordFacts, WrittenData};
+use super::form::RecordFacts;
+use super::record_part::RecordPart;
+use super::written_data::WrittenData;
 use crate::text::CutCharacter;
 
 /// Whether bytes are valid UTF-8, and how they end.

@@ -4,12 +4,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use encke_stream::{MediaKind, Offset};
 
-use super::form::DataForm;
+use super::form::{DataForm, RecordForm};
 use super::json_cursor::{JsonCursor, JsonPart};
-use super::{EachMessage, PIECE_BYTES, RecordPart};
-use crate::encoder::EncodedRun;
+use super::record_part::RecordPart;
+use crate::data_lines::DataLines;
+use crate::encoded_run::EncodedRun;
 use crate::ndjson;
-use crate::sse::DataLines;
+
+/// Gets each message of a record whose form is [`DataForm::EachMessage`], with the position behind it.
+pub type EachMessage<'a> = &'a mut dyn FnMut(Offset, &[u8], &mut EncodedRun);
 
 /// Writes the data of one record.
 #[derive(Clone, Debug)]
@@ -270,7 +273,9 @@ impl DataWriter {
             DataForm::Messages | DataForm::FlatMessages | DataForm::MessageLines(_) => room,
             DataForm::EachMessage(_) => SCANNED_BYTES,
             DataForm::Base64 => room / 4 * 3 - 2,
-            DataForm::String | DataForm::EventText | DataForm::EventMessages => room / BYTE_MAX,
+            DataForm::String | DataForm::EventText | DataForm::EventMessages => {
+                room / ESCAPED_BYTES
+            }
         }
     }
 
@@ -304,6 +309,15 @@ impl DataWriter {
     }
 }
 
+impl RecordForm {
+    /// Writes a record whose data is at hand, all of it for the reader.
+    pub(crate) fn write_whole(&self, data: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.head);
+        self.data.write_whole(data, out);
+        out.extend_from_slice(&self.tail);
+    }
+}
+
 impl DataForm {
     /// Writes data that is at hand, of a form that writes a record as one value.
     pub(crate) fn write_whole(self, data: &[u8], out: &mut Vec<u8>) {
@@ -333,9 +347,6 @@ fn base64(bytes: &[u8], out: &mut Vec<u8>) {
 /// Bytes of a group of base64.
 const GROUP_BYTES: usize = 3;
 
-/// See `ESCAPED_BYTES`.
-const BYTE_MAX: usize = super::ESCAPED_BYTES;
-
 /// Room that no block is begun without.
 const ROOM_MIN: usize = 64;
 
@@ -344,3 +355,9 @@ const LINE_BYTES: usize = 512;
 
 /// Bytes that are passed in one piece when little of them is written.
 const SCANNED_BYTES: usize = 256 << 10;
+
+/// Bytes of a piece, at most. The last piece of a record may have the tail of its form more, and the first one the head.
+pub const PIECE_BYTES: usize = 64 << 10;
+
+/// Bytes that one byte is encoded as, at most: `\u0001`, or the beginning of another line of an event with one more space.
+pub(super) const ESCAPED_BYTES: usize = 7;

@@ -3,7 +3,8 @@
 use encke_clock::WallTime;
 
 use super::wire::{MembersList, MembersRecord, RecordKind};
-use crate::encoder::{EncodedRun, Encoder, Farewell, RecordHead, Variant};
+use crate::encoded_run::EncodedRun;
+use crate::encoder::{Encoder, Farewell, RecordHead, Variant};
 use crate::long_record::{DataForm, RecordForm};
 use crate::run::Run;
 use crate::sse;

@@ -1,5 +1,4 @@
-//! Random commands against a naive model: outcomes, facts, data and look-ups are equal, whatever was committed,
-//! abandoned, expired or restored in between.
+//! Random commands against a naive model: outcomes, facts, data and look-ups are equal after any commits, undos, expiries and restores.
 
 #![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
 #![allow(unreachable_pub)] // What the modules of a test show, they show to the test.

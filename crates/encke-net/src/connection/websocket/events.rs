@@ -2,7 +2,7 @@
 
 use encke_protocol::{ChannelEnd, FeedEnd};
 
-use super::messages::{ChannelWriter, write_message};
+use super::messages::ChannelWriter;
 use super::state::{OpenedChannel, WebSocket};
 use super::work::{LongMessage, RestUntil, Work};
 use crate::clients::callers::CallerEnd;
@@ -126,12 +126,6 @@ impl WebSocket {
         cx.push(ConnectionEffect::Receive);
     }
 
-    /// A feed begins a message in fragments. The client's messages wait for its end.
-    pub(crate) fn begin_long_message(&mut self, feed: ExchangeId) {
-        let held = Vec::new();
-        self.work().long.get_or_insert(LongMessage { feed, held });
-    }
-
     /// The last fragment is written: what was held back follows, and the other feeds have their turn.
     pub(crate) fn end_long_message(&mut self, is_blocked: bool, cx: &mut Context<'_>) {
         let long = self.work.as_mut().and_then(|work| work.long.take());
@@ -147,21 +141,6 @@ impl WebSocket {
         }
         self.go_on(is_blocked, cx);
         cx.push(ConnectionEffect::Receive);
-    }
-
-    /// Writes a message, or holds it back.
-    pub(super) fn write(&mut self, message: &[u8], cx: &mut Context<'_>) {
-        let start = cx.effects.output.len();
-        write_message(message, cx);
-        self.hold(start, cx);
-    }
-
-    /// Holds back the messages that were written from a place of the output on, if they would stand between fragments.
-    pub(super) fn hold(&mut self, start: usize, cx: &mut Context<'_>) {
-        let long = self.work.as_mut().and_then(|work| work.long.as_mut());
-        if let Some(long) = long {
-            long.held.extend(cx.effects.output.drain(start..));
-        }
     }
 
     /// Ends a feed in the middle of something, or behind its last bytes.

@@ -8,6 +8,7 @@ use encke_protocol::{
 };
 use encke_stream::{Command, FleetCommand, Outcome};
 
+use super::long_message::write_message;
 use super::state::{ChannelFeed, WebSocket};
 use super::work::{PendingMessage, WaitingMessage};
 use crate::connection::close::CloseReason;
@@ -20,7 +21,6 @@ use crate::connection::exchange::{Exchange, ExchangeEvent, MessageFeeds};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::feed::seats::FeedSeat;
 use crate::websocket::close_code::CloseCode;
-use crate::websocket::frame::{DataKind, encode_message};
 
 impl WebSocket {
     /// Counts a message of the client as one of its requests. False: it was refused.
@@ -288,11 +288,5 @@ impl ResponseWriter for ChannelWriter {
 
     fn is_blocked(&self, _: &Context<'_>) -> bool {
         false
-    }
-}
-
-pub(super) fn write_message(message: &[u8], cx: &mut Context<'_>) {
-    if !message.is_empty() {
-        encode_message(DataKind::Text, false, message, &mut cx.effects.output);
     }
 }

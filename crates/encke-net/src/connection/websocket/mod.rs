@@ -14,6 +14,7 @@
 mod ending;
 mod events;
 mod frames;
+mod long_message;
 mod messages;
 mod rest;
 mod state;
