@@ -30,6 +30,12 @@ fn a_body_becomes_a_request() {
         root: "http://push.example:8080/v1/stream".into(),
     };
     assert_eq!(*server.asked(), create);
+}
+
+#[test]
+fn a_report_becomes_a_request() {
+    // Before the first subscription no token can be checked.
+    let mut server = Server::default();
     let report = json!({
         "wake_id": "w_1", "generation": 7, "done": true, "more": 1,
         "acks": [{ "stream": "a", "path": "b", "offset": "-1" }, { "path": "c", "offset": "9" }],

@@ -152,7 +152,7 @@ mod tests {
         let metrics = ProcessMetrics::new(&registry).unwrap();
         metrics.refresh();
         let families = registry.gather();
-        assert_eq!(families.len(), 7);
+        assert_eq!(families.len(), 8);
         for family in families {
             let metric = &family.get_metric()[0];
             match family.name() {
@@ -161,6 +161,7 @@ mod tests {
                     let ticks = Stat::read().unwrap().cpu_ticks;
                     assert!(seconds <= (ticks / clock_ticks_per_second()) as f64);
                 }
+                "encke_thread_restarts_total" => assert_eq!(metric.get_counter().get_value(), 0.0),
                 name => assert!(metric.get_gauge().get_value() >= 1.0, "{name}"),
             }
         }
