@@ -1,12 +1,13 @@
 //! Real files in a real directory, and the lock that excludes other processes.
 
 use crate::disk::file_name;
+use crate::disk::held_directories;
 use crate::disk::unfinished_marker::refuse_unfinished;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::history::tree;
 use crate::superblock;
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -111,19 +112,8 @@ impl Files {
         file: Option<OpenOptions>,
         access: FileAccess,
     ) -> Result<Files, OpenError> {
-        let take = |what: &File, path: &Path| match rustix::fs::flock(
-            what,
-            FlockOperation::NonBlockingLockExclusive,
-        ) {
-            Ok(()) => Ok(()),
-            Err(Errno::WOULDBLOCK) => Err(OpenError::Locked {
-                directory: path.to_owned(),
-            }),
-            Err(e) => Err(OpenError::io(path, "lock", e.into())),
-        };
-        let directory =
-            File::open(path).map_err(|e| OpenError::io(path, "open the directory", e))?;
-        take(&directory, path)?;
+        let directory = held_directories::open(path)?;
+        held_directories::lock(&directory, path)?;
         let lock_path = path.join(LOCK);
         let lock = match file {
             Some(options) => {
@@ -134,7 +124,7 @@ impl Files {
                     let error = io::Error::other("it is not a file");
                     return Err(OpenError::io(&lock_path, "open the lock", error));
                 }
-                take(&lock, path)?;
+                held_directories::lock(&lock, path)?;
                 Some(lock)
             }
             None => None,

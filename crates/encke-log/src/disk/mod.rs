@@ -3,11 +3,12 @@
 //! The log accesses its own files through [`Disk`] and [`DiskFile`] only. The dispatch is static, so the interface
 //! costs nothing on real files ([`Files`](crate::Files)). The tests use a simulated disk that loses and tears writes.
 //!
-//! `files.rs` is a real directory, `simulated.rs` the simulated disk, `file_name.rs` has the names of a log's files, and `unfinished_marker.rs`
-//! refuses a log that is not complete.
+//! `files.rs` is a real directory, `held_directories.rs` has the locks that outlive an open log, `simulated.rs` the simulated disk,
+//! `file_name.rs` has the names of a log's files, and `unfinished_marker.rs` refuses a log that is not complete.
 
 pub(crate) mod file_name;
 pub(crate) mod files;
+pub(crate) mod held_directories;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
 pub(crate) mod unfinished_marker;
