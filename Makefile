@@ -91,7 +91,7 @@ dist: prerequisites-run build ## makes packages of the optimised build: tarball,
 	scripts/dist.sh $(RELEASED)
 
 .PHONY: try-packages
-try-packages: dist ## installs the packages in clean roots of Debian: start, upgrade, removal; needs root and debootstrap
+try-packages: dist ## installs the packages in clean roots of Debian: start, upgrade, removal, systemd; needs root, debootstrap and systemd-nspawn
 	scripts/try-packages.sh
 
 .PHONY: image

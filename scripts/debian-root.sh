@@ -3,6 +3,8 @@
 
 keep=''
 roots=()
+# The container with the systemd of a root, and its first process.
+container='' leader=''
 
 section() { printf '\n=== %s (%s)\n' "$1" "$(date +%T)"; }
 
@@ -45,6 +47,32 @@ inside() {
     DEBIAN_FRONTEND=noninteractive ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} chroot "$root" "$@"
 }
 
+# Boots the root with its own systemd, without a network. What it prints goes to a file.
+boot_root() {
+  local mounted
+  command -v systemd-nspawn > /dev/null || fail 'systemd-nspawn is missing: apt-get install systemd-container'
+  for mounted in dev sys proc; do umount --recursive --lazy "$root/$mounted"; done
+  systemd-nspawn --quiet --directory="$root" --boot --register=no --keep-unit --private-network --resolv-conf=off > "$1" 2>&1 < /dev/null &
+  container=$!
+  until leader=$(pgrep -P "$container") && [[ $(booted systemctl is-system-running 2> /dev/null) =~ running|degraded ]]; do
+    kill -0 "$container" 2> /dev/null || { cat "$1" >&2; fail 'the root does not boot'; }
+    sleep 0.2
+  done
+}
+
+# Runs a command in the booted root, with a clean environment.
+booted() {
+  nsenter --target "$leader" --mount --uts --ipc --net --pid --cgroup --root --wd -- \
+    env -i HOME=/root TERM=dumb LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
+}
+
+halt_root() {
+  [ -n "$container" ] || return 0
+  kill -TERM "$container" 2> /dev/null || true
+  wait "$container" || true
+  container=''
+}
+
 # The processes that run in a root, those of that name only if one is given.
 processes() {
   local process
@@ -57,6 +85,7 @@ processes() {
 
 remove_roots() {
   local left mounted one
+  halt_root
   for one in "${roots[@]}"; do
     left=$(processes "$one")
     # shellcheck disable=SC2086 # Several numbers.

@@ -4,9 +4,10 @@
 #   sudo scripts/try-packages.sh [--older DEB] [--keep] [SUITE...]
 #
 # In a root of each suite (bookworm and trixie by default) it installs the .deb of an older build, serves by the unit's ExecStart, appends a record,
-# upgrades to the .deb of target/dist, reads the record, changes the configuration, installs once more, removes and purges; and it
-# serves with the tarball's binary. --older names the package of the older build; without it the new package gets an older version.
-# Needs root, debootstrap, curl and python3.
+# upgrades to the .deb of target/dist, reads the record, changes the configuration, installs once more, removes and purges; it
+# serves with the tarball's binary; and it boots the root with its systemd, under which it upgrades in place, restarts and stops the service.
+# --older names the package of the older build; without it the new package gets an older version.
+# Needs root, debootstrap, systemd-nspawn, curl and python3.
 set -euo pipefail
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -20,7 +21,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --older) older=$(realpath "${2:?--older needs a file}"); shift 2 ;;
     --keep) keep=yes; shift ;;
-    -*) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    -*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     *) suites+=("$1"); shift ;;
   esac
 done
@@ -80,6 +81,77 @@ expect() { [ "$2" = "$3" ] || fail "$1: '$2' instead of '$3'"; }
 installed_version() { inside dpkg-query --show --showformat '${Version}' encke; }
 version_of() { dpkg-deb --field "$1" Version; }
 
+# A property of the service in the booted root.
+property() { booted systemctl show encke.service --property "$1" --value; }
+
+# The service has ended as it was asked to: no process was killed, and none was lost from sight.
+stopped_cleanly() {
+  expect 'the service after its stop' "$(property ActiveState) $(property Result) $(property ExecMainStatus)" 'inactive success 0'
+  if booted journalctl --quiet --unit encke.service | grep -E 'SIGKILL|not our child|Failed with result|status=[1-9]'; then
+    fail 'the service was killed, or systemd does not know its main process'
+  fi
+}
+
+# Upgrades the service in place; its new process must be a child of systemd.
+upgrade_in_place() {
+  local before after
+  before=$(property MainPID)
+  booted encke upgrade /var/lib/private/encke > "$work/upgrade" || { cat "$work/upgrade" >&2; fail 'the service was not upgraded'; }
+  after=$(property MainPID)
+  [ "$before" != "$after" ] || fail "systemd takes process $before for the server after the upgrade"
+  grep -q "process $after serves" "$work/upgrade" || fail "systemd takes process $after for the server: $(cat "$work/upgrade")"
+  expect 'the parent of the server' "$(booted awk '/^PPid:/ { print $2 }' "/proc/$after/status")" 1
+  expect 'the record' "$(booted curl -sSf "http://127.0.0.1:4437/v1/stream/try-packages?offset=-1")" kept
+}
+
+# Under systemd: the package starts the service and restarts it when it is upgraded, also after upgrades in place, each of which can be stopped.
+under_systemd() {
+  local round stopping
+  booted systemctl --version | head -n 1
+  cp "$1" "$root/root/older.deb"
+  cp "$package" "$root/root/encke.deb"
+  booted dpkg --install --force-confnew /root/older.deb > "$work/dpkg" 2>&1 || { cat "$work/dpkg" >&2; fail 'the older package cannot be installed'; }
+  expect 'the service' "$(property ActiveState)" active
+  booted curl -sSf -X PUT http://127.0.0.1:4437/v1/stream/try-packages -H 'Content-Type: text/plain' -d kept
+  # The second time it restarts a server that was upgraded in place.
+  for round in 1 2; do
+    booted dpkg --install /root/encke.deb > "$work/dpkg" 2>&1 || { cat "$work/dpkg" >&2; fail 'the package cannot be installed'; }
+    expect 'the service after the upgrade of its package' "$(property ActiveState) $(property NRestarts)" 'active 0'
+    upgrade_in_place
+  done
+  for round in 1 2 3 4 5 6; do
+    upgrade_in_place
+    [ "$round" != 3 ] || upgrade_in_place
+    case $((round % 3)) in
+      # A stop while a successor is being prepared or takes over.
+      0)
+        booted encke upgrade /var/lib/private/encke > /dev/null 2>&1 &
+        stopping=$!
+        sleep "0.0$round"
+        booted systemctl stop encke.service
+        wait "$stopping" || true
+        ;;
+      1) booted systemctl stop encke.service ;;
+      2)
+        booted systemctl reload encke.service
+        booted systemctl restart encke.service
+        expect 'the service after a restart' "$(property ActiveState)" active
+        upgrade_in_place
+        booted systemctl stop encke.service
+        ;;
+    esac
+    stopped_cleanly
+    # systemd refuses the sixth start within 10 s.
+    booted systemctl reset-failed encke.service
+    booted systemctl start encke.service
+  done
+  # systemd notices the end of a server that was upgraded.
+  upgrade_in_place
+  booted kill -KILL "$(property MainPID)"
+  until [ "$(property NRestarts) $(property ActiveState)" = '1 active' ]; do sleep 0.1; done
+  expect 'the record' "$(booted curl -sSf --retry 20 --retry-connrefused "http://127.0.0.1:4437/v1/stream/try-packages?offset=-1")" kept
+}
+
 # Exposure at most 2 of 10.
 if command -v systemd-analyze > /dev/null; then
   section 'the unit'
@@ -87,7 +159,7 @@ if command -v systemd-analyze > /dev/null; then
 fi
 
 for suite in "${suites[@]}"; do
-  make_root "$suite" ca-certificates,man-db
+  make_root "$suite" ca-certificates,curl,dbus,man-db,systemd-sysv
   # Services are started by hand here.
   printf '#!/bin/sh\nexit 101\n' > "$root/usr/sbin/policy-rc.d"
   chmod +x "$root/usr/sbin/policy-rc.d"
@@ -135,5 +207,12 @@ for suite in "${suites[@]}"; do
   serve "/opt/$(basename "$tarball" .tar.gz)/encke serve --data /var/lib/encke"
   expect 'the record' "$(curl -sSf "$address?offset=-1")" kept
   stop
+
+  section 'under its systemd'
+  # The service starts with an empty directory of its own.
+  rm -rf "$root/var/lib/encke" "$root/usr/sbin/policy-rc.d"
+  boot_root "$work/boot"
+  under_systemd "$older"
+  halt_root
   section "everything passes in a clean root of $suite"
 done
