@@ -30,6 +30,7 @@ mod disk;
 mod durability;
 mod ephemeral;
 mod failed_threads;
+mod failed_upgrades;
 mod failing_reads;
 #[path = "../faulty_server/mod.rs"]
 mod faulty_server;

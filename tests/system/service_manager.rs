@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::rig::{Connection, Encke, Ended, PATIENCE, data_dir, path, serve};
+use crate::rig::{Connection, Encke, Ended, PATIENCE, data_dir, eventually, path, serve};
+use crate::upgrades::program;
 
 /// A service manager. It reads at once what it is told: a server that tells it more than its socket holds waits.
 struct Manager {
@@ -186,4 +187,44 @@ fn it_learns_which_process_is_the_server_after_an_upgrade_and_that_it_is_alive()
     let successor = rustix::process::Pid::from_raw(successor as i32).expect("a number");
     rustix::process::kill_process(successor, Signal::TERM).expect("it is ours");
     manager.told_of("STOPPING=1");
+}
+
+/// systemd reports the end of its own children only, and kills at once what is not its child when it is to stop.
+#[test]
+fn a_successor_is_a_child_of_the_service_manager_before_it_is_its_main_process() {
+    let folder = data_dir();
+    let (place, data) = (folder.path().join("notify"), folder.path().join("data"));
+    let _manager = Manager::at(&place);
+    let encke = Encke::start_by(serve(&data, &[]).env("NOTIFY_SOCKET", &place));
+    let (directory, file) = program("echo $$ > \"${0%/*}/begun\"; exec sleep 600");
+    let mut asking = crate::rig::command(&["upgrade", "--program"]);
+    let mut asking = asking
+        .arg(&file)
+        .arg(&data)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut successor = String::new();
+    eventually("a successor is being prepared", || {
+        let begun = std::fs::read_to_string(directory.path().join("begun"));
+        successor = begun.unwrap_or_default().trim().to_owned();
+        !successor.is_empty()
+    });
+    let parent = |process: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        Some(parent.trim().to_owned())
+    };
+    let server = encke.pid().to_string();
+    eventually("the successor is nothing of the server", || {
+        let parent_of_successor = parent(&successor).expect("it is being prepared");
+        parent_of_successor != server && parent(&parent_of_successor) != Some(server.clone())
+    });
+    // It ends with the server all the same.
+    assert_eq!(encke.terminate().code, Some(0));
+    eventually("the successor has ended", || {
+        std::fs::read_to_string(format!("/proc/{successor}/stat"))
+            .map_or(true, |stat| stat.contains(") Z "))
+    });
+    asking.wait().expect("it ends with the server");
 }

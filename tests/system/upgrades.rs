@@ -17,24 +17,24 @@ use crate::rig::{
 };
 
 /// Asks the server of a data directory to upgrade.
-fn upgrade(data: &Path, flags: &[&str]) -> Ended {
+pub(crate) fn upgrade(data: &Path, flags: &[&str]) -> Ended {
     Ended::of(command(&["upgrade", "--json"]).arg(data).args(flags))
 }
 
-fn upgraded(data: &Path) -> Value {
+pub(crate) fn upgraded(data: &Path) -> Value {
     let ended = upgrade(data, &[]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     serde_json::from_str(&ended.stdout).expect("a report")
 }
 
-fn append(encke: &Encke, stream: &str, number: u64) {
+pub(crate) fn append(encke: &Encke, stream: &str, number: u64) {
     let body = number.to_string();
     let appended = encke.ask("POST", &path(stream), &[JSON], body.as_bytes());
     assert_eq!(appended.status, 204);
 }
 
 /// A program that may be given as the next version.
-fn program(lines: &str) -> (TempDir, PathBuf) {
+pub(crate) fn program(lines: &str) -> (TempDir, PathBuf) {
     let directory = data_dir();
     let file = directory.path().join("next");
     std::fs::write(&file, format!("#!/bin/sh\n{lines}\n")).expect("it can be written");
@@ -449,62 +449,6 @@ fn the_process_that_was_started_ends_with_the_server_and_takes_no_other_child_fo
     rustix::process::kill_process(successor, Signal::KILL).expect("it is ours");
     assert_eq!(encke.wait().code, Some(128 + 9));
 }
-
-#[test]
-fn a_successor_that_ends_when_it_is_to_serve_costs_the_connections_and_not_the_server() {
-    let data = data_dir();
-    let encke = Encke::start_in(data.path(), &[]);
-    encke.create("a");
-    append(&encke, "a", 1);
-    let mut follower = encke.subscribe("a", "-1");
-    assert_eq!(follower.numbers(1), [1]);
-    // It says everything that a successor says up to the last word.
-    let (_directory, file) = program(&format!("exec python3 -c '{ALMOST}' \"$@\""));
-    let ended = upgrade(data.path(), &["--program", file.to_str().expect("ours")]);
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(
-        ended.stderr.contains("its connections are lost"),
-        "{ended:?}"
-    );
-    assert_eq!(follower.rest(), [0; 0], "its connection has ended");
-    append(&encke, "a", 2);
-    assert_eq!(encke.messages("a").len(), 2);
-    assert_eq!(upgraded(data.path())["closed"], json!(0));
-    assert_eq!(encke.terminate().code, Some(0));
-}
-
-/// A successor that says what it has to say, and ends instead of serving. It takes its shape from the arguments of the server.
-const ALMOST: &str = r#"
-import array, json, os, socket, struct, sys
-wire = socket.socket(fileno=os.dup(0))
-def tell(message):
-    body = json.dumps(message).encode()
-    wire.sendall(struct.pack(">I", len(body)) + body)
-def hear():
-    length = struct.unpack(">I", wire.recv(4, socket.MSG_WAITALL))[0]
-    return json.loads(wire.recv(length, socket.MSG_WAITALL))
-def take(count):
-    while count > 0:
-        _, parts, _, _ = wire.recvmsg(1, socket.CMSG_SPACE(250 * 4))
-        for _, _, data in parts:
-            got = array.array("i", data)
-            count -= len(got)
-            for one in got: os.close(one)
-arguments = sys.argv
-data = os.path.realpath(arguments[arguments.index("--data") + 1])
-shape = {"data": data, "listen": "127.0.0.1:0", "admin_listen": None, "shards": os.cpu_count(), "tls": False, "proxy_protocol": False}
-formats = {"superblock": [1, 1], "segments": [1, 1], "states of streams": [4, 8]}
-tell({"prepared": {"version": "almost", "forms": [1, 1], "data": formats, "shape": shape}})
-callers = closed = False
-while not (callers and closed):
-    message = hear()
-    if message == "log_closed": closed = True
-    elif "listeners" in message: take(message["listeners"]["clients"] + message["listeners"]["operators"])
-    elif "connections" in message: take(len(message["connections"]))
-    elif "callers" in message: callers = True
-tell("ready")
-hear()
-"#;
 
 #[test]
 fn a_signal_stops_the_server_while_a_successor_is_prepared() {

@@ -313,6 +313,15 @@ pub struct MovedListeners {
     pub operators: Option<OwnedFd>,
 }
 
+impl MovedListeners {
+    /// Copies of the descriptors, those for clients and the one for operators.
+    pub(crate) fn copies(&self) -> std::io::Result<(Vec<OwnedFd>, Option<OwnedFd>)> {
+        let clients = self.clients.iter().map(OwnedFd::try_clone);
+        let operators = self.operators.as_ref().map(OwnedFd::try_clone);
+        Ok((clients.collect::<Result<_, _>>()?, operators.transpose()?))
+    }
+}
+
 /// The connections that a shard begins with.
 #[derive(Debug)]
 pub(crate) struct ShardArrivals {

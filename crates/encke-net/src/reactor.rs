@@ -72,8 +72,8 @@ pub struct ReactorLinks {
     pub metrics: Metrics,
     /// Where ephemeral messages go on a node of a fleet, beside its own shards.
     pub fleet_broadcast: Option<Arc<dyn FleetBroadcast>>,
-    /// The connections that it begins with, if another process has given some away.
-    pub arrivals: Option<Arrivals>,
+    /// Whether the shards serve only after [`Reactor::admit`], because another process gives connections away.
+    pub awaits_arrivals: bool,
 }
 
 /// A reactor that runs until [`Reactor::stop`].
@@ -92,6 +92,8 @@ pub struct Reactor {
     refusals: RecentRefusals,
     tls: Option<ServedTls>,
     address_limiter: AddressLimiter,
+    /// By the shards' numbers, if they await arrivals. A shard whose sender is dropped ends.
+    arrivals: Vec<mpsc::Sender<ShardArrivals>>,
 }
 
 /// Sets the gauges of what shards share, when metrics are rendered.
@@ -163,17 +165,17 @@ impl Liveness {
 }
 
 impl BoundReactor {
-    /// Listens for clients, and for operators if they have an address of their own. Connections wait in the kernel's queue. `moved`: the
-    /// listeners are those of another process.
+    /// Listens for clients, and for operators if they have an address of their own. Connections wait in the kernel's queue. `moved`: copies
+    /// of the listeners of another process are used.
     ///
     /// # Errors
     /// An address can't be listened on, or the system refuses a descriptor.
     pub fn bind(
         settings: Arc<NetSettings>,
-        moved: Option<MovedListeners>,
+        moved: Option<&MovedListeners>,
     ) -> Result<Self, ReactorError> {
         let (listeners, operators) = match moved {
-            Some(moved) => (moved.clients, moved.operators),
+            Some(moved) => moved.copies()?,
             None => (listeners(&settings)?, operators_listener(&settings)?),
         };
         let address = match listeners.first() {
@@ -208,10 +210,10 @@ impl BoundReactor {
         &self.senders
     }
 
-    /// Starts all threads. When it returns, connections are accepted.
+    /// Starts all threads. When it returns, connections are accepted, unless the shards await arrivals.
     ///
     /// # Errors
-    /// The files of TLS can't be used, or the system refuses a thread or a descriptor.
+    /// The files of TLS can't be used, or the system refuses a thread or a descriptor. Shards that await arrivals end.
     pub fn start(self, links: ReactorLinks) -> Result<(Reactor, ReactorGauges), ReactorError> {
         let BoundReactor {
             settings,
@@ -249,10 +251,7 @@ impl BoundReactor {
             metrics.ephemeral.clone(),
         );
         let mut shards = Vec::new();
-        let (arrived, all_arrived) = mpsc::channel();
-        let mut arrivals = spread(links.arrivals, self.listeners.len(), &arrived);
-        drop(arrived);
-        let arriving = arrivals.len();
+        let mut arrivals = Vec::new();
         for (number, (listener, receiver)) in self.listeners.into_iter().zip(receivers).enumerate()
         {
             let context = ShardContext {
@@ -287,17 +286,13 @@ impl BoundReactor {
                 Arc::clone(&turned_away),
             );
             let shard = Shard::new(context, hand_over, admission, listener, operators.take())?;
-            let arriving = arrivals.get_mut(number).and_then(Option::take);
+            let arriving = links.awaits_arrivals.then(|| {
+                let (arrive, arriving) = mpsc::channel();
+                arrivals.push(arrive);
+                arriving
+            });
             let name = format!("shard-{number}");
             shards.push(spawn_essential(name, move || shard.run(arriving))?);
-        }
-        let lost: Vec<usize> = all_arrived.iter().collect();
-        if lost.len() < arriving {
-            return Err(ReactorError::NotTakenOver);
-        }
-        let lost: usize = lost.iter().sum();
-        if lost > 0 {
-            tracing::warn!(lost, "connections could not be taken over, and are closed");
         }
         if let Some(access) = links.router.access() {
             notice_keys(access, senders.clone());
@@ -328,12 +323,37 @@ impl BoundReactor {
             audit_queue: Some(audit_queue),
             audit_thread: None,
             tls,
+            arrivals,
         };
         Ok((reactor, gauges))
     }
 }
 
 impl Reactor {
+    /// Gives the shards the connections that they await. When it returns, they are taken over; they are served once their gate opens.
+    ///
+    /// # Errors
+    /// A shard has ended.
+    pub fn admit(&mut self, arrivals: Arrivals) -> Result<(), ReactorError> {
+        let (arrived, all_arrived) = mpsc::channel();
+        let parts = spread(arrivals, self.arrivals.len(), &arrived);
+        drop(arrived);
+        let arriving = parts.len();
+        for (shard, part) in self.arrivals.drain(..).zip(parts) {
+            // It fails only if the shard has ended, which is noticed below.
+            let _ = shard.send(part);
+        }
+        let lost: Vec<usize> = all_arrived.iter().collect();
+        if lost.len() < arriving {
+            return Err(ReactorError::NotTakenOver);
+        }
+        let lost: usize = lost.iter().sum();
+        if lost > 0 {
+            tracing::warn!(lost, "connections could not be taken over, and are closed");
+        }
+        Ok(())
+    }
+
     /// Where it listens for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -481,6 +501,7 @@ impl Reactor {
     }
 
     fn join(self) -> Result<(), ThreadPanicked> {
+        drop(self.arrivals);
         // All are waited for, whatever becomes of one.
         let join = |panicked: bool, thread: JoinHandle<()>| panicked | thread.join().is_err();
         let shard_panicked = self.shards.into_iter().fold(false, join);
@@ -540,14 +561,7 @@ fn open_access_log(settings: &NetSettings) -> (Option<AccessLogSender>, AccessLo
 }
 
 /// Gives each shard a part of the connections that were taken over.
-fn spread(
-    arrivals: Option<Arrivals>,
-    shards: usize,
-    arrived: &mpsc::Sender<usize>,
-) -> Vec<Option<ShardArrivals>> {
-    let Some(arrivals) = arrivals else {
-        return Vec::new();
-    };
+fn spread(arrivals: Arrivals, shards: usize, arrived: &mpsc::Sender<usize>) -> Vec<ShardArrivals> {
     let together = Arc::new((arrivals.callers, arrivals.streams));
     let mut parts: Vec<_> = (0..shards).map(|_| Vec::new()).collect();
     for (number, moving) in arrivals.connections.into_iter().enumerate() {
@@ -558,13 +572,11 @@ fn spread(
         };
         parts[shard].push(moving);
     }
-    let parts = parts.into_iter().map(|connections| {
-        Some(ShardArrivals {
-            connections,
-            together: Arc::clone(&together),
-            gate: arrivals.gate.clone(),
-            arrived: arrived.clone(),
-        })
+    let parts = parts.into_iter().map(|connections| ShardArrivals {
+        connections,
+        together: Arc::clone(&together),
+        gate: arrivals.gate.clone(),
+        arrived: arrived.clone(),
     });
     parts.collect()
 }

@@ -16,7 +16,7 @@ use crate::errors::StopError;
 use crate::sequencer_threads::SequencerThreads;
 
 /// What a server begins with that another process has given away.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MovedIn {
     /// Where it listens.
     pub listeners: MovedListeners,
@@ -56,14 +56,9 @@ impl ClosingServer {
 }
 
 /// What the reactor begins with: the connections, and the streams that they are subscribed to.
-pub(crate) fn arrivals(
-    connections: Vec<Moving>,
-    authorities: Vec<MovedAuthority>,
-    gate: StartGate,
-    archive: &Archive,
-) -> Arrivals {
+pub(crate) fn arrivals(moved: MovedIn, archive: &Archive) -> Arrivals {
     let mut wanted = HashSet::new();
-    for moving in &connections {
+    for moving in &moved.connections {
         moving.connection.streams(&mut |no| {
             wanted.insert(no);
         });
@@ -91,10 +86,10 @@ pub(crate) fn arrivals(
         loaded.flatten().collect()
     });
     Arrivals {
-        connections,
-        callers: CallersIn::new(authorities),
+        connections: moved.connections,
+        callers: CallersIn::new(moved.authorities),
         streams,
-        gate,
+        gate: moved.gate,
     }
 }
 

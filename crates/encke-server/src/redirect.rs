@@ -12,12 +12,12 @@ use encke_threads::spawn_restarting;
 
 use crate::errors::StartError;
 
-/// The running thread.
+/// The running thread. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Redirect {
     address: SocketAddr,
     stop: OneShotStop,
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// Redirects to this port of the host that a client names.
@@ -41,7 +41,7 @@ impl Redirect {
         Ok(Redirect {
             address,
             stop,
-            thread,
+            thread: Some(thread),
         })
     }
 
@@ -51,9 +51,20 @@ impl Redirect {
     }
 
     /// Stops. `false`: the thread panicked.
-    pub(crate) fn stop(self) -> bool {
+    pub(crate) fn stop(mut self) -> bool {
+        self.end()
+    }
+
+    fn end(&mut self) -> bool {
         self.stop.stop();
-        self.thread.join().is_ok()
+        let thread = self.thread.take();
+        thread.is_none_or(|thread| thread.join().is_ok())
+    }
+}
+
+impl Drop for Redirect {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

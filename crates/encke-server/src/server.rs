@@ -7,17 +7,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_jobs::{DispatcherMessage, DispatcherSender};
+use encke_mailbox::Receiver;
 use encke_net::{
-    AddressLimiter, BoundReactor, Dismissal, Inspector, Liveness, MoveCensus, MovedOut,
-    NetSettings, Reactor, ReactorLinks, Readers, ShardSender, ThreadPanicked, Ticker,
+    AddressLimiter, BoundReactor, Dismissal, InspectTask, Inspector, Liveness, MoveCensus,
+    MovedListeners, MovedOut, NetSettings, Reactor, ReactorLinks, Readers, ShardSender,
+    ThreadPanicked, Ticker,
 };
-use encke_protocol::Router;
-use encke_stream::{AckLevel, Logs, MemoryPublisher, Outlet};
+use encke_protocol::{AppReporter, Router};
+use encke_stream::{AckLevel, Logs, MemoryPublisher, Outlet, Sequencers};
 
 use crate::archive::Archive;
 use crate::dispatcher::{DispatchThreads, DispatcherService};
 use crate::errors::{StartError, StopError};
-use crate::fleet_links::FleetLinks;
+use crate::fleet_links::{ConnectNodes, FleetLinks, ReceiveBroadcasts};
 use crate::gauges::{self, ServerGauges};
 use crate::health::{DeliveryHealth, Prober};
 use crate::inspect::{InspectionContext, InspectionSources, InspectorThread};
@@ -34,21 +36,28 @@ use crate::settings::ServerSettings;
 /// A server that runs until [`Server::stop`].
 pub struct Server {
     reactor: Reactor,
+    archive: Archive,
     dispatcher: DispatcherSender,
     dispatching: DispatchThreads,
     sequencers: SequencerThreads,
     readers: Vec<JoinHandle<()>>,
-    inspector: InspectorThread,
     redirect: Option<Redirect>,
-    prober: Prober,
-    presence: PresenceThread,
+    companions: Companions,
+    metrics: ServerMetrics,
+    /// Lets the steady clock notice stops of the process.
+    _ticker: Ticker,
+}
+
+/// The threads that are started beside the running reactor.
+#[derive(Default)]
+struct Companions {
+    inspector: Option<InspectorThread>,
+    prober: Option<Prober>,
+    presence: Option<PresenceThread>,
     /// With apps that are told what happens to their channels.
     pusher: Option<PusherThreads>,
     /// On a node of a fleet with access control.
     revocation_follower: Option<RevocationFollower>,
-    metrics: ServerMetrics,
-    /// Lets the steady clock notice stops of the process.
-    _ticker: Ticker,
 }
 
 /// What a server serves: restored streams and their logs.
@@ -61,6 +70,21 @@ pub struct ServedStreams {
     pub fleet: Option<FleetLinks>,
     /// Where a probe of deliveries is asked for.
     pub health: DeliveryHealth,
+}
+
+/// Parameters of [`Server::start_companions`].
+struct CompanionTools<'a> {
+    router: &'a Router,
+    settings: &'a ServerSettings,
+    sequencers: &'a Sequencers,
+    shards: &'a [Arc<ShardSender>],
+    reporters: Vec<AppReporter>,
+    presence_link: Option<ConnectNodes>,
+    receive_broadcasts: Option<ReceiveBroadcasts>,
+    follows_revocations: bool,
+    health: DeliveryHealth,
+    inspections: Receiver<InspectTask>,
+    sources: InspectionSources,
 }
 
 /// What a server does now.
@@ -77,30 +101,21 @@ pub struct Activity {
 }
 
 impl Server {
-    /// Starts all threads. When it returns, connections are accepted; with what another process has given away, they are once its gate
-    /// opens.
+    /// Starts all threads. When it returns, connections are accepted. With the listeners of another process, the server waits for the
+    /// connections of that process: see [`Server::admit`].
     ///
     /// # Errors
     /// Nothing is served: an address, the files of TLS or the streams of pools and revocations can't be used, the node can't
-    /// follow its fleet, or the system refuses a thread. Threads that run already end with the process.
+    /// follow its fleet, or the system refuses a thread or a descriptor. Threads that run already end, and close the logs.
     pub fn start(
         net: NetSettings,
         settings: &ServerSettings,
         router: &Router,
         streams: ServedStreams,
         metrics: &ServerMetrics,
-        moved: Option<MovedIn>,
+        listeners: Option<&MovedListeners>,
         sources: InspectionSources,
     ) -> Result<Server, StartError> {
-        let (listeners, moved) = match moved {
-            None => (None, None),
-            Some(MovedIn {
-                listeners,
-                connections,
-                authorities,
-                gate,
-            }) => (Some(listeners), Some((connections, authorities, gate))),
-        };
         let ServedStreams {
             logs,
             level,
@@ -133,23 +148,13 @@ impl Server {
         };
         let (sequencers, sequencer_threads) =
             SequencerThreads::start(logs, &links, fleet.as_mut())?;
-        let revocation_follower = match router.access() {
-            Some(access) if fleet.is_some() => {
-                let access = Arc::clone(access);
-                Some(RevocationFollower::start(archive.clone(), access)?)
-            }
-            _ => None,
-        };
+        let follows_revocations = fleet.is_some();
         let presence_link = fleet.as_mut().and_then(|fleet| fleet.presence.take());
         let (fleet_broadcast, receive_broadcasts) = fleet
             .as_mut()
             .and_then(|fleet| fleet.broadcast.take())
             .map(|link| (link.outlet, link.receive))
             .unzip();
-        let logs = archive.readers().to_vec();
-        let arrivals = moved.map(|(connections, authorities, gate)| {
-            arrivals(connections, authorities, gate, &archive)
-        });
         let inline_commits = sequencer_threads.inline_commits();
         let archive = archive.with_inline_commits(Arc::clone(&inline_commits));
         let tools = ReaderTools {
@@ -158,22 +163,18 @@ impl Server {
             presence: Arc::clone(router.presence()),
         };
         let reader_threads = readers::start(read_tasks, &tools)?;
-        let shards = reactor.senders();
-        let memory_outlets = shards.iter().map(|sender| ShardSender::clone(sender));
-        let memory_outlets = memory_outlets
-            .map(|sender| Box::new(sender) as Box<dyn Outlet>)
-            .collect();
-        let (published, dispatching) = match fleet {
-            None => service.start(sequencers.clone(), inline_commits, shards)?,
-            Some(fleet) => service.start_relay(fleet, sequencers.clone(), shards, metrics)?,
-        };
         let redirect = match settings.redirect_http {
             Some(from) => Some(Redirect::start(&net, from, reactor.address().port())?),
             None => None,
         };
+        let shards = reactor.senders().to_vec();
+        let (published, dispatching) = match fleet {
+            None => service.start(sequencers.clone(), inline_commits, &shards)?,
+            Some(fleet) => service.start_relay(fleet, sequencers.clone(), &shards, metrics)?,
+        };
         // Before anybody is subscribed.
         let reporters = router.pusher().reporters(router.presence().registry());
-        let (reactor, reactor_gauges) = reactor.start(ReactorLinks {
+        let started = reactor.start(ReactorLinks {
             router: router.clone(),
             sequencers: sequencers.clone(),
             dispatcher: dispatcher.clone(),
@@ -181,72 +182,129 @@ impl Server {
             inspector: inspector.clone(),
             metrics: metrics.reactor.clone(),
             fleet_broadcast,
-            arrivals,
+            awaits_arrivals: listeners.is_some(),
+        });
+        let (reactor, reactor_gauges) = started.inspect_err(|_| {
+            dispatcher.control(DispatcherMessage::Quit);
         })?;
-        if let Some(receive) = receive_broadcasts {
+        let dispatch_gauges = dispatching.gauges();
+        let mut server = Server {
+            reactor,
+            archive,
+            dispatcher: dispatcher.clone(),
+            dispatching,
+            sequencers: sequencer_threads,
+            readers: reader_threads,
+            redirect,
+            companions: Companions::default(),
+            metrics: metrics.clone(),
+            _ticker: ticker,
+        };
+        let tools = CompanionTools {
+            router,
+            settings,
+            sequencers: &sequencers,
+            shards: &shards,
+            reporters,
+            presence_link,
+            receive_broadcasts,
+            follows_revocations,
+            health,
+            inspections,
+            sources,
+        };
+        if let Err(error) = server.start_companions(tools) {
+            // The queue of the inspector ends with its last sender.
+            drop((inspector, readers, sequencers));
+            server.abandon();
+            return Err(error);
+        }
+        let gauges = ServerGauges {
+            reactor: reactor_gauges,
+            access: router.access().cloned(),
+            logs: server.archive.readers().to_vec(),
+            sequencers,
+            seals,
+            readers,
+            inspector,
+            dispatcher,
+            published,
+            dispatching: dispatch_gauges,
+            presence: Arc::clone(router.presence().registry()),
+            tracer: net.tracer.clone(),
+        };
+        metrics.on_render(move |metrics| gauges.show(metrics));
+        Ok(server)
+    }
+
+    /// Starts the threads that need the running reactor.
+    fn start_companions(&mut self, tools: CompanionTools<'_>) -> Result<(), StartError> {
+        let (router, reactor, archive) = (tools.router, &self.reactor, &self.archive);
+        let companions = &mut self.companions;
+        if let (Some(access), true) = (router.access(), tools.follows_revocations) {
+            let follower = RevocationFollower::start(archive.clone(), Arc::clone(access))?;
+            companions.revocation_follower = Some(follower);
+        }
+        if let Some(receive) = tools.receive_broadcasts {
             receive(reactor.broadcast_inlet()).map_err(StartError::Fleet)?;
         }
-        let pusher = PusherThreads::start(
-            reporters,
+        companions.pusher = PusherThreads::start(
+            tools.reporters,
             PusherTools {
                 archive: archive.clone(),
-                sequencers: sequencers.clone(),
+                sequencers: tools.sequencers.clone(),
                 registry: Arc::clone(router.presence().registry()),
                 broadcast: reactor.broadcast_inlet(),
-                caller: settings.subscriptions.caller(),
-                leads: Arc::new(dispatching.dispatching()),
-                metrics: metrics.pusher.clone(),
+                caller: tools.settings.subscriptions.caller(),
+                leads: Arc::new(self.dispatching.dispatching()),
+                metrics: self.metrics.pusher.clone(),
             },
         )?;
-        let presence = PresenceThread::start(
+        let memory_outlets = tools.shards.iter().map(|sender| ShardSender::clone(sender));
+        let memory_outlets = memory_outlets
+            .map(|sender| Box::new(sender) as Box<dyn Outlet>)
+            .collect();
+        companions.presence = Some(PresenceThread::start(
             Arc::clone(router.presence()),
             MemoryPublisher::new(router.views(), memory_outlets),
-            presence_link,
-            pusher.as_ref().map(PusherThreads::observer),
-        )?;
-        let connector = reactor.probe_connector();
-        let prober = Prober::start(health, connector, logs.len(), metrics.probes.clone())?;
-        let inspector_thread = InspectorThread::start(
-            inspections,
+            tools.presence_link,
+            companions.pusher.as_ref().map(PusherThreads::observer),
+        )?);
+        companions.prober = Some(Prober::start(
+            tools.health,
+            reactor.probe_connector(),
+            archive.readers().len(),
+            self.metrics.probes.clone(),
+        )?);
+        companions.inspector = Some(InspectorThread::start(
+            tools.inspections,
             InspectionContext {
-                sources,
-                metrics: metrics.clone(),
+                sources: tools.sources,
+                metrics: self.metrics.clone(),
                 surveyor: reactor.surveyor(),
                 refusals: reactor.refusals(),
                 archive: archive.clone(),
                 access: router.access().cloned(),
             },
-        )?;
-        let gauges = ServerGauges {
-            reactor: reactor_gauges,
-            access: router.access().cloned(),
-            logs,
-            sequencers,
-            seals,
-            readers,
-            inspector,
-            dispatcher: dispatcher.clone(),
-            published,
-            dispatching: dispatching.gauges(),
-            presence: Arc::clone(router.presence().registry()),
-            tracer: net.tracer.clone(),
-        };
-        metrics.on_render(move |metrics| gauges.show(metrics));
-        Ok(Server {
-            reactor,
-            dispatcher,
-            dispatching,
-            sequencers: sequencer_threads,
-            readers: reader_threads,
-            inspector: inspector_thread,
-            redirect,
-            prober,
-            presence,
-            pusher,
-            revocation_follower,
-            metrics: metrics.clone(),
-            _ticker: ticker,
-        })
+        )?);
+        Ok(())
+    }
+
+    /// Takes over the connections of the process whose listeners the server has. They are served once their gate opens.
+    ///
+    /// # Errors
+    /// A shard has ended.
+    pub fn admit(&mut self, moved: MovedIn) -> Result<(), StartError> {
+        let arrivals = arrivals(moved, &self.archive);
+        Ok(self.reactor.admit(arrivals)?)
+    }
+
+    /// Ends a server that was not started completely.
+    fn abandon(self) {
+        let ended = self.leave(false, Reactor::stop);
+        if let Err(error) = ended.and_then(|((), closing)| closing.close()) {
+            tracing::warn!(%error, "a server that could not be started did not end cleanly");
+        }
     }
 
     /// Where it listens.
@@ -350,6 +408,13 @@ impl Server {
     ) -> Result<(T, ClosingServer), StopError> {
         // Workers and clients that wait for a result get their last events before their shards stop.
         self.dispatcher.control(DispatcherMessage::Stop);
+        let Companions {
+            inspector,
+            prober,
+            presence,
+            pusher,
+            revocation_follower,
+        } = self.companions;
         let mut panicked = None;
         let mut ended = |thread, is_calm: bool| {
             if !is_calm {
@@ -357,20 +422,23 @@ impl Server {
             }
         };
         // Before connections go: nobody is told of each of them.
-        ended("presence", self.presence.stop(says_goodbye));
-        let pusher = self.pusher.map(PusherThreads::stop);
+        ended(
+            "presence",
+            presence.is_none_or(|presence| presence.stop(says_goodbye)),
+        );
+        let pusher = pusher.map(PusherThreads::stop);
         ended("pusher", !matches!(pusher, Some(None)));
-        ended("health", self.prober.stop());
+        ended("health", prober.is_none_or(Prober::stop));
         let reactor = end(self.reactor);
         if let Some(pusher) = pusher.flatten() {
             pusher.write_rest();
         }
         ended("redirect", self.redirect.is_none_or(Redirect::stop));
-        let follower = self.revocation_follower;
-        ended("revocations", follower.is_none_or(RevocationFollower::stop));
+        let is_calm = revocation_follower.is_none_or(RevocationFollower::stop);
+        ended("revocations", is_calm);
         self.metrics.forget();
         // That was the last sender of its queue.
-        ended("inspector", self.inspector.join());
+        ended("inspector", inspector.is_none_or(InspectorThread::join));
         let closing = ClosingServer {
             dispatcher: self.dispatcher,
             dispatching: self.dispatching,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use encke_threads::spawn_restarting;
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
@@ -21,13 +21,15 @@ use crate::serving::Serving;
 use crate::stderr_queue;
 use crate::terminal::Terminal;
 use crate::upgrade::{
-    Attendant, Launcher, PreparedSuccessor, ServerShape, UpgradeAnswer, UpgradeAsker,
-    UpgradeReport, UpgradeRequest, not_upgraded,
+    Attendant, Launcher, Parent, PreparedSuccessor, ServerShape, SuccessorProcess, UpgradeAnswer,
+    UpgradeAsker, UpgradeReport, UpgradeRequest, not_upgraded,
 };
 
 /// What the main thread is asked for.
 pub(crate) enum ServerAsk {
     Signal(i32),
+    /// A signal that another process of this server has received and passes on. This one may have received it, too.
+    RelayedSignal(i32),
     /// The terminal has sent it to all processes of its foreground.
     TerminalSignal(i32),
     Upgrade(UpgradeAsker),
@@ -37,16 +39,34 @@ pub(crate) enum ServerAsk {
     ThreadFailed(String),
 }
 
-/// Asks for what signals ask for, until nobody is asked any more.
+/// The processes that pass signals on to this one.
+#[derive(Debug, Default)]
+pub(crate) struct SignalRelays {
+    pub(crate) predecessor: Option<u32>,
+    pub(crate) attendant: OnceLock<u32>,
+}
+
+impl SignalRelays {
+    fn include(&self, sender: i32) -> bool {
+        let relays = self.predecessor.iter().chain(self.attendant.get());
+        relays
+            .copied()
+            .any(|relay| u32::try_from(sender) == Ok(relay))
+    }
+}
+
+/// Asks for what signals ask for, as long as the receiver exists.
 pub(crate) fn catch(
     mut signals: SignalsInfo<WithOrigin>,
+    relays: Arc<SignalRelays>,
     asks: mpsc::Sender<ServerAsk>,
 ) -> std::io::Result<()> {
     spawn_restarting("signals", move || {
         for origin in signals.forever() {
             let signal = origin.signal;
-            let asked = match origin.cause {
-                Cause::Kernel => ServerAsk::TerminalSignal(signal),
+            let asked = match (origin.cause, origin.process) {
+                (Cause::Kernel, _) => ServerAsk::TerminalSignal(signal),
+                (_, Some(sender)) if relays.include(sender.pid) => ServerAsk::RelayedSignal(signal),
                 _ => ServerAsk::Signal(signal),
             };
             if asks.send(asked).is_err() {
@@ -63,44 +83,70 @@ pub(crate) struct AskedServer<'a> {
     pub(crate) serving: &'a Serving,
     pub(crate) reloads: &'a Reloads,
     pub(crate) launcher: &'a Launcher,
+    /// Whose child a successor is to be.
+    pub(crate) parent: Parent,
     pub(crate) config: &'a Config,
     pub(crate) terminal: &'a Terminal,
-    /// Gets the name of the thread because of which the server stops.
-    pub(crate) failed_thread: &'a OnceLock<String>,
+}
+
+/// How a server ends.
+pub(crate) enum ServerEnd {
+    /// A successor takes over, for which this may have asked.
+    HandOver(Box<PreparedSuccessor>, Option<UpgradeAsker>),
+    Stop(StopReason),
+}
+
+/// Why a server stops.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    Signal {
+        is_relayed: bool,
+    },
+    /// The name of the thread.
+    FailedThread(String),
 }
 
 impl AskedServer<'_> {
-    /// Does what is asked for until the server is to end. Returns the successor that goes on, and who has asked for it; `None`: the server
-    /// is to stop.
+    /// Does what is asked for until the server is to end.
     pub(crate) fn until_it_ends(
         &self,
         asked: &mpsc::Receiver<ServerAsk>,
         asks: &mpsc::Sender<ServerAsk>,
-    ) -> anyhow::Result<Option<(PreparedSuccessor, Option<UpgradeAsker>)>> {
+    ) -> anyhow::Result<ServerEnd> {
         // A successor reads its configuration, for this one.
         let mut preparing: Option<Preparation> = None;
         loop {
             match asked.recv().context("nothing asks any more")? {
-                ServerAsk::Signal(SIGHUP) | ServerAsk::TerminalSignal(SIGHUP)
+                ServerAsk::Signal(SIGHUP)
+                | ServerAsk::RelayedSignal(SIGHUP)
+                | ServerAsk::TerminalSignal(SIGHUP)
                     if !self.terminal.is_closed() =>
                 {
                     self.serving.reopen_logs();
                     self.reloads.ask();
                     self.serving.server.reload_tls();
                 }
-                ServerAsk::Signal(SIGUSR2) if preparing.is_some() => {}
-                ServerAsk::Signal(SIGUSR2) => {
+                ServerAsk::Signal(SIGUSR2) | ServerAsk::RelayedSignal(SIGUSR2)
+                    if preparing.is_some() => {}
+                ServerAsk::Signal(SIGUSR2) | ServerAsk::RelayedSignal(SIGUSR2) => {
                     preparing = self.prepare(Preparation::default(), asks);
                 }
-                ServerAsk::Signal(signal) | ServerAsk::TerminalSignal(signal) => {
+                ask @ (ServerAsk::Signal(signal)
+                | ServerAsk::RelayedSignal(signal)
+                | ServerAsk::TerminalSignal(signal)) => {
                     tracing::info!(signal, "stopping; a second signal stops at once");
-                    return Ok(None);
+                    if let Some(preparing) = preparing {
+                        preparing.cancel();
+                    }
+                    let is_relayed = matches!(ask, ServerAsk::RelayedSignal(_));
+                    return Ok(ServerEnd::Stop(StopReason::Signal { is_relayed }));
                 }
                 ServerAsk::ThreadFailed(thread) => {
                     tracing::error!(thread, "stopping, because a thread has failed");
-                    // The first one is the reason.
-                    let _ = self.failed_thread.set(thread);
-                    return Ok(None);
+                    if let Some(preparing) = preparing {
+                        preparing.cancel();
+                    }
+                    return Ok(ServerEnd::Stop(StopReason::FailedThread(thread)));
                 }
                 ServerAsk::Upgrade(asker) if preparing.is_some() => {
                     let why = "another successor is being prepared".to_owned();
@@ -111,7 +157,7 @@ impl AskedServer<'_> {
                     preparing = self.prepare(preparation, asks);
                 }
                 ServerAsk::Prepared(prepared) => {
-                    let Preparation { request, asker } = preparing.take().unwrap_or_default();
+                    let Preparation { request, asker, .. } = preparing.take().unwrap_or_default();
                     match prepared {
                         Err(why) => refuse(asker, &why),
                         Ok(successor) if request.check => {
@@ -120,7 +166,9 @@ impl AskedServer<'_> {
                                 asker.answer(&answer);
                             }
                         }
-                        Ok(successor) => return Ok(Some((successor, asker))),
+                        Ok(successor) => {
+                            return Ok(ServerEnd::HandOver(Box::new(successor), asker));
+                        }
                     }
                 }
             }
@@ -129,14 +177,20 @@ impl AskedServer<'_> {
 
     /// Starts a successor, beside which the server goes on until it is prepared. A thread waits for it. `None`: there is none, and the one who
     /// has asked knows.
-    fn prepare(&self, asked: Preparation, asks: &mpsc::Sender<ServerAsk>) -> Option<Preparation> {
+    fn prepare(
+        &self,
+        mut asked: Preparation,
+        asks: &mpsc::Sender<ServerAsk>,
+    ) -> Option<Preparation> {
         let (shape, timeout) = (ServerShape::of(self.config), self.config.upgrade.timeout);
         let is_one_way = asked.request.one_way;
         let asks = asks.clone();
-        let started = self.launcher.start(asked.request.program.as_deref());
+        let program = asked.request.program.as_deref();
+        let started = self.launcher.start(program, self.parent);
         let waits = started.and_then(|successor| {
+            let process = successor.process().clone();
             let thread = std::thread::Builder::new().name("successor".to_owned());
-            thread.spawn(move || {
+            let waiting = thread.spawn(move || {
                 let prepare = || successor.prepared(&shape, is_one_way, timeout);
                 let prepared = catch_unwind(AssertUnwindSafe(prepare));
                 let panicked = |_| Err(anyhow::anyhow!("preparing the successor has panicked"));
@@ -147,11 +201,18 @@ impl AskedServer<'_> {
                 {
                     successor.dismiss();
                 }
-            })?;
-            Ok(())
+            });
+            if let Err(error) = waiting {
+                process.end();
+                return Err(error).context("the thread that waits for it can't be started");
+            }
+            Ok(process)
         });
         match waits {
-            Ok(()) => Some(asked),
+            Ok(process) => {
+                asked.process = Some(process);
+                Some(asked)
+            }
             Err(why) => {
                 refuse(asked.asker, &why);
                 None
@@ -165,6 +226,7 @@ impl AskedServer<'_> {
 struct Preparation {
     request: UpgradeRequest,
     asker: Option<UpgradeAsker>,
+    process: Option<SuccessorProcess>,
 }
 
 impl Preparation {
@@ -172,6 +234,17 @@ impl Preparation {
         Preparation {
             request: asker.request.clone(),
             asker: Some(asker),
+            process: None,
+        }
+    }
+
+    /// Ends the successor before the server: an attendant would take it for the one that serves.
+    fn cancel(self) {
+        if let Some(process) = self.process {
+            process.end();
+        }
+        if let Some(asker) = self.asker {
+            too_late(ServerAsk::Upgrade(asker));
         }
     }
 }
@@ -203,27 +276,40 @@ fn could_upgrade(serving: &Serving, successor: PreparedSuccessor) -> UpgradeAnsw
     })
 }
 
-/// The server stops, and has been told so once: a further signal ends it at once. A terminal that closes may send several SIGHUP, the
-/// kernel's and one of the shell. If a thread has failed, or fails meanwhile, others may wait for it: the stop has a time limit then.
-pub(crate) fn end_at_a_second_signal(asked: mpsc::Receiver<ServerAsk>, has_failed: bool) {
-    let mut until = has_failed.then(|| Instant::now() + STOP_AFTER_FAILURE);
-    let thread = std::thread::Builder::new().name("signals-again".to_owned());
-    let started = thread.spawn(move || {
+/// The server stops because of `reason`: a second signal ends it at once. A signal that comes both directly and through another process of
+/// this server is one. A terminal that closes may send several SIGHUP, the kernel's and one of the shell. If a thread has failed, or fails
+/// meanwhile, others may wait for it: the stop has a time limit then.
+pub(crate) fn end_at_a_second_signal(reason: &StopReason, asked: mpsc::Receiver<ServerAsk>) {
+    let (mut counts, mut until) = match reason {
+        StopReason::Signal { is_relayed: false } => ([1, 0], None),
+        StopReason::Signal { is_relayed: true } => ([0, 1], None),
+        StopReason::FailedThread(_) => ([1, 1], Some(Instant::now() + STOP_AFTER_FAILURE)),
+    };
+    let thread = std::thread::Builder::new().name("second-signal".to_owned());
+    let waits = thread.spawn(move || {
         loop {
             let ask = match until {
                 None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(until) => asked.recv_timeout(until.saturating_duration_since(Instant::now())),
             };
-            match ask {
-                Ok(ServerAsk::Signal(SIGHUP | SIGUSR2) | ServerAsk::TerminalSignal(SIGHUP)) => {}
+            let (signal, is_relayed) = match ask {
+                Ok(
+                    ServerAsk::Signal(SIGHUP | SIGUSR2)
+                    | ServerAsk::RelayedSignal(SIGHUP | SIGUSR2)
+                    | ServerAsk::TerminalSignal(SIGHUP),
+                ) => continue,
                 Ok(ServerAsk::Signal(signal) | ServerAsk::TerminalSignal(signal)) => {
-                    stderr_queue::flush();
-                    std::process::exit(128 + signal);
+                    (signal, false)
                 }
+                Ok(ServerAsk::RelayedSignal(signal)) => (signal, true),
                 Ok(ServerAsk::ThreadFailed(_)) => {
                     until.get_or_insert_with(|| Instant::now() + STOP_AFTER_FAILURE);
+                    continue;
                 }
-                Ok(ask) => too_late(ask),
+                Ok(ask) => {
+                    too_late(ask);
+                    continue;
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     tracing::error!(
                         "the server has not stopped in time, because a thread has failed"
@@ -232,20 +318,42 @@ pub(crate) fn end_at_a_second_signal(asked: mpsc::Receiver<ServerAsk>, has_faile
                     std::process::exit(1);
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
+            };
+            counts[usize::from(is_relayed)] += 1;
+            if counts.contains(&2) {
+                stderr_queue::flush();
+                std::process::exit(128 + signal);
             }
         }
     });
-    if let Err(error) = started {
+    if let Err(error) = waits {
         tracing::warn!(%error, "a second signal does not stop the server at once");
     }
 }
 
-/// Signals that came meanwhile are for the successor. What a terminal sends, it gets as well.
-pub(crate) fn pass_on(asked: &mpsc::Receiver<ServerAsk>, successor: u32) {
-    let successor = i32::try_from(successor).ok().and_then(Pid::from_raw);
+/// Waits before the server is started again. Returns whether a signal asks it to stop instead.
+pub(crate) fn pause(asked: &mpsc::Receiver<ServerAsk>, pause: Duration) -> bool {
+    let until = Instant::now() + pause;
+    while let Ok(ask) = asked.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        match ask {
+            ServerAsk::Signal(SIGTERM | SIGINT)
+            | ServerAsk::RelayedSignal(SIGTERM | SIGINT)
+            | ServerAsk::TerminalSignal(SIGINT) => return true,
+            ask => too_late(ask),
+        }
+    }
+    false
+}
+
+/// Signals that came meanwhile are for the successor. What a terminal sends, it gets as well. Returns whether one asks it to stop.
+pub(crate) fn pass_on(asked: &mpsc::Receiver<ServerAsk>, successor: &SuccessorProcess) -> bool {
+    let number = i32::try_from(successor.number());
+    let successor = number.ok().and_then(Pid::from_raw);
+    let mut stops = false;
     while let Ok(ask) = asked.try_recv() {
         match ask {
-            ServerAsk::Signal(signal) => {
+            ServerAsk::Signal(signal) | ServerAsk::RelayedSignal(signal) => {
+                stops |= matches!(signal, SIGTERM | SIGINT);
                 if let (Some(successor), Some(signal)) = (successor, Signal::from_named_raw(signal))
                 {
                     let _ = kill_process(successor, signal);
@@ -254,6 +362,7 @@ pub(crate) fn pass_on(asked: &mpsc::Receiver<ServerAsk>, successor: u32) {
             ask => too_late(ask),
         }
     }
+    stops
 }
 
 /// Stays for the successor, to which it passes signals on.
@@ -285,6 +394,7 @@ fn too_late(ask: ServerAsk) {
         ServerAsk::Prepared(Ok(successor)) => successor.dismiss(),
         ServerAsk::Prepared(Err(_))
         | ServerAsk::Signal(_)
+        | ServerAsk::RelayedSignal(_)
         | ServerAsk::TerminalSignal(_)
         | ServerAsk::ThreadFailed(_) => {}
     }

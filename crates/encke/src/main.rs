@@ -35,6 +35,7 @@ mod progress_line;
 mod reload;
 mod report_output;
 mod resource_limits;
+mod running;
 mod serve;
 mod serve_check;
 mod service_manager;
@@ -101,6 +102,9 @@ fn main() -> ExitCode {
     umask(Mode::RWXG | Mode::RWXO);
     // A write beyond the limit on the size of files is then an error, and not the end of the process. Where there can be no handler, it ends.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    if upgrade::is_starter() {
+        return upgrade::start_for_server();
+    }
     let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
     let code = run(cli.command).unwrap_or_else(|error| {
         say(format_args!("encke: {}\n", with_causes(&error.error)));

@@ -1,8 +1,8 @@
 //! `encke serve`: from settings to a running server, and down again.
 
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock, mpsc};
-use std::time::Instant;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
@@ -11,17 +11,21 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
-use crate::asks::{AskedServer, ServerAsk, attend, catch, end_at_a_second_signal, pass_on};
+use crate::asks::{
+    self, AskedServer, ServerAsk, ServerEnd, SignalRelays, StopReason, attend, catch,
+    end_at_a_second_signal, pass_on,
+};
 use crate::config::SettingsArgs;
 use crate::failure::{Code, Failed, with_causes};
 use crate::obstacles;
-use crate::reload::{Reloads, RunningServer};
+use crate::running::{Running, StartContext};
 use crate::serve_check::{print_check, resolve};
-use crate::serving::{Outputs, Serving};
+use crate::service_manager::{Watchdog, Watched};
+use crate::serving::Outputs;
 use crate::terminal::Terminal;
 use crate::upgrade::{
-    HandedOver, Launcher, MovingIn, Successor, SuccessorArgs, UpgradeAnswer, UpgradeAsker,
-    UpgradeReport, UpgradeSocket, not_upgraded,
+    HandedOver, Launcher, MovingIn, Parent, Successor, SuccessorArgs, UpgradeAnswer, UpgradeAsker,
+    UpgradeReport, not_upgraded, reset_all,
 };
 use crate::{exposure, program_log, service_manager, traces};
 
@@ -107,15 +111,17 @@ fn serve_until_asked(
     if let Some(obstacle) = config.net.tls.as_ref().and_then(obstacles::of_tls) {
         return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
     }
-    let (asks, mut asked) = mpsc::channel();
-    let (failures, failed_thread) = (asks.clone(), OnceLock::new());
+    let (asks, asked) = mpsc::channel();
+    let failures = asks.clone();
     encke_threads::on_failure(move |thread| {
         // It fails only if the server has ended.
         let _ = failures.send(ServerAsk::ThreadFailed(thread.to_owned()));
     });
+    let mut relays = SignalRelays::default();
     let (mut moved, mut taken_over) = match successor {
         None => (None, None),
         Some(successor) => {
+            relays.predecessor = successor.predecessor().ok();
             // What a start checks first, while the server still serves.
             let outputs = Outputs::open(&config).map_err(|error| Code::Usage.with(error))?;
             drop(outputs);
@@ -123,73 +129,97 @@ fn serve_until_asked(
             (Some(moved), Some(taken_over))
         }
     };
+    let relays = Arc::new(relays);
+    let watchdog = Watchdog::start().context("the watchdog's thread can't be started")?;
     // The process that waits for the end of this one.
     let mut attendant = None;
     // Who has asked for an upgrade that was not done, and why it was not.
     let mut not_done: Option<(UpgradeAsker, String)> = None;
     let mut signals = Some(signals);
+    // After a failed upgrade.
+    let mut retry = None;
     loop {
-        let is_first = moved.is_none();
-        let outputs = Outputs::open(&config).map_err(|error| Code::Usage.with(error))?;
-        let mut serving = Serving::start((&config, &given), &outputs, moved.take())?;
-        // Before the one who has asked for the upgrade is told that it is done: the next request finds it.
-        let upgrades = UpgradeSocket::start(&config.data, asks.clone(), ServerAsk::Upgrade);
-        if let Err(error) = &upgrades {
-            tracing::warn!(%error, data = %config.data.display(), "the server can't be asked to upgrade");
+        let context = StartContext {
+            settings: &settings,
+            config: &config,
+            given: &given,
+            filter: &filter,
+            asks: &asks,
+        };
+        let mut running = match (Running::start(&context, moved.as_mut()), &mut retry) {
+            (Ok(running), _) => running,
+            (Err(failed), None) => return Err(failed),
+            (Err(failed), Some(retry)) => {
+                let (error, pause) = (with_causes(&failed.error), RetryPause::next(retry));
+                tracing::error!(
+                    error,
+                    ?pause,
+                    "the server can't serve again yet, and retries"
+                );
+                if !asks::pause(&asked, pause) {
+                    continue;
+                }
+                if let Some(moved) = moved {
+                    reset_all(&moved.all()?.connections);
+                }
+                traces::stop(exporter);
+                tracing::info!("stopped");
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        if let Some(signals) = signals.take() {
+            catch(signals, Arc::clone(&relays), asks.clone())
+                .context("the thread that waits for signals can't be started")?;
+        }
+        if let Some(moved) = moved.take() {
+            running.serving.admit(moved)?;
         }
         if let Some(taken_over) = taken_over.take() {
             attendant = taken_over.serve()?;
         }
-        serving.announce(&config, outputs, is_first)?;
+        if let Some(attendant) = attendant {
+            relays.attendant.get_or_init(|| attendant);
+        }
+        let server = &running.serving.server;
+        service_manager::ready(&format!("serving on {}", server.address()));
+        watchdog.watch(Watched::Shards(server.liveness()));
         if let Some((asker, why)) = not_done.take() {
             asker.answer(&UpgradeAnswer::Kept { why });
         }
-        let reloads = Reloads::start(RunningServer {
-            settings: Arc::clone(&settings),
-            config: config.clone(),
-            access: serving.access.clone(),
-            router: serving.router.clone(),
-            address_limiter: serving.server.address_limiter(),
-            filter: Arc::clone(&filter),
-            metrics: serving.reload_metrics.clone(),
-            configuration: Arc::clone(&serving.configuration),
-        })?;
-        if let Some(signals) = signals.take() {
-            catch(signals, asks.clone())
-                .context("the thread that waits for signals can't be started")?;
-        }
-        let upgrade = AskedServer {
-            serving: &serving,
-            reloads: &reloads,
+        let parent = match attendant.is_none() && service_manager::follows() {
+            true => Parent::ServiceManager,
+            false => Parent::Server,
+        };
+        let end = AskedServer {
+            serving: &running.serving,
+            reloads: &running.reloads,
             launcher: &launcher,
+            parent,
             config: &config,
             terminal: &terminal,
-            failed_thread: &failed_thread,
         }
         .until_it_ends(&asked, &asks)?;
-        let upgrade = match upgrade {
-            Some(upgrade) => Some((upgrade, asked)),
-            None => {
-                end_at_a_second_signal(asked, failed_thread.get().is_some());
-                None
+        let (successor, asker) = match end {
+            ServerEnd::HandOver(successor, asker) => (successor, asker),
+            ServerEnd::Stop(reason) => {
+                end_at_a_second_signal(&reason, asked);
+                watchdog.watch(Watched::Nothing);
+                let (serving, _) = running.end_asking();
+                serving.stop()?;
+                traces::stop(exporter);
+                tracing::info!("stopped");
+                return match reason {
+                    StopReason::Signal { .. } => Ok(ExitCode::SUCCESS),
+                    StopReason::FailedThread(thread) => Err(Code::Running.with(anyhow::anyhow!(
+                        "the thread {thread} has failed; the log says why"
+                    ))),
+                };
             }
         };
-        if let Ok(upgrades) = upgrades {
-            upgrades.stop();
-        }
+        watchdog.watch(Watched::HandOver);
+        let (serving, in_force) = running.end_asking();
         // What it runs with now: it may have to serve again.
-        config.take_current(&reloads.stop());
-        let Some(((successor, asker), still_asked)) = upgrade else {
-            serving.stop()?;
-            traces::stop(exporter);
-            tracing::info!("stopped");
-            return match failed_thread.into_inner() {
-                None => Ok(ExitCode::SUCCESS),
-                Some(thread) => Err(Code::Running.with(anyhow::anyhow!(
-                    "the thread {thread} has failed; the log says why"
-                ))),
-            };
-        };
+        config.take_current(&in_force);
         let mut report = UpgradeReport {
             version: successor.version().to_owned(),
             ..UpgradeReport::default()
@@ -201,43 +231,69 @@ fn serve_until_asked(
         let begun = Instant::now();
         let (given, closing) = serving.move_out(config.upgrade.drain)?;
         (report.moved, report.closed) = (given.connections.len(), given.closed);
-        let stays = attendant.is_none() && !service_manager::follows();
+        let stays = attendant.is_none() && parent == Parent::Server;
         let attendant_then = attendant.or(stays.then(std::process::id));
         let close = || closing.close();
         match successor.hand_over(given, close, attendant_then, config.upgrade.timeout) {
-            HandedOver::Done { successor } => {
+            HandedOver::Done(successor) => {
                 let paused_ms = begun.elapsed().as_millis() as u64;
+                let process = successor.process.clone();
                 tracing::info!(
-                    successor,
+                    successor = process.number(),
                     moved = report.moved,
                     closed = report.closed,
                     paused_ms,
                     "the successor serves"
                 );
-                (report.process, report.paused_ms) = (Some(successor), Some(paused_ms));
-                service_manager::main_process(successor);
+                (report.process, report.paused_ms) = (Some(process.number()), Some(paused_ms));
+                if parent == Parent::ServiceManager {
+                    service_manager::main_process(process.number());
+                }
+                drop(successor);
+                watchdog.watch(Watched::Nothing);
                 if let Some(asker) = asker {
                     asker.answer(&UpgradeAnswer::Done(report));
                 }
                 traces::stop(exporter);
                 if stays {
-                    return Ok(attend(successor, still_asked));
+                    return Ok(attend(process.number(), asked));
                 }
                 // An attendant sends them again itself.
-                if attendant.is_none() {
-                    pass_on(&still_asked, successor);
+                if attendant.is_none() && pass_on(&asked, &process) {
+                    // A service manager that was stopping this process has not changed over to the successor.
+                    process.wait();
                 }
                 return Ok(ExitCode::SUCCESS);
             }
             HandedOver::Kept { moved: kept, why } => {
                 tracing::error!("{}", not_upgraded(&why));
                 not_done = asker.map(|asker| (asker, with_causes(&why)));
-                asked = still_asked;
                 moved = Some(MovingIn::Here(take_back(kept)));
+                retry = Some(RetryPause::default());
             }
         }
     }
 }
+
+/// How long a server waits until it tries again to serve after a failed upgrade. It doubles with each attempt.
+struct RetryPause(Duration);
+
+impl Default for RetryPause {
+    fn default() -> Self {
+        RetryPause(RETRY_PAUSE_MIN)
+    }
+}
+
+impl RetryPause {
+    fn next(&mut self) -> Duration {
+        let doubled = (self.0 * 2).min(RETRY_PAUSE_MAX);
+        std::mem::replace(&mut self.0, doubled)
+    }
+}
+
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(20);
+
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The connections of this process, which it serves again.
 fn take_back(kept: MovedOut) -> MovedIn {

@@ -2,14 +2,15 @@
 //! Without one nothing happens.
 
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
 use encke_server::Liveness;
 use encke_threads::spawn_restarting;
 use listenfd::ListenFd;
+use parking_lot::Mutex;
 use sd_notify::NotifyState;
 
 /// The listener that the service manager has made (socket activation), if it has.
@@ -66,42 +67,68 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Tells the service manager that the server is alive, for as long as its shards take turns.
+/// Tells the service manager that the process is alive.
 pub(crate) struct Watchdog {
-    thread: JoinHandle<()>,
-    ends: mpsc::Sender<()>,
+    watched: Arc<Mutex<Watched>>,
+    /// The thread ends when this is dropped. `None`: the service manager has no watchdog.
+    _ends: Option<mpsc::Sender<()>>,
+}
+
+/// The sign of life that the watchdog reports.
+#[derive(Clone)]
+pub(crate) enum Watched {
+    /// None: it sends nothing.
+    Nothing,
+    /// The server is handed over, or started again. Each step of that has a bound of its own.
+    HandOver,
+    /// All shards take turns.
+    Shards(Liveness),
 }
 
 impl Watchdog {
-    /// Starts the thread, if the service manager wants to be told.
+    /// Starts the thread, if the service manager has a watchdog. Nothing is watched yet.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub(crate) fn start(liveness: Liveness) -> std::io::Result<Option<Watchdog>> {
+    pub(crate) fn start() -> std::io::Result<Watchdog> {
+        let watched = Arc::new(Mutex::new(Watched::Nothing));
         let Some(patience) = sd_notify::watchdog_enabled() else {
-            return Ok(None);
+            return Ok(Watchdog {
+                watched,
+                _ends: None,
+            });
         };
         let (ends, ended) = mpsc::channel();
-        let watch = move || watch(&liveness, patience / 4, &ended);
-        let thread = spawn_restarting("watchdog", watch)?;
-        Ok(Some(Watchdog { thread, ends }))
+        let watching = Arc::clone(&watched);
+        let tell = move || tell(&watching, patience / 4, &ended);
+        spawn_restarting("watchdog", tell)?;
+        Ok(Watchdog {
+            watched,
+            _ends: Some(ends),
+        })
     }
 
-    /// Ends the thread.
-    pub(crate) fn stop(self) {
-        drop(self.ends);
-        let _ = self.thread.join();
+    /// From now on the process is alive by this.
+    pub(crate) fn watch(&self, watched: Watched) {
+        *self.watched.lock() = watched;
     }
 }
 
-fn watch(liveness: &Liveness, every: Duration, ended: &mpsc::Receiver<()>) {
+fn tell(watched: &Mutex<Watched>, every: Duration, ended: &mpsc::Receiver<()>) {
     loop {
-        match liveness.all_respond(every) {
-            true => notify(&[NotifyState::Watchdog]),
-            false => tracing::error!(
-                waited_ms = every.as_millis() as u64,
-                "a shard takes no turns; the service manager is not told that the server is alive"
-            ),
+        let now = watched.lock().clone();
+        match now {
+            Watched::Nothing => {}
+            Watched::HandOver => notify(&[NotifyState::Watchdog]),
+            Watched::Shards(liveness) => match liveness.all_respond(every) {
+                true => notify(&[NotifyState::Watchdog]),
+                // The shards of a server that has ended take no turns.
+                false if !matches!(*watched.lock(), Watched::Shards(_)) => continue,
+                false => tracing::error!(
+                    waited_ms = every.as_millis() as u64,
+                    "a shard takes no turns; the service manager is not told that the server is alive"
+                ),
+            },
         }
         if ended.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
             return;

@@ -1,5 +1,5 @@
-//! A server that runs, with everything that runs beside it: the node of a fleet, the sockets in the data
-//! directory, the watchdog, the logs of requests.
+//! A server that runs, with everything that runs beside it: the node of a fleet, the socket for backups in the data
+//! directory, the logs of requests.
 
 use std::sync::Arc;
 
@@ -29,9 +29,8 @@ use crate::failure::{Code, Failed};
 use crate::log_output::{LogOutput, ReopenHandle};
 use crate::node::{Node, Watch};
 use crate::reload::ReloadMetrics;
-use crate::service_manager::Watchdog;
 use crate::upgrade::MovingIn;
-use crate::{banner, log_copies, obstacles, service_manager, stderr_queue};
+use crate::{log_copies, obstacles, service_manager, stderr_queue};
 
 /// A server that runs.
 pub(crate) struct Serving {
@@ -44,7 +43,6 @@ pub(crate) struct Serving {
     node: Option<Node>,
     snapshots: std::io::Result<SnapshotServer>,
     watch: Option<Watch>,
-    watchdog: Option<Watchdog>,
     reopen_handles: [ReopenHandle; 2],
 }
 
@@ -71,11 +69,14 @@ impl Outputs {
 }
 
 impl Serving {
-    /// Opens the log and starts all threads.
+    /// Opens the log and starts all threads. With `moved` it listens where the process before does, and serves after [`Serving::admit`].
+    ///
+    /// # Errors
+    /// Nothing is left of the attempt, but for threads that still end.
     pub(crate) fn start(
         (config, given): (&Config, &Given),
         outputs: &Outputs,
-        moved: Option<MovingIn>,
+        moved: Option<&mut MovingIn>,
     ) -> Result<Self, Failed> {
         let reopen_handles = [
             outputs.access.reopen_handle(),
@@ -100,16 +101,7 @@ impl Serving {
         if let Err(error) = &snapshots {
             tracing::warn!(%error, data = %config.data.display(), "there can be no backups of this server");
         }
-        let watch = match &node {
-            Some(node) => Some(
-                Watch::start(node.status(), server.dismissal())
-                    .context("the thread that watches the fleet can't be started")?,
-            ),
-            None => None,
-        };
-        let watchdog = Watchdog::start(server.liveness())
-            .context("the thread that watches the shards can't be started")?;
-        Ok(Serving {
+        let mut serving = Serving {
             server,
             access,
             router,
@@ -117,24 +109,37 @@ impl Serving {
             configuration,
             node,
             snapshots,
-            watch,
-            watchdog,
+            watch: None,
             reopen_handles,
-        })
+        };
+        let Some(node) = &serving.node else {
+            return Ok(serving);
+        };
+        match Watch::start(node.status(), serving.server.dismissal()) {
+            Ok(watch) => {
+                serving.watch = Some(watch);
+                Ok(serving)
+            }
+            Err(error) => {
+                serving.abandon();
+                Err(error)
+                    .context("the thread that watches the fleet can't be started")
+                    .map_err(Failed::from)
+            }
+        }
     }
 
-    /// Says where it listens, if that is news, and begins to write the access log.
-    pub(crate) fn announce(
-        &mut self,
-        config: &Config,
-        outputs: Outputs,
-        is_first: bool,
-    ) -> Result<(), Failed> {
-        if is_first {
-            banner::announce(&self.server, config);
-        }
-        service_manager::ready(&format!("serving on {}", self.server.address()));
-        // Only now, so that the first line says where the server listens.
+    /// Takes over the connections of the process before. They are served once their gate opens.
+    ///
+    /// # Errors
+    /// They are lost, because a thread of this server has ended.
+    pub(crate) fn admit(&mut self, moved: MovingIn) -> Result<(), Failed> {
+        let admitted = self.server.admit(moved.all()?);
+        admitted.map_err(|error| Code::Running.with(error))
+    }
+
+    /// Begins to write the logs of requests.
+    pub(crate) fn write_logs(&mut self, outputs: Outputs) -> Result<(), Failed> {
         let begun = self.server.write_access_log(Box::new(outputs.access));
         begun.context("the access log can't be started")?;
         let begun = self.server.write_audit_log(Box::new(outputs.audit));
@@ -167,13 +172,21 @@ impl Serving {
         Ok((moved, Closing { server, node }))
     }
 
+    /// Ends a server that has not begun to serve.
+    pub(crate) fn abandon(self) {
+        let (server, node) = self.stop_beside(SnapshotServer::hand_over);
+        if let Err(error) = server.stop() {
+            tracing::warn!(%error, "a server that was not started completely did not end cleanly");
+        }
+        if let Some(node) = node {
+            node.leave();
+        }
+    }
+
     /// Stops what runs beside the server.
     fn stop_beside(self, end_snapshots: fn(SnapshotServer)) -> (Server, Option<Node>) {
         if let Some(watch) = self.watch {
             watch.stop();
-        }
-        if let Some(watchdog) = self.watchdog {
-            watchdog.stop();
         }
         if let Ok(snapshots) = self.snapshots {
             end_snapshots(snapshots);
@@ -209,7 +222,7 @@ struct Started {
 fn start(
     (config, given): (&Config, &Given),
     access: Option<Arc<Access>>,
-    moved: Option<MovingIn>,
+    moved: Option<&mut MovingIn>,
 ) -> Result<Started, Failed> {
     let began = std::time::Instant::now();
     let metrics = ServerMetrics::new().context("the metrics can't be set up")?;
@@ -302,9 +315,11 @@ fn start(
         fleet: node.as_ref().map(Node::links),
         health,
     };
-    let moved = moved.map(MovingIn::all).transpose()?;
+    let listeners = moved.map(MovingIn::listeners).transpose()?;
     let (net, settings) = (config.net.clone(), &config.server);
-    let server = Server::start(net, settings, &router, streams, &metrics, moved, sources);
+    let server = Server::start(
+        net, settings, &router, streams, &metrics, listeners, sources,
+    );
     let server = server.map_err(|error| match error {
         StartError::Reactor(ReactorError::Listen {
             address,
@@ -316,7 +331,16 @@ fn start(
         StartError::Pools(_) | StartError::Revocations(_) => Code::Data.with(error),
         StartError::Reactor(ReactorError::Tls(_)) => Code::Usage.with(error),
         error => Code::Running.with(error),
-    })?;
+    });
+    let server = match server {
+        Ok(server) => server,
+        Err(failed) => {
+            if let Some(node) = node {
+                node.leave();
+            }
+            return Err(failed);
+        }
+    };
     if let Some(node) = &node {
         node.show_activity(&server);
     }
@@ -377,13 +401,20 @@ fn restore(config: &Config, options: &encke_log::Options) -> Result<Logs, Failed
         .map_err(|error| Code::Data.with(error))
 }
 
-/// The directories of all logs, by index.
+/// The directories of all logs, by index. This process keeps them locked.
 fn directories(config: &Config) -> Result<Vec<std::path::PathBuf>, Failed> {
     let obstacle = obstacles::of_path(&config.data).or_else(|| obstacles::of_file_size(config));
     if let Some(obstacle) = obstacle {
         return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));
     }
-    encke_log::arrange(&config.data, config.logs)
+    let arranged = || -> anyhow::Result<Vec<std::path::PathBuf>> {
+        let directories = encke_log::arrange(&config.data, config.logs)?;
+        for directory in &directories {
+            encke_log::hold_directory(directory)?;
+        }
+        Ok(directories)
+    };
+    arranged()
         .with_context(|| format!("the data in {} can't be used", config.data.display()))
         .map_err(|error| Code::Data.with(error))
 }

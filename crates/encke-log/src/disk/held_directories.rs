@@ -101,10 +101,7 @@ mod tests {
         hold_directory(&dir).unwrap();
         for _ in 0..2 {
             let files = Files::lock(&dir).unwrap();
-            assert!(matches!(
-                Files::lock(&dir),
-                Err(OpenError::Locked { .. })
-            ));
+            assert!(matches!(Files::lock(&dir), Err(OpenError::Locked { .. })));
             drop(files);
             assert!(matches!(stranger(), Err(OpenError::Locked { .. })));
         }

@@ -32,6 +32,7 @@ mod state;
 mod stop;
 mod survey;
 
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -51,15 +52,19 @@ pub(crate) use hand_over::HandOver;
 pub(crate) use state::{Shard, ShardContext};
 
 impl Shard {
-    /// Runs until a stop is complete. It begins with connections that were taken over, if there are some.
-    pub(crate) fn run(mut self, arrivals: Option<ShardArrivals>) {
-        if let Some(ShardArrivals {
-            connections,
-            together,
-            gate,
-            arrived,
-        }) = arrivals
-        {
+    /// Runs until a stop is complete. With `arriving` it serves after the connections of another process have arrived, and ends if they
+    /// never do.
+    pub(crate) fn run(mut self, arriving: Option<mpsc::Receiver<ShardArrivals>>) {
+        if let Some(arriving) = arriving {
+            let Ok(ShardArrivals {
+                connections,
+                together,
+                gate,
+                arrived,
+            }) = arriving.recv()
+            else {
+                return;
+            };
             let (callers, streams) = &*together;
             let together_now = MovedTogether { callers, streams };
             let lost = Arrival(&mut self).take(connections, together_now);

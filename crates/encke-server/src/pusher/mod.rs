@@ -64,42 +64,21 @@ impl PusherThreads {
             return Ok(None);
         }
         let shared = Arc::new(SharedReports::default());
-        let mut calling = Vec::new();
-        let log = ReportLog {
-            archive: tools.archive,
-            sequencers: tools.sequencers,
-        };
-        for webhooks in reporters.iter().map(AppReporter::webhooks) {
-            for number in 0..webhooks.len() {
-                let calls = WebhookCalls {
-                    shared: Arc::clone(&shared),
-                    webhooks: Arc::clone(webhooks),
-                    number,
-                    log: log.clone(),
-                    caller: tools.caller.clone(),
-                    leads: Arc::clone(&tools.leads),
-                    metrics: tools.metrics.clone(),
-                };
-                calling.push(spawn_restarting("pusher-webhook", move || calls.run())?);
+        let mut calls = Vec::new();
+        let caller = tools.caller.clone();
+        match start_threads(reporters, tools, &shared, &mut calls) {
+            Ok(reports) => Ok(Some(PusherThreads {
+                shared,
+                caller,
+                reports,
+                calls,
+            })),
+            Err(error) => {
+                shared.ends.store(true, Ordering::Release);
+                end_calls(calls);
+                Err(error)
             }
         }
-        let report_tools = ReportTools {
-            log,
-            leads: tools.leads,
-            metrics: tools.metrics,
-        };
-        let mut work = ReportWork::new(reporters, Arc::clone(&shared), report_tools);
-        let (registry, broadcast) = (tools.registry, tools.broadcast);
-        let reports = spawn_essential("pusher", move || {
-            work.run(&registry, &broadcast);
-            work
-        })?;
-        Ok(Some(PusherThreads {
-            shared,
-            caller: tools.caller,
-            reports,
-            calls: calling,
-        }))
     }
 
     /// Takes what happens to subscribers.
@@ -114,12 +93,7 @@ impl PusherThreads {
         self.caller.shut_down();
         self.reports.thread().unpark();
         let reports = self.reports.join();
-        let ends = self.calls.into_iter().map(|thread| {
-            thread.thread().unpark();
-            thread.join().is_ok()
-        });
-        // All are waited for, whatever becomes of one.
-        let is_calm = ends.fold(true, |all, end| all & end);
+        let is_calm = end_calls(self.calls);
         reports.ok().filter(|_| is_calm).map(StoppedPusher)
     }
 }
@@ -129,4 +103,52 @@ impl StoppedPusher {
     pub(crate) fn write_rest(&self) {
         self.0.write_rest();
     }
+}
+
+/// Starts the threads that call webhooks, which are added to `calls`, and the thread that makes the reports.
+fn start_threads(
+    reporters: Vec<AppReporter>,
+    tools: PusherTools,
+    shared: &Arc<SharedReports>,
+    calls: &mut Vec<JoinHandle<()>>,
+) -> std::io::Result<JoinHandle<ReportWork>> {
+    let log = ReportLog {
+        archive: tools.archive,
+        sequencers: tools.sequencers,
+    };
+    for webhooks in reporters.iter().map(AppReporter::webhooks) {
+        for number in 0..webhooks.len() {
+            let webhook = WebhookCalls {
+                shared: Arc::clone(shared),
+                webhooks: Arc::clone(webhooks),
+                number,
+                log: log.clone(),
+                caller: tools.caller.clone(),
+                leads: Arc::clone(&tools.leads),
+                metrics: tools.metrics.clone(),
+            };
+            calls.push(spawn_restarting("pusher-webhook", move || webhook.run())?);
+        }
+    }
+    let report_tools = ReportTools {
+        log,
+        leads: tools.leads,
+        metrics: tools.metrics,
+    };
+    let mut work = ReportWork::new(reporters, Arc::clone(shared), report_tools);
+    let (registry, broadcast) = (tools.registry, tools.broadcast);
+    spawn_essential("pusher", move || {
+        work.run(&registry, &broadcast);
+        work
+    })
+}
+
+/// Waits for the threads that call webhooks, which were told to end. False: one of them panicked.
+fn end_calls(calls: Vec<JoinHandle<()>>) -> bool {
+    let ends = calls.into_iter().map(|thread| {
+        thread.thread().unpark();
+        thread.join().is_ok()
+    });
+    // All are waited for, whatever becomes of one.
+    ends.fold(true, |all, end| all & end)
 }

@@ -33,26 +33,28 @@ pub fn restore_all(
     now: SteadyTime,
 ) -> Result<Logs, RestoreError> {
     let restore = |dir: &Path, place| restore_at(dir, place, order, options.clone(), limits, now);
+    let logs = dirs.len();
     let restored = std::thread::scope(|scope| {
-        let others = (1..).zip(dirs.iter().skip(1)).map(|(log, dir)| {
-            let place = LogPlace {
-                log,
-                logs: dirs.len(),
-            };
-            scope.spawn(move || restore(dir, place))
+        let others = dirs.iter().enumerate().skip(1).map(|(log, dir)| {
+            let place = LogPlace { log, logs };
+            let thread = std::thread::Builder::new().name(format!("restore-{log}"));
+            let restoring = thread.spawn_scoped(scope, move || restore(dir, place));
+            (dir, place, restoring)
         });
         let others: Vec<_> = others.collect();
-        let first = dirs.first().map(|dir| {
-            let place = LogPlace {
-                log: 0,
-                logs: dirs.len(),
-            };
-            restore(dir, place)
-        });
-        let others = others.into_iter().map(|other| match other.join() {
-            Ok(restored) => restored,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
+        let first = dirs
+            .first()
+            .map(|dir| restore(dir, LogPlace { log: 0, logs }));
+        let others = others
+            .into_iter()
+            .map(|(dir, place, restoring)| match restoring {
+                Ok(restoring) => match restoring.join() {
+                    Ok(restored) => restored,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                },
+                // The system refuses a thread, so this one restores the log.
+                Err(_) => restore(dir, place),
+            });
         first
             .into_iter()
             .chain(others)

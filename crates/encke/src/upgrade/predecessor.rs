@@ -2,15 +2,14 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
 use encke_access::MovedAuthority;
-use encke_server::{MovedConnection, MovedOut};
+use encke_server::{MovedConnection, MovedOut, Moving};
 use parking_lot::Mutex;
 use rustix::net::sockopt::set_socket_linger;
 use serde::Serialize;
@@ -18,6 +17,7 @@ use serde::Serialize;
 use super::named_program::named_program;
 use super::successor::own_formats;
 use super::successor_args::{SuccessorArgs, is_successor_argument};
+use super::successor_process::{Parent, SuccessorProcess};
 use super::wire::{CONNECTIONS_AT_ONCE, FromSuccessor, Prepared, ServerShape, ToSuccessor, Wire};
 use crate::failure::with_causes;
 
@@ -31,7 +31,7 @@ pub(crate) struct Launcher {
 
 /// A successor that has read its configuration. Nothing of the server was touched.
 pub(crate) struct PreparedSuccessor {
-    child: Child,
+    process: SuccessorProcess,
     wire: Wire,
     prepared: Prepared,
 }
@@ -39,9 +39,15 @@ pub(crate) struct PreparedSuccessor {
 /// How a hand-over ended.
 pub(crate) enum HandedOver {
     /// The successor serves.
-    Done { successor: u32 },
+    Done(ServingSuccessor),
     /// It does not, and what is still here goes on.
     Kept { moved: MovedOut, why: anyhow::Error },
+}
+
+/// A successor that serves. It says nothing to a service manager before this is dropped.
+pub(crate) struct ServingSuccessor {
+    pub(crate) process: SuccessorProcess,
+    _wire: Wire,
 }
 
 impl Launcher {
@@ -57,18 +63,15 @@ impl Launcher {
     }
 
     /// Starts a successor. `program`: another one than that of this process.
-    pub(crate) fn start(&self, program: Option<&Path>) -> anyhow::Result<StartingSuccessor> {
+    pub(crate) fn start(
+        &self,
+        program: Option<&Path>,
+        parent: Parent,
+    ) -> anyhow::Result<StartingSuccessor> {
         let program = program.unwrap_or(&self.program);
         let (socket, given) = UnixStream::pair()?;
-        let child = Command::new(program)
-            .args(&self.arguments)
-            // It names the process that is to say that it is alive, which is the successor then.
-            .env_remove("WATCHDOG_PID")
-            .stdin(Stdio::from(OwnedFd::from(given)))
-            .spawn()
-            .with_context(|| format!("{} can't be started", program.display()))?;
         Ok(StartingSuccessor {
-            child,
+            process: SuccessorProcess::start(program, &self.arguments, given, parent)?,
             wire: Wire::new(socket),
         })
     }
@@ -76,11 +79,15 @@ impl Launcher {
 
 /// A successor that has been started.
 pub(crate) struct StartingSuccessor {
-    child: Child,
+    process: SuccessorProcess,
     wire: Wire,
 }
 
 impl StartingSuccessor {
+    pub(crate) fn process(&self) -> &SuccessorProcess {
+        &self.process
+    }
+
     /// Waits until it can go on, for at most `patience`. `is_one_way`: it may write data that this version can't read.
     pub(crate) fn prepared(
         self,
@@ -88,10 +95,7 @@ impl StartingSuccessor {
         is_one_way: bool,
         patience: Duration,
     ) -> anyhow::Result<PreparedSuccessor> {
-        let StartingSuccessor {
-            mut child,
-            mut wire,
-        } = self;
+        let StartingSuccessor { process, mut wire } = self;
         let said = wire
             .set_patience(Some(patience))
             .and_then(|()| wire.receive());
@@ -101,7 +105,7 @@ impl StartingSuccessor {
                 match prepared.obstacle(own).or_else(one_way) {
                     None => {
                         return Ok(PreparedSuccessor {
-                            child,
+                            process,
                             wire,
                             prepared,
                         });
@@ -113,7 +117,7 @@ impl StartingSuccessor {
             Ok(_) => anyhow::anyhow!("the successor said something else than that it is ready"),
             Err(error) => lost(&error, patience),
         };
-        end(&mut child);
+        process.end();
         Err(why)
     }
 }
@@ -125,8 +129,8 @@ impl PreparedSuccessor {
     }
 
     /// Ends it.
-    pub(crate) fn dismiss(mut self) {
-        end(&mut self.child);
+    pub(crate) fn dismiss(self) {
+        self.process.end();
     }
 
     /// Gives everything to it. `close` closes the log. Each step may take `patience`.
@@ -150,17 +154,24 @@ impl PreparedSuccessor {
             _ => {
                 self.dismiss();
                 let why = "the successor has ended when it was to serve; its connections are lost";
+                reset_all(&moved.connections);
+                let moved = MovedOut {
+                    connections: Vec::new(),
+                    ..moved
+                };
                 return HandedOver::Kept {
-                    moved: without_connections(moved),
+                    moved,
                     why: anyhow::anyhow!(why),
                 };
             }
         }
         // Descriptors are closed with the process, and not before its successor has said that it serves.
         drop(moved);
-        HandedOver::Done {
-            successor: self.child.id(),
-        }
+        encke_log::release_directories();
+        HandedOver::Done(ServingSuccessor {
+            process: self.process,
+            _wire: self.wire,
+        })
     }
 
     fn give(
@@ -170,18 +181,29 @@ impl PreparedSuccessor {
         attendant: Option<u32>,
         patience: Duration,
     ) -> anyhow::Result<()> {
-        self.wire.set_patience(Some(patience))?;
         let wire = Mutex::new(&mut self.wire);
-        // The successor opens the log while connections are still on their way.
+        let takes_locks = self.prepared.takes_locks;
+        let send_all = || -> io::Result<()> {
+            wire.lock().set_patience(Some(patience))?;
+            send(moved, &wire)
+        };
+        // Whatever else fails: before that this process can't open the log again.
+        let close_log = || {
+            close().context("the log could not be closed")?;
+            let told = send_closed(takes_locks, &mut wire.lock());
+            told.map_err(|error| lost(&error, patience))
+        };
         let (sent, closed) = std::thread::scope(|scope| {
-            let sending = scope.spawn(|| send(moved, &wire));
-            let closed = close()
-                .context("the log could not be closed")
-                .and_then(|()| {
-                    let told = wire.lock().send(&ToSuccessor::LogClosed);
-                    told.map_err(|error| lost(&error, patience))
-                });
-            (sending.join(), closed)
+            let thread = std::thread::Builder::new().name("connections-out".to_owned());
+            match thread.spawn_scoped(scope, send_all) {
+                // The successor opens the log while connections are still on their way.
+                Ok(sending) => {
+                    let closed = close_log();
+                    (sending.join(), closed)
+                }
+                // The system refuses a thread, so the log waits for the connections.
+                Err(_) => (Ok(send_all()), close_log()),
+            }
         });
         closed?;
         let sent =
@@ -228,6 +250,19 @@ fn send(moved: &MovedOut, wire: &Mutex<&mut Wire>) -> io::Result<()> {
     wire.lock().send(&Kept::Callers(&moved.authorities))
 }
 
+/// Says that the log is closed, after the descriptors of the directories that stay locked.
+fn send_closed(takes_locks: bool, wire: &mut Wire) -> io::Result<()> {
+    if takes_locks {
+        let held = encke_log::held_directories()?;
+        let directories: Vec<_> = held.iter().map(AsFd::as_fd).collect();
+        let count = directories.len();
+        wire.send_with(&ToSuccessor::Directories { count }, &directories)?;
+    } else {
+        encke_log::release_directories();
+    }
+    wire.send(&ToSuccessor::LogClosed)
+}
+
 fn is_patience_over(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -249,22 +284,12 @@ fn lost(error: &io::Error, patience: Duration) -> anyhow::Error {
     }
 }
 
-/// The listeners, with an end of the connections that no client takes for one.
-fn without_connections(lost: MovedOut) -> MovedOut {
-    for moving in &lost.connections {
+/// Lets these connections, once they are dropped, end in a way that no client takes for the end of a response.
+pub(crate) fn reset_all(connections: &[Moving]) {
+    for moving in connections {
         // Where it fails the connection is gone already.
         let _ = set_socket_linger(&moving.socket, Some(Duration::ZERO));
     }
-    MovedOut {
-        connections: Vec::new(),
-        ..lost
-    }
-}
-
-fn end(child: &mut Child) {
-    // It may have ended by itself.
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 /// One line for the log.

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -35,17 +33,14 @@ impl Successor {
     /// # Errors
     /// Standard input is no socket, because no server has made this process.
     pub(crate) fn of_this_process() -> anyhow::Result<Self> {
-        let given = io::stdin().as_fd().try_clone_to_owned()?;
-        let socket = UnixStream::from(given);
-        socket
-            .peer_addr()
-            .context("only a server that is upgraded starts a successor")?;
-        // What reads standard input later finds its end.
-        let nothing = std::fs::File::open("/dev/null")?;
-        rustix::stdio::dup2_stdin(&nothing)?;
         Ok(Successor {
-            wire: Wire::new(socket),
+            wire: Wire::of_standard_input()?,
         })
+    }
+
+    /// The process of the server.
+    pub(crate) fn predecessor(&self) -> io::Result<u32> {
+        self.wire.peer()
     }
 
     /// Says that the configuration is good, and waits until the server has closed its log. Connections may still be on their way.
@@ -61,6 +56,7 @@ impl Successor {
             forms: [FORM_READ_FROM, FORM],
             data: own_formats(),
             shape: ServerShape::of(config),
+            takes_locks: true,
         }))?;
         let gate = StartGate::default();
         let wire = self.wire.try_clone()?;
@@ -105,6 +101,16 @@ pub(crate) enum MovingIn {
 }
 
 impl MovingIn {
+    /// Where the server before listens. Waits until all connections are here.
+    pub(crate) fn listeners(&mut self) -> anyhow::Result<&MovedListeners> {
+        let nothing = MovingIn::Here(MovedIn::default());
+        *self = MovingIn::Here(std::mem::replace(self, nothing).all()?);
+        match self {
+            MovingIn::Here(moved) => Ok(&moved.listeners),
+            MovingIn::Arriving(_) => anyhow::bail!("the connections are still on their way"),
+        }
+    }
+
     /// Waits until all are here.
     pub(crate) fn all(self) -> anyhow::Result<MovedIn> {
         match self {
@@ -145,6 +151,10 @@ impl Arriving {
                         .extend(pairs.map(|(socket, connection)| Moving { socket, connection }));
                 }
                 ToSuccessor::Callers(all) => authorities = Some(all),
+                ToSuccessor::Directories { count } => {
+                    let directories = self.wire.receive_descriptors(count)?;
+                    encke_log::hold_given_directories(directories)?;
+                }
                 ToSuccessor::LogClosed => {
                     is_closed = true;
                     // Nobody waits any more if the process ends.
@@ -177,40 +187,16 @@ impl TakenOver {
             Err(_) => self.gate.give_up(),
         }
         let attendant = attendant?;
+        let first = parent();
         // The server has gone if it could not wait.
         let _ = self.wire.send(&FromSuccessor::Serving);
-        if let Some(attendant) = attendant {
-            self.end_with(attendant);
-        }
-        Ok(attendant)
-    }
-
-    /// The end of the attendant, however it comes, is a request to stop. Until the server has gone, if it is not the attendant, its end
-    /// would be one as well.
-    fn end_with(mut self, attendant: u32) {
-        let parent = || getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
-        let first = parent();
-        // The server closes the socket when it is done.
+        // The server closes the socket when it is done. Before, a service manager takes that one for the server and listens to no other.
         let _ = self.wire.set_patience(Some(GONE_MAX));
         let _ = self.wire.receive::<ToSuccessor>();
-        let until = Instant::now() + GONE_MAX;
-        while first != attendant && parent() == first {
-            if Instant::now() > until {
-                tracing::warn!(
-                    attendant,
-                    "the server outlives the process that waits for its end"
-                );
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        if let Some(attendant) = attendant {
+            end_with(attendant, first);
         }
-        if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
-            tracing::warn!(%error, "the server outlives the process that waits for its end");
-        }
-        if parent() != attendant {
-            // It has ended before.
-            let _ = kill_process(getpid(), Signal::TERM);
-        }
+        Ok(attendant)
     }
 
     fn let_go(&mut self) -> anyhow::Result<Option<u32>> {
@@ -221,6 +207,33 @@ impl TakenOver {
             Err(error) => Err(error).context("the server has not let go"),
         }
     }
+}
+
+/// The end of the attendant, however it comes, is a request to stop. Until the server has gone, if it is not the attendant, its end
+/// would be one as well. `first`: the parent while the server was there.
+fn end_with(attendant: u32, first: u32) {
+    let until = Instant::now() + GONE_MAX;
+    while first != attendant && parent() == first {
+        if Instant::now() > until {
+            tracing::warn!(
+                attendant,
+                "the server outlives the process that waits for its end"
+            );
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
+        tracing::warn!(%error, "the server outlives the process that waits for its end");
+    }
+    if parent() != attendant {
+        // It has ended before.
+        let _ = kill_process(getpid(), Signal::TERM);
+    }
+}
+
+fn parent() -> u32 {
+    getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
 }
 
 impl ServerShape {
@@ -324,6 +337,7 @@ mod tests {
             forms: [FORM_READ_FROM, FORM],
             data: formats(states),
             shape: ServerShape::of(&Config::default()),
+            takes_locks: true,
         }
     }
 

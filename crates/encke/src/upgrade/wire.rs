@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use anyhow::Context;
 use encke_access::MovedAuthority;
 use encke_server::MovedConnection;
 use rustix::net::{
@@ -44,6 +45,9 @@ pub(super) struct Prepared {
     #[serde(default)]
     pub(super) data: BTreeMap<String, [u32; 2]>,
     pub(super) shape: ServerShape,
+    /// Whether it takes the locks of directories. Otherwise the server releases them.
+    #[serde(default)]
+    pub(super) takes_locks: bool,
 }
 
 /// What a successor must have in common with the server.
@@ -71,6 +75,8 @@ pub(super) enum ToSuccessor {
     Connections(Vec<Box<MovedConnection>>),
     /// All connections were named; these are the authorities of their callers. The log may be closed before or behind this.
     Callers(Vec<MovedAuthority>),
+    /// The directories of the logs, which the server keeps locked; that number of descriptors follows. Before `LogClosed`.
+    Directories { count: usize },
     /// The log is closed.
     LogClosed,
     /// The server has let go. `attendant`: the process that waits for the successor's end, which is the server itself if that stays.
@@ -85,6 +91,26 @@ pub(super) struct Wire {
 impl Wire {
     pub(super) fn new(socket: UnixStream) -> Self {
         Wire { socket }
+    }
+
+    /// The socket that a server has started this process with. Later reads of standard input find its end.
+    ///
+    /// # Errors
+    /// Standard input is no socket, because no server has started this process.
+    pub(super) fn of_standard_input() -> anyhow::Result<Self> {
+        let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        socket
+            .peer_addr()
+            .context("only a server that is upgraded starts a successor")?;
+        let nothing = std::fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        Ok(Wire::new(socket))
+    }
+
+    /// The process that has made the socket.
+    pub(super) fn peer(&self) -> io::Result<u32> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket)?;
+        Ok(peer.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Self> {
@@ -131,7 +157,7 @@ impl Wire {
         self.send_descriptors(descriptors)
     }
 
-    fn send_descriptors(&mut self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(super) fn send_descriptors(&mut self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         for some in descriptors.chunks(DESCRIPTORS_AT_ONCE) {
             let mut space = ancillary_space();
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
