@@ -183,6 +183,7 @@ fn a_slow_subscriber_of_a_deleted_stream_is_no_member_of_its_successor() {
 fn subscriptions_belong_to_the_caller_that_a_channel_has() {
     let guarded = start();
     guarded.create("/v1/stream/chat/1", b"[]");
+    guarded.create("/v1/stream/chat/2", b"[]");
     let token = |subject: &str| {
         let arguments = [
             "--sub",
@@ -196,16 +197,35 @@ fn subscriptions_belong_to_the_caller_that_a_channel_has() {
     };
     let ann = bearer(&token("ann"));
     let mut channel = WebSocketClient::open(guarded.encke.address, "/v1/events", &[&ann]);
-    let subscribe = json!({"type": "subscribe", "stream": "chat/1"}).to_string();
-    assert_eq!(channel.ask(&subscribe)["type"], "subscribed");
-    guarded.wait_for("chat/1", &["ann"], &[("ann", 1)]);
+    for stream in ["chat/1", "chat/2"] {
+        let subscribe = json!({"type": "subscribe", "stream": stream});
+        let subscribed = channel.ask(&subscribe.to_string());
+        assert_eq!(subscribed["type"], "subscribed", "{subscribed}");
+    }
+    guarded.wait_for("chat/1", &["ann"], &[("ann", 2)]);
     let authenticate =
         |subject: &str| json!({"type": "authenticate", "token": token(subject)}).to_string();
-    // The same caller again has the same subscription.
+    // The same caller again has the same subscriptions.
     assert_eq!(channel.ask(&authenticate("ann"))["type"], "authenticated");
-    guarded.wait_for("chat/1", &["ann"], &[("ann", 1)]);
+    guarded.wait_for("chat/1", &["ann"], &[("ann", 2)]);
     assert_eq!(channel.ask(&authenticate("bob"))["type"], "authenticated");
-    guarded.wait_for("chat/1", &["bob"], &[("ann", 0), ("bob", 1)]);
+    guarded.wait_for("chat/1", &["bob"], &[("ann", 0), ("bob", 2)]);
+    guarded.wait_for("chat/2", &["bob"], &[]);
+    // One of the two exceeds the quota of the next caller, and ends.
+    let cid = guarded.allowed("cid", "read=/v1/**");
+    let live = request("GET", "/v1/stream/chat/2?offset=-1&live=sse", &[&cid], b"");
+    let mut other = guarded.encke.connect();
+    other.send(&live);
+    assert_eq!(other.head().status, 200);
+    guarded.wait_for("chat/2", &["bob", "cid"], &[("cid", 1)]);
+    assert_eq!(channel.ask(&authenticate("cid"))["type"], "authenticated");
+    let refused = channel.message().expect("the channel stays open");
+    assert_eq!(
+        (&refused["type"], &refused["status"], &refused["code"]),
+        (&json!("error"), &json!(429), &json!("quota_subscribers")),
+        "{refused}"
+    );
+    guarded.wait_for("chat/1", &["cid"], &[("bob", 0), ("cid", 2)]);
     drop(channel);
-    guarded.wait_for("chat/1", &[], &[("bob", 0)]);
+    guarded.wait_for("chat/1", &[], &[("cid", 1)]);
 }
