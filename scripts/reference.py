@@ -79,7 +79,8 @@ def tuning(binary):
 LABELS = {"LOG": "log", "LEVEL": "level"}
 METRIC = re.compile(
     r'([\w:]+)\(\s*"(encke_\w+)",\s*"((?:[^"\\]|\\.|\\\n)*)"'
-    r'(?:,\s*(?:"(\w+)"|&\[([^\]]*)\]))?'
+    # `Opts::new` ends before the labels.
+    r'(?:,?\s*\)?,\s*(?:"(\w+)"|&\[([^\]]*)\]))?'
 )
 
 
