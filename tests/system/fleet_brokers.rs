@@ -156,8 +156,11 @@ fn brokers_that_have_lost_the_order_are_not_followed() {
     std::fs::remove_dir_all(brokers.store(0)).expect("it is ours");
     brokers.run(0);
     // The running node finds out, acknowledges nothing more, and says why.
-    eventually("the node is not ready", || {
-        a.ask("GET", "/readyz", &[], b"").status == 503
+    // Before, it may be unready because a batch was not confirmed.
+    eventually("the node says that the order is lost", || {
+        let answer = a.ask("GET", "/readyz", &[], b"");
+        let why = "the brokers have lost the order";
+        answer.status == 503 && String::from_utf8_lossy(&answer.body).contains(why)
     });
     // Nothing is sent any more, so it is known that nothing is stored.
     let refused = connection.ask("POST", &path("s"), &[JSON], b"5");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, message::PublishMessage};
-use encke_stream::{OrderHandle, OutgoingBatch, OutgoingBatches};
+use encke_stream::{NextOutgoing, OrderHandle, OutgoingBatch, OutgoingBatches, Refusal};
 use tokio::runtime::Handle;
 
 use crate::peers::PeerTip;
@@ -23,13 +23,15 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Runs until no command arrives any more.
     pub(crate) fn run(self, runtime: &Handle, mut outgoing: OutgoingBatches) {
-        while let Some(batch) = outgoing.next_batch() {
-            if self.order.status().has_stopped() {
-                let reason = "this node follows the order no longer";
-                let number = batch.batch.at.number;
-                self.order.refuse_batch(number, reason.into());
-                continue;
-            }
+        while let Some(next) = outgoing.next_commands() {
+            let batch = match next {
+                NextOutgoing::Batch(batch) => batch,
+                NextOutgoing::Refused(submitters) => {
+                    self.order
+                        .refuse(submitters, Refusal::LogFailed(STOPPED.into()));
+                    continue;
+                }
+            };
             self.status.begin(batch.commands);
             let sent = runtime.block_on(self.send(&batch));
             self.status.end();
@@ -40,7 +42,7 @@ impl Publisher {
                 self.order.give_up(number, reason.as_str().into());
                 // What waits behind it would wait as long again.
                 let waiting = outgoing.take_waiting();
-                self.order.refuse(waiting, reason.into());
+                self.order.refuse(waiting, Refusal::Stalled(reason.into()));
             }
         }
     }
@@ -54,7 +56,7 @@ impl Publisher {
             let payload: Arc<[u8]> = message.as_slice().into();
             loop {
                 if self.order.status().has_stopped() {
-                    return Err("this node follows the order no longer".into());
+                    return Err(STOPPED.into());
                 }
                 let begun = Instant::now();
                 let received = self.order.status().received();
@@ -127,6 +129,9 @@ struct Stored {
     /// The message was stored before.
     again: bool,
 }
+
+/// Why a node sends nothing more.
+const STOPPED: &str = "this node follows the order no longer";
 
 /// A message is sent again after this long without a confirmation.
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(1);

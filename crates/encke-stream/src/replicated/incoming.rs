@@ -33,10 +33,8 @@ pub(super) enum Incoming {
     Batch(FollowedBatch),
     /// A batch of this node was not stored in time. Its submitters get this reason.
     GaveUp(u64, Arc<str>),
-    /// A batch of this node was not sent, because it follows the order no longer.
-    NotSent(u64, Arc<str>),
     /// These were never sent, for this reason.
-    Refused(Vec<Submitter>, Arc<str>),
+    Refused(Vec<Submitter>, Refusal),
     /// The order cannot be followed any further.
     Stop(Arc<str>),
 }
@@ -167,14 +165,9 @@ impl OrderHandle {
         let _ = self.sequencer.send(Incoming::GaveUp(number, reason));
     }
 
-    /// Reports to the submitters of a batch of this node that it was not sent, because this node follows the order no longer.
-    pub fn refuse_batch(&self, number: u64, reason: Arc<str>) {
-        let _ = self.sequencer.send(Incoming::NotSent(number, reason));
-    }
-
     /// Reports to submitters that nothing of theirs was sent ([`OutgoingBatches::take_waiting`](super::OutgoingBatches::take_waiting)).
-    pub fn refuse(&self, submitters: Vec<Submitter>, reason: Arc<str>) {
-        let _ = self.sequencer.send(Incoming::Refused(submitters, reason));
+    pub fn refuse(&self, submitters: Vec<Submitter>, refusal: Refusal) {
+        let _ = self.sequencer.send(Incoming::Refused(submitters, refusal));
     }
 
     /// Stops this node: it applies nothing more and refuses everything until it is started again.
@@ -232,12 +225,7 @@ impl Following {
             Some(Incoming::GaveUp(number, reason)) => {
                 Next::Refused(self.outstanding.give_up(number), Refusal::Unknown(reason))
             }
-            Some(Incoming::NotSent(number, reason)) => {
-                Next::Refused(self.outstanding.give_up(number), Refusal::LogFailed(reason))
-            }
-            Some(Incoming::Refused(submitters, reason)) => {
-                Next::Refused(submitters, Refusal::Stalled(reason))
-            }
+            Some(Incoming::Refused(submitters, refusal)) => Next::Refused(submitters, refusal),
             Some(Incoming::Stop(reason)) => Next::Stop(reason),
         }
     }

@@ -35,7 +35,7 @@ pub use chain::{
 pub(crate) use chain::{BatchMark, append_mark};
 pub use incoming::{FollowStopped, Following, IncomingBatches, OrderHandle};
 pub use message::BadMessage;
-pub use outgoing::{OutgoingBatch, OutgoingBatches};
+pub use outgoing::{NextOutgoing, OutgoingBatch, OutgoingBatches};
 pub(crate) use reads::Reads;
 pub(crate) use replica::{CutRecord, Replica};
 pub use sequencer::ReplicaSequencer;

@@ -46,6 +46,15 @@ pub struct OutgoingBatch {
     pub commands: usize,
 }
 
+/// What a node does with its next commands.
+#[derive(Debug)]
+pub enum NextOutgoing {
+    /// Sends them.
+    Batch(OutgoingBatch),
+    /// Refuses them, because it follows the order no longer. Nothing of theirs was sent.
+    Refused(Vec<Submitter>),
+}
+
 /// The submitters of batches that are not applied yet, and what the node itself wants to send.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
@@ -215,17 +224,17 @@ impl OutgoingBatches {
         self.outstanding.take_proposals()
     }
 
-    /// The next batch, when the one before it is stored or given up. Waits for commands. None when no command will arrive
+    /// The next commands, when the batch before is stored or given up. Waits for them. None when no command will arrive
     /// any more, and all batches were applied or given up, or were not for 10 s.
-    pub fn next_batch(&mut self) -> Option<OutgoingBatch> {
-        let next = self.wait_for_batch();
+    pub fn next_commands(&mut self) -> Option<NextOutgoing> {
+        let next = self.wait_for_commands();
         if next.is_none() {
             self.status.close();
         }
         next
     }
 
-    /// Takes the submitters of everything that waits to be sent, because no broker answers. Nothing of theirs was sent.
+    /// Takes the submitters of everything that waits to be sent, because no broker answers or the node has stopped. Nothing of theirs was sent.
     pub fn take_waiting(&mut self) -> Vec<Submitter> {
         let mut commands = Vec::new();
         self.mailbox.drain(&mut commands);
@@ -235,7 +244,7 @@ impl OutgoingBatches {
         submitters
     }
 
-    fn wait_for_batch(&mut self) -> Option<OutgoingBatch> {
+    fn wait_for_commands(&mut self) -> Option<NextOutgoing> {
         self.mailbox.handled(std::mem::take(&mut self.in_hand));
         loop {
             // Bounds the memory of what waits for this node's own log.
@@ -264,9 +273,14 @@ impl OutgoingBatches {
                     continue;
                 }
             }
-            if !self.left.is_empty() || !proposals.is_empty() {
-                return Some(self.build(&mut proposals));
+            if self.left.is_empty() && proposals.is_empty() {
+                continue;
             }
+            // Before they are outstanding: a sequencer that stops does not know whether those were sent.
+            return Some(match self.status.has_stopped() {
+                true => NextOutgoing::Refused(self.take_waiting()),
+                false => NextOutgoing::Batch(self.build(&mut proposals)),
+            });
         }
     }
 

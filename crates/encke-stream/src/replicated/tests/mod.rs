@@ -51,10 +51,18 @@ struct Running {
 impl Running {
     /// The batch of a command, whose client has this token.
     fn batch(&mut self, command: Command, token: u64) -> OutgoingBatch {
+        match self.submit(command, token) {
+            NextOutgoing::Batch(batch) => batch,
+            NextOutgoing::Refused(submitters) => panic!("refused: {submitters:?}"),
+        }
+    }
+
+    /// What becomes of a command, whose client has this token.
+    fn submit(&mut self, command: Command, token: u64) -> NextOutgoing {
         let from = Submitter { shard: 0, token };
         let submission = Submission::new(command, from);
         assert!(self.mailbox.try_send(Lane::Data, submission, 1).is_ok());
-        self.outgoing.next_batch().unwrap()
+        self.outgoing.next_commands().unwrap()
     }
 
     /// Takes a message of the order.

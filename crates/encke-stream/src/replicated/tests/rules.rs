@@ -281,6 +281,39 @@ fn the_repetition_of_an_append_is_answered_when_the_append_is_durable() {
 }
 
 #[test]
+fn commands_after_a_stop_are_not_sent_and_those_before_it_may_be_stored() {
+    let mut node = Node::new(0, 0, false);
+    let running = node.run();
+    let create = || command(Do::Create(0, None, None, None, 3), 0);
+    running.batch(create(), 1);
+    // The sequencer has not seen the stop yet.
+    let handle = running.incoming.handle();
+    handle.stop("the order is lost".into());
+    match running.submit(create(), 2) {
+        NextOutgoing::Refused(submitters) => {
+            handle.refuse(submitters, Refusal::LogFailed("it has stopped".into()));
+        }
+        NextOutgoing::Batch(batch) => panic!("sent: {batch:?}"),
+    }
+    for _ in 0..2 {
+        running
+            .sequencer
+            .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+    }
+    let replies = running.replies.take();
+    assert!(
+        matches!(
+            &replies[..],
+            [
+                (1, Outcome::Refused(Refusal::Unknown(_))),
+                (2, Outcome::Refused(Refusal::LogFailed(_)))
+            ]
+        ),
+        "{replies:?}"
+    );
+}
+
+#[test]
 fn no_answer_is_waited_for_that_does_not_come() {
     let mut node = Node::new(0, 0, false);
     let mut shared = Shared::new();
