@@ -28,7 +28,7 @@ fn restore(backups: &Path, into: &Path) -> Command {
     restore
 }
 
-fn is_whole(data: &Path, logs: &str) {
+fn check_whole(data: &Path, logs: &str) {
     let encke = Encke::start_in(data, &["--logs", logs]);
     for stream in STREAMS {
         assert_eq!(encke.numbers(stream), [7], "{stream}");
@@ -36,7 +36,7 @@ fn is_whole(data: &Path, logs: &str) {
     assert_eq!(encke.terminate().code, Some(0));
 }
 
-/// Whether the directory is refused by everything; otherwise it is whole, or nothing was begun.
+/// Whether the directory is refused. Then every command refuses it and says why.
 fn is_refused(data: &Path, logs: &str) -> bool {
     let mut commands: Vec<Command> = ["check", "dump", "repair", "compact"]
         .map(|name| command(&["log", name]))
@@ -54,22 +54,22 @@ fn is_refused(data: &Path, logs: &str) -> bool {
     if first.code == Some(0) {
         return false;
     }
-    let is_named = |ended: &Ended| {
+    let says_why = |ended: &Ended| {
         let text = format!("{}{}", ended.stdout, ended.stderr);
-        // In the moment before the marker has its content.
+        // The second text: the marker is still empty.
         text.contains("is not complete") || text.contains("does not say how many logs")
     };
     for command in &mut commands {
         let ended = Ended::of(command);
         assert_eq!(ended.code, Some(3), "{command:?}: {ended:?}");
-        assert!(is_named(&ended), "{command:?}: {ended:?}");
+        assert!(says_why(&ended), "{command:?}: {ended:?}");
     }
     true
 }
 
 #[test]
 #[ignore = "long: make test-all"]
-fn a_restore_that_ends_at_any_step_is_refused_and_can_be_repeated() {
+fn an_interrupted_restore_is_refused_and_can_be_repeated() {
     if !strace_works() {
         return;
     }
@@ -85,7 +85,7 @@ fn a_restore_that_ends_at_any_step_is_refused_and_can_be_repeated() {
             Ended::of(&mut traced)
         });
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        is_whole(&into, logs);
+        check_whole(&into, logs);
         let mut refused = 0;
         for (at, call) in calls.iter().enumerate().step_by(step) {
             let place = data_dir();
@@ -98,14 +98,14 @@ fn a_restore_that_ends_at_any_step_is_refused_and_can_be_repeated() {
             let ended = Ended::of(&mut interrupted);
             let is_begun = into.exists() && into.read_dir().expect("it is ours").next().is_some();
             if is_begun && !is_refused(&into, logs) {
-                is_whole(&into, logs);
+                check_whole(&into, logs);
                 continue;
             }
             refused += u32::from(is_begun);
             assert_ne!(ended.code, Some(0), "{call:?}");
             let again = Ended::of(&mut restore());
             assert_eq!(again.code, Some(0), "{call:?}: {again:?}");
-            is_whole(&into, logs);
+            check_whole(&into, logs);
         }
         assert!(refused > 10, "{refused} of {} calls", calls.len());
     }

@@ -92,7 +92,7 @@ pub use diagnosis::dump::{DumpFilter, DumpReport, dump, dump_on};
 pub use diagnosis::survey::Problem;
 pub use disk::files::Files;
 pub use disk::held_directories::{
-    held_directories, hold_directory, hold_given_directories, release_directories,
+    copy_held_directories, hold_directory, hold_given_directories, release_directories,
 };
 pub use disk::{Disk, DiskFile};
 pub use error::{AppendError, CommitError, OpenError, ReadError};

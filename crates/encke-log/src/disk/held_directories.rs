@@ -1,8 +1,8 @@
-//! Directories that this process keeps locked from one opening of their logs to the next.
+//! Directories that this process keeps locked even while their logs are closed.
 //!
 //! A server that upgrades closes its log before its successor opens it. Without these locks another process could take the directory
-//! in between. The lock belongs to the open file, so a successor that gets a copy of the descriptor shares it. `lock`, the file in the
-//! directory, is not shared: it still excludes the server and its successor from each other.
+//! in between. The lock belongs to the open file description, which copies of the descriptor share, so a successor that gets one has the
+//! lock. `lock`, the file in the directory, is not shared: it still excludes the server and its successor from each other.
 
 use crate::error::OpenError;
 use parking_lot::Mutex;
@@ -15,14 +15,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// By device and inode, because a directory has several paths.
+/// The key is the device and the inode, because one directory can have several paths.
 static HELD: Mutex<BTreeMap<(u64, u64), File>> = Mutex::new(BTreeMap::new());
 
 /// Makes a directory if it is missing, and keeps it locked until [`release_directories`] or the end of the process. Logs in it can be
-/// opened as before, by this process only.
+/// opened as before by this process, and by one that gets a copy of the descriptor.
 ///
 /// # Errors
-/// As [`Files::lock`](crate::Files::lock).
+/// Another process has the lock, or the directory can't be made or read.
 pub fn hold_directory(path: &Path) -> Result<(), OpenError> {
     std::fs::create_dir_all(path).map_err(|e| OpenError::io(path, "make the directory", e))?;
     let directory = open(path)?;
@@ -30,10 +30,10 @@ pub fn hold_directory(path: &Path) -> Result<(), OpenError> {
     hold(directory).map_err(|e| OpenError::io(path, "read the directory", e))
 }
 
-/// Keeps the locks that another process holds and has given to this one.
+/// Keeps descriptors that another process has locked and given to this one. It is not checked that they are locked.
 ///
 /// # Errors
-/// One is no open file.
+/// One of them is not an open file; those before it are kept.
 pub fn hold_given_directories(given: Vec<OwnedFd>) -> io::Result<()> {
     given.into_iter().map(File::from).try_for_each(hold)
 }
@@ -41,19 +41,19 @@ pub fn hold_given_directories(given: Vec<OwnedFd>) -> io::Result<()> {
 /// Copies of the descriptors of all directories that are held, for another process.
 ///
 /// # Errors
-/// The system refuses a descriptor.
-pub fn held_directories() -> io::Result<Vec<OwnedFd>> {
+/// A descriptor can't be duplicated.
+pub fn copy_held_directories() -> io::Result<Vec<OwnedFd>> {
     let held = HELD.lock();
     let copies = held.values().map(File::try_clone);
     copies.map(|copy| copy.map(OwnedFd::from)).collect()
 }
 
-/// Releases all directories, unless another process holds them too.
+/// Gives up this process's descriptors. A directory stays locked as long as another process has a copy.
 pub fn release_directories() {
     HELD.lock().clear();
 }
 
-/// Opens a directory. One that is held is the file that has the lock.
+/// Opens a directory. If it is held, returns a copy of its descriptor, so that locking it again succeeds.
 pub(super) fn open(path: &Path) -> Result<File, OpenError> {
     let opened = || {
         let directory = File::open(path)?;
@@ -65,7 +65,7 @@ pub(super) fn open(path: &Path) -> Result<File, OpenError> {
     opened().map_err(|e| OpenError::io(path, "open the directory", e))
 }
 
-/// Locks an open file. One that has the lock keeps it.
+/// Locks an open file. It succeeds if this file has the lock already.
 pub(super) fn lock(file: &File, path: &Path) -> Result<(), OpenError> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
@@ -96,7 +96,7 @@ mod tests {
     fn a_directory_is_locked_while_its_log_is_closed() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("log");
-        // As another process does.
+        // Opened anew, as by another process.
         let stranger = || lock(&File::open(&dir).unwrap(), &dir);
         hold_directory(&dir).unwrap();
         for _ in 0..2 {
@@ -106,7 +106,7 @@ mod tests {
             assert!(matches!(stranger(), Err(OpenError::Locked { .. })));
         }
         // Copies of the descriptor keep the lock, and can be held in turn.
-        let given = held_directories().unwrap();
+        let given = copy_held_directories().unwrap();
         assert_eq!(given.len(), 1);
         release_directories();
         assert!(matches!(stranger(), Err(OpenError::Locked { .. })));

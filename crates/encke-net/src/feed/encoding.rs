@@ -384,12 +384,13 @@ pub(crate) struct RunBudget {
 impl RunBudget {
     pub(crate) fn new() -> Self {
         RunBudget {
-            left: PIECE_BYTES - RUN_OVERHEAD,
+            left: PIECE_BYTES - RUN_STATE_BYTES,
         }
     }
 
-    /// Whether a record fits behind the others, to which an encoder adds `overhead` bytes. It is counted then.
-    pub(crate) fn takes(
+    /// Takes the room for one more record, to whose data an encoder adds at most `overhead` bytes. False: it does not fit, and the room is
+    /// unchanged.
+    pub(crate) fn try_spend(
         &mut self,
         kind: MediaKind,
         item: &Item<'_>,
@@ -399,12 +400,15 @@ impl RunBudget {
             MediaKind::Json => item.data.len() <= self.left,
             MediaKind::Text | MediaKind::Binary => item.part().len() <= self.left,
         };
-        // Otherwise its bytes need not be counted.
-        let left = is_small
-            .then(|| encoded_bytes_max(kind, item, overhead()))
-            .and_then(|bytes| self.left.checked_sub(bytes));
-        self.left = left.unwrap_or(self.left);
-        left.is_some()
+        // The bytes of a larger record are not looked through.
+        let bytes = is_small.then(|| encoded_bytes_max(kind, item, overhead()));
+        match bytes.and_then(|bytes| self.left.checked_sub(bytes)) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
+        }
     }
 }
 
@@ -422,7 +426,7 @@ impl Gathered {
 }
 
 /// Bytes of an encoding for the state of the stream, which may follow the records.
-const RUN_OVERHEAD: usize = 1 << 10;
+const RUN_STATE_BYTES: usize = 1 << 10;
 
 /// Bytes of a record's data that a form may depend on.
 const BEGINNING_BYTES: usize = 64;

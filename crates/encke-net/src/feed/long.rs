@@ -260,7 +260,7 @@ impl Feeds {
         };
         cx.counts.deliveries += 1;
         if long.is_in_lag {
-            self.gains(index, weight(long.record.had() as usize), cx);
+            self.gains(index, weight(long.record.next_byte() as usize), cx);
         }
         let Some(state) = self.states.get_mut(index) else {
             return;

@@ -77,7 +77,7 @@ impl LongDelivery {
     pub(super) fn take_part(&mut self, piece: &Arc<Piece>) {
         let from = match piece.large.is_empty() {
             true => 0,
-            false => self.record.had(),
+            false => self.record.next_byte(),
         };
         self.part = Some((from, Arc::clone(piece)));
     }
@@ -86,14 +86,14 @@ impl LongDelivery {
     pub(super) fn part(&self) -> Option<RecordData<'_>> {
         let (from, piece) = self.part.as_ref()?;
         let RecordData { bytes, is_end } = part_of(piece)?;
-        let used = self.record.had().checked_sub(*from)?;
+        let used = self.record.next_byte().checked_sub(*from)?;
         let bytes = bytes.get(used as usize..)?;
         (is_end || !bytes.is_empty()).then_some(RecordData { bytes, is_end })
     }
 
     /// The record's data as far as it is in memory.
     pub(super) fn data<'a>(&'a self, topics: &'a Topics) -> Option<RecordData<'a>> {
-        let had = self.record.had();
+        let had = self.record.next_byte();
         let part = self.part();
         if part.is_some() {
             return part;
@@ -119,7 +119,7 @@ impl LongDelivery {
 impl LongDelivery {
     /// The part of the record that is read next.
     pub(super) fn rest(&self) -> Fetch {
-        Fetch::rest_of_record(self.no, self.sequence, self.record.had(), PART_BYTES)
+        Fetch::rest_of_record(self.no, self.sequence, self.record.next_byte(), PART_BYTES)
     }
 }
 

@@ -283,7 +283,7 @@ impl Feeds {
                 end: Offset::behind(record.sequence),
                 time: record.time,
             };
-            if record.units > 0 && !budget.takes(kind, &item, || overhead + 2 * name.len()) {
+            if record.units > 0 && !budget.try_spend(kind, &item, || overhead + 2 * name.len()) {
                 more = true;
                 if encoding.run.marks.is_empty() {
                     let place = (number, before);

@@ -259,7 +259,7 @@ fn fits(budget: &mut RunBudget, read: &OlderRecord, feed: &MergedFeed, overhead:
     let Some((name, kind)) = read.label(&feed.members) else {
         return true;
     };
-    !read.is_cut && budget.takes(kind, &read.item(), || overhead + 2 * name.len())
+    !read.is_cut && budget.try_spend(kind, &read.item(), || overhead + 2 * name.len())
 }
 
 /// The delivery of a long record that was read, of which the first of these members gets it next.

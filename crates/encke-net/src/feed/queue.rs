@@ -258,8 +258,9 @@ impl FanOut {
         };
         let encoder = encoders.encoder(key.encoder);
         let mut budget = RunBudget::new();
-        let fits =
-            |item: &Item<'_>| budget.takes(variant.kind, item, || encoder.overhead(variant, item));
+        let fits = |item: &Item<'_>| {
+            budget.try_spend(variant.kind, item, || encoder.overhead(variant, item))
+        };
         let mut items = Vec::new();
         let gathered = gather(&self.topics, key.topic, key.from, at, &mut items, fits);
         if gathered.long.is_some() {

@@ -226,7 +226,8 @@ impl Feeds {
             if sequence_of(&item) == position.sequence + 1 {
                 item.skip = item.skip.max(position.units);
             }
-            if is_cut || !budget.takes(variant.kind, &item, || encoder.overhead(variant, &item)) {
+            if is_cut || !budget.try_spend(variant.kind, &item, || encoder.overhead(variant, &item))
+            {
                 left = Some(item);
                 break;
             }

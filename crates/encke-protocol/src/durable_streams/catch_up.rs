@@ -293,7 +293,7 @@ impl OnPart for RestOfMessages {
                 LargeData::Bytes(bytes) => (&bytes[..], run.cut == 0),
                 LargeData::File(_) => return None,
             },
-            ([], [item, ..]) => (item.data.get(self.record.had() as usize..)?, true),
+            ([], [item, ..]) => (item.data.get(self.record.next_byte() as usize..)?, true),
             ([], []) => return None,
         };
         let mut out = EncodedRun::default();
@@ -335,7 +335,7 @@ impl Page {
         let sequence = record.sequence();
         let no = self.stream.source_of(sequence);
         NextPart {
-            fetch: Fetch::rest_of_record(no, sequence, record.had(), RECORD_BYTES),
+            fetch: Fetch::rest_of_record(no, sequence, record.next_byte(), RECORD_BYTES),
             then: Box::new(RestOfMessages { page: self, record }),
         }
     }

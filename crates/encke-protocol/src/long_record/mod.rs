@@ -1,8 +1,8 @@
-//! Encodes one record in pieces of at most [`PIECE_BYTES`], however large it is and however much its form adds to it.
+//! Encodes one record in pieces of about [`PIECE_BYTES`], however large it is and however much its form adds to it.
 //!
 //! A [`LongRecord`] takes the data of its record from the front, as much as is at hand, and continues inside a message or a character. So
-//! neither the data nor the encoded form is ever held as a whole. An encoder only states the [`RecordForm`]: what precedes the data, how the
-//! data is written, and what follows it.
+//! neither the data nor the encoded form is ever held as a whole, but for one message at a time where messages are handed over. An encoder
+//! only states the [`RecordForm`]: what precedes the data, how the data is written, and what follows it.
 //!
 //! Text is examined before the first byte is written: whether it is valid UTF-8, and whether it ends inside a character, decides the form.
 
@@ -31,27 +31,27 @@ use crate::text::CutCharacter;
 #[derive(Clone, Debug)]
 pub struct LongRecord {
     part: RecordPart,
-    /// The beginning of a character that was withheld before the record.
+    /// The beginning of a character with which the record before it ended, and which the reader has not got.
     before: CutCharacter,
-    /// Bytes of the record's data that need not be handed over again.
-    had: u64,
-    /// The position behind what is written, as far as it is known.
+    /// Where the data of the next step begins. It is the first byte of the part again after the examination.
+    next_byte: u64,
+    /// The end of the reader's part; from [`LongRecord::begin`] on without a character that is withheld.
     end: Offset,
     stage: Stage,
 }
 
-/// The state of a record on which the next piece depends, besides the form.
+/// What the next piece depends on: readers with the same key and form get the same piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongRecordKey {
     part: RecordPart,
     before: CutCharacter,
-    had: u64,
+    next_byte: u64,
     is_examined: bool,
     has_begun: bool,
     is_in_message: bool,
 }
 
-/// How far a step has come.
+/// What follows a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LongStep {
     /// More of the record follows.
@@ -83,7 +83,7 @@ impl LongRecord {
             end: item.end,
             time: item.time,
         };
-        let had = part.first_byte();
+        let next_byte = part.first_byte();
         let facts = |data| RecordFacts {
             data,
             end: part.end,
@@ -98,15 +98,15 @@ impl LongRecord {
         LongRecord {
             part,
             before,
-            had,
+            next_byte,
             end: item.end,
             stage,
         }
     }
 
-    /// Bytes of the record's data that were used: the next step begins there.
-    pub fn had(&self) -> u64 {
-        self.had
+    /// Where in the record's data the next step begins.
+    pub fn next_byte(&self) -> u64 {
+        self.next_byte
     }
 
     /// The sequence of the record.
@@ -125,7 +125,7 @@ impl LongRecord {
         LongRecordKey {
             part: self.part,
             before: self.before,
-            had: self.had,
+            next_byte: self.next_byte,
             is_examined: !matches!(self.stage, Stage::Examine(_)),
             has_begun: match &self.stage {
                 Stage::Write { writer, .. } => writer.has_begun(),
@@ -146,16 +146,16 @@ impl LongRecord {
         }
     }
 
-    /// Begins the encoded form, once the record is examined.
+    /// Begins the encoded form. Before the record is examined it does nothing.
     pub fn begin(&mut self, form: RecordForm) {
         let Some(facts) = self.facts() else {
             return;
         };
         self.end = facts.end;
         let withheld = facts.withheld.as_bytes().len() as u64;
-        let last_byte = u64::from(self.part.take).saturating_sub(withheld);
+        let end_byte = u64::from(self.part.take).saturating_sub(withheld);
         let before = self.before.as_bytes();
-        let writer = DataWriter::new(self.part, last_byte, before, form.head, form.data);
+        let writer = DataWriter::new(self.part, end_byte, before, form.head, form.data);
         self.stage = Stage::Write {
             writer: Box::new(writer),
             tail: form.tail,
@@ -170,7 +170,7 @@ impl LongRecord {
         }
     }
 
-    /// Uses data of the record from [`LongRecord::had`] on, and appends at most [`PIECE_BYTES`] to an empty run. `is_end`: the record has no
+    /// Uses data of the record from [`LongRecord::next_byte`] on, and appends about [`PIECE_BYTES`] to an empty run. `is_end`: the record has no
     /// further data.
     pub fn step(
         &mut self,
@@ -181,21 +181,21 @@ impl LongRecord {
     ) -> LongStep {
         match &mut self.stage {
             Stage::Examine(check) => {
-                let left = u64::from(self.part.take).saturating_sub(self.had);
+                let left = u64::from(self.part.take).saturating_sub(self.next_byte);
                 let bytes = data.len().min(EXAMINED_BYTES).min(left as usize);
                 check.take(&data[..bytes]);
-                self.had += bytes as u64;
-                if self.had < u64::from(self.part.take) && !(is_end && bytes == data.len()) {
+                self.next_byte += bytes as u64;
+                if self.next_byte < u64::from(self.part.take) && !(is_end && bytes == data.len()) {
                     return LongStep::More;
                 }
                 self.stage = Stage::Examined(check.facts(&self.part));
-                self.had = self.part.first_byte();
+                self.next_byte = self.part.first_byte();
                 LongStep::Examined
             }
             Stage::Examined(_) => LongStep::Examined,
             Stage::Write { writer, tail } => {
                 let used = writer.write(data, is_end, each, out);
-                self.had += used as u64;
+                self.next_byte += used as u64;
                 if !writer.is_done() {
                     return LongStep::More;
                 }
@@ -219,7 +219,8 @@ pub fn encoded_bytes_max(kind: MediaKind, item: &Item<'_>, overhead: usize) -> u
             MediaKind::Text => {
                 let part = item.part();
                 let escaped = added(|byte| matches!(byte, 0..0x20 | b'"' | b'\\'), part);
-                part.len() + (part.len() / 3).max(escaped)
+                // In base64, or escaped.
+                part.len() + (part.len() / 3 + 4).max(escaped)
             }
             MediaKind::Binary => item.part().len() / 3 * 4 + 4,
         }

@@ -75,12 +75,12 @@ fn pieces(
             let head = RecordHead { facts, beginning };
             record.begin(encoder.form(variant(kind), &head, TIME));
         }
-        let rest = &item.data[record.had() as usize..];
+        let rest = &item.data[record.next_byte() as usize..];
         let part = &rest[..rest.len().min(parts.next().unwrap_or(usize::MAX))];
         let mut run = EncodedRun::default();
         let is_end = part.len() == rest.len();
         let step = record.step(part, is_end, &mut |_, _, _| {}, &mut run);
-        let is_used = is_end && record.had() as usize == item.data.len();
+        let is_used = is_end && record.next_byte() as usize == item.data.len();
         assert!(
             !is_used || step != LongStep::More,
             "no data follows that could end it"

@@ -11,7 +11,7 @@ use crate::data_lines::DataLines;
 use crate::encoded_run::EncodedRun;
 use crate::ndjson;
 
-/// Gets each message of a record whose form is [`DataForm::EachMessage`], with the position behind it.
+/// Called with each message of a record whose form is [`DataForm::EachMessage`], with the position behind it.
 pub type EachMessage<'a> = &'a mut dyn FnMut(Offset, &[u8], &mut EncodedRun);
 
 /// Writes the data of one record.
@@ -42,17 +42,17 @@ enum Place {
 }
 
 impl DataWriter {
-    /// Writes a part of a record up to the byte `last_byte` of it, if its units are bytes.
+    /// Writes a part of a record up to, but without, `end_byte`, if its units are bytes.
     pub(super) fn new(
         part: RecordPart,
-        last_byte: u64,
+        end_byte: u64,
         before: &[u8],
         head: Vec<u8>,
         form: DataForm,
     ) -> Self {
         let place = match (part.kind, form) {
             (MediaKind::Text | MediaKind::Binary, _) => {
-                Place::Bytes(last_byte.saturating_sub(part.first_byte()))
+                Place::Bytes(end_byte.saturating_sub(part.first_byte()))
             }
             (MediaKind::Json, DataForm::MessageLines(_) | DataForm::EachMessage(_)) => {
                 Place::Messages(JsonCursor::default())
@@ -152,7 +152,7 @@ impl DataWriter {
         let mut used = 0;
         while !self.is_done {
             let rest = &data[used..];
-            // The end of the last message has room.
+            // There is room left to end a message.
             if !rest.is_empty()
                 && (out.bytes.len() >= PIECE_BYTES - LINE_BYTES || used >= SCANNED_BYTES)
             {
@@ -353,11 +353,11 @@ const ROOM_MIN: usize = 64;
 /// Room for what stands around a message in a line, on both sides.
 const LINE_BYTES: usize = 512;
 
-/// Bytes that are passed in one piece when little of them is written.
+/// Bytes of data that one step looks through, however little it writes.
 const SCANNED_BYTES: usize = 256 << 10;
 
 /// Bytes of a piece, at most. The last piece of a record may have the tail of its form more, and the first one the head.
 pub const PIECE_BYTES: usize = 64 << 10;
 
-/// Bytes that one byte is encoded as, at most: `\u0001`, or the beginning of another line of an event with one more space.
+/// Bytes that one byte is encoded as, at most: six of `\u0001`, or seven of a line feed, `data:` and a space.
 pub(super) const ESCAPED_BYTES: usize = 7;

@@ -253,7 +253,7 @@ fn send(moved: &MovedOut, wire: &Mutex<&mut Wire>) -> io::Result<()> {
 /// Says that the log is closed, after the descriptors of the directories that stay locked.
 fn send_closed(takes_locks: bool, wire: &mut Wire) -> io::Result<()> {
     if takes_locks {
-        let held = encke_log::held_directories()?;
+        let held = encke_log::copy_held_directories()?;
         let directories: Vec<_> = held.iter().map(AsFd::as_fd).collect();
         let count = directories.len();
         wire.send_with(&ToSuccessor::Directories { count }, &directories)?;
