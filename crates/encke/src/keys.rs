@@ -27,6 +27,10 @@ impl KeyFetcher {
         if sources == 0 {
             return Ok(None);
         }
+        // If a thread can't be started, those before it end.
+        let fetcher = KeyFetcher {
+            fetches: fetches.clone(),
+        };
         let agent = agent(config.jwks_timeout);
         let refresh = config.jwks_refresh.max(REFRESH_MIN);
         for source in 0..sources {
@@ -41,11 +45,13 @@ impl KeyFetcher {
                 }
             })?;
         }
-        Ok(Some(KeyFetcher { fetches }))
+        Ok(Some(fetcher))
     }
+}
 
+impl Drop for KeyFetcher {
     /// Ends the threads. A fetch that runs is not waited for: a server of keys may never respond.
-    pub(crate) fn stop(self) {
+    fn drop(&mut self) {
         self.fetches.stop();
     }
 }

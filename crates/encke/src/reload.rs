@@ -98,9 +98,7 @@ impl Reloads {
     /// Ends the threads. Returns the configuration in force.
     pub(crate) fn stop(self) -> Config {
         drop(self.watcher);
-        if let Some(fetcher) = self.key_fetcher.lock().take() {
-            fetcher.stop();
-        }
+        drop(self.key_fetcher.lock().take());
         self.config.lock().clone()
     }
 }
@@ -166,10 +164,7 @@ impl RunningServer {
         let started = KeyFetcher::start(Arc::clone(access), &table.config).context(
             "the configuration is in force, but no thread can be started that fetches keys",
         )?;
-        let before = std::mem::replace(&mut *key_fetcher.lock(), started);
-        if let Some(before) = before {
-            before.stop();
-        }
+        *key_fetcher.lock() = started;
         Ok(())
     }
 }

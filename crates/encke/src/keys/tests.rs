@@ -145,7 +145,7 @@ fn the_thread_fetches_at_once_and_survives_failures() {
     }
     assert_eq!(ended.recv().unwrap(), ("i".to_owned(), true));
     assert_eq!(access.counts().keys, 1);
-    fetcher.stop();
+    drop(fetcher);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn an_issuer_that_does_not_respond_delays_no_other() {
     };
     let (_access, fetcher, ended) = fetching(&config);
     assert_eq!(ended.recv().unwrap(), ("good".to_owned(), true));
-    fetcher.stop();
+    drop(fetcher);
 }
 
 /// Starts to fetch keys; each fetch that ends sends its issuer, and whether it went well.
