@@ -155,6 +155,29 @@ fn a_server_with_its_listener_can_be_upgraded() {
     assert_eq!(encke.terminate().code, Some(0));
 }
 
+/// Gives a command what systemd gives the processes that it starts.
+fn under_systemd<'a>(command: &'a mut Command, notify_socket: &Path) -> &'a mut Command {
+    command
+        .env("NOTIFY_SOCKET", notify_socket)
+        .env("INVOCATION_ID", "0123456789abcdef0123456789abcdef")
+}
+
+#[test]
+fn the_process_that_a_manager_other_than_systemd_follows_stays_after_an_upgrade() {
+    let folder = data_dir();
+    let (place, data) = (folder.path().join("notify"), folder.path().join("data"));
+    let manager = Manager::at(&place);
+    let encke = Encke::start_by(serve(&data, &[]).env("NOTIFY_SOCKET", &place));
+    manager.told_of("READY=1");
+    let ended = Ended::of(crate::rig::command(&["upgrade"]).arg(&data));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // It passes the signal on to its successor, and ends after it.
+    assert_eq!(encke.terminate().code, Some(0));
+    manager.told_of("STOPPING=1");
+    let ended = Ended::of(crate::rig::command(&["log", "check"]).arg(&data));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
 #[test]
 fn it_learns_which_process_is_the_server_after_an_upgrade_and_that_it_is_alive() {
     let folder = data_dir();
@@ -167,9 +190,8 @@ fn it_learns_which_process_is_the_server_after_an_upgrade_and_that_it_is_alive()
         .args(["-c", "WATCHDOG_PID=$$ exec \"$@\"", "sh"])
         .arg(of_server.get_program())
         .args(of_server.get_args())
-        .env("NOTIFY_SOCKET", &place)
         .env("WATCHDOG_USEC", "400000");
-    let encke = Encke::start_by(&mut command);
+    let encke = Encke::start_by(under_systemd(&mut command, &place));
     manager.told_of("READY=1");
     assert_eq!(manager.told().trim(), "WATCHDOG=1");
     let ended = Ended::of(crate::rig::command(&["upgrade", "--json"]).arg(&data));
@@ -195,7 +217,7 @@ fn a_successor_is_a_child_of_the_service_manager_before_it_is_its_main_process()
     let folder = data_dir();
     let (place, data) = (folder.path().join("notify"), folder.path().join("data"));
     let _manager = Manager::at(&place);
-    let encke = Encke::start_by(serve(&data, &[]).env("NOTIFY_SOCKET", &place));
+    let encke = Encke::start_by(under_systemd(&mut serve(&data, &[]), &place));
     let (directory, file) = program("echo $$ > \"${0%/*}/begun\"; exec sleep 600");
     let mut asking = crate::rig::command(&["upgrade", "--program"]);
     let mut asking = asking

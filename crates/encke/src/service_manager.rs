@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use encke_server::Liveness;
@@ -37,10 +37,11 @@ pub(crate) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Whether a service manager follows this process, and is told when another one takes its place. The end of process 1 is that of its
-/// container, whoever is told.
+/// Whether systemd runs this process, and follows another one that takes its place. Others that are told of a process, such as the
+/// manager of a container, follow the one that they have started.
 pub(crate) fn follows() -> bool {
-    std::env::var_os("NOTIFY_SOCKET").is_some() && std::process::id() != 1
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    is_set("NOTIFY_SOCKET") && is_set("INVOCATION_ID") && std::process::id() != 1
 }
 
 /// Says that another process is the server now.
@@ -79,10 +80,17 @@ pub(crate) struct Watchdog {
 pub(crate) enum Watched {
     /// None: it sends nothing.
     Nothing,
-    /// The server is handed over, or started again. Each step of that has a bound of its own.
-    HandOver,
+    /// The server is handed over, or started again, which may take until then.
+    HandOver(Instant),
     /// All shards take turns.
     Shards(Liveness),
+}
+
+impl Watched {
+    /// A hand-over or another start that begins now.
+    pub(crate) fn hand_over() -> Self {
+        Watched::HandOver(Instant::now() + HAND_OVER_MAX)
+    }
 }
 
 impl Watchdog {
@@ -119,7 +127,10 @@ fn tell(watched: &Mutex<Watched>, every: Duration, ended: &mpsc::Receiver<()>) {
         let now = watched.lock().clone();
         match now {
             Watched::Nothing => {}
-            Watched::HandOver => notify(&[NotifyState::Watchdog]),
+            Watched::HandOver(until) if Instant::now() < until => notify(&[NotifyState::Watchdog]),
+            Watched::HandOver(_) => tracing::error!(
+                "the server is not handed over in time; the service manager is not told that it is alive"
+            ),
             Watched::Shards(liveness) => match liveness.all_respond(every) {
                 true => notify(&[NotifyState::Watchdog]),
                 // The shards of a server that has ended take no turns.
@@ -135,3 +146,6 @@ fn tell(watched: &Mutex<Watched>, every: Duration, ended: &mpsc::Receiver<()>) {
         }
     }
 }
+
+/// How long a server that is handed over or started again is taken for alive.
+const HAND_OVER_MAX: Duration = Duration::from_secs(600);
