@@ -172,6 +172,25 @@ fn a_server_that_retries_stops_cleanly() {
 }
 
 #[test]
+fn a_server_does_not_retry_over_data_that_it_can_not_read_after_a_one_way_upgrade() {
+    let data = data_dir();
+    let (encke, mut follower) = followed(data.path());
+    let (_directory, file) = successor(
+        r#"
+for name in ("superblock-0", "superblock-1"):
+    with open(data + "/" + name, "r+b") as superblock: superblock.write(b"of another format")
+"#,
+    );
+    let mut asking = command(&["upgrade", "--one-way", "--program"]);
+    let ended = crate::rig::Ended::of(asking.arg(&file).arg(data.path()));
+    assert_ne!(ended.code, Some(0), "{ended:?}");
+    let ended = encke.wait();
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(!ended.log.contains("retries"), "{ended:?}");
+    assert_eq!(follower.rest(), [0; 0], "its connection has ended");
+}
+
+#[test]
 fn a_node_that_can_not_serve_again_retries_until_a_broker_answers() {
     let Some(brokers) = Brokers::start(1) else {
         return;

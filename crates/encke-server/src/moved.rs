@@ -8,6 +8,7 @@ use encke_access::{CallersIn, MovedAuthority};
 use encke_jobs::{DispatcherMessage, DispatcherSender};
 use encke_net::{Arrivals, MovedListeners, Moving, StartGate, ThreadPanicked};
 use encke_stream::{Stream, StreamNo};
+use encke_threads::report_failure;
 use foldhash::{HashSet, HashSetExt};
 
 use crate::archive::Archive;
@@ -43,15 +44,17 @@ impl ClosingServer {
     /// The log could not be made durable, or a thread panicked.
     pub fn close(self) -> Result<(), StopError> {
         self.dispatcher.control(DispatcherMessage::Quit);
-        if !self.dispatching.join() {
-            return Err(ThreadPanicked("dispatcher").into());
+        let dispatching_is_calm = self.dispatching.join();
+        // Those were the last senders of the sequencers' mailboxes and of the readers'. All are waited for, whatever becomes of one.
+        let sequencers = self.sequencers.join();
+        let join = |calm: bool, thread: JoinHandle<()>| calm & thread.join().is_ok();
+        let readers_are_calm = self.readers.into_iter().fold(true, join);
+        sequencers?;
+        match (dispatching_is_calm, readers_are_calm) {
+            (false, _) => Err(ThreadPanicked("dispatcher").into()),
+            (_, false) => Err(ThreadPanicked("reader").into()),
+            (true, true) => Ok(()),
         }
-        // That were the last senders of the sequencers' mailboxes and of the readers'.
-        self.sequencers.join()?;
-        for reader in self.readers {
-            reader.join().map_err(|_| ThreadPanicked("reader"))?;
-        }
-        Ok(())
     }
 }
 
@@ -79,7 +82,10 @@ pub(crate) fn arrivals(moved: MovedIn, archive: &Archive) -> Arrivals {
             })
             .collect();
         let loaded = loading.into_iter().map(|(part, thread)| match thread {
-            Ok(thread) => thread.join().unwrap_or_default(),
+            Ok(thread) => thread.join().unwrap_or_else(|_| {
+                report_failure("connections-in");
+                Vec::new()
+            }),
             // The system refuses a thread.
             Err(_) => load(part, archive),
         });

@@ -276,21 +276,22 @@ fn could_upgrade(serving: &Serving, successor: PreparedSuccessor) -> UpgradeAnsw
     })
 }
 
-/// The server stops because of `reason`: a second signal ends it at once. A signal that comes both directly and through another process of
-/// this server is one. A terminal that closes may send several SIGHUP, the kernel's and one of the shell. If a thread has failed, or fails
-/// meanwhile, others may wait for it: the stop has a time limit then.
-pub(crate) fn end_at_a_second_signal(reason: &StopReason, asked: mpsc::Receiver<ServerAsk>) {
-    let (mut counts, mut until) = match reason {
+/// Starts a thread that ends the process at a second signal while the server stops, and a while after a thread has failed, for which others
+/// may wait for ever. A failed thread counts as the first signal. The same signal may come both directly and through another process of
+/// this server, so each way is counted by itself. A terminal that closes may send several SIGHUP, the kernel's and one of the shell.
+pub(crate) fn watch_stop(reason: &StopReason, asked: mpsc::Receiver<ServerAsk>) {
+    // Signals that came directly, and those that another process has passed on.
+    let (mut counts, mut deadline) = match reason {
         StopReason::Signal { is_relayed: false } => ([1, 0], None),
         StopReason::Signal { is_relayed: true } => ([0, 1], None),
         StopReason::FailedThread(_) => ([1, 1], Some(Instant::now() + STOP_AFTER_FAILURE)),
     };
-    let thread = std::thread::Builder::new().name("second-signal".to_owned());
-    let waits = thread.spawn(move || {
+    let thread = std::thread::Builder::new().name("stop-watch".to_owned());
+    let spawned = thread.spawn(move || {
         loop {
-            let ask = match until {
+            let ask = match deadline {
                 None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(until) => asked.recv_timeout(until.saturating_duration_since(Instant::now())),
+                Some(at) => asked.recv_timeout(at.saturating_duration_since(Instant::now())),
             };
             let (signal, is_relayed) = match ask {
                 Ok(
@@ -303,7 +304,7 @@ pub(crate) fn end_at_a_second_signal(reason: &StopReason, asked: mpsc::Receiver<
                 }
                 Ok(ServerAsk::RelayedSignal(signal)) => (signal, true),
                 Ok(ServerAsk::ThreadFailed(_)) => {
-                    until.get_or_insert_with(|| Instant::now() + STOP_AFTER_FAILURE);
+                    deadline.get_or_insert_with(|| Instant::now() + STOP_AFTER_FAILURE);
                     continue;
                 }
                 Ok(ask) => {
@@ -312,7 +313,7 @@ pub(crate) fn end_at_a_second_signal(reason: &StopReason, asked: mpsc::Receiver<
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     tracing::error!(
-                        "the server has not stopped in time, because a thread has failed"
+                        "a thread has failed, and the server has not stopped in time; it ends now"
                     );
                     stderr_queue::flush();
                     std::process::exit(1);
@@ -326,23 +327,51 @@ pub(crate) fn end_at_a_second_signal(reason: &StopReason, asked: mpsc::Receiver<
             }
         }
     });
-    if let Err(error) = waits {
-        tracing::warn!(%error, "a second signal does not stop the server at once");
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "neither a second signal nor a time limit ends the server while it stops");
     }
 }
 
 /// Waits before the server is started again. Returns whether a signal asks it to stop instead.
-pub(crate) fn pause(asked: &mpsc::Receiver<ServerAsk>, pause: Duration) -> bool {
+pub(crate) fn pause(
+    asked: &mpsc::Receiver<ServerAsk>,
+    asks: &mpsc::Sender<ServerAsk>,
+    pause: Duration,
+) -> bool {
     let until = Instant::now() + pause;
+    let mut hang_up = None;
     while let Ok(ask) = asked.recv_timeout(until.saturating_duration_since(Instant::now())) {
         match ask {
             ServerAsk::Signal(SIGTERM | SIGINT)
             | ServerAsk::RelayedSignal(SIGTERM | SIGINT)
             | ServerAsk::TerminalSignal(SIGINT) => return true,
+            ServerAsk::Signal(SIGHUP)
+            | ServerAsk::RelayedSignal(SIGHUP)
+            | ServerAsk::TerminalSignal(SIGHUP) => hang_up = Some(ask),
             ask => too_late(ask),
         }
     }
+    // The server that is started does what it asks for.
+    if let Some(ask) = hang_up {
+        let _ = asks.send(ask);
+    }
     false
+}
+
+/// Forgets which threads of a server have failed that has ended. What else is asked for is kept.
+pub(crate) fn forget_failures(asked: &mpsc::Receiver<ServerAsk>, asks: &mpsc::Sender<ServerAsk>) {
+    let waiting: Vec<ServerAsk> = asked.try_iter().collect();
+    for ask in waiting {
+        if let ServerAsk::ThreadFailed(thread) = ask {
+            tracing::warn!(
+                thread,
+                "a thread of the server that was to be upgraded has failed"
+            );
+        } else {
+            // It fails only if nobody receives, and this is the receiver's thread.
+            let _ = asks.send(ask);
+        }
+    }
 }
 
 /// Signals that came meanwhile are for the successor. What a terminal sends, it gets as well. Returns whether one asks it to stop.
@@ -369,9 +398,8 @@ pub(crate) fn pass_on(asked: &mpsc::Receiver<ServerAsk>, successor: &SuccessorPr
 pub(crate) fn attend(successor: u32, asked: mpsc::Receiver<ServerAsk>) -> ExitCode {
     let attendant = Arc::new(Attendant::of(successor));
     let passing = Arc::clone(&attendant);
-    let thread = std::thread::Builder::new().name("signals-on".to_owned());
-    let passes = thread.spawn(move || {
-        for ask in asked {
+    let passes = spawn_restarting("signals-on", move || {
+        for ask in &asked {
             match ask {
                 ServerAsk::Signal(signal) => passing.pass_on(signal),
                 ask => too_late(ask),
@@ -384,7 +412,7 @@ pub(crate) fn attend(successor: u32, asked: mpsc::Receiver<ServerAsk>) -> ExitCo
     attendant.attend()
 }
 
-/// Answers what another process is to be asked now.
+/// Refuses what comes too late, because the server stops or hands over.
 fn too_late(ask: ServerAsk) {
     match ask {
         ServerAsk::Upgrade(asker) => {

@@ -1,5 +1,6 @@
 //! A server that runs, with what it is asked by: the socket for upgrades, and reloads of its configuration.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
 use crate::asks::ServerAsk;
@@ -31,8 +32,20 @@ impl Running {
     /// Starts a server. With `moved` it listens where the process before does, and serves after [`Serving::admit`].
     ///
     /// # Errors
-    /// Nothing is left of the attempt, but for threads that still end.
+    /// Nothing is left of the attempt, but for threads that still end. A panic, such as that of a library to which the system refuses a
+    /// thread, is an error, too: the connections that wait for the server outlive it.
     pub(crate) fn start(
+        context: &StartContext<'_>,
+        moved: Option<&mut MovingIn>,
+    ) -> Result<Running, Failed> {
+        let started = catch_unwind(AssertUnwindSafe(|| Self::try_start(context, moved)));
+        started.unwrap_or_else(|_| {
+            let error = anyhow::anyhow!("the start has panicked; the log says why");
+            Err(Code::Running.with(error))
+        })
+    }
+
+    fn try_start(
         context: &StartContext<'_>,
         moved: Option<&mut MovingIn>,
     ) -> Result<Running, Failed> {

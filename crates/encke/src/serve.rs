@@ -13,7 +13,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use crate::asks::{
     self, AskedServer, ServerAsk, ServerEnd, SignalRelays, StopReason, attend, catch,
-    end_at_a_second_signal, pass_on,
+    forget_failures, pass_on, watch_stop,
 };
 use crate::config::SettingsArgs;
 use crate::failure::{Code, Failed, with_causes};
@@ -137,8 +137,11 @@ fn serve_until_asked(
     let mut not_done: Option<(UpgradeAsker, String)> = None;
     let mut signals = Some(signals);
     // After a failed upgrade.
-    let mut retry = None;
+    let mut retry: Option<Retry> = None;
     loop {
+        if retry.is_some() {
+            forget_failures(&asked, &asks);
+        }
         let context = StartContext {
             settings: &settings,
             config: &config,
@@ -149,15 +152,20 @@ fn serve_until_asked(
         let mut running = match (Running::start(&context, moved.as_mut()), &mut retry) {
             (Ok(running), _) => running,
             (Err(failed), None) => return Err(failed),
+            (Err(failed), Some(retry)) if retry.is_in_vain(&failed) => return Err(failed),
             (Err(failed), Some(retry)) => {
-                let (error, pause) = (with_causes(&failed.error), RetryPause::next(retry));
+                let (error, pause) = (with_causes(&failed.error), retry.next_pause());
                 tracing::error!(
                     error,
                     ?pause,
                     "the server can't serve again yet, and retries"
                 );
-                if !asks::pause(&asked, pause) {
+                if !asks::pause(&asked, &asks, pause) {
+                    watchdog.watch(Watched::hand_over());
                     continue;
+                }
+                if let Some((asker, why)) = not_done {
+                    asker.answer(&UpgradeAnswer::Kept { why });
                 }
                 if let Some(moved) = moved {
                     reset_all(&moved.all()?.connections);
@@ -202,7 +210,7 @@ fn serve_until_asked(
         let (successor, asker) = match end {
             ServerEnd::HandOver(successor, asker) => (successor, asker),
             ServerEnd::Stop(reason) => {
-                end_at_a_second_signal(&reason, asked);
+                watch_stop(&reason, asked);
                 watchdog.watch(Watched::Nothing);
                 let (serving, _) = running.end_asking();
                 serving.stop()?;
@@ -216,7 +224,7 @@ fn serve_until_asked(
                 };
             }
         };
-        watchdog.watch(Watched::HandOver);
+        watchdog.watch(Watched::hand_over());
         let (serving, in_force) = running.end_asking();
         // What it runs with now: it may have to serve again.
         config.take_current(&in_force);
@@ -229,7 +237,18 @@ fn serve_until_asked(
             "a successor takes the server over"
         );
         let begun = Instant::now();
-        let (given, closing) = serving.move_out(config.upgrade.drain)?;
+        let (given, closing) = match serving.move_out(config.upgrade.drain) {
+            Ok(moved) => moved,
+            Err(failed) => {
+                successor.dismiss();
+                if let Some(asker) = asker {
+                    let why = with_causes(&failed.error);
+                    asker.answer(&UpgradeAnswer::Kept { why });
+                }
+                return Err(failed);
+            }
+        };
+        let is_one_way = asker.as_ref().is_some_and(|asker| asker.request.one_way);
         (report.moved, report.closed) = (given.connections.len(), given.closed);
         let stays = attendant.is_none() && parent == Parent::Server;
         let attendant_then = attendant.or(stays.then(std::process::id));
@@ -269,25 +288,35 @@ fn serve_until_asked(
                 tracing::error!("{}", not_upgraded(&why));
                 not_done = asker.map(|asker| (asker, with_causes(&why)));
                 moved = Some(MovingIn::Here(take_back(kept)));
-                retry = Some(RetryPause::default());
+                retry = Some(Retry::new(is_one_way));
             }
         }
     }
 }
 
-/// How long a server waits until it tries again to serve after a failed upgrade. It doubles with each attempt.
-struct RetryPause(Duration);
-
-impl Default for RetryPause {
-    fn default() -> Self {
-        RetryPause(RETRY_PAUSE_MIN)
-    }
+/// The attempts to serve again after a failed upgrade.
+struct Retry {
+    /// Doubles with each attempt.
+    pause: Duration,
+    /// The successor may have written data that this program can't read.
+    is_one_way: bool,
 }
 
-impl RetryPause {
-    fn next(&mut self) -> Duration {
-        let doubled = (self.0 * 2).min(RETRY_PAUSE_MAX);
-        std::mem::replace(&mut self.0, doubled)
+impl Retry {
+    fn new(is_one_way: bool) -> Self {
+        Retry {
+            pause: RETRY_PAUSE_MIN,
+            is_one_way,
+        }
+    }
+
+    fn next_pause(&mut self) -> Duration {
+        let doubled = (self.pause * 2).min(RETRY_PAUSE_MAX);
+        std::mem::replace(&mut self.pause, doubled)
+    }
+
+    fn is_in_vain(&self, failed: &Failed) -> bool {
+        self.is_one_way && matches!(failed.code, Code::Data)
     }
 }
 

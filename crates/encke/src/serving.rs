@@ -198,11 +198,11 @@ impl Serving {
 impl Closing {
     /// Closes the log, which another process may then open.
     pub(crate) fn close(self) -> anyhow::Result<()> {
-        self.server.close()?;
+        let closed = self.server.close();
         if let Some(node) = self.node {
             node.leave();
         }
-        Ok(())
+        Ok(closed?)
     }
 }
 

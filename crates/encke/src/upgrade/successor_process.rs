@@ -5,6 +5,7 @@
 //! of the service manager.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -16,7 +17,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use super::wire::Wire;
@@ -135,7 +136,12 @@ impl SuccessorProcess {
                 let _ = child.wait();
             }
             Handle::Adopted(process) => {
-                let _ = pidfd_send_signal(process, Signal::KILL);
+                let killed = pidfd_send_signal(process, Signal::KILL);
+                if killed.is_err_and(|error| error != Errno::SRCH) {
+                    // A sandbox may allow pidfd_open alone.
+                    let number = i32::try_from(self.number).ok().and_then(Pid::from_raw);
+                    let _ = number.map(|number| kill_process(number, Signal::KILL));
+                }
                 wait(process);
             }
         }
@@ -178,8 +184,11 @@ fn start_and_reply() -> anyhow::Result<()> {
     let started = started.and_then(|mut child| {
         // It is not waited for before, so that the number is that of this process.
         let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-        let handle = handle.inspect_err(|_| {
+        let handle = handle.map_err(|error| {
             let _ = child.kill();
+            io::Error::other(format!(
+                "pidfd_open of Linux 5.3 or later is needed: {error}"
+            ))
         })?;
         Ok((child.id(), handle))
     });
