@@ -156,8 +156,9 @@ def measure(binary, wire, followers, seconds):
         long = b"[" + b"1," * (count - 1) + b"1]" if wire == "lines" else b"\x01" * BYTES
         expected = {"events": BYTES, "long-poll": BYTES, "lines": 55 * count}.get(wire, 6 * BYTES)
         server.forget_peak()
+        other = OtherClient(server.port)
         ask(client, "POST", "/v1/stream/alone", content_type, long)
-        alone = server.peak_mb()
+        alone, alone_took = server.peak_mb(), other.result()
         clients = [follow(server.port, wire) for _ in range(followers)]
         receive(clients, 2, 1 << 40)
         results = []
@@ -171,7 +172,8 @@ def measure(binary, wire, followers, seconds):
             def append_all():
                 writer = connect(server.port)
                 for record in records:
-                    ask(writer, "POST", STREAM, content_type, record)
+                    if ask(writer, "POST", STREAM, content_type, record) == 0:
+                        return
 
             writer = threading.Thread(target=append_all)
             writer.start()
@@ -179,9 +181,13 @@ def measure(binary, wire, followers, seconds):
             got = receive(clients, seconds, expected)
             took = time.monotonic() - begun
             writer.join()
+            if server.process.poll() is not None:
+                other.is_over = True
+                results.append(f"{name}: the server has ended with {server.process.returncode}")
+                break
             results.append(f"{name}: +{server.peak_mb() - alone:.0f} MB, {got[0] / 1e6:.1f} to {got[-1] / 1e6:.1f} MB each in {took:.0f} s, "
                            f"others {other.result()}")
-        print(f"{os.path.basename(binary)} {wire}: alone {alone:.0f} MB; " + "; ".join(results), flush=True)
+        print(f"{os.path.basename(binary)} {wire}: alone {alone:.0f} MB, others {alone_took}; " + "; ".join(results), flush=True)
     finally:
         server.stop()
 
