@@ -280,7 +280,7 @@ fn could_upgrade(serving: &Serving, successor: PreparedSuccessor) -> UpgradeAnsw
 /// may wait for ever. A failed thread counts as the first signal. The same signal may come both directly and through another process of
 /// this server, so each way is counted by itself. A terminal that closes may send several SIGHUP, the kernel's and one of the shell.
 pub(crate) fn watch_stop(reason: &StopReason, asked: mpsc::Receiver<ServerAsk>) {
-    // Signals that came directly, and those that another process has passed on.
+    // The number of signals that came directly, and of relayed ones.
     let (mut counts, mut deadline) = match reason {
         StopReason::Signal { is_relayed: false } => ([1, 0], None),
         StopReason::Signal { is_relayed: true } => ([0, 1], None),
@@ -368,7 +368,7 @@ pub(crate) fn forget_failures(asked: &mpsc::Receiver<ServerAsk>, asks: &mpsc::Se
                 "a thread of the server that was to be upgraded has failed"
             );
         } else {
-            // It fails only if nobody receives, and this is the receiver's thread.
+            // This thread has the receiver, so that it cannot fail.
             let _ = asks.send(ask);
         }
     }

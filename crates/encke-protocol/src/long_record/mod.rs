@@ -40,7 +40,7 @@ pub struct LongRecord {
     stage: Stage,
 }
 
-/// What the next piece depends on: readers with the same key and form get the same piece.
+/// Identifies the next piece: readers with the same key and form get the same piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongRecordKey {
     part: RecordPart,
@@ -51,7 +51,7 @@ pub struct LongRecordKey {
     is_in_message: bool,
 }
 
-/// What follows a step.
+/// The outcome of a step of a [`LongRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LongStep {
     /// More of the record follows.

@@ -46,7 +46,7 @@ pub struct OutgoingBatch {
     pub commands: usize,
 }
 
-/// What a node does with its next commands.
+/// The next commands of a node: to send or to refuse.
 #[derive(Debug)]
 pub enum NextOutgoing {
     /// Sends them.

@@ -57,7 +57,7 @@ impl Running {
         }
     }
 
-    /// What becomes of a command, whose client has this token.
+    /// Submits a command of a client with this token.
     fn submit(&mut self, command: Command, token: u64) -> NextOutgoing {
         let from = Submitter { shard: 0, token };
         let submission = Submission::new(command, from);
