@@ -6,8 +6,8 @@ use encke_presence::{
 };
 use encke_stream::{Item, Offset};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
 use super::app::App;
 use super::context::PusherContext;
@@ -144,7 +144,7 @@ impl Encoder for PusherMembers {
         LINE_OVERHEAD + variant.name.len() + 3 * item.data.len()
     }
 
-    /// The list of the members is one message, which `presence-members` bounds.
+    /// The list of the members is one message, which `presence-members-max` bounds.
     fn form(&self, _: Variant<'_>, _: &RecordHead<'_>, _: WallTime) -> RecordForm {
         RecordForm::each_message(usize::MAX)
     }
@@ -172,24 +172,11 @@ pub(super) fn message(channel: &str, record: &[u8]) -> Option<Vec<u8>> {
     let record = MembersRecord::parse(record)?;
     let id = record.id.map(RawValue::get);
     Some(match record.kind {
-        RecordKind::Members => subscribed_with(channel, &presence(&record)),
+        RecordKind::Members => subscribed_with(channel, &record),
         RecordKind::Join => member_added(channel, id?, record.data.map(RawValue::get)),
         RecordKind::Leave => member_removed(channel, id?),
         RecordKind::Update => return None,
     })
-}
-
-/// The members as clients get them.
-fn presence(record: &MembersRecord<'_>) -> Value {
-    let text = |id: &RawValue| serde_json::from_str::<String>(id.get()).unwrap_or_default();
-    let ids: Vec<String> = record.members.iter().map(|one| text(one.id)).collect();
-    let info = |data: Option<&RawValue>| {
-        data.and_then(|data| serde_json::from_str::<Value>(data.get()).ok())
-            .unwrap_or_default()
-    };
-    let hash = record.members.iter().zip(&ids);
-    let hash: Map<String, Value> = hash.map(|(one, id)| (id.clone(), info(one.data))).collect();
-    json!({ "presence": { "count": record.count, "ids": ids, "hash": hash } })
 }
 
 /// Bytes of `user_info`, as Pusher allows.
@@ -200,6 +187,8 @@ const BYTES_OF_MEMBER: usize = USER_INFO_BYTES_MAX + 256;
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -2,12 +2,15 @@
 
 use std::io::Write;
 
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::event::StoredEvent;
 use super::position::SignedPosition;
 use super::socket_id::SocketId;
 use super::watchlist::{WATCHLIST_EVENTS, WatchedUsers};
+use crate::ndjson;
+use crate::presence::wire::MembersRecord;
 
 /// Why a connection is closed, or a message not served: the codes of the protocol. Clients do not come back after those below 4100, come
 /// back after a while after those below 4200, and at once after those below 4300.
@@ -89,10 +92,34 @@ pub(super) fn signin_success(user_data: &str) -> Vec<u8> {
     )
 }
 
-/// A subscription to a presence channel has begun: its data has the members.
-pub(super) fn subscribed_with(channel: &str, presence: &Value) -> Vec<u8> {
-    let event = "pusher_internal:subscription_succeeded";
-    message(event, Some(channel), Some(presence))
+/// A subscription to a presence channel has begun: its data has the members. There may be many, so that the data is written in one pass
+/// and escaped meanwhile.
+pub(super) fn subscribed_with(channel: &str, list: &MembersRecord<'_>) -> Vec<u8> {
+    let channel = Value::from(channel);
+    let head = format!(
+        r#"{{"event":"pusher_internal:subscription_succeeded","channel":{channel},"data":""#
+    );
+    let mut out = head.into_bytes();
+    let mut put = |text: &str| ndjson::escape(text.as_bytes(), &mut out);
+    put(&format!(r#"{{"presence":{{"count":{},"ids":["#, list.count));
+    let mut comma = "";
+    for member in &list.members {
+        put(comma);
+        put(member.id.get());
+        comma = ",";
+    }
+    put(r#"],"hash":{"#);
+    comma = "";
+    for member in &list.members {
+        put(comma);
+        put(member.id.get());
+        put(":");
+        put(member.data.map_or("null", RawValue::get));
+        comma = ",";
+    }
+    put("}}}");
+    out.extend_from_slice(b"\"}");
+    out
 }
 
 /// A member has come. Id and data are JSON.
