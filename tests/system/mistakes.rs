@@ -109,16 +109,17 @@ impl Shell {
         self.normal(&text)
     }
 
-    /// Text without what differs from run to run: the address of the server, directories.
+    /// Text without what differs from run to run: the address of the server, directories, the time that an import took.
     fn normal(&self, text: &str) -> String {
         let directory = self.directory.path().display().to_string();
         let text = text.replace(&self.encke.address.to_string(), ADDRESS);
         let text = text.replace(&directory, "");
         let mut normal = String::new();
         for line in text.lines() {
-            let _ = match line {
-                "" => writeln!(normal),
-                line => writeln!(normal, "    {line}"),
+            let _ = match (line, line.rsplit_once(" B in ")) {
+                ("", _) => writeln!(normal),
+                (_, Some((imported, _))) => writeln!(normal, "    {imported} B in 0.0 s"),
+                _ => writeln!(normal, "    {line}"),
             };
         }
         normal

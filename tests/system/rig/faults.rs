@@ -116,7 +116,10 @@ impl Slowed {
             task,
         };
         eventually("strace is attached", || {
-            let status = std::fs::read_to_string(slowed.task.join("status")).unwrap_or_default();
+            // A thread that the call has ended is gone.
+            let Ok(status) = std::fs::read_to_string(slowed.task.join("status")) else {
+                return true;
+            };
             let tracer = status
                 .lines()
                 .find_map(|line| line.strip_prefix("TracerPid:"));
