@@ -65,7 +65,7 @@ pub enum LargeData {
     File(FileRange),
 }
 
-/// Bytes of a record that a read of the global order gives, at most. The rest is read by [`Fetch::rest_of_record`].
+/// Bytes of a record that a read of the global order gives, at most. The rest is read by [`Fetch::rest_of_record`](crate::Fetch::rest_of_record).
 pub const RECORD_BYTES: usize = 64 << 10;
 
 /// A frame from which on a record is read in parts.

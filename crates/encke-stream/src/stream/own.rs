@@ -2,7 +2,7 @@
 
 use super::number::PROBE_PREFIX;
 
-/// Whether a stream of this name is one of the server's own: clients cannot use the names that begin with [`OWN`], and cannot write
+/// Whether a stream of this name is one of the server's own: clients cannot use the names that begin with `\u{1}`, and cannot write
 /// to the streams of the webhooks of an app. The streams of the health probe hold no state.
 pub fn is_own(name: &str) -> bool {
     match name.strip_prefix(APPS) {
