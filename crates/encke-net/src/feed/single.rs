@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_log::Sequence;
 use encke_protocol::{EncoderId, Run, Variant};
-use encke_stream::{Fetch, Item, LargeRecords, Life, MediaKind, Offset, PartRead, Piece};
+use encke_stream::{Fetch, Item, LargeRecords, Life, Offset, Piece};
 
 use super::encoding::{LongStart, RUN_BYTES, RecentKey, RunBudget, are_withheld, sequence_of};
 use super::feeds::{DueDelivery, FeedContext, Feeds, Purpose, framing};
@@ -106,12 +106,8 @@ impl Feeds {
             };
             let fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
             return match is_poll {
-                // It has sent nothing. In a record of JSON the position counts messages.
                 true => DueDelivery::ReadForPoll(Fetch {
-                    large: match (from.units, stream.media.kind) {
-                        (1.., MediaKind::Json) => LargeRecords::Beginnings,
-                        _ => LargeRecords::Parts(PartRead::behind(0)),
-                    },
+                    large: LargeRecords::of_response(&stream, from),
                     ..fetch
                 }),
                 false => DueDelivery::Read {

@@ -104,11 +104,7 @@ impl CatchUpRead {
         let page_bytes_max = cx.page_bytes;
         let page_bytes = cx.first_page_bytes.min(page_bytes_max);
         let mut fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
-        fetch.large = match stream.media.kind == MediaKind::Json && from.units > 0 {
-            // The messages before the beginning are left out of the record's parts.
-            true => LargeRecords::Beginnings,
-            false => LargeRecords::Parts(PartRead::behind(0)),
-        };
+        fetch.large = LargeRecords::of_response(&stream, from);
         let shrinks = !is_compressed(&stream.media.name);
         let catch_up = CatchUp {
             stream,

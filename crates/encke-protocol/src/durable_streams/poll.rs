@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_clock::WallTime;
-use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
+use encke_stream::{Facts, Fetch, LargeRecords, Offset, Refusal, Stream};
 
 use super::catch_up::{rest_of_messages, rest_of_record};
 use super::cursor;
@@ -42,7 +42,10 @@ impl PollRead {
         from: Offset,
         now: WallTime,
     ) -> Action {
-        let fetch = Fetch::new(&stream, from, facts.tail, cx.page_bytes);
+        let fetch = Fetch {
+            large: LargeRecords::of_response(&stream, from),
+            ..Fetch::new(&stream, from, facts.tail, cx.page_bytes)
+        };
         let poll = LongPoll {
             stream: Arc::clone(&stream),
             from,
