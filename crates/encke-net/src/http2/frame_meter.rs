@@ -113,11 +113,13 @@ impl FrameMeter {
         }
     }
 
-    /// A frame with data was sent: the client may update two windows for it.
+    /// Data was sent, of a response or of several: the client may update two windows for each of its frames.
     pub(crate) fn sent_data(&mut self, bytes: usize) {
         // A client that opens its window by single bytes pays for its updates.
         if bytes >= EARNING_BYTES_MIN {
-            self.control.give_back(&mut self.control_taken_ns, 2);
+            let frames = bytes.div_ceil(FRAME_BYTES) as u64;
+            self.control
+                .give_back(&mut self.control_taken_ns, 2 * frames);
         }
     }
 
@@ -156,6 +158,9 @@ pub(crate) const CONTROL_FRAMES_PER_S: u64 = 1_000;
 /// Streams that a connection may reset at once, and in a second: a browser resets all of a page's when it leaves the page.
 pub(crate) const RESETS_BURST: u64 = 1_000;
 pub(crate) const RESETS_PER_S: u64 = 100;
+
+/// Data that is sent at once makes a frame for each of so many bytes, at least: a frame has 16 KiB, and less at the end of a window.
+const FRAME_BYTES: usize = 8 << 10;
 
 /// Bytes of data for which a client may update its windows.
 const EARNING_BYTES_MIN: usize = 64;
@@ -230,6 +235,13 @@ mod tests {
         meter.sent_data(EARNING_BYTES_MIN);
         meter.count(&update, at).unwrap();
         meter.count(&update, at).unwrap();
+        assert_eq!(meter.count(&update, at), Err(Flood::Control));
+        // Four frames of 16 KiB, and the ends of windows.
+        meter.place = Place::Payload(0);
+        meter.sent_data(64 << 10);
+        for _ in 0..16 {
+            meter.count(&update, at).unwrap();
+        }
         assert_eq!(meter.count(&update, at), Err(Flood::Control));
         meter.place = Place::Payload(0);
         let later = at + Duration::from_millis(10);
