@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::rig::websocket::WebSocketClient;
-use crate::rig::{Connection, Encke, JSON, data_dir, path, request, serve};
+use crate::rig::{Connection, Encke, JSON, data_dir, eventually, path, request, serve};
 
 const TEXT: &str = "Content-Type: text/plain; charset=utf-8";
 const BYTES: &str = "Content-Type: application/octet-stream";
@@ -413,6 +413,56 @@ fn a_long_poll_gets_a_long_record_whole() {
             _ => assert!(answer.body == data),
         }
     }
+}
+
+#[test]
+fn long_polls_of_a_stored_record_hold_parts_of_it() {
+    let encke = Encke::start(&[]);
+    let data = "x".repeat(8_000_000);
+    let made = encke.ask("PUT", &path("s"), &[TEXT], data.as_bytes());
+    assert_eq!(made.status, 201, "{made:?}");
+    let target = format!("{}?offset=-1&live=long-poll", path("s"));
+    let mut polls: Vec<_> = (0..10)
+        .map(|_| Connection::open_narrow(encke.address))
+        .collect();
+    for poll in &mut polls {
+        poll.send(&request("GET", &target, &[], b""));
+    }
+    eventually("each has a part", || {
+        polls.iter().all(Connection::has_input)
+    });
+    assert!(encke.metric("encke_buffered_bytes", "") < 8_000_000.0);
+    for mut poll in polls {
+        assert!(poll.answer().body == data.as_bytes());
+    }
+}
+
+#[test]
+fn a_long_record_that_retention_removes_meanwhile_comes_whole() {
+    let encke = Encke::start(&[]);
+    let one = "Encke-Retention: records=1";
+    for stream in ["long", "other"] {
+        let made = encke.ask("PUT", &path(stream), &[JSON, one], b"");
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+    let socket = Connection::open_narrow(encke.address);
+    let (response, mut client) = WebSocketClient::try_open_on(socket, "/v1/events", &[]);
+    assert_eq!(response.status, 101, "{response:?}");
+    client.send(&json!({"type": "subscribe", "stream": "long", "offset": "-1"}).to_string());
+    client.message().expect("it is subscribed");
+    let long = format!("[{}]", Value::from("x".repeat(4_000_000)));
+    let mut connection = encke.connect();
+    for data in [&*long, "[1]"] {
+        let answer = connection.ask("POST", &path("long"), &[JSON], data.as_bytes());
+        assert_eq!(answer.status, 204, "{answer:?}");
+    }
+    let mut sizes = Vec::new();
+    while sizes.len() < 2 {
+        let message = client.message().expect("the channel is open");
+        let data = message["data"].as_array().cloned().unwrap_or_default();
+        sizes.extend(data.iter().map(|one| one.as_str().map_or(0, str::len)));
+    }
+    assert_eq!(sizes, [4_000_000, 0]);
 }
 
 #[test]
