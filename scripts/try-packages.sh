@@ -147,7 +147,7 @@ under_systemd() {
   done
   # systemd notices the end of a server that was upgraded.
   upgrade_in_place
-  booted kill -KILL "$(property MainPID)"
+  booted systemctl kill --kill-whom=main --signal=KILL encke.service
   until [ "$(property NRestarts) $(property ActiveState)" = '1 active' ]; do sleep 0.1; done
   expect 'the record' "$(booted curl -sSf --retry 20 --retry-connrefused "http://127.0.0.1:4437/v1/stream/try-packages?offset=-1")" kept
 }
