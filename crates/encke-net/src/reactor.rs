@@ -489,7 +489,7 @@ impl Reactor {
     }
 
     /// Stops accepting, finishes pending requests, and waits until the access log and the audit log are written. `stop_timeout` bounds
-    /// the wait for requests, and that for both logs.
+    /// the wait for requests, and two seconds that for both logs.
     ///
     /// # Errors
     /// A thread panicked.
@@ -509,7 +509,7 @@ impl Reactor {
         let handshakes = self.tls.map(|tls| tls.threads).unwrap_or_default();
         let handshake_panicked = handshakes.into_iter().fold(false, join);
         // Every shard has handed over its last entries. Both outputs may block for the same reason.
-        let until = Instant::now() + self.settings.stop_timeout;
+        let until = Instant::now() + LOG_WAIT;
         let left = || until.saturating_duration_since(Instant::now());
         if let AccessLogState::Writing(thread) = self.access_log
             && !thread.join(left())
@@ -528,6 +528,10 @@ impl Reactor {
         }
     }
 }
+
+/// A stop waits so long for outputs that block. With the requests and the program log it takes less than the 10 s after which many service
+/// managers kill.
+const LOG_WAIT: Duration = Duration::from_secs(2);
 
 impl ReactorGauges {
     /// Sets the gauges.
