@@ -159,7 +159,7 @@ pub(crate) const CONTROL_FRAMES_PER_S: u64 = 1_000;
 pub(crate) const RESETS_BURST: u64 = 1_000;
 pub(crate) const RESETS_PER_S: u64 = 100;
 
-/// A send of so many bytes has at least one frame: frames have 16 KiB, and less at the end of a window.
+/// A send has at least one frame for each 8 KiB: a frame has 16 KiB, and less at the end of a window.
 const FRAME_BYTES: usize = 8 << 10;
 
 /// Bytes of data for which a client may update its windows.
