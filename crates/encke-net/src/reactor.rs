@@ -78,7 +78,6 @@ pub struct ReactorLinks {
 
 /// A reactor that runs until [`Reactor::stop`].
 pub struct Reactor {
-    settings: Arc<NetSettings>,
     address: SocketAddr,
     operators_address: Option<SocketAddr>,
     senders: Vec<Arc<ShardSender>>,
@@ -311,7 +310,6 @@ impl BoundReactor {
         };
         let reactor = Reactor {
             address_limiter: AddressLimiter(addresses_limited),
-            settings,
             address: self.address,
             operators_address: self.operators_address,
             senders,

@@ -158,9 +158,9 @@ impl AppReporter {
         self.reports.told((item.data, item.skip, item.take), now);
     }
 
-    /// What happened to channels and is to be written to the log now, as the data of appends. What can't be written comes again.
-    pub fn of_channels(&mut self, now: SteadyTime) -> Vec<Data> {
-        appends(self.reports.due(now))
+    /// The appends that report changes of channels, with at most `public_max` events of public channels. An append that fails is made again.
+    pub fn of_channels(&mut self, public_max: usize, now: SteadyTime) -> Vec<Data> {
+        appends(self.reports.due(public_max, now))
     }
 
     /// What was told before and is to stand in the log again, as the data of appends. If some of it can't be written, it is to be

@@ -9,7 +9,7 @@ use encke_stream::Offset;
 use encke_subscriptions::WebhookCaller;
 
 use super::report_log::ReportLog;
-use super::shared::{Leads, SharedReports};
+use super::shared::{Leads, SharedReports, WebhookProgress};
 use crate::metrics::PusherMetrics;
 
 /// What the thread works with.
@@ -18,6 +18,7 @@ pub(super) struct WebhookCalls {
     pub(super) webhooks: Arc<[AppWebhook]>,
     /// Which of them it is.
     pub(super) number: usize,
+    pub(super) progress: WebhookProgress,
     pub(super) log: ReportLog,
     pub(super) caller: WebhookCaller,
     pub(super) leads: Leads,
@@ -109,6 +110,7 @@ impl WebhookCalls {
             self.send(webhook, &batch)?;
         }
         place.at = read.at;
+        *self.progress.lock() = place.at;
         let is_old = place.stored_at.elapsed() > STORE_PAUSE && place.at != place.stored;
         if is_told || is_old {
             place.stored = place.at;

@@ -23,7 +23,7 @@ use encke_threads::{spawn_essential, spawn_restarting};
 use self::calls::WebhookCalls;
 use self::report_log::ReportLog;
 use self::reports::{ReportTools, ReportWork};
-use self::shared::{Leads, SharedReports};
+use self::shared::{Leads, SharedReports, WebhookProgress};
 use crate::archive::Archive;
 use crate::metrics::PusherMetrics;
 use crate::presence::PresenceObserver;
@@ -116,12 +116,19 @@ fn start_threads(
         archive: tools.archive,
         sequencers: tools.sequencers,
     };
-    for webhooks in reporters.iter().map(AppReporter::webhooks) {
-        for number in 0..webhooks.len() {
+    let mut apps = Vec::new();
+    for reporter in reporters {
+        let webhooks = reporter.webhooks();
+        let progress: Vec<WebhookProgress> = webhooks
+            .iter()
+            .map(|_| WebhookProgress::default())
+            .collect();
+        for (number, progress) in progress.iter().enumerate() {
             let webhook = WebhookCalls {
                 shared: Arc::clone(shared),
                 webhooks: Arc::clone(webhooks),
                 number,
+                progress: Arc::clone(progress),
                 log: log.clone(),
                 caller: tools.caller.clone(),
                 leads: Arc::clone(&tools.leads),
@@ -129,13 +136,14 @@ fn start_threads(
             };
             calls.push(spawn_restarting("pusher-webhook", move || webhook.run())?);
         }
+        apps.push((reporter, progress));
     }
     let report_tools = ReportTools {
         log,
         leads: tools.leads,
         metrics: tools.metrics,
     };
-    let mut work = ReportWork::new(reporters, Arc::clone(shared), report_tools);
+    let mut work = ReportWork::new(apps, Arc::clone(shared), report_tools);
     let (registry, broadcast) = (tools.registry, tools.broadcast);
     spawn_essential("pusher", move || {
         work.run(&registry, &broadcast);

@@ -11,7 +11,7 @@ use encke_protocol::{AppReporter, AppWebhook};
 use encke_stream::{Data, Offset};
 
 use super::report_log::{Reached, ReportLog};
-use super::shared::{Leads, SharedReports};
+use super::shared::{Leads, SharedReports, WebhookProgress};
 use crate::metrics::PusherMetrics;
 
 /// What the thread works with.
@@ -34,6 +34,9 @@ struct ReportedApp {
     reached: Option<(u64, Offset)>,
     /// Webhooks that begin.
     beginning: Vec<BeginningWebhook>,
+    /// The progress of each webhook.
+    progress: Vec<WebhookProgress>,
+    pace: PublicPace,
     /// Its log could not be read or written: it is left alone until then.
     failed_until: Option<SteadyTime>,
 }
@@ -49,14 +52,16 @@ struct BeginningWebhook {
 
 impl ReportWork {
     pub(super) fn new(
-        reporters: Vec<AppReporter>,
+        apps: Vec<(AppReporter, Vec<WebhookProgress>)>,
         shared: Arc<SharedReports>,
         tools: ReportTools,
     ) -> Self {
-        let apps = reporters.into_iter().map(|reporter| ReportedApp {
+        let apps = apps.into_iter().map(|(reporter, progress)| ReportedApp {
             reporter,
             reached: None,
             beginning: Vec::new(),
+            progress,
+            pace: PublicPace::default(),
             failed_until: None,
         });
         ReportWork {
@@ -142,7 +147,8 @@ impl ReportedApp {
         }
         self.begin_webhooks(&tools.log, now)?;
         // What happens to channels is compared and written again if there is no room.
-        let of_channels = self.reporter.of_channels(now);
+        let public_max = self.public_max(&tools.log, now)?;
+        let of_channels = self.reporter.of_channels(public_max, now);
         self.write(&tools.log, of_channels)?;
         self.write_of_clients(tools)?;
         let repeated = self.reporter.repeated(now);
@@ -151,6 +157,17 @@ impl ReportedApp {
             self.reporter.repeat_anew(now);
         }
         written.map(drop)
+    }
+
+    /// The number of events of public channels that may be written now. Clients with the public key cause them, so they are bounded by the pace
+    /// of the webhooks: a backlog would delay the events of private channels, and the log keeps 128 MiB.
+    fn public_max(&mut self, log: &ReportLog, now: SteadyTime) -> Result<usize, String> {
+        let Some(stream) = self.reporter.log() else {
+            return Ok(0);
+        };
+        let accepted = self.progress.iter().map(|accepted| *accepted.lock()).max();
+        let tail = log.tail(&stream)?;
+        Ok(self.pace.public_max(tail, accepted.unwrap_or(tail), now))
     }
 
     /// False: there was no room for all of them.
@@ -235,6 +252,34 @@ impl ReportedApp {
     }
 }
 
+/// Bounds how far the reports of public channels are ahead of the fastest webhook of an app.
+#[derive(Debug, Default)]
+struct PublicPace {
+    /// The end of the log at a time, until a webhook has accepted all events before it.
+    mark: Option<(SteadyTime, Offset)>,
+}
+
+impl PublicPace {
+    /// The number of events of public channels that may be written behind `tail` now. The fastest webhook has accepted all events before
+    /// `accepted`.
+    fn public_max(&mut self, tail: Offset, accepted: Offset, now: SteadyTime) -> usize {
+        self.mark = self.mark.filter(|(_, at)| accepted < *at);
+        if accepted < tail {
+            self.mark.get_or_insert((now, tail));
+        }
+        match self.mark {
+            Some((since, _)) if since.after(BEHIND) <= now => 0,
+            _ => PUBLIC_EVENTS,
+        }
+    }
+}
+
+/// Events of public channels that are written in a turn.
+const PUBLIC_EVENTS: usize = 100;
+
+/// A webhook that was not told of an event for so long is behind.
+const BEHIND: Duration = Duration::from_secs(2);
+
 /// How often it looks what has happened.
 const TURN: Duration = Duration::from_millis(100);
 
@@ -243,3 +288,23 @@ const BEGIN_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long it waits after an error.
 const PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_public_channels_wait_while_every_webhook_is_behind() {
+        let mut pace = PublicPace::default();
+        let at = SteadyTime::from_ms;
+        let [one, two, three] = [1, 2, 3].map(Offset::behind);
+        assert_eq!(pace.public_max(one, one, at(0)), PUBLIC_EVENTS);
+        assert_eq!(pace.public_max(two, one, at(100)), PUBLIC_EVENTS);
+        assert_eq!(pace.public_max(three, one, at(2_000)), PUBLIC_EVENTS);
+        assert_eq!(pace.public_max(three, one, at(2_100)), 0);
+        // The next mark is set then.
+        assert_eq!(pace.public_max(three, two, at(2_200)), PUBLIC_EVENTS);
+        assert_eq!(pace.public_max(three, two, at(4_200)), 0);
+        assert_eq!(pace.public_max(three, three, at(9_000)), PUBLIC_EVENTS);
+    }
+}

@@ -200,8 +200,9 @@ impl ChannelReports {
         }
     }
 
-    /// The records that are to be written now. What is not in the log after a while comes again.
-    pub(crate) fn due(&mut self, now: SteadyTime) -> Vec<Vec<u8>> {
+    /// The records that are to be written now, among them at most `public_max` about public channels. What is not in the log after a while
+    /// comes again.
+    pub(crate) fn due(&mut self, public_max: usize, now: SteadyTime) -> Vec<Vec<u8>> {
         let Some(reporting) = &mut self.reporting else {
             return Vec::new();
         };
@@ -213,6 +214,7 @@ impl ChannelReports {
         } = reporting;
         let (actual, webhooks) = (&self.actual, &self.webhooks);
         let mut events: Vec<(WebhookKind, ChannelSubject)> = Vec::new();
+        let mut public_left = public_max;
         due.retain(|subject, at| {
             if *at > now {
                 return true;
@@ -227,6 +229,13 @@ impl ChannelReports {
             let Some(kind) = kind.filter(|kind| is_wanted(*kind)) else {
                 return false;
             };
+            // The others stay due. A change that is undone before it is written needs no record.
+            if is_public(channel) {
+                if public_left == 0 {
+                    return true;
+                }
+                public_left -= 1;
+            }
             events.push((kind, subject.clone()));
             *at = now.after(REPEAT_PAUSE);
             true
@@ -282,6 +291,11 @@ impl Reporting {
             *due = at;
         }
     }
+}
+
+/// Whether anybody may subscribe to a channel.
+fn is_public(channel: &str) -> bool {
+    ChannelName::parse(channel).is_ok_and(|channel| !channel.is_private())
 }
 
 /// Members leave before their channel is vacated, and join after it is occupied.

@@ -20,6 +20,7 @@ struct Node {
     knows_all: bool,
     /// Records that are written and not read back.
     on_their_way: Vec<Vec<u8>>,
+    public_max: usize,
     now_ms: u64,
 }
 
@@ -38,6 +39,7 @@ impl Node {
             kept_from: 0,
             knows_all: true,
             on_their_way: Vec::new(),
+            public_max: usize::MAX,
             now_ms: 0,
         }
     }
@@ -105,7 +107,7 @@ impl Node {
                 self.log.push(String::from_utf8(record).unwrap());
             }
         }
-        self.on_their_way = self.reports.due(self.now());
+        self.on_their_way = self.reports.due(self.public_max, self.now());
         let repeated = self.reports.repeated(self.now());
         self.on_their_way.extend(repeated);
     }
@@ -350,6 +352,37 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (40_000..70_000_u32).prop_map(|ms| Step::Turn(ms, false)),
         1 => Just(Step::TakeOver),
     ]
+}
+
+#[test]
+fn public_channels_take_no_place_of_private_ones() {
+    let mut node = Node::new();
+    node.public_max = 2;
+    let enter = |prefix: &str| -> Vec<_> {
+        let channels = (0..10).map(|number| node.enter(&format!("{prefix}{number}"), None));
+        channels.collect()
+    };
+    let (public, _private) = (enter("c"), enter("private-"));
+    node.turns(2);
+    let occupied = |told: &[String]| {
+        let of = told
+            .iter()
+            .filter(|one| one.starts_with("channel_occupied"));
+        let (private, public): (Vec<_>, Vec<_>) = of.partition(|one| one.contains("private-"));
+        (public.len(), private.len())
+    };
+    let told = node.told();
+    assert_eq!(occupied(&told), (2, 10), "{told:?}");
+    // A channel that is vacated before its event is written needs none.
+    drop(public);
+    node.turns(50);
+    let told = node.told();
+    assert!(occupied(&told).0 < 8, "{told:?}");
+    assert!(
+        node.known()
+            .keys()
+            .all(|channel| channel.starts_with("private-"))
+    );
 }
 
 proptest! {
