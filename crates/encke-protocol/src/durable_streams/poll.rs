@@ -29,6 +29,7 @@ pub(super) struct PollRead {
 struct LongPoll {
     stream: Arc<Stream>,
     from: Offset,
+    page_bytes: usize,
     read: PollRead,
 }
 
@@ -42,13 +43,11 @@ impl PollRead {
         from: Offset,
         now: WallTime,
     ) -> Action {
-        let fetch = Fetch {
-            large: LargeRecords::of_response(&stream, from),
-            ..Fetch::new(&stream, from, facts.tail, cx.page_bytes)
-        };
+        let fetch = fetch(&stream, from, facts.tail, cx.page_bytes);
         let poll = LongPoll {
             stream: Arc::clone(&stream),
             from,
+            page_bytes: cx.page_bytes,
             read: self,
         };
         if !fetch.spans.is_empty() {
@@ -66,6 +65,13 @@ impl PollRead {
     }
 }
 
+fn fetch(stream: &Stream, from: Offset, tail: Offset, bytes_max: usize) -> Fetch {
+    Fetch {
+        large: LargeRecords::of_response(stream, from),
+        ..Fetch::new(stream, from, tail, bytes_max)
+    }
+}
+
 impl OnRead for LongPoll {
     fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now: WallTime) -> Action {
         let run = match run {
@@ -77,6 +83,12 @@ impl OnRead for LongPoll {
         }
         // A large record answers alone, in parts.
         match (run.large, run.items) {
+            // Records without data come before it.
+            ([], []) if !run.at_tail => {
+                let tail = self.stream.facts().tail;
+                let fetch = fetch(&self.stream, run.end, tail, self.page_bytes);
+                Action::Read(fetch, self)
+            }
             ([_, ..], _) => {
                 let end = match run.cut {
                     0 => run.end,
