@@ -4,7 +4,7 @@ use encke_clock::WallTime;
 use encke_stream::{Item, MediaKind, Offset};
 use proptest::prelude::*;
 
-use super::{LongRecord, LongStep, PIECE_BYTES, RecordForm, encoded_bytes_max};
+use super::{LongRecord, LongStep, PIECE_BYTES, encoded_bytes_max};
 use crate::channel::ChannelRecords;
 use crate::durable_streams::{EventEncoder, LineEncoder};
 use crate::encoded_run::EncodedRun;
@@ -201,33 +201,6 @@ fn only_the_messages_of_the_reader_are_written() {
             }
         }
     }
-}
-
-#[test]
-fn a_step_hands_over_few_messages_however_small_they_are() {
-    let data = b"1,".repeat(100_000);
-    let mut record = LongRecord::new(
-        MediaKind::Json,
-        &item(&data, 0, 100_000),
-        CutCharacter::default(),
-        true,
-    );
-    record.begin(RecordForm::each_message(10));
-    let (mut given, mut steps) = (0, 0);
-    loop {
-        let mut in_step = 0;
-        let mut each = |_: Offset, _: &[u8], _: &mut EncodedRun| in_step += 1;
-        let rest = &data[record.next_byte() as usize..];
-        let step = record.step(rest, true, &mut each, &mut EncodedRun::default());
-        assert!(in_step <= 1_024, "{in_step}");
-        given += in_step;
-        steps += 1;
-        if step == LongStep::Written {
-            break;
-        }
-    }
-    assert_eq!(given, 100_000);
-    assert!(steps > 97, "{steps}");
 }
 
 proptest! {

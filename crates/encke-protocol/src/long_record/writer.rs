@@ -149,19 +149,13 @@ impl DataWriter {
         out: &mut EncodedRun,
     ) -> usize {
         let RecordPart { skip, take, .. } = self.part;
-        let first = cursor.messages;
-        let messages_max = match self.form {
-            DataForm::EachMessage(_) => MESSAGES_MAX,
-            _ => u32::MAX,
-        };
         let mut used = 0;
         while !self.is_done {
             let rest = &data[used..];
             // There is room left to end a message.
-            let is_full = out.bytes.len() >= PIECE_BYTES - LINE_BYTES
-                || used >= SCANNED_BYTES
-                || cursor.messages - first >= messages_max;
-            if is_full && !rest.is_empty() {
+            if !rest.is_empty()
+                && (out.bytes.len() >= PIECE_BYTES - LINE_BYTES || used >= SCANNED_BYTES)
+            {
                 break;
             }
             if rest.is_empty() {
@@ -361,9 +355,6 @@ const LINE_BYTES: usize = 512;
 
 /// Bytes of data that one step looks through, however little it writes.
 const SCANNED_BYTES: usize = 256 << 10;
-
-/// Messages that one step hands over, however little is written of them.
-const MESSAGES_MAX: u32 = 1_024;
 
 /// Bytes of a piece, at most. The last piece of a record may have the tail of its form more, and the first one the head.
 pub const PIECE_BYTES: usize = 64 << 10;
