@@ -416,10 +416,10 @@ fn a_long_poll_gets_a_long_record_whole() {
 }
 
 #[test]
-fn long_polls_of_a_stored_record_hold_parts_of_it() {
+fn long_polls_of_a_large_record_buffer_only_parts_of_it() {
     let encke = Encke::start(&[]);
     let data = "x".repeat(8_000_000);
-    // The record that creates the stream has no data.
+    // The polls read on behind the record that creates the stream, which has no data.
     let made = encke.ask("PUT", &path("s"), &[TEXT], b"");
     assert_eq!(made.status, 201, "{made:?}");
     let appended = encke.ask("POST", &path("s"), &[TEXT], data.as_bytes());
@@ -431,7 +431,7 @@ fn long_polls_of_a_stored_record_hold_parts_of_it() {
     for poll in &mut polls {
         poll.send(&request("GET", &target, &[], b""));
     }
-    eventually("each has a part", || {
+    eventually("each response has begun", || {
         polls.iter().all(Connection::has_input)
     });
     assert!(encke.metric("encke_buffered_bytes", "") < 8_000_000.0);

@@ -81,14 +81,14 @@ impl OnRead for LongPoll {
         if self.stream.has_ended() {
             return Action::Respond(self.arrived(run, now));
         }
-        // A large record answers alone, in parts.
         match (run.large, run.items) {
-            // Records without data come before it.
+            // Only records without data so far.
             ([], []) if !run.at_tail => {
                 let tail = self.stream.facts().tail;
                 let fetch = fetch(&self.stream, run.end, tail, self.page_bytes);
                 Action::Read(fetch, self)
             }
+            // A large record has a response of its own, which is sent in parts.
             ([_, ..], _) => {
                 let end = match run.cut {
                     0 => run.end,

@@ -36,7 +36,7 @@ struct ReportedApp {
     beginning: Vec<BeginningWebhook>,
     /// The progress of each webhook.
     progress: Vec<WebhookProgress>,
-    pace: PublicPace,
+    throttle: PublicThrottle,
     /// Its log could not be read or written: it is left alone until then.
     failed_until: Option<SteadyTime>,
 }
@@ -61,7 +61,7 @@ impl ReportWork {
             reached: None,
             beginning: Vec::new(),
             progress,
-            pace: PublicPace::default(),
+            throttle: PublicThrottle::default(),
             failed_until: None,
         });
         ReportWork {
@@ -159,15 +159,15 @@ impl ReportedApp {
         written.map(drop)
     }
 
-    /// The number of events of public channels that may be written now. Clients with the public key cause them, so they are bounded by the pace
-    /// of the webhooks: a backlog would delay the events of private channels, and the log keeps 128 MiB.
+    /// The number of events of public channels that may be written now. Clients cause them with the app key, which is public, so that they wait
+    /// while all webhooks are behind: a backlog would delay the events of private channels, and the log keeps 128 MiB.
     fn public_max(&mut self, log: &ReportLog, now: SteadyTime) -> Result<usize, String> {
         let Some(stream) = self.reporter.log() else {
             return Ok(0);
         };
         let accepted = self.progress.iter().map(|accepted| *accepted.lock()).max();
         let tail = log.tail(&stream)?;
-        Ok(self.pace.public_max(tail, accepted.unwrap_or(tail), now))
+        Ok(self.throttle.allowed(tail, accepted.unwrap_or(tail), now))
     }
 
     /// False: there was no room for all of them.
@@ -252,32 +252,32 @@ impl ReportedApp {
     }
 }
 
-/// Bounds how far the reports of public channels are ahead of the fastest webhook of an app.
+/// Stops the reports of public channels while even the fastest webhook of an app is behind.
 #[derive(Debug, Default)]
-struct PublicPace {
-    /// The end of the log at a time, until a webhook has accepted all events before it.
+struct PublicThrottle {
+    /// The end of the log at a time, until the fastest webhook has accepted all events before it.
     mark: Option<(SteadyTime, Offset)>,
 }
 
-impl PublicPace {
+impl PublicThrottle {
     /// The number of events of public channels that may be written behind `tail` now. The fastest webhook has accepted all events before
     /// `accepted`.
-    fn public_max(&mut self, tail: Offset, accepted: Offset, now: SteadyTime) -> usize {
+    fn allowed(&mut self, tail: Offset, accepted: Offset, now: SteadyTime) -> usize {
         self.mark = self.mark.filter(|(_, at)| accepted < *at);
         if accepted < tail {
             self.mark.get_or_insert((now, tail));
         }
         match self.mark {
             Some((since, _)) if since.after(BEHIND) <= now => 0,
-            _ => PUBLIC_EVENTS,
+            _ => PUBLIC_EVENTS_MAX,
         }
     }
 }
 
-/// Events of public channels that are written in a turn.
-const PUBLIC_EVENTS: usize = 100;
+/// The most events of public channels that are written in a turn.
+const PUBLIC_EVENTS_MAX: usize = 100;
 
-/// A webhook that was not told of an event for so long is behind.
+/// The fastest webhook may take so long to accept all events before the mark.
 const BEHIND: Duration = Duration::from_secs(2);
 
 /// How often it looks what has happened.
@@ -295,16 +295,16 @@ mod tests {
 
     #[test]
     fn events_of_public_channels_wait_while_every_webhook_is_behind() {
-        let mut pace = PublicPace::default();
+        let mut throttle = PublicThrottle::default();
         let at = SteadyTime::from_ms;
         let [one, two, three] = [1, 2, 3].map(Offset::behind);
-        assert_eq!(pace.public_max(one, one, at(0)), PUBLIC_EVENTS);
-        assert_eq!(pace.public_max(two, one, at(100)), PUBLIC_EVENTS);
-        assert_eq!(pace.public_max(three, one, at(2_000)), PUBLIC_EVENTS);
-        assert_eq!(pace.public_max(three, one, at(2_100)), 0);
+        assert_eq!(throttle.allowed(one, one, at(0)), PUBLIC_EVENTS_MAX);
+        assert_eq!(throttle.allowed(two, one, at(100)), PUBLIC_EVENTS_MAX);
+        assert_eq!(throttle.allowed(three, one, at(2_000)), PUBLIC_EVENTS_MAX);
+        assert_eq!(throttle.allowed(three, one, at(2_100)), 0);
         // The next mark is set then.
-        assert_eq!(pace.public_max(three, two, at(2_200)), PUBLIC_EVENTS);
-        assert_eq!(pace.public_max(three, two, at(4_200)), 0);
-        assert_eq!(pace.public_max(three, three, at(9_000)), PUBLIC_EVENTS);
+        assert_eq!(throttle.allowed(three, two, at(2_200)), PUBLIC_EVENTS_MAX);
+        assert_eq!(throttle.allowed(three, two, at(4_200)), 0);
+        assert_eq!(throttle.allowed(three, three, at(9_000)), PUBLIC_EVENTS_MAX);
     }
 }

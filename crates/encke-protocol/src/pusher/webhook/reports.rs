@@ -229,7 +229,7 @@ impl ChannelReports {
             let Some(kind) = kind.filter(|kind| is_wanted(*kind)) else {
                 return false;
             };
-            // The others stay due. A change that is undone before it is written needs no record.
+            // Public subjects over the limit stay due. A change that is undone before it is written needs no record.
             if is_public(channel) {
                 if public_left == 0 {
                     return true;

@@ -281,14 +281,14 @@ fn the_repetition_of_an_append_is_answered_when_the_append_is_durable() {
 }
 
 #[test]
-fn commands_after_a_stop_are_not_sent_and_those_before_it_may_be_stored() {
+fn commands_after_a_stop_are_not_sent_and_the_outcome_of_those_before_is_unknown() {
     let mut node = Node::new(0, 0, false);
     let running = node.run();
     let create = || command(Do::Create(0, None, None, None, 3), 0);
     running.batch(create(), 1);
-    // The sequencer has not seen the stop yet.
     let handle = running.incoming.handle();
     handle.stop("the order is lost".into());
+    // The sequencer takes its turns later. The test refuses in the place of the sender.
     match running.submit(create(), 2) {
         NextOutgoing::Refused(submitters) => {
             handle.refuse(submitters, Refusal::LogFailed("it has stopped".into()));
