@@ -50,7 +50,8 @@ while not (callers and closed):
     elif "callers" in message: callers = True
 "#;
 
-/// Another process holds the lock of the log, as one that an earlier version excludes, until there is a file of that name.
+/// Another process holds the lock of the log, as one that an earlier version excludes, until there is a file of that name, or its
+/// directory is gone.
 fn holds_lock_until(release: &Path) -> String {
     let (release, held) = (release.display(), release.with_extension("held"));
     let held = held.display();
@@ -62,7 +63,7 @@ if os.fork() == 0:
     lock = open(data + "/lock", "rb")
     fcntl.flock(lock, fcntl.LOCK_EX)
     open("{held}", "w").close()
-    while not os.path.exists("{release}"): time.sleep(0.01)
+    while os.path.exists("{held}") and not os.path.exists("{release}"): time.sleep(0.01)
     os._exit(0)
 while not os.path.exists("{held}"): time.sleep(0.01)
 "#
