@@ -104,16 +104,16 @@ impl Feeds {
                 true => EAGER_BYTES,
                 false => RUN_BYTES,
             };
-            let fetch = Fetch::new(&stream, from, facts.tail, bytes_max);
+            let upto = facts.tail;
             return match is_poll {
-                true => DueDelivery::ReadForPoll(Fetch {
-                    large: LargeRecords::of_response(&stream, from),
-                    ..fetch
-                }),
+                true => {
+                    let fetch = Fetch::for_response(&stream, from, upto, bytes_max);
+                    DueDelivery::ReadForPoll(fetch)
+                }
                 false => DueDelivery::Read {
                     fetch: Fetch {
                         large: LargeRecords::Beginnings,
-                        ..fetch
+                        ..Fetch::new(&stream, from, upto, bytes_max)
                     },
                     begins: true,
                 },

@@ -103,8 +103,7 @@ impl CatchUpRead {
         }
         let page_bytes_max = cx.page_bytes;
         let page_bytes = cx.first_page_bytes.min(page_bytes_max);
-        let mut fetch = Fetch::new(&stream, from, facts.tail, page_bytes);
-        fetch.large = LargeRecords::of_response(&stream, from);
+        let fetch = Fetch::for_response(&stream, from, facts.tail, page_bytes);
         let shrinks = !is_compressed(&stream.media.name);
         let catch_up = CatchUp {
             stream,

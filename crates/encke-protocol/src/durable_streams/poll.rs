@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_clock::WallTime;
-use encke_stream::{Facts, Fetch, LargeRecords, Offset, Refusal, Stream};
+use encke_stream::{Facts, Fetch, Offset, Refusal, Stream};
 
 use super::catch_up::{rest_of_messages, rest_of_record};
 use super::cursor;
@@ -43,7 +43,7 @@ impl PollRead {
         from: Offset,
         now: WallTime,
     ) -> Action {
-        let fetch = fetch(&stream, from, facts.tail, cx.page_bytes);
+        let fetch = Fetch::for_response(&stream, from, facts.tail, cx.page_bytes);
         let poll = LongPoll {
             stream: Arc::clone(&stream),
             from,
@@ -65,13 +65,6 @@ impl PollRead {
     }
 }
 
-fn fetch(stream: &Stream, from: Offset, tail: Offset, bytes_max: usize) -> Fetch {
-    Fetch {
-        large: LargeRecords::of_response(stream, from),
-        ..Fetch::new(stream, from, tail, bytes_max)
-    }
-}
-
 impl OnRead for LongPoll {
     fn read(self: Box<Self>, run: Result<Run<'_>, Failure>, now: WallTime) -> Action {
         let run = match run {
@@ -85,7 +78,7 @@ impl OnRead for LongPoll {
             // Only records without data so far.
             ([], []) if !run.at_tail => {
                 let tail = self.stream.facts().tail;
-                let fetch = fetch(&self.stream, run.end, tail, self.page_bytes);
+                let fetch = Fetch::for_response(&self.stream, run.end, tail, self.page_bytes);
                 Action::Read(fetch, self)
             }
             // A large record has a response of its own, which is sent in parts.

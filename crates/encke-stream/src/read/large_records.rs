@@ -2,9 +2,6 @@
 
 use encke_log::FileRange;
 
-use crate::stream::Stream;
-use crate::{MediaKind, Offset};
-
 /// How a read takes large records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LargeRecords {
@@ -17,15 +14,6 @@ pub enum LargeRecords {
 }
 
 impl LargeRecords {
-    /// How a response that has sent nothing takes them: in parts, or by their beginnings if it begins inside a record of messages, because
-    /// the messages before the beginning are left out of its parts.
-    pub fn of_response(stream: &Stream, from: Offset) -> Self {
-        match (from.units, stream.media.kind) {
-            (1.., MediaKind::Json) => LargeRecords::Beginnings,
-            _ => LargeRecords::Parts(PartRead::behind(0)),
-        }
-    }
-
     pub(super) fn parts(self) -> Option<PartRead> {
         match self {
             LargeRecords::Parts(parts) => Some(parts),

@@ -14,7 +14,7 @@ use crate::stream::Span;
 use crate::stream::label::StreamLabel;
 use crate::stream::number::log_of;
 use crate::stream::record::{Change, EndReason};
-use crate::{Offset, Stream};
+use crate::{MediaKind, Offset, Stream};
 
 /// A read: spans of the log, and how much to return at a time.
 #[derive(Clone, Debug)]
@@ -51,6 +51,19 @@ impl Fetch {
             bytes_max,
             last: None,
             large: LargeRecords::Whole,
+        }
+    }
+
+    /// The same for a response that has sent nothing. It takes large records in parts, or by their beginnings if it begins inside a record of
+    /// messages: the messages before `from` are left out of its parts.
+    pub fn for_response(stream: &Stream, from: Offset, upto: Offset, bytes_max: usize) -> Self {
+        let large = match (from.units, stream.media.kind) {
+            (1.., MediaKind::Json) => LargeRecords::Beginnings,
+            _ => LargeRecords::Parts(PartRead::behind(0)),
+        };
+        Fetch {
+            large,
+            ..Fetch::new(stream, from, upto, bytes_max)
         }
     }
 
