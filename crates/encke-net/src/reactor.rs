@@ -527,10 +527,6 @@ impl Reactor {
     }
 }
 
-/// A stop waits so long for outputs that block. With the requests and the program log it takes less than the 10 s after which many service
-/// managers kill.
-const LOG_WAIT: Duration = Duration::from_secs(2);
-
 impl ReactorGauges {
     /// Sets the gauges.
     pub fn show(&self) {
@@ -668,3 +664,7 @@ fn operators_listener(settings: &NetSettings) -> Result<Option<OwnedFd>, Reactor
 
 /// Whether HTTP/2 is offered to clients of TLS.
 const HTTP2: bool = true;
+
+/// How long a stop waits for outputs of logs that block. With the requests and the program log it takes less than the 10 s after which many
+/// service managers kill.
+const LOG_WAIT: Duration = Duration::from_secs(2);

@@ -58,9 +58,9 @@ impl Shard {
                 let pending = outbound.and_then(|outbound| outbound.reached);
                 let is_blocked =
                     outbound.is_some() || self.connections.is_in_message_of_another(index);
-                // A record that has begun is given to its end if its data is still there.
-                let is_between = !is_dismissed && !self.feeds.is_inside_record(index);
-                if is_between && self.feeds.lacks_removed(index, pending, slots) {
+                let lacks = !is_dismissed && self.feeds.lacks_removed(index, pending, slots);
+                // A record that has begun is sent to its end if its data is still there.
+                if lacks && !self.feeds.is_inside_record(index) {
                     self.dismiss(index, CloseReason::NoLongerKept);
                     return Served::Sent;
                 }
