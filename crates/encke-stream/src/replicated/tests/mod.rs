@@ -65,6 +65,12 @@ impl Running {
         self.outgoing.next_commands().unwrap()
     }
 
+    /// A turn of the sequencer that does not wait.
+    fn turn(&mut self) {
+        self.sequencer
+            .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+    }
+
     /// Takes a message of the order.
     fn take(&mut self, position: u64, time_ms: u64, message: &[u8]) {
         let taken = self

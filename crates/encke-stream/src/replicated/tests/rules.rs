@@ -177,9 +177,7 @@ fn a_reply_comes_when_the_batch_is_applied_and_says_when_it_is_unknown() {
         .incoming
         .handle()
         .give_up(2, "no broker answers".into());
-    running
-        .sequencer
-        .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+    running.turn();
     let replies = running.replies.take();
     assert!(
         matches!(&replies[..], [(1, Outcome::Refused(Refusal::Unknown(_)))]),
@@ -208,9 +206,7 @@ fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() 
     for (node, syncs) in [(&mut a, true), (&mut b, false)] {
         let running = node.run();
         running.take(1, time_ms, &message);
-        running
-            .sequencer
-            .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+        running.turn();
         assert_eq!(*running.synced.lock(), [syncs]);
         assert_eq!(running.status.applied().position, 1);
         let marked = running.status.marked().position;
@@ -225,9 +221,7 @@ fn a_node_syncs_what_it_answers_at_once_and_what_others_answer_a_little_later() 
     b.follow(&shared, usize::MAX, NOW_MS);
     assert_eq!(a.contents(), b.contents());
     // Nothing follows, so that it is synced.
-    b.run()
-        .sequencer
-        .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+    b.run().turn();
     assert_eq!(b.run().status.marked().position, 1);
     b.running = None;
     b.disk.cut_power();
@@ -252,9 +246,7 @@ fn the_repetition_of_an_append_is_answered_when_the_append_is_durable() {
             let position = index as u64 + 1;
             if position > running.incoming.position() {
                 running.take(position, *time_ms, message);
-                running
-                    .sequencer
-                    .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+                running.turn();
             }
         }
     };
@@ -296,9 +288,7 @@ fn commands_after_a_stop_are_not_sent_and_the_outcome_of_those_before_is_unknown
         NextOutgoing::Batch(batch) => panic!("sent: {batch:?}"),
     }
     for _ in 0..2 {
-        running
-            .sequencer
-            .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+        running.turn();
     }
     let replies = running.replies.take();
     assert!(
@@ -333,9 +323,7 @@ fn no_answer_is_waited_for_that_does_not_come() {
             .incoming
             .handle()
             .give_up(number, "no broker".into());
-        running
-            .sequencer
-            .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+        running.turn();
         assert_eq!(running.outgoing.unanswered(), 0, "it is forgotten");
     }
 }
@@ -390,9 +378,7 @@ fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
     let second = running.batch(append(), 2);
     let mut running = std::thread::scope(|scope| {
         let stalled = scope.spawn(move || {
-            running
-                .sequencer
-                .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+            running.turn();
             running
         });
         let begin = std::time::Instant::now();
@@ -405,9 +391,7 @@ fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
         stalled.join().unwrap()
     });
     take(&mut running, second);
-    running
-        .sequencer
-        .turn(Duration::ZERO, &|| Now::from_ms(NOW_MS));
+    running.turn();
     assert_eq!(running.status.trouble(), None);
     let tip = running.status.applied();
     assert_eq!(
