@@ -37,8 +37,8 @@ pub(crate) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Whether systemd runs this process, and follows another one that takes its place. Others that are told of a process, such as the
-/// manager of a container, follow the one that they have started.
+/// Whether systemd runs this process: it follows the process that `MAINPID=` names. Other managers that set `NOTIFY_SOCKET` follow the process
+/// that they have started, and a container ends with its process 1.
 pub(crate) fn follows() -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some();
     is_set("NOTIFY_SOCKET") && is_set("INVOCATION_ID") && std::process::id() != 1

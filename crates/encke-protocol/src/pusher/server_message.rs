@@ -92,8 +92,8 @@ pub(super) fn signin_success(user_data: &str) -> Vec<u8> {
     )
 }
 
-/// A subscription to a presence channel has begun: its data has the members. There may be many, so that the data is written in one pass
-/// and escaped meanwhile.
+/// A subscription to a presence channel has begun: its data has the members. They are escaped as they are written, because a tree of them
+/// would take long to build and to write.
 pub(super) fn subscribed_with(channel: &str, list: &MembersRecord<'_>) -> Vec<u8> {
     let channel = Value::from(channel);
     let head = format!(
