@@ -319,16 +319,16 @@ impl Subscription {
         Some(tail.map_or(known.acked, |tail| tail.at.max(known.acked)))
     }
 
-    /// After a start: a crash can have lost the records behind the end of a stream that the wake has found.
+    /// After a start: a crash can have lost records that the wake has found, or whole streams. The number of a lost stream can become
+    /// that of another one.
     pub(super) fn cut_snapshot(&mut self) {
         if let Some(wake) = &mut self.wake {
-            for tail in &mut wake.snapshot.tails {
-                if let Some(link) = self.links.numbered(tail.link)
-                    && link.stream == Some(tail.stream)
-                {
-                    tail.at = tail.at.min(link.tail);
-                }
-            }
+            wake.snapshot.tails.retain_mut(|tail| {
+                let link = self.links.numbered(tail.link);
+                let link = link.filter(|link| link.stream == Some(tail.stream));
+                tail.at = link.map_or(tail.at, |link| link.tail.min(tail.at));
+                link.is_some()
+            });
         }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Known {
     pub(crate) failures: Failures,
     /// Streams of which a crash has left open whether it follows them by name.
     pub(crate) unsure: BTreeSet<String>,
+    /// Streams that it follows by a pattern or, if they have no records, perhaps not yet.
+    pub(crate) unsure_if_empty: BTreeSet<String>,
     /// Streams may have lost all their records, and the journal may have links of them or not.
     pub(crate) power_was_cut: bool,
 }
@@ -79,6 +81,7 @@ impl Known {
             wakes: Vec::new(),
             failures: Failures::default(),
             unsure: BTreeSet::new(),
+            unsure_if_empty: BTreeSet::new(),
             power_was_cut: false,
         };
         known.adopt(links, world);
@@ -109,11 +112,13 @@ impl Known {
         match (request, response) {
             (SubscriptionRequest::Link { streams, .. }, SubscriptionResponse::LinksChanged) => {
                 for name in streams.iter().map(|name| name.to_string()) {
+                    // With an open request to unlink it, it may be followed anew.
+                    let is_followed = |no| {
+                        let known = self.links.get(&name).and_then(|(known, _)| *known);
+                        known == Some(no) && !self.unsure.contains(&name)
+                    };
                     if let Some((no, facts)) = world.streams.facts(&name)
-                        && self
-                            .links
-                            .get(&name)
-                            .is_none_or(|(known, _)| *known != Some(no))
+                        && !is_followed(no)
                     {
                         // It is followed from the tail that it had during the request.
                         let most = self.acked_max.entry((name.clone(), no)).or_default();
@@ -134,6 +139,8 @@ impl Known {
                     if link.0 != Some(no) {
                         *link = (Some(no), Offset::START);
                     }
+                    // It may be younger than the decision, and is then followed from its first record on.
+                    self.unsure_if_empty.insert(stream.to_string());
                 }
             }
             (SubscriptionRequest::Claim { id, .. }, SubscriptionResponse::Claimed(claimed)) => {
@@ -228,14 +235,16 @@ impl Known {
             }
         }
         let found: BTreeSet<String> = links.iter().map(|link| link.stream.to_string()).collect();
-        if std::mem::take(&mut self.power_was_cut) {
-            let is_empty = |name: &String| {
-                let state = world.streams.state(name);
-                state.is_some_and(|state| state.tail <= state.begin)
-            };
-            expected.retain(|name| found.contains(name) || !is_empty(name));
-            expected.extend(found.iter().filter(|name| is_empty(name)).cloned());
-        }
+        let power_was_cut = std::mem::take(&mut self.power_was_cut);
+        let unsure_if_empty = std::mem::take(&mut self.unsure_if_empty);
+        let is_unsure = |name: &String| {
+            let state = world.streams.state(name);
+            (power_was_cut || unsure_if_empty.contains(name))
+                && !self.named.contains(name)
+                && state.is_some_and(|state| state.tail <= state.begin)
+        };
+        expected.retain(|name| found.contains(name) || !is_unsure(name));
+        expected.extend(found.iter().filter(|name| is_unsure(name)).cloned());
         assert_eq!(found, expected, "links of {id}");
         for link in links {
             let name = link.stream.to_string();

@@ -114,6 +114,11 @@ impl Model {
             }
             (_, SubscriptionResponse::Deleted) => {
                 self.subscriptions.remove(&id);
+                // The next one with this name counts from the beginning.
+                let of_it = |asked: &&mut Asked| id_of(&asked.request) == id;
+                for asked in self.asked.values_mut().filter(of_it) {
+                    asked.generation = 0;
+                }
             }
             (request, response) => {
                 if let Some(known) = self.subscriptions.get_mut(&id) {
