@@ -5,9 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use encke_backup::BackupName;
-
-use crate::source::{How, Source, check_restored, in_directory, piece_files};
+use crate::source::{How, Source, check_restored, hashes, in_directory, piece_files};
 
 fn flip(path: &Path) {
     let mut content = std::fs::read(path).unwrap();
@@ -38,7 +36,7 @@ fn a_piece_that_is_missing_or_damaged_is_stored_again() {
         flip,
     ];
     for damage in damages {
-        damage(&largest(piece_files(place.path(), &[])));
+        damage(&largest(piece_files(place.path(), &repository)));
         let made = source.back_up(&repository, How::default()).unwrap();
         assert_eq!(made.unsound, 1, "{made:?}");
         assert_eq!(check_restored(&repository, made.report.name), 300);
@@ -59,7 +57,7 @@ fn a_piece_that_rots_is_found_when_it_is_read_again() {
     let (source, place) = (Source::new(), tempfile::tempdir().unwrap());
     let repository = in_directory(place.path());
     source.back_up(&repository, How::default()).unwrap();
-    let rotten = largest(piece_files(place.path(), &[]));
+    let rotten = largest(piece_files(place.path(), &repository));
     let written = rotten.metadata().unwrap().modified().unwrap();
     flip(&rotten);
     let file = File::options().write(true).open(&rotten).unwrap();
@@ -108,15 +106,4 @@ fn only_whole_backups_are_counted_and_kept() {
     assert_eq!(repository.backups().unwrap(), names);
     assert_eq!(check_restored(&repository, names[0]), 340);
     assert_eq!(check_restored(&repository, names[1]), 350);
-}
-
-/// The pieces of a backup.
-fn hashes(place: &Path, name: BackupName) -> Vec<String> {
-    let text = std::fs::read(place.join(format!("backups/{name}.json"))).unwrap();
-    let manifest: serde_json::Value = serde_json::from_slice(&text).unwrap();
-    let files = manifest["logs"][0]["files"].as_array().unwrap().iter();
-    let pieces = files.flat_map(|file| file["pieces"].as_array().unwrap());
-    pieces
-        .map(|hash| hash.as_str().unwrap().to_owned())
-        .collect()
 }

@@ -87,7 +87,9 @@ fn a_directory_that_is_not_complete_is_refused_by_all_commands() {
     let root = tempfile::tempdir().unwrap();
     let to = root.path().join("new/data");
     // A piece is missing, so that the restore ends in the middle.
-    let piece = crate::source::piece_files(place.path(), &[]).pop().unwrap();
+    let piece = crate::source::piece_files(place.path(), &in_directory(place.path()))
+        .pop()
+        .unwrap();
     let aside = root.path().join("piece");
     std::fs::rename(&piece, &aside).unwrap();
     restore_into(place.path(), name, &to).unwrap_err();

@@ -120,9 +120,15 @@ impl std::ops::DerefMut for FaultsGuard<'_> {
 }
 
 impl State {
+    /// The pieces of the last backup. Older ones may have others: the log may have moved records to its history since.
     fn pieces(&self) -> impl Iterator<Item = String> {
-        let keys = self.objects.keys().filter(|key| key.contains("/pieces/"));
-        keys.cloned()
+        let keys = || self.objects.keys();
+        let backup = keys().rfind(|key| key.contains("/backups/")).unwrap();
+        let list = std::str::from_utf8(&self.objects[backup].content).unwrap();
+        let pieces = keys().filter(|key| key.contains("/pieces/"));
+        pieces
+            .filter(|key| list.contains(key.rsplit('/').next().unwrap()))
+            .cloned()
     }
 
     fn change(&mut self, key: &str, content: Option<Vec<u8>>) {

@@ -111,6 +111,11 @@ impl Source {
         self.log.write().unwrap();
         self.log.sync().unwrap();
         self.log.publish();
+        // Moves of records to the history change files between two backups.
+        let jobs = self.log.background();
+        while self.log.health().segments_waiting > 0 || jobs().depth() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn back_up(&self, repository: &Repository, how: How) -> Result<Made, BackupError> {
@@ -187,12 +192,20 @@ pub(crate) fn check_log(directory: &Path) -> u64 {
     next - 1
 }
 
-/// The files of all pieces in a directory, without those of `known`.
-pub(crate) fn piece_files(directory: &Path, known: &[PathBuf]) -> Vec<PathBuf> {
-    let entries = |path: PathBuf| {
-        let entries = std::fs::read_dir(path).unwrap();
-        entries.map(|entry| entry.unwrap().path())
-    };
-    let files = entries(directory.join("pieces")).flat_map(entries);
-    files.filter(|file| !known.contains(file)).collect()
+/// The files of the pieces of the last backup. Older ones may have others: the log may have moved records to its history since.
+pub(crate) fn piece_files(place: &Path, repository: &Repository) -> Vec<PathBuf> {
+    let last = *repository.backups().unwrap().last().unwrap();
+    let file = |hash: String| place.join("pieces").join(&hash[..2]).join(hash);
+    hashes(place, last).into_iter().map(file).collect()
+}
+
+/// The pieces of a backup.
+pub(crate) fn hashes(place: &Path, name: BackupName) -> Vec<String> {
+    let text = std::fs::read(place.join(format!("backups/{name}.json"))).unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let files = manifest["logs"][0]["files"].as_array().unwrap().iter();
+    let pieces = files.flat_map(|file| file["pieces"].as_array().unwrap());
+    pieces
+        .map(|hash| hash.as_str().unwrap().to_owned())
+        .collect()
 }
