@@ -213,9 +213,6 @@ impl Subscription {
 
     /// Whether one of the cursors moves.
     fn moves(&self, cursors: &[LinkPosition]) -> bool {
-        cursors.iter().any(|cursor| {
-            let link = self.links.numbered(cursor.link);
-            link.is_some_and(|link| cursor.at > link.acked)
-        })
+        cursors.iter().any(|cursor| self.links.is_behind(cursor))
     }
 }

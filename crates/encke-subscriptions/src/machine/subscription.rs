@@ -275,10 +275,7 @@ impl Subscription {
     /// Whether something that the wake has found is not done yet.
     pub(super) fn has_news(&self) -> bool {
         let mut tails = self.wake.iter().flat_map(|wake| &wake.snapshot.tails);
-        tails.any(|tail| {
-            let link = self.links.numbered(tail.link);
-            link.is_some_and(|link| link.stream == Some(tail.stream) && link.acked < tail.at)
-        })
+        tails.any(|tail| self.links.is_behind(tail))
     }
 
     /// Whether its webhook is to be called for the wake.
@@ -323,11 +320,13 @@ impl Subscription {
     /// that of another one.
     pub(super) fn cut_snapshot(&mut self) {
         if let Some(wake) = &mut self.wake {
-            wake.snapshot.tails.retain_mut(|tail| {
-                let link = self.links.numbered(tail.link);
-                let link = link.filter(|link| link.stream == Some(tail.stream));
-                tail.at = link.map_or(tail.at, |link| link.tail.min(tail.at));
-                link.is_some()
+            let tails = &mut wake.snapshot.tails;
+            tails.retain_mut(|tail| match self.links.of_position(tail) {
+                Some(link) => {
+                    tail.at = tail.at.min(link.tail);
+                    true
+                }
+                None => false,
             });
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct Known {
     pub(crate) failures: Failures,
     /// Streams of which a crash has left open whether it follows them by name.
     pub(crate) unsure: BTreeSet<String>,
-    /// Streams that it follows by a pattern or, if they have no records, perhaps not yet.
+    /// Streams that its pattern matches. While one has no records, the model does not know whether the server follows it yet.
     pub(crate) unsure_if_empty: BTreeSet<String>,
     /// Streams may have lost all their records, and the journal may have links of them or not.
     pub(crate) power_was_cut: bool,
@@ -112,7 +112,7 @@ impl Known {
         match (request, response) {
             (SubscriptionRequest::Link { streams, .. }, SubscriptionResponse::LinksChanged) => {
                 for name in streams.iter().map(|name| name.to_string()) {
-                    // With an open request to unlink it, it may be followed anew.
+                    // If a crash has left open whether it was unlinked, the link may be a new one.
                     let is_followed = |no| {
                         let known = self.links.get(&name).and_then(|(known, _)| *known);
                         known == Some(no) && !self.unsure.contains(&name)
@@ -139,7 +139,7 @@ impl Known {
                     if link.0 != Some(no) {
                         *link = (Some(no), Offset::START);
                     }
-                    // It may be younger than the decision, and is then followed from its first record on.
+                    // A stream that was created after the server decided is followed from its first record on.
                     self.unsure_if_empty.insert(stream.to_string());
                 }
             }

@@ -114,9 +114,9 @@ impl Model {
             }
             (_, SubscriptionResponse::Deleted) => {
                 self.subscriptions.remove(&id);
-                // The next one with this name counts from the beginning.
-                let of_it = |asked: &&mut Asked| id_of(&asked.request) == id;
-                for asked in self.asked.values_mut().filter(of_it) {
+                // A new subscription of this name counts its generations from 0.
+                let of_same_name = |asked: &&mut Asked| id_of(&asked.request) == id;
+                for asked in self.asked.values_mut().filter(of_same_name) {
                     asked.generation = 0;
                 }
             }

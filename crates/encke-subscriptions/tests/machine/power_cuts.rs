@@ -111,9 +111,7 @@ fn a_call_does_not_acknowledge_a_stream_that_took_the_number_of_a_lost_one() {
 
 #[test]
 fn records_that_were_lost_with_the_power_are_taken_off_the_cursor() {
-    // A stream of another log than the journal, so that a synced cursor can be ahead of it.
-    let mut names = (0..).map(|number| format!("events/{number}"));
-    let name = names.find(|name| encke_stream::home(name, 2) == 1).unwrap();
+    let name = name_of_other_log();
     let mut lost = 0;
     for seed in 1..20 {
         let mut world = World::with_seed(SubscriptionLimits::default(), 2, seed);

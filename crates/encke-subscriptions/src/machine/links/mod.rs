@@ -144,15 +144,23 @@ impl Links {
         })
     }
 
+    /// The link of a position, unless it belongs to another stream now, or to none.
+    pub(crate) fn of_position(&self, position: &LinkPosition) -> Option<&Link> {
+        let link = self.links.get(&position.link);
+        link.filter(|link| link.stream == Some(position.stream))
+    }
+
+    /// Whether a stream is not done up to a position, and still is the stream of its link.
+    pub(crate) fn is_behind(&self, position: &LinkPosition) -> bool {
+        let link = self.of_position(position);
+        link.is_some_and(|link| link.acked < position.at)
+    }
+
     /// A stream is done up to a position. False: it was before, or is another stream now.
     pub(crate) fn ack(&mut self, position: LinkPosition) -> bool {
-        let LinkPosition { link, stream, at } = position;
-        let moves = self
-            .links
-            .get(&link)
-            .is_some_and(|link| link.stream == Some(stream) && link.acked < at);
+        let moves = self.is_behind(&position);
         if moves {
-            self.update(link, |link| link.acked = at);
+            self.update(position.link, |link| link.acked = position.at);
         }
         moves
     }
