@@ -35,9 +35,9 @@ pub(crate) struct Known {
     /// All wakes that workers and receivers have had.
     pub(crate) wakes: Vec<Held>,
     pub(crate) failures: Failures,
-    /// Streams of which a crash has left open whether it follows them by name.
+    /// Streams that the subscription may follow by name or not: a request about them was under way at a crash.
     pub(crate) unsure: BTreeSet<String>,
-    /// Streams that its pattern matches. While one has no records, the model does not know whether the server follows it yet.
+    /// Streams of its pattern that were unlinked. The link of one without records stays only if the server knew the stream then.
     pub(crate) unsure_if_empty: BTreeSet<String>,
     /// Streams may have lost all their records, and the journal may have links of them or not.
     pub(crate) power_was_cut: bool,
@@ -112,15 +112,16 @@ impl Known {
         match (request, response) {
             (SubscriptionRequest::Link { streams, .. }, SubscriptionResponse::LinksChanged) => {
                 for name in streams.iter().map(|name| name.to_string()) {
-                    // If a crash has left open whether it was unlinked, the link may be a new one.
-                    let is_followed = |no| {
-                        let known = self.links.get(&name).and_then(|(known, _)| *known);
-                        known == Some(no) && !self.unsure.contains(&name)
+                    // It may have been unlinked at a crash, and this is a new link.
+                    let was_unsure = self.unsure.remove(&name);
+                    let is_same_link = |no| {
+                        let seen = self.links.get(&name).and_then(|(seen, _)| *seen);
+                        seen == Some(no) && !was_unsure
                     };
                     if let Some((no, facts)) = world.streams.facts(&name)
-                        && !is_followed(no)
+                        && !is_same_link(no)
                     {
-                        // It is followed from the tail that it had during the request.
+                        // A new link begins at the tail during the request, which was not greater than it is now.
                         let most = self.acked_max.entry((name.clone(), no)).or_default();
                         *most = facts.tail.max(*most);
                     }
@@ -131,6 +132,10 @@ impl Known {
                 let pattern = self.config.pattern.as_ref();
                 let is_matched = pattern.is_some_and(|glob| glob.matches(stream));
                 let was_named = self.named.remove(&**stream);
+                let was_unsure = self.unsure.remove(&**stream);
+                if is_matched && (was_named || was_unsure) {
+                    self.unsure_if_empty.insert(stream.to_string());
+                }
                 if !is_matched {
                     // A request may follow it again, from another position.
                     self.links.remove(&**stream);
@@ -139,8 +144,6 @@ impl Known {
                     if link.0 != Some(no) {
                         *link = (Some(no), Offset::START);
                     }
-                    // A stream that was created after the server decided is followed from its first record on.
-                    self.unsure_if_empty.insert(stream.to_string());
                 }
             }
             (SubscriptionRequest::Claim { id, .. }, SubscriptionResponse::Claimed(claimed)) => {

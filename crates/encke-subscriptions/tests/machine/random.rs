@@ -402,3 +402,26 @@ proptest! {
         check(SubscriptionLimits::default(), 2, seed, steps);
     }
 }
+
+#[test]
+fn a_crash_during_a_link_and_an_unlink_behind_it() {
+    for kept in 0..4 {
+        let steps = vec![
+            Step::Subscribe(0),
+            Step::Settle,
+            Step::Create(1, false),
+            Step::Settle,
+            // `events/b` twice.
+            Step::Link(0, 9),
+            Step::LookUp,
+            Step::Changes(1),
+            Step::Crash {
+                kept,
+                cut_power: false,
+            },
+            Step::Unlink(0, 1),
+            Step::Settle,
+        ];
+        check(limits(), 1, 4, steps);
+    }
+}
