@@ -192,14 +192,14 @@ pub(crate) fn check_log(directory: &Path) -> u64 {
     next - 1
 }
 
-/// The files of the pieces of the last backup. Older ones may have others: the log may have moved records to its history since.
+/// The files of the pieces of the last backup in a directory. The next backup may not need the pieces of an older one, and not miss them.
 pub(crate) fn piece_files(place: &Path, repository: &Repository) -> Vec<PathBuf> {
     let last = *repository.backups().unwrap().last().unwrap();
     let file = |hash: String| place.join("pieces").join(&hash[..2]).join(hash);
     hashes(place, last).into_iter().map(file).collect()
 }
 
-/// The pieces of a backup.
+/// The hashes of the pieces of a backup of one log.
 pub(crate) fn hashes(place: &Path, name: BackupName) -> Vec<String> {
     let text = std::fs::read(place.join(format!("backups/{name}.json"))).unwrap();
     let manifest: serde_json::Value = serde_json::from_slice(&text).unwrap();

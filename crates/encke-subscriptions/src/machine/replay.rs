@@ -117,7 +117,7 @@ impl SubscriptionMachine {
     /// be an earlier one now.
     fn resume(&mut self, now: Now) {
         for subscription in self.subscriptions.values_mut() {
-            subscription.cut_snapshot();
+            subscription.trim_snapshot();
             let lease_time = subscription.lease_time();
             // Workers could not report while the server was down.
             let grace = now.steady.after(GRACE.min(lease_time));

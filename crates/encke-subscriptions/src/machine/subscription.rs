@@ -316,14 +316,15 @@ impl Subscription {
         Some(tail.map_or(known.acked, |tail| tail.at.max(known.acked)))
     }
 
-    /// After a start: a crash can have lost records that the wake has found, or whole streams. The number of a lost stream can become
-    /// that of another one.
-    pub(super) fn cut_snapshot(&mut self) {
+    /// Removes what a crash has lost from the snapshot of the wake: the ends of records, and whole streams. A new stream can get the number
+    /// of a lost one, and a response to the wake would acknowledge records of it. To be called after a start, when the links have been
+    /// compared with the streams.
+    pub(super) fn trim_snapshot(&mut self) {
         if let Some(wake) = &mut self.wake {
             let tails = &mut wake.snapshot.tails;
-            tails.retain_mut(|tail| match self.links.of_position(tail) {
+            tails.retain_mut(|found| match self.links.of_position(found) {
                 Some(link) => {
-                    tail.at = tail.at.min(link.tail);
+                    found.at = found.at.min(link.tail);
                     true
                 }
                 None => false,

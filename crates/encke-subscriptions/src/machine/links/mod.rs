@@ -144,19 +144,19 @@ impl Links {
         })
     }
 
-    /// The link of a position, unless it belongs to another stream now, or to none.
+    /// The link that a position names, if it still exists and still has the stream of the position.
     pub(crate) fn of_position(&self, position: &LinkPosition) -> Option<&Link> {
         let link = self.links.get(&position.link);
         link.filter(|link| link.stream == Some(position.stream))
     }
 
-    /// Whether a stream is not done up to a position, and still is the stream of its link.
+    /// Whether the link of a position still has its stream, and has not acknowledged the position.
     pub(crate) fn is_behind(&self, position: &LinkPosition) -> bool {
         let link = self.of_position(position);
         link.is_some_and(|link| link.acked < position.at)
     }
 
-    /// A stream is done up to a position. False: it was before, or is another stream now.
+    /// Acknowledges a position. False: nothing changes, because it is acknowledged already, or its link is gone or has another stream.
     pub(crate) fn ack(&mut self, position: LinkPosition) -> bool {
         let moves = self.is_behind(&position);
         if moves {
