@@ -37,7 +37,8 @@ pub(crate) struct Known {
     pub(crate) failures: Failures,
     /// Streams that the subscription may follow by name or not: a request about them was under way at a crash.
     pub(crate) unsure: BTreeSet<String>,
-    /// Streams of its pattern that were unlinked. The link of one without records stays only if the server knew the stream then.
+    /// Streams of its pattern that were unlinked, or may have been. The link of one without records stays only if the server knew the stream
+    /// then.
     pub(crate) unsure_if_empty: BTreeSet<String>,
     /// Streams may have lost all their records, and the journal may have links of them or not.
     pub(crate) power_was_cut: bool,
@@ -88,6 +89,20 @@ impl Known {
         known
     }
 
+    /// Whether its pattern matches a stream.
+    fn is_matched(&self, name: &str) -> bool {
+        let pattern = self.config.pattern.as_ref();
+        pattern.is_some_and(|glob| glob.matches(name))
+    }
+
+    /// A request about this stream was under way at a crash.
+    pub(crate) fn forget_name(&mut self, name: String) {
+        if self.is_matched(&name) {
+            self.unsure_if_empty.insert(name.clone());
+        }
+        self.unsure.insert(name);
+    }
+
     fn adopt(&mut self, links: &[LinkStatus], world: &World) {
         self.links.clear();
         for link in links {
@@ -129,20 +144,18 @@ impl Known {
                 }
             }
             (SubscriptionRequest::Unlink { stream, .. }, SubscriptionResponse::LinksChanged) => {
-                let pattern = self.config.pattern.as_ref();
-                let is_matched = pattern.is_some_and(|glob| glob.matches(stream));
                 let was_named = self.named.remove(&**stream);
-                let was_unsure = self.unsure.remove(&**stream);
-                if is_matched && (was_named || was_unsure) {
-                    self.unsure_if_empty.insert(stream.to_string());
-                }
-                if !is_matched {
+                self.unsure.remove(&**stream);
+                if !self.is_matched(stream) {
                     // A request may follow it again, from another position.
                     self.links.remove(&**stream);
-                } else if was_named && let Some((no, _)) = world.streams.facts(stream) {
-                    let link = self.links.entry(stream.to_string()).or_default();
-                    if link.0 != Some(no) {
-                        *link = (Some(no), Offset::START);
+                } else if was_named {
+                    self.unsure_if_empty.insert(stream.to_string());
+                    if let Some((no, _)) = world.streams.facts(stream) {
+                        let link = self.links.entry(stream.to_string()).or_default();
+                        if link.0 != Some(no) {
+                            *link = (Some(no), Offset::START);
+                        }
                     }
                 }
             }
@@ -221,11 +234,6 @@ impl Known {
         }
         let mut expected: BTreeSet<String> = self.named.clone();
         for name in world.streams.names() {
-            let is_matched = self
-                .config
-                .pattern
-                .as_ref()
-                .is_some_and(|glob| glob.matches(&name));
             let Some(state) = world.streams.state(&name) else {
                 continue;
             };
@@ -233,7 +241,10 @@ impl Known {
                 .links
                 .get(&name)
                 .is_some_and(|(no, _)| *no == Some(state.no));
-            if is_matched && own != Some(&name) && (state.tail > state.begin || was_seen) {
+            if self.is_matched(&name)
+                && own != Some(&name)
+                && (state.tail > state.begin || was_seen)
+            {
                 expected.insert(name);
             }
         }

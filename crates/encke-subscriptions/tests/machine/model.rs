@@ -228,7 +228,8 @@ impl Model {
     /// It is not known any more whether a subscription follows these by their names.
     fn forget_names(&mut self, id: &str, streams: impl IntoIterator<Item = Box<str>>) {
         if let Some(known) = self.subscriptions.get_mut(id) {
-            known.unsure.extend(streams.into_iter().map(String::from));
+            let names = streams.into_iter().map(String::from);
+            names.for_each(|name| known.forget_name(name));
         }
     }
 

@@ -404,24 +404,43 @@ proptest! {
 }
 
 #[test]
-fn a_crash_during_a_link_and_an_unlink_behind_it() {
-    for kept in 0..4 {
-        let steps = vec![
+fn a_crash_leaves_open_whether_a_stream_without_records_was_unlinked() {
+    let crash = |kept| Step::Crash {
+        kept,
+        cut_power: false,
+    };
+    // A link to `events/b` is under way at the crash, and an unlink follows.
+    let linked = |kept| {
+        vec![
             Step::Subscribe(0),
             Step::Settle,
             Step::Create(1, false),
             Step::Settle,
-            // `events/b` twice.
             Step::Link(0, 9),
             Step::LookUp,
             Step::Changes(1),
-            Step::Crash {
-                kept,
-                cut_power: false,
-            },
+            crash(kept),
             Step::Unlink(0, 1),
             Step::Settle,
-        ];
-        check(limits(), 1, 4, steps);
+        ]
+    };
+    // `events/b` is linked before it exists, and an unlink is under way at the crash.
+    let unlinked = |kept| {
+        vec![
+            Step::Subscribe(0),
+            Step::Link(0, 9),
+            Step::Settle,
+            Step::Create(1, false),
+            crash(0),
+            Step::Unlink(0, 1),
+            // What has changed since the last record of the journal.
+            Step::Commit(1),
+            crash(kept),
+            Step::Settle,
+        ]
+    };
+    for kept in 0..4 {
+        check(limits(), 1, 4, linked(kept));
+        check(limits(), 1, 4, unlinked(kept));
     }
 }
