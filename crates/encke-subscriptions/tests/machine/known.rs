@@ -37,11 +37,13 @@ pub(crate) struct Known {
     pub(crate) failures: Failures,
     /// Streams that the subscription may follow by name or not: a request about them was under way at a crash.
     pub(crate) unsure: BTreeSet<String>,
-    /// Streams of its pattern that were unlinked, or may have been. The link of one without records stays only if the server knew the stream
-    /// then.
+    /// Streams of its pattern that were linked or unlinked since. The server may have a link of one without records or not, as it knew the
+    /// stream during the request or not.
     pub(crate) unsure_if_empty: BTreeSet<String>,
     /// Streams may have lost all their records, and the journal may have links of them or not.
     pub(crate) power_was_cut: bool,
+    /// The log refused something behind a power cut, perhaps the record that links of lost streams are gone: the next start finds them.
+    pub(crate) keeps_lost_links: bool,
 }
 
 pub(crate) struct Holder {
@@ -84,6 +86,7 @@ impl Known {
             unsure: BTreeSet::new(),
             unsure_if_empty: BTreeSet::new(),
             power_was_cut: false,
+            keeps_lost_links: false,
         };
         known.adopt(links, world);
         known
@@ -142,6 +145,12 @@ impl Known {
                     }
                     self.named.insert(name);
                 }
+            }
+            (SubscriptionRequest::Link { streams, .. }, SubscriptionResponse::Refused(_)) => {
+                // A link that was kept for the request when its stream ended may have the next stream of the name.
+                let matched = streams.iter().filter(|name| self.is_matched(name));
+                let names: Vec<String> = matched.map(|name| name.to_string()).collect();
+                self.unsure_if_empty.extend(names);
             }
             (SubscriptionRequest::Unlink { stream, .. }, SubscriptionResponse::LinksChanged) => {
                 let was_named = self.named.remove(&**stream);

@@ -182,6 +182,7 @@ impl Model {
                 reported: known.failures.reported,
                 ..Failures::default()
             };
+            known.keeps_lost_links |= known.power_was_cut;
         }
     }
 
@@ -193,15 +194,18 @@ impl Model {
                 known.failures = Failures::default();
             }
             if power_was_cut {
-                for (name, (no, acked)) in &mut known.links {
+                let named = &known.named;
+                known.links.retain(|name, (no, acked)| {
                     let Some(state) = world.streams.state(name) else {
                         *no = None;
-                        continue;
+                        return true;
                     };
                     *acked = state.tail.min(*acked);
-                }
-                known.power_was_cut = true;
+                    // The link of a stream that has lost all its records may be gone, unless it was linked by name.
+                    named.contains(name) || state.tail > state.begin
+                });
             }
+            known.power_was_cut |= power_was_cut || std::mem::take(&mut known.keeps_lost_links);
         }
         // What was under way may have happened or not.
         for (_, asked) in std::mem::take(&mut self.asked) {

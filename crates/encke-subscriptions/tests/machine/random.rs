@@ -404,43 +404,86 @@ proptest! {
 }
 
 #[test]
-fn a_crash_leaves_open_whether_a_stream_without_records_was_unlinked() {
-    let crash = |kept| Step::Crash {
-        kept,
-        cut_power: false,
-    };
-    // A link to `events/b` is under way at the crash, and an unlink follows.
-    let linked = |kept| {
-        vec![
-            Step::Subscribe(0),
+fn sequences_that_the_model_did_not_know() {
+    let crash = |kept, cut_power| Step::Crash { kept, cut_power };
+    let hook_1 = 0;
+    let hook_2 = 1;
+    let pull_1 = 2;
+    let pull_2 = 3;
+    let (a, b, d, manual_b, wake_a) = (0, 1, 2, 4, 5);
+    for kept in 0..4 {
+        let linked_at_crash = vec![
+            Step::Subscribe(hook_1),
             Step::Settle,
-            Step::Create(1, false),
+            Step::Create(b, false),
             Step::Settle,
-            Step::Link(0, 9),
+            Step::Link(hook_1, b + 8 * b),
             Step::LookUp,
             Step::Changes(1),
-            crash(kept),
-            Step::Unlink(0, 1),
+            crash(kept, false),
+            Step::Unlink(hook_1, b),
             Step::Settle,
-        ]
-    };
-    // `events/b` is linked before it exists, and an unlink is under way at the crash.
-    let unlinked = |kept| {
-        vec![
-            Step::Subscribe(0),
-            Step::Link(0, 9),
+        ];
+        check(limits(), 1, 4, linked_at_crash);
+        let unlinked_at_crash = vec![
+            Step::Subscribe(hook_1),
+            Step::Link(hook_1, b + 8 * b),
             Step::Settle,
-            Step::Create(1, false),
-            crash(0),
-            Step::Unlink(0, 1),
-            // What has changed since the last record of the journal.
+            Step::Create(b, false),
+            crash(0, false),
+            Step::Unlink(hook_1, b),
+            // The number of the stream that exists now.
             Step::Commit(1),
-            crash(kept),
+            crash(kept, false),
             Step::Settle,
-        ]
-    };
-    for kept in 0..4 {
-        check(limits(), 1, 4, linked(kept));
-        check(limits(), 1, 4, unlinked(kept));
+        ];
+        check(limits(), 1, 4, unlinked_at_crash);
     }
+    let refused_after_power_cut = vec![
+        Step::Create(manual_b, false),
+        Step::Create(d, false),
+        Step::Subscribe(hook_2),
+        Step::Settle,
+        crash(0, true),
+        Step::Refuse(false),
+        Step::Settle,
+        Step::Create(d, false),
+        crash(0, false),
+    ];
+    check(limits(), 2, 545, refused_after_power_cut);
+    let linked_after_power_cut = vec![
+        Step::Subscribe(pull_1),
+        Step::Delete(a),
+        Step::LookUp,
+        Step::Create(d, false),
+        Step::Settle,
+        Step::Subscribe(pull_2),
+        Step::Create(a, true),
+        Step::Changes(1),
+        Step::LookUp,
+        Step::Commit(3),
+        Step::Append(d),
+        Step::Settle,
+        crash(0, true),
+        Step::Append(d),
+        Step::Link(pull_1, d + 8 * b),
+        Step::Append(a),
+    ];
+    check(
+        SubscriptionLimits::default(),
+        2,
+        228,
+        linked_after_power_cut,
+    );
+    let refused_link_of_new_stream = vec![
+        Step::Subscribe(pull_2),
+        Step::Settle,
+        Step::Delete(wake_a),
+        Step::Create(wake_a, false),
+        Step::Link(pull_2, wake_a + 8 * b),
+        Step::LookUp,
+        Step::Changes(3),
+        Step::Refuse(false),
+    ];
+    check(limits(), 2, 0, refused_link_of_new_stream);
 }
