@@ -42,8 +42,6 @@ pub(crate) struct Known {
     pub(crate) unsure_if_empty: BTreeSet<String>,
     /// Streams may have lost all their records, and the journal may have links of them or not.
     pub(crate) power_was_cut: bool,
-    /// The log refused something behind a power cut, perhaps the record that links of lost streams are gone: the next start finds them.
-    pub(crate) keeps_lost_links: bool,
 }
 
 pub(crate) struct Holder {
@@ -86,7 +84,6 @@ impl Known {
             unsure: BTreeSet::new(),
             unsure_if_empty: BTreeSet::new(),
             power_was_cut: false,
-            keeps_lost_links: false,
         };
         known.adopt(links, world);
         known
@@ -96,6 +93,14 @@ impl Known {
     fn is_matched(&self, name: &str) -> bool {
         let pattern = self.config.pattern.as_ref();
         pattern.is_some_and(|glob| glob.matches(name))
+    }
+
+    /// A new link may begin at the tail of a stream during the request, which was not greater than it is now.
+    pub(crate) fn may_begin_at_tail(&mut self, name: &str, world: &World) {
+        if let Some((no, facts)) = world.streams.facts(name) {
+            let most = self.acked_max.entry((name.to_owned(), no)).or_default();
+            *most = facts.tail.max(*most);
+        }
     }
 
     /// A request about this stream was under way at a crash.
@@ -136,12 +141,9 @@ impl Known {
                         let seen = self.links.get(&name).and_then(|(seen, _)| *seen);
                         seen == Some(no) && !was_unsure
                     };
-                    if let Some((no, facts)) = world.streams.facts(&name)
-                        && !is_same_link(no)
-                    {
-                        // A new link begins at the tail during the request, which was not greater than it is now.
-                        let most = self.acked_max.entry((name.clone(), no)).or_default();
-                        *most = facts.tail.max(*most);
+                    let no = world.streams.facts(&name).map(|(no, _)| no);
+                    if !no.is_some_and(is_same_link) {
+                        self.may_begin_at_tail(&name, world);
                     }
                     self.named.insert(name);
                 }

@@ -20,6 +20,8 @@ pub(crate) struct Model {
     pub(crate) asked: BTreeMap<RequestNo, Asked>,
     /// The calls that were seen.
     seen_calls: BTreeSet<u64>,
+    /// The server may not have written yet what a power cut has changed.
+    pub(crate) awaits_comparison: bool,
 }
 
 impl Model {
@@ -182,13 +184,13 @@ impl Model {
                 reported: known.failures.reported,
                 ..Failures::default()
             };
-            known.keeps_lost_links |= known.power_was_cut;
         }
     }
 
     /// The server has crashed. With `power_was_cut`, streams may have lost their ends.
     pub(crate) fn crashed(&mut self, world: &World, power_was_cut: bool) {
         self.seen_calls.clear();
+        self.awaits_comparison |= power_was_cut;
         for known in self.subscriptions.values_mut() {
             if known.failures.is_new {
                 known.failures = Failures::default();
@@ -205,7 +207,7 @@ impl Model {
                     named.contains(name) || state.tail > state.begin
                 });
             }
-            known.power_was_cut |= power_was_cut || std::mem::take(&mut known.keeps_lost_links);
+            known.power_was_cut |= power_was_cut;
         }
         // What was under way may have happened or not.
         for (_, asked) in std::mem::take(&mut self.asked) {
@@ -215,6 +217,10 @@ impl Model {
                     self.subscriptions.remove(&id);
                 }
                 SubscriptionRequest::Link { streams, .. } => {
+                    if let Some(known) = self.subscriptions.get_mut(&id) {
+                        let names = streams.iter();
+                        names.for_each(|name| known.may_begin_at_tail(name, world));
+                    }
                     self.forget_names(&id, streams);
                 }
                 SubscriptionRequest::Unlink { stream, .. } => self.forget_names(&id, [stream]),
@@ -241,6 +247,7 @@ impl Model {
     pub(crate) fn check(&mut self, world: &mut World, ids: &[(&str, SubscriptionConfig)]) {
         self.observe(world);
         assert!(self.asked.is_empty());
+        self.awaits_comparison = false;
         for (id, config) in ids {
             let response = world.ask(SubscriptionRequest::Describe { id: (*id).into() });
             let status = match response {
