@@ -120,7 +120,7 @@ impl std::ops::DerefMut for FaultsGuard<'_> {
 }
 
 impl State {
-    /// The keys of the pieces of the last backup. The next backup may not need the pieces of an older one, and not miss them.
+    /// The keys of the pieces of the last backup. The next backup does not look for a piece that only an older one has.
     fn pieces(&self) -> impl Iterator<Item = String> {
         let keys = || self.objects.keys();
         let backup = keys().rfind(|key| key.contains("/backups/")).unwrap();

@@ -192,7 +192,7 @@ pub(crate) fn check_log(directory: &Path) -> u64 {
     next - 1
 }
 
-/// The files of the pieces of the last backup in a directory. The next backup may not need the pieces of an older one, and not miss them.
+/// The files of the pieces of the last backup in a directory. The next backup does not look for a piece that only an older one has.
 pub(crate) fn piece_files(place: &Path, repository: &Repository) -> Vec<PathBuf> {
     let last = *repository.backups().unwrap().last().unwrap();
     let file = |hash: String| place.join("pieces").join(&hash[..2]).join(hash);

@@ -37,8 +37,8 @@ pub(crate) struct Known {
     pub(crate) failures: Failures,
     /// Streams that the subscription may follow by name or not: a request about them was under way at a crash.
     pub(crate) unsure: BTreeSet<String>,
-    /// Streams of its pattern that were linked or unlinked since. The server may have a link of one without records or not, as it knew the
-    /// stream during the request or not.
+    /// Streams of its pattern that requests have linked or unlinked. While one has no records, the server has a link of it only if it knew
+    /// the stream during the request, which the model can't tell.
     pub(crate) unsure_if_empty: BTreeSet<String>,
     /// Streams may have lost all their records, and the journal may have links of them or not.
     pub(crate) power_was_cut: bool,
