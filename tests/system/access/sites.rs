@@ -129,14 +129,6 @@ fn a_page_of_another_site_changes_nothing() {
                 );
             }
         }
-        // Reading is what a page may cause; whether it gets the answer is the browser's to decide.
-        let read = encke.ask(
-            "GET",
-            "/v1/stream/a",
-            &[credential, "Sec-Fetch-Site: cross-site"],
-            b"",
-        );
-        assert_eq!(read.status, 200);
         for fields in [
             &["Sec-Fetch-Site: same-origin"][..],
             &["Sec-Fetch-Site: none"],
@@ -148,6 +140,79 @@ fn a_page_of_another_site_changes_nothing() {
             assert_eq!(answer.status, 204, "{fields:?}");
         }
     }
+}
+
+/// What browsers send for `<script>`, `<link>` and `<img>` of a page of a sibling, and of a page of another site.
+const EMBEDDED: [[&str; 3]; 3] = [
+    [
+        "Sec-Fetch-Site: same-site",
+        "Sec-Fetch-Mode: no-cors",
+        "Sec-Fetch-Dest: script",
+    ],
+    [
+        "Sec-Fetch-Site: same-site",
+        "Sec-Fetch-Mode: no-cors",
+        "Sec-Fetch-Dest: style",
+    ],
+    [
+        "Sec-Fetch-Site: cross-site",
+        "Sec-Fetch-Mode: no-cors",
+        "Sec-Fetch-Dest: image",
+    ],
+];
+
+#[test]
+fn a_page_of_another_site_embeds_nothing_that_the_browser_has_rights_to() {
+    let guarded = Guarded::start(&["--cors-origins", "https://app.example"]);
+    guarded.create("/v1/stream/a", b"[1]");
+    let local = Encke::start(&[]);
+    local.create("a");
+    let cookie = format!("Cookie: encke={}", guarded.token_of("ann", "read=/v1/**"));
+    let bearer = bearer(API_KEY);
+    let status = |encke: &Encke, credential: &str, fields: &[&str]| {
+        let fields = [&[credential], fields].concat();
+        encke.ask("GET", "/v1/stream/a", &fields, b"").status
+    };
+    for fields in &EMBEDDED {
+        assert_eq!(status(&guarded.encke, &cookie, fields), 403, "{fields:?}");
+        // A page can't add a token to these.
+        assert_eq!(status(&guarded.encke, &bearer, fields), 200, "{fields:?}");
+    }
+    assert_eq!(status(&local, "X: y", &EMBEDDED[2]), 403);
+    // Pages of this machine.
+    let mut own = local.connect();
+    let fields = [&["Host: localhost"], &EMBEDDED[0][..]].concat();
+    assert_eq!(ask(&mut own, "GET /v1/stream/a", &fields, "").status, 200);
+    for fields in [
+        &[
+            "Sec-Fetch-Site: none",
+            "Sec-Fetch-Mode: navigate",
+            "Sec-Fetch-Dest: document",
+        ][..],
+        &[
+            "Sec-Fetch-Site: same-origin",
+            "Sec-Fetch-Mode: no-cors",
+            "Sec-Fetch-Dest: image",
+        ],
+        &[
+            "Sec-Fetch-Site: cross-site",
+            "Sec-Fetch-Mode: navigate",
+            "Sec-Fetch-Dest: document",
+        ],
+        &[
+            "Sec-Fetch-Site: same-site",
+            "Sec-Fetch-Mode: cors",
+            "Origin: https://app.example",
+        ],
+    ] {
+        assert_eq!(status(&guarded.encke, &cookie, fields), 200, "{fields:?}");
+    }
+    let frame = [
+        "Sec-Fetch-Site: cross-site",
+        "Sec-Fetch-Mode: navigate",
+        "Sec-Fetch-Dest: iframe",
+    ];
+    assert_eq!(status(&guarded.encke, &cookie, &frame), 403);
 }
 
 #[test]

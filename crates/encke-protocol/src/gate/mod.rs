@@ -12,8 +12,11 @@ mod token;
 
 use std::sync::Arc;
 
-use encke_access::{Access, AccessDenied, Caller, CanonicalPath, Credentials, SignedUrl};
+use encke_access::{
+    Access, AccessDenied, Caller, CallerKind, CanonicalPath, Credentials, SignedUrl,
+};
 
+use self::hosts::{is_loopback, without_port};
 use self::rights::UNSIGNED_FIELD;
 use self::token::offered_token;
 use crate::problem::error;
@@ -165,8 +168,12 @@ impl Gate {
             false => {
                 let is_checked = !controlled || request.upgrade;
                 let has_certificate = request.upgrade && request.caller.certificate.is_some();
+                // Without access control everyone may read who reaches the server, which pages of the internet may do only through
+                // the browser of such a user.
+                let is_public = controlled || self.origins == Origins::Any;
                 is_checked && self.origin(request) == RequestOrigin::Foreign
                     || has_certificate && self.is_foreign_with_credentials(request)
+                    || !is_public && self.is_embedded(request)
             }
         };
         let is_judged = || !operator && request.upgrade && judges_origins();
@@ -189,6 +196,26 @@ impl Gate {
     /// Metadata, section 2.3).
     fn is_cross_site(&self, request: &Request<'_>) -> bool {
         names_another_site(request) && !matches!(self.origin(request), RequestOrigin::Allowed(_))
+    }
+
+    /// Whether a browser sends the request for an image, a script, a style sheet or a frame of a page that is of no allowed origin.
+    /// Requests for these have no `Origin`. Handshakes of WebSocket have one, and a document that a link leads to is no part of the page.
+    fn is_embedded(&self, request: &Request<'_>) -> bool {
+        let is_document = || {
+            request.headers.first("Sec-Fetch-Mode") == Some(b"navigate")
+                && request.headers.first("Sec-Fetch-Dest") == Some(b"document")
+        };
+        // Pages of this machine may use a server of this machine, and have different origins of one site.
+        let is_of_machine = || {
+            let names_host = request
+                .host()
+                .is_some_and(|host| is_loopback(without_port(host)));
+            let mut sites = request.headers.all("Sec-Fetch-Site");
+            self.origins == Origins::Loopback
+                && names_host
+                && sites.all(|site| site == b"same-site")
+        };
+        !request.upgrade && self.is_cross_site(request) && !is_document() && !is_of_machine()
     }
 
     /// Determines what a request's credentials allow.
@@ -259,8 +286,10 @@ impl Gate {
             },
             Err(denied) => return Err(self.denied(request, &denied)),
         };
-        // A browser sends its cookies with the requests of any page.
-        if resolved.by_cookie && self.is_foreign_with_credentials(request) {
+        // A browser adds its cookies and certificates to the requests of any page.
+        let by_browser = resolved.by_cookie || resolved.caller.kind() == CallerKind::Certificate;
+        let is_foreign = || self.is_foreign_with_credentials(request) || self.is_embedded(request);
+        if by_browser && is_foreign() {
             return Err(Stop::Refused(foreign_origin(request)));
         }
         let (caller, conceals) = (resolved.caller, resolved.conceals);
