@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::access::{Guarded, bearer};
+use crate::access::{API_KEY, Guarded, bearer};
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{Connection, Encke, Ended, JSON, command, data_dir, path, request, serve};
 
@@ -172,6 +172,27 @@ fn members_are_callers_and_names_need_a_right_of_their_own() {
     assert_eq!(next(&mut follower).1["id"], "ann");
     let count = encke.ask("GET", "/v1/presence/chat/1?only=count", &[&ann], b"");
     assert_eq!(count.body, b"{\"count\":0}");
+}
+
+#[test]
+fn the_number_of_readers_of_a_pool_needs_the_right_to_the_pool() {
+    let guarded = Guarded::start_with(RULES);
+    let put = guarded.ask(
+        "PUT",
+        "/v1/pool/p",
+        &bearer(API_KEY),
+        br#"{"type":"claim"}"#,
+    );
+    assert_eq!(put.0, 201, "{put:?}");
+    let count = |allowed: &str| {
+        let field = guarded.allowed("ann", allowed);
+        let target = "/v1/presence/pool/p/results?only=count";
+        let answer = guarded.encke.ask("GET", target, &[&field], b"");
+        (answer.status, answer.error_code())
+    };
+    assert_eq!(count("read=/v1/stream/**"), (404, "not_found".into()));
+    // The rules give members to no stream of a pool.
+    assert_eq!(count("read=/v1/pool/p"), (404, "no_presence".into()));
 }
 
 #[test]

@@ -153,11 +153,13 @@ impl Parameters {
 
     /// Who may read the stream may know how many there are; who they are needs a right at a path of its own.
     fn needed(self, streams: &StreamAccess, name: &str) -> Requirement<'static> {
-        let root = match self.only_count {
-            true => &streams.root,
-            false => ROOT,
-        };
-        Requirement::at(Operation::Read, format!("{root}{name}"))
+        match self.only_count {
+            true => {
+                let path = format!("{}{name}", streams.root);
+                streams.rights.of_stream(Operation::Read, name, path)
+            }
+            false => Requirement::at(Operation::Read, format!("{ROOT}{name}")),
+        }
     }
 }
 
