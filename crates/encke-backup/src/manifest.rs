@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use encke_log::LOGS_MAX;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +79,12 @@ impl Manifest {
             let (format, known) = (manifest.format, FORMAT);
             return Err(damaged(format!(
                 "format {format}, this version knows {known}"
+            )));
+        }
+        if !(1..=LOGS_MAX).contains(&manifest.logs.len()) {
+            let logs = manifest.logs.len();
+            return Err(damaged(format!(
+                "{logs} logs, a server has 1 to {LOGS_MAX}"
             )));
         }
         for file in manifest.files() {

@@ -85,7 +85,7 @@ impl Repository {
     /// # Errors
     /// There is no such backup, or it is damaged.
     pub fn manifest(&self, name: BackupName) -> Result<Manifest, BackupError> {
-        let text = self.storage.get(&manifest_key(name))?;
+        let text = self.storage.get(&manifest_key(name), LIST_BYTES_MAX)?;
         let text =
             text.ok_or_else(|| BackupError::NoBackup(format!("there is no backup {name}")))?;
         Manifest::decode(&text)
@@ -173,7 +173,7 @@ impl Repository {
 
     /// The catalog of the pieces that earlier backups have stored.
     pub(crate) fn catalog(&self) -> Result<Catalog, BackupError> {
-        let text = self.storage.get(CATALOG)?;
+        let text = self.storage.get(CATALOG, LIST_BYTES_MAX)?;
         Ok(text.map_or_else(Catalog::default, |text| Catalog::decode(&text)))
     }
 
@@ -187,7 +187,9 @@ impl Repository {
         let mut waits = READ_AGAIN.iter();
         loop {
             self.storage.put(key, content)?;
-            if !self.storage.is_remote() || self.storage.get(key)?.is_some_and(|is| is == content) {
+            let stored = |is: Vec<u8>| is == content;
+            let bytes = content.len() as u64;
+            if !self.storage.is_remote() || self.storage.get(key, bytes)?.is_some_and(stored) {
                 return Ok(());
             }
             match waits.next() {
@@ -205,7 +207,7 @@ impl Repository {
     pub(crate) fn piece(&self, hash: Hash, bytes: usize) -> Result<Vec<u8>, BackupError> {
         let key = piece_key(hash);
         let damaged = |what: &str| BackupError::Damaged(format!("the piece {key} {what}"));
-        let content = self.storage.get(&key)?;
+        let content = self.storage.get(&key, bytes as u64)?;
         let content = content.ok_or_else(|| damaged("is missing"))?;
         match content.len() == bytes && Hash::of(&content) == hash {
             true => Ok(content),
@@ -240,6 +242,8 @@ fn piece_key(hash: Hash) -> String {
 const BACKUPS: &str = "backups/";
 const PIECES: &str = "pieces/";
 const CATALOG: &str = "catalog.json";
+/// The longest list: the catalog of 36 TB of pieces.
+const LIST_BYTES_MAX: u64 = 1 << 30;
 /// Before an object that the bucket does not give back is stored again.
 const READ_AGAIN: [Duration; 3] = [
     Duration::from_millis(200),

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use encke_threads::SystemResolver;
+use encke_client::{ClientRules, client};
 use flate2::read::MultiGzDecoder;
 use ureq::http::header::HeaderValue;
 use ureq::http::{HeaderMap, Request};
-use ureq::tls::TlsConfig;
 use ureq::{Agent, Timeout};
 
 use crate::backoff::Backoff;
@@ -54,27 +53,21 @@ pub(crate) struct HttpReply {
 impl HttpServer {
     pub(crate) fn new(
         access: &ServerAccess,
-        tls: TlsConfig,
+        rules: &ClientRules,
         connections: usize,
     ) -> Result<Self, String> {
         let authorization = access.token.as_ref().map(BearerToken::authorization);
-        let config = Agent::config_builder()
-            .tls_config(tls)
+        let config = rules
+            .config()
             .timeout_connect(Some(CONNECT))
             .timeout_per_read(Some(SILENCE_MAX))
             .timeout_per_write(Some(SILENCE_MAX))
             .max_idle_connections(connections)
             .max_idle_connections_per_host(connections)
-            // To follow one would give the credentials to another server.
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .http_status_as_error(false)
-            .user_agent("encke-import")
             .accept("*/*")
             .build();
-        let agent = SystemResolver::agent(config);
         Ok(HttpServer {
-            agent,
+            agent: client(config),
             fields: access.parsed_fields()?,
             token: access.token.clone(),
             authorization: Mutex::new(authorization.transpose()?),

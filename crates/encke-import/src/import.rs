@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ureq::tls::TlsConfig;
+use encke_client::ClientRules;
 
 use crate::copy::StreamCopy;
 use crate::copy_failure::CopyFailure;
@@ -30,7 +30,7 @@ pub struct ImportSettings {
     /// What the destination wants of its clients.
     pub destination: ServerAccess,
     /// Whom to trust for https.
-    pub tls: TlsConfig,
+    pub client: ClientRules,
     /// The directory of the state, which is made if it is missing.
     pub state: PathBuf,
     /// How many streams are copied at a time, from 1 to [`JOBS_MAX`].
@@ -87,7 +87,7 @@ impl Import {
             ));
         }
         let server = |access: &ServerAccess, connections| {
-            let server = HttpServer::new(access, settings.tls.clone(), connections);
+            let server = HttpServer::new(access, &settings.client, connections);
             server.map(Arc::new).map_err(ImportError::Setting)
         };
         let source = server(&settings.source, settings.jobs)?;

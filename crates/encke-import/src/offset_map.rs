@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ureq::tls::TlsConfig;
+use encke_client::ClientRules;
 
 use crate::contents::contents;
 use crate::copy_failure::CopyFailure;
@@ -122,10 +122,10 @@ impl OffsetMap {
         &self,
         offset: &str,
         access: &ServerAccess,
-        tls: TlsConfig,
+        client: &ClientRules,
         inside: &dyn Fn(&str, u64) -> Option<String>,
     ) -> Result<MappedOffset, ResolveError> {
-        let server = HttpServer::new(access, tls, 1).map_err(ResolveError::Access)?;
+        let server = HttpServer::new(access, client, 1).map_err(ResolveError::Access)?;
         let source = ProtocolStream {
             server: Arc::new(server),
             url: self.source.clone(),

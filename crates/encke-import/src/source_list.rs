@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use encke_client::ClientRules;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use ureq::tls::TlsConfig;
 
 use crate::backoff::Backoff;
 use crate::copy_failure::CopyFailure;
@@ -50,10 +50,10 @@ pub fn list(
     source: &SourceRoot,
     prefix: &str,
     access: &ServerAccess,
-    tls: TlsConfig,
+    client: &ClientRules,
     patience: Duration,
 ) -> Result<Vec<String>, ListError> {
-    let server = HttpServer::new(access, tls, 1).map_err(ListError::Access)?;
+    let server = HttpServer::new(access, client, 1).map_err(ListError::Access)?;
     let url = source.url();
     let mut names = Vec::new();
     let mut after: Option<String> = None;

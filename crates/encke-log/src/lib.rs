@@ -112,7 +112,7 @@ pub use repair::report::{Loss, RepairReport};
 pub use repair::{plan_repair, repair, repair_on};
 pub use retention::LogRetention;
 pub use segments::frame::{Frame, FrameView, Position, Streams};
-pub use start::layout::{LayoutError, arrange, logs_in};
+pub use start::layout::{LOGS_MAX, LayoutError, arrange, logs_in};
 pub use start::preflight;
 pub use write::deferred_sync::{DeferredSync, DeferredSyncResult};
 pub use write::log::Log;

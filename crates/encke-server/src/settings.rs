@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_client::ClientRules;
 use encke_jobs::PoolLimits;
 use encke_net::now;
 use encke_stream::Eviction;
 use encke_subscriptions::{
     AllowedAddresses, Deliverer, DelivererContext, PublishedSubscriptions, ReportResult,
-    SubscriptionLimits, SystemNames, TlsConfig, WebhookCaller,
+    SubscriptionLimits, SystemNames, WebhookCaller,
 };
 
 use crate::health::HealthSettings;
@@ -60,31 +61,21 @@ impl Default for ServerSettings {
 }
 
 /// Settings of the subscriptions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SubscriptionSettings {
     /// Their bounds.
     pub limits: SubscriptionLimits,
-    /// How calls of webhooks are encrypted.
-    pub tls: fn() -> TlsConfig,
+    /// The rules of calls of webhooks.
+    pub client: ClientRules,
     /// Their state as the protocols see it.
     pub published: Arc<PublishedSubscriptions>,
-}
-
-impl Default for SubscriptionSettings {
-    fn default() -> Self {
-        SubscriptionSettings {
-            limits: SubscriptionLimits::default(),
-            tls: TlsConfig::default,
-            published: Arc::default(),
-        }
-    }
 }
 
 impl SubscriptionSettings {
     /// What calls URLs that the operator has configured, wherever they lead.
     pub(crate) fn caller(&self) -> WebhookCaller {
         let allowed = AllowedAddresses::everything();
-        WebhookCaller::new(allowed, Arc::new(SystemNames::default()), (self.tls)())
+        WebhookCaller::new(allowed, Arc::new(SystemNames::default()), &self.client)
     }
 
     /// What calls webhooks.
@@ -93,7 +84,7 @@ impl SubscriptionSettings {
             threads_max: self.limits.deliveries_max,
             allowed_addresses: self.limits.allowed_addresses.clone(),
             names: Arc::new(SystemNames::default()),
-            tls: (self.tls)(),
+            client: self.client.clone(),
             clock: now,
             report,
         })

@@ -86,9 +86,7 @@ pub use stream::account::{AccountId, Payer, StorageExceeded, StorageLimit, Stora
 pub use stream::ack::{AckLevel, BadLevel};
 pub use stream::count::{ByteCount, MessageCount};
 pub use stream::label::StreamLabel;
-pub use stream::number::{
-    LOGS_MAX, MEMORY_LOG, born, home, is_awaited, is_pattern, log_of, probe_stream,
-};
+pub use stream::number::{MEMORY_LOG, born, home, is_awaited, is_pattern, log_of, probe_stream};
 pub use stream::offset::{BadOffset, Offset};
 pub use stream::own::{APPS, OF_WEBHOOKS, is_own};
 pub use stream::record::{
@@ -109,4 +107,4 @@ pub use view::counts::Counts;
 pub use view::views::{Totals, Views};
 
 // Part of positions, so users of streams need it too.
-pub use encke_log::{FileRange, Sequence, StreamNo};
+pub use encke_log::{FileRange, LOGS_MAX, Sequence, StreamNo};

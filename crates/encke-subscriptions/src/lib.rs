@@ -109,7 +109,6 @@ pub use response::{
 };
 pub use subscribed_streams::SubscribedStreams;
 /// How calls are encrypted, for [`DelivererContext`].
-pub use ureq::tls::TlsConfig;
 pub use webhook::addresses::{AllowedAddresses, is_public};
 pub use webhook::caller::{RESPONSE_BYTES_MAX, WebhookCaller};
 pub use webhook::deliverer::{Deliverer, DelivererContext, ReportResult};

@@ -23,8 +23,6 @@
 mod names;
 mod supervised;
 
-#[cfg(feature = "http")]
-pub use names::SystemResolver;
 pub use names::{ResolveNames, SystemNames};
 pub use supervised::{
     FailureGuard, on_failure, report_failure, restarts, spawn_essential, spawn_restarting,

@@ -95,66 +95,6 @@ fn stopped() -> io::Error {
     io::Error::other("the server is stopping")
 }
 
-/// The look-ups of the system for a client of HTTP. Those of the library itself panic when the system refuses a thread.
-#[cfg(feature = "http")]
-#[derive(Debug, Default)]
-pub struct SystemResolver(SystemNames);
-
-#[cfg(feature = "http")]
-mod http {
-    use ureq::Agent;
-    use ureq::config::Config;
-    use ureq::http::Uri;
-    use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-    use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
-
-    use super::{ResolveNames, SystemResolver};
-
-    impl SystemResolver {
-        /// A client with this configuration.
-        pub fn agent(config: Config) -> Agent {
-            Agent::with_parts(
-                config,
-                DefaultConnector::default(),
-                SystemResolver::default(),
-            )
-        }
-    }
-
-    impl Resolver for SystemResolver {
-        fn resolve(
-            &self,
-            uri: &Uri,
-            config: &Config,
-            timeout: NextTimeout,
-        ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-            let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-                return Err(ureq::Error::HostNotFound);
-            };
-            let name = DefaultResolver::host_and_port(scheme, authority);
-            let name = name.ok_or(ureq::Error::HostNotFound)?;
-            let found = self.0.resolve(&name, *timeout.after);
-            let found = found.map_err(|error| match error.kind() {
-                std::io::ErrorKind::TimedOut => ureq::Error::Timeout(timeout.reason),
-                _ => error.into(),
-            })?;
-            let mut addresses = self.empty();
-            let family = config.ip_family();
-            let wanted = family.keep_wanted(found.into_iter());
-            for address in wanted.take(ADDRESSES_MAX) {
-                addresses.push(address);
-            }
-            match addresses.is_empty() {
-                true => Err(ureq::Error::HostNotFound),
-                false => Ok(addresses),
-            }
-        }
-    }
-
-    /// The most addresses of a name that are tried; the type of the library holds no more.
-    const ADDRESSES_MAX: usize = 16;
-}
-
 /// The most threads that look names up. One whose result is not wanted any more still counts.
 const LOOK_UPS_MAX: usize = 128;
 

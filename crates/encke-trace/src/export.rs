@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use encke_threads::{SystemResolver, spawn_restarting, wait_for_end};
+use encke_client::{ClientRules, client};
+use encke_threads::{spawn_restarting, wait_for_end};
 use ureq::Agent;
-use ureq::tls::TlsConfig;
 
 use crate::otlp;
 use crate::sink::{SpanCounts, SpanQueue};
@@ -21,8 +21,8 @@ pub struct CollectorSettings {
     pub url: String,
     /// Header fields of each request. They may hold secrets.
     pub headers: Vec<(String, String)>,
-    /// How requests to https are encrypted.
-    pub tls: fn() -> TlsConfig,
+    /// The rules of requests.
+    pub client: ClientRules,
     /// The name of this program among others.
     pub service: String,
 }
@@ -155,7 +155,7 @@ impl Exporter {
     fn post(&mut self, body: &[u8]) -> Result<u16, ureq::Error> {
         let agent = self
             .agent
-            .get_or_insert_with(|| agent((self.settings.tls)()));
+            .get_or_insert_with(|| agent(&self.settings.client));
         let request = agent.post(&self.settings.url);
         let request = request.header("Content-Type", "application/x-protobuf");
         let headers = self.settings.headers.iter();
@@ -171,17 +171,9 @@ impl Exporter {
     }
 }
 
-fn agent(tls: TlsConfig) -> Agent {
-    let config = Agent::config_builder()
-        .tls_config(tls)
-        .proxy(None)
-        .timeout_global(Some(REQUEST_WITHIN))
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .http_status_as_error(false)
-        .user_agent("encke")
-        .build();
-    SystemResolver::agent(config)
+fn agent(rules: &ClientRules) -> Agent {
+    let config = rules.config().timeout_global(Some(REQUEST_WITHIN));
+    client(config.build())
 }
 
 /// Spans of one request to the collector.

@@ -13,9 +13,9 @@ use encke_log::LayoutError;
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::client_args::ClientArgs;
 use crate::config::duration;
 use crate::failure::{Code, Failed, say};
-use crate::keys;
 use crate::progress_line::ProgressLine;
 use crate::report_output::{print, print_json};
 
@@ -37,6 +37,9 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration)]
     verify_within: Duration,
 
+    #[command(flatten)]
+    client: ClientArgs,
+
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -55,6 +58,9 @@ pub(crate) struct BackupsArgs {
     /// Read each backup whole, and compare it with its hashes
     #[arg(long)]
     verify: bool,
+
+    #[command(flatten)]
+    client: ClientArgs,
 
     /// Print the list as JSON
     #[arg(long)]
@@ -75,6 +81,9 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "TIME")]
     at: Option<Timestamp>,
 
+    #[command(flatten)]
+    client: ClientArgs,
+
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -85,7 +94,7 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
-    let repository = Repository::to_write(&args.to, &access()).map_err(failed)?;
+    let repository = Repository::to_write(&args.to, &access(&args.client)).map_err(failed)?;
     let pieces = StoredPieces::examine(&repository, args.verify_within);
     let mut pieces = pieces.map_err(failed)?;
     let mut line = ProgressLine::new(args.quiet);
@@ -156,7 +165,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode, Failed> {
 }
 
 pub(crate) fn backups(args: &BackupsArgs) -> Result<ExitCode, Failed> {
-    let repository = Repository::to_read(&args.from, &access()).map_err(failed)?;
+    let repository = Repository::to_read(&args.from, &access(&args.client)).map_err(failed)?;
     let mut sound = true;
     let mut listed = Vec::new();
     for name in repository.backups().map_err(failed)? {
@@ -203,7 +212,7 @@ fn look_at(
 }
 
 pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode, Failed> {
-    let repository = Repository::to_read(&args.from, &access()).map_err(failed)?;
+    let repository = Repository::to_read(&args.from, &access(&args.client)).map_err(failed)?;
     let name = repository.backup_at(args.at).map_err(failed)?;
     let manifest = repository.manifest(name).map_err(failed)?;
     let mut line = ProgressLine::new(args.quiet);
@@ -228,10 +237,10 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode, Failed> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn access() -> BucketAccess<'static> {
+fn access(args: &ClientArgs) -> BucketAccess<'static> {
     BucketAccess {
         setting: &|name| std::env::var(name).ok(),
-        tls: &keys::system_trust,
+        client: args.rules(),
     }
 }
 

@@ -12,6 +12,7 @@ use encke_access::{
 };
 use encke_protocol::{Headers, ProtocolSettings};
 
+use crate::client_args::ClientArgs;
 use crate::config::{AccessTable, duration};
 use crate::explanation::{KeysUnknown, RequestToExplain, explain_request, refused};
 use crate::failure::{Code, Failed};
@@ -93,6 +94,9 @@ struct ExplainArgs {
     /// A file with the key set of the token's issuer; without it, the keys of a jwks-url are fetched
     #[arg(long, value_name = "FILE")]
     jwks: Option<PathBuf>,
+
+    #[command(flatten)]
+    client: ClientArgs,
 
     /// The token or API key
     token: String,
@@ -297,7 +301,11 @@ fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
     let settings = ProtocolSettings::default();
     let explained = match explain_request(&access, &settings, &request) {
         Err(KeysUnknown { issuer }) if args.jwks.is_none() => {
-            fetch_keys(&access, &issuer, table.config.jwks_timeout)?;
+            fetch_keys(
+                &access,
+                &issuer,
+                &keys::agent(&args.client.rules(), table.config.jwks_timeout),
+            )?;
             explain_request(&access, &settings, &request)
         }
         explained => explained,
@@ -331,7 +339,7 @@ fn use_key_set(access: &Access, file: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn fetch_keys(access: &Access, issuer: &str, timeout: Duration) -> anyhow::Result<()> {
+fn fetch_keys(access: &Access, issuer: &str, agent: &ureq::Agent) -> anyhow::Result<()> {
     let fetches = access.key_fetches();
     let locations = fetches.locations();
     let source = locations.iter().position(|one| one.issuer == issuer);
@@ -339,8 +347,8 @@ fn fetch_keys(access: &Access, issuer: &str, timeout: Duration) -> anyhow::Resul
     let url = locations[source].url;
     // The fetch that the token waits for begins.
     fetches.wait(source, Duration::ZERO);
-    let json = keys::fetch(&keys::agent(timeout), url)
-        .with_context(|| format!("the keys can't be fetched from {url}"))?;
+    let json =
+        keys::fetch(agent, url).with_context(|| format!("the keys can't be fetched from {url}"))?;
     access.keys_fetched(&fetches, source, Some(&json))?;
     Ok(())
 }

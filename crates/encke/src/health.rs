@@ -4,11 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use encke_threads::SystemResolver;
-use ureq::Agent;
+use encke_client::{ClientRules, client};
 
 use crate::failure::{Code, Failed};
-use crate::keys;
 
 /// The arguments of `encke health`.
 #[derive(Args, Debug)]
@@ -20,14 +18,8 @@ pub(crate) struct HealthArgs {
 
 /// Asks the server, and prints what it says.
 pub(crate) fn health(args: &HealthArgs) -> Result<ExitCode, Failed> {
-    let config = Agent::config_builder()
-        .tls_config(keys::system_trust())
-        .proxy(None)
-        .max_redirects(0)
-        .http_status_as_error(false)
-        .timeout_global(Some(PATIENCE))
-        .build();
-    let agent = SystemResolver::agent(config);
+    let config = ClientRules::default().config();
+    let agent = client(config.timeout_global(Some(PATIENCE)).build());
     let url = format!("{}/readyz", args.url.trim_end_matches('/'));
     let failed = |error: &dyn std::fmt::Display| {
         Code::Running.with(anyhow::anyhow!("{url} does not respond: {error}"))

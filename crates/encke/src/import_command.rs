@@ -17,10 +17,10 @@ use encke_stream::Offset;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::client_args::ClientArgs;
 use crate::config::duration;
 use crate::failure::{Code, Failed, say};
 use crate::import_report::{ProgressLines, report_text};
-use crate::keys;
 
 /// The arguments of `encke import`.
 #[derive(Args, Debug)]
@@ -129,6 +129,9 @@ struct SourceArgs {
     /// Header field of all requests to the source, such as 'X-Api-Key: k', or @FILE with one in each line. May be repeated
     #[arg(long, value_name = "NAME: VALUE")]
     header: Vec<String>,
+
+    #[command(flatten)]
+    client: ClientArgs,
 }
 
 #[derive(Args, Debug)]
@@ -215,7 +218,7 @@ fn settings(args: &CopyArgs) -> anyhow::Result<ImportSettings> {
             token: token(args.to_token_file.as_deref(), TO_TOKEN)?,
             fields: Vec::new(),
         },
-        tls: keys::system_trust(),
+        client: args.access.client.rules(),
         state: args.state.directory.clone(),
         jobs: args.jobs,
         follow: args.follow,
@@ -241,7 +244,7 @@ fn streams(args: &CopyArgs, settings: &ImportSettings) -> Result<Vec<StreamTask>
             &source,
             prefix,
             &settings.source,
-            settings.tls.clone(),
+            &settings.client,
             settings.patience,
         );
         names.extend(listed.map_err(|error| Code::Running.with(error))?);
@@ -339,7 +342,7 @@ fn offset(args: &OffsetArgs) -> Result<ExitCode, Failed> {
             .access
             .of_source()
             .map_err(|error| Code::Usage.with(error))?;
-        let resolved = map.resolve(&args.offset, &access, keys::system_trust(), &inside);
+        let resolved = map.resolve(&args.offset, &access, &args.access.client.rules(), &inside);
         found = resolved.map_err(|error| {
             let code = match error {
                 ResolveError::Access(_) => Code::Usage,

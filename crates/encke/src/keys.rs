@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use encke_access::{Access, AccessConfig, JWKS_BYTES_MAX, KeyFetch, KeyFetches};
-use encke_threads::{SystemResolver, spawn_restarting};
+use encke_client::{ClientRules, client};
+use encke_threads::spawn_restarting;
 use flate2::read::GzDecoder;
 use ureq::Agent;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// The threads that fetch keys, for the configuration that was in force when they were started.
 pub(crate) struct KeyFetcher {
@@ -21,7 +21,11 @@ pub(crate) struct KeyFetcher {
 
 impl KeyFetcher {
     /// Starts the threads; the first fetch of each issuer begins at once. `None`: no issuer needs it.
-    pub(crate) fn start(access: Arc<Access>, config: &AccessConfig) -> io::Result<Option<Self>> {
+    pub(crate) fn start(
+        access: Arc<Access>,
+        config: &AccessConfig,
+        rules: &ClientRules,
+    ) -> io::Result<Option<Self>> {
         let fetches = access.key_fetches();
         let sources = fetches.locations().len();
         if sources == 0 {
@@ -31,7 +35,7 @@ impl KeyFetcher {
         let fetcher = KeyFetcher {
             fetches: fetches.clone(),
         };
-        let agent = agent(config.jwks_timeout);
+        let agent = agent(rules, config.jwks_timeout);
         let refresh = config.jwks_refresh.max(REFRESH_MIN);
         for source in 0..sources {
             let (access, fetches, agent) = (Arc::clone(&access), fetches.clone(), agent.clone());
@@ -80,36 +84,10 @@ fn fetch_one(access: &Access, fetches: &KeyFetches, agent: &Agent, source: usize
     false
 }
 
-/// Whom clients trust: the root certificates of the system.
-pub(crate) fn system_trust() -> TlsConfig {
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        tracing::warn!(%error, "some root certificates of the system can't be read");
-    }
-    let roots: Vec<_> = found
-        .certs
-        .iter()
-        .map(|certificate| Certificate::from_der(certificate).to_owned())
-        .collect();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    TlsConfig::builder()
-        .root_certs(RootCerts::from(roots))
-        .unversioned_rustls_crypto_provider(provider)
-        .build()
-}
-
 /// The client of all fetches.
-pub(crate) fn agent(timeout: Duration) -> Agent {
-    let config = Agent::config_builder()
-        .tls_config(system_trust())
-        .timeout_global(Some(timeout))
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .http_status_as_error(false)
-        .user_agent("encke")
-        .accept("application/json")
-        .build();
-    SystemResolver::agent(config)
+pub(crate) fn agent(rules: &ClientRules, timeout: Duration) -> Agent {
+    let config = rules.config().timeout_global(Some(timeout));
+    client(config.accept("application/json").build())
 }
 
 /// Fetches a key set.

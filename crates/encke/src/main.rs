@@ -8,6 +8,7 @@ mod allocator;
 mod asks;
 mod backup_commands;
 mod banner;
+mod client_args;
 mod command_texts;
 mod config;
 mod credential_commands;

@@ -55,8 +55,10 @@ impl Reloads {
         server.config.net.inherited = None;
         let table = server.config.access.as_ref();
         let fetcher = match (&server.access, table) {
-            (Some(access), Some(table)) => KeyFetcher::start(Arc::clone(access), &table.config)
-                .context("the thread that fetches keys can't be started")?,
+            (Some(access), Some(table)) => {
+                KeyFetcher::start(Arc::clone(access), &table.config, &server.config.client)
+                    .context("the thread that fetches keys can't be started")?
+            }
             _ => None,
         };
         let key_fetcher = Arc::new(Mutex::new(fetcher));
@@ -161,9 +163,10 @@ impl RunningServer {
         let (Some(access), Some(table)) = (&self.access, &self.config.access) else {
             return Ok(());
         };
-        let started = KeyFetcher::start(Arc::clone(access), &table.config).context(
-            "the configuration is in force, but no thread can be started that fetches keys",
-        )?;
+        let started = KeyFetcher::start(Arc::clone(access), &table.config, &self.config.client)
+            .context(
+                "the configuration is in force, but no thread can be started that fetches keys",
+            )?;
         *key_fetcher.lock() = started;
         Ok(())
     }

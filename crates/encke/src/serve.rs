@@ -92,7 +92,7 @@ fn serve_until_asked(
     let (mut config, given, files) = resolve(&settings)?;
     config.net.inherited = inherited.map(Arc::new);
     let filter = program_log::start(&config).map_err(|error| Code::Usage.with(error))?;
-    let exporter = match config.traces.start()? {
+    let exporter = match config.traces.start(&config.client)? {
         Some((tracer, exporter)) => {
             config.net.tracer = Some(tracer);
             Some(exporter)

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use encke_client::ClientRules;
 use encke_trace::{CollectorSettings, SpanExporter, Tracer, TracerSettings};
 use ureq::http::{HeaderName, HeaderValue};
-
-use crate::keys;
 
 /// The settings of traces.
 #[derive(Clone, Debug)]
@@ -47,7 +46,10 @@ impl TraceConfig {
     }
 
     /// Starts the thread. `None`: nothing is traced.
-    pub(crate) fn start(&self) -> anyhow::Result<Option<(Tracer, SpanExporter)>> {
+    pub(crate) fn start(
+        &self,
+        client: &ClientRules,
+    ) -> anyhow::Result<Option<(Tracer, SpanExporter)>> {
         let Some(url) = &self.url else {
             return Ok(None);
         };
@@ -58,7 +60,7 @@ impl TraceConfig {
         let collector = CollectorSettings {
             url: url.clone(),
             headers: self.read_headers()?,
-            tls: keys::system_trust,
+            client: client.clone(),
             service: self.service.clone(),
         };
         let exporter = SpanExporter::start(queue, collector)

@@ -1,10 +1,11 @@
 //! Objects in a bucket of S3, or of what is compatible with it.
 
+use std::io::Read;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use encke_threads::SystemResolver;
+use encke_client::client;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use rusty_s3::actions::ListObjectsV2;
@@ -61,17 +62,13 @@ impl Bucket {
         let bucket = S3Bucket::new(endpoint, style, name.to_owned(), region)
             .map_err(|error| wrong(error.to_string()))?;
         let prefix = prefix.trim_matches('/');
-        let config = Agent::config_builder()
-            .tls_config((access.tls)())
+        let config = access
+            .client
+            .config()
             .timeout_connect(Some(CONNECT))
             .timeout_per_read(Some(SILENCE_MAX))
             .timeout_per_write(Some(SILENCE_MAX))
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .http_status_as_error(false)
-            .user_agent("encke-backup")
             .build();
-        let agent = SystemResolver::agent(config);
         Ok(Bucket {
             bucket,
             credentials,
@@ -79,7 +76,7 @@ impl Bucket {
                 "" => String::new(),
                 prefix => format!("{prefix}/"),
             },
-            agent,
+            agent: client(config),
         })
     }
 
@@ -87,10 +84,12 @@ impl Bucket {
         format!("{}{key}", self.prefix)
     }
 
-    /// Makes a request until there is an answer that another attempt would not change.
+    /// Makes a request until there is an answer that another attempt would not change. Of a body that is longer than `bytes_max`, no more than
+    /// that and one byte.
     fn ask(
         &self,
         (action, key): (&'static str, &str),
+        bytes_max: u64,
         request: &dyn Fn() -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<BucketAnswer, BackupError> {
         let failed = |reason: String| BackupError::Bucket {
@@ -101,8 +100,10 @@ impl Bucket {
         let mut waits = WAITS.iter();
         loop {
             let answered = request().and_then(|mut response| {
-                let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
-                let body = body.read_to_vec()?;
+                let mut body = Vec::new();
+                let bytes_max = bytes_max.max(ERROR_BYTES_MAX).saturating_add(1);
+                let reader = response.body_mut().as_reader();
+                reader.take(bytes_max).read_to_end(&mut body)?;
                 Ok(BucketAnswer {
                     status: response.status().as_u16(),
                     headers: response.into_parts().0.headers,
@@ -143,7 +144,7 @@ impl Storage for Bucket {
                 .header(CHECKSUM, &checksum)
                 .send(content)
         };
-        match self.ask(("put", &key), &request)?.status {
+        match self.ask(("put", &key), 0, &request)?.status {
             404 => Err(BackupError::Bucket {
                 action: "put",
                 reason: format!("there is no bucket {}", self.bucket.name()),
@@ -158,11 +159,11 @@ impl Storage for Bucket {
         Ok(())
     }
 
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError> {
+    fn get(&self, key: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, BackupError> {
         let key = self.key(key);
         let action = self.bucket.get_object(Some(&self.credentials), &key);
         let request = || self.agent.get(action.sign(SIGNED_FOR).as_str()).call();
-        let answer = self.ask(("get", &key), &request)?;
+        let answer = self.ask(("get", &key), bytes_max, &request)?;
         Ok((answer.status == 200).then_some(answer.body))
     }
 
@@ -170,7 +171,7 @@ impl Storage for Bucket {
         let key = self.key(key);
         let action = self.bucket.head_object(Some(&self.credentials), &key);
         let request = || self.agent.head(action.sign(SIGNED_FOR).as_str()).call();
-        let answer = self.ask(("look for", &key), &request)?;
+        let answer = self.ask(("look for", &key), 0, &request)?;
         if answer.status != 200 {
             return Ok(None);
         }
@@ -210,7 +211,8 @@ impl Storage for Bucket {
                 action.with_continuation_token(next.as_str());
             }
             let request = || self.agent.get(action.sign(SIGNED_FOR).as_str()).call();
-            let BucketAnswer { status, body, .. } = self.ask(("list", &prefix), &request)?;
+            let BucketAnswer { status, body, .. } =
+                self.ask(("list", &prefix), PAGE_BYTES_MAX, &request)?;
             let failed = |reason: String| BackupError::Bucket {
                 action: "list",
                 key: prefix.clone(),
@@ -247,7 +249,7 @@ impl Storage for Bucket {
         let key = self.key(key);
         let action = self.bucket.delete_object(Some(&self.credentials), &key);
         let request = || self.agent.delete(action.sign(SIGNED_FOR).as_str()).call();
-        self.ask(("remove", &key), &request).map(|_| ())
+        self.ask(("remove", &key), 0, &request).map(|_| ())
     }
 }
 
@@ -291,7 +293,9 @@ const WAITS: [Duration; 4] = [
     Duration::from_secs(5),
     Duration::from_secs(15),
 ];
-/// The largest object: the catalog of 36 TB of pieces.
-const BODY_BYTES_MAX: u64 = 1 << 30;
+/// The longest page of a list, of 1,000 objects.
+const PAGE_BYTES_MAX: u64 = 16 << 20;
+/// What is read of an answer that only says why a request failed.
+const ERROR_BYTES_MAX: u64 = 64 << 10;
 /// What is repeated of an error.
 const SAID_CHARS_MAX: usize = 300;

@@ -164,9 +164,9 @@ impl Storage for Directory {
         self.name(&mut self.written.lock())
     }
 
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError> {
+    fn get(&self, key: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, BackupError> {
         let path = self.path.join(key);
-        match std::fs::read(&path) {
+        match encke_files::read(&path, bytes_max) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             read => read.map(Some).map_err(BackupError::io(&path, "read")),
         }

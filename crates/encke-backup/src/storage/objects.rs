@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use ureq::tls::TlsConfig;
+use encke_client::ClientRules;
 
 use crate::error::BackupError;
 
@@ -20,8 +20,8 @@ pub(crate) trait Storage: Debug + Send {
     fn put(&self, key: &str, content: &[u8]) -> Result<(), BackupError>;
     /// Makes all objects durable that were put.
     fn settle(&self) -> Result<(), BackupError>;
-    /// An object; `None` if there is none of that key.
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, BackupError>;
+    /// An object; `None` if there is none of that key. Of one that is longer than `bytes_max`, no more than that and one byte.
+    fn get(&self, key: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, BackupError>;
     /// Describes an object; `None` if there is none of that key.
     fn look(&self, key: &str) -> Result<Option<StoredObject>, BackupError>;
     /// Calls `each` with the objects whose keys begin with `prefix`, which ends in `/`, in no order. A bucket's list may be late: it may lack
@@ -46,6 +46,6 @@ pub struct BucketAccess<'a> {
     /// Variables of the environment, as tools for S3 have them: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION` and
     /// `AWS_ENDPOINT_URL`.
     pub setting: &'a dyn Fn(&str) -> Option<String>,
-    /// Whom to trust.
-    pub tls: &'a dyn Fn() -> TlsConfig,
+    /// The rules of requests.
+    pub client: ClientRules,
 }

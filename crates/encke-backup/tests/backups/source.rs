@@ -152,7 +152,7 @@ impl Drop for Source {
 pub(crate) fn in_directory(path: &Path) -> Repository {
     let access = BucketAccess {
         setting: &|_| None,
-        tls: &ureq::tls::TlsConfig::default,
+        client: Default::default(),
     };
     Repository::to_write(path.to_str().unwrap(), &access).unwrap()
 }
@@ -161,7 +161,7 @@ pub(crate) fn in_directory(path: &Path) -> Repository {
 pub(crate) fn in_bucket(server: &S3Server) -> Repository {
     let access = BucketAccess {
         setting: &|name| server.setting(name),
-        tls: &ureq::tls::TlsConfig::default,
+        client: Default::default(),
     };
     Repository::to_write(&server.place(), &access).unwrap()
 }

@@ -13,7 +13,7 @@ fn listed(rig: &Rig, prefix: &str, access: &ServerAccess) -> Result<Vec<String>,
         &source,
         prefix,
         access,
-        Default::default(),
+        &Default::default(),
         Duration::from_secs(60),
     )
 }

@@ -49,7 +49,7 @@ impl Rig {
             tasks: tasks(&source, Some(&names), "", &destination).unwrap(),
             source: ServerAccess::default(),
             destination: ServerAccess::default(),
-            tls: Default::default(),
+            client: Default::default(),
             state: self.state.path().to_owned(),
             jobs: 3,
             follow: false,

@@ -281,6 +281,9 @@ pub(crate) fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error
 /// The first part of these files, with the version of their format.
 const KIND: &str = "encke 1: ";
 
+/// The most logs of a data directory. Their indices must fit the numbers of streams, beside that of streams in memory.
+pub const LOGS_MAX: usize = 63;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use encke_clock::SteadyTime;
-use encke_log::{Disk, Files, Log, Options};
+use encke_log::{Disk, Files, LOGS_MAX, Log, Options};
 
 use crate::restore::{OrderKind, RestoreError, restore_at, restore_on_at};
-use crate::stream::number::{LOGS_MAX, LogPlace};
+use crate::stream::number::LogPlace;
 use crate::{Limits, Machine, View, Views};
 
 /// The streams of all logs, and the machines that decide about them.

@@ -2,13 +2,12 @@
 //!
 //! The index of a single log is 0, so the number is then a sequence. The highest byte is 0.
 
-use encke_log::{Sequence, StreamNo};
-
-/// The most logs: their index must fit a stream number, beside that of streams in memory.
-pub const LOGS_MAX: usize = MEMORY_LOG;
+use encke_log::{LOGS_MAX, Sequence, StreamNo};
 
 /// Stands for a log in the numbers of streams that are in memory only.
 pub const MEMORY_LOG: usize = (1 << LOG_BITS) - 1;
+
+const _: () = assert!(LOGS_MAX <= MEMORY_LOG);
 
 /// The number of the stream that a record creates, in the log with that index.
 pub(crate) fn number(log: usize, born: Sequence) -> StreamNo {

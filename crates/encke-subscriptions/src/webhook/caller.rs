@@ -1,14 +1,13 @@
-//! Calls of URLs: no redirect is followed, no proxy is used, and each connection is closed behind its call.
+//! Calls of URLs: each connection is closed behind its call.
 
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_client::{ClientRules, checked_client};
 use encke_threads::ResolveNames;
 use ureq::http::Response;
-use ureq::tls::TlsConfig;
-use ureq::unversioned::transport::{Connector, RustlsConnector, TcpConnector};
 use ureq::{Agent, Body};
 
 use super::addresses::AllowedAddresses;
@@ -22,28 +21,26 @@ pub struct WebhookCaller {
 }
 
 impl WebhookCaller {
-    /// `allowed`: the addresses that may be called. `names` looks up names. `tls`: the roots and the cryptography of TLS.
-    pub fn new(allowed: AllowedAddresses, names: Arc<dyn ResolveNames>, tls: TlsConfig) -> Self {
-        let config = Agent::config_builder()
-            .tls_config(tls)
-            .proxy(None)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .http_status_as_error(false)
+    /// `allowed`: the addresses that may be called. `names` looks up names. `rules` hold for all requests.
+    pub fn new(
+        allowed: AllowedAddresses,
+        names: Arc<dyn ResolveNames>,
+        rules: &ClientRules,
+    ) -> Self {
+        let config = rules
+            .config()
             .max_idle_connections(0)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .max_response_header_size(RESPONSE_BYTES_MAX)
-            .user_agent("encke")
             .accept("application/json")
             .accept_encoding("identity")
             .build();
-        let connector = ().chain(TcpConnector::default()).chain(RustlsConnector::default());
         let resolver = CheckedResolver {
             names: Arc::clone(&names),
             allowed,
         };
         WebhookCaller {
-            agent: Agent::with_parts(config, connector, resolver),
+            agent: checked_client(config, resolver),
             names,
         }
     }

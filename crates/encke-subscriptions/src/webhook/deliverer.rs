@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use encke_client::ClientRules;
 use encke_clock::Now;
 use encke_threads::ResolveNames;
 use parking_lot::{Condvar, Mutex};
-use ureq::tls::TlsConfig;
 
 use super::addresses::AllowedAddresses;
 use super::caller::WebhookCaller;
@@ -29,8 +29,8 @@ pub struct DelivererContext {
     pub allowed_addresses: AllowedAddresses,
     /// Looks up names.
     pub names: Arc<dyn ResolveNames>,
-    /// The roots and the cryptography of TLS.
-    pub tls: TlsConfig,
+    /// The rules of requests.
+    pub client: ClientRules,
     /// The time.
     pub clock: fn() -> Now,
     /// Takes the result of a call, under its number. It may wait, and it does not fail.
@@ -66,7 +66,7 @@ impl Deliverer {
             threads_max,
             allowed_addresses,
             names,
-            tls,
+            client,
             clock,
             report,
         } = context;
@@ -78,7 +78,7 @@ impl Deliverer {
                 clock,
                 report,
             }),
-            caller: Some(WebhookCaller::new(allowed_addresses, names, tls)),
+            caller: Some(WebhookCaller::new(allowed_addresses, names, &client)),
         }
     }
 

@@ -319,37 +319,3 @@ fn a_dropped_deliverer_lets_go_of_everything() {
     drop(deliverer);
     assert!(results.recv().is_err());
 }
-
-/// Run by the test below in a process with a proxy in its environment.
-#[test]
-fn calls_directly() {
-    let (address, received) = receiver(|| Reaction::Send(response("200 OK", "{}")));
-    let result = Rig::new().call(&format!("http://{address}/"));
-    assert_eq!(result, DeliveryResult::Accepted);
-    assert!(received.recv().unwrap().head.starts_with("POST / "));
-}
-
-#[test]
-fn no_proxy_of_the_environment_is_used() {
-    let (proxy, asked) = receiver(|| Reaction::Send(response("200 OK", r#"{"done":true}"#)));
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "calls_directly"]);
-    for name in [
-        "http_proxy",
-        "HTTP_PROXY",
-        "https_proxy",
-        "HTTPS_PROXY",
-        "all_proxy",
-        "ALL_PROXY",
-    ] {
-        child.env(name, format!("http://{proxy}"));
-    }
-    child.env_remove("no_proxy").env_remove("NO_PROXY");
-    let output = child.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
-    assert!(asked.try_recv().is_err(), "the proxy was asked");
-}

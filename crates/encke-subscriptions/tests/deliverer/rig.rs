@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use encke_client::ClientRules;
 use encke_clock::Now;
 use encke_subscriptions::{
     AllowedAddresses, Deliverer, DelivererContext, DeliveryResult, LinkStatus, ResolveNames,
     SystemNames, WakeNotice, WebhookDelivery, WebhookKey,
 };
-use ureq::tls::TlsConfig;
 
 /// Longer than any call of a test that ends by itself.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -31,14 +31,14 @@ impl Rig {
     }
 
     pub(crate) fn with(threads_max: usize, networks: &[&str], names: Arc<dyn ResolveNames>) -> Rig {
-        Rig::with_tls(threads_max, networks, names, TlsConfig::builder().build())
+        Rig::with_rules(threads_max, networks, names, ClientRules::default())
     }
 
-    pub(crate) fn with_tls(
+    pub(crate) fn with_rules(
         threads_max: usize,
         networks: &[&str],
         names: Arc<dyn ResolveNames>,
-        tls: TlsConfig,
+        client: ClientRules,
     ) -> Rig {
         let (sender, results) = mpsc::channel();
         let sender = std::sync::Mutex::new(sender);
@@ -49,7 +49,7 @@ impl Rig {
                 networks: networks.collect(),
             },
             names,
-            tls,
+            client,
             clock: || Now::from_ms(1_700_000_000_000),
             report: Box::new(move |number, result| {
                 let _ = sender.lock().unwrap().send((number, result));

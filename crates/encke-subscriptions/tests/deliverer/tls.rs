@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 
+use encke_client::ClientRules;
 use encke_subscriptions::DeliveryResult;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -13,7 +14,7 @@ use crate::receiver::{request, response};
 use crate::rig::{FixedNames, Rig, failure};
 
 /// A receiver with a certificate for this name, and the configuration that trusts it.
-fn receiver(name: &str) -> (SocketAddr, TlsConfig, mpsc::Receiver<String>) {
+fn receiver(name: &str) -> (SocketAddr, ClientRules, mpsc::Receiver<String>) {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
@@ -45,14 +46,18 @@ fn receiver(name: &str) -> (SocketAddr, TlsConfig, mpsc::Receiver<String>) {
         .root_certs(RootCerts::from(vec![root]))
         .unversioned_rustls_crypto_provider(provider)
         .build();
-    (address, tls, heads)
+    let rules = ClientRules {
+        tls: Some(tls),
+        ..ClientRules::default()
+    };
+    (address, rules, heads)
 }
 
 #[test]
 fn the_certificate_is_for_the_name_of_the_url() {
-    let (address, tls, heads) = receiver("hook.example");
+    let (address, rules, heads) = receiver("hook.example");
     let names = FixedNames::one("hook.example", &[address]);
-    let rig = Rig::with_tls(1, &["127.0.0.0/8"], names, tls);
+    let rig = Rig::with_rules(1, &["127.0.0.0/8"], names, rules);
     assert_eq!(rig.call("https://hook.example/x"), DeliveryResult::Done);
     let head = heads.recv().unwrap();
     assert!(head.contains("hook.example"), "{head}");
@@ -60,16 +65,16 @@ fn the_certificate_is_for_the_name_of_the_url() {
 
 #[test]
 fn another_certificate_is_refused() {
-    let (address, tls, heads) = receiver("other.example");
+    let (address, rules, heads) = receiver("other.example");
     let names = FixedNames::one("hook.example", &[address]);
-    let rig = Rig::with_tls(1, &["127.0.0.0/8"], names, tls);
+    let rig = Rig::with_rules(1, &["127.0.0.0/8"], names, rules);
     failure(rig.call("https://hook.example/x"));
     assert!(heads.try_recv().is_err());
     // Nor is a certificate that nothing vouches for.
     let (address, _, heads) = receiver("hook.example");
-    let (_, tls, _) = receiver("hook.example");
+    let (_, rules, _) = receiver("hook.example");
     let names = FixedNames::one("hook.example", &[address]);
-    let rig = Rig::with_tls(1, &["127.0.0.0/8"], names, tls);
+    let rig = Rig::with_rules(1, &["127.0.0.0/8"], names, rules);
     failure(rig.call("https://hook.example/x"));
     assert!(heads.try_recv().is_err());
 }

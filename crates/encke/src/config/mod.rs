@@ -30,7 +30,6 @@ pub(crate) use self::presence::PresenceTable;
 pub(crate) use self::pusher::PusherTable;
 use self::settings::{SETTINGS, Setting};
 pub(crate) use self::values::{Config, LogFormat};
-use crate::keys;
 
 /// The arguments that set something: of `encke serve` and `encke doctor`. A flag takes precedence over a variable, a variable over
 /// the file.
@@ -290,7 +289,7 @@ impl Config {
         // A batch of a pool must fit into the mailbox of the log.
         server.pools.record_bytes = server.pools.record_bytes.min(server.mailbox_bytes_max / 4);
         let subscriptions = &mut server.subscriptions;
-        subscriptions.tls = keys::system_trust;
+        subscriptions.client = self.client.clone();
         let limits = &mut subscriptions.limits;
         limits.record_bytes = limits.record_bytes.min(server.mailbox_bytes_max / 4);
         limits.allowed_addresses.networks = self.webhook_networks.list().to_vec();

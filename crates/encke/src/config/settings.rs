@@ -120,6 +120,8 @@ settings! {
         "trust" "NETWORKS": Text => config.net.trust;
         /// Header fields in which trusted proxies name the client: x-forwarded or forwarded
         "forwarded-by" "FIELDS": Choice(FORWARDED_BY) => config.net.forwarded_by;
+        /// HTTP proxy for requests of the server itself (keys, webhooks, traces), such as http://proxy.example:3128; servers on loopback are reached directly
+        "http-proxy" "URL": Optional(Text) => config.client.proxy, "none";
         /// Expect a PROXY protocol header (version 1 or 2) from a trusted proxy on every connection
         "proxy-protocol" "BOOL": Switch => config.net.proxy_protocol;
         /// Reactor threads

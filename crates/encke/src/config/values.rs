@@ -36,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) logs: usize,
     pub(crate) ack: AckLevel,
     pub(crate) tls: encke_net::TlsSettings,
+    /// The rules of the requests that the server makes.
+    pub(crate) client: encke_client::ClientRules,
     pub(crate) net: encke_net::NetSettings,
     pub(crate) server: encke_server::ServerSettings,
     pub(crate) protocols: encke_protocol::ProtocolSettings,
@@ -149,6 +151,7 @@ impl Default for Config {
             logs: 1,
             ack: AckLevel::default(),
             tls: encke_net::TlsSettings::default(),
+            client: encke_client::ClientRules::default(),
             net: encke_net::NetSettings::default(),
             server: encke_server::ServerSettings::default(),
             protocols: encke_protocol::ProtocolSettings::default(),

@@ -58,7 +58,7 @@ fn access(config: &AccessConfig) -> Arc<Access> {
 #[test]
 fn keys_are_fetched_from_exactly_the_configured_url() {
     let (url, requests) = server(vec![ok(KEYS)]);
-    let fetched = fetch(&agent(LONG), &url).unwrap();
+    let fetched = fetch(&agent(&ClientRules::default(), LONG), &url).unwrap();
     assert_eq!(fetched, KEYS.as_bytes());
     assert_eq!(requests.recv().unwrap(), "GET /keys?x=1 HTTP/1.1");
 }
@@ -78,12 +78,20 @@ fn in_gzip(body: &str) -> Vec<u8> {
 #[test]
 fn a_set_in_gzip_is_read_within_the_same_bound() {
     let (url, _) = server(vec![in_gzip(KEYS), in_gzip(&"x".repeat(10 << 20))]);
-    assert_eq!(fetch(&agent(LONG), &url).unwrap(), KEYS.as_bytes());
-    let error = format!("{:#}", fetch(&agent(LONG), &url).unwrap_err());
+    assert_eq!(
+        fetch(&agent(&ClientRules::default(), LONG), &url).unwrap(),
+        KEYS.as_bytes()
+    );
+    let error = format!(
+        "{:#}",
+        fetch(&agent(&ClientRules::default(), LONG), &url).unwrap_err()
+    );
     assert!(error.contains("65536 bytes"), "{error}");
     let head = b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\nx";
     let (url, _) = server(vec![head.to_vec()]);
-    let error = fetch(&agent(LONG), &url).unwrap_err().to_string();
+    let error = fetch(&agent(&ClientRules::default(), LONG), &url)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("\"br\"; gzip is accepted"), "{error}");
 }
 
@@ -108,7 +116,10 @@ fn redirects_other_statuses_and_large_sets_are_refused() {
         ),
     ] {
         let (url, _) = server(vec![response]);
-        let error = format!("{:#}", fetch(&agent(LONG), &url).unwrap_err());
+        let error = format!(
+            "{:#}",
+            fetch(&agent(&ClientRules::default(), LONG), &url).unwrap_err()
+        );
         assert!(error.contains(message), "{message}: {error}");
     }
     assert!(elsewhere.try_recv().is_err(), "a redirect was followed");
@@ -117,7 +128,13 @@ fn redirects_other_statuses_and_large_sets_are_refused() {
 #[test]
 fn a_server_that_does_not_respond_is_given_up() {
     let (url, requests) = server(vec![Vec::new()]);
-    assert!(fetch(&agent(Duration::from_millis(300)), &url).is_err());
+    assert!(
+        fetch(
+            &agent(&ClientRules::default(), Duration::from_millis(300)),
+            &url
+        )
+        .is_err()
+    );
     assert!(requests.recv().is_ok());
 }
 
@@ -169,7 +186,7 @@ fn fetching(config: &AccessConfig) -> (Arc<Access>, KeyFetcher, mpsc::Receiver<(
     access.when_keys_arrive(move |issuer, is_good| {
         let _ = sender.lock().unwrap().send((issuer.to_owned(), is_good));
     });
-    let fetcher = KeyFetcher::start(Arc::clone(&access), config);
+    let fetcher = KeyFetcher::start(Arc::clone(&access), config, &ClientRules::default());
     (access, fetcher.unwrap().unwrap(), ended)
 }
 

@@ -1,0 +1,44 @@
+//! Look-ups of names for clients. Those of the library itself panic when the system refuses a thread.
+
+use encke_threads::{ResolveNames, SystemNames};
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::NextTimeout;
+
+/// The look-ups of the system.
+#[derive(Debug, Default)]
+pub(crate) struct SystemResolver(SystemNames);
+
+impl Resolver for SystemResolver {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(ureq::Error::HostNotFound);
+        };
+        let name = DefaultResolver::host_and_port(scheme, authority);
+        let name = name.ok_or(ureq::Error::HostNotFound)?;
+        let found = self.0.resolve(&name, *timeout.after);
+        let found = found.map_err(|error| match error.kind() {
+            std::io::ErrorKind::TimedOut => ureq::Error::Timeout(timeout.reason),
+            _ => error.into(),
+        })?;
+        let mut addresses = self.empty();
+        let family = config.ip_family();
+        let wanted = family.keep_wanted(found.into_iter());
+        for address in wanted.take(ADDRESSES_MAX) {
+            addresses.push(address);
+        }
+        match addresses.is_empty() {
+            true => Err(ureq::Error::HostNotFound),
+            false => Ok(addresses),
+        }
+    }
+}
+
+/// The most addresses of a name that are tried; the type of the library holds no more.
+const ADDRESSES_MAX: usize = 16;
