@@ -34,6 +34,7 @@ mod failed_upgrades;
 mod failing_reads;
 #[path = "../faulty_server/mod.rs"]
 mod faulty_server;
+mod fifos;
 mod fleet;
 mod fleet_brokers;
 mod fleet_copy;

@@ -21,19 +21,27 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_within(path, bytes_max, FIFO_TIMEOUT)
 }
 
+/// Reads a whole file.
+///
+/// # Errors
+/// Those of [`read`]; the file is longer than `bytes_max`.
+pub fn read_whole(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let bytes = read(path, bytes_max)?;
+    match bytes.len() as u64 > bytes_max {
+        false => Ok(bytes),
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is larger than {bytes_max} bytes"),
+        )),
+    }
+}
+
 /// Reads a file as text.
 ///
 /// # Errors
-/// Those of [`read`]; the file is longer than [`TEXT_BYTES_MAX`], or no text in UTF-8.
+/// Those of [`read_whole`] with [`TEXT_BYTES_MAX`]; the file is no text in UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    let bytes = read(path, TEXT_BYTES_MAX)?;
-    if bytes.len() as u64 > TEXT_BYTES_MAX {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("it has more than {TEXT_BYTES_MAX} bytes"),
-        ));
-    }
-    String::from_utf8(bytes)
+    String::from_utf8(read_whole(path, TEXT_BYTES_MAX)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
 }
 
@@ -150,6 +158,8 @@ mod tests {
         assert_eq!(read(&path, 4).unwrap(), b"12345");
         assert_eq!(read(&path, 6).unwrap(), b"123456");
         assert_eq!(read_text(&path).unwrap(), "123456");
+        let too_long = read_whole(&path, 5).unwrap_err().to_string();
+        assert_eq!(too_long, "it is larger than 5 bytes");
         std::fs::write(&path, b"\xff").unwrap();
         assert_eq!(
             read_text(&path).unwrap_err().kind(),

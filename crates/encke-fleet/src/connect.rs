@@ -31,7 +31,7 @@ pub(crate) async fn connect(
             _ => RECONNECT_EVERY,
         });
     if let Some(path) = &access.credentials {
-        let read = std::fs::read_to_string(path).and_then(|text| options.credentials(&text));
+        let read = encke_files::read_text(path).and_then(|text| options.credentials(&text));
         options = read.map_err(|source| FleetError::Credentials {
             path: path.display().to_string(),
             source,

@@ -55,7 +55,7 @@ impl BearerToken {
             BearerToken::Value(text) => (text.clone(), "the token".to_owned()),
             BearerToken::File(path) => {
                 let whose = format!("the token in {}", path.display());
-                let text = std::fs::read_to_string(path);
+                let text = encke_files::read_text(path);
                 (
                     text.map_err(|why| format!("{whose} can't be read: {why}"))?,
                     whose,

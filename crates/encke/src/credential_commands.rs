@@ -319,7 +319,7 @@ fn explanation(args: &ExplainArgs) -> anyhow::Result<(String, bool)> {
 
 /// The token selects the issuer, so that it does no harm to give the set to each.
 fn use_key_set(access: &Access, file: &Path) -> anyhow::Result<()> {
-    let json = std::fs::read(file)
+    let json = encke_files::read_text(file)
         .with_context(|| format!("the key set {} can't be read", file.display()))?;
     let fetches = access.key_fetches();
     let sources = fetches.locations().len();
@@ -328,7 +328,7 @@ fn use_key_set(access: &Access, file: &Path) -> anyhow::Result<()> {
         "--jwks is for issuers with a jwks-url, and there is none"
     );
     let results: Vec<_> = (0..sources)
-        .map(|source| access.keys_fetched(&fetches, source, Some(&json)))
+        .map(|source| access.keys_fetched(&fetches, source, Some(json.as_bytes())))
         .collect();
     match results.iter().any(Result::is_ok) {
         true => Ok(()),

@@ -309,7 +309,7 @@ fn lines(file: &Path) -> anyhow::Result<Vec<String>> {
     let mut text = String::new();
     let read = match file.as_os_str() == "-" {
         true => std::io::stdin().lock().read_to_string(&mut text).map(drop),
-        false => std::fs::read_to_string(file).map(|read| text = read),
+        false => encke_files::read_text(file).map(|read| text = read),
     };
     read.with_context(|| format!("{} can't be read", file.display()))?;
     let lines = text.lines().map(str::trim);

@@ -1,9 +1,9 @@
 //! Where the access log and the audit log are written.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,7 +48,7 @@ impl LogOutput {
         stream: &dyn Fn() -> std::io::Result<OwnedFd>,
     ) -> anyhow::Result<Self> {
         let file = match &path {
-            Some(path) => open(path)
+            Some(path) => encke_files::open_to_append(path)
                 .with_context(|| format!("the {name} {} can't be opened", path.display()))?,
             None => File::from(
                 stream().with_context(|| format!("the {name} needs its standard stream"))?,
@@ -78,7 +78,7 @@ impl Write for LogOutput {
         if let Some(path) = &self.path
             && self.reopen.swap(false, Ordering::Relaxed)
         {
-            match open(path) {
+            match encke_files::open_to_append(path) {
                 Ok(file) => self.file = file,
                 Err(error) => tracing::error!(
                     %error,
@@ -94,9 +94,4 @@ impl Write for LogOutput {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
-}
-
-/// Opens a file for lines at its end.
-fn open(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
 }

@@ -1,6 +1,5 @@
 //! What keeps a server from starting, found without leaving anything behind: for `encke serve --check` and `encke doctor`.
 
-use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -173,15 +172,13 @@ pub(crate) fn of_log_files(config: &Config) -> Vec<(String, Option<Obstacle>)> {
 /// Whether a file can be appended to, or made.
 fn try_append(path: &Path) -> std::io::Result<()> {
     match std::fs::metadata(path) {
-        // To open a pipe could wait.
-        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let folder = path
                 .parent()
                 .filter(|folder| !folder.as_os_str().is_empty());
             log_locations::try_write(folder.unwrap_or(Path::new(".")))
         }
-        _ => OpenOptions::new().append(true).open(path).map(drop),
+        _ => encke_files::open_to_append(path).map(drop),
     }
 }
 

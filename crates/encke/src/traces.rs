@@ -72,7 +72,7 @@ impl TraceConfig {
         let Some(path) = &self.headers else {
             return Ok(Vec::new());
         };
-        let text = std::fs::read_to_string(path)
+        let text = encke_files::read_text(path)
             .with_context(|| format!("tuning.traces-headers {} can't be read", path.display()))?;
         parse_headers(&text, path)
     }

@@ -44,7 +44,7 @@ impl AccessTable {
 
     /// Reads the table of a configuration file, for commands that need nothing else.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = encke_files::read_text(path)
             .with_context(|| format!("the configuration {} can't be read", path.display()))?;
         let wrong = || format!("the configuration {} is wrong", path.display());
         let mut table = document::parse(&text).with_context(wrong)?;

@@ -74,7 +74,7 @@ impl SettingsArgs {
     pub(crate) fn resolve(&self) -> anyhow::Result<(Config, Given)> {
         let mut given = Given::default();
         if let Some(path) = &self.general.config {
-            let text = std::fs::read_to_string(path)
+            let text = encke_files::read_text(path)
                 .with_context(|| format!("the configuration {} can't be read", path.display()))?;
             given
                 .file(path, &text)

@@ -1,8 +1,7 @@
 //! Tables of the configuration file that are no settings: lists of entries, whose mistakes are named by their place and not shown.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -76,15 +75,7 @@ fn unknown_key(named: &str, at: &str) -> anyhow::Error {
 
 /// Reads a file with keys or a secret.
 pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = File::open(path)?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > FILE_BYTES_MAX {
-        true => Err(io::Error::other(format!(
-            "it is larger than {FILE_BYTES_MAX} bytes"
-        ))),
-        false => Ok(bytes),
-    }
+    encke_files::read_whole(path, FILE_BYTES_MAX)
 }
 
 /// Bytes of a key file.

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
@@ -209,13 +209,14 @@ fn pair(
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, TlsError> {
     let certificates = chain("--tls-cert", certificate)?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
-        rustls::pki_types::pem::Error::NoItemsFound => TlsError::Useless {
+    let pem = read("--tls-key", key)?;
+    let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
+        pem::Error::NoItemsFound => TlsError::Useless {
             what: "--tls-key",
             path: key.to_owned(),
             why: "no private key in PEM format",
         },
-        error => unreadable("--tls-key", key, &error),
+        error => unreadable("--tls-key", key, error.to_string()),
     })?;
     let pair = CertifiedKey::from_der(certificates, private, provider);
     pair.map_err(|error| TlsError::Pair {
@@ -230,9 +231,9 @@ fn pair(
 
 /// All certificates of a file.
 fn chain(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found = CertificateDer::pem_file_iter(path);
-    let found = found.and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = found.map_err(|error| unreadable(what, path, &error))?;
+    let pem = read(what, path)?;
+    let found = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| unreadable(what, path, error.to_string()))?;
     if found.is_empty() {
         return Err(TlsError::Useless {
             what,
@@ -243,11 +244,12 @@ fn chain(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>
     Ok(found)
 }
 
-fn unreadable(what: &'static str, path: &Path, error: &rustls::pki_types::pem::Error) -> TlsError {
-    let why = match error {
-        rustls::pki_types::pem::Error::Io(error) => error.to_string(),
-        error => error.to_string(),
-    };
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    let content = encke_files::read_whole(path, PEM_BYTES_MAX);
+    content.map_err(|error| unreadable(what, path, error.to_string()))
+}
+
+fn unreadable(what: &'static str, path: &Path, why: String) -> TlsError {
     TlsError::Unreadable {
         what,
         path: path.to_owned(),
@@ -346,3 +348,6 @@ impl ResolvesServerCert for ByName {
         Some(Arc::clone(found.unwrap_or(first)))
     }
 }
+
+/// The longest file of certificates or of a key.
+const PEM_BYTES_MAX: u64 = 16 << 20;
