@@ -46,6 +46,7 @@ struct State {
     left: AtomicU64,
     token: Mutex<Option<String>>,
     says_up_to_date: AtomicBool,
+    stands_still: AtomicBool,
     lists: AtomicBool,
     over: AtomicBool,
 }
@@ -114,6 +115,11 @@ impl FaultyServer {
     /// From now on each page says that nothing is behind it, as one from a cache may.
     pub(crate) fn say_up_to_date(&self) {
         self.state.says_up_to_date.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on each page ends at the offset at which it began, and says that there is more.
+    pub(crate) fn stand_still(&self) {
+        self.state.stands_still.store(true, Ordering::SeqCst);
     }
 
     /// From now on there is a list of streams, as Encke has one.
@@ -271,6 +277,9 @@ impl State {
         answer
             .fields
             .retain(|(name, _)| *name != "Stream-Closed" || is_end);
+        if self.stands_still.load(Ordering::SeqCst) {
+            return answer.field("Stream-Next-Offset", offset(from));
+        }
         let answer = answer.field("Stream-Next-Offset", offset(upto));
         match is_end || self.says_up_to_date.load(Ordering::SeqCst) {
             true => answer.field("Stream-Up-To-Date", "true".into()),

@@ -75,6 +75,7 @@ impl Reading {
         if self.has_enough() {
             return Ok(true);
         }
+        stream.check_advance(&self.from, &page.next, self.of_page)?;
         let is_same = page.next == self.from;
         // The page may be shorter than one that was begun before.
         (self.from, self.of_page) = (page.next, left);

@@ -21,6 +21,8 @@ pub(crate) struct StreamCopy {
     source: ProtocolStream,
     destination: DestinationStream,
     journal: StreamJournal,
+    /// Where the part begins that was copied before this run.
+    begin: PositionPair,
     /// Where the copy has come to. While the destination has a [`Surplus`], only its part for the source counts.
     position: PositionPair,
     /// The last line of the journal.
@@ -55,12 +57,14 @@ impl StreamCopy {
         destination: ProtocolStream,
         directory: &Path,
     ) -> Result<Self, CopyFailure> {
-        let (journal, last) = StreamJournal::find(directory, task)?;
-        let position = last.unwrap_or_else(PositionPair::beginning);
+        let (journal, copied) = StreamJournal::find(directory, task)?;
+        let beginning = || (PositionPair::beginning(), PositionPair::beginning());
+        let (begin, position) = copied.map_or_else(beginning, |part| (part.begin, part.end));
         Ok(StreamCopy {
             destination: DestinationStream::new(destination, &task.source),
             source,
             journal,
+            begin,
             written: position.clone(),
             position,
             media: None,
@@ -145,6 +149,9 @@ impl StreamCopy {
             self.position.behind = left;
             return Ok(page.up_to_date);
         }
+        let units = self.position.behind + self.batch.units();
+        self.source
+            .check_advance(&self.position.source, &page.next, units)?;
         self.end_page(&page, &media)?;
         Ok(page.up_to_date)
     }
@@ -207,26 +214,66 @@ impl StreamCopy {
             self.destination
                 .tail()
                 .clone_into(&mut self.position.offset);
-        } else if self.destination.tail() != self.position.offset {
-            self.surplus = Some(Surplus::new(self.behind_the_position(media.json)?));
+            return Ok(());
+        }
+        let behind = match self.destination.tail() == self.position.offset {
+            true => None,
+            false => Some(self.of_destination(&self.position.offset, media.json, u64::MAX)?),
+        };
+        self.check_copied(media.json)?;
+        if let Some(behind) = behind {
+            self.surplus = Some(Surplus::new(behind));
             self.end_surplus(&media)?;
         }
         Ok(())
     }
 
-    /// The hash of all that the destination has behind the position.
-    fn behind_the_position(&self, json: bool) -> Result<ContentHash, CopyFailure> {
-        let stream = self.destination();
-        let hash = contents(stream, &self.position.offset, json, u64::MAX);
+    /// The hash of what the destination has behind an offset of the state.
+    fn of_destination(
+        &self,
+        offset: &str,
+        json: bool,
+        units_max: u64,
+    ) -> Result<ContentHash, CopyFailure> {
+        let hash = contents(self.destination(), offset, json, units_max);
         hash.map_err(|error| match error {
             CopyFailure::Refused { status: 400 | 404 | 410, .. } => CopyFailure::Differs {
                 why: format!(
-                    "the destination does not have offset {}, to which the state says that it was copied: {error}",
-                    self.position.offset
+                    "the destination does not have offset {offset}, to which the state says that it was copied: {error}"
                 ),
             },
             error => error,
         })
+    }
+
+    /// Checks that the source has what was copied last. Another stream of its name may have the offset at which the copy would go on.
+    fn check_copied(&self, json: bool) -> Result<(), CopyFailure> {
+        let PositionPair { source, offset, .. } = &self.begin;
+        let units = self.position.units(json) - self.begin.units(json);
+        if units == 0 {
+            return Ok(());
+        }
+        let there = match contents(&self.source, source, json, units) {
+            // The source keeps it no longer, so that nothing can be compared.
+            Err(CopyFailure::Refused { status: 410, .. }) => return Ok(()),
+            there => there?,
+        };
+        let (url, unit) = (&self.source.url, unit(json));
+        let lacks = units - there.units();
+        if lacks > 0 {
+            return Err(CopyFailure::Differs {
+                why: format!("the source has {lacks} {unit} less than were copied of it"),
+            });
+        }
+        let copied = self.of_destination(offset, json, units)?;
+        if copied.hex() != there.hex() {
+            return Err(CopyFailure::Differs {
+                why: format!(
+                    "it does not have the {units} {unit} that {url} has behind offset {source}; was the stream there made anew?"
+                ),
+            });
+        }
+        Ok(())
     }
 
     /// Takes the messages of a page, but for the first `skip`. How many of these were not there.

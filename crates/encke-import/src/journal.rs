@@ -128,6 +128,15 @@ impl PositionPair {
     }
 }
 
+/// The part of a stream that was copied last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CopiedPart {
+    /// Where a page of the source ended before it.
+    pub(crate) begin: PositionPair,
+    /// How far the copy has come.
+    pub(crate) end: PositionPair,
+}
+
 /// The journal of a stream that is copied.
 #[derive(Debug)]
 pub(crate) struct StreamJournal {
@@ -140,11 +149,11 @@ pub(crate) struct StreamJournal {
 }
 
 impl StreamJournal {
-    /// Finds the journal of a stream, and its last pair. Nothing is changed before the first [`append`](Self::append).
+    /// Finds the journal of a stream, and what was copied last. Nothing is changed before the first [`append`](Self::append).
     pub(crate) fn find(
         directory: &Path,
         task: &StreamTask,
-    ) -> Result<(Self, Option<PositionPair>), JournalError> {
+    ) -> Result<(Self, Option<CopiedPart>), JournalError> {
         let path = directory.join(file_name(&task.name));
         let mut journal = StreamJournal {
             head: JournalHead {
@@ -158,7 +167,7 @@ impl StreamJournal {
             end: 0,
             path,
         };
-        let last = journal.read_last()?;
+        let last = journal.read()?;
         Ok((journal, last))
     }
 
@@ -210,57 +219,31 @@ impl StreamJournal {
         self.file = None;
     }
 
-    /// Reads the head and the last whole line.
-    fn read_last(&mut self) -> Result<Option<PositionPair>, JournalError> {
-        let failed = |why| JournalError::Io {
-            path: self.path.clone(),
-            verb: "read",
-            why,
-        };
-        let mut file = match File::open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed(error)),
-        };
-        let size = file.metadata().map_err(failed)?.len();
-        let head_bytes = match read_head(&mut BufReader::new(&file), &self.path)? {
-            Some((head, bytes)) if head.source == self.head.source => {
-                self.head = JournalHead {
-                    destination: self.head.destination.clone(),
-                    ..head
-                };
-                bytes
-            }
-            Some((head, _)) => {
-                return Err(JournalError::OfAnother {
-                    path: self.path.clone(),
-                    has: head.source,
-                    asked: self.head.source.clone(),
-                });
-            }
-            None => return Ok(None),
-        };
-        let begin = size.saturating_sub(LINE_BYTES_MAX * 2).max(head_bytes);
-        let mut tail = Vec::new();
-        file.seek(SeekFrom::Start(begin)).map_err(failed)?;
-        file.take(LINE_BYTES_MAX * 2)
-            .read_to_end(&mut tail)
-            .map_err(failed)?;
-        let whole = tail
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |at| at + 1);
-        self.end = begin + whole as u64;
-        let Some(last) = tail[..whole].split(|byte| *byte == b'\n').rev().nth(1) else {
+    /// Reads the head and all whole lines.
+    fn read(&mut self) -> Result<Option<CopiedPart>, JournalError> {
+        let Some(mut reader) = JournalReader::of_file(&self.path)? else {
             return Ok(None);
         };
-        let at = self.end - last.len() as u64 - 1;
-        let pair = serde_json::from_slice(last);
-        pair.map(Some).map_err(|why| JournalError::Damaged {
-            path: self.path.clone(),
-            at,
-            why: why.to_string(),
-        })
+        if reader.head.source != self.head.source {
+            return Err(JournalError::OfAnother {
+                path: self.path.clone(),
+                has: reader.head.source,
+                asked: self.head.source.clone(),
+            });
+        }
+        let json = reader.head.json;
+        self.head.json = json;
+        let mut begin = PositionPair::beginning();
+        let mut end = PositionPair::beginning();
+        while let Some(pair) = reader.next()? {
+            if end.is_mapped() && end.units(json) < pair.units(json) {
+                begin = end;
+            }
+            end = pair;
+        }
+        let is_empty = reader.at == reader.head_bytes;
+        self.end = reader.at;
+        Ok((!is_empty).then_some(CopiedPart { begin, end }))
     }
 }
 
@@ -268,31 +251,37 @@ impl StreamJournal {
 pub(crate) struct JournalReader {
     path: PathBuf,
     lines: BufReader<File>,
+    /// Where the next line begins.
     at: u64,
+    head_bytes: u64,
     pub(crate) head: JournalHead,
 }
 
 impl JournalReader {
     /// Opens the journal of a stream. `None`: there is none.
     pub(crate) fn open(directory: &Path, stream: &str) -> Result<Option<Self>, JournalError> {
-        let path = directory.join(file_name(stream));
-        let file = match File::open(&path) {
+        JournalReader::of_file(&directory.join(file_name(stream)))
+    }
+
+    fn of_file(path: &Path) -> Result<Option<Self>, JournalError> {
+        let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(why) => {
                 return Err(JournalError::Io {
-                    path,
+                    path: path.to_owned(),
                     verb: "read",
                     why,
                 });
             }
         };
         let mut lines = BufReader::new(file);
-        let head = read_head(&mut lines, &path)?;
-        Ok(head.map(|(head, at)| JournalReader {
-            path,
+        let head = read_head(&mut lines, path)?;
+        Ok(head.map(|(head, head_bytes)| JournalReader {
+            path: path.to_owned(),
             lines,
-            at,
+            at: head_bytes,
+            head_bytes,
             head,
         }))
     }
@@ -307,10 +296,10 @@ impl JournalReader {
             verb: "read",
             why,
         })?;
-        self.at += read as u64;
         if !text.ends_with('\n') {
             return Ok(None);
         }
+        self.at += read as u64;
         let pair = serde_json::from_str(&text);
         pair.map(Some).map_err(|why| JournalError::Damaged {
             path: self.path.clone(),

@@ -103,6 +103,25 @@ impl ProtocolStream {
         self.get(&query, POLL)
     }
 
+    /// Checks that a page that had data ends behind its begin.
+    pub(crate) fn check_advance(
+        &self,
+        begin: &str,
+        end: &str,
+        units: u64,
+    ) -> Result<(), CopyFailure> {
+        // Offsets sort as texts (section 8).
+        if units == 0 || end > begin {
+            return Ok(());
+        }
+        Err(CopyFailure::Protocol {
+            url: self.url.clone(),
+            why: format!(
+                "the data behind offset {begin} ends at offset {end}, which is not behind it"
+            ),
+        })
+    }
+
     fn get(&self, query: &str, patience: Duration) -> Result<SourcePage, CopyFailure> {
         let query = match &self.query {
             Some(own) => format!("{own}&{query}"),

@@ -31,8 +31,8 @@ fn pairs(directory: &Path, name: &str) -> Vec<PositionPair> {
 #[test]
 fn nothing_is_written_before_the_first_pair() {
     let directory = tempfile::tempdir().unwrap();
-    let (_, last) = StreamJournal::find(directory.path(), &task("a/b")).unwrap();
-    assert_eq!(last, None);
+    let (_, copied) = StreamJournal::find(directory.path(), &task("a/b")).unwrap();
+    assert_eq!(copied, None);
     assert_eq!(directory.path().read_dir().unwrap().count(), 0);
     assert!(
         JournalReader::open(directory.path(), "a/b")
@@ -42,14 +42,15 @@ fn nothing_is_written_before_the_first_pair() {
 }
 
 #[test]
-fn the_last_pair_is_found_again() {
+fn the_part_that_was_copied_last_is_found_again() {
     let directory = tempfile::tempdir().unwrap();
     let (mut journal, _) = StreamJournal::find(directory.path(), &task("a/b")).unwrap();
     for number in 0..5_000 {
         journal.append(&pair(number, number % 3), true).unwrap();
     }
-    let (mut journal, last) = StreamJournal::find(directory.path(), &task("a/b")).unwrap();
-    assert_eq!(last, Some(pair(4_999, 4_999 % 3)));
+    let (mut journal, copied) = StreamJournal::find(directory.path(), &task("a/b")).unwrap();
+    let (begin, end) = (pair(4_998, 0), pair(4_999, 1));
+    assert_eq!(copied, Some(CopiedPart { begin, end }));
     journal.append(&pair(5_000, 0), true).unwrap();
     let all = pairs(directory.path(), "a/b");
     assert_eq!(all.len(), 5_001);
@@ -122,8 +123,9 @@ proptest! {
         }
         let whole = std::fs::read_to_string(&path).unwrap_or_default();
         let whole = (whole.matches('\n').count() as u64).saturating_sub(1);
-        let (mut journal, last) = StreamJournal::find(directory.path(), &task("a")).unwrap();
-        prop_assert_eq!(last, whole.checked_sub(1).map(|number| pair(number, 0)));
+        let (mut journal, copied) = StreamJournal::find(directory.path(), &task("a")).unwrap();
+        let end = copied.map(|part| part.end);
+        prop_assert_eq!(end, whole.checked_sub(1).map(|number| pair(number, 0)));
         journal.append(&pair(77, 0), true).unwrap();
         let all = pairs(directory.path(), "a");
         prop_assert_eq!(all.len() as u64, whole + 1);

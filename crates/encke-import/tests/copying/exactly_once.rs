@@ -181,7 +181,7 @@ fn a_second_run_takes_only_what_is_new() {
     let report = rig.import(&["s"]);
     assert_eq!((report.records, report.records_copied), (50, 10));
     rig.check("s");
-    // Nothing is left to do: what both are, and one page of nothing.
+    // Nothing is left to do: what both are, the page that was copied last, and one page of nothing.
     let before = (rig.source.requests(), rig.destination.requests());
     let report = rig.import(&["s"]);
     assert_eq!((report.records, report.records_copied), (50, 0));
@@ -189,7 +189,7 @@ fn a_second_run_takes_only_what_is_new() {
         rig.source.requests() - before.0,
         rig.destination.requests() - before.1,
     );
-    assert!(asked.0 <= 2 && asked.1 <= 4, "{asked:?}");
+    assert!(asked.0 <= 4 && asked.1 <= 6, "{asked:?}");
 }
 
 #[test]

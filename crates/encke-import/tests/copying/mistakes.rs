@@ -116,13 +116,27 @@ fn a_source_that_begins_anew_is_named() {
     let rig = with_stream("application/json", "1");
     rig.source.append("s", vec![b"2".to_vec()]);
     assert!(rig.import(&["s"]).complete);
+    let copied = rig.destination.held("s");
     rig.source
         .change("s", |held| held.records = vec![vec![b"7".to_vec()]; 3]);
-    let mut settings = rig.settings(&["s"]);
-    settings.verify = true;
-    let report = run(settings);
-    let failure = report.of_streams[0].failure().unwrap();
-    assert!(failure.contains("the contents differ"), "{failure}");
+    let failure = rig.failure("s");
+    assert!(
+        failure.contains("was the stream there made anew"),
+        "{failure}"
+    );
+    assert_eq!(rig.destination.held("s"), copied);
+}
+
+#[test]
+fn a_source_whose_offset_does_not_advance_is_named() {
+    for (content_type, copied) in [("application/json", "[1]"), ("text/plain", "1")] {
+        let rig = with_stream(content_type, "1");
+        rig.source.stand_still();
+        let failure = rig.failure("s");
+        assert!(failure.contains("which is not behind it"), "{failure}");
+        let held = rig.destination.held("s").unwrap();
+        assert_eq!(held.contents(), copied.as_bytes());
+    }
 }
 
 #[test]
