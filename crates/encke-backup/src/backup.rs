@@ -30,14 +30,14 @@ pub struct BackupReport {
 /// bytes that are done, of all.
 ///
 /// # Errors
-/// The server or the storage fails. Then there is no new backup.
+/// The server or the storage fails, or the last backup is of another server. Then there is no new backup.
 pub fn back_up(
     directory: &Path,
     pieces: &mut StoredPieces<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<BackupReport, BackupError> {
     let repository = pieces.repository;
-    let names = repository.backups()?;
+    let names = pieces.backups()?;
     let (before, damaged) = repository.last_whole(&names)?;
     // Before there is a snapshot, for which the server keeps what it removes.
     if let Some(before) = &before {
@@ -55,6 +55,11 @@ pub fn back_up(
         let snapshot = ServerSnapshot::take(directory, patience)?;
         report.name = BackupName::behind(&names, Timestamp::now());
         report.bytes = snapshot.bytes();
+        if let Some(before) = &before
+            && !before.is_of_server(&snapshot.log_ids())
+        {
+            return Err(BackupError::Place(OTHER_SERVER.to_owned()));
+        }
         match store(snapshot, before.as_ref(), pieces, &mut report, progress) {
             Ok(manifest) => {
                 pieces.settle()?;
@@ -178,6 +183,9 @@ impl<'m> Known<'m> {
         }
     }
 }
+
+/// The error when the last backup is of another server.
+const OTHER_SERVER: &str = "the backups there are of another server: use another directory or prefix for those of this one";
 
 /// How often a snapshot is taken, while servers go away.
 const ATTEMPTS_MAX: usize = 5;

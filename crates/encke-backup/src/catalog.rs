@@ -1,6 +1,6 @@
 //! The catalog of the stored pieces, with the last verification of each: the object `catalog.json` beside the backups.
 //!
-//! It only saves reads. Without it, all pieces that a backup uses are read again.
+//! Without it, all pieces that a backup uses are read again, and the clock decides which backup is the last one.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::{BackupName, Hash};
 
-/// The pieces and the last backups that are known.
+/// The pieces and the backups that are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Catalog {
     format: u32,
-    /// The names of the last backups, which a list that is late may lack.
+    /// The names of the backups in the order in which they were made. A list that is late may lack some.
     backups: Vec<String>,
     pub(crate) pieces: BTreeMap<Hash, Verification>,
 }
@@ -61,8 +61,12 @@ impl Catalog {
     }
 
     pub(crate) fn set_backups(&mut self, names: &[BackupName]) {
-        let last = names.len().saturating_sub(KNOWN_BACKUPS_MAX);
-        self.backups = names[last..].iter().map(BackupName::to_string).collect();
+        self.backups = names.iter().map(BackupName::to_string).collect();
+    }
+
+    /// Sorts the names of backups by the order in which they were made.
+    pub(crate) fn sort(&self, names: &mut [BackupName]) {
+        BackupName::sort(names, self.backups(), Timestamp::now());
     }
 
     /// The pieces to read again, each after half of `within_s` at least and all of it at most. The hash decides, so that no backup reads all.
@@ -84,8 +88,6 @@ impl Catalog {
 }
 
 const FORMAT: u32 = 1;
-/// Names in the catalog. A list that is late by more backups than these is not helped.
-const KNOWN_BACKUPS_MAX: usize = 100;
 /// How far clocks of machines that make backups may differ.
 const AHEAD_S: i64 = 60;
 

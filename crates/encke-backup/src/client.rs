@@ -84,6 +84,10 @@ impl ServerSnapshot {
         files.map(|file| file.bytes).sum()
     }
 
+    pub(crate) fn log_ids(&self) -> Vec<u64> {
+        self.list.logs.iter().map(|log| log.log_id).collect()
+    }
+
     /// Reads a part of a file, as much as there is.
     pub(crate) fn read(
         &mut self,

@@ -1,5 +1,6 @@
 //! What a backup consists of.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -65,6 +66,15 @@ impl Manifest {
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files().map(|file| file.bytes).sum()
+    }
+
+    /// Whether it is of a server with one of these logs.
+    pub(crate) fn is_of_server(&self, log_ids: &[u64]) -> bool {
+        self.logs.iter().any(|log| log_ids.contains(&log.log_id))
+    }
+
+    pub(crate) fn log_ids(&self) -> Vec<u64> {
+        self.logs.iter().map(|log| log.log_id).collect()
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = &SavedFile> {
@@ -160,19 +170,29 @@ impl<'d> Deserialize<'d> for Hash {
 }
 
 impl BackupName {
-    /// The name of a backup that begins now, behind those.
+    /// The name of a backup that begins now, behind those that are not ahead of the clock.
     pub(crate) fn behind(all: &[BackupName], now: Timestamp) -> BackupName {
         let mut ms = now.as_millisecond();
-        if let Some(last) = all.iter().rfind(|name| !name.is_ahead(now)) {
+        if let Some(last) = all.iter().filter(|name| !name.is_ahead(now)).max() {
             ms = ms.max(last.0.as_millisecond() + 1);
         }
         BackupName(Timestamp::from_millisecond(ms).unwrap_or(now))
     }
 
-    /// Sorts names, the oldest first. Those that are ahead of the clock, by more than clocks of machines differ, come before: that they were
-    /// made later than others is not known.
-    pub(crate) fn sort(names: &mut [BackupName], now: Timestamp) {
-        names.sort_by_key(|name| (!name.is_ahead(now), *name));
+    /// Sorts names, the oldest first. `made` has the order in which backups were made, whatever the clock was. Names that it lacks come behind
+    /// it; but those that are ahead of the clock, by more than clocks of machines differ, come before: that they were made later than others
+    /// is not known.
+    pub(crate) fn sort(
+        names: &mut [BackupName],
+        made: impl Iterator<Item = BackupName>,
+        now: Timestamp,
+    ) {
+        let places: BTreeMap<BackupName, usize> = made.zip(1..).collect();
+        names.sort_by_key(|name| match places.get(name) {
+            Some(place) => (*place, *name),
+            None if name.is_ahead(now) => (0, *name),
+            None => (usize::MAX, *name),
+        });
     }
 
     fn is_ahead(self, now: Timestamp) -> bool {
@@ -263,8 +283,11 @@ mod tests {
         let ahead: BackupName = "2999-01-01T00:00:00.999Z".parse().expect("a time");
         let mut names = [first, second, ahead];
         let now = first.time();
-        BackupName::sort(&mut names, now);
+        BackupName::sort(&mut names, std::iter::empty(), now);
         assert_eq!(names, [ahead, first, second]);
+        let made = [second, ahead].into_iter();
+        BackupName::sort(&mut names, made, now);
+        assert_eq!(names, [second, ahead, first]);
         let next = BackupName::behind(&names, now);
         assert_eq!(next.to_string(), "2026-11-26T16:15:49.001Z");
     }

@@ -92,6 +92,13 @@ impl<'r> StoredPieces<'r> {
         Ok(pieces)
     }
 
+    /// The backups that are listed, in the order in which they were made.
+    pub(crate) fn backups(&self) -> Result<Vec<BackupName>, BackupError> {
+        let mut names = self.repository.names()?;
+        self.catalog.sort(&mut names);
+        Ok(names)
+    }
+
     /// Bytes that were read to compare them with their hashes.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes
@@ -181,8 +188,8 @@ impl<'r> StoredPieces<'r> {
         Ok(())
     }
 
-    /// Removes all backups but the last `kept` ones that are whole, and the pieces that those do not have. `newest` was just made: the list of a
-    /// bucket may be late. Without `kept` none is removed. The catalog is stored for the next backup.
+    /// Removes all backups of the server but the last `kept` ones that are whole, and the pieces that no other backup has. `newest` was just
+    /// made: the list of a bucket may be late. Without `kept` none is removed. The catalog is stored for the next backup.
     ///
     /// # Errors
     /// The storage fails. What is left is whole.
@@ -203,17 +210,19 @@ impl<'r> StoredPieces<'r> {
             self.save()?;
             return Ok(removed);
         }
+        let log_ids = self.repository.manifest(newest)?.log_ids();
         let (mut used, mut whole) = (BTreeSet::new(), 0);
         let (mut kept_names, mut old) = (Vec::new(), Vec::new());
         for name in names.into_iter().rev() {
-            if whole >= kept.max(1) {
-                old.push(name);
-                continue;
-            }
+            let has_enough = whole >= kept.max(1);
             let manifest = match self.repository.manifest(name) {
                 Ok(manifest) => manifest,
                 // It was removed before: the list is late.
                 Err(BackupError::NoBackup(_)) => continue,
+                Err(BackupError::Damaged(_)) if has_enough => {
+                    old.push(name);
+                    continue;
+                }
                 Err(BackupError::Damaged(_)) => {
                     removed.obstacle = Some(RemovalObstacle::Damage);
                     kept_names.push(name);
@@ -221,10 +230,17 @@ impl<'r> StoredPieces<'r> {
                 }
                 Err(error) => return Err(error),
             };
+            let is_of_server = manifest.is_of_server(&log_ids);
+            if is_of_server && has_enough {
+                old.push(name);
+                continue;
+            }
             kept_names.push(name);
-            match self.has_all_of(&manifest)? {
-                true => whole += 1,
-                false => removed.damaged += 1,
+            if is_of_server {
+                match self.has_all_of(&manifest)? {
+                    true => whole += 1,
+                    false => removed.damaged += 1,
+                }
             }
             used.extend(manifest.files().flat_map(|file| file.pieces.clone()));
         }
@@ -254,13 +270,14 @@ impl<'r> StoredPieces<'r> {
         self.repository.put_catalog(&text)
     }
 
-    /// All backups, also the ones that a late list lacks.
+    /// All backups, also the ones that a late list lacks, in the order in which they were made.
     fn names(&self, newest: BackupName) -> Result<Vec<BackupName>, BackupError> {
         let mut names: BTreeSet<BackupName> = self.catalog.backups().collect();
-        names.extend(self.repository.backups()?);
-        names.insert(newest);
+        names.extend(self.repository.names()?);
+        names.remove(&newest);
         let mut names: Vec<BackupName> = names.into_iter().collect();
-        BackupName::sort(&mut names, Timestamp::now());
+        self.catalog.sort(&mut names);
+        names.push(newest);
         Ok(names)
     }
 

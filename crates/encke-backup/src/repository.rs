@@ -46,11 +46,18 @@ impl Repository {
         })
     }
 
-    /// All backups, oldest first. Those that are ahead of the clock count as older than the others.
+    /// All backups, in the order in which they were made.
     ///
     /// # Errors
     /// The storage cannot be listed.
     pub fn backups(&self) -> Result<Vec<BackupName>, BackupError> {
+        let mut names = self.names()?;
+        self.catalog()?.sort(&mut names);
+        Ok(names)
+    }
+
+    /// The names of all backups.
+    pub(crate) fn names(&self) -> Result<Vec<BackupName>, BackupError> {
         let mut names = Vec::new();
         self.storage.list(BACKUPS, &mut |key, _| {
             let name = key
@@ -58,7 +65,6 @@ impl Repository {
                 .and_then(|key| key.strip_suffix(".json"));
             names.extend(name.and_then(|name| name.parse::<BackupName>().ok()));
         })?;
-        BackupName::sort(&mut names, Timestamp::now());
         Ok(names)
     }
 

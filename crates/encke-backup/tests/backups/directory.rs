@@ -5,6 +5,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use encke_backup::{BackupError, BackupName};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use crate::source::{How, Source, check_restored, hashes, in_directory, piece_files};
 
 fn flip(path: &Path) {
@@ -106,4 +109,101 @@ fn only_whole_backups_are_counted_and_kept() {
     assert_eq!(repository.backups().unwrap(), names);
     assert_eq!(check_restored(&repository, names[0]), 340);
     assert_eq!(check_restored(&repository, names[1]), 350);
+}
+
+/// Gives a backup another name, as if the clock had been wrong when it was made.
+fn rename(place: &Path, from: BackupName, to: &str) -> BackupName {
+    let path = |name: &str| place.join(format!("backups/{name}.json"));
+    std::fs::rename(path(&from.to_string()), path(to)).unwrap();
+    let catalog = place.join("catalog.json");
+    let text = std::fs::read_to_string(&catalog).unwrap();
+    std::fs::write(&catalog, text.replace(&from.to_string(), to)).unwrap();
+    to.parse().unwrap()
+}
+
+#[test]
+fn the_last_backup_is_the_one_that_was_made_last_whatever_the_clock_was() {
+    let (mut source, place) = (Source::new(), tempfile::tempdir().unwrap());
+    let repository = in_directory(place.path());
+    let first = source.back_up(&repository, How::default()).unwrap();
+    let first = rename(place.path(), first.report.name, "2026-01-02T00:00:00.000Z");
+    source.append(10);
+    let behind = source.back_up(&repository, How::default()).unwrap();
+    let behind = rename(place.path(), behind.report.name, "2026-01-01T00:00:00.000Z");
+    assert_eq!(repository.backups().unwrap(), [first, behind]);
+    assert_eq!(repository.backup_at(None).unwrap(), behind);
+    let third = source.back_up(&repository, How::keeping(2)).unwrap();
+    let names = [behind, third.report.name];
+    assert_eq!(repository.backups().unwrap(), names);
+    assert_eq!(check_restored(&repository, behind), 310);
+}
+
+#[test]
+fn a_backup_beside_those_of_another_server_is_refused() {
+    let (source, other) = (Source::new(), Source::new());
+    let place = tempfile::tempdir().unwrap();
+    let repository = in_directory(place.path());
+    let made = source.back_up(&repository, How::default()).unwrap();
+    let refused = other.back_up(&repository, How::keeping(1)).unwrap_err();
+    let BackupError::Place(reason) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(reason.contains("of another server"), "{reason}");
+    assert_eq!(repository.backups().unwrap(), [made.report.name]);
+    assert_eq!(check_restored(&repository, made.report.name), 300);
+    source.back_up(&repository, How::keeping(1)).unwrap();
+}
+
+#[test]
+fn backups_of_another_server_that_are_there_already_are_not_removed() {
+    let (mut source, place) = (Source::new(), tempfile::tempdir().unwrap());
+    let repository = in_directory(place.path());
+    let name = source.back_up(&repository, How::default()).unwrap();
+    let list = |name: BackupName| place.path().join(format!("backups/{name}.json"));
+    // As if another server had made it.
+    let text = std::fs::read(list(name.report.name)).unwrap();
+    let mut manifest: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    manifest["logs"][0]["log_id"] = 7.into();
+    let theirs: BackupName = "2026-01-01T00:00:00.000Z".parse().unwrap();
+    std::fs::write(list(theirs), manifest.to_string()).unwrap();
+    let catalog = place.path().join("catalog.json");
+    let mut known: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&catalog).unwrap()).unwrap();
+    known["backups"] = vec![theirs.to_string(), name.report.name.to_string()].into();
+    std::fs::write(&catalog, known.to_string()).unwrap();
+    source.append(10);
+    let made = source.back_up(&repository, How::keeping(1)).unwrap();
+    assert_eq!(made.removed.backups, 1);
+    assert_eq!(repository.backups().unwrap(), [theirs, made.report.name]);
+    let manifest = repository.manifest(theirs).unwrap();
+    repository.verify(&manifest).unwrap();
+}
+
+#[test]
+fn what_a_list_does_not_allow_is_refused_without_being_read() {
+    let (source, place) = (Source::new(), tempfile::tempdir().unwrap());
+    let repository = in_directory(place.path());
+    let name = source.back_up(&repository, How::default()).unwrap();
+    let name = name.report.name;
+    let manifest = repository.manifest(name).unwrap();
+    let piece = largest(piece_files(place.path(), &repository));
+    // No memory has room for it.
+    let file = File::options().write(true).open(&piece).unwrap();
+    file.set_len(1 << 42).unwrap();
+    let error = repository.verify(&manifest).unwrap_err().to_string();
+    assert!(error.contains("has other content"), "{error}");
+    std::fs::remove_file(&piece).unwrap();
+    mknodat(CWD, &piece, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let error = repository.verify(&manifest).unwrap_err().to_string();
+    assert!(
+        error.contains("no process has written all of it"),
+        "{error}"
+    );
+    let list = place.path().join(format!("backups/{name}.json"));
+    let text = std::fs::read(&list).unwrap();
+    let mut many: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    many["logs"] = vec![many["logs"][0].clone(); 64].into();
+    std::fs::write(&list, many.to_string()).unwrap();
+    let error = repository.manifest(name).unwrap_err().to_string();
+    assert!(error.contains("64 logs, a server has 1 to 63"), "{error}");
 }
