@@ -474,7 +474,7 @@ fn mistakes_change_nothing() {
         &["backup"],
         &[data.path(), backups.path()],
         3,
-        "no server is running",
+        "no server answers",
     );
     // What a killed server leaves is no server.
     let encke = Encke::start_in(data.path(), &[]);
@@ -483,7 +483,7 @@ fn mistakes_change_nothing() {
         &["backup"],
         &[data.path(), backups.path()],
         3,
-        "no server is running",
+        "no server answers",
     );
     let encke = Encke::start_in(data.path(), &[]);
     succeeds(&["backup"], &[data.path(), backups.path()]);

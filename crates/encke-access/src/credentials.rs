@@ -1,6 +1,7 @@
 //! Where a request carries credentials.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use encke_clock::WallTime;
 
@@ -21,6 +22,8 @@ pub struct Credentials<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
     /// The verified certificate of the client, if its connection has one.
     pub client_certificate: Option<&'a ClientCertificate>,
+    /// The address to which limits apply; `None` if there are none for it.
+    pub address: Option<IpAddr>,
     /// The parameters that a signed URL does not sign, unless it signs one of them.
     pub free_parameters: &'a [&'a str],
 }

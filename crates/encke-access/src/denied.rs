@@ -85,14 +85,21 @@ pub enum AccessDenied {
     /// The credential was revoked.
     #[error("the credential was revoked")]
     Revoked,
+    /// Many tokens from the client's address were refused, so that this one is not verified.
+    #[error("too many tokens from this address were refused; this one was not verified")]
+    TooManyFailures {
+        /// Seconds after which the request may be tried again; at least 1.
+        retry_s: u64,
+    },
 }
 
 impl AccessDenied {
-    /// The status of the response: 400, 401 or 503.
+    /// The status of the response: 400, 401, 429 or 503.
     pub fn status(&self) -> u16 {
         match self {
             AccessDenied::Malformed(_) | AccessDenied::Conflicting(_) => 400,
             AccessDenied::KeysUnknown { .. } | AccessDenied::KeysUnavailable { .. } => 503,
+            AccessDenied::TooManyFailures { .. } => 429,
             _ => 401,
         }
     }
@@ -136,6 +143,7 @@ impl AccessDenied {
             AccessDenied::UnknownApiKey => 16,
             AccessDenied::Revoked => 17,
             AccessDenied::SignedField { .. } => 18,
+            AccessDenied::TooManyFailures { .. } => 19,
         }
     }
 }
@@ -156,7 +164,7 @@ impl DenialCounts {
 }
 
 /// By [`AccessDenied::index`].
-const REASONS: [&str; 19] = [
+const REASONS: [&str; 20] = [
     "no_credentials",
     "malformed_credentials",
     "conflicting_credentials",
@@ -176,6 +184,7 @@ const REASONS: [&str; 19] = [
     "unknown_api_key",
     "revoked",
     "signed_field",
+    "too_many_failures",
 ];
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ pub fn credentials(data: &[u8]) {
         query,
         headers: &headers,
         client_certificate: Some(&certificate),
+        address: None,
         free_parameters: &["offset"],
     };
     for now in [Now::default(), Now::from_ms(NOW_MS)] {

@@ -53,6 +53,13 @@ pub(crate) struct UsedKey {
     pub(crate) fingerprint: KeyFingerprint,
 }
 
+/// When a token was issued and ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenTimes {
+    issued_at: WallSeconds,
+    ends_at: WallSeconds,
+}
+
 /// Where the keys of an issuer come from.
 enum KeySource<'c> {
     Keys(&'c Secret),
@@ -250,15 +257,13 @@ impl Issuer {
         })
     }
 
-    /// The caller of a token whose signature is right, if its claims allow it now.
-    pub(crate) fn caller(
+    /// When a token was issued and ends, if it is good now.
+    pub(crate) fn times(
         &self,
         claims: &Claims<'_>,
-        used: &UsedKey,
-        authorities: &Authorities,
         now: WallTime,
         leeway_s: u64,
-    ) -> Result<Caller, AccessDenied> {
+    ) -> Result<TokenTimes, AccessDenied> {
         let now_s = now.as_ms() / 1_000;
         let expires = claims
             .time("exp")?
@@ -272,9 +277,6 @@ impl Issuer {
         if begins > now_s.saturating_add(leeway_s) {
             return Err(AccessDenied::NotYetValid);
         }
-        if !claims.is_for(&self.audience)? {
-            return Err(AccessDenied::Audience);
-        }
         if let Some(most) = self.lifetime_s_max {
             let issued = issued.ok_or_else(|| {
                 wrong(
@@ -286,6 +288,23 @@ impl Issuer {
                 return Err(AccessDenied::Lifetime);
             }
         }
+        Ok(TokenTimes {
+            issued_at: seconds(issued.unwrap_or(0)),
+            ends_at: seconds(ends_at).min(LATEST),
+        })
+    }
+
+    /// The caller of a token whose signature is right.
+    pub(crate) fn caller(
+        &self,
+        claims: &Claims<'_>,
+        used: &UsedKey,
+        authorities: &Authorities,
+        times: TokenTimes,
+    ) -> Result<Caller, AccessDenied> {
+        if !claims.is_for(&self.audience)? {
+            return Err(AccessDenied::Audience);
+        }
         let authority = self.authority(claims, used, authorities)?;
         let values = authority.claims.iter().map(|name| claims.text_of_any(name));
         let values: Vec<_> = values.map(|value| value.map(Into::into)).collect();
@@ -293,8 +312,8 @@ impl Issuer {
             subject: claims.text(SUBJECT)?.map(Into::into),
             claims: (!values.is_empty()).then(|| Box::new(values)),
             token_id: claims.text("jti")?.map(|id| Digest::of(id).short()),
-            ends_at: seconds(ends_at).min(LATEST),
-            issued_at: seconds(issued.unwrap_or(0)),
+            ends_at: times.ends_at,
+            issued_at: times.issued_at,
             authority,
         })
     }

@@ -27,6 +27,7 @@ pub mod fuzzing;
 mod grants;
 mod issuer;
 mod key_fetches;
+mod failed_tokens;
 mod key_requests;
 mod keys;
 mod mint;

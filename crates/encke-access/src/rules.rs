@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use encke_clock::Now;
@@ -18,6 +19,7 @@ use crate::digest::{self, Digest};
 use crate::entries::{Names, api_key, is_cookie_name, signing_key};
 use crate::files::KeyFiles;
 use crate::issuer::Issuer;
+use crate::failed_tokens::FailedTokens;
 use crate::key_requests::{Asked, KeyRequests};
 use crate::quotas::QuotaRules;
 use crate::signed_url::{SignedUrl, SigningKey};
@@ -43,6 +45,7 @@ pub(crate) struct AccessRules {
     pub(crate) token_authorities: Arc<Authorities>,
     pub(crate) tokens: TokenCache,
     pub(crate) key_requests: KeyRequests,
+    failed_tokens: FailedTokens,
     pub(crate) quotas: Option<QuotaRules>,
 }
 
@@ -141,6 +144,7 @@ impl AccessRules {
             anonymous,
             issuers,
             key_requests: KeyRequests::new(fetched.len()),
+            failed_tokens: FailedTokens::new(),
             fetched,
             api_keys,
             signing_keys,
@@ -174,7 +178,7 @@ impl AccessRules {
         let mut signed_url = None;
         let caller = match presented {
             Presented::Nothing => self.without_credentials(request.client_certificate)?,
-            Presented::Bearer(token) | Presented::Cookie(token) => self.bearer(token, now)?,
+            Presented::Bearer(token) | Presented::Cookie(token) => self.bearer(token, request.address, now)?,
             Presented::Url(query) => {
                 let key = self.signing_key(&query.kid);
                 let key = key.ok_or(AccessDenied::UnknownKey)?;
@@ -215,13 +219,18 @@ impl AccessRules {
         self.anonymous.clone().ok_or(AccessDenied::NoCredentials)
     }
 
-    fn bearer(&self, token: &str, now: Now) -> Result<Arc<Caller>, AccessDenied> {
+    fn bearer(
+        &self,
+        token: &str,
+        address: Option<IpAddr>,
+        now: Now,
+    ) -> Result<Arc<Caller>, AccessDenied> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(AccessDenied::TooLong { bytes: token.len() });
         }
         let digest = Digest::of(token);
         match token.contains('.') {
-            true => self.token(token, digest, now),
+            true => self.token((token, digest), address, now),
             false => self.api_key(&digest),
         }
     }
@@ -237,7 +246,12 @@ impl AccessRules {
         found.cloned().ok_or(AccessDenied::UnknownApiKey)
     }
 
-    fn token(&self, token: &str, digest: Digest, now: Now) -> Result<Arc<Caller>, AccessDenied> {
+    fn token(
+        &self,
+        (token, digest): (&str, Digest),
+        address: Option<IpAddr>,
+        now: Now,
+    ) -> Result<Arc<Caller>, AccessDenied> {
         if let Some(caller) = self.tokens.get(&digest) {
             if caller.ends_at().is_some_and(|ends| now.wall >= ends) {
                 self.tokens.remove(&digest);
@@ -253,12 +267,21 @@ impl AccessRules {
         let issuer = self.issuers.iter().position(|one| one.issuer == named);
         let at = issuer.ok_or(AccessDenied::UnknownIssuer)?;
         let issuer = &self.issuers[at];
+        // Before the costly part: clients whose tokens have expired are many, and no attackers.
+        let times = issuer.times(&claims, now.wall, self.leeway_s)?;
+        self.failed_tokens.check(address, now.steady)?;
         let used = issuer
             .verify(&token, &header)
-            .map_err(|denied| self.with_fetch(at, &header, denied, now))?;
-        let authorities = &self.token_authorities;
-        let caller = issuer.caller(&claims, &used, authorities, now.wall, self.leeway_s)?;
-        let caller = Arc::new(caller);
+            .map_err(|denied| self.with_fetch(at, &header, denied, now));
+        let caller = used.and_then(|used| {
+            let caller = issuer.caller(&claims, &used, &self.token_authorities, times)?;
+            Ok((used, Arc::new(caller)))
+        });
+        let (used, caller) = caller.inspect_err(|denied| {
+            if is_of_verified(denied) {
+                self.failed_tokens.count(address, now.steady);
+            }
+        })?;
         self.tokens
             .insert(digest, &caller, || issuer.has_keys(&used.keys));
         Ok(caller)
@@ -289,6 +312,17 @@ impl AccessRules {
             Asked::Missing => denied,
         }
     }
+}
+
+/// Whether a token that was refused so has cost a verification.
+fn is_of_verified(denied: &AccessDenied) -> bool {
+    !matches!(
+        denied,
+        AccessDenied::Algorithm
+            | AccessDenied::UnknownKey
+            | AccessDenied::KeysUnknown { .. }
+            | AccessDenied::KeysUnavailable { .. }
+    )
 }
 
 /// The version of the configuration that a process starts with.

@@ -9,7 +9,7 @@ use encke_log::{CopyError, LayoutError};
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// No server answers at the directory.
-    #[error("no server is running on {}: a stopped server's directory can be copied as it is", directory.display())]
+    #[error("no server answers on {}. If it has stopped, its directory can be copied as it is; that of a running server cannot", directory.display())]
     NotRunning {
         /// The data directory.
         directory: PathBuf,

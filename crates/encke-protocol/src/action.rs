@@ -3,6 +3,7 @@
 //! Each continuation is a trait object of exactly the event that it waits for, so it cannot be resumed with another one.
 
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use encke_access::{Caller, CallersOut, ClientCertificate};
@@ -194,6 +195,8 @@ pub struct ChannelMessage<'a> {
     pub barriers: usize,
     /// The certificate of the channel's connection.
     pub certificate: Option<&'a ClientCertificate>,
+    /// The address to which limits apply, unless the client is exempt from them.
+    pub address: Option<IpAddr>,
 }
 
 /// What follows from a message.

@@ -1,5 +1,7 @@
 //! A request as a protocol sees it.
 
+use std::net::IpAddr;
+
 use encke_access::ClientCertificate;
 use encke_clock::Now;
 
@@ -64,6 +66,8 @@ pub struct CallerInfo<'a> {
     pub probe: bool,
     /// A trusted proxy sends the request for a client.
     pub forwarded: bool,
+    /// The address to which limits apply, unless the client is exempt from them.
+    pub address: Option<IpAddr>,
 }
 
 /// A request's header fields.

@@ -615,6 +615,7 @@ fn what_a_request_is_said_to_need_is_what_its_protocol_asks_for() {
                 query,
                 headers: &fields,
                 client_certificate: None,
+                address: None,
                 free_parameters: &[],
             };
             let caller = access

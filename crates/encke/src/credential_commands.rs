@@ -366,6 +366,7 @@ fn resolve(
         query: None,
         headers: &[("authorization", value.as_bytes())],
         client_certificate: None,
+        address: None,
         free_parameters: &[],
     };
     access.resolve(&request, encke_net::now())

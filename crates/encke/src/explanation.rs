@@ -64,6 +64,7 @@ pub(crate) fn explain_request(
         query: None,
         headers: &[("authorization", value.as_bytes())],
         client_certificate: None,
+        address: None,
         free_parameters: &[],
     };
     let now = encke_net::now();

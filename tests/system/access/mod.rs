@@ -1,6 +1,7 @@
 //! Access control at the binary: who may do what, what is concealed, and what ends when credentials end.
 
 mod browsers;
+mod failed_tokens;
 mod grants;
 mod issuer_keys;
 mod operators;

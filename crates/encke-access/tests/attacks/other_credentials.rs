@@ -389,6 +389,7 @@ fn a_certificate_is_a_caller_by_its_names() {
             query: None,
             headers: &[],
             client_certificate: Some(&certificate),
+            address: None,
             free_parameters: &[],
         };
         access.resolve(&request, NOW).unwrap().caller
@@ -428,6 +429,7 @@ fn a_certificate_is_good_up_to_its_end_whatever_else_a_request_presents() {
             query: None,
             headers,
             client_certificate: Some(&certificate),
+            address: None,
             free_parameters: &[],
         };
         let ends_at = certificate.ends_at;

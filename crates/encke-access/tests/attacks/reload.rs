@@ -320,6 +320,7 @@ fn signed_urls_certificates_and_requests_without_credentials_are_judged_too() {
         query: None,
         headers: &[],
         client_certificate: Some(&certificate),
+        address: None,
         free_parameters: &[],
     };
     let certified = access.resolve(&request, NOW).unwrap().caller;

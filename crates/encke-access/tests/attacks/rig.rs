@@ -205,6 +205,7 @@ pub(crate) fn resolve(
         query,
         headers,
         client_certificate: None,
+        address: None,
         free_parameters: FREE_PARAMETERS,
     };
     access.resolve(&request, now)

@@ -155,6 +155,12 @@ impl Clients {
         }
     }
 
+    /// The address to which limits apply, unless its client is exempt from them.
+    pub(crate) fn limited_address(&self, of: ExchangePlace) -> Option<IpAddr> {
+        let address = self.address_of(of.exchange, of.connection)?;
+        Some(self.addresses.address(address))
+    }
+
     /// Counts a message of a channel as a request of its client.
     pub(crate) fn count_message(&self, channel: ExchangePlace, now: Instant) -> Result<(), Denied> {
         match self.address_of(channel.exchange, channel.connection) {

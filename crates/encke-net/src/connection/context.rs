@@ -75,7 +75,11 @@ impl Context<'_> {
         fields: &[(&'f str, &'f [u8])],
     ) -> Result<Identified<'f>, Rejection> {
         let now = self.clock.now();
-        let identified = self.clients.identify(place.exchange, known, fields, now)?;
+        let mut identified = self.clients.identify(place.exchange, known, fields, now)?;
+        // Only who verifies tokens needs it, and it takes a lock.
+        if self.router.access().is_some() {
+            identified.caller.address = self.clients.limited_address(place);
+        }
         self.requests.name_client(place.exchange, identified.named);
         Ok(identified)
     }

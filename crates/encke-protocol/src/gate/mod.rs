@@ -272,6 +272,7 @@ impl Gate {
             query: request.query,
             headers,
             client_certificate: request.caller.certificate,
+            address: request.caller.address,
             free_parameters: route.free_parameters,
         };
         let resolved = match access.resolve(&credentials, request.now) {

@@ -1,5 +1,7 @@
 //! Tokens that do not come in `Authorization`: in the handshake of a channel, and in a message of it.
 
+use std::net::IpAddr;
+
 use encke_access::{Access, AccessDenied, CanonicalPath, ClientCertificate, Credentials};
 use encke_clock::Now;
 
@@ -9,11 +11,12 @@ use crate::request::Headers;
 use crate::response::Response;
 use crate::subprotocol::{BadOffer, SubprotocolOffer};
 
-/// The rights of the client of a channel that sends a token in a message. `certificate` is the one of its connection.
+/// The rights of the client of a channel that sends a token in a message. `certificate` is the one of its connection, `address` the one to
+/// which limits apply.
 pub(crate) fn resolve_token(
     access: &Access,
     token: &str,
-    certificate: Option<&ClientCertificate>,
+    (certificate, address): (Option<&ClientCertificate>, Option<IpAddr>),
     now: Now,
 ) -> Result<Rights, AccessDenied> {
     let no_path = || AccessDenied::Malformed("there is no path");
@@ -25,6 +28,7 @@ pub(crate) fn resolve_token(
         query: None,
         headers: &[("Authorization", bearer.as_bytes())],
         client_certificate: certificate,
+        address,
         free_parameters: &[],
     };
     let resolved = access.resolve(&credentials, now);
@@ -60,13 +64,15 @@ pub(super) fn offers_channels(headers: Headers<'_>) -> bool {
 /// The response to credentials that are refused.
 pub(crate) fn denial(denied: &AccessDenied) -> Response {
     let retry_s = match denied {
-        AccessDenied::KeysUnavailable { retry_s } => *retry_s,
+        AccessDenied::KeysUnavailable { retry_s } | AccessDenied::TooManyFailures { retry_s } => {
+            *retry_s
+        }
         _ => RETRY_AFTER_S,
     };
     let response = error(denied.status(), denied.reason(), denied.to_string());
     match denied.status() {
         401 => response.field("WWW-Authenticate", denied.challenge()),
-        503 => response.field("Retry-After", retry_s),
+        429 | 503 => response.field("Retry-After", retry_s),
         _ => response,
     }
 }

@@ -71,6 +71,7 @@ impl Server {
                 now: self.now(),
                 barriers,
                 certificate: self.caller.certificate,
+                address: None,
             };
             let done = to.channel.message(message);
             match done.action {

@@ -307,6 +307,7 @@ fn first_read(server: &Server, channel: &mut TestChannel) -> (u32, Action) {
         now: server.now(),
         barriers: 0,
         certificate: None,
+        address: None,
     });
     assert_ne!(done.key, 0);
     (done.key, done.action)

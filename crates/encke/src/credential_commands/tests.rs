@@ -188,6 +188,7 @@ fn a_url_is_signed_behind_its_host() {
         query,
         headers: &[],
         client_certificate: None,
+        address: None,
         free_parameters: &[],
     };
     let resolved = access.resolve(&request, encke_net::now()).unwrap();

@@ -154,6 +154,7 @@ fn the_thread_fetches_at_once_and_survives_failures() {
         query: None,
         headers: &[("authorization", token.as_bytes())],
         client_certificate: None,
+        address: None,
         free_parameters: &[],
     };
     for (now_ms, reason) in [(1_000, "keys_unavailable"), (20_000, "keys_unknown")] {

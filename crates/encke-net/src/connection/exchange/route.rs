@@ -243,6 +243,7 @@ impl Exchange {
                 operator: parked.operator,
                 probe: parked.probe,
                 forwarded: parked.forwarded,
+                address: parked.address,
                 certificate: None,
             },
             now: cx.clock.time(),

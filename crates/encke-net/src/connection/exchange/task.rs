@@ -1,5 +1,7 @@
 //! What an exchange is doing, with its data.
 
+use std::net::IpAddr;
+
 use encke_access::SubscriberHold;
 use encke_protocol::{
     CallerInfo, ChannelOpening, CodingOffer, NextPart, OnBroadcast, OnChange, OnCommit, OnDispatch,
@@ -116,6 +118,7 @@ pub(crate) struct ParkedRequest {
     pub(crate) operator: bool,
     pub(crate) probe: bool,
     pub(crate) forwarded: bool,
+    pub(crate) address: Option<IpAddr>,
     /// How often it has waited for the order of a fleet.
     pub(crate) barriers: usize,
     /// What was found so far stays in memory until the request is answered.
@@ -183,6 +186,7 @@ impl ParkedRequest {
             operator: caller.operator,
             probe: caller.probe,
             forwarded: caller.forwarded,
+            address: caller.address,
             barriers: 0,
             held: Vec::new(),
         }

@@ -57,6 +57,7 @@ impl WebSocket {
             now: cx.clock.time(),
             barriers: waiting.barriers,
             certificate: cx.certificate.as_deref(),
+            address: cx.clients.limited_address(self.place),
         });
         let id = waiting.id;
         if let Some(caller) = asked.caller {

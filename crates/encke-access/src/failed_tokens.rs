@@ -1,0 +1,135 @@
+//! Tokens that were refused once their signatures were verified, by the addresses of their senders.
+//!
+//! A verification costs a shard up to 0.2 ms (ES384). An address whose tokens are refused has few verifications a second left; its other
+//! tokens are refused without one. Tokens that are remembered need none.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use encke_clock::SteadyTime;
+
+use crate::denied::AccessDenied;
+
+/// A fixed amount of memory for all addresses: each has a place in two rows, which it shares with others. It is limited when both places
+/// are used up.
+#[derive(Debug)]
+pub(crate) struct FailedTokens {
+    rows: [Row; 2],
+}
+
+#[derive(Debug)]
+struct Row {
+    hasher: RandomState,
+    /// Up to when the failures of a place last, in milliseconds of the steady clock.
+    lasting_ms: Box<[AtomicU64]>,
+}
+
+impl FailedTokens {
+    pub(crate) fn new() -> Self {
+        FailedTokens {
+            rows: [(); 2].map(|()| Row::new()),
+        }
+    }
+
+    /// Whether another token of an address may be verified. A client without an address is not limited.
+    ///
+    /// # Errors
+    /// [`AccessDenied::TooManyFailures`].
+    pub(crate) fn check(
+        &self,
+        address: Option<IpAddr>,
+        now: SteadyTime,
+    ) -> Result<(), AccessDenied> {
+        let Some(address) = address else {
+            return Ok(());
+        };
+        let lasting = self.rows.iter().map(|row| row.of(address));
+        let lasting = lasting.map(|place| place.load(Ordering::Relaxed)).min();
+        let lasting = SteadyTime::from_ms(lasting.unwrap_or(0)).since(now);
+        let over = lasting.saturating_sub(FAILED_TOKEN * (FAILED_TOKENS_BURST - 1));
+        match over.is_zero() {
+            true => Ok(()),
+            false => Err(AccessDenied::TooManyFailures {
+                retry_s: over.as_secs() + 1,
+            }),
+        }
+    }
+
+    /// Counts a token of an address that was refused.
+    pub(crate) fn count(&self, address: Option<IpAddr>, now: SteadyTime) {
+        for row in &self.rows {
+            let Some(address) = address else { return };
+            let longer = |lasting_ms| {
+                let lasting = SteadyTime::from_ms(lasting_ms).max(now);
+                Some(lasting.after(FAILED_TOKEN).as_ms())
+            };
+            let place = row.of(address);
+            let _ = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, longer);
+        }
+    }
+}
+
+impl Row {
+    fn new() -> Self {
+        Row {
+            hasher: RandomState::new(),
+            lasting_ms: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn of(&self, address: IpAddr) -> &AtomicU64 {
+        // An IPv6 client has a /64.
+        let network = match address.to_canonical() {
+            IpAddr::V4(address) => u128::from(u32::from(address)),
+            IpAddr::V6(address) => u128::from(address) >> 64 << 64,
+        };
+        &self.lasting_ms[self.hasher.hash_one(network) as usize % PLACES]
+    }
+}
+
+/// How long a refused token counts: 20 verifications a second remain.
+const FAILED_TOKEN: Duration = Duration::from_millis(50);
+/// Tokens of an address that may be refused at once.
+pub(crate) const FAILED_TOKENS_BURST: u32 = 100;
+/// Places of a row: 256 KiB for both rows.
+const PLACES: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_whose_tokens_are_refused_is_limited_and_others_are_not() {
+        let failed = FailedTokens::new();
+        let (stranger, other) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let mut now = SteadyTime::from_ms(7_000);
+        for _ in 0..FAILED_TOKENS_BURST {
+            assert_eq!(failed.check(Some(stranger), now), Ok(()));
+            failed.count(Some(stranger), now);
+            failed.count(None, now);
+        }
+        let refused = Err(AccessDenied::TooManyFailures { retry_s: 1 });
+        assert_eq!(failed.check(Some(stranger), now), refused);
+        assert_eq!(failed.check(Some(other), now), Ok(()));
+        assert_eq!(failed.check(None, now), Ok(()));
+        now = now.after(FAILED_TOKEN);
+        assert_eq!(failed.check(Some(stranger), now), Ok(()));
+        failed.count(Some(stranger), now);
+        assert_eq!(failed.check(Some(stranger), now), refused);
+    }
+
+    #[test]
+    fn clients_of_ipv6_are_their_networks() {
+        let failed = FailedTokens::new();
+        let now = SteadyTime::from_ms(1);
+        for client in 0..u64::from(FAILED_TOKENS_BURST) {
+            let address = format!("2001:db8:0:1::{client:x}").parse().unwrap();
+            failed.count(Some(address), now);
+        }
+        let check = |text: &str| failed.check(Some(text.parse().unwrap()), now);
+        assert!(check("2001:db8:0:1::ffff").is_err());
+        assert_eq!(check("2001:db8:0:2::1"), Ok(()));
+    }
+}
