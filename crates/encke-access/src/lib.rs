@@ -21,13 +21,13 @@ mod denied;
 mod digest;
 mod duration;
 mod entries;
+mod failed_tokens;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod grants;
 mod issuer;
 mod key_fetches;
-mod failed_tokens;
 mod key_requests;
 mod keys;
 mod mint;

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use encke_clock::Now;
@@ -17,9 +17,9 @@ use crate::credentials::{ClientCertificate, Credentials, Presented};
 use crate::denied::{AccessDenied, TOKEN_BYTES_MAX};
 use crate::digest::{self, Digest};
 use crate::entries::{Names, api_key, is_cookie_name, signing_key};
+use crate::failed_tokens::FailedTokens;
 use crate::files::KeyFiles;
 use crate::issuer::Issuer;
-use crate::failed_tokens::FailedTokens;
 use crate::key_requests::{Asked, KeyRequests};
 use crate::quotas::QuotaRules;
 use crate::signed_url::{SignedUrl, SigningKey};
@@ -178,7 +178,9 @@ impl AccessRules {
         let mut signed_url = None;
         let caller = match presented {
             Presented::Nothing => self.without_credentials(request.client_certificate)?,
-            Presented::Bearer(token) | Presented::Cookie(token) => self.bearer(token, request.address, now)?,
+            Presented::Bearer(token) | Presented::Cookie(token) => {
+                self.bearer(token, request.address, now)?
+            }
             Presented::Url(query) => {
                 let key = self.signing_key(&query.kid);
                 let key = key.ok_or(AccessDenied::UnknownKey)?;

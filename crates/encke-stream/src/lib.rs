@@ -89,6 +89,7 @@ pub use stream::label::StreamLabel;
 pub use stream::number::{MEMORY_LOG, born, home, is_awaited, is_pattern, log_of, probe_stream};
 pub use stream::offset::{BadOffset, Offset};
 pub use stream::own::{APPS, OF_WEBHOOKS, is_own};
+pub use stream::pending_storage::StorageHold;
 pub use stream::record::{
     BadRecord, Change, EndReason, Extras, Fork, KIND_CHANGE, Lifetime, Producer,
 };

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::quotas::with_quotas;
 use super::{Guarded, bearer, data_dir};
-use crate::rig::http2::{Frame, Http2Client};
+use crate::rig::http2::{DATA, END_HEADERS, END_STREAM, Frame, HEADERS, Http2Client};
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{Brokers, JSON, Response, eventually};
 
@@ -345,6 +345,41 @@ fn an_account_is_one_over_several_logs_and_all_urls_of_a_key() {
     }
     guarded.refused(&put(8), STREAMS);
     assert_eq!(put(0).status, 200);
+}
+
+/// Sends requests with ten bytes each at once, and waits for their responses.
+fn at_once(writer: &Writer<'_>, method: &str, names: &[String]) {
+    let mut client = Http2Client::open(writer.guarded.encke.address, &[]);
+    let credentials = writer.token.trim_start_matches("Authorization: ");
+    let mut bytes = Vec::new();
+    for (name, stream) in names.iter().zip((1..).step_by(2)) {
+        let path = format!("/v1/stream/{name}");
+        let mut fields = Frame::fields(method, &path);
+        fields.push(("content-type", "application/octet-stream"));
+        fields.push(("authorization", credentials));
+        bytes.extend(Frame::headers(END_HEADERS, stream, &fields).bytes());
+        bytes.extend(Frame::new(DATA, END_STREAM, stream, b"1234567890").bytes());
+    }
+    client.send_bytes(&bytes);
+    for _ in names {
+        client.until(HEADERS);
+    }
+}
+
+#[test]
+fn requests_at_once_exceed_no_quota() {
+    for flags in [&[][..], &["--logs", "3"], &["--ack", "accepted"]] {
+        let guarded = Guarded::start(flags);
+        guarded.reload(&with_quotas("streams = 5\nstored-bytes = 200\n"));
+        let ann = Writer::of(&guarded, "ann", "1");
+        let names: Vec<String> = (0..90).map(|number| format!("s{number}")).collect();
+        at_once(&ann, "PUT", &names);
+        assert_eq!(ann.used("ann"), (5, 50), "{flags:?}");
+        let is_there = |name: &&String| ann.ask("HEAD", name, &[], b"").status == 200;
+        let name = names.iter().find(is_there).expect("five are there");
+        at_once(&ann, "POST", &vec![name.clone(); 90]);
+        assert_eq!(ann.used("ann"), (5, 200), "{flags:?}");
+    }
 }
 
 #[test]

@@ -4,15 +4,15 @@ use encke_access::{Access, CallerTag, Quota, QuotaExceeded, QuotaLimits, Subscri
 use encke_protocol::{Response, problem};
 use encke_stream::{
     AccountId, Append, Command, Create, Data, Outcome, Payer, Refusal, StorageExceeded,
-    StorageLimit, StorageUse, Target,
+    StorageHold, StorageLimit, StorageUse, Target,
 };
 
 use crate::connection::context::Context;
 use crate::connection::exchange_id::ExchangeId;
 
 impl Context<'_> {
-    /// Counts what a command appends for the caller of an exchange, names who pays for a stream that it creates, and looks at what the
-    /// accounts store that pay for appends.
+    /// Counts what a command appends for the caller of an exchange, and what it will store for the accounts that pay for it. Names who
+    /// pays for a stream that it creates.
     ///
     /// # Errors
     /// The response to a request that would exceed a quota.
@@ -20,17 +20,21 @@ impl Context<'_> {
         &self,
         exchange: ExchangeId,
         command: &mut Command,
-    ) -> Result<(), Response> {
+    ) -> Result<Vec<StorageHold>, Response> {
         let (Some(access), Some(caller)) = (self.router.access(), self.caller_of(exchange)) else {
-            return Ok(());
+            return Ok(Vec::new());
         };
-        match command {
-            Command::Create(create) => self.charge_creation(access, caller, create),
-            Command::Append(append) => self.check_storage(access, std::slice::from_ref(append))?,
-            Command::Series(appends) => self.check_storage(access, appends)?,
-            Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => {}
-        }
-        self.count_messages(exchange, appended(command))
+        let holds = match command {
+            Command::Create(create) => {
+                let hold = self.charge_creation(access, caller, create);
+                hold.into_iter().collect()
+            }
+            Command::Append(append) => self.hold_storage(access, std::slice::from_ref(append))?,
+            Command::Series(appends) => self.hold_storage(access, appends)?,
+            Command::Truncate { .. } | Command::Delete { .. } | Command::Fleet(_) => Vec::new(),
+        };
+        self.count_messages(exchange, appended(command))?;
+        Ok(holds)
     }
 
     /// Counts messages that are appended, or sent to subscribers, for the caller of an exchange.
@@ -61,25 +65,45 @@ impl Context<'_> {
     }
 
     /// Has a stream paid for by its creator. What the creator has used up is for the machine to say: it may find the stream.
-    fn charge_creation(&self, access: &Access, caller: &CallerTag, create: &mut Create) {
+    fn charge_creation(
+        &self,
+        access: &Access,
+        caller: &CallerTag,
+        create: &mut Create,
+    ) -> Option<StorageHold> {
         if create.name.starts_with(OWN) {
-            return;
+            return None;
         }
-        let Some(account) = access.account(caller) else {
-            return;
-        };
+        let account = access.account(caller)?;
         let limits = access.account_limits(account);
         let account = AccountId(account);
         let bytes = stored_bytes(&create.data, create.extras.metadata.as_deref());
         let is_limited = limits.streams > 0 || limits.stored_bytes > 0;
-        let exceeded = is_limited
-            .then(|| self.router.views().storage_used(account))
-            .and_then(|used| exceeded_by(used, bytes, limits));
+        let held = is_limited.then(|| {
+            let wanted = StorageUse {
+                streams: 1,
+                bytes: bytes as u64,
+            };
+            let exceeded = |used| exceeded_by(used, bytes, limits);
+            let views = self.router.views();
+            views.hold_storage(account, wanted, exceeded)
+        });
+        let (hold, exceeded) = match held {
+            None => (None, None),
+            Some(Ok(hold)) => (Some(hold), None),
+            Some(Err(exceeded)) => (None, Some(exceeded)),
+        };
         create.extras.payer = Some(Box::new(Payer { account, exceeded }));
+        hold
     }
 
-    /// Refuses appends for which an account would store too much: the account of the stream, not of the caller.
-    fn check_storage(&self, access: &Access, appends: &[Append]) -> Result<(), Response> {
+    /// Counts what appends will store for the accounts of their streams, not of the caller, as far as these are limited.
+    fn hold_storage(
+        &self,
+        access: &Access,
+        appends: &[Append],
+    ) -> Result<Vec<StorageHold>, Response> {
+        let mut holds = Vec::new();
         for append in appends {
             let Target::Known(stream) = &append.target else {
                 // Only the server itself names a stream that it has not found.
@@ -92,14 +116,17 @@ impl Context<'_> {
             if max == 0 {
                 continue;
             }
-            let used = self.router.views().storage_used_with(stream);
             let bytes = stored_bytes(&append.data, append.extras.metadata.as_deref());
-            if is_beyond(used.bytes, bytes, max) {
-                let quota = Quota::StoredBytes;
-                return Err(refused(access.storage_exceeded(account.0, quota, max)));
-            }
+            let wanted = StorageUse {
+                streams: 0,
+                bytes: bytes as u64,
+            };
+            let exceeded = |used: StorageUse| is_beyond(used.bytes, bytes, max).then_some(());
+            let hold = self.router.views().hold_storage(account, wanted, exceeded);
+            let quota = Quota::StoredBytes;
+            holds.push(hold.map_err(|()| refused(access.storage_exceeded(account.0, quota, max)))?);
         }
-        Ok(())
+        Ok(holds)
     }
 
     /// Counts a subscription for the caller of an exchange while what is returned is kept. `None`: there is no limit.

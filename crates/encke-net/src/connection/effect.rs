@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_presence::NewMember;
 use encke_protocol::{DispatchRequest, Feed, Inquiry};
-use encke_stream::{Command, EphemeralMessage, Fetch, ListFetch, Offset, Stream};
+use encke_stream::{Command, EphemeralMessage, Fetch, ListFetch, Offset, StorageHold, Stream};
 
 use super::close::CloseReason;
 use super::exchange_id::ExchangeId;
@@ -17,7 +17,7 @@ use crate::feed::seats::FeedSeat;
 #[derive(Debug)]
 pub(crate) enum ConnectionEffect {
     /// Send a command to the sequencer; its outcome is an event of the exchange.
-    Submit(ExchangeId, Command),
+    Submit(ExchangeId, Command, Vec<StorageHold>),
     /// Hand a message to those who are subscribed to its stream now; that is an event of the exchange. `echoes`: the channel of the
     /// exchange gets it, too.
     Broadcast {

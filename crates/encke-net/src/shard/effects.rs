@@ -120,7 +120,7 @@ impl Shard {
 
     fn execute(&mut self, index: u32, effect: ConnectionEffect) {
         match effect {
-            ConnectionEffect::Submit(id, command) => {
+            ConnectionEffect::Submit(id, command, holds) => {
                 let token = self.connections.slots.token_of(id);
                 if self.context.may_hold_back() {
                     // If it appends to a congested stream, its acknowledgement may be held back.
@@ -128,7 +128,7 @@ impl Shard {
                     backpressure.note_command(token, &command, &self.context.congested);
                 }
                 let trace = self.connections.requests.trace_command(id);
-                self.hand_over.add_command(token, command, trace);
+                self.hand_over.add_command(token, command, trace, holds);
             }
             ConnectionEffect::Broadcast {
                 id,

@@ -9,7 +9,9 @@ use encke_clock::Now;
 use encke_jobs::{DispatchClient, DispatcherMessage, DispatcherSender};
 use encke_log::StreamNo;
 use encke_protocol::{DispatchRequest, Inquiry};
-use encke_stream::{Command, Fetch, ListFetch, OrderFetch, Sequencers, Submission, Submitter};
+use encke_stream::{
+    Command, Fetch, ListFetch, OrderFetch, Sequencers, StorageHold, Submission, Submitter,
+};
 use encke_trace::CommandTrace;
 
 use crate::clock::Monotonic;
@@ -77,6 +79,7 @@ impl HandOver {
         token: Token,
         command: Command,
         trace: Option<Arc<CommandTrace>>,
+        holds: Vec<StorageHold>,
     ) {
         let bytes = command.weight_bytes();
         let from = Submitter {
@@ -87,6 +90,7 @@ impl HandOver {
             command,
             from,
             trace,
+            holds,
         };
         self.outbox.add_command(submission, bytes);
     }

@@ -327,7 +327,12 @@ impl Conversation {
             let response = tag.reply("authenticated", |_| ());
             return Ok(plain(Action::Respond(response)));
         };
-        let rights = match resolve_token(&access, token, (message.certificate, message.address), message.now) {
+        let rights = match resolve_token(
+            &access,
+            token,
+            (message.certificate, message.address),
+            message.now,
+        ) {
             Ok(rights) => rights,
             Err(denied) => {
                 let response = self.denied(&denied);

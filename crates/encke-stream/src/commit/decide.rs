@@ -15,7 +15,7 @@ use crate::order::Ordered;
 use crate::order::submission::{Submission, Submitter};
 use crate::replicated::CutRecord;
 use crate::stream::record::Change;
-use crate::{AckLevel, FleetCommand, Machine, Offset, Outcome, Refusal, Stream};
+use crate::{AckLevel, FleetCommand, Machine, Offset, Outcome, Refusal, StorageHold, Stream};
 
 /// A group of commands that the machine has judged. It is committed or taken back as a whole.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub(crate) struct Decided {
     pub(super) revocable: bool,
     /// Bytes that the group added to the log's batch in memory.
     pub(super) log_bytes: usize,
+    /// What its commands will store, until it is visible.
+    pub(super) holds: Vec<StorageHold>,
     /// The stages of the commit and when each began, if a record is traced.
     pub(super) stages: Vec<(&'static str, Instant)>,
 }
@@ -61,12 +63,15 @@ pub(crate) fn decide<D: Disk>(
     let mut judged = Vec::with_capacity(ordered.commands.len());
     let mut traces = Vec::new();
     let mut stages = Vec::new();
+    let mut holds = Vec::new();
     for submission in ordered.commands.drain(..) {
         let Submission {
             command,
             from,
             trace,
+            holds: held,
         } = submission;
+        holds.extend(held);
         if trace.is_some() && stages.is_empty() {
             stages.push(("decide", Instant::now()));
         }
@@ -102,6 +107,7 @@ pub(crate) fn decide<D: Disk>(
         })
     });
     decided.stages = stages;
+    decided.holds = holds;
     decided.streams = streams;
     decided.revocable = before == 0;
     decided.log_bytes = log.batch_bytes() - before;
@@ -144,6 +150,7 @@ impl Decided {
             commands: judged.len(),
             revocable: true,
             log_bytes: 0,
+            holds: Vec::new(),
             stages: Vec::new(),
         };
         for one in judged {

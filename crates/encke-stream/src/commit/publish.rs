@@ -32,9 +32,11 @@ pub(crate) fn publish<D: Disk>(
         replies,
         late,
         stages,
+        holds,
         ..
     } = group;
     let Some(batch) = batch else {
+        drop(holds);
         outlets.send(None, replies);
         return late;
     };
@@ -45,6 +47,8 @@ pub(crate) fn publish<D: Disk>(
     }
     let last = log.next_sequence() - 1;
     machine.publish(last);
+    // The accounts are charged. After that, and before a client may count on it.
+    drop(holds);
     for (stream, floor) in machine.take_floors() {
         log.set_floor(stream, floor);
     }

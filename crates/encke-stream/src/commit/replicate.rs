@@ -181,7 +181,14 @@ impl<D: Disk> Commit<D> {
         let mut records = Vec::new();
         let mut streams = Vec::new();
         let (mut marked, mut awaited) = (false, false);
-        for OrderedBatch { batch, submitters } in batches {
+        let mut holds = Vec::new();
+        for OrderedBatch {
+            batch,
+            submitters,
+            holds: held,
+        } in batches
+        {
+            holds.extend(held);
             let time = batch.time;
             let mut draft = Draft::new(
                 LogJournal {
@@ -255,6 +262,7 @@ impl<D: Disk> Commit<D> {
         let mut decided = Decided::new(level, judged);
         decided.batch = marked.then(|| Arc::new(Batch::new(records)));
         decided.streams = streams;
+        decided.holds = holds;
         decided.log_bytes = self.log.batch_bytes() - before;
         Ok((decided, awaited))
     }

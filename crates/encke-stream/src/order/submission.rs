@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_trace::CommandTrace;
 
-use crate::Command;
+use crate::{Command, StorageHold};
 
 /// A command, and the submitter that waits for its outcome.
 #[derive(Debug)]
@@ -15,15 +15,18 @@ pub struct Submission {
     pub from: Submitter,
     /// The span of the command, if its request is traced.
     pub trace: Option<Arc<CommandTrace>>,
+    /// What it will store, until it is visible.
+    pub holds: Vec<StorageHold>,
 }
 
 impl Submission {
-    /// A command that is not traced.
+    /// A command that is neither traced nor counted for an account.
     pub fn new(command: Command, from: Submitter) -> Self {
         Submission {
             command,
             from,
             trace: None,
+            holds: Vec::new(),
         }
     }
 }

@@ -10,6 +10,7 @@ use super::assembly::{Assembly, FollowError, FollowedBatch};
 use super::chain::{BatchId, Chain, Tip, message_hash};
 use super::outgoing::Outstanding;
 use super::status::OrderStatus;
+use crate::StorageHold;
 use crate::machine::command::FleetCommand;
 use crate::machine::outcome::Refusal;
 use crate::order::submission::Submitter;
@@ -45,6 +46,8 @@ pub(crate) struct OrderedBatch {
     pub(crate) batch: FollowedBatch,
     /// As many as commands if the batch is this node's own.
     pub(crate) submitters: Vec<Option<Submitter>>,
+    /// What its commands will store, if it is this node's own.
+    pub(crate) holds: Vec<StorageHold>,
 }
 
 /// The sequencer's end.
@@ -236,13 +239,18 @@ impl Following {
         if same_node && batch.batch.at.run > self.own.at.run {
             self.after = Some(Incoming::Stop(OTHER_RUN.into()));
         }
-        let mut submitters = Vec::new();
+        let (mut submitters, mut holds) = (Vec::new(), Vec::new());
         if own {
+            holds = self.outstanding.take_holds(batch.batch.at.number);
             let (taken, passed) = self.outstanding.take(batch.batch.at.number);
             submitters = taken;
             self.passed.extend(passed);
         }
-        OrderedBatch { batch, submitters }
+        OrderedBatch {
+            batch,
+            submitters,
+            holds,
+        }
     }
 
     /// The submitters of all batches up to this one have their replies.

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use super::chain::BatchId;
 use super::message::{self, Content};
 use super::status::OrderStatus;
+use crate::StorageHold;
 use crate::machine::command::{Command, FleetCommand};
 use crate::order::gather::Gather;
 use crate::order::submission::{Submission, Submitter};
@@ -66,6 +67,8 @@ pub(super) struct Outstanding {
 #[derive(Debug, Default)]
 struct State {
     batches: BTreeMap<u64, Vec<Option<Submitter>>>,
+    /// What the commands of batches will store. Those of a batch that was given up may still be applied.
+    holds: BTreeMap<u64, Vec<StorageHold>>,
     proposals: Vec<FleetCommand>,
     /// The kinds and streams of those that need not be there twice.
     proposed: HashSet<(Discriminant<FleetCommand>, StreamNo)>,
@@ -96,6 +99,14 @@ impl Outstanding {
         (taken, upto.into_values().flatten().flatten().collect())
     }
 
+    /// Takes what the commands of a batch and of those before it will store.
+    pub(super) fn take_holds(&self, number: u64) -> Vec<StorageHold> {
+        let mut state = self.state.lock();
+        let later = state.holds.split_off(&(number + 1));
+        let upto = std::mem::replace(&mut state.holds, later);
+        upto.into_values().flatten().collect()
+    }
+
     /// Takes the submitters of a batch that gets no answer.
     pub(super) fn give_up(&self, number: u64) -> Vec<Submitter> {
         let mut state = self.state.lock();
@@ -110,6 +121,7 @@ impl Outstanding {
     pub(super) fn take_all(&self) -> Vec<Option<Submitter>> {
         let mut state = self.state.lock();
         let batches = std::mem::take(&mut state.batches);
+        state.holds.clear();
         state.made.clear();
         drop(state);
         self.less.notify_all();
@@ -318,7 +330,7 @@ impl OutgoingBatches {
 
     fn build(&mut self, proposals: &mut Vec<FleetCommand>) -> OutgoingBatch {
         let mut content = Content::default();
-        let mut submitters = Vec::new();
+        let (mut submitters, mut holds) = (Vec::new(), Vec::new());
         for proposal in proposals.drain(..) {
             content.push(&Command::Fleet(proposal));
             submitters.push(None);
@@ -326,8 +338,12 @@ impl OutgoingBatches {
         while let Some(submission) = self.left.pop_front() {
             // Nodes do not tell each other of traces.
             let Submission {
-                mut command, from, ..
+                mut command,
+                from,
+                holds: held,
+                ..
             } = submission;
+            holds.extend(held);
             command.detach();
             content.push(&command);
             submitters.push(Some(from));
@@ -342,6 +358,9 @@ impl OutgoingBatches {
         self.sent = Some((number, submitters.iter().flatten().count()));
         let mut state = self.outstanding.state.lock();
         state.batches.insert(number, submitters);
+        if !holds.is_empty() {
+            state.holds.insert(number, holds);
+        }
         state.made.push_back((number, Instant::now()));
         drop(state);
         OutgoingBatch {

@@ -13,6 +13,7 @@ pub(crate) mod media;
 pub(crate) mod number;
 pub(crate) mod offset;
 pub(crate) mod own;
+pub(crate) mod pending_storage;
 pub(crate) mod producers;
 pub(crate) mod record;
 mod renewal;

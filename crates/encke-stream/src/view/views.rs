@@ -22,6 +22,7 @@ use crate::machine::command::{Append, Command, FleetCommand, Target};
 use crate::machine::outcome::Refusal;
 use crate::stream::account::{AccountId, StorageUse};
 use crate::stream::number::{MEMORY_LOG, home, log_of};
+use crate::stream::pending_storage::{PendingStorage, StorageHold};
 use crate::view::View;
 use crate::view::lookup::Lookup;
 
@@ -34,6 +35,7 @@ pub struct Views {
     claims: Mutex<HashMap<Box<str>, usize>>,
     /// Of the streams that are in memory only. It knows no names.
     memory: Arc<View>,
+    pending_storage: Arc<PendingStorage>,
 }
 
 impl Views {
@@ -47,6 +49,7 @@ impl Views {
             views,
             claims: Mutex::default(),
             memory: View::of_memory(),
+            pending_storage: Arc::default(),
         })
     }
 
@@ -106,13 +109,19 @@ impl Views {
         logs.fold(StorageUse::default(), StorageUse::and)
     }
 
-    /// What the account of a stream uses. With one log nobody waits for it.
-    pub fn storage_used_with(&self, stream: &Stream) -> StorageUse {
-        match (stream.charged_account(), self.logs()) {
-            (None, _) => StorageUse::default(),
-            (Some(of), 1) => of.account.used(),
-            (Some(of), _) => self.storage_used(of.account.id),
-        }
+    /// Counts what a command will store until it is visible, unless `exceeded` has an objection to what the account uses by then. A
+    /// fleet's other nodes do not know of it.
+    ///
+    /// # Errors
+    /// The objection.
+    pub fn hold_storage<E>(
+        &self,
+        account: AccountId,
+        wanted: StorageUse,
+        exceeded: impl FnOnce(StorageUse) -> Option<E>,
+    ) -> Result<StorageHold, E> {
+        let used = || self.storage_used(account);
+        self.pending_storage.hold(account, wanted, used, exceeded)
     }
 
     /// What all accounts use that use something, in no order.

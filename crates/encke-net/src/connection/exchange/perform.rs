@@ -38,11 +38,14 @@ impl Exchange {
                 self.fail(CloseReason::Internal, cx);
             }
             Action::Commit(mut command, then) => {
-                if let Err(exceeded) = cx.count_appends(exchange, &mut command) {
-                    return self.respond(&then.not_submitted(exceeded), out, cx);
-                }
+                let holds = match cx.count_appends(exchange, &mut command) {
+                    Ok(holds) => holds,
+                    Err(exceeded) => {
+                        return self.respond(&then.not_submitted(exceeded), out, cx);
+                    }
+                };
                 self.task = Task::AwaitingCommit(then);
-                cx.push(ConnectionEffect::Submit(exchange, command));
+                cx.push(ConnectionEffect::Submit(exchange, command, holds));
             }
             Action::Broadcast(broadcast) => {
                 let Broadcast {
@@ -61,11 +64,14 @@ impl Exchange {
                 });
             }
             Action::Change(mut command, then) => {
-                if let Err(exceeded) = cx.count_appends(exchange, &mut command) {
-                    return self.respond(&then.not_submitted(exceeded), out, cx);
-                }
+                let holds = match cx.count_appends(exchange, &mut command) {
+                    Ok(holds) => holds,
+                    Err(exceeded) => {
+                        return self.respond(&then.not_submitted(exceeded), out, cx);
+                    }
+                };
                 self.task = Task::AwaitingChange(then);
-                cx.push(ConnectionEffect::Submit(exchange, command));
+                cx.push(ConnectionEffect::Submit(exchange, command, holds));
             }
             Action::Read(fetch, then) => self.read(fetch, then, out, cx),
             Action::List(fetch, then) => {

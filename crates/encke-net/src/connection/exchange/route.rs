@@ -342,7 +342,11 @@ impl Exchange {
     fn await_order(&mut self, log: usize, parked: Box<ParkedRequest>, cx: &mut Context<'_>) {
         self.task = Task::AwaitingOrder(parked);
         let barrier = Command::Fleet(FleetCommand::Barrier { log });
-        cx.push(ConnectionEffect::Submit(self.place.exchange, barrier));
+        cx.push(ConnectionEffect::Submit(
+            self.place.exchange,
+            barrier,
+            Vec::new(),
+        ));
     }
 
     /// Notes which origin's scripts may read the response to a request that is refused before it is routed.

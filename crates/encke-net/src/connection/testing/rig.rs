@@ -169,7 +169,7 @@ impl Rig {
             return;
         };
         match effect {
-            ConnectionEffect::Submit(id, _) => self.on_exchange(id, ExchangeEvent::NotSubmitted),
+            ConnectionEffect::Submit(id, ..) => self.on_exchange(id, ExchangeEvent::NotSubmitted),
             ConnectionEffect::LoadName(id, _)
             | ConnectionEffect::Read(id, _)
             | ConnectionEffect::List(id, _) => {
@@ -307,7 +307,7 @@ impl Rig {
     /// Does what is for other threads.
     fn execute_elsewhere(&mut self, effect: ConnectionEffect) {
         let event = match effect {
-            ConnectionEffect::Submit(id, command) => {
+            ConnectionEffect::Submit(id, command, _) => {
                 (id, ExchangeEvent::Committed(self.server.commit(command)))
             }
             ConnectionEffect::LoadName(id, name) => {

@@ -103,7 +103,7 @@ impl WebSocket {
             Action::AwaitOrder(log, _) => {
                 waiting.barriers += 1;
                 let barrier = Command::Fleet(FleetCommand::Barrier { log });
-                cx.push(ConnectionEffect::Submit(id, barrier));
+                cx.push(ConnectionEffect::Submit(id, barrier, Vec::new()));
                 self.work().waiting = Some(waiting);
             }
             Action::Unsubscribe(key, response) => {
