@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::members::join;
 use super::{FIRST, PusherServer, event, subscribe, succeeded};
 use crate::rig::{eventually, serve};
 
@@ -115,6 +116,26 @@ fn counts_follow_subscriptions() {
 }
 
 #[test]
+fn a_trigger_gives_user_counts_of_presence_channels_only() {
+    let server = PusherServer::start();
+    let (_ann, _) = join(&server, "presence-room", "ann");
+    let answer = server.trigger(
+        &json!({ "name": "e", "channels": ["presence-room", "news"], "data": "", "info": "user_count" }),
+    );
+    let told: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
+    let counts = json!({ "channels": { "presence-room": { "user_count": 1 }, "news": {} } });
+    assert_eq!(told, counts);
+    let body = json!({ "batch": [
+        { "name": "e", "channel": "news", "data": "", "info": "user_count,subscription_count" },
+        { "name": "e", "channel": "presence-room", "data": "", "info": "user_count" },
+    ] });
+    let answer = server.ask("POST", "/apps/1/batch_events", "", &body.to_string());
+    let told: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
+    let counts = json!({ "batch": [{ "subscription_count": 0 }, { "user_count": 1 }] });
+    assert_eq!(told, counts);
+}
+
+#[test]
 fn what_is_no_event_is_refused() {
     let server = PusherServer::start_with("event-bytes-max = 20", "");
     let many: Vec<String> = (0..101).map(|number| format!("c{number}")).collect();
@@ -183,13 +204,6 @@ fn what_is_no_event_is_refused() {
             400,
             "bad_request",
             "info is",
-        ),
-        (
-            "events",
-            json!({ "name": "e", "data": "", "channel": "c", "info": "user_count" }),
-            400,
-            "bad_request",
-            "presence",
         ),
         (
             "events",

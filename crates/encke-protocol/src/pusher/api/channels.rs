@@ -71,7 +71,10 @@ pub(super) fn describe(
     now: Now,
 ) -> Result<Action, Response> {
     let info = WantedInfo::parse(query.value("info"))?;
-    let mut members = info.of((context, app), channel)?;
+    if info.user_count && !channel.is_presence() {
+        return Err(bad_request("only presence channels have a user_count"));
+    }
+    let mut members = info.of((context, app), channel);
     let occupied = context.counts(app, channel.as_str()) != PresenceCounts::default();
     members.insert("occupied".into(), occupied.into());
     if !info.cache {

@@ -35,23 +35,20 @@ impl WantedInfo {
         Ok(wanted)
     }
 
-    /// What is said of a channel.
+    /// The attributes of a channel that were asked for and that such a channel has.
     pub(super) fn of(
         self,
         (context, app): (&PusherContext, &App),
         channel: ChannelName<'_>,
-    ) -> Result<Map<String, Value>, Response> {
+    ) -> Map<String, Value> {
         let mut members = Map::new();
         let counts = context.counts(app, channel.as_str());
         if self.subscription_count {
             members.insert("subscription_count".into(), counts.connections.into());
         }
-        if self.user_count {
-            if !channel.is_presence() {
-                return Err(bad_request("only presence channels have a user_count"));
-            }
+        if self.user_count && channel.is_presence() {
             members.insert("user_count".into(), counts.members.into());
         }
-        Ok(members)
+        members
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn one(
             ));
         }
         if event.info.is_some() {
-            told["channels"][name] = info.of((context, app), channel)?.into();
+            told["channels"][name] = info.of((context, app), channel).into();
         }
         events.push(ChannelEvent::new(app, name, &record));
     }
@@ -113,7 +113,7 @@ pub(super) fn batch(
         }
         let channel = parse_channel(channel)?;
         let info = WantedInfo::parse(event.info.as_deref())?;
-        told.push(Value::from(info.of((context, app), channel)?));
+        told.push(Value::from(info.of((context, app), channel)));
         events.push(ChannelEvent::new(
             app,
             channel.as_str(),
