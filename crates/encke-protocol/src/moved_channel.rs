@@ -23,6 +23,9 @@ pub struct MovedSocket {
     /// The user as whom it has signed in, and the key of the feed of events for that one.
     #[serde(default)]
     pub(crate) user: Option<(Box<str>, u32)>,
+    /// The member of presence channels that the user is by its sign-in: its id and its public data.
+    #[serde(default)]
+    pub(crate) user_member: Option<(Box<str>, Option<Box<str>>)>,
     /// Users whom it watches.
     #[serde(default)]
     pub(crate) watched: Box<[Box<str>]>,

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{AppAccess, FIRST, PusherServer, event, inner, leave, succeeded};
+use super::users::{sign_in, signed_in};
+use super::{AppAccess, FIRST, PusherServer, event, inner, leave, subscribe, succeeded};
 use crate::rig::websocket::WebSocketClient;
 use crate::rig::{Brokers, Ended, PATIENCE, command, eventually};
 
@@ -135,9 +136,9 @@ fn a_subscription_without_a_user_is_refused() {
         assert_eq!(answer["event"], "pusher:subscription_error", "{answer}");
         assert_eq!(answer["data"]["type"], kind, "{answer}");
     };
-    refused(&super::subscribe(ROOM, None), "AuthError");
+    refused(&subscribe(ROOM, None), "AuthError");
     let auth = FIRST.auth(&socket, ROOM);
-    refused(&super::subscribe(ROOM, Some(&auth)), "ChannelError");
+    refused(&subscribe(ROOM, Some(&auth)), "ChannelError");
     for user in [json!({}), json!({ "user_id": "" }), json!([])] {
         refused(&enter(FIRST, &socket, ROOM, &user), "ChannelError");
     }
@@ -165,6 +166,38 @@ fn a_subscription_without_a_user_is_refused() {
     let expected =
         json!({ "event": "client-typing", "channel": ROOM, "data": "1", "user_id": "bob" });
     assert_eq!(told, Some(expected));
+}
+
+#[test]
+fn a_client_that_has_signed_in_joins_as_its_user() {
+    let server = PusherServer::start();
+    let (mut ann, _) = join(&server, ROOM, "ann");
+    let (mut bob, socket) = signed_in(&server, "bob");
+    let ended = Ended::of(command(&["upgrade", "--json"]).arg(server.data.path()));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(
+        members_of(&ann.message().expect("it is connected")),
+        ["ann"]
+    );
+    let auth = FIRST.auth(&socket, ROOM);
+    let answer = bob.ask(&subscribe(ROOM, Some(&auth)));
+    assert_eq!(members_of(&answer), ["ann", "bob"]);
+    let added = ann.message().expect("it comes");
+    let shown = json!({ "user_id": "bob", "user_info": { "name": "BOB" } });
+    assert_eq!(inner(&added), shown);
+    // The data of a subscription precedes that of the sign-in.
+    let answer = bob.ask(&enter(FIRST, &socket, "presence-other", &user("cid")));
+    assert_eq!(members_of(&answer), ["cid"]);
+    // Members have bounds that users have not.
+    let (mut dan, socket) = server.connect();
+    let long = json!({ "id": "dan", "user_info": "x".repeat(1_100) });
+    let answer = dan.ask(&sign_in(FIRST, &socket, &long));
+    assert_eq!(answer["event"], "pusher:signin_success", "{answer}");
+    let auth = FIRST.auth(&socket, ROOM);
+    let answer = dan.ask(&subscribe(ROOM, Some(&auth)));
+    assert_eq!(answer["data"]["type"], "ChannelError", "{answer}");
+    let why = answer["data"]["error"].as_str().expect("a reason");
+    assert!(why.contains("1024 bytes"), "{why}");
 }
 
 #[test]
@@ -265,7 +298,7 @@ fn members_stay_through_an_upgrade() {
     leave(&mut ann, ROOM);
     let (_cid, ids) = join(&server, ROOM, "cid");
     assert_eq!(ids, ["cid"]);
-    let news = super::subscribe("news", None);
+    let news = subscribe("news", None);
     assert_eq!(
         ann.ask(&news),
         succeeded("news"),

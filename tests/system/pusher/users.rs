@@ -16,9 +16,9 @@ pub(super) fn sign_in(app: AppAccess, socket: &str, user: &Value) -> String {
     json!({ "event": "pusher:signin", "data": data }).to_string()
 }
 
-fn signed_in(server: &PusherServer, id: &str) -> (WebSocketClient, String) {
+pub(super) fn signed_in(server: &PusherServer, id: &str) -> (WebSocketClient, String) {
     let (mut client, socket) = server.connect();
-    let user = json!({ "id": id, "user_info": { "name": id } });
+    let user = json!({ "id": id, "user_info": { "name": id.to_uppercase() } });
     let answer = client.ask(&sign_in(FIRST, &socket, &user));
     assert_eq!(answer["event"], "pusher:signin_success", "{answer}");
     assert_eq!(inner(&answer)["user_data"], user.to_string());

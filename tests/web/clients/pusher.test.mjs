@@ -60,7 +60,9 @@ before(async () => {
     const signed = channel === 'private-forged' ? 'private-other' : channel;
     // The page says who it is; a real endpoint knows its user.
     const user = new URL(request.url, 'http://localhost').searchParams.get('user');
-    const presence = channel.startsWith('presence-') ? { user_id: user, user_info: { name: user.toUpperCase() } } : undefined;
+    // Who has signed in needs no further data.
+    const needsData = channel.startsWith('presence-') && channel !== 'presence-users';
+    const presence = needsData ? { user_id: user, user_info: { name: user.toUpperCase() } } : undefined;
     const auth = server.authorizeChannel(form.get('socket_id'), signed, presence);
     response.setHeader('Content-Type', 'application/json');
     response.end(JSON.stringify(auth));
@@ -217,6 +219,8 @@ test('a user who has signed in gets events of its own, and can be sent away', TI
     await next(client, 'pusher:signin_success');
   }
   assert.equal(ann.user.user_data.id, 'ann');
+  const room = await subscribe(ann, 'presence-users');
+  assert.deepEqual(room.members.me, { id: 'ann', info: { name: 'ann' } });
   const others = [];
   bob.user.bind('invited', (data) => others.push(data));
   const invited = new Promise((resolve) => ann.user.bind('invited', resolve));

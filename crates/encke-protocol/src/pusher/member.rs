@@ -38,7 +38,9 @@ pub(super) struct Membership {
 /// The data of a subscription names no member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadMember {
-    #[error("a presence channel needs channel_data, a text that holds an object with user_id")]
+    #[error(
+        "a presence channel needs channel_data, a text that holds an object with user_id, or a client that has signed in with a user_info of at most {USER_INFO_BYTES_MAX} bytes"
+    )]
     NoUser,
     #[error("user_id has more than {ID_BYTES_MAX} bytes")]
     IdTooLong,
@@ -50,7 +52,7 @@ pub(super) enum BadMember {
 
 impl ChannelMember {
     /// Reads the data of a subscription, which its app has signed.
-    pub(super) fn parse(channel_data: Option<&str>) -> Result<Self, BadMember> {
+    pub(super) fn parse(channel_data: &str) -> Result<Self, BadMember> {
         #[derive(Deserialize)]
         struct ChannelData<'a> {
             #[serde(borrow)]
@@ -58,8 +60,8 @@ impl ChannelMember {
             #[serde(borrow)]
             user_info: Option<&'a RawValue>,
         }
-        let data = channel_data.ok_or(BadMember::NoUser)?;
-        let data: ChannelData<'_> = serde_json::from_str(data).map_err(|_| BadMember::NoUser)?;
+        let data = serde_json::from_str(channel_data);
+        let data: ChannelData<'_> = data.map_err(|_| BadMember::NoUser)?;
         // A number stays as it is written: what is larger than others can count is not another one's.
         let id = data.user_id.get();
         let is_number = id.starts_with(|first: char| first == '-' || first.is_ascii_digit());
@@ -67,13 +69,18 @@ impl ChannelMember {
             true => id.to_owned(),
             false => serde_json::from_str(id).map_err(|_| BadMember::NoUser)?,
         };
+        ChannelMember::new(id, data.user_info)
+    }
+
+    /// A member of that id and with that public data.
+    pub(super) fn new(id: String, info: Option<&RawValue>) -> Result<Self, BadMember> {
         if id.is_empty() {
             return Err(BadMember::NoUser);
         }
         if id.len() > ID_BYTES_MAX {
             return Err(BadMember::IdTooLong);
         }
-        let info = data.user_info.map(RawValue::get);
+        let info = info.map(RawValue::get);
         if let Some(info) = info {
             if info.len() > USER_INFO_BYTES_MAX {
                 return Err(BadMember::InfoTooLong);
@@ -193,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_data_of_a_subscription_names_a_member() {
-        let parse = |data: &str| ChannelMember::parse(Some(data));
+        let parse = ChannelMember::parse;
         let member = parse(r#"{"user_id":"ann","user_info":{"name":"Ann"}}"#).unwrap();
         assert_eq!(&*member.id, "ann");
         assert_eq!(member.info.as_deref(), Some(r#"{"name":"Ann"}"#));
@@ -204,7 +211,6 @@ mod tests {
         for data in ["", "{}", "[]", r#"{"user_id":""}"#, r#"{"user_id":null}"#] {
             assert_eq!(parse(data), Err(BadMember::NoUser), "{data}");
         }
-        assert_eq!(ChannelMember::parse(None), Err(BadMember::NoUser));
         let long = json!({ "user_id": "a", "user_info": "x".repeat(USER_INFO_BYTES_MAX) });
         assert_eq!(parse(&long.to_string()), Err(BadMember::InfoTooLong));
         let long = json!({ "user_id": "x".repeat(ID_BYTES_MAX + 1) });

@@ -14,7 +14,7 @@ use super::channel_stream::{ChannelSource, ChannelStream};
 use super::client_event::{self, ClientEventRate, NewClientEvent};
 use super::client_message::{ClientEvent, ClientMessage, SigninData, SubscribeData};
 use super::context::PusherContext;
-use super::member::{ChannelMember, Membership, arrive, enter};
+use super::member::{BadMember, ChannelMember, Membership, arrive, enter};
 use super::position::parse_position;
 use super::server_message::{self, PusherCode, subscription_error};
 use super::socket_id::SocketId;
@@ -131,7 +131,10 @@ impl PusherSocket {
             user: moved.user.as_ref().map(|(id, key)| {
                 let watched = moved.watched.clone();
                 let at = SteadyTime::from_ms(0);
-                let user = signed_in_user((context, app), id.clone(), *key, watched, at);
+                let member = moved.user_member.clone();
+                let member = member.map(|(id, info)| ChannelMember { id, info });
+                let user = (id.clone(), member);
+                let user = signed_in_user((context, app), user, *key, watched, at);
                 if let Some(watch) = &user.watch {
                     app.shared.watchers.note_moved(watch);
                 }
@@ -200,7 +203,7 @@ impl PusherSocket {
         }
         let member = match channel.is_presence() {
             true => Some(
-                ChannelMember::parse(data.channel_data.as_deref())
+                self.member(data)
                     .map_err(|why| refused("ChannelError", 400, &why.to_string()))?,
             ),
             false => None,
@@ -295,6 +298,7 @@ impl PusherSocket {
         let signed_in = sign_in(&app, self.id, data).map_err(|why| why.to_string())?;
         let AcceptedSignin {
             user,
+            member,
             watched,
             confirmed,
         } = signed_in;
@@ -334,7 +338,7 @@ impl PusherSocket {
         let key = self.next_key();
         let user = signed_in_user(
             (&self.context, &app),
-            user,
+            (user, member),
             key,
             watched,
             message.now.steady,
@@ -396,6 +400,18 @@ impl PusherSocket {
                 Action::Change(Command::Create(*create), Box::new(event))
             }
         }))
+    }
+
+    /// The member whom a subscription to a presence channel names, or else the user as whom the client has signed in.
+    fn member(&self, data: &SubscribeData<'_>) -> Result<ChannelMember, BadMember> {
+        match data.channel_data.as_deref() {
+            Some(data) => ChannelMember::parse(data),
+            None => {
+                let user = self.user.as_deref();
+                let member = user.and_then(|user| user.member.clone());
+                member.ok_or(BadMember::NoUser)
+            }
+        }
     }
 
     fn check_auth(
@@ -504,6 +520,10 @@ impl Channel for PusherSocket {
             socket: self.id.number(),
             channels: channels.collect(),
             user: self.user.as_deref().map(|user| (user.id.clone(), user.key)),
+            user_member: self.user.as_deref().and_then(|user| {
+                let ChannelMember { id, info } = user.member.clone()?;
+                Some((id, info))
+            }),
             watched: self.user.as_deref().map_or_else(Box::default, |user| {
                 let watch = user.watch.as_ref();
                 watch.map_or_else(Box::default, |watch| watch.watched.clone())
@@ -572,6 +592,7 @@ impl Channel for RefusedSocket {
             socket: 0,
             channels: Vec::new(),
             user: None,
+            user_member: None,
             watched: Box::default(),
         })
     }
@@ -580,13 +601,13 @@ impl Channel for RefusedSocket {
 /// A client signs in as a user, who is online from then on if anybody may watch it.
 fn signed_in_user(
     (context, app): (&PusherContext, &App),
-    id: Box<str>,
+    (id, member): (Box<str>, Option<ChannelMember>),
     key: u32,
     watched: Box<[Box<str>]>,
     now: SteadyTime,
 ) -> SignedInUser {
     let is_told = app.settings.watchlists;
-    let member = ChannelMember {
+    let online = ChannelMember {
         id: id.clone(),
         info: None,
     };
@@ -594,10 +615,11 @@ fn signed_in_user(
     SignedInUser {
         // Without room for it nobody learns that the user is online, and everything else goes on.
         _online: is_told
-            .then(|| enter((context, app), &stream, Some(&member), now).ok())
+            .then(|| enter((context, app), &stream, Some(&online), now).ok())
             .flatten(),
         watch: (is_told && !watched.is_empty()).then(|| app.shared.watchers.watch(&id, watched)),
         id,
+        member,
         key,
         is_terminated: false,
     }

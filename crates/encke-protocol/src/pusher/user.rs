@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use encke_presence::PresenceHold;
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::app::App;
 use super::client_message::SigninData;
+use super::member::ChannelMember;
 use super::server_message::signin_success;
 use super::socket_id::SocketId;
 use super::watchlist::{WATCHLIST_MAX, Watch};
@@ -16,6 +18,8 @@ use super::watchlist::{WATCHLIST_MAX, Watch};
 #[derive(Debug)]
 pub(super) struct SignedInUser {
     pub(super) id: Box<str>,
+    /// The member of presence channels that it joins without data of its own. `None`: its data exceeds the bounds of members.
+    pub(super) member: Option<ChannelMember>,
     /// The key of the feed of events for the user.
     pub(super) key: u32,
     /// Its connections are closed, and it may not come back by itself.
@@ -44,6 +48,8 @@ pub(super) enum BadSignin {
 /// A sign-in that is accepted.
 pub(super) struct AcceptedSignin {
     pub(super) user: Box<str>,
+    /// As in [`SignedInUser`].
+    pub(super) member: Option<ChannelMember>,
     /// Users whom it wants to watch.
     pub(super) watched: Box<[Box<str>]>,
     /// The message that confirms it.
@@ -57,8 +63,10 @@ pub(super) fn sign_in(
     data: &SigninData<'_>,
 ) -> Result<AcceptedSignin, BadSignin> {
     #[derive(Deserialize)]
-    struct UserData {
+    struct UserData<'a> {
         id: String,
+        #[serde(borrow)]
+        user_info: Option<&'a RawValue>,
         watchlist: Option<Value>,
     }
     let key = &app.settings.key;
@@ -69,7 +77,11 @@ pub(super) fn sign_in(
         return Err(BadSignin::Signature);
     }
     let user = serde_json::from_str(&data.user_data);
-    let UserData { id, watchlist } = user.map_err(|_| BadSignin::User)?;
+    let UserData {
+        id,
+        user_info,
+        watchlist,
+    } = user.map_err(|_| BadSignin::User)?;
     if !is_user_id(&id) {
         return Err(BadSignin::User);
     }
@@ -81,7 +93,8 @@ pub(super) fn sign_in(
         return Err(BadSignin::Watchlist);
     }
     Ok(AcceptedSignin {
-        user: id.into(),
+        user: (*id).into(),
+        member: ChannelMember::new(id, user_info).ok(),
         // Each is told once.
         watched: BTreeSet::from_iter(watched).into_iter().collect(),
         confirmed: signin_success(&data.user_data),
