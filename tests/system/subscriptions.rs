@@ -171,7 +171,7 @@ fn a_webhook_is_called_until_it_has_done_the_work_though_the_server_is_killed() 
     eventually("all is done", || acked(&encke, "s", "jobs/a") == tail);
     let last: WebhookCall = receiver.calls().pop().expect("calls");
     assert!(last.body["generation"].as_u64() > wake["generation"].as_u64());
-    assert!(!last.field("webhook-signature").is_empty() && !last.raw.is_empty());
+    assert!(!last.field("Webhook-Signature").is_empty() && !last.raw.is_empty());
     let calls = receiver.calls().len();
     // With nothing new it is not called, by the next server neither.
     assert_eq!(encke.terminate().code, Some(0));

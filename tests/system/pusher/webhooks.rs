@@ -114,10 +114,10 @@ fn servers_are_told_what_happens_to_channels_in_signed_calls() {
         ],
     );
     let call = receiver.call(0);
-    assert_eq!(call.field("x-pusher-key"), FIRST.key);
+    assert_eq!(call.field("X-Pusher-Key"), FIRST.key);
     let body = String::from_utf8(call.raw.clone()).expect("it is text");
-    assert_eq!(call.field("x-pusher-signature"), FIRST.sign(&body));
-    assert_eq!(call.field("content-type"), "application/json");
+    assert_eq!(call.field("X-Pusher-Signature"), FIRST.sign(&body));
+    assert_eq!(call.field("Content-Type"), "application/json");
     assert!(
         call.body["time_ms"].as_u64() > Some(1_700_000_000_000),
         "{body}"

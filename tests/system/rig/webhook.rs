@@ -26,7 +26,7 @@ struct State {
 pub(crate) struct Call {
     pub(crate) body: Value,
     pub(crate) raw: Vec<u8>,
-    /// Its fields, with names in lower case.
+    /// Its fields, with names as they were sent.
     fields: Vec<(String, String)>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Answer {
 }
 
 impl Call {
-    /// A field, by its name in lower case; empty if there is none.
+    /// A field, by its name as it was sent; empty if there is none.
     pub(crate) fn field(&self, name: &str) -> &str {
         let named = self.fields.iter().find(|(of, _)| of == name);
         named.map_or("", |(_, value)| value)
@@ -124,11 +124,10 @@ impl State {
             let Some((name, value)) = line.trim_end().split_once(": ") else {
                 continue;
             };
-            let name = name.to_lowercase();
-            if name == "content-length" {
+            if name.eq_ignore_ascii_case("content-length") {
                 length = value.parse().expect("a length");
             }
-            fields.push((name, value.to_owned()));
+            fields.push((name.to_owned(), value.to_owned()));
         }
         let mut raw = vec![0; length];
         input.read_exact(&mut raw)?;

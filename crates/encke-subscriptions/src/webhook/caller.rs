@@ -90,9 +90,10 @@ impl WebhookCaller {
             .config()
             .timeout_global(Some(timeout))
             .build()
-            .header("Content-Type", "application/json");
+            .header_raw("Content-Type", b"application/json");
+        // Receivers written in PHP may look fields up by their documented spelling.
         for (name, value) in fields {
-            request = request.header(*name, *value);
+            request = request.header_raw(name, value.as_bytes());
         }
         let response = request.send(body).map_err(|error| error.to_string())?;
         let status = response.status();
