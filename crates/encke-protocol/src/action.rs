@@ -155,8 +155,8 @@ pub trait Channel: Debug + Send {
     fn refuse_feed(&mut self, key: u32, _refused: Response) -> Vec<u8> {
         self.ended(key, FeedEnd::Told)
     }
-    /// What the reactor itself responds to a message that waits to be asked about again, such as that the server is overloaded, as a
-    /// message. `text` is the message.
+    /// The channel's form of a refusal by the reactor, such as that the server is overloaded. `text` is the client's message. With the
+    /// status 503 the channel ends as [`ChannelEnd::Unserved`].
     fn refuse(&self, text: &str, refused: Response) -> Response;
     /// Judges the channel by the grants that its caller has now; the reactor asks before each message, and when the configuration has
     /// changed. `None`: nothing has changed, or the caller's credential is not accepted any more, which ends the channel soon.

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::fleet;
 use crate::rig::websocket::WebSocketClient;
-use crate::rig::{Brokers, Encke, Response, data_dir, serve};
+use crate::rig::{Brokers, Connection, Encke, Response, data_dir, serve};
 
 /// A server with the apps `1` and `2`.
 struct PusherServer {
@@ -107,13 +107,13 @@ impl PusherServer {
     }
 
     fn connect_with(&self, fields: &[&str]) -> (WebSocketClient, String) {
-        let mut client = WebSocketClient::open(self.encke.address, &target(FIRST), fields);
-        let hello = client.message().expect("the server says who it is");
-        assert_eq!(hello["event"], "pusher:connection_established", "{hello}");
-        let data = inner(&hello);
-        assert_eq!(data["activity_timeout"], 120);
-        let socket = data["socket_id"].as_str().expect("it has an id").to_owned();
-        (client, socket)
+        let client = WebSocketClient::open(self.encke.address, &target(FIRST), fields);
+        established(client)
+    }
+
+    /// The same over a connection.
+    fn connect_on(&self, connection: Connection) -> (WebSocketClient, String) {
+        established(WebSocketClient::try_open_on(connection, &target(FIRST), &[]).1)
     }
 
     /// A client that is subscribed to a public channel, and its socket id.
@@ -189,6 +189,16 @@ impl AppAccess {
 fn entry(app: AppAccess) -> String {
     let AppAccess { id, key, secret } = app;
     format!("[[pusher.apps]]\nid = '{id}'\nkey = '{key}'\nsecret = '{secret}'\n")
+}
+
+/// A client that has just connected, and its socket id.
+fn established(mut client: WebSocketClient) -> (WebSocketClient, String) {
+    let hello = client.message().expect("the server says who it is");
+    assert_eq!(hello["event"], "pusher:connection_established", "{hello}");
+    let data = inner(&hello);
+    assert_eq!(data["activity_timeout"], 120);
+    let socket = data["socket_id"].as_str().expect("it has an id").to_owned();
+    (client, socket)
 }
 
 /// Ends a subscription. It has ended when the server answers what follows.

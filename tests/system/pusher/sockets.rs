@@ -2,9 +2,32 @@
 
 use serde_json::{Value, json};
 
+use super::users::sign_in;
 use super::{FIRST, PusherServer, event, subscribe, succeeded, target};
 use crate::rig::websocket::WebSocketClient;
-use crate::rig::{JSON, path};
+use crate::rig::{JSON, path, serve};
+
+/// Clients of the protocol do not repeat what is refused, but all of it when they come back.
+#[test]
+fn a_client_beyond_the_rate_of_requests_comes_back_to_subscribe() {
+    let flags = "--exempt 127.0.0.1 --request-rate 1 --tuning request-burst=10";
+    let flags: Vec<&str> = flags.split(' ').collect();
+    let server = PusherServer::start_by("", "", |data| serve(data, &flags));
+    for address in [2, 3] {
+        let (mut client, socket) = server.connect_on(server.encke.connect_from(address));
+        for _ in 0..60 {
+            client.send("{\"event\":\"pusher:ping\",\"data\":{}}");
+        }
+        client.send(&match address {
+            2 => subscribe("news", None),
+            _ => sign_in(FIRST, &socket, &json!({ "id": "ann" })),
+        });
+        let answers = (0..60).filter_map(|_| client.message());
+        let refused = answers.last().expect("each ping is answered");
+        assert_eq!(refused["event"], "pusher:error", "{refused}");
+        assert_eq!(client.close_code(), 4100);
+    }
+}
 
 #[test]
 fn an_event_reaches_all_subscribers_of_its_channel() {

@@ -19,7 +19,7 @@ use super::position::parse_position;
 use super::server_message::{self, PusherCode, subscription_error};
 use super::socket_id::SocketId;
 use super::stream_names::channel_of;
-use super::subscribe::{PusherSubscribe, refused_subscription};
+use super::subscribe::{PusherSubscribe, may_succeed_later, refused_subscription, unserved};
 use super::user::{
     AcceptedSignin, BadSignin, SignedInUser, channel_of_user, sign_in, user_of_channel,
 };
@@ -485,6 +485,7 @@ impl Channel for PusherSocket {
     fn refuse(&self, text: &str, refused: Response) -> Response {
         match ClientMessage::parse(text) {
             Ok(ClientMessage::Subscribe(data)) => refused_subscription(&data.channel, &refused),
+            Ok(ClientMessage::Signin(_)) if may_succeed_later(&refused) => unserved(),
             _ => {
                 let why = problem::message(&refused);
                 let message = server_message::error(Some(PusherCode::NOT_SERVED), &why);

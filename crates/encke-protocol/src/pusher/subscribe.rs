@@ -288,11 +288,21 @@ impl OnRead for MembersSubscribe {
     }
 }
 
+/// Whether the same message may be served later: the server can't now, or the client has sent more than its rate.
+pub(super) fn may_succeed_later(refused: &Response) -> bool {
+    refused.is_unavailable() || problem::retry_after_s(refused).is_some()
+}
+
+/// The response that closes the connection with [`PusherCode::OVER_CAPACITY`].
+pub(super) fn unserved() -> Response {
+    Response::new(503)
+}
+
 /// The response to a subscription that is refused. If the server can't serve it now there is no message: the connection is closed, and the
 /// client subscribes again when it is back.
 pub(super) fn refused_subscription(channel: &str, refused: &Response) -> Response {
-    if refused.is_unavailable() {
-        return Response::new(refused.status);
+    if may_succeed_later(refused) {
+        return unserved();
     }
     let why = problem::message(refused);
     let message = match user_of_channel(channel) {

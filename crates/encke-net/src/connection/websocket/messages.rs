@@ -204,11 +204,10 @@ impl WebSocket {
         response: Response,
         cx: &mut Context<'_>,
     ) {
-        let is_unserved = response.is_unavailable();
         let refusal = self.channel.refuse(text, response);
         self.write(refusal.body.as_ref(), cx);
         cx.push(ConnectionEffect::Ended(id, CloseReason::Done));
-        if is_unserved {
+        if refusal.is_unavailable() {
             self.close_unserved(cx);
         }
     }
