@@ -126,6 +126,15 @@ fn subscribers_are_members_once_each_and_followers_are_told() {
 }
 
 #[test]
+fn a_question_about_a_stream_without_members_leaves_nothing() {
+    let (data, folder) = (data_dir(), data_dir());
+    let encke = start(&data, &folder);
+    encke.create("chat/1");
+    assert_eq!(members(&encke, "chat/1")["count"], 0);
+    encke.wait_for_metric("encke_presence_streams", 0.0);
+}
+
+#[test]
 fn members_are_callers_and_names_need_a_right_of_their_own() {
     let guarded = Guarded::start_with(RULES);
     guarded.create("/v1/stream/chat/1", b"[]");

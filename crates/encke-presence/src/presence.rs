@@ -56,13 +56,19 @@ impl Presence {
     /// Keeps the entry of a stream, whether or not it has members.
     pub fn follow(self: &Arc<Self>, stream: &str) -> PresenceFollower {
         let mut state = self.state.lock();
+        let is_first = state.roster.streams.len() == 0;
         let slot = state.roster.stream_or_add(stream);
         let of = &mut state.roster.streams[slot];
         of.followers += 1;
+        let number = of.number;
+        drop(state);
+        if let Some(waker) = self.waker.get().filter(|_| is_first) {
+            waker();
+        }
         PresenceFollower {
             presence: Arc::clone(self),
             stream: slot,
-            number: of.number,
+            number,
         }
     }
 
@@ -140,8 +146,8 @@ impl Presence {
         state.roster.events.take(into);
     }
 
-    /// Registers what is called when there are events and there were none. It is called outside of the lock, in the thread that made the
-    /// first event. The first registration counts.
+    /// Registers what is called when there are events and there were none, and when a stream is followed and none had an entry. It is
+    /// called outside of the lock, in the thread that made the first event or follows. The first registration counts.
     pub fn on_event(&self, waker: Box<dyn Fn() + Send + Sync>) {
         if self.waker.set(waker).is_ok() {
             self.change(|_| ());
