@@ -135,6 +135,19 @@ fn a_question_about_a_stream_without_members_leaves_nothing() {
 }
 
 #[test]
+fn each_of_a_few_members_may_have_the_longest_data() {
+    let (data, folder) = (data_dir(), data_dir());
+    let encke = start(&data, &folder);
+    encke.create("chat/1");
+    let longest = "x".repeat(4096 - 2);
+    let _members = ["ann", "bob", "cid"].map(|id| {
+        let live = format!("/v1/stream/chat/1?offset=-1&live=sse&member={id}");
+        subscribe(&encke, &format!("{live}&member-data=%22{longest}%22"), &[])
+    });
+    assert_eq!(members(&encke, "chat/1")["count"], 3);
+}
+
+#[test]
 fn members_are_callers_and_names_need_a_right_of_their_own() {
     let guarded = Guarded::start_with(RULES);
     guarded.create("/v1/stream/chat/1", b"[]");

@@ -80,7 +80,7 @@ impl StreamsEntry {
                     .transpose()?
                     .unwrap_or_default(),
                 members_max,
-                bytes_max: members_max.saturating_mul(BYTES_OF_MEMBER),
+                bytes_max: members_max.saturating_mul(BYTES_OF_MEMBER).max(BYTES_MIN),
             },
         })
     }
@@ -102,6 +102,9 @@ const MEMBERS_MAX: usize = 10_000;
 /// Bytes of a member, on average, before the members of a stream take too much memory.
 const BYTES_OF_MEMBER: usize = 1_280;
 
+/// Bytes that the members of a stream may always have: fifteen with the longest names and data.
+const BYTES_MIN: usize = 64 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,8 +123,10 @@ mod tests {
         );
         let of = rules[0].rules;
         assert_eq!((of.grace, of.members_max), (Duration::from_secs(5), 7));
+        assert_eq!(of.bytes_max, BYTES_MIN);
         assert_eq!(rules[1].names, PresenceNames::Stream("a".into()));
         assert_eq!(rules[1].rules.grace, Duration::ZERO);
+        assert_eq!(rules[1].rules.bytes_max, 12_800_000);
     }
 
     #[test]
