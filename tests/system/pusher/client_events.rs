@@ -25,10 +25,13 @@ fn the_others_get_what_a_client_sends_and_nothing_is_stored() {
     let mut other = member(&server, "private-a");
     server.caught_up("private-a", &mut [&mut sender, &mut other]);
     let mut elsewhere = member(&server, "private-b");
+    let longest = "\"".repeat(100);
     for (data, shown) in [
         (json!({ "typing": true }), "{\"typing\":true}"),
         (json!("a text"), "a text"),
         (json!(7), "7"),
+        // A text counts as it is sent on, without quotes and escapes.
+        (json!(&*longest), &*longest),
     ] {
         sender.send(&client_event("client-typing", "private-a", &data));
         let got = other.message();
@@ -60,7 +63,11 @@ fn the_others_get_what_a_client_sends_and_nothing_is_stored() {
             "private and presence",
         ),
         (
-            client_event("client-x", "private-a", &json!("x".repeat(99))),
+            client_event("client-x", "private-a", &json!("x".repeat(101))),
+            "101 bytes, at most 100",
+        ),
+        (
+            client_event("client-x", "private-a", &json!({ "x": "y".repeat(93) })),
             "101 bytes, at most 100",
         ),
         ("{\"event\":\"client-x\"}".to_owned(), "1 to 164"),

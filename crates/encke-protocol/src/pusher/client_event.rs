@@ -77,7 +77,7 @@ pub(super) fn check<'a>(
         let why = format!("the name of an event has at most {NAME_BYTES_MAX} bytes");
         return Err(why.into());
     }
-    let bytes = event.data.map_or(0, str::len);
+    let bytes = event.text().map_or(0, |text| text.len());
     if bytes > app.event_bytes_max {
         let max = app.event_bytes_max;
         return Err(format!("the data has {bytes} bytes, at most {max} are allowed").into());
@@ -116,7 +116,7 @@ impl NewClientEvent {
                 app: Arc::clone(app),
                 channel: event.channel.as_deref().unwrap_or_default().into(),
                 event: (*event.name).into(),
-                data: event.data.map(Box::from),
+                data: event.text().map(Box::from),
                 socket,
                 user: user.map(Box::from),
             },
@@ -208,11 +208,13 @@ mod tests {
         app.event_bytes_max = 3;
         assert_eq!(check(&fine, &app).map(ChannelName::as_str), Ok("private-a"));
         assert!(check(&event("presence-a", None), &app).is_ok());
+        assert!(check(&event("private-a", Some("\"\\n\\u0061c\"")), &app).is_ok());
         for (event, word) in [
             (event("a", None), "private and presence"),
             (event("private-encrypted-a", None), "private and presence"),
             (event("private-ä", None), "characters"),
             (event("private-a", Some("1234")), "4 bytes, at most 3"),
+            (event("private-a", Some("\"1234\"")), "4 bytes, at most 3"),
         ] {
             assert!(refused(&app, &event).contains(word), "{event:?}");
         }

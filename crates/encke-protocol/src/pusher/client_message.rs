@@ -43,6 +43,14 @@ pub(super) struct ClientEvent<'a> {
     pub(super) data: Option<&'a str>,
 }
 
+impl ClientEvent<'_> {
+    /// The data as other clients receive it: a text without quotes and escapes, and other JSON as it was sent.
+    pub(super) fn text(&self) -> Option<Cow<'_, str>> {
+        let data = self.data?;
+        Some(serde_json::from_str(data).map_or(data.into(), |Text(text)| text))
+    }
+}
+
 /// The data of a subscription.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct SubscribeData<'a> {
