@@ -9,6 +9,7 @@ mod errors;
 mod handshake;
 mod last_messages;
 mod properties;
+mod pusher;
 mod rights;
 #[path = "../server/mod.rs"]
 mod server;
