@@ -161,10 +161,10 @@ impl JobMachine {
                     self.due.insert((deadline, JobTimer::Attempt(no, id)));
                 }
             }
-            JournalEntry::Back { id, .. } => self.returned(now, no, id, None),
-            JournalEntry::Delayed { id, until, .. } => {
+            JournalEntry::Back { id, attempt } => self.returned(now, no, (id, attempt), None),
+            JournalEntry::Delayed { id, attempt, until } => {
                 let until = decision.until.unwrap_or_else(|| now.steady_at(until));
-                self.returned(now, no, id, Some(until));
+                self.returned(now, no, (id, attempt), Some(until));
             }
             JournalEntry::Done { id, .. } => self.finish(now, no, id, false, decision.result),
             JournalEntry::Dead { id, .. } => self.finish(now, no, id, true, decision.result),

@@ -148,14 +148,17 @@ impl JobMachine {
         };
         self.due
             .insert((running.deadline, JobTimer::Attempt(no, id)));
-        running.stage = AttemptStage::Loading;
+        let stage = std::mem::replace(&mut running.stage, AttemptStage::Loading);
         let worker = Arc::clone(&running.worker);
         let more = [
             EventField::Text("worker", &worker),
             EventField::Number("attempt", running.job.attempts.into()),
         ];
         pool.job_event("started", id, &more, now);
-        self.send_job(now, no, id);
+        match stage {
+            AttemptStage::Unreadable => self.fail(now, no, id, AttemptFailure::unreadable()),
+            _ => self.send_job(now, no, id),
+        }
     }
 
     /// Sends a job to its worker, as soon as the lease is in the log and the content is in memory, if the worker is still connected.
@@ -175,7 +178,7 @@ impl JobMachine {
         else {
             // A worker that the stopping server cannot reach keeps the job until the server is back.
             if !self.stopping {
-                self.fail(now, no, id, AttemptFailure::unavailable("gone"));
+                self.fail(now, no, id, AttemptFailure::gone());
             }
             return;
         };
@@ -219,11 +222,11 @@ impl JobMachine {
                 self.send_job(now, no, id);
             }
             (AttemptStage::Loading, Err(_)) => {
-                self.fail(now, no, id, AttemptFailure::unavailable("unreadable"));
+                self.fail(now, no, id, AttemptFailure::unreadable());
             }
             // Gives the lease up as soon as it is in the log.
-            (AttemptStage::Leasing, Err(_)) => running.connection = None,
-            (AttemptStage::Running | AttemptStage::Ending, _) => {}
+            (AttemptStage::Leasing, Err(_)) => running.stage = AttemptStage::Unreadable,
+            (AttemptStage::Unreadable | AttemptStage::Running | AttemptStage::Ending, _) => {}
         }
     }
 
@@ -250,7 +253,7 @@ impl JobMachine {
             .collect();
         for id in had {
             // A lease that is not in the log yet is given up as soon as it is.
-            self.fail(now, no, id, AttemptFailure::unavailable("gone"));
+            self.fail(now, no, id, AttemptFailure::gone());
         }
     }
 

@@ -85,6 +85,8 @@ pub(crate) struct RunningJob {
 pub(crate) enum AttemptStage {
     /// The lease is on its way to the log.
     Leasing,
+    /// The same, and the content cannot be read.
+    Unreadable,
     /// The lease is in the log; the content is being read.
     Loading,
     /// The worker has the job.
@@ -387,7 +389,7 @@ impl PoolState {
         if let Some(running) = self.running.get(&id) {
             // Before the lease is in the log the job counts as waiting.
             let (state, attempts) = match running.stage {
-                AttemptStage::Leasing => (
+                AttemptStage::Leasing | AttemptStage::Unreadable => (
                     JobState::Waiting { not_before: None },
                     running.job.attempts - 1,
                 ),

@@ -79,7 +79,7 @@ pub(crate) enum JournalEntry {
         attempt: u16,
         deadline: WallTime,
     },
-    /// The attempt failed; the job waits again.
+    /// The attempt failed, or was not sent and does not count; the job waits again. `attempt` counts the attempts so far.
     Back { id: JobId, attempt: u16 },
     /// It is done.
     Done { id: JobId, attempt: u16 },

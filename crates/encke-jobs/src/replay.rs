@@ -354,8 +354,9 @@ impl Replay {
                     *until = deadline;
                 }
             }
-            JournalEntry::Back { id, .. } => {
-                if let Some((_, held)) = self.jobs.get_mut(&id) {
+            JournalEntry::Back { id, attempt } => {
+                if let Some((job, held)) = self.jobs.get_mut(&id) {
+                    job.attempts = attempt;
                     *held = None;
                     self.counts.retried += 1;
                 }

@@ -99,6 +99,7 @@ impl JobMachine {
                     reason,
                     client: Some(from),
                     delay: RetryDelay::AsAsked(after_ms),
+                    needs_sending: false,
                 };
                 self.fail(now, no, id, failure);
             }
@@ -134,6 +135,7 @@ impl JobMachine {
             reason,
             client,
             delay,
+            needs_sending,
         } = failure;
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
@@ -144,7 +146,10 @@ impl JobMachine {
         let unread = match running.stage {
             AttemptStage::Loading => true,
             AttemptStage::Running => false,
-            AttemptStage::Leasing | AttemptStage::Ending | AttemptStage::Dying { .. } => return,
+            AttemptStage::Leasing
+            | AttemptStage::Unreadable
+            | AttemptStage::Ending
+            | AttemptStage::Dying { .. } => return,
         };
         let attempt = running.job.attempts;
         let connection = running.connection;
@@ -162,6 +167,7 @@ impl JobMachine {
             EventField::Text("reason", &reason),
         ];
         pool.job_event("failed", id, &more, now);
+        let attempt = attempt - u16::from(unread && needs_sending);
         let last = attempt >= pool.settings.attempts;
         if !last {
             let backoff = || retry_delay(&pool.settings, id, attempt);
@@ -322,11 +328,18 @@ impl JobMachine {
         self.respond_to_waiters(waiters, &job);
     }
 
-    /// The return of a job is in the log: to its queue, or to the delayed jobs until this time.
-    pub(crate) fn returned(&mut self, now: Now, no: PoolNo, id: JobId, until: Option<SteadyTime>) {
-        let Some(running) = self.take_running(no, id) else {
+    /// The return of a job is in the log, with its attempts so far: to its queue, or to the delayed jobs until this time.
+    pub(crate) fn returned(
+        &mut self,
+        now: Now,
+        no: PoolNo,
+        (id, attempts): (JobId, u16),
+        until: Option<SteadyTime>,
+    ) {
+        let Some(mut running) = self.take_running(no, id) else {
             return;
         };
+        running.job.attempts = attempts;
         let Some(pool) = self.pools.get_mut(&no) else {
             return;
         };
@@ -387,6 +400,8 @@ pub(crate) struct AttemptFailure {
     /// The client that gets a response.
     pub(crate) client: Option<DispatchClient>,
     pub(crate) delay: RetryDelay,
+    /// It counts as an attempt only if the job was sent: nothing was tried otherwise.
+    pub(crate) needs_sending: bool,
 }
 
 /// How long a job waits before its next attempt.
@@ -398,20 +413,31 @@ pub(crate) enum RetryDelay {
 }
 
 impl AttemptFailure {
-    /// The worker or the content of the job is not available.
-    pub(crate) fn unavailable(why: &'static str) -> Self {
+    /// The worker has disconnected.
+    pub(crate) fn gone() -> Self {
         AttemptFailure {
-            why,
+            why: "gone",
+            needs_sending: true,
+            ..Self::unreadable()
+        }
+    }
+
+    /// The content of the job cannot be read.
+    pub(crate) fn unreadable() -> Self {
+        AttemptFailure {
+            why: "unreadable",
             reason: "".into(),
             client: None,
             delay: RetryDelay::None,
+            needs_sending: false,
         }
     }
 
     fn timeout() -> Self {
         AttemptFailure {
+            why: "timeout",
             delay: RetryDelay::AsAsked(None),
-            ..Self::unavailable("timeout")
+            ..Self::unreadable()
         }
     }
 }

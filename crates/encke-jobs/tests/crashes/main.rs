@@ -224,6 +224,48 @@ fn check(settings: &str, decisions: Vec<Decision>) {
 }
 
 #[test]
+fn a_job_that_was_not_sent_has_lost_no_attempt() {
+    let mut world = World::new(PoolLimits::default(), r#"{"type":"claim","attempts":2}"#);
+    world.post("#", None, None);
+    world.settle();
+    for _ in 0..3 {
+        // It hangs up while the lease is on its way to the log.
+        world.join("w", None, None);
+        world.leave("w");
+        world.settle();
+        world = world.crash(0);
+    }
+    for attempt in 1..=2 {
+        world.join("w", None, None);
+        world.settle();
+        let (_, handed) = world.held.pop().unwrap();
+        assert_eq!(handed.attempt, attempt);
+        world.leave("w");
+        world.settle();
+    }
+    let id = world.accepted.first().copied().unwrap();
+    let job = world.find(id).unwrap();
+    assert!(matches!(job.state, JobState::Dead { .. }), "{job:?}");
+}
+
+#[test]
+fn a_job_that_cannot_be_read_loses_attempts() {
+    let limits = PoolLimits {
+        cache_bytes: 0,
+        ..PoolLimits::default()
+    };
+    let mut world = World::new(limits, r#"{"type":"claim","attempts":2}"#);
+    world.post("#", None, None);
+    world.unreadable = true;
+    world.join("w", None, None);
+    world.settle();
+    let id = world.accepted.first().copied().unwrap();
+    let job = world.find(id).unwrap();
+    assert!(matches!(job.state, JobState::Dead { .. }), "{job:?}");
+    assert_eq!(world.messages("dead")[0]["reason"], "unreadable");
+}
+
+#[test]
 fn more_waits_than_one_record_takes() {
     let limits = PoolLimits {
         segment_records: 8,

@@ -24,6 +24,8 @@ pub(crate) struct World {
     pub(crate) now_ms: u64,
     /// How far the time of day is ahead of it.
     pub(crate) wall_ahead_ms: i64,
+    /// The content of jobs cannot be read.
+    pub(crate) unreadable: bool,
     pub(crate) jobs: JobMachine,
     limits: PoolLimits,
     streams: encke_stream::Machine,
@@ -110,6 +112,7 @@ impl World {
         World {
             now_ms,
             wall_ahead_ms: 0,
+            unreadable: false,
             jobs,
             limits,
             streams,
@@ -372,8 +375,11 @@ impl World {
                         // The job follows the record's head.
                         let at = body.iter().position(|byte| *byte == b'#').unwrap();
                         let text = String::from_utf8(body[at..].to_vec()).unwrap();
-                        let payload = self::text(&text, None);
-                        self.jobs.loaded(self.now(), pool, id, Ok(payload));
+                        let payload = match self.unreadable {
+                            true => Err("the disk is broken".to_owned()),
+                            false => Ok(self::text(&text, None)),
+                        };
+                        self.jobs.loaded(self.now(), pool, id, payload);
                         self.jobs.flush(self.now());
                     }
                     Effect::Respond { to, response } => self.deliver(to, response),
