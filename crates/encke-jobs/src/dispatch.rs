@@ -361,7 +361,10 @@ fn assign(pool: &mut PoolState) -> Vec<Assignment> {
                 keyed.unassign();
             }
             loop {
-                keyed.assign(|selector| workers.slot_for(selector));
+                keyed.assign(|selector, slot| {
+                    let has_others = slot.filter(|slot| workers.is_connected(*slot));
+                    has_others.or_else(|| workers.slot_for(selector))
+                });
                 let mut moved = false;
                 for slot in keyed.slots() {
                     while let Some(&first) = keyed.first(slot)

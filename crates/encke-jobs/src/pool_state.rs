@@ -334,7 +334,9 @@ impl PoolState {
 
     /// Releases the place of a job at its worker. Returns the worker's slot. None: the job has no place.
     pub(crate) fn release(&mut self, id: JobId, done: bool) -> Option<u32> {
-        let place = self.running.get_mut(&id)?.place.take()?;
+        let running = self.running.get_mut(&id)?;
+        let place = running.place.take()?;
+        self.queues.ended(running.job.selector);
         let slot = *place;
         drop(place);
         self.workers.take(slot, done);

@@ -89,6 +89,17 @@ pub(crate) struct KeyedQueue {
     /// Assigned, by the worker's slot.
     assigned: BTreeMap<u32, JobQueue>,
     ahead: usize,
+    /// The selectors of jobs that are assigned or run.
+    places: BTreeMap<u32, SelectorPlace>,
+}
+
+/// Where the jobs of a selector are.
+#[derive(Clone, Copy, Debug)]
+struct SelectorPlace {
+    /// The worker's slot.
+    slot: u32,
+    /// Jobs that are assigned or run.
+    jobs: u32,
 }
 
 impl JobQueues {
@@ -126,6 +137,13 @@ impl JobQueues {
             JobQueues::One(line) => line.put_back(job),
             JobQueues::BySlot(lines) => lines.entry(job.selector).or_default().put_back(job),
             JobQueues::ByKey(keyed) => keyed.common.put_back(job),
+        }
+    }
+
+    /// A job with this selector does not run any longer.
+    pub(crate) fn ended(&mut self, selector: u32) {
+        if let JobQueues::ByKey(keyed) = self {
+            keyed.leave(selector);
         }
     }
 
@@ -169,26 +187,40 @@ impl JobQueues {
 }
 
 impl KeyedQueue {
-    /// Assigns jobs in order, by their selectors, until the window is full.
-    pub(crate) fn assign(&mut self, mut choose: impl FnMut(u32) -> Option<u32>) {
+    /// Assigns jobs in order until the window is full. `choose` gets the selector of a job, and the slot of the worker that has others of it.
+    pub(crate) fn assign(&mut self, mut choose: impl FnMut(u32, Option<u32>) -> Option<u32>) {
         while self.ahead < AHEAD_MAX
             && let Some(job) = self.common.first()
-            && let Some(slot) = choose(job.selector)
+            && let place = self.places.get(&job.selector).copied()
+            && let Some(slot) = choose(job.selector, place.map(|place| place.slot))
             && let Some(job) = self.common.pop()
         {
+            let jobs = place.map_or(0, |place| place.jobs) + 1;
+            self.places
+                .insert(job.selector, SelectorPlace { slot, jobs });
             self.assigned.entry(slot).or_default().put_back(job);
             self.ahead += 1;
         }
     }
 
+    /// A job with this selector is not assigned any longer, and does not run.
+    fn leave(&mut self, selector: u32) {
+        if let Some(place) = self.places.get_mut(&selector) {
+            place.jobs -= 1;
+            if place.jobs == 0 {
+                self.places.remove(&selector);
+            }
+        }
+    }
+
     /// Makes all jobs unassigned, because the set of connected workers has changed.
     pub(crate) fn unassign(&mut self) {
-        for line in self.assigned.values_mut() {
+        for mut line in std::mem::take(&mut self.assigned).into_values() {
             for job in line.drain() {
+                self.leave(job.selector);
                 self.common.put_back(job);
             }
         }
-        self.assigned.clear();
         self.ahead = 0;
     }
 
@@ -250,23 +282,25 @@ mod tests {
     fn jobs_are_assigned_anew_in_their_order() {
         let mut keyed = KeyedQueue::default();
         (1..=9).for_each(|id| keyed.common.push(job(id)));
-        keyed.assign(|selector| Some(selector % 2));
+        keyed.assign(|selector, _| Some(selector % 2));
         assert_eq!(keyed.slots(), [0, 1]);
         assert_eq!(keyed.first(1).map(|job| job.id), Some(1));
         keyed.unassign();
-        keyed.assign(|_| Some(7));
+        keyed.assign(|_, _| Some(7));
         let order: Vec<u64> = std::iter::from_fn(|| keyed.pop(7))
             .map(|job| job.id)
             .collect();
         assert_eq!(order, (1..=9).collect::<Vec<_>>());
         assert_eq!(keyed.ahead, 0);
+        (0..9).for_each(|selector| keyed.leave(selector % 3));
+        assert!(keyed.places.is_empty());
     }
 
     #[test]
     fn a_full_window_leaves_the_rest() {
         let mut keyed = KeyedQueue::default();
         (0..AHEAD_MAX as u64 + 5).for_each(|id| keyed.common.push(job(id)));
-        keyed.assign(|_| Some(0));
+        keyed.assign(|_, _| Some(0));
         assert_eq!((keyed.ahead, keyed.common.len()), (AHEAD_MAX, 5));
     }
 }

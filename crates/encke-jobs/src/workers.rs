@@ -267,10 +267,14 @@ impl Workers {
         self.pool.slot_for(&selector).ok().map(|slot| slot as u32)
     }
 
+    pub(crate) fn is_connected(&self, slot: u32) -> bool {
+        self.link(slot) != WorkerLink::None
+    }
+
     /// Whether a worker that may have a job with this selector is connected.
     pub(crate) fn is_connected_for(&self, selector: u32) -> bool {
         match self.strategy {
-            Strategy::Direct => self.link(selector) != WorkerLink::None,
+            Strategy::Direct => self.is_connected(selector),
             _ => self.connected > 0,
         }
     }

@@ -266,6 +266,53 @@ fn a_job_that_cannot_be_read_loses_attempts() {
 }
 
 #[test]
+fn jobs_of_a_key_go_to_the_worker_that_runs_one() {
+    const KEYS: [&str; 7] = ["k0", "k1", "k2", "k3", "k4", "k5", "k6"];
+    let post = |world: &mut World| {
+        for key in KEYS {
+            world.post("#", Some(key), None);
+        }
+        world.settle();
+    };
+    let workers = |world: &World| -> Vec<String> {
+        let held = world.held.iter();
+        held.map(|(worker, _)| worker.clone()).collect()
+    };
+    // Seven of them wait for room at their worker.
+    let mut world = World::new(PoolLimits::default(), r#"{"type":"hash","in_flight":14}"#);
+    world.join("w0", None, None);
+    world.settle();
+    (0..3).for_each(|_| post(&mut world));
+    world.join("w1", None, None);
+    world.settle();
+    assert_eq!(workers(&world), ["w0"; 14]);
+    // One job of each key is done, and the next one runs.
+    for (_, handed) in world.held.split_off(7) {
+        world.ack(handed.id, handed.attempt);
+    }
+    world.settle();
+    assert_eq!(workers(&world), ["w0"; 14]);
+    for (_, handed) in std::mem::take(&mut world.held) {
+        world.ack(handed.id, handed.attempt);
+    }
+    world.settle();
+    post(&mut world);
+    let both = workers(&world);
+    assert!(
+        both.contains(&"w0".into()) && both.contains(&"w1".into()),
+        "{both:?}"
+    );
+    // A worker that has left keeps no key.
+    world.leave("w0");
+    world.held.clear();
+    world.settle();
+    assert_eq!(
+        workers(&world),
+        vec!["w1"; both.iter().filter(|of| **of == "w0").count()]
+    );
+}
+
+#[test]
 fn more_waits_than_one_record_takes() {
     let limits = PoolLimits {
         segment_records: 8,
