@@ -167,6 +167,7 @@ impl Kept {
         assert_eq!(produce(encke), 204, "the producer is known");
         let calls = self.receiver.calls();
         assert_eq!(calls.len(), 2, "the webhook is not called again: {calls:?}");
+        assert_eq!(encke.metric("encke_pusher_webhook_gaps_total", ""), 0.0);
     }
 }
 

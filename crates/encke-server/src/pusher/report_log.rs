@@ -63,7 +63,7 @@ impl ReportLog {
         let (facts, born) = (stream.facts(), born(stream.no));
         let view = self.sequencers.views().of(stream.no);
         let kept_behind = view.kept_behind(&stream).max(born);
-        let first = Offset::behind(kept_behind);
+        let first = Offset::behind(kept_behind).min(facts.tail);
         let has_gap = match from {
             // From the begin of whatever stream has the name.
             Offset::START => kept_behind > born,
@@ -71,7 +71,7 @@ impl ReportLog {
             from if from.sequence < born => true,
             from => from < first,
         };
-        let from = from.max(first.min(facts.tail));
+        let from = from.max(first);
         let mut reached = Reached {
             from,
             at: from,
