@@ -3,6 +3,7 @@
 use crate::rig::{Bystanders, Connection, Encke, JSON, path};
 
 const S: &str = "/v1/stream/s";
+const POOL: &str = "/v1/pool/p";
 const TEXT: &str = "Content-Type: text/plain";
 
 /// A server with the stream `s` of JSON, and a client that asks for nonsense.
@@ -237,6 +238,17 @@ fn fields() {
     let fork = ["Stream-Forked-From: none"];
     nonsense.refuses(404, "source_not_found", "PUT", "/v1/stream/new", &fork, b"");
     nonsense.refuses(404, "not_found", "GET", "/v1/stream/new", &[], b"");
+    // Nothing makes a job, nor an append without its producer, count once.
+    let pool = br#"{"type":"claim"}"#;
+    assert_eq!(nonsense.encke.ask("PUT", POOL, &[], pool).status, 201);
+    for field in [id, epoch, seq, "Stream-Seq: a", "idempotency-key: a"] {
+        nonsense.refuses(400, "bad_field", "POST", POOL, &[JSON, field], b"1");
+    }
+    let key = [JSON, "Idempotency-Key: a"];
+    nonsense.refuses(400, "bad_field", "POST", S, &key, b"1");
+    let described = nonsense.encke.ask("GET", POOL, &[], b"");
+    let described: serde_json::Value = serde_json::from_slice(&described.body).expect("JSON");
+    assert_eq!(described["waiting"], 0, "{described}");
     assert!(nonsense.encke.numbers("s").is_empty());
     bystanders.were_not_disturbed();
 }

@@ -1,8 +1,9 @@
-//! Refuses what a client has probably misspelled, with the name that was probably meant.
+//! Refuses what a client has probably misspelled, with the name that was probably meant, and fields that promise what they do not keep.
 //!
 //! A parameter that is ignored because of a typing error changes what a request means without a word. Other unknown
 //! parameters of a stream are allowed, because clients of the protocol may send their own.
 
+use crate::known_field::KnownField;
 use crate::problem::error;
 use crate::request::Headers;
 use crate::response::Response;
@@ -36,6 +37,20 @@ pub(crate) fn check_fields(headers: Headers<'_>, known: &[&str]) -> Result<(), R
         }
     }
     Ok(())
+}
+
+/// Refuses fields that make a request count once however often it is sent, and that are none of `known`.
+pub(crate) fn check_repetition(headers: Headers<'_>, known: &[KnownField]) -> Result<(), Response> {
+    let is_known = |name: &str| known.iter().any(|field| field.is_named(name));
+    let mut names = ONCE_FIELDS.iter();
+    match names.find(|name| headers.first(name).is_some() && !is_known(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let why =
+                format!("the field {name} has no effect here: a repeated request counts again");
+            Err(error(400, "bad_field", why))
+        }
+    }
 }
 
 /// Whether a field is one to which only this server gives a meaning, by its name.
@@ -92,6 +107,15 @@ fn plain(name: &str) -> String {
         .collect::<String>()
         .to_ascii_lowercase()
 }
+
+/// Fields by which clients make a request count once.
+const ONCE_FIELDS: [&str; 5] = [
+    "Idempotency-Key",
+    "Producer-Id",
+    "Producer-Epoch",
+    "Producer-Seq",
+    "Stream-Seq",
+];
 
 const PREFIX: &str = "Encke-";
 const CHARS_MAX: usize = 32;

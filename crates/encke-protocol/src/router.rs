@@ -405,6 +405,10 @@ impl Router {
         passed: Passed,
     ) -> Result<(Option<CoveredFields<'a>>, Rights), Response> {
         misspelled::check_fields(request.headers, self.protocols.own_fields())?;
+        // Other methods may be repeated.
+        if request.method == "POST" {
+            misspelled::check_repetition(request.headers, destination.request_fields())?;
+        }
         let changes = destination.changes(request.method, path);
         gate.check_site(request, changes)?;
         match passed {
