@@ -10,6 +10,7 @@ use crate::rig::{
     Connection, Encke, JSON, PATIENCE, SetWhenDropped, SteppedClock, eventually, path, request,
     serve,
 };
+use crate::upgrades::upgraded;
 
 /// How the time of day is set.
 #[derive(Clone, Copy)]
@@ -326,5 +327,36 @@ fn a_token_ends_at_its_time_of_day() {
         for _ in 0..3 {
             heartbeat(&mut subscriber);
         }
+    }
+}
+
+/// A stop stores deadlines by the time of day as it is then, and an upgrade is one.
+#[test]
+#[ignore = "long: make test-all"]
+fn an_attempt_lasts_over_a_step_and_an_upgrade() {
+    for (step, is_upgrade) in [(-60, true), (3_600, true), (-60, false), (3_600, false)] {
+        let Some(clock) = SteppedClock::new() else {
+            return;
+        };
+        let data = crate::rig::data_dir();
+        let start = || Encke::start_by(clock.applied_to(&mut serve(data.path(), &[])));
+        let mut encke = start();
+        let settings = r#"{"type":"claim","ack_ms":8000,"retry_ms":0}"#;
+        let (worker, given) = working(&encke, "slow", settings);
+        clock.step(step);
+        if is_upgrade {
+            upgraded(data.path());
+        } else {
+            assert_eq!(encke.terminate().code, Some(0));
+            encke = start();
+        }
+        drop(worker);
+        let mut worker = encke.connect();
+        worker.send(&request("GET", "/v1/pool/slow/work?worker=w", &[], b""));
+        assert_eq!(worker.head().status, 200);
+        attempt(&mut worker, 2);
+        let lasted = given.elapsed();
+        let (least, most) = (Duration::from_millis(7_500), Duration::from_secs(40));
+        assert!(least <= lasted && lasted < most, "{step}: {lasted:?}");
     }
 }

@@ -89,4 +89,4 @@ mod instant;
 mod now;
 
 pub use instant::{SteadySeconds, SteadyTime, WallSeconds, WallTime};
-pub use now::Now;
+pub use now::{Now, StepDetector};

@@ -1,5 +1,7 @@
 //! One moment, by both clocks.
 
+use std::time::Duration;
+
 use crate::{SteadyTime, WallTime};
 
 /// A moment by two clocks, which are never compared with each other.
@@ -42,9 +44,51 @@ impl Now {
     }
 }
 
+/// Notices that the time of day was set, so that what is stored as a time of day lies elsewhere now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepDetector(Option<Now>);
+
+impl StepDetector {
+    /// Whether the time of day was set by a second or more since this was true last, or first called.
+    pub fn has_stepped(&mut self, now: Now) -> bool {
+        let Some(before) = self.0 else {
+            self.0 = Some(now);
+            return false;
+        };
+        let expected = before.wall_at(now.steady);
+        let step = now.wall.since(expected).max(expected.since(now.wall));
+        if step < STEP_MIN {
+            return false;
+        }
+        self.0 = Some(now);
+        true
+    }
+}
+
+/// Less is the slow correction of a clock.
+const STEP_MIN: Duration = Duration::from_secs(1);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_of_the_time_of_day_is_noticed_once() {
+        let mut detector = StepDetector::default();
+        let mut has_stepped = |steady_ms, wall_ms| {
+            detector.has_stepped(Now {
+                steady: SteadyTime::from_ms(steady_ms),
+                wall: WallTime::from_ms(wall_ms),
+            })
+        };
+        assert!(!has_stepped(10_000, 70_000));
+        assert!(!has_stepped(20_000, 80_900));
+        assert!(has_stepped(21_000, 20_000));
+        assert!(!has_stepped(22_000, 21_000));
+        // A slow correction adds up.
+        assert!(!has_stepped(23_000, 22_600));
+        assert!(has_stepped(24_000, 24_000));
+    }
 
     #[test]
     fn a_moment_is_as_far_away_by_either_clock() {

@@ -363,8 +363,8 @@ impl JobMachine {
         self.delete_stream(segment_name(pool, no, segment));
     }
 
-    /// Begins a new segment when the last one is long, so that the time of a start does not grow with a pool's past, and deletes
-    /// segments without unfinished jobs.
+    /// Begins a new segment when the last one is long, so that the time of a start does not grow with a pool's past, or has deadlines
+    /// of before a step of the time of day. Deletes segments without unfinished jobs.
     pub(crate) fn rotate_segments(&mut self, now: Now, no: PoolNo) {
         let records = self.limits.segment_records;
         let Some(pool) = self.pools.get_mut(&no) else {
@@ -373,7 +373,8 @@ impl JobMachine {
         let long = records.max(4 * pool.live() as u64);
         let lacks_key = !pool.key_is_stored && now.steady >= pool.pause_until;
         let is_due = pool.segments.records >= long || lacks_key;
-        if pool.phase == PoolPhase::Open && is_due && !self.stopping {
+        let is_due = is_due && !self.stopping || pool.segments.is_stale;
+        if pool.phase == PoolPhase::Open && is_due {
             pool.phase = PoolPhase::Draining;
         }
         let done = pool.segments.done();
@@ -381,6 +382,7 @@ impl JobMachine {
         let begins = pool.phase == PoolPhase::Draining && pool.pending_records == 0;
         if begins {
             pool.phase = PoolPhase::Rotating;
+            pool.segments.is_stale = false;
             let segment = pool.segments.next;
             // A segment that could not be completed is abandoned.
             pool.segments.next += 1;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use encke_clock::{Now, SteadyTime};
+use encke_clock::{Now, SteadyTime, StepDetector};
 use encke_stream::Command;
 use encke_subscriptions::KeySeed;
 
@@ -57,6 +57,7 @@ pub struct JobMachine {
     /// Streams that could not be deleted yet.
     pub(crate) undeleted: Vec<String>,
     pub(crate) stopping: bool,
+    steps: StepDetector,
 }
 
 /// Work for the dispatcher.
@@ -130,6 +131,7 @@ impl JobMachine {
             effects: Vec::new(),
             undeleted: Vec::new(),
             stopping: false,
+            steps: StepDetector::default(),
         }
     }
 
@@ -335,6 +337,13 @@ impl JobMachine {
 
     /// Dispatches jobs and writes the decisions since the last flush.
     pub fn flush(&mut self, now: Now) {
+        if self.steps.has_stepped(now) {
+            let with_jobs = self.pools.iter_mut().filter(|(_, pool)| pool.live() > 0);
+            for (no, pool) in with_jobs {
+                pool.segments.is_stale = true;
+                self.touched.insert(*no);
+            }
+        }
         while let Some(no) = self.touched.pop_first() {
             self.dispatch(now, no);
             self.write_batch(no);

@@ -227,6 +227,8 @@ pub(crate) struct JournalSegments {
     pub(crate) next: u32,
     /// Records in the last segment.
     pub(crate) records: u64,
+    /// The time of day was set since the last segment began, so that its deadlines lie elsewhere now.
+    pub(crate) is_stale: bool,
 }
 
 impl JournalSegments {
@@ -241,6 +243,7 @@ impl JournalSegments {
             list,
             next,
             records: 0,
+            is_stale: false,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_clock::SteadyTime;
+use encke_clock::{SteadyTime, StepDetector};
 use encke_stream::{AckLevel, Append, Command, Create, Data, Lifetime, StreamNo, Target};
 
 use super::decision::{Decision, WakeEvent};
@@ -53,6 +53,9 @@ pub(super) struct SegmentState {
     /// Segments that are to be deleted, and when that is tried again.
     pub(super) old: Vec<u32>,
     pub(super) delete_at: SteadyTime,
+    pub(super) steps: StepDetector,
+    /// The time of day was set since the current segment began, so that its times lie elsewhere now.
+    pub(super) is_stale: bool,
 }
 
 /// Whether the journal takes decisions.

@@ -13,11 +13,16 @@ use crate::error::SubscriptionError;
 use crate::record::{SEGMENTS, SegmentsRecord, SubscriptionRecord, segment_name};
 
 impl SubscriptionMachine {
-    /// Begins a new segment when there is none and a decision needs it, or when the present one is long and no decision is on its way.
+    /// Begins a new segment when there is none and a decision needs it, or when the present one is long, or has times of before a step
+    /// of the time of day, and no decision is on its way.
     pub(super) fn rotate(&mut self, now: Now) {
+        self.segments.is_stale |= self.segments.steps.has_stepped(now);
         let is_needed = match self.segments.current {
             None => !self.decisions.is_empty(),
-            Some(_) => self.segments.is_long(self.limits.segment_bytes) && !self.is_stopping,
+            Some(_) => {
+                let is_long = self.segments.is_long(self.limits.segment_bytes);
+                is_long && !self.is_stopping || self.segments.is_stale
+            }
         };
         if is_needed && self.segments.phase == SegmentPhase::Open {
             self.segments.phase = SegmentPhase::Draining;
@@ -26,6 +31,7 @@ impl SubscriptionMachine {
             return;
         }
         self.segments.phase = SegmentPhase::Rotating;
+        self.segments.is_stale = false;
         if !self.segments.has_registry {
             self.commit(create(SEGMENTS, Vec::new()), Op::Registry);
         }
