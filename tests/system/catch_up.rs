@@ -228,6 +228,47 @@ fn what_is_damaged_meanwhile_is_not_given_out() {
     encke.wait_for_log("damaged");
 }
 
+#[test]
+fn a_large_record_that_is_damaged_behind_a_read_is_not_given_out_again() {
+    let data = data_dir();
+    let encke = Encke::start_in(data.path(), &[]);
+    for name in ["kernel", "parts"] {
+        let text = "Content-Type: text/plain";
+        let body = name.repeat(200_000);
+        let made = encke.ask("PUT", &path(name), &[text], body.as_bytes());
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+    // Plain responses are sent by the kernel, compressed ones from memory.
+    let read = |name: &str, fields: &[&str]| {
+        let mut connection = encke.connect();
+        let target = format!("/v1/stream/{name}?offset=-1");
+        connection.send(&request("GET", &target, fields, b""));
+        let status = connection.head().status;
+        while connection.fill() {}
+        status
+    };
+    let ways: [(&str, &[&str]); 2] = [
+        ("kernel", &["Connection: close"]),
+        ("parts", &["Connection: close", "Accept-Encoding: gzip"]),
+    ];
+    for (name, fields) in ways {
+        assert_eq!(read(name, fields), 200);
+    }
+    let segment = newest_segment(data.path());
+    let bytes = std::fs::read(&segment).expect("it can be read");
+    let file = std::fs::OpenOptions::new().write(true).open(&segment);
+    let file = file.expect("it is there");
+    for (name, fields) in ways {
+        let needle = name.repeat(10);
+        let at = bytes
+            .windows(needle.len())
+            .position(|window| window == needle.as_bytes());
+        let at = at.expect("the record is in the segment") as u64;
+        file.write_all_at(b"X", at + 20).expect("it can be written");
+        assert_eq!(read(name, fields), 500, "{name}");
+    }
+}
+
 /// Sizes of records below and above what is sent from files, the largest a multiple of all pages.
 const SIZES: [usize; 9] = [
     10,

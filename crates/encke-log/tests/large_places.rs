@@ -101,6 +101,7 @@ fn large(stream: StreamNo, after: Sequence) -> StreamRead {
         bytes_max: 300 * KIB,
         large_min: Some(64 << 10),
         large_together: 0,
+        verified_since: None,
     }
 }
 
@@ -222,4 +223,49 @@ fn what_is_removed_from_a_stream_is_not_read_because_its_place_is_known() {
     assert_eq!(read(&reader, large(1, 0)).0[0].0, 4);
     log.forget(1);
     assert!(read(&reader, large(1, 0)).0.is_empty());
+}
+
+#[test]
+fn damage_behind_a_verification_is_found_by_the_next_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::open(directory.path(), order_of(u64::MAX), &mut |_| {}).unwrap();
+    append(&mut log, 1, &[7; 300 * KIB]);
+    let reader = log.reader();
+    let given = || {
+        let mut range = None;
+        let read = reader.read_parts(&large(1, 0), &mut |given| {
+            if let GivenRecord::Large(record) = given {
+                range = Some(record.payload);
+            }
+        });
+        read.map(|_| range.unwrap())
+    };
+    let verified = || {
+        let wanted = StreamRead {
+            verified_since: Some(Instant::now()),
+            ..large(1, 0)
+        };
+        reader.read_parts(&wanted, &mut |_| {})
+    };
+    let before = given().unwrap();
+    verified().unwrap();
+    let segments = std::fs::read_dir(directory.path()).unwrap();
+    let mut segments = segments.map(|entry| entry.unwrap().path());
+    let segment = segments.find(|path| path.extension().is_some_and(|of| of == "segment"));
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(segment.unwrap());
+    file.unwrap().write_all_at(b"damage", 200_000).unwrap();
+
+    let flaw = verified().unwrap_err().to_string();
+    assert!(flaw.contains("record 1 is expected"), "{flaw}");
+    // The parts that are sound are given, and the damaged one is not.
+    let mut part = [0; 1000];
+    before.read(&mut part).unwrap();
+    assert_eq!(part, [7; 1000]);
+    let mut whole = vec![0; before.bytes as usize];
+    let flaw = before.read(&mut whole).unwrap_err().to_string();
+    assert!(flaw.contains("record 1 is expected"), "{flaw}");
+    // From here on it is not taken for verified.
+    assert!(given().is_err());
 }

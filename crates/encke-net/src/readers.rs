@@ -78,7 +78,7 @@ impl Readers {
     /// Reads a piece for the connection with this token. False: the queue is full.
     pub(crate) fn read(&self, fetch: Fetch, token: Token, sender: &Arc<ShardSender>) -> bool {
         let reply = ReadReply::new(token, sender);
-        self.send(token, ReadTask::Read(fetch, reply)).is_ok()
+        self.send(token, ReadTask::Read(fetch, reply)).is_none()
     }
 
     /// Reads a piece of the global order for the connection with this token. False: the queue is full.
@@ -89,7 +89,7 @@ impl Readers {
         sender: &Arc<ShardSender>,
     ) -> bool {
         let reply = ReadReply::new(token, sender);
-        self.send(token, ReadTask::ReadOrder(fetch, reply)).is_ok()
+        self.send(token, ReadTask::ReadOrder(fetch, reply)).is_none()
     }
 
     /// Loads what is known of a name. False: the queue is full.
@@ -100,13 +100,13 @@ impl Readers {
         sender: &Arc<ShardSender>,
     ) -> bool {
         let reply = ReadReply::new(token, sender);
-        self.send(token, ReadTask::LoadName(name, reply)).is_ok()
+        self.send(token, ReadTask::LoadName(name, reply)).is_none()
     }
 
     /// Reads a page of the list of streams. False: the queue is full.
     pub(crate) fn list(&self, fetch: ListFetch, token: Token, sender: &Arc<ShardSender>) -> bool {
         let reply = ReadReply::new(token, sender);
-        self.send(token, ReadTask::List(fetch, reply)).is_ok()
+        self.send(token, ReadTask::List(fetch, reply)).is_none()
     }
 
     /// Loads a stream. False: the queue is full.
@@ -117,23 +117,22 @@ impl Readers {
         sender: &Arc<ShardSender>,
     ) -> bool {
         let reply = ReadReply::new(token, sender);
-        self.send(token, ReadTask::LoadStream(no, reply)).is_ok()
+        self.send(token, ReadTask::LoadStream(no, reply)).is_none()
     }
 
     /// Has a piece compressed and sent to the shard. `Err`: the queue is full.
     pub(crate) fn compress(&self, task: CompressTask) -> Result<(), Box<Compressor>> {
         match self.send(task.token, ReadTask::Compress(task)) {
-            Err(ReadTask::Compress(task)) => Err(task.compressor),
+            Some(ReadTask::Compress(task)) => Err(task.compressor),
             _ => Ok(()),
         }
     }
 
-    /// Tasks with the same key go to the same thread, in order. `Err`: its queue is full.
-    fn send(&self, key: u64, task: ReadTask) -> Result<(), ReadTask> {
+    /// Tasks with the same key go to the same thread, in order. Returns the task if its queue is full.
+    fn send(&self, key: u64, task: ReadTask) -> Option<ReadTask> {
         let queue = &self.queues[key as usize % self.queues.len()];
-        queue
-            .try_send(Lane::Data, task, size_of::<ReadTask>())
-            .map_err(|refused| refused.item)
+        let sent = queue.try_send(Lane::Data, task, size_of::<ReadTask>());
+        sent.err().map(|refused| refused.item)
     }
 }
 

@@ -179,6 +179,7 @@ mod tests {
         };
         let wanted = || {
             Wanted::Stream(StreamRead {
+                verified_since: None,
                 stream: 1,
                 after: 0,
                 upto: u64::MAX,

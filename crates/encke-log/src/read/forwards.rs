@@ -77,7 +77,9 @@ pub(crate) fn stream<D: Disk>(
                     return Ok(end(last, true));
                 }
                 let (directory, verified) = (&shared.directory, &shared.verified);
-                let sequence = large::give(directory, segment, entry, bytes, verified, each)?;
+                let since = read.verified_since;
+                let frame = (entry, bytes);
+                let sequence = large::give(directory, segment, frame, verified, since, each)?;
                 if let Some(sequence) = sequence {
                     given.add_large(sequence, bytes as usize);
                     continue;

@@ -15,6 +15,7 @@ use crate::segments::scan::{Scan, Step};
 use crate::segments::segment::Segment;
 use crate::shared::Shared;
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 /// Gives `each` the records of a stream in history with `from` < sequence <= `upto`. Returns whether more is requested.
 pub(crate) fn stream_in_history<D: Disk>(
@@ -35,7 +36,7 @@ pub(crate) fn stream_in_history<D: Disk>(
             if !given.takes_large() {
                 return Ok(true);
             }
-            if give(shared, stream, &place, each) {
+            if give(shared, stream, &place, read.verified_since, each) {
                 from = place.sequence;
                 given.add_large(from, place.bytes as usize);
                 if !given.takes_large() {
@@ -91,14 +92,15 @@ fn give<D: Disk>(
     shared: &Shared<D>,
     stream: StreamNo,
     place: &LargePlace,
+    verified_since: Option<Instant>,
     each: &mut dyn FnMut(GivenRecord<'_>),
 ) -> bool {
     let start = start(shared, place.sequence);
     let start = start.filter(|start| start.segment.number == place.segment);
     if let Some(Start { segment, .. }) = &start {
         let (directory, verified) = (&shared.directory, &shared.verified);
-        let (entry, bytes) = (&place.entry, place.bytes);
-        match large::give(directory, segment, entry, bytes, verified, each) {
+        let frame = (&place.entry, place.bytes);
+        match large::give(directory, segment, frame, verified, verified_since, each) {
             Ok(Some(_)) => return true,
             Ok(None) => give_up(shared, segment, "the head of a record is too long"),
             Err(error) => give_up(shared, segment, &error.to_string()),

@@ -1,15 +1,17 @@
 //! Records that are too large to be read whole: their data stays in the file, and the reader takes parts of it.
 //!
-//! A record is verified before anything of it is given, whole, in a buffer of bounded size. That it was is kept for a while, so that
-//! many readers of one record, and one that reads it in many parts, verify it once.
+//! A record is verified before anything of it is given, whole, in a buffer of bounded size. The sums of its chunks are kept then, and
+//! each part that is read is compared with them. What the kernel sends is verified again for each reader, unless another one has begun
+//! to since that reader asked.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -47,10 +49,24 @@ pub struct LargeRecord<'a> {
 #[derive(Clone)]
 pub struct FileRange {
     file: Arc<dyn LogFile>,
+    frame: Arc<VerifiedFrame>,
     /// Where it begins in the file.
     pub at: u64,
     /// How many bytes it has.
     pub bytes: u64,
+}
+
+/// The frame of a large record that was verified.
+#[derive(Debug)]
+struct VerifiedFrame {
+    sequence: Sequence,
+    /// Where it begins in the file.
+    at: u64,
+    bytes: u64,
+    /// The sums of its chunks.
+    sums: Box<[u32]>,
+    /// A chunk had another sum since.
+    is_damaged: AtomicBool,
 }
 
 /// The file of a segment.
@@ -81,25 +97,62 @@ impl FileRange {
         let skipped = bytes.min(self.bytes);
         FileRange {
             file: Arc::clone(&self.file),
+            frame: Arc::clone(&self.frame),
             at: self.at + skipped,
             bytes: self.bytes - skipped,
         }
     }
 
-    /// Reads its first bytes, as many as fit into `out`.
+    /// Reads its first bytes, as many as fit into `out`, and compares the chunks that they are in with what was verified.
     ///
     /// # Errors
-    /// The file cannot be read, or has become shorter.
+    /// The file cannot be read, has become shorter, or has other content now.
     pub fn read(&self, out: &mut [u8]) -> Result<(), ReadError> {
+        let frame = &*self.frame;
+        let mut chunk = Vec::new();
+        let mut done = 0;
+        while done < out.len() {
+            let within = self.at + done as u64 - frame.at;
+            let number = within / CHUNK_BYTES as u64;
+            let begin = number * CHUNK_BYTES as u64;
+            let bytes = (frame.bytes - begin).min(CHUNK_BYTES as u64) as usize;
+            let skipped = (within - begin) as usize;
+            let taken = (bytes - skipped).min(out.len() - done);
+            let target = &mut out[done..done + taken];
+            // A whole chunk needs no copy.
+            let is_whole = taken == bytes;
+            if !is_whole {
+                chunk.resize(bytes, 0);
+            }
+            let content = if is_whole { &mut *target } else { &mut chunk };
+            self.read_whole(content, frame.at + begin)?;
+            if crc32c::crc32c(content) != frame.sums[number as usize] {
+                frame.is_damaged.store(true, Ordering::Relaxed);
+                return Err(ReadError::Damaged {
+                    file: self.file.name().into(),
+                    position: frame.at,
+                    sequence: frame.sequence,
+                    what: frame::Flaw::Checksum.text(),
+                });
+            }
+            if !is_whole {
+                target.copy_from_slice(&chunk[skipped..skipped + taken]);
+            }
+            done += taken;
+        }
+        Ok(())
+    }
+
+    fn read_whole(&self, out: &mut [u8], at: u64) -> Result<(), ReadError> {
         let wanted = out.len();
-        let read = self.file.read_at(out, self.at);
+        let read = self.file.read_at(out, at);
         let read = read.and_then(|read| match read == wanted {
             true => Ok(()),
             false => Err(io::ErrorKind::UnexpectedEof.into()),
         });
         read.map_err(|source| ReadError::Io {
             file: self.file.name().into(),
-            position: self.at,
+            position: at,
             source,
         })
     }
@@ -122,78 +175,121 @@ pub(crate) struct VerifiedRecords(Mutex<Verified>);
 
 #[derive(Debug, Default)]
 struct Verified {
-    /// The segment and the position of each.
-    records: HashSet<(u64, u32)>,
-    /// Oldest first, with the time.
-    order: VecDeque<((u64, u32), Instant)>,
+    /// By the segment and the position of each, with when its last verification began.
+    records: HashMap<(u64, u32), (Arc<VerifiedFrame>, Instant)>,
+    /// Oldest first.
+    order: VecDeque<(u64, u32)>,
 }
 
 impl VerifiedRecords {
-    fn has(&self, segment: u64, position: u32) -> bool {
-        let mut verified = self.0.lock();
-        while let Some((record, at)) = verified.order.front()
-            && at.elapsed() > VERIFIED_FOR
-        {
-            let record = *record;
-            verified.order.pop_front();
-            verified.records.remove(&record);
-        }
-        verified.records.contains(&(segment, position))
+    /// A record that was verified, and when that began.
+    fn get(&self, segment: u64, position: u32) -> Option<(Arc<VerifiedFrame>, Instant)> {
+        let verified = self.0.lock();
+        let known = verified.records.get(&(segment, position));
+        let known = known.filter(|(frame, _)| !frame.is_damaged.load(Ordering::Relaxed));
+        known.cloned()
     }
 
-    fn add(&self, segment: u64, position: u32) {
+    fn add(&self, segment: u64, position: u32, frame: &Arc<VerifiedFrame>, began: Instant) {
         let mut verified = self.0.lock();
         let record = (segment, position);
-        // Another reader may have verified it meanwhile.
-        if !verified.records.insert(record) {
+        let entry = (Arc::clone(frame), began);
+        if verified.records.insert(record, entry).is_some() {
             return;
         }
         if verified.order.len() == VERIFIED_KEPT
-            && let Some((oldest, _)) = verified.order.pop_front()
+            && let Some(oldest) = verified.order.pop_front()
         {
             verified.records.remove(&oldest);
         }
-        verified.order.push_back((record, Instant::now()));
+        verified.order.push_back(record);
     }
 }
 
-/// Gives the frame of `entry`, which has `bytes` bytes, unless its head is too large to be read by itself.
+/// Reads a whole frame, the beginning of it into `head`. Returns the sums of its chunks, and whether it is what was written.
+fn sums<F: DiskFile>(
+    segment: &Segment<F>,
+    (position, bytes): (u64, usize),
+    known: Option<&VerifiedFrame>,
+    head: &mut [u8],
+) -> io::Result<(Box<[u32]>, bool)> {
+    let mut sums = Vec::with_capacity(bytes.div_ceil(CHUNK_BYTES));
+    let mut check = frame::Check::new(segment.seed);
+    let mut buffer = vec![0; VERIFIED_AT_ONCE.min(bytes)];
+    let mut at = 0;
+    while at < bytes {
+        let part = &mut buffer[..(bytes - at).min(VERIFIED_AT_ONCE)];
+        if segment.file.read_at(part, position + at as u64)? < part.len() {
+            return Ok((sums.into(), false));
+        }
+        if at == 0 {
+            head.copy_from_slice(&part[..head.len()]);
+        }
+        sums.extend(part.chunks(CHUNK_BYTES).map(crc32c::crc32c));
+        if known.is_none() {
+            check.add(part);
+        }
+        at += part.len();
+    }
+    let is_sound = match known {
+        Some(known) => *known.sums == *sums,
+        None => check.is_sound(),
+    };
+    Ok((sums.into(), is_sound))
+}
+
+/// Gives the frame of `entry`, which has `bytes` bytes, unless its head is too large to be read by itself. `verified_since`: see
+/// [`StreamRead`].
 pub(crate) fn give<F: DiskFile>(
     directory: &Path,
     segment: &Arc<Segment<F>>,
-    entry: &Entry,
-    bytes: u32,
+    (entry, bytes): (&Entry, u32),
     verified: &VerifiedRecords,
+    verified_since: Option<Instant>,
     each: &mut dyn FnMut(GivenRecord<'_>),
 ) -> Result<Option<Sequence>, ReadError> {
     let due = segment.first + u64::from(entry.delta);
     let position = u64::from(entry.position);
     let flawed = |flaw| damaged(directory, segment, position, due, flaw);
     let failed = |error| unreadable(directory, segment, position, error);
-    if !verified.has(segment.number, entry.position) {
-        let mut buffer = vec![0; VERIFIED_AT_ONCE.min(bytes as usize)];
-        let mut check = frame::Check::new(segment.seed);
-        let mut at = 0;
-        while at < bytes {
-            let part = &mut buffer[..((bytes - at) as usize).min(VERIFIED_AT_ONCE)];
-            let read = segment.file.read_at(part, position + u64::from(at));
-            if read.map_err(failed)? < part.len() {
-                return Err(flawed(frame::Flaw::Length));
-            }
-            check.add(part);
-            at += part.len() as u32;
-        }
-        if !check.is_sound() {
-            return Err(flawed(frame::Flaw::Checksum));
-        }
-        verified.add(segment.number, entry.position);
-    }
+    let file = Arc::clone(segment) as Arc<dyn LogFile>;
+    let range = |frame| FileRange {
+        file,
+        frame,
+        at: position,
+        bytes: u64::from(bytes),
+    };
     let mut head = [0; HEAD_AT_ONCE];
     let head = &mut head[..HEAD_AT_ONCE.min(bytes as usize)];
-    let read = segment.file.read_at(head, position).map_err(failed)?;
-    if read < head.len() {
-        return Err(flawed(frame::Flaw::Length));
-    }
+    let known = verified.get(segment.number, entry.position);
+    let is_new = |began: Instant| verified_since.is_none_or(|since| began >= since);
+    let range = match known {
+        Some((frame, began)) if is_new(began) => {
+            let range = range(frame);
+            range.read(head)?;
+            range
+        }
+        known => {
+            let began = Instant::now();
+            let known = known.map(|(frame, _)| frame);
+            let read = sums(segment, (position, bytes as usize), known.as_deref(), head);
+            let (sums, is_sound) = read.map_err(failed)?;
+            if !is_sound {
+                return Err(flawed(frame::Flaw::Checksum));
+            }
+            let frame = known.unwrap_or_else(|| {
+                Arc::new(VerifiedFrame {
+                    sequence: due,
+                    at: position,
+                    bytes: u64::from(bytes),
+                    sums,
+                    is_damaged: AtomicBool::new(false),
+                })
+            });
+            verified.add(segment.number, entry.position, &frame, began);
+            range(frame)
+        }
+    };
     let Some(Positioned {
         sequence,
         kind,
@@ -205,16 +301,11 @@ pub(crate) fn give<F: DiskFile>(
     if sequence != due {
         return Err(flawed(frame::Flaw::Sequence));
     }
-    let file = Arc::clone(segment) as Arc<dyn LogFile>;
     each(GivenRecord::Large(LargeRecord {
         sequence,
         kind,
         head: &head[payload_at..],
-        payload: FileRange {
-            file,
-            at: position + payload_at as u64,
-            bytes: u64::from(bytes) - payload_at as u64,
-        },
+        payload: range.skip(payload_at as u64),
     }));
     Ok(Some(sequence))
 }
@@ -235,6 +326,8 @@ pub struct StreamRead {
     pub large_min: Option<u32>,
     /// Further large records are given behind the first one while there are fewer bytes of them.
     pub large_together: usize,
+    /// The verification of a large record must have begun since. `None`: [`FileRange::read`] verifies what is read of it.
+    pub verified_since: Option<Instant>,
 }
 
 /// Bytes that are verified at a time.
@@ -243,6 +336,8 @@ const VERIFIED_AT_ONCE: usize = 256 << 10;
 /// The most bytes of a frame in which its head, and that of its payload, are looked for.
 pub(super) const HEAD_AT_ONCE: usize = 2 << 10;
 
-/// Large records of which it is kept that they were verified, and for how long: what is read again from the disk may be damaged since.
+/// What has a sum of its own: a part that is read costs up to two chunks more.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Large records whose sums are kept.
 const VERIFIED_KEPT: usize = 4096;
-const VERIFIED_FOR: Duration = Duration::from_secs(10);

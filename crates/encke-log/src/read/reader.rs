@@ -85,6 +85,7 @@ impl<D: Disk> Reader<D> {
         each: &mut dyn FnMut(FrameView<'_>),
     ) -> Result<ReadEnd, ReadError> {
         let wanted = StreamRead {
+            verified_since: None,
             stream,
             after,
             upto,

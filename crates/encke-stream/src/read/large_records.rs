@@ -1,5 +1,7 @@
 //! How reads take large records: whole, by their beginnings, or in parts.
 
+use std::time::Instant;
+
 use encke_log::FileRange;
 
 /// How a read takes large records.
@@ -27,8 +29,8 @@ impl LargeRecords {
 pub struct PartRead {
     /// Bytes of the first record that were read before.
     pub had: u64,
-    /// What lies in a file may stay there: the piece says where.
-    pub in_file: bool,
+    /// What lies in a file may stay there, verified since then: the piece says where.
+    pub in_file: Option<Instant>,
     /// A record is large if its frame in the log has at least so many bytes.
     pub large_bytes: u32,
     /// A part has at most the bytes of the read, even if the log gives the record whole.
@@ -40,7 +42,7 @@ impl PartRead {
     pub fn behind(had: u64) -> Self {
         PartRead {
             had,
-            in_file: false,
+            in_file: None,
             large_bytes: LARGE_BYTES,
             is_bounded: false,
         }

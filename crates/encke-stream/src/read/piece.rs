@@ -274,9 +274,10 @@ impl Piece {
                 bytes_max: room,
                 large_min: parts.map(|parts| parts.large_bytes),
                 large_together: match parts {
-                    Some(parts) if parts.in_file => FILES_TOGETHER,
+                    Some(parts) if parts.in_file.is_some() => FILES_TOGETHER,
                     _ => 0,
                 },
+                verified_since: parts.and_then(|parts| parts.in_file),
             };
             let mut failed = None;
             // The first record of the next piece.
@@ -563,7 +564,7 @@ impl Piece {
             return Ok(true);
         }
         let data = record.payload.skip((record.head.len() - rest.len()) as u64);
-        let in_file = parts.in_file && data.fd().is_some();
+        let in_file = parts.in_file.is_some() && data.fd().is_some();
         if !self.large.is_empty() && (!in_file || self.cut > 0) {
             return Ok(false);
         }

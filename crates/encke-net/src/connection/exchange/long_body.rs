@@ -1,5 +1,7 @@
 //! Long bodies: a part at a time, each read when the one before it was taken.
 
+use std::time::Instant;
+
 use encke_log::ReadError;
 use encke_protocol::{BodyPart, Response, Run};
 use encke_stream::{Item, LargeRecords, Piece};
@@ -74,7 +76,8 @@ impl Exchange {
                 if let (PartCoding::Identity, LargeRecords::Parts(parts)) =
                     (coding, &mut fetch.large)
                 {
-                    parts.in_file = !parts.is_bounded && out.takes_files();
+                    let is_sent_by_kernel = !parts.is_bounded && out.takes_files();
+                    parts.in_file = is_sent_by_kernel.then(Instant::now);
                 }
                 fetch.bytes_max = out.grant_read(fetch.bytes_max);
                 *step = StreamingStep::Reading(next);
