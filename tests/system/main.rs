@@ -22,6 +22,7 @@ mod clock_steps;
 mod compression;
 mod confined;
 mod conversation;
+mod cross_origin;
 mod cut_characters;
 mod cut_producers;
 mod damaged_directory;

@@ -198,6 +198,18 @@ fn connections_that_begin_with_a_proxy_header() {
     let (mut third, status) = open(line);
     assert_eq!(status, 429);
     third.expect_end();
+    // Its request is refused when it comes, or after a second; an EventSource comes back.
+    let mut silent = encke.connect_from(9);
+    silent.send(line);
+    let refused = silent.answer();
+    assert_eq!((refused.status, refused.closes()), (429, true));
+    let mut source = encke.connect_from(9);
+    source.send(line);
+    let fields = ["Accept: text/event-stream", "Cache-Control: no-cache"];
+    source.send(&request("GET", "/v1/stream/s?live=sse", &fields, b""));
+    let refused = source.answer();
+    assert_eq!((refused.status, refused.closes()), (200, true));
+    assert!(refused.body.starts_with(b"retry: "), "{refused:?}");
     assert_eq!(open(&second).1, 200);
     assert_eq!(open(itself).1, 200);
     // The client's TLS shows in `Location`.

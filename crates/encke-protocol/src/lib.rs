@@ -105,7 +105,7 @@ pub use pusher::{
 pub use request::{CallerInfo, Headers, Request};
 pub use requirement::{Paths, Requirement};
 pub use response::{AuditNote, Body, CrossOrigin, Response};
-pub use router::{BodyOwner, HeadAdmission, Routed, Router};
+pub use router::{BodyOwner, Routed, Router};
 pub use run::Run;
 pub use sse::for_event_source;
 pub use status::phrase;

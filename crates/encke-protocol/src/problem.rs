@@ -33,10 +33,7 @@ pub(crate) fn error_with<const N: usize>(
 /// A response to a request that reaches no protocol, because of its transport or a limit. With `retry_s` above 0 the client
 /// may try again after that many seconds.
 pub fn rejected(status: u16, code: &'static str, message: &str, retry_s: u64) -> Response {
-    Response::new(status)
-        .field("Content-Type", MEDIA_TYPE)
-        .field_if("Retry-After", (retry_s > 0).then_some(retry_s))
-        .body(problem(status, code, message).to_string())
+    error(status, code, message).field_if("Retry-After", (retry_s > 0).then_some(retry_s))
 }
 
 /// The response to a request that exceeds a quota of its caller.

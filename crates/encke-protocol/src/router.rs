@@ -71,20 +71,6 @@ pub enum BodyOwner {
     App(u32),
 }
 
-/// Whether a request may go on, by its head.
-#[derive(Debug)]
-pub enum HeadAdmission {
-    /// It may, and its body counts for this client.
-    Admitted(BodyOwner),
-    /// It gets this response.
-    Refused {
-        /// The response.
-        response: Box<Response>,
-        /// The origin that the response names as its reader.
-        reader: OriginReader,
-    },
-}
-
 impl Router {
     /// The protocols over the committed streams, behind a gate.
     pub fn new(views: Arc<Views>, settings: ProtocolSettings, gate: Gate, admin: Admin) -> Self {
@@ -117,7 +103,7 @@ impl Router {
     /// What to do for a request.
     pub fn request(&self, request: Request<'_>) -> Routed {
         let gate = self.gate.load();
-        let reader = gate.reader(&request);
+        let reader = gate.reader(request.headers, request.caller.operator);
         let routed = |action| Routed {
             action,
             caller: None,
@@ -132,18 +118,15 @@ impl Router {
         }
     }
 
-    /// Whether a request may go on whose body is still to come: what it is refused for by its head alone, it is refused for before
-    /// memory is spent on its body.
-    pub fn head(&self, request: &Request<'_>) -> HeadAdmission {
+    /// For whom the body of a request is received that is still to come.
+    ///
+    /// # Errors
+    /// The response to a request that is refused for its head alone, before memory is spent on its body.
+    pub fn head(&self, request: &Request<'_>) -> Result<BodyOwner, Box<Response>> {
         let gate = self.gate.load();
         let checked = gate.check(request, || self.judges_origins(request));
-        match checked.and_then(|()| self.admit_head(&gate, request)) {
-            Ok(owner) => HeadAdmission::Admitted(owner),
-            Err(response) => HeadAdmission::Refused {
-                response: Box::new(response),
-                reader: gate.reader(request),
-            },
-        }
+        let admitted = checked.and_then(|()| self.admit_head(&gate, request));
+        admitted.map_err(Box::new)
     }
 
     /// The access control, if there is one.
@@ -303,8 +286,16 @@ impl Router {
     }
 
     /// The origin that the response to a request names as its reader, if the request is refused before it is routed.
-    pub fn reader(&self, request: &Request<'_>) -> OriginReader {
-        self.gate.load().reader(request)
+    pub fn reader(&self, headers: Headers<'_>, operator: bool) -> OriginReader {
+        self.gate.load().reader(headers, operator)
+    }
+
+    /// The origin that a response names as its reader if the origin of its request has not arrived: all, where all are allowed.
+    pub fn reader_of_any(&self) -> OriginReader {
+        match self.gate.load().origins {
+            Origins::Any => OriginReader::Any,
+            Origins::None | Origins::Loopback | Origins::Listed(_) => OriginReader::Unnamed,
+        }
     }
 
     /// Whether the protocol of a request judges itself which pages may open a channel.

@@ -8,41 +8,55 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_net::{NetSettings, OneShotListener, OneShotResponder, OneShotStop};
+use encke_protocol::{CrossOrigin, Headers, OriginReader, Router};
 use encke_threads::spawn_restarting;
 
 use crate::errors::StartError;
 
-/// The running thread. It ends when this is dropped.
-#[derive(Debug)]
+/// The listener, and its thread once it serves. The thread ends when this is dropped.
 pub(crate) struct Redirect {
     address: SocketAddr,
     stop: OneShotStop,
+    /// Until it serves.
+    bound: Option<(OneShotListener, Redirector)>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Redirects to this port of the host that a client names.
-struct HttpsPort(u16);
+/// Redirects to the port of https at the host that a client names.
+struct Redirector {
+    https_port: u16,
+    router: Router,
+}
 
 impl Redirect {
-    /// Listens on `address` and redirects to `https_port` of the host that a client names.
-    pub(crate) fn start(
+    /// Listens on `address`, to redirect to `https_port` of the host that a client names.
+    pub(crate) fn bind(
         settings: &NetSettings,
         address: SocketAddr,
         https_port: u16,
+        router: Router,
     ) -> Result<Self, StartError> {
-        let mut listener = OneShotListener::bind(settings, address)?;
-        let (address, stop) = (listener.address(), listener.stop_handle());
-        let thread = spawn_restarting("redirect", move || {
-            while let Err(error) = listener.run(&HttpsPort(https_port)) {
+        let listener = OneShotListener::bind(settings, address)?;
+        Ok(Redirect {
+            address: listener.address(),
+            stop: listener.stop_handle(),
+            bound: Some((listener, Redirector { https_port, router })),
+            thread: None,
+        })
+    }
+
+    /// Starts to serve, if it does not yet.
+    pub(crate) fn serve(&mut self) -> Result<(), StartError> {
+        let Some((mut listener, redirector)) = self.bound.take() else {
+            return Ok(());
+        };
+        self.thread = Some(spawn_restarting("redirect", move || {
+            while let Err(error) = listener.run(&redirector) {
                 tracing::error!(%error, "epoll failed; plain requests wait to be redirected");
                 std::thread::sleep(RETRY_PAUSE);
             }
-        })?;
-        Ok(Redirect {
-            address,
-            stop,
-            thread: Some(thread),
-        })
+        })?);
+        Ok(())
     }
 
     /// Where it listens.
@@ -68,13 +82,34 @@ impl Drop for Redirect {
     }
 }
 
-impl OneShotResponder for HttpsPort {
+impl OneShotResponder for Redirector {
     fn respond(&self, head: &[u8]) -> Option<String> {
-        respond(head, self.0)
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let mut request = httparse::Request::new(&mut fields);
+        let reader = match request.parse(head) {
+            Ok(_) => {
+                let fields = request.headers.iter();
+                let fields: Vec<_> = fields.map(|field| (field.name, field.value)).collect();
+                self.router.reader(Headers(&fields), false)
+            }
+            Err(_) => self.router.reader_of_any(),
+        };
+        let response = respond(head, self.https_port)?;
+        Some(self.readable(&response, &reader))
     }
 
     fn head_too_long(&self) -> String {
-        refusal(431, "Request Header Fields Too Large")
+        let response = refusal(431, "Request Header Fields Too Large");
+        self.readable(&response, &self.router.reader_of_any())
+    }
+}
+
+impl Redirector {
+    /// Adds the fields for pages of other origins behind the status line.
+    fn readable(&self, response: &str, reader: &OriginReader) -> String {
+        let mut fields = b"\r\n".to_vec();
+        CrossOrigin::WhenAsked.write(self.router.cross_origin(reader), &mut fields);
+        response.replacen("\r\n", &String::from_utf8_lossy(&fields), 1)
     }
 }
 

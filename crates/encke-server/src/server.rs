@@ -164,7 +164,12 @@ impl Server {
         };
         let reader_threads = readers::start(read_tasks, &tools)?;
         let redirect = match settings.redirect_http {
-            Some(from) => Some(Redirect::start(&net, from, reactor.address().port())?),
+            Some(from) => {
+                let port = reactor.address().port();
+                let mut redirect = Redirect::bind(&net, from, port, router.clone())?;
+                redirect.serve()?;
+                Some(redirect)
+            }
             None => None,
         };
         let shards = reactor.senders().to_vec();

@@ -70,15 +70,17 @@ impl AddressNo {
     }
 }
 
-/// Why an address is refused.
+/// Why a client is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// It has too many connections.
     TooMany,
     /// It exceeds its request rate; it may try again after `retry_s` seconds.
-    TooFast { retry_s: u64 },
+    TooFast { retry_s: u8 },
     /// The table is full.
     Full,
+    /// The server has as many connections as it may.
+    NoPlace,
     /// The listener is for trusted proxies only.
     Untrusted,
 }
@@ -333,7 +335,7 @@ fn take(pace: Option<RateLimit>, entry: &mut Entry, now_ns: u64) -> Result<(), D
     };
     pace.take(&mut entry.taken_ns, now_ns)
         .map_err(|wait_ns| Denied::TooFast {
-            retry_s: wait_ns.div_ceil(1_000_000_000),
+            retry_s: u8::try_from(wait_ns.div_ceil(1_000_000_000)).unwrap_or(u8::MAX),
         })
 }
 

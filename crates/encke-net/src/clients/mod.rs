@@ -308,6 +308,7 @@ impl Denied {
             Denied::TooMany => "connections_per_address",
             Denied::TooFast { .. } => "request_rate",
             Denied::Full => "addresses_max",
+            Denied::NoPlace => "connections_max",
             Denied::Untrusted => "proxy_untrusted",
         }
     }
@@ -323,7 +324,7 @@ impl Denied {
             .retry(RETRY_S),
             Denied::TooFast { retry_s } => {
                 Rejection::new(429, self.reason(), "your address exceeds its request rate")
-                    .retry(retry_s)
+                    .retry(retry_s.into())
             }
             Denied::Full => Rejection::new(
                 503,
@@ -331,6 +332,10 @@ impl Denied {
                 "the server tracks too many client addresses",
             )
             .retry(RETRY_S),
+            Denied::NoPlace => {
+                Rejection::new(503, self.reason(), "the server has no room for clients")
+                    .retry(RETRY_S)
+            }
             Denied::Untrusted => Rejection::new(
                 403,
                 self.reason(),

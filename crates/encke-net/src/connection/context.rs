@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_access::{Caller, ClientCertificate};
 use encke_protocol::CallerNeeds;
-use encke_protocol::{AuditNote, CallerInfo, Headers, Request, Response, Router, problem};
+use encke_protocol::{AuditNote, CallerInfo, Headers, Request, Response, Router};
 
 use super::effect::{ConnectionEffect, Effects};
 use super::exchange_id::{ExchangeId, ExchangeIds, ExchangePlace};
@@ -128,16 +128,7 @@ impl Context<'_> {
             "refused a request"
         );
         self.count_refused(rejection.reason);
-        let response = problem::rejected(
-            rejection.status,
-            rejection.reason,
-            &rejection.message,
-            rejection.retry_s,
-        );
-        let fields = rejection.fields.iter();
-        fields.fold(response, |response, (name, value)| {
-            response.field(name, value)
-        })
+        rejection.response()
     }
 
     /// Counts a response that refuses, and adds the line of a response to the audit log: its own, or else the one that its request has.

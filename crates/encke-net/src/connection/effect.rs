@@ -71,6 +71,8 @@ pub(crate) enum ConnectionEffect {
     Receive,
     /// Hand the socket over for its handshake of TLS, with what was received, and the client that the PROXY protocol names.
     Handshake(Vec<u8>, Option<IpAddr>),
+    /// Close the connection if the request that is to be refused does not come soon.
+    AwaitRefusal,
     /// A request came to the address for operators.
     NoteOperator,
     /// The close frame of a channel is written, behind which nothing follows: end the channel.

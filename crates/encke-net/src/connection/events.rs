@@ -8,11 +8,12 @@ use super::close::CloseReason;
 use super::context::Context;
 use super::effect::ConnectionEffect;
 use super::exchange::task::Task;
-use super::exchange::{ExchangeEvent, end_of_caller, no_place};
+use super::exchange::{ExchangeEvent, end_of_caller};
 use super::exchange_id::ExchangeId;
 use super::http1::{AfterInput, Http1, SharedWithWire};
 use super::http2::Http2;
 use super::state::{Connection, Wire};
+use crate::clients::addresses::Denied;
 use crate::clients::callers::CallerEnd;
 use crate::http::Rejection;
 
@@ -160,7 +161,8 @@ impl Connection {
             // It was refused, and has a moment to read that.
             Wire::Lingering => {}
             Wire::Http1(http1) if http1.reads(self.outbound.is_some()) => {
-                self.refuse(self.id, &no_place(), cx);
+                let denied = self.facts.turned_away.unwrap_or(Denied::NoPlace);
+                self.refuse(self.id, &denied.refused(), cx);
             }
             _ => cx.push(ConnectionEffect::Close(CloseReason::ConnectionsMax)),
         }
@@ -368,7 +370,7 @@ impl Connection {
     fn refuse(&mut self, id: ExchangeId, rejection: &Rejection, cx: &mut Context<'_>) {
         let is_blocked = self.outbound.is_some();
         match &mut self.wire {
-            Wire::Http1(http1) => http1.refuse(rejection, cx),
+            Wire::Http1(http1) => http1.refuse(rejection, &self.facts, cx),
             Wire::Http2(http2) => http2.refuse(id, rejection, is_blocked, cx),
             // A message of the client has grown too large for the memory that is left.
             Wire::WebSocket(_) => cx.push(ConnectionEffect::Cut(CloseReason::BuffersMax)),

@@ -38,7 +38,7 @@ impl Connection {
             Wire::Http2(_) | Wire::Handshaking | Wire::Lingering => false,
         };
         let outbound = self.outbound.as_deref();
-        waits && !self.facts.turned_away && outbound.is_none_or(Outbound::can_move)
+        waits && self.facts.turned_away.is_none() && outbound.is_none_or(Outbound::can_move)
     }
 
     /// Whether what one of its requests changes is being stored.
@@ -54,7 +54,7 @@ impl Connection {
     /// Why it would be closed if the server moved now, for people. Requests in work are finished before.
     pub(crate) fn obstacle(&self) -> Option<&'static str> {
         match &self.wire {
-            _ if self.facts.turned_away => Some("waiting to be refused"),
+            _ if self.facts.turned_away.is_some() => Some("waiting to be refused"),
             Wire::Http2(_) => Some("HTTP/2"),
             Wire::Http1(http1) if matches!(http1.exchange.task, Task::Working { .. }) => {
                 Some("workers")

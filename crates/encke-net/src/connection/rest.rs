@@ -45,7 +45,8 @@ impl Connection {
 
     /// What is left of it while it only waits; `None` while something else of it matters.
     pub(crate) fn rest(&self) -> Option<Rest> {
-        if self.outbound.is_some() {
+        // A slot has no room for the reason of a refusal.
+        if self.outbound.is_some() || self.facts.turned_away.is_some() {
             return None;
         }
         let doing = match &self.wire {

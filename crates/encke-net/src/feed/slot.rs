@@ -106,7 +106,7 @@ impl Flags {
     pub(crate) const OUTPUT_WATCHED: Flags = Flags(1 << 4);
     /// The socket carries records of TLS; the session is in the table of sockets.
     pub(crate) const ENCRYPTED: Flags = Flags(1 << 5);
-    /// There was no room for it: it is open until its first request is refused.
+    /// It is open until its first request is refused, and takes no place of the others.
     pub(crate) const TURNED_AWAY: Flags = Flags(1 << 6);
     /// Connected to the address for operators.
     pub(crate) const OPERATOR: Flags = Flags(1 << 7);

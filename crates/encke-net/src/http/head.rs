@@ -233,6 +233,29 @@ pub(crate) fn too_many_fields() -> Rejection {
     )
 }
 
+/// The fields `Origin` in the whole lines of a head that may break a rule or lack its end, and whether the end is there. Values that no
+/// browser sends are left out.
+pub(crate) fn origin_fields(input: &[u8]) -> (Vec<(&str, &[u8])>, bool) {
+    let mut fields = Vec::new();
+    for line in input.split_inclusive(|byte| *byte == b'\n').skip(1) {
+        let Some(line) = line.strip_suffix(b"\n") else {
+            break;
+        };
+        let line = line.trim_ascii_end();
+        if line.is_empty() {
+            return (fields, true);
+        }
+        let Some(colon) = memchr::memchr(b':', line) else {
+            continue;
+        };
+        let value = line[colon + 1..].trim_ascii();
+        if line[..colon].eq_ignore_ascii_case(b"Origin") && value.iter().all(u8::is_ascii_graphic) {
+            fields.push(("Origin", value));
+        }
+    }
+    (fields, false)
+}
+
 /// A line that ends in LF alone.
 pub(crate) fn bare_lf() -> Rejection {
     Rejection::new(400, "bare_lf", "the lines of a request's head end in CR LF")

@@ -13,6 +13,8 @@ pub(crate) mod target;
 
 use std::borrow::Cow;
 
+use encke_protocol::{Response, problem};
+
 /// Why a request is refused. The connection is closed after the response, because the beginning of the next request is not
 /// known (RFC 9112, section 6.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,15 @@ impl Rejection {
             retry_s: 0,
             fields: &[],
         }
+    }
+
+    /// The response to the request.
+    pub(crate) fn response(&self) -> Response {
+        let response = problem::rejected(self.status, self.reason, &self.message, self.retry_s);
+        let fields = self.fields.iter();
+        fields.fold(response, |response, (name, value)| {
+            response.field(name, value)
+        })
     }
 
     /// Says when the client may try again.

@@ -100,7 +100,7 @@ pub(crate) fn take(
     Ok(ParseStep::Request)
 }
 
-fn head_too_large(bytes_max: usize) -> Rejection {
+pub(crate) fn head_too_large(bytes_max: usize) -> Rejection {
     Rejection::new(
         431,
         "head_too_large",

@@ -92,7 +92,7 @@ fn by_http2(case: &Case<'_>) -> Result<Seen, String> {
     let (request, _body) = Http2Request::of(request);
     let (head, fields) = (request.head(), request.fields());
     request
-        .check(&fields)
+        .check(&fields, 64 << 10)
         .map_err(|rejection| rejection.reason.to_owned())?;
     let query = head.query.map(str::to_owned);
     Ok((head.method.into(), head.path.into(), query, sorted(&fields)))

@@ -77,7 +77,8 @@ impl Http2Frames {
     /// A connection of which nothing was received.
     pub(crate) fn new(settings: &NetSettings, now_s: u32) -> Self {
         let wire = Wire::default();
-        let head_bytes_max = u32::try_from(settings.head_bytes_max).unwrap_or(u32::MAX);
+        let head_bytes_max = settings.head_bytes_max.saturating_mul(HEAD_FACTOR);
+        let head_bytes_max = u32::try_from(head_bytes_max).unwrap_or(u32::MAX);
         let mut builder = Builder::new();
         builder
             .enable_connect_protocol()
@@ -265,6 +266,10 @@ const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 /// Bytes that `h2` keeps of the streams of a connection between two polls, and bytes that wait for a socket before no more
 /// frames of the client are read.
 pub(crate) const SEND_BYTES_MAX: usize = 64 << 10;
+
+/// A head that is too large, but no larger than this multiple of the limit, is refused by the shard, whose response pages can read. `h2`
+/// refuses larger ones, with a status and no fields.
+const HEAD_FACTOR: usize = 2;
 
 /// Streams that the server has reset and remembers for a second, so that late frames for them are no violation.
 const RESET_STREAMS_MAX: usize = 50;

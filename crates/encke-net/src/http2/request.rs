@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method};
 
 use crate::http::Rejection;
 use crate::http::head::{FIELDS_MAX, Framing, Head, HeadFacts, too_many_fields};
+use crate::http::take::head_too_large;
 use crate::http::target::{self, Scheme};
 use crate::websocket::handshake;
 
@@ -74,7 +75,11 @@ impl Http2Request {
     }
 
     /// Checks the head by the rules of HTTP/1.1, beside those that `h2` has checked. Returns the length of the body if the client gives one.
-    pub(crate) fn check(&self, fields: &[(&str, &[u8])]) -> Result<Option<u64>, Rejection> {
+    pub(crate) fn check(
+        &self,
+        fields: &[(&str, &[u8])],
+        head_bytes_max: usize,
+    ) -> Result<Option<u64>, Rejection> {
         let Parts {
             method,
             uri,
@@ -110,6 +115,10 @@ impl Http2Request {
                 return Err(target::bad_target(why));
             }
         };
+        let bytes = fields.iter().map(|(name, value)| list_bytes(name, value));
+        if sent.len() + bytes.sum::<usize>() > head_bytes_max {
+            return Err(head_too_large(head_bytes_max));
+        }
         if fields.len() > FIELDS_MAX {
             return Err(too_many_fields());
         }
@@ -131,6 +140,11 @@ impl Http2Request {
             length => Ok(length),
         }
     }
+}
+
+/// The size of a field in a list (RFC 9113, section 6.5.2).
+fn list_bytes(name: &str, value: &[u8]) -> usize {
+    name.len() + value.len() + 32
 }
 
 /// The response to an extended CONNECT for something else than WebSocket (RFC 9220, section 3).
@@ -178,7 +192,7 @@ mod tests {
     fn check(request: http::request::Builder) -> Result<Option<u64>, &'static str> {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let request = Http2Request::new(parts);
-        let checked = request.check(&request.fields());
+        let checked = request.check(&request.fields(), 64 << 10);
         checked.map_err(|rejection| rejection.reason)
     }
 
@@ -271,7 +285,7 @@ mod tests {
                     ("d", b"e"),
                 ]
             );
-            assert_eq!(request.check(&fields), Ok(None), "{count}");
+            assert_eq!(request.check(&fields, 64 << 10), Ok(None), "{count}");
         }
     }
 

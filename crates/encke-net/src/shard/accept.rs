@@ -3,14 +3,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
+use encke_protocol::Router;
 use rustix::net::{SendFlags, SocketAddrAny, send};
 
 use super::state::Shard;
 use crate::acceptor::Accepted;
+use crate::clients::addresses::Denied;
 use crate::connection::Event;
 use crate::connection::close::CloseReason;
 use crate::connection::exchange_id::ExchangeId;
 use crate::feed::slot::{Flags, Token};
+use crate::http::framing::ResponseFraming;
+use crate::http::response::{Shape, encode};
 use crate::listener_places::NoPlace;
 use crate::operators::OperatorListener;
 use crate::transport::tls::{Established, Handshaken};
@@ -93,10 +97,16 @@ impl Shard {
             self.connections.clock.now(),
         ) {
             Ok(entered) => entered,
-            Err((reason, response)) => {
-                self.connections.count_refused(reason);
+            Err(denied) => {
+                self.connections.count_refused(denied.reason());
+                let date = self.connections.clock.date();
+                let response = unread_refusal(denied, &self.context.router, date);
                 // A fresh socket's buffer takes these few bytes, or the client is gone.
-                let _ = send(&socket, response, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                let _ = send(
+                    &socket,
+                    &response,
+                    SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+                );
                 return;
             }
         };
@@ -105,7 +115,7 @@ impl Shard {
         self.connections.counts.connections += 1;
         let id = ExchangeId::new(index);
         self.connections.clients.set_owner(id, owner);
-        if turned_away {
+        if turned_away.is_some() {
             let flags = &mut self.connections.slots[index].flags;
             flags.set(Flags::TURNED_AWAY, true);
             let token = self.connections.slots.token(index);
@@ -116,17 +126,18 @@ impl Shard {
             // A client that asks for the metrics is counted in them.
             self.connections.counts.add_up(&self.context.metrics);
         }
-        self.welcome(index, client.map(|client| client.ip()));
+        self.welcome(index, client.map(|client| client.ip()), turned_away);
     }
 
     /// Reads a new connection's request if it has arrived, which saves a turn, and adds the connection to epoll.
-    fn welcome(&mut self, index: u32, client: Option<IpAddr>) {
+    fn welcome(&mut self, index: u32, client: Option<IpAddr>, turned_away: Option<Denied>) {
         self.connections.newcomer = Some(index);
-        if self.context.settings.proxy_protocol {
-            self.connections.await_proxy_header(index);
+        let awaits_proxy = self.context.settings.proxy_protocol;
+        if awaits_proxy || turned_away.is_some() && self.context.handshakes.is_none() {
+            self.connections.begin(index, turned_away, awaits_proxy);
             self.do_wishes();
         } else if self.context.handshakes.is_some() {
-            self.connections.begin_handshake(index);
+            self.connections.begin_handshake(index, turned_away);
             self.begin_handshake(index, Vec::new(), client);
             self.connections.newcomer = None;
             return;
@@ -173,4 +184,20 @@ impl Shard {
         }
         self.read_newcomer(index);
     }
+}
+
+/// The response to a connection that is refused before its request is read. `date` is the Date field's value.
+fn unread_refusal(denied: Denied, router: &Router, date: &str) -> Vec<u8> {
+    let reader = router.reader_of_any();
+    let shape = Shape {
+        head_only: false,
+        keep_alive: false,
+        hsts: None,
+        cross_origin: router.cross_origin(&reader),
+        framing: ResponseFraming::Chunks,
+        request_id: None,
+    };
+    let mut bytes = Vec::new();
+    encode(&denied.refused().response(), shape, date, &mut bytes);
+    bytes
 }

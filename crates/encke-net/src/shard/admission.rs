@@ -40,44 +40,36 @@ impl Admission {
         }
     }
 
-    /// Counts a new connection and determines its owner, and whether it is turned away; why it is refused at once and the response,
-    /// if it is.
+    /// Counts a new connection and determines its owner, and why it is turned away if it is.
+    ///
+    /// # Errors
+    /// Why it is refused at once.
     pub(super) fn enter(
         &self,
         peer: Option<SocketAddrAny>,
         clients: &Clients,
         now: Instant,
-    ) -> Result<(Owner, bool), (&'static str, &'static [u8])> {
-        let count = self.connections.fetch_add(1, Ordering::Relaxed);
-        let turned_away = count >= self.connections_max;
-        // Those that are turned away take no place of the others.
-        let mut counter = &self.connections;
-        let mut turned_away_before = 0;
-        if turned_away {
-            counter.fetch_sub(1, Ordering::Relaxed);
-            counter = &self.turned_away;
-            turned_away_before = counter.fetch_add(1, Ordering::Relaxed);
-        }
-        let entered = if turned_away_before >= TURNED_AWAY_MAX {
-            Err(("connections_max", FULL))
-        } else {
-            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            let admitted = clients.admit(peer.map(|peer| peer.ip()), now);
-            let owner = admitted.map_err(|denied| {
-                let response = match denied {
-                    Denied::Untrusted => UNTRUSTED,
-                    Denied::TooMany => TOO_MANY,
-                    Denied::TooFast { .. } => TOO_FAST,
-                    Denied::Full => FULL,
-                };
-                (denied.reason(), response)
-            });
-            owner.map(|owner| (owner, turned_away))
+    ) -> Result<(Owner, Option<Denied>), Denied> {
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let has_place = self.connections.fetch_add(1, Ordering::Relaxed) < self.connections_max;
+        let admitted = match has_place {
+            true => clients.admit(peer.map(|peer| peer.ip()), now),
+            false => Err(Denied::NoPlace),
         };
-        if entered.is_err() {
-            counter.fetch_sub(1, Ordering::Relaxed);
+        let denied = match admitted {
+            Ok(owner) => return Ok((owner, None)),
+            Err(denied) => denied,
+        };
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        // Those that are turned away take no place of the others.
+        if denied == Denied::Untrusted {
+            return Err(denied);
         }
-        entered
+        if self.turned_away.fetch_add(1, Ordering::Relaxed) < TURNED_AWAY_MAX {
+            return Ok((Owner::default(), Some(denied)));
+        }
+        self.turned_away.fetch_sub(1, Ordering::Relaxed);
+        Err(denied)
     }
 
     /// Counts a connection that another process has given away, whatever the limits.
@@ -110,71 +102,9 @@ impl Admission {
     }
 }
 
-/// Connections beyond the maximum that are open until their first request is refused, so that the response is one for this
+/// Connections beyond a limit that are open until their first request is refused, so that the response is one for this
 /// request. All others get a response that knows nothing of theirs.
 const TURNED_AWAY_MAX: usize = 64;
 
 /// How long such a request may take to arrive, with all that comes before it.
 const TURNED_AWAY_WAIT: Duration = Duration::from_secs(1);
-
-/// A response to a connection that has sent no request.
-macro_rules! refusal {
-    ($status:literal, $length:literal, $fields:literal, $why:literal) => {
-        concat!(
-            "HTTP/1.1 ",
-            $status,
-            "\r\nContent-Type: text/plain\r\nContent-Length: ",
-            $length,
-            "\r\n",
-            $fields,
-            "Connection: close\r\n\r\n",
-            $why,
-            "\n"
-        )
-        .as_bytes()
-    };
-}
-
-const FULL: &[u8] = refusal!(
-    "503 Service Unavailable",
-    "35",
-    "Retry-After: 5\r\n",
-    "the server has no room for clients"
-);
-
-const UNTRUSTED: &[u8] = refusal!(
-    "403 Forbidden",
-    "46",
-    "",
-    "only trusted proxies may connect to this port"
-);
-
-const TOO_MANY: &[u8] = refusal!(
-    "429 Too Many Requests",
-    "46",
-    "Retry-After: 5\r\n",
-    "your address has too many connections already"
-);
-
-const TOO_FAST: &[u8] = refusal!(
-    "429 Too Many Requests",
-    "38",
-    "Retry-After: 5\r\n",
-    "your address exceeds its request rate"
-);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_is_as_long_as_it_says() {
-        for refusal in [FULL, UNTRUSTED, TOO_MANY, TOO_FAST] {
-            let refusal = std::str::from_utf8(refusal).unwrap();
-            let (head, body) = refusal.split_once("\r\n\r\n").unwrap();
-            let (_, length) = head.split_once("Content-Length: ").unwrap();
-            let (length, _) = length.split_once("\r\n").unwrap();
-            assert_eq!(length.parse(), Ok(body.len()), "{refusal}");
-        }
-    }
-}

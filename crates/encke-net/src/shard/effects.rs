@@ -244,6 +244,11 @@ impl Shard {
             ConnectionEffect::Handshake(received, client) => {
                 self.begin_handshake(index, received, client);
             }
+            ConnectionEffect::AwaitRefusal => {
+                let token = self.connections.slots.token(index);
+                let now = self.connections.clock.monotonic();
+                self.admission.await_request(token, now);
+            }
             ConnectionEffect::NoteOperator => {
                 let token = self.connections.slots.token(index);
                 if let Some(operators) = &mut self.operators {

@@ -130,7 +130,7 @@ impl Arrival<'_> {
             facts: ConnectionFacts {
                 tls: connection.tls,
                 operator: connection.operator,
-                turned_away: false,
+                turned_away: None,
                 probe: false,
             },
             requests: connection.requests,

@@ -20,7 +20,7 @@ use self::hosts::{is_loopback, without_port};
 use self::rights::UNSIGNED_FIELD;
 use self::token::offered_token;
 use crate::problem::error;
-use crate::request::Request;
+use crate::request::{Headers, Request};
 use crate::response::{AuditNote, REFUSED, Response};
 
 pub use self::hosts::{HostList, Hosts, NotHosts};
@@ -114,13 +114,13 @@ impl Policy {
 }
 
 impl Gate {
-    /// The origin that the response to a request names as its reader.
-    pub(crate) fn reader(&self, request: &Request<'_>) -> OriginReader {
+    /// The origin that the response to a request names as its reader. `operator`: the request came to the address for operators.
+    pub(crate) fn reader(&self, headers: Headers<'_>, operator: bool) -> OriginReader {
         // No page of another origin may use this address, whatever is allowed at the other one.
-        if request.caller.operator {
+        if operator {
             return OriginReader::Unnamed;
         }
-        match self.origin(request) {
+        match self.origins.of_request(headers.all("Origin"), None) {
             RequestOrigin::Allowed(_) if self.origins == Origins::Any => OriginReader::Any,
             RequestOrigin::Allowed(origin) => OriginReader::Origin(origin.into()),
             RequestOrigin::Unnamed | RequestOrigin::Own | RequestOrigin::Foreign => {

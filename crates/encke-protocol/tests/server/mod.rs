@@ -14,9 +14,9 @@ use encke_log::simulated::SimulatedDisk;
 use encke_log::{Log, Options};
 use encke_protocol::{
     Action, Admin, Body, CallerInfo, CrossOriginFields, DispatchRequest, DispatchResponse,
-    Dispatched, EncodedRun, Feed, Gate, HeadAdmission, Headers, Mark, OnDispatch, OnRead,
-    OnWorkerEvent, OriginReader, Origins, Policy, Probes, ProtocolSettings, ReadyState, Request,
-    Response, Router, Run, Subscription, Variant, Wait, WorkerOutput,
+    Dispatched, EncodedRun, Feed, Gate, Headers, Mark, OnDispatch, OnRead, OnWorkerEvent,
+    OriginReader, Origins, Policy, Probes, ProtocolSettings, ReadyState, Request, Response, Router,
+    Run, Subscription, Variant, Wait, WorkerOutput,
 };
 use encke_stream::{
     Command, EphemeralMessage, Fetch, Item, Limits, LogJournal, Machine, Offset, Outcome, Piece,
@@ -375,10 +375,10 @@ impl Server {
             barriers: 0,
             upgrade: false,
         };
-        match self.router.head(&request) {
-            HeadAdmission::Admitted(_) => None,
-            HeadAdmission::Refused { response, .. } => Some(said(*response)),
-        }
+        self.router
+            .head(&request)
+            .err()
+            .map(|response| said(*response))
     }
 
     fn ask(&mut self, ask: DispatchRequest, then: Box<dyn OnDispatch>) -> Reply {

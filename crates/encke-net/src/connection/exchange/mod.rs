@@ -15,6 +15,4 @@ mod state;
 pub(crate) mod task;
 pub(crate) mod writer;
 
-pub(crate) use state::{
-    ConnectionFacts, Exchange, ExchangeEvent, MessageFeeds, end_of_caller, no_place,
-};
+pub(crate) use state::{ConnectionFacts, Exchange, ExchangeEvent, MessageFeeds, end_of_caller};

@@ -2,18 +2,17 @@
 //! bound what it does, and the origin that the response names. A request that must wait first is parked, and asked about again.
 
 use encke_protocol::{
-    Action, BodyOwner, CallerInfo, Failure, HeadAdmission, Headers, OriginReader, Request,
-    Response, problem,
+    Action, BodyOwner, CallerInfo, Failure, Headers, OriginReader, Request, Response, problem,
 };
 use encke_stream::{Command, FleetCommand, LoadError, Lookup, Outcome};
 
-use super::state::{ConnectionFacts, Exchange, RequestFacts, no_place};
+use super::state::{ConnectionFacts, Exchange, RequestFacts};
 use super::task::{ParkedRequest, ParkedWithReply, Task};
 use super::writer::ResponseWriter;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
 use crate::http::Rejection;
-use crate::http::head::Head;
+use crate::http::head::{self, Head};
 use crate::http2::request::HTTP_2;
 use crate::websocket::handshake;
 use crate::websocket::negotiation::DeflateAgreement;
@@ -42,7 +41,7 @@ impl Exchange {
         self.timer.deadline = None;
         self.facts = RequestFacts {
             head_only: head.method == "HEAD",
-            keep_alive: keep_alive && head.keep_alive && !cx.stopping && !of.turned_away,
+            keep_alive: keep_alive && head.keep_alive && !cx.stopping && of.turned_away.is_none(),
             http_1_0: head.version == 0,
             takes_events: head.method == "GET"
                 && takes_events(fields)
@@ -59,12 +58,12 @@ impl Exchange {
             cx.push(ConnectionEffect::NoteOperator);
         }
         let known = self.known(of);
-        let caller = match admitted {
-            true => cx
+        let caller = match (admitted, of.turned_away) {
+            (true, _) => cx
                 .identify(self.place, known, fields)
                 .map(|identified| identified.caller),
-            false if of.turned_away => Err(no_place()),
-            false => cx.count_request(self.place, known, fields),
+            (false, Some(denied)) => Err(denied.refused()),
+            (false, None) => cx.count_request(self.place, known, fields),
         };
         let caller = caller.and_then(|caller| {
             let opening = match head.version {
@@ -87,7 +86,7 @@ impl Exchange {
         match caller {
             Ok(caller) => self.route(head, fields, body, caller, out, cx),
             Err(rejection) => {
-                self.name_reader(head, fields, of, cx);
+                self.name_reader(fields, of, cx);
                 self.reject(&rejection, out, cx);
             }
         }
@@ -101,38 +100,28 @@ impl Exchange {
         of: &ConnectionFacts,
         cx: &mut Context<'_>,
     ) -> Result<(), Box<Response>> {
+        // Whatever happens to its body, the response says who may read it.
+        self.name_reader(fields, of, cx);
         let caller = match of.turned_away {
-            true => Err(no_place()),
-            false => cx.count_request(self.place, self.known(of), fields),
+            Some(denied) => Err(denied.refused()),
+            None => cx.count_request(self.place, self.known(of), fields),
         };
-        let caller = caller.map_err(|rejection| {
-            self.name_reader(head, fields, of, cx);
-            Box::new(cx.rejection(self.place, &rejection))
-        })?;
+        let caller = caller.map_err(|rejection| Box::new(cx.rejection(self.place, &rejection)))?;
         let certificate = cx.certificate.clone();
         let caller = CallerInfo {
             certificate: certificate.as_deref(),
             ..caller
         };
         let request = cx.bodyless(head, fields, caller);
-        match cx.router.head(&request) {
-            HeadAdmission::Admitted(owner) => {
-                let exchange = self.place.exchange;
-                let (caller, app) = match owner {
-                    BodyOwner::Unknown => (None, None),
-                    BodyOwner::Caller(caller) => (Some(caller), None),
-                    BodyOwner::App(app) => (None, Some(app)),
-                };
-                cx.keep_caller(exchange, caller, None, certificate.as_deref());
-                cx.clients.keep_app(exchange, app);
-                Ok(())
-            }
-            HeadAdmission::Refused { response, reader } => {
-                self.facts.reader = reader;
-                self.facts.tls = of.tls;
-                Err(response)
-            }
-        }
+        let (caller, app) = match cx.router.head(&request)? {
+            BodyOwner::Unknown => (None, None),
+            BodyOwner::Caller(caller) => (Some(caller), None),
+            BodyOwner::App(app) => (None, Some(app)),
+        };
+        let exchange = self.place.exchange;
+        cx.keep_caller(exchange, caller, None, certificate.as_deref());
+        cx.clients.keep_app(exchange, app);
+        Ok(())
     }
 
     /// A name was loaded: asks about its request again.
@@ -352,18 +341,27 @@ impl Exchange {
     /// Notes which origin's scripts may read the response to a request that is refused before it is routed.
     pub(crate) fn name_reader(
         &mut self,
-        head: &Head<'_>,
         fields: &[(&str, &[u8])],
         of: &ConnectionFacts,
         cx: &Context<'_>,
     ) {
-        let caller = CallerInfo {
-            operator: of.operator,
-            ..CallerInfo::default()
-        };
-        let request = cx.bodyless(head, fields, caller);
-        self.facts.reader = cx.router.reader(&request);
+        self.facts.reader = cx.router.reader(Headers(fields), of.operator);
         self.facts.tls = of.tls;
+    }
+
+    /// The same for a request whose head lacks its end or breaks a rule. While no origin has arrived, only a response for all origins can
+    /// name a reader.
+    pub(crate) fn name_reader_of_input(
+        &mut self,
+        input: &[u8],
+        of: &ConnectionFacts,
+        cx: &Context<'_>,
+    ) {
+        let (fields, is_whole) = head::origin_fields(input);
+        self.name_reader(&fields, of, cx);
+        if !is_whole && fields.is_empty() && !of.operator {
+            self.facts.reader = cx.router.reader_of_any();
+        }
     }
 }
 

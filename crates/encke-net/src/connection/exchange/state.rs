@@ -10,6 +10,7 @@ use encke_stream::{Fetch, LoadError, Lookup, Outcome, Piece, StreamPage};
 
 use super::task::Task;
 use crate::broadcast::NotBroadcast;
+use crate::clients::addresses::Denied;
 use crate::clients::callers::CallerEnd;
 use crate::clock::Monotonic;
 use crate::compression::{CompressedPiece, Compressor};
@@ -18,7 +19,6 @@ use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange_id::ExchangePlace;
 use crate::connection::timer::Timer;
-use crate::http::Rejection;
 use crate::websocket::handshake::ACCEPT_BYTES;
 use crate::websocket::negotiation::DeflateAgreement;
 
@@ -77,8 +77,8 @@ pub(crate) struct ConnectionFacts {
     pub(crate) tls: bool,
     /// Connected to the address for operators.
     pub(crate) operator: bool,
-    /// There was no room for it: it is open until its first request is refused.
-    pub(crate) turned_away: bool,
+    /// Why it is open only until its first request is refused, if it is.
+    pub(crate) turned_away: Option<Denied>,
     /// Of the server itself, which probes its own health.
     pub(crate) probe: bool,
 }
@@ -249,10 +249,4 @@ pub(crate) fn end_of_caller(end: CallerEnd, cx: &Context<'_>) -> CloseReason {
         CallerEnd::Expired => CloseReason::Expired,
         CallerEnd::Revoked => CloseReason::Revoked,
     }
-}
-
-/// The response to a request of a connection for which there is no room.
-pub(crate) fn no_place() -> Rejection {
-    let why = "the server has no room for clients";
-    Rejection::new(503, "connections_max", why).retry(5)
 }

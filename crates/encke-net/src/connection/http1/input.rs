@@ -3,7 +3,6 @@
 use encke_protocol::Response;
 
 use super::state::{AfterInput, Http1, SharedWithWire};
-use crate::clients::addresses::Denied;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -173,7 +172,7 @@ impl Http1 {
                 Ok(Step::Discard) => return AfterInput::Http1,
                 Ok(Step::Leave(next)) => return next,
                 Err(rejection) => {
-                    self.refuse(&rejection, cx);
+                    self.refuse_named(&[], &rejection, cx);
                     return AfterInput::Http1;
                 }
             }
@@ -235,11 +234,11 @@ impl Http1 {
         let before = *rest;
         let limits = cx.settings.request_limits();
         let is_admitted = body.is_some();
+        let facts = *shared.facts;
         let step = take(&mut body, rest, limits, |head, fields, content| {
             self.body_until = None;
             let keep_alive = count_request(shared.requests, cx);
             let mut writer = self.writer(shared);
-            let facts = *shared.facts;
             let how = (is_admitted, keep_alive);
             self.exchange
                 .ask(head, fields, content, how, &facts, &mut writer, cx);
@@ -249,6 +248,9 @@ impl Http1 {
             Err(rejection) => {
                 let place = self.exchange.place;
                 cx.requests.begin_refused_request(place, before, cx.peer);
+                if !is_admitted {
+                    self.exchange.name_reader_of_input(before, &facts, cx);
+                }
                 return Err(rejection);
             }
         };
@@ -303,7 +305,10 @@ impl Http1 {
         let header = match proxy::parse(rest) {
             Ok(Some(header)) => header,
             Ok(None) => return Ok(Step::More),
-            Err(NotPreface(why)) => return Err(Rejection::new(400, "proxy_protocol", why)),
+            Err(NotPreface(why)) => {
+                self.exchange.name_reader_of_input(&[], shared.facts, cx);
+                return Err(Rejection::new(400, "proxy_protocol", why));
+            }
         };
         *rest = &rest[header.bytes..];
         self.awaits_proxy = false;
@@ -313,8 +318,10 @@ impl Http1 {
         let connection = self.exchange.place.connection;
         if let Some(client) = header.client {
             cx.requests.keep_client(connection, client);
-            let named = cx.clients.name(connection, client, cx.clock.now());
-            named.map_err(Denied::refused)?;
+            if let Err(denied) = cx.clients.name(connection, client, cx.clock.now()) {
+                shared.facts.turned_away.get_or_insert(denied);
+                cx.push(ConnectionEffect::AwaitRefusal);
+            }
         }
         if cx.makes_handshakes {
             let received = std::mem::take(rest).to_vec();

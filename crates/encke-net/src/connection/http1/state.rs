@@ -11,7 +11,7 @@ use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::task::Task;
 use crate::connection::exchange::writer::ResponseWriter;
-use crate::connection::exchange::{ConnectionFacts, Exchange, no_place};
+use crate::connection::exchange::{ConnectionFacts, Exchange};
 use crate::connection::exchange_id::{ExchangeId, ExchangePlace};
 use crate::connection::websocket::OpenedChannel;
 use crate::http::Rejection;
@@ -196,21 +196,39 @@ impl Http1 {
 
     /// Refuses a request that was not complete in time.
     pub(crate) fn time_out(&mut self, shared: &SharedWithWire<'_>, cx: &mut Context<'_>) {
-        if shared.facts.turned_away {
-            return self.refuse(&no_place(), cx);
-        }
         let now = cx.clock.monotonic();
-        let rejection = too_late(self.body_until.is_some_and(|until| now >= until));
-        self.refuse(&rejection, cx);
+        let rejection = match shared.facts.turned_away {
+            Some(denied) => denied.refused(),
+            None => too_late(self.body_until.is_some_and(|until| now >= until)),
+        };
+        self.refuse(&rejection, shared.facts, cx);
     }
 
     /// Refuses a request whose end is not known: responds, then discards what still arrives, so that the response is not lost
     /// in a reset.
-    pub(crate) fn refuse(&mut self, rejection: &Rejection, cx: &mut Context<'_>) {
-        let place = self.exchange.place;
+    pub(crate) fn refuse(
+        &mut self,
+        rejection: &Rejection,
+        facts: &ConnectionFacts,
+        cx: &mut Context<'_>,
+    ) {
         // What came of its head. The input is not needed any more.
         let input = std::mem::take(&mut self.input);
-        cx.requests.begin_refused_request(place, &input, cx.peer);
+        if self.exchange.is_receiving() && self.body.is_none() {
+            self.exchange.name_reader_of_input(&input, facts, cx);
+        }
+        self.refuse_named(&input, rejection, cx);
+    }
+
+    /// The same for a request of which is known who may read the response.
+    pub(super) fn refuse_named(
+        &mut self,
+        input: &[u8],
+        rejection: &Rejection,
+        cx: &mut Context<'_>,
+    ) {
+        let place = self.exchange.place;
+        cx.requests.begin_refused_request(place, input, cx.peer);
         let response = cx.rejection(place, rejection);
         self.answer_last(&response, cx);
     }

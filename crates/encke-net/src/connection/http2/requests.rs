@@ -83,13 +83,18 @@ impl Http2 {
         cx.requests.begin_request(place, &head, &fields, cx.peer);
         exchange.facts.head_only = head.method == "HEAD";
         let bytes_max = cx.settings.request_limits().body_bytes_max(head.method);
-        let checked = request.check(&fields).and_then(|length| match length {
+        let head_bytes_max = cx.settings.request_limits().head_bytes_max;
+        let checked = request.check(&fields, head_bytes_max);
+        let checked = checked.and_then(|length| match length {
             Some(length) if length > bytes_max as u64 => Err(too_large(bytes_max)),
             length => Ok(length),
         });
         let mut writer = stream.writer(&mut self.frames, is_blocked);
         match checked {
-            Err(rejection) => exchange.reject(&rejection, &mut writer, cx),
+            Err(rejection) => {
+                exchange.name_reader(&fields, &self.facts, cx);
+                exchange.reject(&rejection, &mut writer, cx);
+            }
             Ok(_) if head.protocol.is_some() || body.is_end_stream() => {
                 let how = (false, false);
                 exchange.ask(

@@ -33,7 +33,7 @@ impl Http2 {
     /// A connection of which nothing was received. One that was turned away refuses its requests, and the client may send them again.
     pub(crate) fn new(id: ExchangeId, facts: ConnectionFacts, cx: &mut Context<'_>) -> Self {
         let mut frames = Http2Frames::new(cx.settings, cx.clock.now_s());
-        if facts.turned_away {
+        if facts.turned_away.is_some() {
             frames.begin_leaving();
         }
         cx.counts.http2_connections += 1;

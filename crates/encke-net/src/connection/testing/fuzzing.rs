@@ -8,6 +8,7 @@ use encke_stream::Offset;
 use super::response::responses;
 use super::rig::{ID, Rig};
 use super::server::TestServer;
+use crate::clients::addresses::Denied;
 use crate::clients::callers::CallerEnd;
 use crate::connection::Event;
 use crate::connection::close::CloseReason;
@@ -81,7 +82,7 @@ fn anything(data: &[u8]) {
     };
     let facts = ConnectionFacts {
         operator: how >> 4 & 1 != 0,
-        turned_away: how >> 5 == 7,
+        turned_away: (how >> 5 == 7).then_some(Denied::NoPlace),
         ..ConnectionFacts::default()
     };
     let mut rig = Rig::of(TestServer::new(settings), facts);

@@ -1,6 +1,7 @@
 //! Requests and responses of HTTP/1.1, one after the other.
 
 use super::{append, create, get, received, rig_with_stream, statuses, with_body};
+use crate::clients::addresses::Denied;
 use crate::connection::close::CloseReason;
 use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange::ConnectionFacts;
@@ -242,7 +243,7 @@ fn requests_at_the_address_for_operators_are_noted() {
 #[test]
 fn a_connection_that_was_turned_away_gets_one_refusal() {
     let facts = ConnectionFacts {
-        turned_away: true,
+        turned_away: Some(Denied::NoPlace),
         ..ConnectionFacts::default()
     };
     for request in [get(HEALTH), with_body("POST /v1/stream/a", "", "x")] {

@@ -3,6 +3,7 @@
 mod any_input;
 mod callers;
 mod compression;
+mod cross_origin;
 mod dispatch;
 mod half_close;
 mod http1;

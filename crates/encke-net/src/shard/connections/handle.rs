@@ -8,6 +8,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::state::Connections;
 use super::transfer::send;
+use crate::clients::addresses::Denied;
 use crate::connection::close::CloseReason;
 use crate::connection::context::Context;
 use crate::connection::effect::ConnectionEffect;
@@ -38,14 +39,26 @@ impl Connections {
         Some(index)
     }
 
-    /// A new connection has to begin with a header of the PROXY protocol.
-    pub(crate) fn await_proxy_header(&mut self, index: u32) {
-        self.enter(index, |id, facts, cx| Connection::new(id, facts, true, cx));
+    /// Begins with a connection that may be turned away, and may have to begin with a header of the PROXY protocol.
+    pub(crate) fn begin(&mut self, index: u32, turned_away: Option<Denied>, awaits_proxy: bool) {
+        self.enter(index, |id, facts, cx| {
+            let facts = ConnectionFacts {
+                turned_away,
+                ..facts
+            };
+            Connection::new(id, facts, awaits_proxy, cx)
+        });
     }
 
     /// A new connection's socket goes to a handshake thread.
-    pub(crate) fn begin_handshake(&mut self, index: u32) {
-        self.enter(index, |id, facts, _| Connection::handshaking(id, facts));
+    pub(crate) fn begin_handshake(&mut self, index: u32, turned_away: Option<Denied>) {
+        self.enter(index, |id, facts, _| {
+            let facts = ConnectionFacts {
+                turned_away,
+                ..facts
+            };
+            Connection::handshaking(id, facts)
+        });
     }
 
     fn enter(
@@ -361,7 +374,7 @@ fn rest_of(slot: &Slot) -> Rest {
         facts: ConnectionFacts {
             tls: flags.has(Flags::TLS),
             operator: flags.has(Flags::OPERATOR),
-            turned_away: flags.has(Flags::TURNED_AWAY),
+            turned_away: None,
             probe: flags.has(Flags::PROBE),
         },
         requests: slot.requests,
