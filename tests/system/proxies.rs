@@ -153,7 +153,8 @@ fn connections_that_begin_with_a_proxy_header() {
     let unknown = b"PROXY UNKNOWN\r\n".as_slice();
     let itself = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00".as_slice();
     // In one piece, byte by byte, with the request or before it.
-    for header in [line, &second, unknown, itself] {
+    let of_unix = [b"\r\n\r\n\0\r\nQUIT\n\x21\x31\x00\xd8", &[0; 216][..]].concat();
+    for header in [line, &second, unknown, itself, &of_unix] {
         for way in 0..3 {
             let mut proxy = encke.connect_from(9);
             match way {

@@ -124,7 +124,9 @@ fn binary(input: &[u8]) -> Result<Option<Preface>, NotPreface> {
     }
     let short = NotPreface("the PROXY header is too short for its addresses");
     let (client, fields) = match fixed[13] {
-        0 => return Ok(Some(itself)),
+        // Sockets that are not of TCP over IPv4 or IPv6 have no address that means anything here: those of UDP and of UNIX count as
+        // unspecified (section 2.2).
+        0 | 0x12 | 0x22 | 0x31 | 0x32 => return Ok(Some(itself)),
         0x11 => {
             let source: [u8; 4] = array(block).ok_or(short)?;
             (IpAddr::from(source), block.get(12..).ok_or(short)?)
@@ -135,7 +137,7 @@ fn binary(input: &[u8]) -> Result<Option<Preface>, NotPreface> {
         }
         _ => {
             return Err(NotPreface(
-                "the PROXY header is of a family that is not TCP over IPv4 or IPv6",
+                "the PROXY header is of an unknown family or transport",
             ));
         }
     };
@@ -274,6 +276,13 @@ mod tests {
         assert_eq!(parse(&header(0x20, 0, b"")), preface(16, ""));
         assert_eq!(parse(&header(0x20, 0x11, &four)), preface(28, ""));
         assert_eq!(parse(&header(0x21, 0, b"abc")), preface(19, ""));
+        // The sockets of UDP and of UNIX count as unspecified.
+        for family in [0x12, 0x22, 0x31, 0x32] {
+            for block in [0, 12, 36, 216] {
+                let bytes = header(0x21, family, &vec![7; block]);
+                assert_eq!(parse(&bytes), preface(bytes.len(), ""), "{family:x}");
+            }
+        }
         // Fields: unknown ones are ignored, TLS is read.
         for (client, tls) in [(0, false), (1, true), (7, true), (6, false)] {
             let fields = [field(0xe0, b"x"), field(TLS, &[client, 0, 0, 0, 0])].concat();
@@ -290,8 +299,10 @@ mod tests {
             header(0x22, 0x11, &four),
             header(0x21, 0x11, &four[..11]),
             header(0x21, 0x21, &four),
-            header(0x21, 0x12, &four),
-            header(0x21, 0x31, &[0; 216]),
+            header(0x21, 0x13, &four),
+            header(0x21, 0x41, &[0; 216]),
+            header(0x21, 0x10, &four),
+            header(0x21, 0x01, &four),
             header(0x21, 0x11, &[&four[..], &[1, 0]].concat()),
             header(0x21, 0x11, &[&four[..], &[1, 0, 1]].concat()),
             header(0x21, 0x11, &[&four[..], &field(TLS, b"")].concat()),
