@@ -307,3 +307,53 @@ fn a_proxy_carries_several_clients_over_one_connection() {
     encke.wait_for_metric("encke_http2_streams", 0.0);
     encke.wait_for_metric("encke_addresses", 0.0);
 }
+
+/// Trailers that RFC 9113 calls malformed (sections 8.1, 8.2 and 8.3): the request is none, and its stream is reset.
+#[test]
+fn a_request_with_malformed_trailers_is_not_served() {
+    let encke = Encke::start(&[]);
+    encke.create("s");
+    let append = |trailers: &[(&str, &str)], flags: u8| {
+        let mut client = Http2Client::open(encke.address, &[]);
+        let target = path("s");
+        let mut fields = Frame::fields("POST", &target);
+        fields.push(("content-type", "application/json"));
+        client.send(&Frame::headers(END_HEADERS, 1, &fields));
+        client.send(&Frame::new(DATA, 0, 1, b"1"));
+        client.send(&Frame::headers(flags | END_HEADERS, 1, trailers));
+        let mut frames = std::iter::from_fn(|| client.next());
+        frames.find(|frame| matches!(frame.kind, HEADERS | RST_STREAM | GOAWAY))
+    };
+    for trailers in [
+        (":path", "/v1/stream/other"),
+        (":method", "DELETE"),
+        (":status", "200"),
+        ("connection", "close"),
+        ("transfer-encoding", "chunked"),
+        ("te", "gzip"),
+        ("upgrade", "websocket"),
+    ] {
+        for trailers in [&[trailers][..], &[("x-sum", "1"), trailers]] {
+            let refused = append(trailers, END_STREAM).expect("an answer");
+            assert_eq!(
+                (refused.kind, refused.code()),
+                (RST_STREAM, PROTOCOL_ERROR),
+                "{trailers:?}"
+            );
+        }
+    }
+    // A name that is no field's ends the connection, and trailers that do not end the stream are none.
+    for (trailers, flags) in [
+        (("X-Sum", "1"), END_STREAM),
+        ((":unknown", "1"), END_STREAM),
+        (("x-sum", "1"), 0),
+    ] {
+        let refused = append(&[trailers], flags).expect("an answer");
+        assert_ne!(refused.kind, HEADERS, "{trailers:?}");
+        assert_eq!(refused.code(), PROTOCOL_ERROR, "{trailers:?}");
+    }
+    assert!(encke.numbers("s").is_empty());
+    let served = append(&[("x-sum", "1")], END_STREAM).expect("an answer");
+    assert_eq!(served.kind, HEADERS);
+    assert_eq!(encke.numbers("s"), [1]);
+}

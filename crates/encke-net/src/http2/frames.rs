@@ -9,8 +9,8 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
 
-use super::fragments::{FragmentWatch, TooManyFragments};
 use super::frame_meter::{Flood, FrameMeter};
+use super::head_watch::{HeadWatch, TooManyFound};
 use super::read_ahead::ReadAhead;
 use super::request::HasFragment;
 use super::wire::{Wire, WireEnd};
@@ -25,7 +25,7 @@ pub(crate) struct Http2Frames {
     wire: Wire,
     state: State,
     meter: FrameMeter,
-    fragments: FragmentWatch,
+    heads: HeadWatch,
     /// What they have read ahead.
     pub(crate) read_ahead: ReadAhead,
     /// Its streams that have channels.
@@ -94,7 +94,7 @@ impl Http2Frames {
             state: State::Handshake(Box::new(builder.handshake(wire.end()))),
             wire,
             meter: FrameMeter::new(),
-            fragments: FragmentWatch::new(settings.head_bytes_max),
+            heads: HeadWatch::new(settings.head_bytes_max),
             read_ahead: ReadAhead::default(),
             channels: 0,
             accepted: Vec::new(),
@@ -114,8 +114,8 @@ impl Http2Frames {
     /// Takes received bytes. The next poll handles them.
     pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Result<(), Flood> {
         self.meter.count(bytes, now)?;
-        let read = self.fragments.read(bytes);
-        read.map_err(|TooManyFragments| Flood::Control)?;
+        let read = self.heads.read(bytes);
+        read.map_err(|TooManyFound| Flood::Control)?;
         self.wire.receive(bytes);
         self.received = true;
         Ok(())
@@ -129,7 +129,7 @@ impl Http2Frames {
     /// What it holds of what was received and is not complete, beside its streams.
     pub(crate) fn bytes(&self) -> usize {
         // `h2` keeps the parts of a header block as well.
-        2 * self.fragments.bytes() + self.wire.input_bytes()
+        2 * self.heads.bytes() + self.wire.input_bytes()
     }
 
     /// Handles what has arrived, and writes what its streams have sent. Returns the bytes for the socket.
@@ -147,7 +147,7 @@ impl Http2Frames {
         while let State::Open(connection) = &mut self.state {
             match connection.poll_accept(&mut cx) {
                 Poll::Ready(Some(Ok((mut request, respond)))) => {
-                    if self.fragments.take(respond.stream_id().as_u32()) {
+                    if self.heads.take(respond.stream_id().as_u32()) {
                         request.extensions_mut().insert(HasFragment);
                     }
                     self.accepted.push((request, respond));
@@ -163,6 +163,11 @@ impl Http2Frames {
     /// The requests that have arrived since this was last called.
     pub(crate) fn take_accepted(&mut self) -> Vec<AcceptedStream> {
         std::mem::take(&mut self.accepted)
+    }
+
+    /// Whether the trailers of a stream are malformed, which ends its request. To be asked once, when they have arrived.
+    pub(crate) fn take_malformed_trailers(&mut self, stream: u32) -> bool {
+        self.heads.take_malformed(stream)
     }
 
     /// Whether the last poll has found something that nothing was done about.

@@ -6,9 +6,9 @@
 
 #[cfg(test)]
 mod both_heads;
-mod fragments;
 pub(crate) mod frame_meter;
 pub(crate) mod frames;
+mod head_watch;
 mod huffman;
 pub(crate) mod read_ahead;
 pub(crate) mod request;

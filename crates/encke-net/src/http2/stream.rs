@@ -78,6 +78,14 @@ impl Http2Stream {
         }
     }
 
+    /// Its number on the connection.
+    pub(crate) fn number(&self) -> u32 {
+        match &self.sender {
+            Sender::Head(respond) => respond.stream_id().as_u32(),
+            Sender::Body(stream) => stream.stream_id().as_u32(),
+        }
+    }
+
     /// Whether the client has reset it, or `h2` has for the client's error.
     pub(crate) fn is_reset(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());

@@ -142,6 +142,7 @@ impl Http2 {
     ) {
         while let Some(stream) = self.streams.get_mut(&id) {
             let takes_nothing = stream.outbound.is_some();
+            let number = stream.sender.number();
             let Some(channel) = stream.channel_mut() else {
                 return;
             };
@@ -157,6 +158,9 @@ impl Http2 {
                     self.with_channel(id, is_blocked, cx, |websocket, is_blocked, cx| {
                         websocket.received(&data, is_blocked, cx);
                     });
+                }
+                InputStep::End if self.frames.take_malformed_trailers(number) => {
+                    return self.end_exchange(id, CloseReason::Http2Violation, cx);
                 }
                 // The close frame waits for the window.
                 InputStep::End if channel.closed.is_some() && takes_nothing => return,

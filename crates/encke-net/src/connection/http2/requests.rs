@@ -192,6 +192,9 @@ impl Http2 {
             }
             BodyStep::TooLarge => self.refuse(id, &too_large(bytes_max), is_blocked, cx),
             BodyStep::Reset => self.end_exchange(id, CloseReason::HangUp, cx),
+            BodyStep::Complete if self.frames.take_malformed_trailers(stream.sender.number()) => {
+                self.end_exchange(id, CloseReason::Http2Violation, cx);
+            }
             BodyStep::Complete => {
                 let input = std::mem::replace(&mut stream.input, StreamInput::None);
                 let StreamInput::Body(body) = input else {

@@ -386,6 +386,7 @@ impl Stream {
     fn reset_code(&self, reason: CloseReason) -> Reason {
         match reason {
             CloseReason::Stopping if self.is_receiving() => Reason::REFUSED_STREAM,
+            CloseReason::Http2Violation => Reason::PROTOCOL_ERROR,
             // Node 26 takes CANCEL and NO_ERROR for the end of the body.
             _ => Reason::INTERNAL_ERROR,
         }

@@ -1,8 +1,9 @@
-//! Finds requests whose `:path` has a fragment. `h2` drops it, so that nothing of it is left in the request; HTTP/1.1 refuses such a
-//! target, because a proxy that compares paths may have let it pass as another one.
+//! Finds what `h2` drops from requests without a word: the fragment of a `:path`, and pseudo-header fields in trailers. HTTP/1.1 refuses
+//! such a target, because a proxy that compares paths may have let it pass as another one. Such trailers make a request malformed (RFC 9113,
+//! section 8.1).
 //!
-//! This reads header blocks beside `h2`, as far as it takes to know which values belong to `:path` and whether there is a `#` in one
-//! (RFC 7541). Of the dynamic table it keeps no texts, only their lengths. Whatever is malformed is for `h2` to refuse: it ends the
+//! This reads header blocks beside `h2`, as far as it takes to know which names begin with a colon, which values belong to `:path`, and
+//! whether there is a `#` in one (RFC 7541). Of the dynamic table it keeps no texts, only their lengths. Whatever is malformed is for `h2` to refuse: it ends the
 //! connection, and nothing is looked at behind it.
 
 use std::collections::VecDeque;
@@ -11,7 +12,7 @@ use super::huffman;
 
 /// The header blocks of one connection.
 #[derive(Debug)]
-pub(crate) struct FragmentWatch {
+pub(crate) struct HeadWatch {
     place: Place,
     /// The payload of a frame, as far as it has arrived.
     payload: Vec<u8>,
@@ -21,6 +22,10 @@ pub(crate) struct FragmentWatch {
     table: DynamicTable,
     /// Streams whose request has a fragment, and that were not asked about.
     found: Vec<u32>,
+    /// The last stream that a client has begun: further header blocks of it, and of those before, are trailers.
+    last_begun: u32,
+    /// Streams whose trailers have pseudo-header fields, and that were not asked about.
+    malformed: Vec<u32>,
     /// Something was malformed.
     over: bool,
 }
@@ -49,7 +54,7 @@ struct FrameHead {
 
 /// The client sent more than any client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooManyFragments;
+pub(crate) struct TooManyFound;
 
 /// What a header block says that is not HPACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +66,22 @@ struct Text {
     bytes: usize,
     has_hash: bool,
     is_path: bool,
+    is_pseudo: bool,
+}
+
+/// The properties of a field's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Name {
+    bytes: usize,
+    is_path: bool,
+    is_pseudo: bool,
+}
+
+/// The properties of a header block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Block {
+    has_fragment: bool,
+    has_pseudo: bool,
 }
 
 /// The dynamic table, without its texts.
@@ -74,16 +95,15 @@ struct DynamicTable {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    name_bytes: u16,
+    name: Name,
     bytes: u16,
-    is_path: bool,
     has_hash: bool,
 }
 
-impl FragmentWatch {
+impl HeadWatch {
     /// For a connection of which no byte was read, and that allows heads of so many bytes.
     pub(crate) fn new(head_bytes_max: usize) -> Self {
-        FragmentWatch {
+        HeadWatch {
             block_bytes_max: BLOCK_FACTOR * head_bytes_max + BLOCK_FRAMES * FRAME_BYTES_MAX,
             place: Place::Skipped(PREFACE_BYTES),
             payload: Vec::new(),
@@ -94,12 +114,14 @@ impl FragmentWatch {
                 bytes_max: TABLE_BYTES_MAX,
             },
             found: Vec::new(),
+            last_begun: 0,
+            malformed: Vec::new(),
             over: false,
         }
     }
 
     /// Reads what has arrived, before `h2` does.
-    pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Result<(), TooManyFragments> {
+    pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Result<(), TooManyFound> {
         while !self.over && !bytes.is_empty() {
             match &mut self.place {
                 Place::Skipped(left) => {
@@ -150,7 +172,15 @@ impl FragmentWatch {
         found
     }
 
-    fn begin_frame(&mut self, head: FrameHead) -> Result<(), TooManyFragments> {
+    /// Whether the trailers of a stream are malformed. To be asked once for each.
+    pub(crate) fn take_malformed(&mut self, stream: u32) -> bool {
+        let place = self.malformed.iter().position(|other| *other == stream);
+        place
+            .map(|place| self.malformed.swap_remove(place))
+            .is_some()
+    }
+
+    fn begin_frame(&mut self, head: FrameHead) -> Result<(), TooManyFound> {
         if !matches!(head.kind, HEADERS | CONTINUATION) {
             self.place = Place::Skipped(head.length);
             return Ok(());
@@ -160,7 +190,7 @@ impl FragmentWatch {
             return Ok(());
         }
         if self.block.len() + head.length > self.block_bytes_max {
-            return Err(TooManyFragments);
+            return Err(TooManyFound);
         }
         self.place = Place::Payload(head);
         match head.length {
@@ -169,7 +199,7 @@ impl FragmentWatch {
         }
     }
 
-    fn end_frame(&mut self, head: FrameHead) -> Result<(), TooManyFragments> {
+    fn end_frame(&mut self, head: FrameHead) -> Result<(), TooManyFound> {
         self.place = Place::Skipped(0);
         let payload = std::mem::take(&mut self.payload);
         let Some(part) = head.part_of_block(&payload) else {
@@ -185,10 +215,26 @@ impl FragmentWatch {
         let joined = std::mem::take(&mut self.block);
         let block = if joined.is_empty() { part } else { &joined };
         match self.table.read_block(block) {
-            Ok(false) => {}
-            Ok(true) if self.found.len() >= FOUND_MAX => return Err(TooManyFragments),
-            Ok(true) => self.found.push(head.stream),
-            Err(Malformed) => self.over = true,
+            Ok(block) => self.note(head.stream, block),
+            Err(Malformed) => {
+                self.over = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&mut self, stream: u32, block: Block) -> Result<(), TooManyFound> {
+        let are_trailers = stream <= self.last_begun;
+        self.last_begun = self.last_begun.max(stream);
+        let (list, is_found) = match are_trailers {
+            true => (&mut self.malformed, block.has_pseudo),
+            false => (&mut self.found, block.has_fragment),
+        };
+        if is_found && list.len() >= FOUND_MAX {
+            return Err(TooManyFound);
+        }
+        if is_found {
+            list.push(stream);
         }
         Ok(())
     }
@@ -221,14 +267,14 @@ impl FrameHead {
 }
 
 impl DynamicTable {
-    /// Reads a header block. Whether the value of a `:path` in it has a `#`.
-    fn read_block(&mut self, mut block: &[u8]) -> Result<bool, Malformed> {
-        let mut found = false;
+    /// Reads a header block.
+    fn read_block(&mut self, mut block: &[u8]) -> Result<Block, Malformed> {
+        let mut found = Block::default();
         while let Some(&first) = block.first() {
             if first & 0x80 != 0 {
                 let index = integer(&mut block, 7)?;
-                let entry = self.entry(index)?;
-                found |= entry.is_some_and(|entry| entry.is_path && entry.has_hash);
+                let has_hash = self.entry(index)?.is_some_and(|entry| entry.has_hash);
+                found.add(self.name(index)?, has_hash);
             } else if first & 0xe0 == 0x20 {
                 self.bytes_max = integer(&mut block, 5)?;
                 if self.bytes_max > TABLE_BYTES_MAX {
@@ -238,17 +284,14 @@ impl DynamicTable {
             } else {
                 let remembered = first & 0x40 != 0;
                 let index = integer(&mut block, if remembered { 6 } else { 4 })?;
-                let (name_bytes, is_path) = match index {
-                    0 => {
-                        let name = text(&mut block)?;
-                        (name.bytes, name.is_path)
-                    }
+                let name = match index {
+                    0 => Name::of(text(&mut block)?),
                     _ => self.name(index)?,
                 };
                 let value = text(&mut block)?;
-                found |= is_path && value.has_hash;
+                found.add(name, value.has_hash);
                 if remembered {
-                    self.insert(name_bytes, value, is_path);
+                    self.insert(name, value);
                 }
             }
         }
@@ -267,29 +310,29 @@ impl DynamicTable {
         }
     }
 
-    /// The bytes of the name that an index names, and whether it is `:path`.
-    fn name(&self, index: usize) -> Result<(usize, bool), Malformed> {
+    /// The name that an index names.
+    fn name(&self, index: usize) -> Result<Name, Malformed> {
         Ok(match self.entry(index)? {
-            Some(entry) => (usize::from(entry.name_bytes), entry.is_path),
-            None => (
-                usize::from(STATIC_NAME_BYTES[index - 1]),
-                STATIC_PATHS.contains(&index),
-            ),
+            Some(entry) => entry.name,
+            None => Name {
+                bytes: usize::from(STATIC_NAME_BYTES[index - 1]),
+                is_path: STATIC_PATHS.contains(&index),
+                is_pseudo: index <= STATIC_PSEUDO_FIELDS,
+            },
         })
     }
 
-    fn insert(&mut self, name_bytes: usize, value: Text, is_path: bool) {
-        let bytes = name_bytes + value.bytes + ENTRY_BYTES;
+    fn insert(&mut self, name: Name, value: Text) {
+        let bytes = name.bytes + value.bytes + ENTRY_BYTES;
         self.evict(bytes);
         if bytes > self.bytes_max {
             return;
         }
         self.bytes += bytes;
-        // Both are below the bound of the table.
         self.entries.push_front(Entry {
-            name_bytes: name_bytes as u16,
+            name,
+            // It is below the bound of the table.
             bytes: bytes as u16,
-            is_path,
             has_hash: value.has_hash,
         });
     }
@@ -300,6 +343,23 @@ impl DynamicTable {
             && let Some(oldest) = self.entries.pop_back()
         {
             self.bytes -= usize::from(oldest.bytes);
+        }
+    }
+}
+
+impl Block {
+    fn add(&mut self, name: Name, value_has_hash: bool) {
+        self.has_fragment |= name.is_path && value_has_hash;
+        self.has_pseudo |= name.is_pseudo;
+    }
+}
+
+impl Name {
+    fn of(text: Text) -> Self {
+        Name {
+            bytes: text.bytes,
+            is_path: text.is_path,
+            is_pseudo: text.is_pseudo,
         }
     }
 }
@@ -340,6 +400,7 @@ fn text(block: &mut &[u8]) -> Result<Text, Malformed> {
     };
     let mut take = |byte: u8| {
         text.is_path &= PATH.get(text.bytes) == Some(&byte);
+        text.is_pseudo |= text.bytes == 0 && byte == b':';
         text.has_hash |= byte == b'#';
         text.bytes += 1;
     };
@@ -371,7 +432,8 @@ const FRAME_BYTES_MAX: usize = 16 << 10;
 const BLOCK_FACTOR: usize = 2;
 const BLOCK_FRAMES: usize = 8;
 
-/// Requests with a fragment that `h2` has not handed over. It hands over all that it does not refuse.
+/// Requests with a fragment that `h2` has not handed over, and streams with malformed trailers that were not asked about. `h2` hands over
+/// all that it does not refuse.
 const FOUND_MAX: usize = 256;
 
 /// The table that a client may use unless the server says something else, and what an entry counts beside its texts.
@@ -385,6 +447,9 @@ const STATIC_ENTRIES: usize = STATIC_NAME_BYTES.len();
 
 /// The entries of the static table whose name is `:path`.
 const STATIC_PATHS: std::ops::RangeInclusive<usize> = 4..=5;
+
+/// The first entries of the static table have pseudo-header fields.
+const STATIC_PSEUDO_FIELDS: usize = 14;
 
 /// The lengths of the names in the static table (RFC 7541, appendix A).
 const STATIC_NAME_BYTES: [u8; 61] = [
@@ -406,8 +471,8 @@ mod tests {
         frame
     }
 
-    fn watch() -> FragmentWatch {
-        let mut watch = FragmentWatch::new(16 << 10);
+    fn watch() -> HeadWatch {
+        let mut watch = HeadWatch::new(16 << 10);
         watch.read(&[b'x'; PREFACE_BYTES]).unwrap();
         watch
     }
@@ -418,7 +483,7 @@ mod tests {
     }
 
     /// Whether the request of a header block has a fragment.
-    fn found(watch: &mut FragmentWatch, stream: u32, block: &[u8]) -> bool {
+    fn found(watch: &mut HeadWatch, stream: u32, block: &[u8]) -> bool {
         watch
             .read(&frame(HEADERS, END_HEADERS, stream, block))
             .unwrap();
@@ -434,7 +499,7 @@ mod tests {
         // ":path": 1011100 101011 00011 01001 100111, and ones.
         let coded_name = [0x84, 0xb9, 0x58, 0xd3, 0x3f];
         let mut watch = watch();
-        for (block, expected) in [
+        let blocks = [
             ([&[0x04], &path[..]].concat(), true),
             ([&[0x15], &path[..]].concat(), true),
             ([&[0x04], &coded[..]].concat(), true),
@@ -446,8 +511,9 @@ mod tests {
             ([&[0x0f, 0x24], &path[..]].concat(), false),
             ([&[0x00], &plain(b"path")[..], &path].concat(), false),
             ([&[0x00], &plain(b":paths")[..], &path].concat(), false),
-        ] {
-            assert_eq!(found(&mut watch, 1, &block), expected, "{block:x?}");
+        ];
+        for (stream, (block, expected)) in (1..).zip(blocks) {
+            assert_eq!(found(&mut watch, stream, &block), expected, "{block:x?}");
             assert!(!watch.over, "{block:x?}");
         }
     }
@@ -487,7 +553,7 @@ mod tests {
         bytes.extend(frame(CONTINUATION, END_HEADERS, 3, &block[4..]));
         bytes.extend(frame(HEADERS, END_HEADERS, 5, &[0x82, 0x84, 0x87]));
         for piece in 1..bytes.len() {
-            let mut watch = FragmentWatch::new(16 << 10);
+            let mut watch = HeadWatch::new(16 << 10);
             for some in bytes.chunks(piece) {
                 watch.read(some).unwrap();
             }
@@ -497,15 +563,50 @@ mod tests {
     }
 
     #[test]
+    fn pseudo_fields_are_found_in_trailers_however_they_are_written() {
+        let mut watch = watch();
+        let mut stream = 1;
+        let head = [0x83, 0x86, 0x84, 0x01, 1, b'x'];
+        let unknown = [&[0x40], &plain(b":x")[..], &plain(b"y")[..]].concat();
+        let regular = [&[0x40], &plain(b"x:")[..], &plain(b":y")[..]].concat();
+        for (trailers, expected) in [
+            (vec![0x84], true),
+            (vec![0x8e], true),
+            // The entry of the static table behind all pseudo-header fields is 15.
+            (vec![0x8f], false),
+            (unknown, true),
+            // The same from the dynamic table.
+            (vec![0x80 | 62], true),
+            (regular, false),
+            (vec![0x80 | 62], false),
+            (vec![0x80 | 63], true),
+        ] {
+            assert!(!found(&mut watch, stream, &head));
+            assert!(!watch.take_malformed(stream), "{trailers:x?}");
+            let bytes = frame(HEADERS, END_HEADERS, stream, &trailers);
+            watch.read(&bytes).unwrap();
+            assert_eq!(watch.take_malformed(stream), expected, "{trailers:x?}");
+            assert!(!watch.take_malformed(stream) && !watch.over);
+            stream += 2;
+        }
+    }
+
+    #[test]
     fn what_h2_does_not_hand_over_is_bounded() {
         let mut watch = watch();
         let block = [&[0x04], &plain(b"/#")[..]].concat();
-        for stream in 0..FOUND_MAX as u32 {
+        for stream in 1..=FOUND_MAX as u32 {
             let bytes = frame(HEADERS, END_HEADERS, stream, &block);
             assert_eq!(watch.read(&bytes), Ok(()));
         }
         let bytes = frame(HEADERS, END_HEADERS, 1_001, &block);
-        assert_eq!(watch.read(&bytes), Err(TooManyFragments));
+        assert_eq!(watch.read(&bytes), Err(TooManyFound));
+        let mut watch = self::watch();
+        let bytes = frame(HEADERS, END_HEADERS, 1, &block);
+        for _ in 0..=FOUND_MAX {
+            assert_eq!(watch.read(&bytes), Ok(()));
+        }
+        assert_eq!(watch.read(&bytes), Err(TooManyFound));
     }
 
     proptest::proptest! {
