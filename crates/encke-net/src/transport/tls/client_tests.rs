@@ -13,11 +13,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    AlertDescription, ClientConfig, Error, RootCertStore, ServerConfig, SupportedProtocolVersion,
+};
 
 use super::client_certificate::of_client;
 use super::handshake::{FailureReason, HandshakeConfig};
-use super::testing::{certificate, shake};
+use super::testing::{certificate, failed_shake, shake};
 
 /// A clock that stands still until it is set.
 #[derive(Debug, Default)]
@@ -152,5 +155,79 @@ fn a_session_is_not_resumed_behind_the_end_of_its_clients_certificate() {
         let error = client.process_new_packets().unwrap_err();
         let alert = rustls::AlertDescription::CertificateExpired;
         assert_eq!(error, rustls::Error::AlertReceived(alert), "{version:?}");
+    }
+}
+
+/// The error of a client with these versions, protocols and certificate.
+fn refusal(
+    server_versions: &[&'static SupportedProtocolVersion],
+    client_versions: &[&'static SupportedProtocolVersion],
+    protocol: &str,
+    own: Option<&Named>,
+) -> Error {
+    let root = named("authority", now_s() + 1_000, true, None);
+    let clients = verifier(&root);
+    let (server_certificate, key) = certificate();
+    let mut roots = RootCertStore::empty();
+    roots.add(server_certificate.clone()).unwrap();
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(server_versions)
+        .unwrap()
+        .with_client_cert_verifier(Arc::clone(&clients))
+        .with_single_cert(vec![server_certificate], key)
+        .unwrap();
+    server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(client_versions)
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut client = match own {
+        Some(own) => client
+            .with_client_auth_cert(vec![own.der.clone()], own.key.clone_key())
+            .unwrap(),
+        None => client.with_no_client_auth(),
+    };
+    client.alpn_protocols = vec![protocol.into()];
+    let config = HandshakeConfig {
+        server: Arc::new(server),
+        clients,
+    };
+    failed_shake(config, Arc::new(client))
+}
+
+/// Whatever a handshake fails for, its client gets the alert (RFC 8446, section 6.2; RFC 7301, section 3.2).
+#[test]
+fn a_refused_client_gets_the_alert() {
+    let stranger = named("stranger", now_s() + 1_000, false, None);
+    let (old, new) = (&[&TLS12][..], &[&TLS13][..]);
+    for (server, client, protocol, own, alert) in [
+        (
+            new,
+            new,
+            "other",
+            None,
+            AlertDescription::NoApplicationProtocol,
+        ),
+        (
+            old,
+            old,
+            "other",
+            None,
+            AlertDescription::NoApplicationProtocol,
+        ),
+        (new, old, "h2", None, AlertDescription::ProtocolVersion),
+        (old, new, "h2", None, AlertDescription::ProtocolVersion),
+        (new, new, "h2", None, AlertDescription::CertificateRequired),
+        (old, old, "h2", None, AlertDescription::CertificateRequired),
+        (new, new, "h2", Some(&stranger), AlertDescription::UnknownCA),
+        (old, old, "h2", Some(&stranger), AlertDescription::UnknownCA),
+    ] {
+        let refused = refusal(server, client, protocol, own);
+        assert_eq!(
+            refused,
+            Error::AlertReceived(alert),
+            "{protocol} {server:?} {client:?}"
+        );
     }
 }

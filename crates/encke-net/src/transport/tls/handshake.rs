@@ -307,11 +307,17 @@ impl Handshake {
         }
     }
 
-    /// Takes the alert that an error has left behind. Only once: with the next step rustls would look at the input again.
+    /// Takes the alert that an error has left behind, and the messages before it: of TLS 1.3 the server's first one, without which a client
+    /// can't read the alert.
     fn take_alert(&mut self) {
-        let status = self.connection.process_tls_records(&mut self.input);
-        if let Ok(ConnectionState::EncodeTlsData(message)) = status.state {
-            encode(message, &mut self.output);
+        // Behind the last of them rustls would look at the input again.
+        while self.connection.wants_write()
+            && let Ok(ConnectionState::EncodeTlsData(message)) =
+                self.connection.process_tls_records(&mut self.input).state
+        {
+            if !encode(message, &mut self.output) {
+                return;
+            }
         }
     }
 }

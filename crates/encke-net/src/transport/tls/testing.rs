@@ -190,3 +190,27 @@ pub(super) fn shake(
     }
     (handshake, client)
 }
+
+/// Makes a handshake that fails, and returns what the client fails with.
+pub(super) fn failed_shake(config: HandshakeConfig, client: Arc<ClientConfig>) -> rustls::Error {
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(client, name).unwrap();
+    let mut handshake = Handshake::new(config).unwrap();
+    loop {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).unwrap();
+        }
+        handshake.receive(&bytes);
+        let mut answer = handshake.unsent();
+        let length = answer.len();
+        assert!(length > 0, "the client learns nothing");
+        while !answer.is_empty() {
+            client.read_tls(&mut answer).unwrap();
+            if let Err(error) = client.process_new_packets() {
+                return error;
+            }
+        }
+        handshake.sent(length);
+    }
+}
