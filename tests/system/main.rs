@@ -78,6 +78,7 @@ mod pools;
 mod ports;
 mod positions;
 mod presence;
+mod printing;
 mod proxies;
 mod pusher;
 mod recreated_streams;

@@ -17,7 +17,7 @@ use crate::client_args::ClientArgs;
 use crate::config::duration;
 use crate::failure::{Code, Failed, say};
 use crate::progress_line::ProgressLine;
-use crate::report_output::{print, print_json};
+use crate::standard_output::{print, print_json};
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {

@@ -1,6 +1,5 @@
 //! What is made of the command line itself: completions of shells, and manual pages.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,6 +8,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 
 use crate::failure::Failed;
+use crate::standard_output::print;
 
 /// The arguments of `encke completions`.
 #[derive(Args, Debug)]
@@ -32,9 +32,7 @@ pub(crate) fn completions(
     let name = command.get_name().to_owned();
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, name, &mut text);
-    let mut out = std::io::stdout().lock();
-    out.write_all(&text)
-        .context("the completions can't be written")?;
+    print(&String::from_utf8_lossy(&text))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -17,6 +17,7 @@ use crate::config::{AccessTable, duration};
 use crate::explanation::{KeysUnknown, RequestToExplain, explain_request, refused};
 use crate::failure::{Code, Failed};
 use crate::keys;
+use crate::standard_output::print;
 
 /// The arguments of `encke token`.
 #[derive(Args, Debug)]
@@ -154,14 +155,14 @@ pub(crate) fn token(args: &TokenArgs) -> Result<ExitCode, Failed> {
         Some(TokenCommand::NewKey(args)) => new_key(args),
     };
     let text = result.map_err(|error| Code::Usage.with(error))?;
-    print!("{text}");
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Signs a URL.
 pub(crate) fn sign(args: &SignArgs) -> Result<ExitCode, Failed> {
     let url = signed(args).map_err(|error| Code::Usage.with(error))?;
-    println!("{url}");
+    print(&format!("{url}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -274,7 +275,7 @@ fn signed(args: &SignArgs) -> anyhow::Result<String> {
 
 fn explain(args: &ExplainArgs) -> Result<ExitCode, Failed> {
     let (text, is_allowed) = explanation(args).map_err(|error| Code::Usage.with(error))?;
-    print!("{text}");
+    print(&text)?;
     Ok(match is_allowed {
         true => ExitCode::SUCCESS,
         false => Code::Running.into(),

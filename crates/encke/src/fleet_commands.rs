@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use encke_fleet::{FleetName, FleetReport, Left, LogCopier};
@@ -16,6 +15,7 @@ use crate::fleet_brokers::{BrokerArgs, failed};
 use crate::fleet_repair::{RepairArgs, repair};
 use crate::log_copies;
 use crate::shell_words::quoted;
+use crate::standard_output::{print, print_json};
 
 /// Asks the nodes and brokers of a fleet, or copies the data of a node. Exit codes of status and verify: 0 all is well; 5
 /// something is wrong; 1 no broker answers.
@@ -138,12 +138,12 @@ fn join(args: &JoinArgs) -> Result<ExitCode, Failed> {
         1 => String::new(),
         logs => format!(" --logs {logs}"),
     };
-    println!(
-        "{} holds a copy. Start the new node on it with a name of its own: encke serve --data {}{several} {} --node NAME",
+    print(&format!(
+        "{} holds a copy. Start the new node on it with a name of its own: encke serve --data {}{several} {} --node NAME\n",
         args.data.display(),
         quoted(&args.data),
         args.brokers
-    );
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -167,7 +167,7 @@ fn leave(args: &LeaveArgs) -> Result<ExitCode, Failed> {
             Code::Unfit.into(),
         ),
     };
-    println!("node {node}: {text}");
+    print(&format!("node {node}: {text}\n"))?;
     Ok(code)
 }
 
@@ -177,10 +177,9 @@ fn report(args: &ReportArgs, compare: bool) -> Result<ExitCode, Failed> {
     let report = encke_fleet::report(&brokers.access()?, &brokers.fleet_name, compare);
     let report = report.map_err(failed)?;
     if args.json {
-        let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;
-        println!("{json}");
+        print_json(&report)?;
     } else {
-        print!("{}", text(&report));
+        print(&text(&report))?;
     }
     Ok(match report.problems.is_empty() {
         true => ExitCode::SUCCESS,

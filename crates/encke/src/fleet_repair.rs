@@ -15,6 +15,7 @@ use encke_stream::OrderKind;
 use crate::config;
 use crate::failure::{Code, Failed};
 use crate::fleet_brokers::{BrokerArgs, failed};
+use crate::standard_output::{print, print_json};
 
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
@@ -87,10 +88,9 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<ExitCode, Failed> {
     };
     let report = repair.run().map_err(failed)?;
     if args.json {
-        let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;
-        println!("{json}");
+        print_json(&report)?;
     } else {
-        print!("{}", repair_text(&report));
+        print(&repair_text(&report))?;
     }
     let needed = report.logs.iter().any(|log| log.needed);
     let is_well = report.problems.is_empty() && (report.done || !needed);

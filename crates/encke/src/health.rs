@@ -7,6 +7,7 @@ use clap::Args;
 use encke_client::{ClientRules, client};
 
 use crate::failure::{Code, Failed};
+use crate::standard_output::print;
 
 /// The arguments of `encke health`.
 #[derive(Args, Debug)]
@@ -31,7 +32,7 @@ pub(crate) fn health(args: &HealthArgs) -> Result<ExitCode, Failed> {
         let text = text.trim();
         return Err(Code::Running.with(anyhow::anyhow!("the server is not ready: {text}")));
     }
-    println!("ready");
+    print("ready\n")?;
     Ok(ExitCode::SUCCESS)
 }
 

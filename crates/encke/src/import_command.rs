@@ -21,6 +21,7 @@ use crate::client_args::ClientArgs;
 use crate::config::duration;
 use crate::failure::{Code, Failed, say};
 use crate::import_report::{ProgressLines, report_text};
+use crate::standard_output::{print, print_json};
 
 /// The arguments of `encke import`.
 #[derive(Args, Debug)]
@@ -197,11 +198,8 @@ fn copy(args: &CopyArgs) -> Result<ExitCode, Failed> {
     let report = import.run(&stop);
     lines.end();
     match args.json {
-        true => {
-            let json = serde_json::to_string_pretty(&report);
-            println!("{}", json.context("the report can't be written")?);
-        }
-        false => print!("{}", report_text(&report)),
+        true => print_json(&report)?,
+        false => print(&report_text(&report))?,
     }
     Ok(match report.complete {
         true => ExitCode::SUCCESS,
@@ -351,11 +349,11 @@ fn offset(args: &OffsetArgs) -> Result<ExitCode, Failed> {
             code.with(error)
         })?;
     }
-    Ok(print_offset(args, &found))
+    print_offset(args, &found)
 }
 
 /// Prints what was found.
-fn print_offset(args: &OffsetArgs, found: &MappedOffset) -> ExitCode {
+fn print_offset(args: &OffsetArgs, found: &MappedOffset) -> Result<ExitCode, Failed> {
     let asked = &args.offset;
     let (json, text, note) = match found {
         MappedOffset::Exact(offset) => (
@@ -383,17 +381,17 @@ fn print_offset(args: &OffsetArgs, found: &MappedOffset) -> ExitCode {
         ),
     };
     match (args.json, text) {
-        (true, _) => println!("{json}"),
-        (false, Some(offset)) => println!("{offset}"),
+        (true, _) => print(&format!("{json}\n"))?,
+        (false, Some(offset)) => print(&format!("{offset}\n"))?,
         (false, None) => {}
     }
-    match note {
+    Ok(match note {
         None => ExitCode::SUCCESS,
         Some(note) => {
             say(format_args!("encke: {note}\n"));
             Code::Running.into()
         }
-    }
+    })
 }
 
 /// The offset that is so many messages, or bytes, inside the last record before an offset.

@@ -1,11 +1,10 @@
 //! `encke log`: checks, prints and repairs a log that no server has open; `backup_commands.rs` has what saves and restores one.
 
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytesize::ByteSize;
@@ -22,7 +21,7 @@ use crate::backup_commands::{self, BackupArgs, BackupsArgs, RestoreArgs};
 use crate::config::whole_number;
 use crate::failure::{Code, Failed, say};
 use crate::progress_line::ProgressLine;
-use crate::report_output::{print, print_json};
+use crate::standard_output::{print, print_json, printed};
 
 /// What `encke log` can do.
 #[derive(Debug, Args)]
@@ -355,11 +354,11 @@ fn dump(args: &DumpArgs) -> Result<ExitCode, Failed> {
                 Err(_) => ControlFlow::Break(()),
             }
         });
-        match written.and_then(|()| out.flush()) {
-            Ok(()) => {}
-            // The reader has closed the pipe, as `head` does.
-            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
-            Err(e) => Err(e).context("the records can't be written")?,
+        let written = written.and_then(|()| out.flush());
+        let is_read = written.is_ok();
+        printed(written)?;
+        if !is_read {
+            return Ok(ExitCode::SUCCESS);
         }
         let report = dumped.map_err(failed)?;
         if args.stream.is_none() && report.oldest > args.from.max(1) {

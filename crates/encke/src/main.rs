@@ -3,6 +3,9 @@
 //! Exit codes: 0 success; 1 a failure while running; 2 the command line or the configuration is wrong; 3 the data directory
 //! can't be used; 4 the address can't be listened on; 5 the machine or the data directory is unsuitable (`doctor`).
 
+// A macro that prints panics where standard output is full or closed.
+#![warn(clippy::print_stdout)]
+
 #[cfg(feature = "jemalloc")]
 mod allocator;
 mod asks;
@@ -34,7 +37,6 @@ mod obstacles;
 mod program_log;
 mod progress_line;
 mod reload;
-mod report_output;
 mod resource_limits;
 mod running;
 mod serve;
@@ -42,6 +44,7 @@ mod serve_check;
 mod service_manager;
 mod serving;
 mod shell_words;
+mod standard_output;
 mod stderr_queue;
 mod terminal;
 mod traces;
@@ -106,8 +109,11 @@ fn main() -> ExitCode {
     if upgrade::is_starter() {
         return upgrade::start_for_server();
     }
-    let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
-    let code = run(cli.command).unwrap_or_else(|error| {
+    let ended = match Cli::try_parse() {
+        Ok(cli) => run(cli.command),
+        Err(error) => print_usage(&with_tip(error)),
+    };
+    let code = ended.unwrap_or_else(|error| {
         say(format_args!("encke: {}\n", with_causes(&error.error)));
         error.code.into()
     });
@@ -133,6 +139,15 @@ fn run(command: Command) -> Result<ExitCode, Failed> {
         Command::Completions(args) => command_texts::completions(Cli::command(), &args),
         Command::Man(args) => command_texts::man(Cli::command(), &args),
     }
+}
+
+/// Prints help, the version, or what is wrong with a command line.
+fn print_usage(error: &clap::Error) -> Result<ExitCode, Failed> {
+    let result = error.print();
+    if !error.use_stderr() {
+        standard_output::printed(result)?;
+    }
+    Ok(ExitCode::from(error.exit_code() as u8))
 }
 
 /// The error of a command line. For an unknown flag that other servers have, or that names a key of the table `[tuning]`, it says how

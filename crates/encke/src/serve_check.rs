@@ -8,6 +8,7 @@ use encke_protocol::Policy;
 use crate::config::{Config, Given, SettingsArgs, effective};
 use crate::failure::{Code, Failed};
 use crate::obstacles::{self, Obstacle};
+use crate::standard_output::print;
 use crate::{descriptors, exposure};
 
 /// The settings, and the limit on open files, which bounds the connections.
@@ -23,7 +24,7 @@ pub(crate) fn resolve(settings: &SettingsArgs) -> Result<(Config, Given, u64), F
 pub(crate) fn print_check(settings: &SettingsArgs) -> Result<ExitCode, Failed> {
     let (config, given, files) = resolve(settings)?;
     let obstacles = obstacles::all(&config);
-    print!("{}", check(&config, &given, (files, &obstacles)));
+    print(&check(&config, &given, (files, &obstacles)))?;
     let code = obstacles.first().map(|first| first.code.into());
     Ok(code.unwrap_or(ExitCode::SUCCESS))
 }

@@ -24,6 +24,7 @@ use crate::config::{Config, SettingsArgs, whole_number};
 use crate::failure::{Code, Failed};
 use crate::fleet_brokers;
 use crate::log_locations::Ahead;
+use crate::standard_output::{print, print_json};
 use check::{Check, Line, Verdict, bytes, count};
 use data::Data;
 use machine::Machine;
@@ -75,10 +76,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failed> {
         }
     }
     if args.json {
-        let json = serde_json::to_string_pretty(&report).context("the report can't be written")?;
-        println!("{json}");
+        print_json(&report)?;
     } else {
-        print!("{report}");
+        print(&report.to_string())?;
     }
     Ok(if report.fits {
         ExitCode::SUCCESS

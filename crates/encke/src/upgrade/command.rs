@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::control::{UpgradeAnswer, UpgradeReport, UpgradeRequest, ask};
 use crate::failure::{Code, Failed};
-use crate::report_output::{print, print_json};
+use crate::standard_output::{print, print_json};
 
 /// The arguments of `encke upgrade`.
 #[derive(Args, Debug)]
