@@ -102,3 +102,4 @@ mod upgrades;
 mod vanished;
 mod websocket;
 mod websocket_http2;
+mod zones;

@@ -1,7 +1,6 @@
 //! What a server prints on standard output when it has started: where it listens, and what to try.
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use encke_server::Server;
 use crate::config::{AccessTable, Config};
 use crate::shell_words::quoted;
 use crate::stderr_queue;
+use crate::zone::InUrl;
 
 /// Says where the server listens and what to try; the first line is for scripts. What follows the addresses would disturb programs
 /// that read an access log.
@@ -18,14 +18,14 @@ pub(crate) fn announce(server: &Server, config: &Config) {
         Some(_) => "https",
         None => "http",
     };
-    let url = format!("{scheme}://{}", server.address());
+    let url = format!("{scheme}://{}", InUrl(server.address()));
     let mut text = format!("listening on {url}\n");
-    let operators = server.operators_address();
-    if let Some(operators) = operators {
+    let operators = server.operators_address().map(InUrl);
+    if let Some(operators) = &operators {
         text += &format!("for operators on http://{operators}\n");
     }
     if config.net.access_log.is_none() || config.access_log_file.is_some() {
-        text += &advice(&url, operators, config);
+        text += &advice(&url, operators.as_ref(), config);
     }
     // A program that has read the first line finds what was logged before.
     stderr_queue::flush();
@@ -51,7 +51,7 @@ fn print(text: String) {
 }
 
 /// Commands to try, which work against this server as it is configured, and addresses.
-fn advice(url: &str, operators: Option<SocketAddr>, config: &Config) -> String {
+fn advice(url: &str, operators: Option<&InUrl>, config: &Config) -> String {
     let (credentials, field) = match &config.access {
         None => (String::new(), ""),
         Some(table) => (token(table), " -H \"Authorization: Bearer $token\""),

@@ -49,6 +49,7 @@ mod stderr_queue;
 mod terminal;
 mod traces;
 mod upgrade;
+mod zone;
 
 use std::process::ExitCode;
 use std::sync::Arc;

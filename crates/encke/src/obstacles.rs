@@ -12,6 +12,7 @@ use crate::config::{Config, free_example};
 use crate::failure::Code;
 use crate::log_locations::{self, Ahead, LogLocation, logs_there};
 use crate::resource_limits;
+use crate::zone::NamedZone;
 
 /// One thing that keeps a server from starting.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ pub(crate) fn cannot_listen(config: &Config, address: SocketAddr, error: Errno) 
         Errno::ACCESS => format!(": choose a port above 1023, such as {flag} {example}"),
         _ => String::new(),
     };
-    format!("can't listen on {address}: {error}{advice}")
+    format!("can't listen on {}: {error}{advice}", NamedZone(address))
 }
 
 /// The obstacle if the path of the data, or what exists of it, is no directory, or if the current directory is gone: history

@@ -27,6 +27,7 @@ use crate::upgrade::{
     HandedOver, Launcher, MovingIn, Parent, Successor, SuccessorArgs, UpgradeAnswer, UpgradeAsker,
     UpgradeReport, not_upgraded, reset_all,
 };
+use crate::zone::NamedZone;
 use crate::{exposure, program_log, service_manager, traces};
 
 /// The arguments of `encke serve`.
@@ -189,7 +190,7 @@ fn serve_until_asked(
             relays.attendant.get_or_init(|| attendant);
         }
         let server = &running.serving.server;
-        service_manager::ready(&format!("serving on {}", server.address()));
+        service_manager::ready(&format!("serving on {}", NamedZone(server.address())));
         watchdog.watch(Watched::Shards(server.liveness()));
         if let Some((asker, why)) = not_done.take() {
             asker.answer(&UpgradeAnswer::Kept { why });

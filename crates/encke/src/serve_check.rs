@@ -9,6 +9,7 @@ use crate::config::{Config, Given, SettingsArgs, effective};
 use crate::failure::{Code, Failed};
 use crate::obstacles::{self, Obstacle};
 use crate::standard_output::print;
+use crate::zone::InUrl;
 use crate::{descriptors, exposure};
 
 /// The settings, and the limit on open files, which bounds the connections.
@@ -38,7 +39,7 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
     };
     let access = access(config);
     let operators = match config.net.operators_listen {
-        Some(address) => format!("http://{address}, without credentials"),
+        Some(address) => format!("http://{}, without credentials", InUrl(address)),
         None => "the address of clients".to_owned(),
     };
     let mut text = String::from(

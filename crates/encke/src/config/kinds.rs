@@ -14,6 +14,8 @@ use toml::Value;
 use tracing_subscriber::EnvFilter;
 use ureq::http::Uri;
 
+use crate::zone::{NamedZone, zoned_address};
+
 /// Reads a value of type `T` from text, and writes it as a value of TOML from which it can be read again.
 pub(super) trait Kind<T> {
     /// Reads a value. Errors say what is allowed.
@@ -59,6 +61,9 @@ impl Kind<SocketAddr> for Address {
         if let Ok(address) = text.parse() {
             return Ok(address);
         }
+        if let Some(address) = zoned_address(text) {
+            return address;
+        }
         let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
         let port: u16 = port.parse().map_err(|_| anyhow::anyhow!(ALLOWED))?;
         if host.is_empty() {
@@ -80,7 +85,7 @@ impl Kind<SocketAddr> for Address {
     }
 
     fn show(&self, value: &SocketAddr) -> Option<Value> {
-        Some(Value::String(value.to_string()))
+        Some(Value::String(NamedZone(*value).to_string()))
     }
 }
 
@@ -434,8 +439,11 @@ mod tests {
             ("localhost:5238", "127.0.0.1:5238"),
             ("0.0.0.0:0", "0.0.0.0:0"),
             ("[::1]:5238", "[::1]:5238"),
+            ("[fe80::77%lo]:5238", "[fe80::77%lo]:5238"),
+            ("[fe80::77%1]:5238", "[fe80::77%lo]:5238"),
         ] {
-            assert_eq!(Address.parse(text).unwrap().to_string(), address, "{text}");
+            let parsed = Address.parse(text).unwrap();
+            assert_eq!(NamedZone(parsed).to_string(), address, "{text}");
         }
         for wrong in [
             "",

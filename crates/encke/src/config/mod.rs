@@ -30,6 +30,7 @@ pub(crate) use self::presence::PresenceTable;
 pub(crate) use self::pusher::PusherTable;
 use self::settings::{SETTINGS, Setting};
 pub(crate) use self::values::{Config, LogFormat};
+use crate::zone::NamedZone;
 
 /// The arguments that set something: of `encke serve` and `encke doctor`. A flag takes precedence over a variable, a variable over
 /// the file.
@@ -183,7 +184,9 @@ impl Config {
             if let Some((other, taken)) = taken {
                 let example = free_example(flag);
                 anyhow::bail!(
-                    "{other} {taken} and {flag} {address} are one address: choose another port for one of them, such as {flag} {example}"
+                    "{other} {} and {flag} {} are one address: choose another port for one of them, such as {flag} {example}",
+                    NamedZone(*taken),
+                    NamedZone(*address)
                 );
             }
         }
@@ -240,7 +243,7 @@ impl Config {
             self.open || controlled || net.listen.ip().is_loopback(),
             "other machines can reach --listen {}, and there is no access control: configure [access], or add --open to allow \
              everything to everyone",
-            net.listen
+            NamedZone(net.listen)
         );
         let by_default = (controlled || self.open).then_some(ADMIN_LISTEN);
         net.operators_listen = self.admin_listen.unwrap_or(by_default);
@@ -309,7 +312,7 @@ fn overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
         is_any_version(one) || one.ip().is_unspecified() && one.is_ipv4() == other.is_ipv4()
     };
     let (is_fixed, is_same_port) = (one.port() != 0, one.port() == other.port());
-    is_fixed && is_same_port && (one.ip() == other.ip() || takes(one, other) || takes(other, one))
+    is_fixed && is_same_port && (one == other || takes(one, other) || takes(other, one))
 }
 
 /// A port for messages that propose one, which is no default.

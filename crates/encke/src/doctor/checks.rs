@@ -9,6 +9,7 @@ use super::memory_estimate::{MemoryEstimate, USER_BYTES};
 use crate::config::Config;
 use crate::descriptors;
 use crate::obstacles::{self, Obstacle};
+use crate::zone::NamedZone;
 
 const SYSCTL: &str = "/etc/sysctl.d/90-encke.conf";
 const LIMITS: &str = "/etc/security/limits.d/90-encke.conf";
@@ -38,7 +39,7 @@ pub(super) fn start(config: &Config) -> Vec<Check> {
     let of_address = |(address, obstacle)| {
         unless(
             obstacle,
-            format!("address, {address}"),
+            format!("address, {}", NamedZone(address)),
             "free",
             "another process listens on it, or this machine does not have it",
         )
