@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use encke_clock::{NotRfc3339, WallTime};
 use encke_log::LOGS_MAX;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -199,6 +200,11 @@ impl BackupName {
         self.0.as_millisecond() > now.as_millisecond() + AHEAD_MS
     }
 
+    /// Whether it was begun then or before.
+    pub(crate) fn is_by(self, time: WallTime) -> bool {
+        i64::try_from(time.as_ms()).is_ok_and(|ms| self.0.as_millisecond() <= ms)
+    }
+
     /// When it was begun.
     pub fn time(&self) -> Timestamp {
         self.0
@@ -212,10 +218,13 @@ impl fmt::Display for BackupName {
 }
 
 impl FromStr for BackupName {
-    type Err = jiff::Error;
+    type Err = NotRfc3339;
 
-    fn from_str(text: &str) -> Result<BackupName, jiff::Error> {
-        text.parse().map(BackupName)
+    fn from_str(text: &str) -> Result<BackupName, NotRfc3339> {
+        let ms = WallTime::from_rfc3339(text)?.as_ms();
+        let ms = i64::try_from(ms).map_err(|_| NotRfc3339)?;
+        let time = Timestamp::from_millisecond(ms);
+        time.map(BackupName).map_err(|_| NotRfc3339)
     }
 }
 

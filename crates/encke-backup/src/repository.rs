@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use encke_clock::WallTime;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
@@ -72,11 +73,11 @@ impl Repository {
     ///
     /// # Errors
     /// There is none, or the storage cannot be listed.
-    pub fn backup_at(&self, time: Option<Timestamp>) -> Result<BackupName, BackupError> {
+    pub fn backup_at(&self, time: Option<WallTime>) -> Result<BackupName, BackupError> {
         let names = self.backups()?;
         let last = match time {
             None => names.last(),
-            Some(time) => names.iter().filter(|name| name.time() <= time).max(),
+            Some(time) => names.iter().filter(|name| name.is_by(time)).max(),
         };
         last.copied().ok_or_else(|| {
             BackupError::NoBackup(match names.iter().min() {

@@ -87,6 +87,8 @@
 
 mod instant;
 mod now;
+mod rfc3339;
 
 pub use instant::{SteadySeconds, SteadyTime, WallSeconds, WallTime};
 pub use now::{Now, StepDetector};
+pub use rfc3339::NotRfc3339;

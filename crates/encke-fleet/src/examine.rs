@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use async_nats::jetstream;
 use async_nats::jetstream::stream::{Config, StorageType};
 use async_nats::{Client, ServerAddr};
+use encke_clock::WallTime;
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::Value;
@@ -155,8 +156,8 @@ async fn ask_time(client: &Client) -> (Option<Duration>, Option<i64>) {
 fn clock_ahead_ms(answer: &[u8], here: SystemTime) -> Option<i64> {
     let here = here.duration_since(UNIX_EPOCH).ok()?.as_millis() as i64;
     let answer: Value = serde_json::from_slice(answer).ok()?;
-    let there: jiff::Timestamp = answer["server"]["time"].as_str()?.parse().ok()?;
-    Some(there.as_millisecond() - here)
+    let there = WallTime::from_rfc3339(answer["server"]["time"].as_str()?).ok()?;
+    Some(there.as_ms() as i64 - here)
 }
 
 async fn examine_jetstream(client: &Client, settings: &FleetSettings) -> JetStreamFinding {

@@ -9,8 +9,8 @@ use clap::Args;
 use encke_backup::{
     BackupError, BackupName, BucketAccess, RemovalObstacle, Repository, StoredPieces, back_up,
 };
+use encke_clock::WallTime;
 use encke_log::LayoutError;
-use jiff::Timestamp;
 use serde_json::json;
 
 use crate::client_args::ClientArgs;
@@ -78,8 +78,8 @@ pub(crate) struct RestoreArgs {
     directory: PathBuf,
 
     /// The last backup that was begun then or before, such as 2026-11-26T16:15:00Z; otherwise the last one
-    #[arg(long, value_name = "TIME")]
-    at: Option<Timestamp>,
+    #[arg(long, value_name = "TIME", value_parser = WallTime::from_rfc3339)]
+    at: Option<WallTime>,
 
     #[command(flatten)]
     client: ClientArgs,
