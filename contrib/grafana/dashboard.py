@@ -335,7 +335,7 @@ ROWS = {
             unit="ops",
         ),
         rates("Calls of webhooks", ("encke_webhook_calls_total", ""), by="result", unit="ops"),
-        graph("Calls under way", query("encke_webhook_calls{}"), help="At `tuning.webhooks-max` (32) calls wait."),
+        graph("Calls under way", query("encke_webhook_calls_under_way{}"), help="At `tuning.webhooks-max` (32) calls wait."),
     ],
     "Fleet": [
         graph(

@@ -242,6 +242,43 @@ fn every_metric_is_in_the_manual() {
     assert!(count >= 30, "only {count} metrics");
 }
 
+/// The names that a metric has in OpenMetrics: that of its family, and those of its samples.
+fn sample_names(name: &str, kind: &str) -> Vec<String> {
+    let family = match kind {
+        "counter" => name.strip_suffix("_total").expect("a counter ends so"),
+        _ => name,
+    };
+    let suffixes = match kind {
+        "counter" => &["", "_total", "_created"][..],
+        "gauge" => &[""],
+        "histogram" => &["", "_bucket", "_sum", "_count", "_created"],
+        other => panic!("{name} is of an unknown kind: {other}"),
+    };
+    let names = suffixes.iter().map(|suffix| format!("{family}{suffix}"));
+    names.collect()
+}
+
+/// The families of OpenMetrics have names without suffixes, so that a gauge and a counter may be one family to a client library.
+#[test]
+fn no_two_metrics_are_one_family() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
+    let reference = std::fs::read_to_string(file).expect("the reference");
+    let rows = reference.lines().skip_while(|line| *line != "## Metrics");
+    let rows = rows.take_while(|line| *line != "## Errors");
+    let rows = rows.filter_map(|line| {
+        let mut columns = line.strip_prefix("| `")?.split(" | ");
+        Some((columns.next()?.strip_suffix('`')?, columns.next()?))
+    });
+    let mut names = std::collections::BTreeMap::new();
+    for (metric, kind) in rows {
+        for name in sample_names(metric, kind) {
+            let other = names.insert(name.clone(), metric);
+            assert_eq!(other, None, "{metric} has the name {name}, too");
+        }
+    }
+    assert!(names.len() >= 200, "only {} names", names.len());
+}
+
 /// All code below a directory.
 fn code_below(directory: &Path) -> String {
     let mut code = String::new();

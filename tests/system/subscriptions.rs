@@ -363,7 +363,7 @@ fn receivers_that_never_respond_delay_nothing_else() {
     append(&encke, "jobs/a", 1);
     receiver.call(0);
     // As many as to one receiver at a time, and none of them is over.
-    encke.wait_for_metric("encke_webhook_calls", 6.0);
+    encke.wait_for_metric("encke_webhook_calls_under_way", 6.0);
     assert!(begin.elapsed() < Duration::from_secs(30));
     let begin = Instant::now();
     let stopped = encke.terminate();

@@ -45,7 +45,7 @@ impl SubscriptionMetrics {
                 "Subscriptions whose last attempt to wake a worker has failed.",
             )?,
             calling: metrics.gauge(
-                "encke_webhook_calls",
+                "encke_webhook_calls_under_way",
                 "Calls of webhooks that are under way.",
             )?,
             wakes: metrics.counter(
