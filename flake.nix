@@ -38,7 +38,7 @@
               --bash <($out/bin/encke completions bash) \
               --zsh <($out/bin/encke completions zsh) \
               --fish <($out/bin/encke completions fish)
-            install -Dm644 packaging/systemd/* -t $out/lib/systemd/system
+            install -Dm644 packaging/systemd/encke.service packaging/systemd/socket/* -t $out/lib/systemd/system
             substituteInPlace $out/lib/systemd/system/encke.service --replace-fail /usr/bin/encke $out/bin/encke
           '';
           meta = {

@@ -36,7 +36,7 @@ gzip -9n "$root"/man/*.1
 "$root/encke" completions fish > "$root/completions/encke.fish"
 cp README.md CHANGELOG.md LICENSE "$root/doc/"
 cp -r docs/*.md "$root/doc/"
-cp packaging/encke.toml packaging/systemd/encke.service packaging/systemd/encke-listener.socket "$root/"
+cp packaging/encke.toml packaging/systemd/encke.service packaging/systemd/socket/encke-listener.socket "$root/"
 find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 
 tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \

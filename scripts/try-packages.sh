@@ -5,7 +5,8 @@
 #
 # In a root of each suite (bookworm and trixie by default) it installs the .deb of an older build, serves by the unit's ExecStart, appends a record,
 # upgrades to the .deb of target/dist, reads the record, changes the configuration, installs once more, removes and purges; it
-# serves with the tarball's binary; and it boots the root with its systemd, under which it upgrades in place, restarts and stops the service.
+# serves with the tarball's binary; and it boots the root with its systemd, under which it upgrades in place, restarts and stops the service, and
+# removes the package while the socket listens.
 # --older names the package of the older build; without it the new package gets an older version.
 # Needs root, debootstrap, systemd-nspawn, curl and python3.
 set -euo pipefail
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --older) older=$(realpath "${2:?--older needs a file}"); shift 2 ;;
     --keep) keep=yes; shift ;;
-    -*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    -*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     *) suites+=("$1"); shift ;;
   esac
 done
@@ -152,6 +153,20 @@ under_systemd() {
   expect 'the record' "$(booted curl -sSf --retry 20 --retry-connrefused "http://127.0.0.1:4437/v1/stream/try-packages?offset=-1")" kept
 }
 
+# The optional socket, which its administrator has enabled, goes with the package and leaves nothing behind.
+removed_under_systemd() {
+  booted systemctl stop encke.service
+  booted systemctl reset-failed encke.service
+  booted systemctl enable --now encke-listener.socket 2> "$work/enable" || { cat "$work/enable" >&2; fail 'the socket cannot be enabled'; }
+  booted curl -sSf http://127.0.0.1:4437/healthz > /dev/null
+  expect 'the socket and the service that it has started' "$(booted systemctl is-active encke-listener.socket encke.service | tr '\n' ' ')" 'active active '
+  booted dpkg --install /root/encke.deb > "$work/dpkg" 2>&1 || { cat "$work/dpkg" >&2; fail 'the package cannot be installed'; }
+  expect 'the socket after an upgrade of the package' "$(booted systemctl is-active encke-listener.socket)" active
+  booted dpkg --remove encke > "$work/dpkg" 2>&1 || { cat "$work/dpkg" >&2; fail 'the package cannot be removed'; }
+  expect 'the socket and the service after the removal' "$(booted systemctl is-active encke-listener.socket encke.service | tr '\n' ' ')" 'inactive inactive '
+  if booted curl -sS http://127.0.0.1:4437/healthz > /dev/null 2>&1; then fail 'something listens after the removal'; fi
+}
+
 # Exposure at most 2 of 10.
 if command -v systemd-analyze > /dev/null; then
   section 'the unit'
@@ -213,6 +228,8 @@ for suite in "${suites[@]}"; do
   rm -rf "$root/var/lib/encke" "$root/usr/sbin/policy-rc.d"
   boot_root "$work/boot"
   under_systemd "$older"
+  section 'removed under its systemd'
+  removed_under_systemd
   halt_root
   section "everything passes in a clean root of $suite"
 done
