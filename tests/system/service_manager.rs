@@ -1,6 +1,7 @@
 //! A service manager: it is told that the server is ready, alive and about to stop, and may hand the listener over.
 
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{self, Receiver};
@@ -18,7 +19,10 @@ struct Manager {
 
 impl Manager {
     fn at(path: &Path) -> Manager {
-        let socket = UnixDatagram::bind(path).expect("a socket");
+        Manager::with(UnixDatagram::bind(path).expect("a socket"))
+    }
+
+    fn with(socket: UnixDatagram) -> Manager {
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 4_096];
@@ -82,6 +86,22 @@ fn it_is_told_that_the_server_is_ready_alive_and_stopping() {
     assert_eq!(manager.told().trim(), "WATCHDOG=1");
     let stopped = encke.terminate();
     assert_eq!(stopped.code, Some(0));
+    manager.told_of("STOPPING=1");
+}
+
+/// A socket whose name is in no directory begins with `@` in the variable (sd_notify(3)).
+#[test]
+fn it_may_listen_at_an_abstract_socket() {
+    let folder = data_dir();
+    let name = format!("encke-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let manager = Manager::with(UnixDatagram::bind_addr(&address).expect("a socket"));
+    let mut command = serve(folder.path(), &[]);
+    command.env("NOTIFY_SOCKET", format!("@{name}"));
+    let encke = Encke::start_by(&mut command);
+    manager.told_of("READY=1");
+    let stopped = encke.terminate();
+    assert!(!stopped.log.contains("service manager"), "{}", stopped.log);
     manager.told_of("STOPPING=1");
 }
 

@@ -1,7 +1,11 @@
 //! A service manager such as systemd: it may hand a listener over, and is told when the server is ready, alive, and about to stop.
 //! Without one nothing happens.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -63,9 +67,22 @@ pub(crate) fn stopping() {
 }
 
 fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
+        && let Err(error) = notify_at(&socket, states)
+    {
         tracing::warn!(%error, "the service manager can't be told how the server is");
     }
+}
+
+/// Sends states to the socket of that name, which is abstract if it begins with `@` (sd_notify(3)). `sd_notify` knows paths only.
+fn notify_at(socket: &OsStr, states: &[NotifyState<'_>]) -> std::io::Result<()> {
+    let address = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(socket)?,
+    };
+    let lines: String = states.iter().map(|state| format!("{state}\n")).collect();
+    let sent = UnixDatagram::unbound()?.send_to_addr(lines.as_bytes(), &address);
+    sent.map(drop)
 }
 
 /// Tells the service manager that the process is alive.
