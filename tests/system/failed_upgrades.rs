@@ -260,7 +260,7 @@ fn calls_that_fail_when_the_server_starts_again_cost_nothing() {
 }
 
 /// The number of threads and processes that the main thread of a server has started.
-fn clones(trace: &Path, main: u32) -> usize {
+pub(crate) fn clones(trace: &Path, main: u32) -> usize {
     let text = std::fs::read_to_string(trace).unwrap_or_default();
     let main = main.to_string();
     let of_main = |line: &&str| line.split_whitespace().next() == Some(&main);
@@ -280,13 +280,6 @@ fn threads_that_can_not_be_created_cost_nothing() {
     let how = ["-o", output, "-e", "trace=clone,clone3"];
     let flags = [&["--shards", "2"][..], &PATIENT[..]].concat();
     let encke = Encke::start_by(&mut traced(how, &serve(data.path(), &flags)));
-    // The last thread of a start.
-    eventually("the server has started", || {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", encke.pid())).expect("it runs");
-        let names =
-            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
-        names.into_iter().any(|name| name == "signals\n")
-    });
     let before = clones(&trace, encke.pid());
     let (_directory, file) = successor("");
     let ended = upgrade(data.path(), &["--program", file.to_str().expect("ours")]);

@@ -72,8 +72,6 @@ pub struct ReactorLinks {
     pub metrics: Metrics,
     /// Where ephemeral messages go on a node of a fleet, beside its own shards.
     pub fleet_broadcast: Option<Arc<dyn FleetBroadcast>>,
-    /// Whether the shards serve only after [`Reactor::admit`], because another process gives connections away.
-    pub awaits_arrivals: bool,
 }
 
 /// A reactor that runs until [`Reactor::stop`].
@@ -285,13 +283,10 @@ impl BoundReactor {
                 Arc::clone(&turned_away),
             );
             let shard = Shard::new(context, hand_over, admission, listener, operators.take())?;
-            let arriving = links.awaits_arrivals.then(|| {
-                let (arrive, arriving) = mpsc::channel();
-                arrivals.push(arrive);
-                arriving
-            });
+            let (arrive, arriving) = mpsc::channel();
+            arrivals.push(arrive);
             let name = format!("shard-{number}");
-            shards.push(spawn_essential(name, move || shard.run(arriving))?);
+            shards.push(spawn_essential(name, move || shard.run(&arriving))?);
         }
         if let Some(access) = links.router.access() {
             notice_keys(access, senders.clone());
@@ -328,7 +323,8 @@ impl BoundReactor {
 }
 
 impl Reactor {
-    /// Gives the shards the connections that they await. When it returns, they are taken over; they are served once their gate opens.
+    /// Gives the shards the connections that they begin with, if there are any. When it returns, they are taken over; clients are served once
+    /// their gate opens.
     ///
     /// # Errors
     /// A shard has ended.

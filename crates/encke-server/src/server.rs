@@ -101,8 +101,7 @@ pub struct Activity {
 }
 
 impl Server {
-    /// Starts all threads. When it returns, connections are accepted. With the listeners of another process, the server waits for the
-    /// connections of that process: see [`Server::admit`].
+    /// Starts all threads but the one of the redirect. Clients are served after [`Server::admit`].
     ///
     /// # Errors
     /// Nothing is served: an address, the files of TLS or the streams of pools and revocations can't be used, the node can't
@@ -166,9 +165,7 @@ impl Server {
         let redirect = match settings.redirect_http {
             Some(from) => {
                 let port = reactor.address().port();
-                let mut redirect = Redirect::bind(&net, from, port, router.clone())?;
-                redirect.serve()?;
-                Some(redirect)
+                Some(Redirect::bind(&net, from, port, router.clone())?)
             }
             None => None,
         };
@@ -187,7 +184,6 @@ impl Server {
             inspector: inspector.clone(),
             metrics: metrics.reactor.clone(),
             fleet_broadcast,
-            awaits_arrivals: listeners.is_some(),
         });
         let (reactor, reactor_gauges) = started.inspect_err(|_| {
             dispatcher.control(DispatcherMessage::Quit);
@@ -295,11 +291,15 @@ impl Server {
         Ok(())
     }
 
-    /// Takes over the connections of the process whose listeners the server has. They are served once their gate opens.
+    /// Takes over the connections of the process whose listeners the server has, if there is one. Clients are served once the gate opens:
+    /// every thread exists by then.
     ///
     /// # Errors
-    /// A shard has ended.
+    /// A shard has ended, or the system refuses the last thread.
     pub fn admit(&mut self, moved: MovedIn) -> Result<(), StartError> {
+        if let Some(redirect) = &mut self.redirect {
+            redirect.serve()?;
+        }
         let arrivals = arrivals(moved, &self.archive);
         Ok(self.reactor.admit(arrivals)?)
     }

@@ -13,7 +13,10 @@ use crate::zone::InUrl;
 
 /// Says where the server listens and what to try; the first line is for scripts. What follows the addresses would disturb programs
 /// that read an access log.
-pub(crate) fn announce(server: &Server, config: &Config) {
+///
+/// # Errors
+/// The system refuses a thread.
+pub(crate) fn announce(server: &Server, config: &Config) -> std::io::Result<()> {
     let scheme = match config.net.tls {
         Some(_) => "https",
         None => "http",
@@ -29,25 +32,24 @@ pub(crate) fn announce(server: &Server, config: &Config) {
     }
     // A program that has read the first line finds what was logged before.
     stderr_queue::flush();
-    print(text);
+    print(text)
 }
 
 /// Prints in a thread of its own: the reader of standard output may be hung, and the server serves nevertheless.
-fn print(text: String) {
+fn print(text: String) -> std::io::Result<()> {
     let (printing, printed) = mpsc::channel::<()>();
     let thread = std::thread::Builder::new().name("banner".to_owned());
-    let started = thread.spawn(move || {
+    thread.spawn(move || {
         let mut out = std::io::stdout().lock();
         // Standard output may be closed.
         let _ = out.write_all(text.as_bytes());
         let _ = out.flush();
         drop(printing);
-    });
-    if let Err(error) = started {
-        tracing::warn!(%error, "the addresses of the server can't be printed");
-    } else if printed.recv_timeout(PRINT_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+    })?;
+    if printed.recv_timeout(PRINT_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
         tracing::warn!("standard output is blocked; it has not taken the addresses of the server");
     }
+    Ok(())
 }
 
 /// Commands to try, which work against this server as it is configured, and addresses.

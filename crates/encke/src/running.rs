@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
 use crate::asks::ServerAsk;
-use crate::banner;
 use crate::config::{Config, Given, SettingsArgs};
 use crate::failure::{Code, Failed};
 use crate::program_log::FilterHandle;
@@ -29,7 +28,7 @@ pub(crate) struct StartContext<'a> {
 }
 
 impl Running {
-    /// Starts a server. With `moved` it listens where the process before does, and serves after [`Serving::admit`].
+    /// Starts a server. With `moved` it listens where the process before does. It serves after [`Serving::admit`].
     ///
     /// # Errors
     /// Nothing is left of the attempt, but for threads that still end. A panic, such as that of a library to which the system refuses a
@@ -50,7 +49,6 @@ impl Running {
         moved: Option<&mut MovingIn>,
     ) -> Result<Running, Failed> {
         let config = context.config;
-        let is_first = moved.is_none();
         let outputs = Outputs::open(config).map_err(|error| Code::Usage.with(error))?;
         let mut serving = Serving::start((config, context.given), &outputs, moved)?;
         // Before `encke upgrade` gets its answer, so that the next one finds the socket.
@@ -59,10 +57,6 @@ impl Running {
             tracing::warn!(%error, data = %config.data.display(), "the server can't be asked to upgrade");
         });
         let upgrades = upgrades.ok();
-        // Before the logs of requests, so that the first line on standard output says where the server listens.
-        if is_first {
-            banner::announce(&serving.server, config);
-        }
         let reloads = serving.write_logs(outputs).and_then(|()| {
             let server = RunningServer {
                 settings: Arc::clone(context.settings),
@@ -90,6 +84,12 @@ impl Running {
                 Err(failed)
             }
         }
+    }
+
+    /// Ends a server that has not begun to serve.
+    pub(crate) fn abandon(self) {
+        let (serving, _) = self.end_asking();
+        serving.abandon();
     }
 
     /// Ends the socket for upgrades and the reloads. Returns the configuration in force.

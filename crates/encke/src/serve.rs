@@ -28,7 +28,7 @@ use crate::upgrade::{
     UpgradeReport, not_upgraded, reset_all,
 };
 use crate::zone::NamedZone;
-use crate::{exposure, program_log, service_manager, traces};
+use crate::{banner, exposure, program_log, service_manager, traces};
 
 /// The arguments of `encke serve`.
 #[derive(Args, Debug)]
@@ -92,7 +92,7 @@ fn serve_until_asked(
     let settings = Arc::new(args.settings);
     let (mut config, given, files) = resolve(&settings)?;
     config.net.inherited = inherited.map(Arc::new);
-    let filter = program_log::start(&config).map_err(|error| Code::Usage.with(error))?;
+    let filter = program_log::start(&config)?;
     let exporter = match config.traces.start(&config.client)? {
         Some((tracer, exporter)) => {
             config.net.tracer = Some(tracer);
@@ -176,13 +176,23 @@ fn serve_until_asked(
                 return Ok(ExitCode::SUCCESS);
             }
         };
-        if let Some(signals) = signals.take() {
-            catch(signals, Arc::clone(&relays), asks.clone())
-                .context("the thread that waits for signals can't be started")?;
+        // The last threads. Clients are served when all of them exist.
+        let begun = match signals.take() {
+            Some(signals) => catch(signals, Arc::clone(&relays), asks.clone())
+                .context("the thread that waits for signals can't be started"),
+            None => Ok(()),
+        };
+        // The first line on standard output says where the server listens, before any of the access log.
+        let announced = begun.and_then(|()| match &moved {
+            None => banner::announce(&running.serving.server, &config)
+                .context("the thread that prints the addresses of the server can't be started"),
+            Some(_) => Ok(()),
+        });
+        if let Err(error) = announced {
+            running.abandon();
+            return Err(error.into());
         }
-        if let Some(moved) = moved.take() {
-            running.serving.admit(moved)?;
-        }
+        running.serving.admit(moved.take())?;
         if let Some(taken_over) = taken_over.take() {
             attendant = taken_over.serve()?;
         }

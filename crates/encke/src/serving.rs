@@ -14,7 +14,7 @@ use encke_protocol::{
     Router,
 };
 use encke_server::{
-    ClosingServer, DeliveryHealth, InspectionSources, MovedOut, ServedStreams, Server,
+    ClosingServer, DeliveryHealth, InspectionSources, MovedIn, MovedOut, ServedStreams, Server,
     ServerMetrics, StartError,
 };
 use encke_stream::{Logs, OrderKind};
@@ -69,7 +69,7 @@ impl Outputs {
 }
 
 impl Serving {
-    /// Opens the log and starts all threads. With `moved` it listens where the process before does, and serves after [`Serving::admit`].
+    /// Opens the log and starts all threads. With `moved` it listens where the process before does. It serves after [`Serving::admit`].
     ///
     /// # Errors
     /// Nothing is left of the attempt, but for threads that still end.
@@ -129,12 +129,20 @@ impl Serving {
         }
     }
 
-    /// Takes over the connections of the process before. They are served once their gate opens.
+    /// Takes over the connections of the process before, if there is one. Clients are served once the gate opens.
     ///
     /// # Errors
-    /// They are lost, because a thread of this server has ended.
-    pub(crate) fn admit(&mut self, moved: MovingIn) -> Result<(), Failed> {
-        let admitted = self.server.admit(moved.all()?);
+    /// The connections are lost, because a thread of this server has ended, or the system refuses the last thread.
+    pub(crate) fn admit(&mut self, moved: Option<MovingIn>) -> Result<(), Failed> {
+        let moved = match moved {
+            Some(moved) => moved.all()?,
+            None => {
+                let nothing = MovedIn::default();
+                nothing.gate.open();
+                nothing
+            }
+        };
+        let admitted = self.server.admit(moved);
         admitted.map_err(|error| Code::Running.with(error))
     }
 

@@ -29,11 +29,13 @@ pub(crate) fn start() -> anyhow::Result<&'static StderrQueue> {
     let mut out = LogOutput::file_or_stderr("program log", None)?;
     let (queue, mut lines) = StderrQueue::new()?;
     let unwritable = queue.dropped.with_label_values(&[UNWRITABLE]);
-    let queue = QUEUE.get_or_init(|| queue);
+    let queue_full = queue.queue_full.clone();
     spawn_restarting("program-log", move || {
-        run(&mut lines, &mut out, &queue.queue_full, &unwritable);
+        run(&mut lines, &mut out, &queue_full, &unwritable);
     })
     .context("the thread that writes the log can't be started")?;
+    // Without the thread lines are written at once.
+    let queue = QUEUE.get_or_init(|| queue);
     std::panic::set_hook(Box::new(|info| {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("without a name");

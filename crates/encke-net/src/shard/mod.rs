@@ -52,31 +52,29 @@ pub(crate) use hand_over::HandOver;
 pub(crate) use state::{Shard, ShardContext};
 
 impl Shard {
-    /// Runs until a stop is complete. With `arriving` it serves after the connections of another process have arrived, and ends if they
+    /// Runs until a stop is complete. It serves after the connections that it begins with have arrived, which may be none, and ends if they
     /// never do.
-    pub(crate) fn run(mut self, arriving: Option<mpsc::Receiver<ShardArrivals>>) {
-        if let Some(arriving) = arriving {
-            let Ok(ShardArrivals {
-                connections,
-                together,
-                gate,
-                arrived,
-            }) = arriving.recv()
-            else {
-                return;
-            };
-            let (callers, streams) = &*together;
-            let together_now = MovedTogether { callers, streams };
-            let lost = Arrival(&mut self).take(connections, together_now);
-            drop(together);
-            // It fails only if the server has not started.
-            let _ = arrived.send(lost);
-            drop(arrived);
-            if !gate.wait() {
-                return;
-            }
-            Arrival(&mut self).begin();
+    pub(crate) fn run(mut self, arriving: &mpsc::Receiver<ShardArrivals>) {
+        let Ok(ShardArrivals {
+            connections,
+            together,
+            gate,
+            arrived,
+        }) = arriving.recv()
+        else {
+            return;
+        };
+        let (callers, streams) = &*together;
+        let together_now = MovedTogether { callers, streams };
+        let lost = Arrival(&mut self).take(connections, together_now);
+        drop(together);
+        // It fails only if the server has not started.
+        let _ = arrived.send(lost);
+        drop(arrived);
+        if !gate.wait() {
+            return;
         }
+        Arrival(&mut self).begin();
         let mut buffers = TurnBuffers::new();
         while !self.connections.is_stopped() {
             let wait_max = self.wait_max();
