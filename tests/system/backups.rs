@@ -1,5 +1,7 @@
 //! Backups of a running server: each is a whole log of its moment, and none is more than what it says.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +11,9 @@ use rustix::fs::FlockOperation;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::rig::{Encke, Ended, JSON, SetWhenDropped, command, data_dir, eventually, path};
+use crate::rig::{
+    Encke, Ended, JSON, SetWhenDropped, command, data_dir, eventually, path, request, serve_on,
+};
 
 /// Where backups are: a directory, or a bucket.
 pub(crate) struct Place {
@@ -460,7 +464,6 @@ fn mistakes_change_nothing() {
         .expect("it is there")
         .permissions();
     assert_eq!(mode.mode() & 0o077, 0);
-    use std::io::{Read, Write};
     let mut stranger = socket();
     stranger
         .write_all(b"GET / HTTP/1.1\r\n\r\n")
@@ -495,4 +498,30 @@ fn mistakes_change_nothing() {
         1,
         "there are no backups",
     );
+}
+
+/// The sockets for commands are there before the first request is answered.
+#[test]
+fn a_backup_succeeds_as_soon_as_the_server_answers() {
+    let (data, backups) = (data_dir(), data_dir());
+    let address = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        listener.local_addr().expect("it has one")
+    };
+    for _ in 0..10 {
+        let mut command = serve_on(&address.to_string(), data.path(), &[]);
+        let starting = std::thread::spawn(move || Encke::start_by(&mut command));
+        eventually("a request is answered", || {
+            let Ok(mut socket) = TcpStream::connect(address) else {
+                return false;
+            };
+            let answer = socket
+                .write_all(&request("GET", "/healthz", &[], b""))
+                .and_then(|()| socket.read(&mut [0; 100]));
+            answer.is_ok_and(|bytes| bytes > 0)
+        });
+        succeeds(&["backup"], &[data.path(), backups.path()]);
+        let encke = starting.join().expect("it starts");
+        assert_eq!(encke.terminate().code, Some(0));
+    }
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use encke_clock::WallTime;
-use jiff::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::error::BackupError;

@@ -89,7 +89,8 @@ impl Readers {
         sender: &Arc<ShardSender>,
     ) -> bool {
         let reply = ReadReply::new(token, sender);
-        self.send(token, ReadTask::ReadOrder(fetch, reply)).is_none()
+        self.send(token, ReadTask::ReadOrder(fetch, reply))
+            .is_none()
     }
 
     /// Loads what is known of a name. False: the queue is full.
