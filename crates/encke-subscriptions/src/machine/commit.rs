@@ -215,6 +215,7 @@ impl SubscriptionMachine {
             let live = &mut subscription.live;
             live.is_busy = false;
             live.is_creating = false;
+            live.has_lost_links = false;
             if decision.event.is_some() {
                 live.event.failures = 0;
             }

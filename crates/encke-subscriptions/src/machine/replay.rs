@@ -8,7 +8,6 @@ use encke_clock::Now;
 use encke_stream::{Fetch, Offset, Stream, each_record};
 
 use super::compare::find;
-use super::decision::Decision;
 use super::replay_error::SubscriptionReplayError;
 use super::state::SubscriptionMachine;
 use super::subscription::{Subscription, SubscriptionOrigin};
@@ -131,11 +130,8 @@ impl SubscriptionMachine {
         }
         // What has changed while the server was down is written before anything else happens, because streams that were lost with the
         // power can leave their numbers to others.
-        let changed = self.subscriptions.values();
-        let changed = changed.filter(|subscription| subscription.links.has_unwritten());
-        let changed: Vec<u64> = changed.map(|subscription| subscription.no).collect();
-        for no in changed {
-            self.decide(Decision::new(no));
+        for subscription in self.subscriptions.values_mut() {
+            subscription.live.has_lost_links = subscription.links.has_unwritten();
         }
         self.touched.extend(self.subscriptions.keys());
     }

@@ -43,6 +43,9 @@ impl SubscriptionMachine {
         if subscription.live.is_busy {
             return;
         }
+        if subscription.live.has_lost_links {
+            return self.decide(Decision::new(no));
+        }
         if subscription.is_lease_over(now) {
             self.counts.leases_over += 1;
             let mut decision = Decision::new(no);
@@ -229,6 +232,9 @@ impl Subscription {
     fn next_due(&self) -> Option<SteadyTime> {
         if self.live.is_busy {
             return None;
+        }
+        if self.live.has_lost_links {
+            return Some(SteadyTime::default());
         }
         if self.wake.is_none() {
             return self.links.has_pending().then(|| self.wakes_from());

@@ -75,6 +75,32 @@ fn a_stream_that_was_lost_is_not_taken_for_another_one_with_its_number() {
 }
 
 #[test]
+fn what_was_lost_is_written_again_when_the_log_has_refused_it() {
+    let name = name_of_other_log();
+    let mut lost = 0;
+    for seed in 1..20 {
+        let mut world = World::with_seed(SubscriptionLimits::default(), 2, seed);
+        world.must_create("s", pull("events/*"));
+        world.write(create_with(&name, 1));
+        for _ in 0..seed {
+            world.write(append(&name));
+        }
+        let mut world = world.crash(0, true);
+        if world.streams.facts(&name).is_some() {
+            continue;
+        }
+        world.refuse();
+        world.pass_and_settle(1_000);
+        world.store(create(&name));
+        lost += 1;
+        let mut world = world.crash(0, false);
+        world.settle();
+        assert_eq!(world.links("s"), []);
+    }
+    assert!(lost > 0, "nothing was lost in any round");
+}
+
+#[test]
 fn a_response_does_not_acknowledge_a_stream_with_the_number_of_a_lost_one() {
     let name = name_of_other_log();
     let mut lost = 0;

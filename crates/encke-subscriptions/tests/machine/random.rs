@@ -212,8 +212,8 @@ impl Run {
             Step::Changes(count) => world.report_changes(count.into()),
             Step::LookUp => world.look_up(),
             Step::Commit(count) => world.commit(count.into()),
-            // A refused record of what a power cut has lost is not repeated. A stream can then get the number of a lost one, and a crash
-            // would give it the links of that one: a known fault, which would fail here.
+            // What a power cut has lost is written again after a pause. A stream that gets the number of a lost one within it would have the
+            // links of that one after another crash, which the model does not know.
             Step::Refuse(_) if model.awaits_comparison => {}
             Step::Refuse(overloaded) => {
                 match overloaded {
