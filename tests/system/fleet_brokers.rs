@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::fleet::{append, command, have_the_same, node};
-use crate::rig::{Brokers, Encke, Ended, JSON, data_dir, eventually, path};
+use crate::rig::{BrokerProxy, Brokers, Encke, Ended, JSON, data_dir, eventually, path};
 
 #[test]
 fn a_user_and_a_password_in_the_address_of_a_broker_are_used() {
@@ -40,6 +40,50 @@ fn a_user_and_a_password_in_the_address_of_a_broker_are_used() {
     let shown = status("me:p%40ss@");
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert!(!a.log().contains("p%40ss"), "{}", a.log());
+}
+
+#[test]
+fn a_version_of_a_broker_that_may_lose_messages_is_named() {
+    let Some(brokers) = Brokers::start(1) else {
+        return;
+    };
+    let flags = |url: &str| {
+        let flags = [
+            "--fleet",
+            url,
+            "--node",
+            "a",
+            "--tuning",
+            "fleet-replicas=1",
+        ];
+        flags.map(str::to_owned)
+    };
+    for (version, is_named) in [("2.14.7", true), ("2.14.8", false)] {
+        let proxy = BrokerProxy::with_version(brokers.address(0), version);
+        let flags = flags(&proxy.url());
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let dir = data_dir();
+        let a = Encke::start_in(dir.path(), &flags);
+        assert_eq!(
+            a.log().contains("a power cut can lose"),
+            is_named,
+            "{}",
+            a.log()
+        );
+        drop(a);
+        let data = dir.path().to_str().expect("UTF-8");
+        let arguments = [&["doctor", "-n", "10", "--data", data], &*flags].concat();
+        let doctor = Ended::of(&mut crate::rig::command(&arguments));
+        assert!(
+            doctor.stdout.contains(&format!("nats-server {version}")),
+            "{doctor:?}"
+        );
+        assert_eq!(
+            doctor.stdout.contains("a power cut can lose"),
+            is_named,
+            "{doctor:?}"
+        );
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! brokers.
 
 mod broker;
+mod broker_version;
 mod connect;
 mod ephemeral;
 mod error;
@@ -45,6 +46,7 @@ use encke_threads::{FailureGuard, spawn_essential};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+pub use broker_version::BrokerVersion;
 pub use ephemeral::{EphemeralLink, NotSent};
 pub use error::FleetError;
 pub use examine::{
@@ -104,6 +106,11 @@ impl Fleet {
         let name = format!("encke {}", settings.node);
         let connected = connect::connect(&settings.access, &name, settings.silence_max);
         let client = runtime.block_on(connected)?;
+        let version = client.server_info().version;
+        if BrokerVersion::of(&version) != BrokerVersion::Suits {
+            let (needed, why) = (BrokerVersion::NEEDED, BrokerVersion::WHY);
+            tracing::warn!(%version, needed, why, "this version of nats-server does not suit a fleet");
+        }
         // It starts a task.
         let context = runtime.block_on(async { jetstream::new(client.clone()) });
         Ok(Fleet {

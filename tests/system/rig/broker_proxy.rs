@@ -23,6 +23,8 @@ struct Faults {
     /// A byte of a large message after so many bytes is changed.
     flip_at: AtomicU64,
     flipped: AtomicBool,
+    /// The version that the broker seems to have.
+    version: Option<&'static str>,
 }
 
 impl Faults {
@@ -33,15 +35,32 @@ impl Faults {
             held: AtomicBool::new(false),
             flip_at: AtomicU64::new(u64::MAX),
             flipped: AtomicBool::new(false),
+            version: None,
         }
     }
 }
 
 impl BrokerProxy {
     pub(crate) fn start(broker: SocketAddr) -> BrokerProxy {
+        BrokerProxy::start_with(broker, Faults::none())
+    }
+
+    /// Forwards to a broker that seems to have this version.
+    pub(crate) fn with_version(broker: SocketAddr, version: &'static str) -> BrokerProxy {
+        let version = Some(version);
+        BrokerProxy::start_with(
+            broker,
+            Faults {
+                version,
+                ..Faults::none()
+            },
+        )
+    }
+
+    fn start_with(broker: SocketAddr, faults: Faults) -> BrokerProxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("it is bound");
-        let faults = Arc::new(Faults::none());
+        let faults = Arc::new(faults);
         let shared = Arc::clone(&faults);
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -110,10 +129,22 @@ fn pump(mut from: TcpStream, mut to: TcpStream, faults: &Faults) {
             faults.held.store(true, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
         }
-        if to.write_all(bytes).is_err() {
+        let written = match faults.version.filter(|_| bytes.starts_with(b"INFO ")) {
+            Some(version) => to.write_all(&with_version(bytes, version)),
+            None => to.write_all(bytes),
+        };
+        if written.is_err() {
             break;
         }
     }
     let _ = to.shutdown(std::net::Shutdown::Both);
     let _ = from.shutdown(std::net::Shutdown::Both);
+}
+
+/// The message INFO with another version.
+fn with_version(info: &[u8], version: &str) -> Vec<u8> {
+    let text = String::from_utf8_lossy(info);
+    let (before, from) = text.split_once("\"version\":\"").expect("a version");
+    let (_, after) = from.split_once('"').expect("its end");
+    format!("{before}\"version\":\"{version}\"{after}").into_bytes()
 }

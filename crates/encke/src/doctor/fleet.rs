@@ -1,7 +1,8 @@
 //! Checks of the brokers of a fleet.
 
 use encke_fleet::{
-    BrokerAnswer, BrokerFinding, BrokerFindings, FleetSettings, JetStreamFinding, OrderFinding,
+    BrokerAnswer, BrokerFinding, BrokerFindings, BrokerVersion, FleetSettings, JetStreamFinding,
+    OrderFinding,
 };
 
 use super::check::{Check, Line, Verdict, bytes, millis};
@@ -70,13 +71,14 @@ fn of_broker(broker: &BrokerFinding, answer: &BrokerAnswer) -> [Check; 3] {
     let version = check(
         name("version"),
         format!("nats-server {}", answer.version),
-        &format!("{}.{} or later", VERSION_MIN.0, VERSION_MIN.1),
-        match version(&answer.version) {
-            Some(version) if version >= VERSION_MIN => Verdict::Fits,
-            Some(_) => Verdict::Fails,
-            None => Verdict::Unknown,
+        BrokerVersion::NEEDED,
+        match BrokerVersion::of(&answer.version) {
+            BrokerVersion::Suits => Verdict::Fits,
+            BrokerVersion::Unsafe => Verdict::Advice,
+            BrokerVersion::TooOld => Verdict::Fails,
+            BrokerVersion::Unknown => Verdict::Unknown,
         },
-        "`encke fleet repair` needs streams that begin at a given position",
+        BrokerVersion::WHY,
     );
     let largest = answer.message_bytes_max as u64;
     let message = check(
@@ -105,12 +107,6 @@ fn of_broker(broker: &BrokerFinding, answer: &BrokerAnswer) -> [Check; 3] {
         "the brokers' time ends lifetimes and retention, the nodes' time deadlines of jobs: keep both by NTP",
     );
     [version, message, clock]
-}
-
-/// Major and minor version.
-fn version(text: &str) -> Option<(u32, u32)> {
-    let mut parts = text.split('.').map(|part| part.parse().ok());
-    Some((parts.next()??, parts.next()??))
 }
 
 fn jetstream(found: &JetStreamFinding) -> Check {
@@ -241,8 +237,6 @@ fn stored(found: &JetStreamFinding) -> Check {
         "each batch of appends waits this long, and for a sync of the node",
     )
 }
-
-const VERSION_MIN: (u32, u32) = (2, 10);
 
 /// The default of nats-server.
 const MESSAGE_BYTES: u64 = 1 << 20;
