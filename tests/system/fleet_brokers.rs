@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::ephemeral::EPHEMERAL;
 use crate::fleet::{append, command, have_the_same, node};
 use crate::rig::{BrokerProxy, Brokers, Encke, Ended, JSON, data_dir, eventually, path};
 
@@ -145,6 +146,61 @@ fn without_a_broker_nothing_is_acknowledged_and_subscribers_are_sent_elsewhere()
     assert!(unconfirmed <= 1, "{numbers:?}");
     assert_eq!(numbers[..5], [0, 1, 2, 3, 4]);
     assert!(a.metric("encke_fleet_given_up_total", "") >= 1.0);
+}
+
+#[test]
+fn a_broker_that_returns_with_a_smaller_limit_on_messages_gets_smaller_ones() {
+    let Some(mut brokers) = Brokers::start(1) else {
+        return;
+    };
+    let dirs = [data_dir(), data_dir()];
+    let flags = ["--fleet-retry", "60s"];
+    let a = node(&brokers, "a", dirs[0].path(), &flags);
+    let b = node(&brokers, "b", dirs[1].path(), &flags);
+    a.create("s");
+    brokers.kill(0);
+    let body = |bytes: usize| format!("\"{}\"", "x".repeat(bytes));
+    let ephemeral = |bytes| {
+        a.ask(
+            "POST",
+            &path("s"),
+            &[JSON, EPHEMERAL],
+            body(bytes).as_bytes(),
+        )
+    };
+    eventually("the node has no broker", || ephemeral(1).status == 503);
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let a = &a;
+        let clients: Vec<_> = (0..40)
+            .map(|number| {
+                let bytes = if number == 20 { 500_000 } else { 20_000 };
+                let send = move || {
+                    a.ask("POST", &path("s"), &[JSON], body(bytes).as_bytes())
+                        .status
+                };
+                scope.spawn(send)
+            })
+            .collect();
+        eventually("a batch waits", || {
+            a.metric("encke_fleet_commands_in_flight", "") > 0.0
+        });
+        brokers.reconfigure(0, "max_payload: 8KB");
+        clients
+            .into_iter()
+            .map(|client| client.join().expect("it does not panic"))
+            .collect()
+    });
+    assert_eq!(statuses, [204; 40]);
+    let tails = [&a, &b].map(|node| {
+        let head = node.ask("HEAD", &path("s"), &[], b"");
+        head.field("Stream-Next-Offset").map(str::to_owned)
+    });
+    assert_eq!(tails[0], tails[1]);
+    assert_eq!(ephemeral(4_000).status, 204);
+    let refused = ephemeral(12_000);
+    assert_eq!((refused.status, &*refused.error_code()), (413, "too_large"));
+    let why = String::from_utf8_lossy(&refused.body);
+    assert!(why.contains("the brokers of the fleet take 8192"), "{why}");
 }
 
 #[test]

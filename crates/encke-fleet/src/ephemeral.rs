@@ -17,8 +17,6 @@ pub struct EphemeralLink {
     packets: Sender<WaitingPacket>,
     /// Bytes of packets that wait for the task that sends them.
     waiting: Arc<AtomicUsize>,
-    /// The largest message that the broker takes.
-    packet_bytes_max: usize,
 }
 
 /// Why the other nodes don't get a message.
@@ -59,7 +57,6 @@ impl EphemeralLink {
     ) -> (EphemeralLink, impl Future<Output = ()> + use<>) {
         let (packets, waiting) = mpsc::channel(PACKETS_MAX);
         let link = EphemeralLink {
-            packet_bytes_max: client.server_info().max_payload,
             client: client.clone(),
             packets,
             waiting: Arc::default(),
@@ -76,10 +73,12 @@ impl EphemeralLink {
             return Err(NotSent::Disconnected);
         }
         let bytes = message.to_packet();
-        if bytes.len() > self.packet_bytes_max {
+        // Of the broker that is connected now.
+        let bytes_max = self.client.max_payload();
+        if bytes.len() > bytes_max {
             return Err(NotSent::TooLarge {
                 bytes: bytes.len(),
-                bytes_max: self.packet_bytes_max,
+                bytes_max,
             });
         }
         let counted = bytes.capacity();

@@ -209,7 +209,8 @@ impl Fleet {
             let unknown = std::io::Error::other(format!("log {log} was not opened"));
             return Err(FleetError::Start(unknown));
         };
-        let message_bytes_max = self.client.server_info().max_payload;
+        let client = self.client.clone();
+        let message_bytes_max = Box::new(move || client.max_payload());
         let node = self.settings.node.as_str();
         let ReplicatedOrder {
             outgoing,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::connection::State;
 use async_nats::jetstream::{self, message::PublishMessage};
-use encke_stream::{NextOutgoing, OrderHandle, OutgoingBatch, OutgoingBatches, Refusal};
+use encke_stream::{BatchId, NextOutgoing, OrderHandle, OutgoingBatch, OutgoingBatches, Refusal};
 use tokio::runtime::Handle;
 
 use crate::peers::PeerTip;
@@ -26,67 +27,101 @@ impl Publisher {
         while let Some(next) = outgoing.next_commands() {
             let batch = match next {
                 NextOutgoing::Batch(batch) => batch,
-                NextOutgoing::Refused(submitters) => {
-                    self.order
-                        .refuse(submitters, Refusal::LogFailed(STOPPED.into()));
+                NextOutgoing::Refused(submitters, refusal) => {
+                    self.order.refuse(submitters, refusal);
                     continue;
                 }
             };
             self.status.begin(batch.commands);
             let sent = runtime.block_on(self.send(&batch));
             self.status.end();
-            if let Err(reason) = sent {
-                tracing::error!(%reason, log = self.stream, commands = batch.commands, "a batch was not confirmed in time");
+            if let Err(unconfirmed) = sent {
+                let reason = unconfirmed.to_string();
+                tracing::error!(%reason, log = self.stream, commands = batch.commands, "a batch was not confirmed");
                 self.status.gave_up();
                 let number = batch.batch.at.number;
                 self.order.give_up(number, reason.as_str().into());
-                // What waits behind it would wait as long again.
-                let waiting = outgoing.take_waiting();
-                self.order.refuse(waiting, Refusal::Stalled(reason.into()));
+                if let Unconfirmed::Late(_) = unconfirmed {
+                    // What waits behind it would wait as long again.
+                    let waiting = outgoing.take_waiting();
+                    self.order.refuse(waiting, Refusal::Stalled(reason.into()));
+                }
             }
         }
     }
 
-    /// Sends the messages of a batch. Each is sent again until a broker confirms it, or the time is over.
-    async fn send(&self, batch: &OutgoingBatch) -> Result<(), String> {
+    /// Sends the messages of a batch. Each is sent again until a broker confirms it, or the time is over. They have the size that the
+    /// broker allows which is connected when the first one is sent.
+    async fn send(&self, batch: &OutgoingBatch) -> Result<(), Unconfirmed> {
         let until = Instant::now() + self.retry;
-        let at = batch.batch.at;
-        for (part, message) in batch.messages.iter().enumerate() {
-            let id = format!("{}:{}:{}:{part}", batch.batch.node, at.run, at.number);
-            let payload: Arc<[u8]> = message.as_slice().into();
-            loop {
-                if self.order.status().has_stopped() {
-                    return Err(STOPPED.into());
+        let client = self.context.client();
+        let mut bytes_max = client.max_payload();
+        let mut messages = batch.messages(bytes_max);
+        let mut part = 0;
+        let mut is_begun = false;
+        while part < messages.len() {
+            if self.order.status().has_stopped() {
+                return Err(Unconfirmed::Late(STOPPED.into()));
+            }
+            // A message would wait in the client, and reach a broker that does not take it.
+            let is_connected = client.connection_state() == State::Connected;
+            if is_connected && bytes_max != client.max_payload() {
+                bytes_max = client.max_payload();
+                if !is_begun {
+                    messages = batch.messages(bytes_max);
                 }
-                let begun = Instant::now();
-                let received = self.order.status().received();
-                let peer = self.status.furthest_peer();
-                let sent = self.attempt(&id, &payload).await;
-                match sent {
-                    Ok(Stored { position, again }) => {
-                        let lost = lost(position, received, peer.as_ref());
-                        if let Some(reason) = lost.filter(|_| !again) {
-                            self.order.stop(reason.as_str().into());
-                            return Err(reason);
-                        }
-                        self.status.confirmed(begun.elapsed(), position);
-                        break;
-                    }
-                    Err(error) if Instant::now() >= until => return Err(error),
-                    Err(error) => {
-                        self.status.retried();
-                        tracing::debug!(%error, "a batch is sent again");
-                        tokio::time::sleep(RETRY_EVERY).await;
-                    }
+            }
+            if is_begun && messages[part].len() > bytes_max {
+                let bytes = messages[part].len();
+                return Err(Unconfirmed::TooLarge { bytes, bytes_max });
+            }
+            let sent = match is_connected {
+                true => {
+                    is_begun = true;
+                    self.send_part(batch, part, &messages[part]).await
+                }
+                false => Err("no broker is connected".into()),
+            };
+            match sent {
+                Ok(None) => part += 1,
+                Ok(Some(lost)) => {
+                    self.order.stop(lost.as_str().into());
+                    return Err(Unconfirmed::Late(lost));
+                }
+                Err(error) if Instant::now() >= until => return Err(Unconfirmed::Late(error)),
+                Err(error) => {
+                    self.status.retried();
+                    tracing::debug!(%error, "a batch is sent again");
+                    tokio::time::sleep(RETRY_EVERY).await;
                 }
             }
         }
         Ok(())
     }
 
-    async fn attempt(&self, id: &str, payload: &Arc<[u8]>) -> Result<Stored, String> {
+    /// Sends a message once. Returns the loss that the confirmation shows, if it shows one.
+    async fn send_part(
+        &self,
+        batch: &OutgoingBatch,
+        part: usize,
+        message: &[u8],
+    ) -> Result<Option<String>, String> {
+        let BatchId { node, at } = &batch.batch;
+        let id = format!("{node}:{}:{}:{part}", at.run, at.number);
+        let begun = Instant::now();
+        let received = self.order.status().received();
+        let peer = self.status.furthest_peer();
+        let Stored { position, again } = self.attempt(&id, message).await?;
+        let lost = lost(position, received, peer.as_ref()).filter(|_| !again);
+        if lost.is_none() {
+            self.status.confirmed(begun.elapsed(), position);
+        }
+        Ok(lost)
+    }
+
+    async fn attempt(&self, id: &str, message: &[u8]) -> Result<Stored, String> {
         let message = PublishMessage::build()
-            .payload(payload.to_vec().into())
+            .payload(message.to_vec().into())
             .message_id(id)
             .expected_stream(&self.stream);
         let subject = self.subject.clone();
@@ -105,6 +140,19 @@ impl Publisher {
             Err(_) => Err("no broker has confirmed it".into()),
         }
     }
+}
+
+/// Why a batch may be stored or not.
+#[derive(Debug, thiserror::Error)]
+enum Unconfirmed {
+    /// No broker has confirmed it in time.
+    #[error("{0}")]
+    Late(String),
+    /// A broker may have stored it, and the one that is connected now takes no message of that size.
+    #[error(
+        "a message of {bytes} bytes was not confirmed, and the broker now takes {bytes_max} bytes (max_payload)"
+    )]
+    TooLarge { bytes: usize, bytes_max: usize },
 }
 
 /// What it means that the brokers have stored a new message at a position. None: it is behind all that was known of the order before the

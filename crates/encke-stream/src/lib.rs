@@ -74,9 +74,9 @@ pub use read::piece::{Fetch, Item, OrderEvent, OrderedRecord, Piece};
 pub use read::records::each_record;
 pub use replicated::{
     Applied, BadMessage, BatchId, Chain, DispatcherTerm, FollowError, FollowStopped, Following,
-    IncomingBatches, JOURNAL_PREFIXES, KIND_MARK, NODE_NAME_BYTES_MAX, NODES_MAX, NextOutgoing,
-    OrderHandle, OrderStatus, OutgoingBatch, OutgoingBatches, ReplicaSequencer, ReplicatedOrder,
-    Tip, message_hash, replicated_order,
+    IncomingBatches, JOURNAL_PREFIXES, KIND_MARK, MessageBytesMax, NODE_NAME_BYTES_MAX, NODES_MAX,
+    NextOutgoing, OrderHandle, OrderStatus, OutgoingBatch, OutgoingBatches, ReplicaSequencer,
+    ReplicatedOrder, Tip, message_hash, replicated_order,
 };
 pub use restore::logs::{Logs, restore_all, restore_all_on};
 pub use restore::{OrderKind, RestoreError, restore, restore_on};

@@ -16,6 +16,8 @@ pub(crate) struct Brokers {
     dir: TempDir,
     /// The user and the password that they ask for.
     login: Option<(&'static str, &'static str)>,
+    /// The configuration file of brokers that start from now on.
+    configuration: Option<&'static str>,
 }
 
 struct Broker {
@@ -56,6 +58,7 @@ impl Brokers {
             brokers: brokers.collect(),
             dir: data_dir(),
             login,
+            configuration: None,
         };
         (0..count).for_each(|number| brokers.run(number));
         Some(brokers)
@@ -75,6 +78,13 @@ impl Brokers {
         self.brokers[number].address()
     }
 
+    /// Starts a broker that runs again with this in its configuration file.
+    pub(crate) fn reconfigure(&mut self, number: usize, configuration: &'static str) {
+        self.kill(number);
+        self.configuration = Some(configuration);
+        self.run(number);
+    }
+
     /// Starts a broker that does not run.
     pub(crate) fn run(&mut self, number: usize) {
         let [port, route] = self.brokers[number].ports;
@@ -88,6 +98,11 @@ impl Brokers {
             .args(["-n", &format!("broker-{number}")]);
         if let Some((user, password)) = self.login {
             command.args(["--user", user, "--pass", password]);
+        }
+        if let Some(configuration) = self.configuration {
+            let file = self.dir.path().join("nats.conf");
+            std::fs::write(&file, configuration).expect("it is ours");
+            command.arg("-c").arg(file);
         }
         if self.brokers.len() > 1 {
             let cluster = format!("nats://127.0.0.1:{route}");

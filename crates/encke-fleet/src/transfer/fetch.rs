@@ -338,7 +338,7 @@ impl Peer<'_> {
         bytes: u64,
         append: &mut dyn FnMut(&[u8]) -> Result<(), Failed>,
     ) -> Result<(), Failed> {
-        let payload_max = self.client.server_info().max_payload;
+        let payload_max = self.client.max_payload();
         let piece_max = PIECE_BYTES_MAX.min(payload_max.saturating_sub(protocol::HEAD_BYTES));
         let piece_max = piece_max.max(1) as u64;
         let offsets = (0..bytes.div_ceil(piece_max)).map(|piece| piece * piece_max);

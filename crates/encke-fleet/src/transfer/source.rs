@@ -44,18 +44,23 @@ struct Shared {
     copies: Mutex<Copies>,
     /// Held while a copy begins: a snapshot is taken outside of the lock on the copies.
     beginning: Mutex<()>,
-    piece_bytes_max: usize,
+    /// The largest piece that the broker takes now.
+    piece_bytes_max: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 impl CopySource {
     /// Runs until the client is closed.
     pub(crate) async fn run(mut self) {
-        let payload_max = self.client.server_info().max_payload;
         let shared = Arc::new(Shared {
             readers: self.readers,
             copies: Mutex::default(),
             beginning: Mutex::default(),
-            piece_bytes_max: PIECE_BYTES_MAX.min(payload_max.saturating_sub(HEAD_BYTES)),
+            piece_bytes_max: {
+                let client = self.client.clone();
+                Box::new(move || {
+                    PIECE_BYTES_MAX.min(client.max_payload().saturating_sub(HEAD_BYTES))
+                })
+            },
         });
         // Bounds the memory of pieces that are being read and sent.
         let room = Arc::new(Semaphore::new(REQUESTS_AT_ONCE * COPIES_MAX));
@@ -210,7 +215,7 @@ impl Shared {
 
 impl OpenCopy {
     fn read(&self, shared: &Shared, file: Option<u32>, offset: u64, bytes: u32) -> Answer {
-        let mut piece = vec![0; (bytes as usize).min(shared.piece_bytes_max)];
+        let mut piece = vec![0; (bytes as usize).min((shared.piece_bytes_max)())];
         let read = match file {
             Some(file) => self.snapshot.read(file as usize, offset, &mut piece),
             None => {
@@ -284,7 +289,7 @@ mod tests {
             readers: vec![log.reader()],
             copies: Mutex::default(),
             beginning: Mutex::default(),
-            piece_bytes_max: PIECE_BYTES_MAX,
+            piece_bytes_max: Box::new(|| PIECE_BYTES_MAX),
         };
         let copies: Vec<_> = (0..COPIES_MAX)
             .map(|copier| begin(&shared, &copier.to_string()).unwrap())

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::chain::{BatchId, Tip};
 use crate::Command;
 use crate::machine::command::CommandExtras;
+use crate::machine::outcome::Refusal;
 
 /// What precedes the content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +98,7 @@ pub(super) fn encode(
     content: &[u8],
     bytes_max: usize,
 ) -> Vec<Vec<u8>> {
-    let room = bytes_max.saturating_sub(HEADER_BYTES_MAX).max(1);
+    let room = part_bytes_max(bytes_max);
     let parts = content.len().div_ceil(room).max(1) as u32;
     let mut chunks = content.chunks(room);
     let messages = (0..parts).map(|part| {
@@ -116,6 +117,16 @@ pub(super) fn encode(
     messages.collect()
 }
 
+/// The content of a part in a message of at most `message_bytes_max` bytes.
+fn part_bytes_max(message_bytes_max: usize) -> usize {
+    message_bytes_max.saturating_sub(HEADER_BYTES_MAX).max(1)
+}
+
+/// The largest command for messages of at most this size: nodes drop a batch of very many parts.
+pub(super) fn content_bytes_max(message_bytes_max: usize) -> usize {
+    part_bytes_max(message_bytes_max).saturating_mul(PARTS_MAX)
+}
+
 /// The content of a batch that is being built.
 #[derive(Debug, Default)]
 pub(super) struct Content {
@@ -132,6 +143,26 @@ impl Content {
         }
         self.commands = postcard::to_extend(command, commands).expect(GROWING);
         self.count += 1;
+    }
+
+    /// Adds a command that has at most `bytes_max` bytes.
+    pub(super) fn push_within(
+        &mut self,
+        command: &Command,
+        bytes_max: usize,
+    ) -> Result<(), Refusal> {
+        let before = self.commands.len();
+        self.push(command);
+        let bytes = self.commands.len() - before;
+        if bytes <= bytes_max {
+            return Ok(());
+        }
+        self.commands.truncate(before);
+        self.count -= 1;
+        Err(Refusal::TooLarge {
+            bytes: bytes as u64,
+            bytes_max: bytes_max as u64,
+        })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -187,6 +218,9 @@ const EXTRAS_MARK: u8 = 0x7f;
 /// Room for what precedes the content, and for what the shared log adds: the names of the node and the fleet have at most 64 bytes and
 /// come several times, numbers have at most 20.
 const HEADER_BYTES_MAX: usize = 640;
+
+/// The most parts of a command. A batch of commands has at most twice as many, which all nodes must join ([`Assembly`](super::assembly::Assembly)).
+const PARTS_MAX: usize = 2_500;
 
 const GROWING: &str = "growing a vector is the only thing that writes here";
 

@@ -35,7 +35,7 @@ pub use chain::{
 pub(crate) use chain::{BatchMark, append_mark};
 pub use incoming::{FollowStopped, Following, IncomingBatches, OrderHandle};
 pub use message::BadMessage;
-pub use outgoing::{NextOutgoing, OutgoingBatch, OutgoingBatches};
+pub use outgoing::{MessageBytesMax, NextOutgoing, OutgoingBatch, OutgoingBatches};
 pub(crate) use reads::Reads;
 pub(crate) use replica::{CutRecord, Replica};
 pub use sequencer::ReplicaSequencer;
@@ -66,13 +66,13 @@ pub struct ReplicatedOrder {
 
 /// Sets up the order of the log whose streams `machine` has. `node` is the name of this node, at most
 /// [`NODE_NAME_BYTES_MAX`] bytes; `run` must be higher than that of its last start, and is raised if it is not.
-/// `message_bytes_max` bounds the messages that this node sends.
+/// `message_bytes_max` bounds the commands that this node sends.
 pub fn replicated_order(
     machine: &Machine,
     mailbox: Receiver<Submission>,
     node: &str,
     run: u64,
-    message_bytes_max: usize,
+    message_bytes_max: MessageBytesMax,
 ) -> ReplicatedOrder {
     let chain = machine.chain().cloned().unwrap_or_default();
     let last = chain.nodes.get(node).map_or(0, |applied| applied.run);

@@ -9,11 +9,12 @@ use encke_log::StreamNo;
 use encke_mailbox::Receiver;
 use parking_lot::{Condvar, Mutex};
 
-use super::chain::BatchId;
+use super::chain::{BatchId, Tip};
 use super::message::{self, Content};
 use super::status::OrderStatus;
 use crate::StorageHold;
 use crate::machine::command::{Command, FleetCommand};
+use crate::machine::outcome::Refusal;
 use crate::order::gather::Gather;
 use crate::order::submission::{Submission, Submitter};
 
@@ -28,7 +29,7 @@ pub struct OutgoingBatches {
     batch: BatchId,
     outstanding: Arc<Outstanding>,
     status: Arc<OrderStatus>,
-    message_bytes_max: usize,
+    message_bytes_max: MessageBytesMax,
     /// When the mailbox was closed.
     closed_at: Option<Instant>,
     gather: Gather,
@@ -36,15 +37,26 @@ pub struct OutgoingBatches {
     sent: Option<(u64, usize)>,
 }
 
+/// Returns the size of the largest message that the shared log takes now.
+pub type MessageBytesMax = Box<dyn Fn() -> usize + Send>;
+
 /// A batch for the shared log.
 #[derive(Debug)]
 pub struct OutgoingBatch {
     /// The batch. Messages with the same batch and index are the same.
     pub batch: BatchId,
-    /// Its messages, in order. Each is sent when the one before it is stored.
-    pub messages: Vec<Vec<u8>>,
     /// The number of commands.
     pub commands: usize,
+    applied: Tip,
+    content: Vec<u8>,
+}
+
+impl OutgoingBatch {
+    /// Its messages of at most about `bytes_max` bytes, in order. Each is sent when the one before it is stored. With another size they
+    /// are other messages, and nodes cannot join the ones with the others.
+    pub fn messages(&self, bytes_max: usize) -> Vec<Vec<u8>> {
+        message::encode(&self.batch, self.applied, &self.content, bytes_max)
+    }
 }
 
 /// The next commands of a node: to send or to refuse.
@@ -52,8 +64,8 @@ pub struct OutgoingBatch {
 pub enum NextOutgoing {
     /// Sends them.
     Batch(OutgoingBatch),
-    /// Refuses them, because it follows the order no longer. Nothing of theirs was sent.
-    Refused(Vec<Submitter>),
+    /// Refuses them. Nothing of theirs was sent.
+    Refused(Vec<Submitter>, Refusal),
 }
 
 /// The submitters of batches that are not applied yet, and what the node itself wants to send.
@@ -208,7 +220,7 @@ impl OutgoingBatches {
         batch: BatchId,
         outstanding: Arc<Outstanding>,
         status: Arc<OrderStatus>,
-        message_bytes_max: usize,
+        message_bytes_max: MessageBytesMax,
     ) -> Self {
         OutgoingBatches {
             mailbox,
@@ -290,8 +302,10 @@ impl OutgoingBatches {
             }
             // Before they are outstanding: a sequencer that stops does not know whether those were sent.
             return Some(match self.status.has_stopped() {
-                true => NextOutgoing::Refused(self.take_waiting()),
-                false => NextOutgoing::Batch(self.build(&mut proposals)),
+                true => {
+                    NextOutgoing::Refused(self.take_waiting(), Refusal::LogFailed(STOPPED.into()))
+                }
+                false => self.build(&mut proposals),
             });
         }
     }
@@ -328,27 +342,33 @@ impl OutgoingBatches {
         closed_at.elapsed() > CLOSE_WAIT
     }
 
-    fn build(&mut self, proposals: &mut Vec<FleetCommand>) -> OutgoingBatch {
+    /// The next batch. A command that is too large for the shared log is refused alone, behind the batch of those before it.
+    fn build(&mut self, proposals: &mut Vec<FleetCommand>) -> NextOutgoing {
+        let bytes_max = message::content_bytes_max((self.message_bytes_max)());
         let mut content = Content::default();
         let (mut submitters, mut holds) = (Vec::new(), Vec::new());
         for proposal in proposals.drain(..) {
             content.push(&Command::Fleet(proposal));
             submitters.push(None);
         }
-        while let Some(submission) = self.left.pop_front() {
+        while let Some(mut submission) = self.left.pop_front() {
+            submission.command.detach();
+            match content.push_within(&submission.command, bytes_max) {
+                Ok(()) => {}
+                Err(too_large) if submitters.is_empty() => {
+                    self.in_hand += 1;
+                    return NextOutgoing::Refused(vec![submission.from], too_large);
+                }
+                Err(_) => {
+                    self.left.push_front(submission);
+                    break;
+                }
+            }
             // Nodes do not tell each other of traces.
-            let Submission {
-                mut command,
-                from,
-                holds: held,
-                ..
-            } = submission;
-            holds.extend(held);
-            command.detach();
-            content.push(&command);
-            submitters.push(Some(from));
+            holds.append(&mut submission.holds);
+            submitters.push(Some(submission.from));
             self.in_hand += 1;
-            if content.bytes() >= BATCH_BYTES {
+            if content.bytes() >= BATCH_BYTES.min(bytes_max) {
                 break;
             }
         }
@@ -363,18 +383,17 @@ impl OutgoingBatches {
         }
         state.made.push_back((number, Instant::now()));
         drop(state);
-        OutgoingBatch {
-            messages: message::encode(
-                &self.batch,
-                self.status.applied(),
-                &content.finish(),
-                self.message_bytes_max,
-            ),
+        NextOutgoing::Batch(OutgoingBatch {
             batch: self.batch.clone(),
             commands,
-        }
+            applied: self.status.applied(),
+            content: content.finish(),
+        })
     }
 }
+
+/// Why a node sends nothing more.
+const STOPPED: &str = "this node follows the order no longer";
 
 /// A batch takes commands until it has this many bytes. A larger command makes a larger batch.
 const BATCH_BYTES: usize = 512 << 10;

@@ -20,6 +20,9 @@ use crate::{
     StorageExceeded, StorageLimit, Submitter, Target, Viewer, restore_all_on,
 };
 
+/// Parts of a few hundred bytes.
+const MESSAGE_BYTES_MAX: usize = 900;
+
 /// The order that the nodes share.
 type Shared = Vec<(u64, Vec<u8>)>;
 
@@ -53,7 +56,7 @@ impl Running {
     fn batch(&mut self, command: Command, token: u64) -> OutgoingBatch {
         match self.submit(command, token) {
             NextOutgoing::Batch(batch) => batch,
-            NextOutgoing::Refused(submitters) => panic!("refused: {submitters:?}"),
+            refused @ NextOutgoing::Refused(..) => panic!("{refused:?}"),
         }
     }
 
@@ -136,8 +139,8 @@ impl Node {
         let Logs { mut logs, views } = restored.unwrap();
         let (machine, log) = logs.remove(0);
         let (mailbox, receiver) = mailbox("test", Bounds::default());
-        // Parts of a few hundred bytes.
-        let order = replicated_order(&machine, receiver, self.name, self.run, 900);
+        let bytes_max = Box::new(|| MESSAGE_BYTES_MAX);
+        let order = replicated_order(&machine, receiver, self.name, self.run, bytes_max);
         let replies = Replies::default();
         let outlets: Vec<Box<dyn Outlet>> = vec![Box::new(replies.clone())];
         let loader = machine.loader(log.reader());
@@ -193,7 +196,10 @@ impl Node {
 
     /// Sends a command, as all messages of a batch. The order may store some of them twice.
     fn send(&mut self, command: Command, now_ms: u64, twice: bool, shared: &mut Shared) {
-        for message in self.batch(command, now_ms, shared).messages {
+        for message in self
+            .batch(command, now_ms, shared)
+            .messages(MESSAGE_BYTES_MAX)
+        {
             if twice {
                 shared.push((now_ms, message.clone()));
             }
@@ -206,7 +212,7 @@ impl Node {
         let batch = self.batch(command, now_ms, shared);
         let handle = self.run().incoming.handle();
         handle.give_up(batch.batch.at.number, "no broker".into());
-        let messages = batch.messages.into_iter();
+        let messages = batch.messages(MESSAGE_BYTES_MAX).into_iter();
         messages.map(|message| (now_ms, message)).collect()
     }
 

@@ -253,7 +253,12 @@ fn the_repetition_of_an_append_is_answered_when_the_append_is_durable() {
     let batch = b.run().batch(command(append, 0), 1);
     deliver(&mut b, &shared);
     assert_eq!(b.run().status.marked().position, 0, "it is only written");
-    shared.extend(batch.messages.into_iter().map(|message| (NOW_MS, message)));
+    shared.extend(
+        batch
+            .messages(MESSAGE_BYTES_MAX)
+            .into_iter()
+            .map(|message| (NOW_MS, message)),
+    );
     deliver(&mut b, &shared);
     let replies = b.run().replies.take();
     assert!(
@@ -282,9 +287,7 @@ fn commands_after_a_stop_are_not_sent_and_the_outcome_of_those_before_is_unknown
     handle.stop("the order is lost".into());
     // The sequencer takes its turns later. The test refuses in the place of the sender.
     match running.submit(create(), 2) {
-        NextOutgoing::Refused(submitters) => {
-            handle.refuse(submitters, Refusal::LogFailed("it has stopped".into()));
-        }
+        NextOutgoing::Refused(submitters, refusal) => handle.refuse(submitters, refusal),
         NextOutgoing::Batch(batch) => panic!("sent: {batch:?}"),
     }
     for _ in 0..2 {
@@ -304,6 +307,30 @@ fn commands_after_a_stop_are_not_sent_and_the_outcome_of_those_before_is_unknown
 }
 
 #[test]
+fn a_command_that_is_too_large_for_the_order_is_refused_alone() {
+    let mut node = Node::new(0, 0, false);
+    let running = node.run();
+    let submit = |running: &Running, command: Command, token| {
+        let submission = Submission::new(command, Submitter { shard: 0, token });
+        assert!(running.mailbox.try_send(Lane::Data, submission, 1).is_ok());
+    };
+    let append = |bytes| command(Do::Append(0, None, false, bytes), 0);
+    for (token, bytes) in [(1, 10), (2, 1 << 20), (3, 10)] {
+        submit(running, append(bytes), token);
+    }
+    let mut next = || running.outgoing.next_commands().unwrap();
+    assert!(matches!(next(), NextOutgoing::Batch(batch) if batch.commands == 1));
+    match next() {
+        NextOutgoing::Refused(submitters, Refusal::TooLarge { bytes, bytes_max }) => {
+            assert_eq!(submitters, [Submitter { shard: 0, token: 2 }]);
+            assert!(bytes > bytes_max && bytes_max > 500_000, "{bytes_max}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(next(), NextOutgoing::Batch(batch) if batch.commands == 1));
+}
+
+#[test]
 fn no_answer_is_waited_for_that_does_not_come() {
     let mut node = Node::new(0, 0, false);
     let mut shared = Shared::new();
@@ -313,7 +340,12 @@ fn no_answer_is_waited_for_that_does_not_come() {
     };
     // The first batch is answered, so that the next ones are worth a wait.
     let first = send(&mut node);
-    shared.extend(first.messages.into_iter().map(|message| (NOW_MS, message)));
+    shared.extend(
+        first
+            .messages(MESSAGE_BYTES_MAX)
+            .into_iter()
+            .map(|message| (NOW_MS, message)),
+    );
     std::thread::sleep(Duration::from_millis(20));
     node.follow(&shared, usize::MAX, NOW_MS);
     for _ in 0..3 {
@@ -335,7 +367,11 @@ fn a_batch_that_no_node_applies_any_more_is_answered() {
     let create = || command(Do::Create(0, None, None, None, 3), 0);
     let lost = node.batch(create(), NOW_MS, &shared);
     node.send(create(), NOW_MS, false, &mut shared);
-    shared.extend(lost.messages.into_iter().map(|message| (NOW_MS, message)));
+    shared.extend(
+        lost.messages(MESSAGE_BYTES_MAX)
+            .into_iter()
+            .map(|message| (NOW_MS, message)),
+    );
     node.follow(&shared, usize::MAX, NOW_MS);
     let replies = node.run().replies.take();
     let outcomes: Vec<_> = replies.iter().map(|(_, outcome)| outcome).collect();
@@ -369,7 +405,7 @@ fn the_clients_of_a_node_whose_disk_is_full_do_not_wait_for_it() {
     let mut running = node.running.take().unwrap();
     let (replies, status) = (running.replies.clone(), Arc::clone(&running.status));
     let take = |running: &mut Running, batch: OutgoingBatch| {
-        for message in batch.messages {
+        for message in batch.messages(MESSAGE_BYTES_MAX) {
             running.take(running.incoming.position() + 1, NOW_MS, &message);
         }
     };
