@@ -204,6 +204,47 @@ fn a_broker_that_returns_with_a_smaller_limit_on_messages_gets_smaller_ones() {
 }
 
 #[test]
+fn brokers_that_store_nothing_are_named_by_all_commands() {
+    let Some(mut brokers) = Brokers::start(1) else {
+        return;
+    };
+    brokers.reconfigure(0, "jetstream { max_file_store: 4MB }");
+    let dir = data_dir();
+    let a = node(&brokers, "a", dir.path(), &["--fleet-retry", "1s"]);
+    a.create("s");
+    let body = format!("\"{}\"", "x".repeat(500_000));
+    eventually("the brokers are full", || {
+        a.ask("POST", &path("s"), &[JSON], body.as_bytes()).status == 503
+    });
+    let urls = brokers.urls();
+    let run = |arguments: &[&str]| {
+        let arguments = [arguments, &["--fleet", &urls]].concat();
+        Ended::of(&mut crate::rig::command(&arguments))
+    };
+    let cause = "insufficient resources";
+    let doctor = run(&["doctor", "--node", "b", "--tuning", "fleet-replicas=1"]);
+    assert!(doctor.stdout.contains(cause), "{doctor:?}");
+    let mut why = String::new();
+    eventually("the node says why it is not ready", || {
+        let answer = a.ask("GET", "/readyz", &[], b"");
+        why = String::from_utf8_lossy(&answer.body).into_owned();
+        answer.status == 503 && why.contains(cause)
+    });
+    for command in ["status", "verify"] {
+        let report = run(&["fleet", command]);
+        assert_eq!(report.code, Some(5), "{report:?}");
+        let problem = "problem: node a: the brokers do not store what this node sends";
+        assert!(report.stdout.contains(problem), "{report:?}");
+        assert!(report.stdout.contains(cause), "{report:?}");
+    }
+    brokers.reconfigure(0, "jetstream { max_file_store: 1GB }");
+    eventually("the node is ready again", || {
+        a.ask("GET", "/readyz", &[], b"").status == 200
+    });
+    assert_eq!(run(&["fleet", "status"]).code, Some(0));
+}
+
+#[test]
 #[ignore = "long: make test-all"]
 fn what_one_of_three_brokers_says_does_not_count() {
     let Some(mut brokers) = Brokers::start(3) else {

@@ -237,7 +237,9 @@ impl ReportSource {
         };
         NodeReport {
             node: self.node.clone(),
-            unready: logs.iter().find_map(|status| status.unready()),
+            unready: logs
+                .iter()
+                .find_map(|status| status.unready().or_else(|| status.unstored())),
             retention: Some(self.retention),
             activity: self.activity.get().map(|activity| activity()),
             logs: logs.iter().enumerate().map(report).collect(),

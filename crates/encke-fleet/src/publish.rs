@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
-use async_nats::jetstream::{self, message::PublishMessage};
+use async_nats::jetstream::{self, context::PublishErrorKind, message::PublishMessage};
 use encke_stream::{BatchId, NextOutgoing, OrderHandle, OutgoingBatch, OutgoingBatches, Refusal};
 use tokio::runtime::Handle;
 
@@ -38,10 +38,11 @@ impl Publisher {
             if let Err(unconfirmed) = sent {
                 let reason = unconfirmed.to_string();
                 tracing::error!(%reason, log = self.stream, commands = batch.commands, "a batch was not confirmed");
-                self.status.gave_up();
+                let refusal = matches!(unconfirmed, Unconfirmed::Refused(_)).then_some(&reason);
+                self.status.gave_up(refusal.cloned());
                 let number = batch.batch.at.number;
                 self.order.give_up(number, reason.as_str().into());
-                if let Unconfirmed::Late(_) = unconfirmed {
+                if !matches!(unconfirmed, Unconfirmed::TooLarge { .. }) {
                     // What waits behind it would wait as long again.
                     let waiting = outgoing.take_waiting();
                     self.order.refuse(waiting, Refusal::Stalled(reason.into()));
@@ -80,7 +81,7 @@ impl Publisher {
                     is_begun = true;
                     self.send_part(batch, part, &messages[part]).await
                 }
-                false => Err("no broker is connected".into()),
+                false => Err(Unconfirmed::Late("no broker is connected".into())),
             };
             match sent {
                 Ok(None) => part += 1,
@@ -88,7 +89,7 @@ impl Publisher {
                     self.order.stop(lost.as_str().into());
                     return Err(Unconfirmed::Late(lost));
                 }
-                Err(error) if Instant::now() >= until => return Err(Unconfirmed::Late(error)),
+                Err(error) if Instant::now() >= until => return Err(error),
                 Err(error) => {
                     self.status.retried();
                     tracing::debug!(%error, "a batch is sent again");
@@ -105,7 +106,7 @@ impl Publisher {
         batch: &OutgoingBatch,
         part: usize,
         message: &[u8],
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<String>, Unconfirmed> {
         let BatchId { node, at } = &batch.batch;
         let id = format!("{node}:{}:{}:{part}", at.run, at.number);
         let begun = Instant::now();
@@ -119,25 +120,23 @@ impl Publisher {
         Ok(lost)
     }
 
-    async fn attempt(&self, id: &str, message: &[u8]) -> Result<Stored, String> {
+    async fn attempt(&self, id: &str, message: &[u8]) -> Result<Stored, Unconfirmed> {
         let message = PublishMessage::build()
             .payload(message.to_vec().into())
             .message_id(id)
             .expected_stream(&self.stream);
         let subject = self.subject.clone();
-        let confirmed = async {
-            let sent = self.context.send_publish(subject, message).await;
-            sent.map_err(|error| error.to_string())?
-                .await
-                .map_err(|error| error.to_string())
-        };
+        let confirmed = async { self.context.send_publish(subject, message).await?.await };
         match tokio::time::timeout(ATTEMPT_WITHIN, confirmed).await {
             Ok(Ok(ack)) => Ok(Stored {
                 position: ack.sequence,
                 again: ack.duplicate,
             }),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err("no broker has confirmed it".into()),
+            Ok(Err(error)) if error.kind() == PublishErrorKind::Other => {
+                Err(Unconfirmed::Refused(error.to_string()))
+            }
+            Ok(Err(error)) => Err(Unconfirmed::Late(error.to_string())),
+            Err(_) => Err(Unconfirmed::Late("no broker has confirmed it".into())),
         }
     }
 }
@@ -148,6 +147,9 @@ enum Unconfirmed {
     /// No broker has confirmed it in time.
     #[error("{0}")]
     Late(String),
+    /// A broker does not store it.
+    #[error("{0}")]
+    Refused(String),
     /// A broker may have stored it, and the one that is connected now takes no message of that size.
     #[error(
         "a message of {bytes} bytes was not confirmed, and the broker now takes {bytes_max} bytes (max_payload)"

@@ -33,6 +33,8 @@ struct State {
     first_last: Option<u64>,
     last: u64,
     round_trip: Duration,
+    /// When a batch was given up that a broker has refused, and why, if none was confirmed since then.
+    refused: Option<(Instant, String)>,
     /// Positions that the order had, and since when, as long as the node has not applied them.
     behind: VecDeque<(Instant, u64)>,
 }
@@ -73,6 +75,7 @@ impl LogStatus {
                 first_last: None,
                 last: 0,
                 round_trip: Duration::ZERO,
+                refused: None,
                 behind: VecDeque::new(),
             }),
             commands_in_flight: AtomicU64::new(0),
@@ -135,6 +138,16 @@ impl LogStatus {
         })
     }
 
+    /// Why the brokers do not store what this node sends, if the last batch was given up for it. Subscribers stay: other nodes have the
+    /// same brokers.
+    pub fn unstored(&self) -> Option<String> {
+        let state = self.state.lock();
+        let (at, reason) = state.refused.as_ref()?;
+        let is_recent =
+            at.elapsed() < REFUSAL_COUNTS || self.commands_in_flight.load(Ordering::Relaxed) > 0;
+        is_recent.then(|| format!("the brokers do not store what this node sends: {reason}"))
+    }
+
     /// The order of the log.
     pub fn order(&self) -> &Arc<OrderStatus> {
         &self.order
@@ -192,13 +205,19 @@ impl LogStatus {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn gave_up(&self) {
+    /// A batch was not confirmed. `refusal`: why a broker does not store it.
+    pub(crate) fn gave_up(&self, refusal: Option<String>) {
         self.given_up.fetch_add(1, Ordering::Relaxed);
+        let refused = refusal.map(|reason| (Instant::now(), reason));
+        self.state.lock().refused = refused;
     }
 
     /// A broker has confirmed a message of this node.
     pub(crate) fn confirmed(&self, took: Duration, position: u64) {
-        self.state.lock().round_trip = took;
+        let mut state = self.state.lock();
+        state.round_trip = took;
+        state.refused = None;
+        drop(state);
         self.heard(position);
     }
 
@@ -244,6 +263,9 @@ impl State {
         oldest.map_or(Duration::ZERO, |(since, _)| since.elapsed())
     }
 }
+
+/// How long a refusal counts while nothing is sent: then a probe of health shows whether the brokers store again.
+const REFUSAL_COUNTS: Duration = Duration::from_secs(10);
 
 /// Positions are noted at most this often, so that a node that is far behind notes few.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);

@@ -37,9 +37,18 @@ pub(crate) struct Status {
 impl Status {
     /// Why the node must not serve.
     pub(crate) fn unready(&self) -> Option<String> {
+        self.first(LogStatus::unready)
+    }
+
+    /// Why the brokers do not store what the node sends.
+    pub(crate) fn unstored(&self) -> Option<String> {
+        self.first(LogStatus::unstored)
+    }
+
+    fn first(&self, reason: impl Fn(&LogStatus) -> Option<String>) -> Option<String> {
         let logs = self.logs.lock();
         let mut reasons = logs.iter().enumerate().filter_map(|(log, status)| {
-            let reason = status.unready()?;
+            let reason = reason(status)?;
             Some(match logs.len() {
                 1 => reason,
                 _ => format!("log {log}: {reason}"),

@@ -269,7 +269,11 @@ fn start(
     let (probed, looked_back) = (health.clone(), health.clone());
     let looked_at = status.clone();
     // What is known by itself, without a probe.
-    let obstacle = Arc::new(move || unready(&watched).or_else(|| looked_at.unready()));
+    let obstacle = Arc::new(move || {
+        unready(&watched)
+            .or_else(|| looked_at.unready())
+            .or_else(|| looked_at.unstored())
+    });
     let known = Arc::clone(&obstacle);
     let probes = Probes {
         // What is known by itself comes first, because a probe would only wait.
