@@ -25,6 +25,8 @@ function objects(path) {
 
 const manifests = ['node/node.yaml', 'fleet/brokers.yaml'].flatMap((file) => objects(`packaging/kubernetes/${file}`));
 const ofKind = (kind) => manifests.filter((object) => object.kind === kind);
+/** The template of the pods of nodes. */
+const nodes = () => ofKind('StatefulSet').find(({ metadata }) => metadata.name === 'encke').spec.template;
 const isPartOf = (selector, labels) => Object.entries(selector).every(([key, value]) => labels[key] === value);
 
 test('the image serves operators inside of its container only', () => {
@@ -34,8 +36,15 @@ test('the image serves operators inside of its container only', () => {
   assert.ok(containerfile.includes(`"http://${address}"]`), 'HEALTHCHECK asks another address');
 });
 
+test('a node serves for a while after SIGTERM, and has time to stop then', () => {
+  const { spec } = nodes();
+  const delay = spec.containers[0].args.map((arg) => arg.match(/^stop-delay=(\d+)s$/)).find(Boolean);
+  assert.ok(delay, 'it stops at once');
+  assert.ok(spec.terminationGracePeriodSeconds - delay[1] >= 30);
+});
+
 test('only Prometheus reaches the address for operators of a node', () => {
-  const [{ spec: { template } }] = ofKind('StatefulSet').filter(({ metadata }) => metadata.name === 'encke');
+  const template = nodes();
   const [container] = template.spec.containers;
   const names = container.ports.map(({ name }) => name);
   for (const probe of ['startupProbe', 'readinessProbe', 'livenessProbe']) assert.ok(names.includes(container[probe].httpGet.port));

@@ -1,5 +1,7 @@
 //! `/readyz` goes the whole way of a record: it fails when a disk, a sequencer or a shard stalls, says which, and recovers.
 
+use rustix::process::Signal;
+
 use crate::multi_stream::MultiStream;
 use crate::rig::{
     Connection, Encke, Fault, JSON, Slowed, data_dir, eventually, operators_address, path, request,
@@ -198,4 +200,28 @@ fn a_thread_that_hangs_is_named_and_recovers() {
         drop(slowed);
         eventually("it is ready again", || ask().0 == 200);
     }
+}
+
+#[test]
+fn a_server_that_stops_later_serves_and_is_not_ready() {
+    let encke = Encke::start(&["--log", "info", "--tuning", "stop-delay=1h"]);
+    encke.create("s");
+    let mut subscriber = encke.subscribe("s", "-1");
+    assert_eq!(readyz(&encke).0, 200);
+    encke.signal(Signal::TERM);
+    let mut why = String::new();
+    eventually("the server is not ready", || {
+        let (status, text) = readyz(&encke);
+        why = text;
+        status == 503
+    });
+    assert!(why.contains("the server stops"), "{why}");
+    let answer = encke.ask("POST", &path("s"), &[JSON], b"1");
+    assert_eq!(answer.status, 204, "{answer:?}");
+    assert_eq!(subscriber.numbers(1), [1]);
+    assert_eq!(encke.ask("GET", "/healthz", &[], b"").status, 200);
+    assert_eq!(encke.stop(Signal::TERM).code, Some(143));
+
+    let encke = Encke::start(&["--tuning", "stop-delay=10ms"]);
+    assert_eq!(encke.terminate().code, Some(0));
 }

@@ -222,8 +222,11 @@ fn serve_until_asked(
             ServerEnd::HandOver(successor, asker) => (successor, asker),
             ServerEnd::Stop(reason) => {
                 watch_stop(&reason, asked);
-                watchdog.watch(Watched::Nothing);
                 let (serving, _) = running.end_asking();
+                if let StopReason::Signal { .. } = reason {
+                    serving.drain(config.stop_delay);
+                }
+                watchdog.watch(Watched::Nothing);
                 serving.stop()?;
                 traces::stop(exporter);
                 tracing::info!("stopped");

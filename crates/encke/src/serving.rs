@@ -40,6 +40,7 @@ pub(crate) struct Serving {
     pub(crate) reload_metrics: ReloadMetrics,
     /// What the page of operators shows of the configuration.
     pub(crate) configuration: Arc<Mutex<Value>>,
+    health: DeliveryHealth,
     node: Option<Node>,
     snapshots: std::io::Result<SnapshotServer>,
     watch: Option<Watch>,
@@ -96,6 +97,7 @@ impl Serving {
             reload_metrics,
             snapshot_metrics,
             configuration,
+            health,
         } = start((config, given), access.clone(), moved)?;
         let snapshots = SnapshotServer::start(&config.data, readers, snapshot_metrics);
         if let Err(error) = &snapshots {
@@ -107,6 +109,7 @@ impl Serving {
             router,
             reload_metrics,
             configuration,
+            health,
             node,
             snapshots,
             watch: None,
@@ -158,6 +161,19 @@ impl Serving {
     /// Has the files of the logs of requests opened again.
     pub(crate) fn reopen_logs(&self) {
         self.reopen_handles.iter().for_each(ReopenHandle::reopen);
+    }
+
+    /// Serves as before for this long, but is not ready.
+    pub(crate) fn drain(&self, delay: Duration) {
+        if !delay.is_zero() {
+            service_manager::stopping();
+            self.health.end_readiness();
+            tracing::info!(
+                ?delay,
+                "not ready from now on, and stopping later (tuning.stop-delay)"
+            );
+            std::thread::sleep(delay);
+        }
     }
 
     /// Stops it.
@@ -224,6 +240,7 @@ struct Started {
     reload_metrics: ReloadMetrics,
     snapshot_metrics: SnapshotMetrics,
     configuration: Arc<Mutex<Value>>,
+    health: DeliveryHealth,
 }
 
 /// Starts the server.
@@ -266,7 +283,7 @@ fn start(
     let status = node.as_ref().map(Node::status).unwrap_or_default();
     let (rendered, shown, watched) = (metrics.clone(), status.clone(), readers.clone());
     let health = DeliveryHealth::new(config.server.health);
-    let (probed, looked_back) = (health.clone(), health.clone());
+    let (probed, looked_back, kept) = (health.clone(), health.clone(), health.clone());
     let looked_at = status.clone();
     // What is known by itself, without a probe.
     let obstacle = Arc::new(move || {
@@ -364,6 +381,7 @@ fn start(
         reload_metrics,
         snapshot_metrics,
         configuration,
+        health: kept,
     })
 }
 

@@ -77,6 +77,12 @@ impl DeliveryHealth {
         self.stalled_at(now().steady)
     }
 
+    /// The server is not ready from now on, because it stops. No further probe is made.
+    pub fn end_readiness(&self) {
+        self.shared.state.lock().is_stopping = true;
+        self.shared.called.notify_one();
+    }
+
     fn stalled_at(&self, now: SteadyTime) -> Option<String> {
         let state = self.shared.state.lock();
         let last = state.last.as_ref()?;

@@ -65,8 +65,7 @@ impl Prober {
     /// Ends the thread, and with it a probe in work. Questions from now on are answered with that. False if the thread panicked.
     pub(crate) fn stop(self) -> bool {
         self.stops.store(true, Ordering::Relaxed);
-        self.health.shared.state.lock().is_stopping = true;
-        self.health.shared.called.notify_one();
+        self.health.end_readiness();
         self.thread.join().is_ok()
     }
 }

@@ -208,6 +208,8 @@ settings! {
     Tuning {
         /// How long requests in work may take when the server is upgraded, while others wait; then they are cut off
         "upgrade-drain": PERIOD => config.upgrade.drain;
+        /// Time after a signal to stop in which everything is served as before, but `/readyz` is 503, so that load balancers choose other servers
+        "stop-delay": Period(Duration::ZERO) => config.stop_delay;
         /// How long each step of an upgrade may take before the server goes on as before
         "upgrade-timeout": PERIOD => config.upgrade.timeout;
         /// Share of requests that are traced, from 0 to 1, of those without a `traceparent`, which decides by its sampled flag

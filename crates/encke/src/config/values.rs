@@ -51,6 +51,8 @@ pub(crate) struct Config {
     /// `None` for standard error.
     pub(crate) audit_log_file: Option<PathBuf>,
     pub(crate) upgrade: UpgradeConfig,
+    /// How long the server still serves after a signal to stop.
+    pub(crate) stop_delay: Duration,
     pub(crate) traces: TraceConfig,
 }
 
@@ -163,6 +165,7 @@ impl Default for Config {
             access_log_file: None,
             audit_log_file: None,
             upgrade: UpgradeConfig::default(),
+            stop_delay: Duration::ZERO,
             traces: TraceConfig::default(),
         }
     }
