@@ -2,10 +2,14 @@
 //! the client with the most loses some of it, whoever asks next.
 
 use std::io::Read;
+use std::path::PathBuf;
+use std::process::Command;
 
 use crate::access::{API_KEY, Guarded, bearer};
 use crate::rig::http2::*;
-use crate::rig::{Bystanders, Connection, Encke, Incompressible, JSON, eventually, path};
+use crate::rig::{
+    Bystanders, Connection, Encke, Incompressible, JSON, data_dir, eventually, path, serve,
+};
 
 /// A head whose body of that many bytes is still to come.
 fn head(target: &str, fields: &[&str], bytes: usize) -> Vec<u8> {
@@ -387,4 +391,81 @@ fn read_60_times(encke: &Encke, coding: &str) -> Http2Client {
         client.send(&request);
     }
     client
+}
+
+/// A control group with a limit on memory.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    /// None: this user may make none here.
+    fn start(bytes: u64) -> Option<MemoryGroup> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path_of = |controllers: &str| {
+            let line = own.lines().find_map(|line| line.split_once(controllers))?;
+            Some(line.1.trim_start_matches('/').to_owned())
+        };
+        let (root, path, limit) = match path_of(":memory:") {
+            Some(path) => ("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes"),
+            None => ("/sys/fs/cgroup", path_of("0::")?, "memory.max"),
+        };
+        let name = format!("encke-test-{}", std::process::id());
+        let group = MemoryGroup(PathBuf::from(root).join(path).join(name));
+        let limited = std::fs::create_dir(&group.0)
+            .and_then(|()| std::fs::write(group.0.join(limit), bytes.to_string()));
+        match limited {
+            Ok(()) => Some(group),
+            Err(error) => {
+                eprintln!("SKIPPED: {} can't be used: {error}", group.0.display());
+                None
+            }
+        }
+    }
+
+    /// A command that runs in the group.
+    fn run(&self, command: &Command) -> Command {
+        let mut inside = Command::new("sh");
+        inside.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);
+        inside.arg(self.0.join("cgroup.procs"));
+        inside.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // It is empty when the server has ended.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_server_with_default_settings_fits_into_a_small_container() {
+    let Some(group) = MemoryGroup::start(128 << 20) else {
+        return;
+    };
+    let dir = data_dir();
+    let flags = ["--log", "info", "--shards", "4"];
+    let encke = Encke::start_by(&mut group.run(&serve(dir.path(), &flags)));
+    let lowered = "the memory limit of the control group lowers these defaults";
+    assert!(encke.log().contains(lowered), "{}", encke.log());
+    encke.create("s");
+    let body = format!("\"{}\"", "x".repeat(2 << 20));
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    let answer = encke.ask("POST", &path("s"), &[JSON], body.as_bytes());
+                    assert!([204, 503].contains(&answer.status), "{answer:?}");
+                }
+            });
+        }
+    });
+    assert_eq!(encke.ask("GET", "/healthz", &[], b"").status, 200);
+    assert_eq!(encke.terminate().code, Some(0));
 }

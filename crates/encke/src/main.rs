@@ -14,6 +14,7 @@ mod banner;
 mod client_args;
 mod command_texts;
 mod config;
+mod control_groups;
 mod credential_commands;
 mod descriptors;
 mod doctor;

@@ -108,6 +108,13 @@ fn serve_until_asked(
         connections_max = config.net.connections_max,
         "the limit on open files bounds the connections"
     );
+    if let Some(lowered) = &config.lowered_defaults {
+        tracing::info!(
+            memory_max = lowered.memory_max,
+            settings = lowered.settings.join(", "),
+            "the memory limit of the control group lowers these defaults"
+        );
+    }
     // Before the log is opened, which can take long.
     if let Some(obstacle) = config.net.tls.as_ref().and_then(obstacles::of_tls) {
         return Err(obstacle.code.with(anyhow::anyhow!(obstacle.text)));

@@ -73,6 +73,13 @@ fn check(config: &Config, given: &Given, (files, obstacles): (u64, &[Obstacle]))
     ] {
         text.push_str(&format!("# {what}: {state}\n"));
     }
+    if let Some(lowered) = &config.lowered_defaults {
+        text.push_str(&format!(
+            "# memory: {} at most (control group), which lowers the defaults of {}\n",
+            bytesize::ByteSize(lowered.memory_max),
+            lowered.settings.join(", ")
+        ));
+    }
     text + &effective(config, given)
 }
 

@@ -6,6 +6,7 @@ mod effective;
 mod gate;
 mod given;
 mod kinds;
+mod memory_defaults;
 mod nearest;
 mod platform_variables;
 mod presence;
@@ -26,10 +27,12 @@ pub(crate) use self::effective::{effective, effective_json};
 pub(crate) use self::given::{Given, flag_called, tuning_key};
 use self::kinds::in_units;
 pub(crate) use self::kinds::{duration, whole_number};
+pub(crate) use self::memory_defaults::BASE_BYTES;
 pub(crate) use self::presence::PresenceTable;
 pub(crate) use self::pusher::PusherTable;
 use self::settings::{SETTINGS, Setting};
 pub(crate) use self::values::{Config, LogFormat};
+use crate::control_groups::ControlGroups;
 use crate::zone::NamedZone;
 
 /// The arguments that set something: of `encke serve` and `encke doctor`. A flag takes precedence over a variable, a variable over
@@ -88,7 +91,8 @@ impl SettingsArgs {
         for pair in &self.general.tuning {
             given.tuning(pair)?;
         }
-        let config = Config::new(&given)?;
+        let memory_max = ControlGroups::read(Path::new("/")).memory_max();
+        let config = Config::new(&given, memory_max)?;
         if let Some(access) = &config.access {
             access.access().context("the table [access] is wrong")?;
         }
@@ -155,8 +159,12 @@ fn argument(setting: &Setting) -> Arg {
 }
 
 impl Config {
-    fn new(given: &Given) -> anyhow::Result<Self> {
+    /// `memory_max`: the limit on the memory of this process, in bytes.
+    fn new(given: &Given, memory_max: Option<u64>) -> anyhow::Result<Self> {
         let mut config = given.apply()?;
+        if let Some(memory_max) = memory_max {
+            config.fit_memory(given, memory_max);
+        }
         config.settle(given)?;
         Ok(config)
     }
@@ -346,7 +354,7 @@ mod tests {
     }
 
     fn config(toml: &str) -> anyhow::Result<Config> {
-        Config::new(&given(toml)?)
+        Config::new(&given(toml)?, None)
     }
 
     #[derive(Debug, clap::Parser)]
@@ -364,7 +372,7 @@ mod tests {
         for (setting, value) in line.args.flags {
             given.flag(setting, value);
         }
-        let config = Config::new(&given).unwrap();
+        let config = Config::new(&given, None).unwrap();
         assert_eq!(config.net.listen.port(), 2);
         assert_eq!(config.net.shards, 3);
         assert_eq!(config.net.ring_bytes, 1 << 20);
@@ -482,7 +490,7 @@ mod tests {
              [tuning]\norder-age = '1d'\npage = '1500B'\ndeferred-time = '3us'\npoll-wait = '1.5s'",
         ] {
             let first = given(text).unwrap();
-            let first_config = Config::new(&first).unwrap();
+            let first_config = Config::new(&first, None).unwrap();
             let shown = effective(&first_config, &first);
             let again = config(&shown).unwrap_or_else(|error| panic!("{error:#}:\n{shown}"));
             assert_eq!(format!("{first_config:?}"), format!("{again:?}"), "{shown}");
@@ -503,7 +511,7 @@ mod tests {
             ),
         ] {
             let first = given(text).unwrap();
-            let shown = effective(&Config::new(&first).unwrap(), &first);
+            let shown = effective(&Config::new(&first, None).unwrap(), &first);
             let error = format!("{:#}", config(&shown).unwrap_err());
             assert!(error.contains(&format!("[{table}] is not what")), "{error}");
         }
@@ -515,7 +523,7 @@ mod tests {
         let variable = ("ENCKE_ACK".into(), "written".into());
         given.variables(std::iter::once(variable)).unwrap();
         given.tuning("heartbeat=1s").unwrap();
-        let shown = effective(&Config::new(&given).unwrap(), &given);
+        let shown = effective(&Config::new(&given, None).unwrap(), &given);
         for line in [
             "shards = 3  # file \"encke.toml\"",
             "readers = 4  # file \"encke.toml\"",

@@ -44,7 +44,7 @@ mod tests {
     fn config(toml: &str) -> anyhow::Result<Config> {
         let mut given = Given::default();
         given.file(Path::new("encke.toml"), toml)?;
-        Config::new(&given)
+        Config::new(&given, None)
     }
 
     #[test]

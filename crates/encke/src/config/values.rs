@@ -54,6 +54,16 @@ pub(crate) struct Config {
     /// How long the server still serves after a signal to stop.
     pub(crate) stop_delay: Duration,
     pub(crate) traces: TraceConfig,
+    pub(crate) lowered_defaults: Option<LoweredDefaults>,
+}
+
+/// The defaults that a limit on memory has lowered.
+#[derive(Clone, Debug)]
+pub(crate) struct LoweredDefaults {
+    /// The limit, in bytes.
+    pub(crate) memory_max: u64,
+    /// The settings, such as `--ring 8MiB`.
+    pub(crate) settings: Vec<String>,
 }
 
 /// How long the parts of an upgrade may take.
@@ -167,6 +177,7 @@ impl Default for Config {
             upgrade: UpgradeConfig::default(),
             stop_delay: Duration::ZERO,
             traces: TraceConfig::default(),
+            lowered_defaults: None,
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Reads the limits and the state of the machine. In a container many values are missing.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use std::io::Write as _;
 
 use serde::Serialize;
+
+use crate::control_groups::ControlGroups;
 
 /// The values; None where the file is missing or not as expected.
 #[derive(Debug, Default)]
@@ -61,7 +63,7 @@ impl Machine {
             "unlimited" => Some(u64::MAX),
             number => number.parse().ok(),
         };
-        let groups = Groups::read(root);
+        let groups = ControlGroups::read(root);
         Machine {
             files_soft: limit(0),
             files_hard: limit(1),
@@ -94,7 +96,7 @@ impl Machine {
                 let kilobytes: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
                 kilobytes.checked_mul(1024)
             }),
-            cgroup_memory: groups.tightest("memory", &["memory.max", "memory.limit_in_bytes"]),
+            cgroup_memory: groups.memory_max(),
             cgroup_memory_used: groups.own("memory", &["memory.current", "memory.usage_in_bytes"]),
             cgroup_pids: groups.tightest("pids", &["pids.max"]),
             clock: at("sys/devices/system/clocksource/clocksource0/current_clocksource")
@@ -149,63 +151,6 @@ pub(super) fn measure_syncs(folder: &Path) -> std::io::Result<Syncs> {
     let measured = measure();
     fs::remove_file(&path)?;
     measured
-}
-
-/// The control groups of this process, which have its limits: version 2, and version 1 by controller.
-struct Groups {
-    /// Of each group: its controllers, the folder of the hierarchy's root, and the group's path below it.
-    found: Vec<(Vec<String>, PathBuf, PathBuf)>,
-}
-
-impl Groups {
-    fn read(root: &Path) -> Self {
-        let text = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-        let top = root.join("sys/fs/cgroup");
-        let found = text.lines().filter_map(|line| {
-            let mut parts = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (parts.next()?, parts.next()?);
-            let path = PathBuf::from(path.trim_start_matches('/'));
-            let names: Vec<_> = controllers.split(',').map(str::to_owned).collect();
-            let base = match controllers {
-                "" => top.clone(),
-                _ => top.join(controllers),
-            };
-            Some((names, base, path))
-        });
-        Groups {
-            found: found.collect(),
-        }
-    }
-
-    /// The folders with limits of a controller, from the group itself to the root.
-    fn folders(&self, controller: &str) -> impl Iterator<Item = PathBuf> {
-        let concerned = self
-            .found
-            .iter()
-            .filter(move |(names, ..)| names.iter().any(|n| n == controller || n.is_empty()));
-        concerned.flat_map(|(_, base, path)| path.ancestors().map(|part| base.join(part)))
-    }
-
-    fn tightest(&self, controller: &str, files: &[&str]) -> Option<u64> {
-        let folders = self.folders(controller);
-        folders
-            .filter_map(|folder| first_number(&folder, files))
-            // Version 1 shows a huge number if there is no limit.
-            .filter(|limit| *limit < u64::MAX >> 2)
-            .min()
-    }
-
-    fn own(&self, controller: &str, files: &[&str]) -> Option<u64> {
-        let mut folders = self.folders(controller);
-        folders.find_map(|folder| first_number(&folder, files))
-    }
-}
-
-fn first_number(folder: &Path, files: &[&str]) -> Option<u64> {
-    files.iter().find_map(|file| {
-        let text = fs::read_to_string(folder.join(file)).ok()?;
-        text.trim().parse().ok()
-    })
 }
 
 /// Exactly `N` numbers, separated by white space.

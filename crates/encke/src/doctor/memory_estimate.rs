@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::config::{BASE_BYTES, Config};
 
 /// User memory of a subscriber with a stream of its own: a slot and an entry in a list (about 100 bytes), and the stream's
 /// name and state (about 310), rounded up for the allocator.
@@ -11,9 +11,6 @@ pub(super) const USER_BYTES: u64 = 512;
 /// Kernel memory of an idle connection: the socket, its file, its inode and its entry in epoll. Measured with 2,000 and
 /// 10,000 connections on Linux 6: 4.4 KB for each end.
 pub(super) const KERNEL_BYTES: u64 = 4_608;
-
-/// Memory of the server without connections: the program, threads, history's tables in memory.
-const BASE_BYTES: u64 = 64 << 20;
 
 /// Expected memory by purpose, in bytes.
 #[derive(Debug, Serialize)]
