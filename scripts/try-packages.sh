@@ -105,6 +105,30 @@ upgrade_in_place() {
   expect 'the record' "$(booted curl -sSf "http://127.0.0.1:4437/v1/stream/try-packages?offset=-1")" kept
 }
 
+# A configuration that only root can read: the service does not start and names the remedy, and starts with that of docs/install.md.
+with_secret_configuration() {
+  local drop_in=$root/etc/systemd/system/encke.service.d
+  booted systemctl stop encke.service
+  booted chmod 0600 /etc/encke/encke.toml
+  ! booted systemctl start encke.service 2> "$work/start" || fail 'the service reads a file of root'
+  booted systemctl stop encke.service
+  booted journalctl --quiet --unit encke.service | grep -q 'LoadCredential=' || fail 'the service does not name the remedy'
+  mkdir -p "$drop_in"
+  awk '/^```/ { if (wanted) printf "%s", text; text = ""; wanted = 0; next } { text = text $0 "\n" } /^LoadCredential=encke.toml/ { wanted = 1 }' \
+    "$repository/docs/install.md" > "$drop_in/override.conf"
+  booted systemctl daemon-reload
+  booted systemctl reset-failed encke.service
+  booted systemctl start encke.service
+  expect 'the service with its configuration as a credential' "$(property ActiveState)" active
+  upgrade_in_place
+  booted systemctl stop encke.service
+  expect 'the service after its stop' "$(property Result)" success
+  rm -r "$drop_in"
+  booted chmod 0644 /etc/encke/encke.toml
+  booted systemctl daemon-reload
+  booted systemctl start encke.service
+}
+
 # Under systemd: the package starts the service and restarts it when it is upgraded, also after upgrades in place, each of which can be stopped.
 under_systemd() {
   local round stopping
@@ -151,6 +175,7 @@ under_systemd() {
   booted systemctl kill --kill-whom=main --signal=KILL encke.service
   until [ "$(property NRestarts) $(property ActiveState)" = '1 active' ]; do sleep 0.1; done
   expect 'the record' "$(booted curl -sSf --retry 20 --retry-connrefused "http://127.0.0.1:4437/v1/stream/try-packages?offset=-1")" kept
+  with_secret_configuration
 }
 
 # The optional socket, which its administrator has enabled, goes with the package and leaves nothing behind.

@@ -2,8 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
-use crate::rig::{Encke, Ended, command, data_dir, serve};
+use crate::rig::{Encke, Ended, can_use, command, data_dir, serve};
 
 /// Everything at and below a path that others than its owner have a right to.
 fn shared(path: &Path, found: &mut Vec<String>) {
@@ -68,6 +69,37 @@ fn secrets_that_all_users_can_read_are_warned_about() {
     for (mode, warns) in [(0o600, false), (0o640, false), (0o644, true)] {
         set_mode(&secret, mode);
         assert_eq!(check().contains(warning), warns, "{mode:o}: {}", check());
+    }
+}
+
+#[test]
+fn a_service_that_may_not_read_its_configuration_names_the_remedy() {
+    let works = || Command::new("setpriv").arg("--version").output().is_ok();
+    if !can_use("setpriv", works) {
+        return;
+    }
+    let folder = data_dir();
+    let config = folder.path().join("encke.toml");
+    let secret = folder.path().join("links.secret");
+    std::fs::write(&secret, "a secret of more than thirty-two bytes").expect("it is written");
+    let entry = "[[access.signing-keys]]\nkid = 'links'\nsecret-file = 'links.secret'\n";
+    std::fs::write(&config, entry).expect("it is written");
+    for unreadable in [&secret, &config] {
+        set_mode(unreadable, 0o000);
+        let serve = serve(&folder.path().join("data"), &["--config"]);
+        // Root reads everything unless it has lost this right.
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--bounding-set",
+            "-dac_override,-dac_read_search",
+            "--inh-caps=-all",
+        ]);
+        command.arg(serve.get_program()).args(serve.get_args());
+        let service = [("INVOCATION_ID", "1")];
+        let ended = Ended::of(command.arg(&config).envs(service));
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("Permission denied"), "{ended:?}");
+        assert!(ended.stderr.contains("LoadCredential="), "{ended:?}");
     }
 }
 

@@ -79,6 +79,7 @@ impl SettingsArgs {
         let mut given = Given::default();
         if let Some(path) = &self.general.config {
             let text = encke_files::read_text(path)
+                .map_err(tables::not_readable)
                 .with_context(|| format!("the configuration {} can't be read", path.display()))?;
             given
                 .file(path, &text)

@@ -75,7 +75,19 @@ fn unknown_key(named: &str, at: &str) -> anyhow::Error {
 
 /// Reads a file with keys or a secret.
 pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    encke_files::read_whole(path, FILE_BYTES_MAX)
+    encke_files::read_whole(path, FILE_BYTES_MAX).map_err(not_readable)
+}
+
+/// The error of a file that can't be read. The user of a service often has no right to files of root.
+pub(super) fn not_readable(error: io::Error) -> io::Error {
+    let is_service = std::env::var_os("INVOCATION_ID").is_some();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if is_service => io::Error::new(
+            error.kind(),
+            format!("{error}: LoadCredential= of systemd gives a service a copy (install.md)"),
+        ),
+        _ => error,
+    }
 }
 
 /// Bytes of a key file.
