@@ -38,11 +38,10 @@ impl Publisher {
             if let Err(unconfirmed) = sent {
                 let reason = unconfirmed.to_string();
                 tracing::error!(%reason, log = self.stream, commands = batch.commands, "a batch was not confirmed");
-                let refusal = matches!(unconfirmed, Unconfirmed::Refused(_)).then_some(&reason);
-                self.status.gave_up(refusal.cloned());
+                self.status.gave_up();
                 let number = batch.batch.at.number;
                 self.order.give_up(number, reason.as_str().into());
-                if !matches!(unconfirmed, Unconfirmed::TooLarge { .. }) {
+                if let Unconfirmed::Late(_) = unconfirmed {
                     // What waits behind it would wait as long again.
                     let waiting = outgoing.take_waiting();
                     self.order.refuse(waiting, Refusal::Stalled(reason.into()));
@@ -133,7 +132,8 @@ impl Publisher {
                 again: ack.duplicate,
             }),
             Ok(Err(error)) if error.kind() == PublishErrorKind::Other => {
-                Err(Unconfirmed::Refused(error.to_string()))
+                self.status.refused(error.to_string());
+                Err(Unconfirmed::Late(error.to_string()))
             }
             Ok(Err(error)) => Err(Unconfirmed::Late(error.to_string())),
             Err(_) => Err(Unconfirmed::Late("no broker has confirmed it".into())),
@@ -147,9 +147,6 @@ enum Unconfirmed {
     /// No broker has confirmed it in time.
     #[error("{0}")]
     Late(String),
-    /// A broker does not store it.
-    #[error("{0}")]
-    Refused(String),
     /// A broker may have stored it, and the one that is connected now takes no message of that size.
     #[error(
         "a message of {bytes} bytes was not confirmed, and the broker now takes {bytes_max} bytes (max_payload)"

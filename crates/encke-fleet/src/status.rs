@@ -33,10 +33,19 @@ struct State {
     first_last: Option<u64>,
     last: u64,
     round_trip: Duration,
-    /// When a batch was given up that a broker has refused, and why, if none was confirmed since then.
-    refused: Option<(Instant, String)>,
+    /// Refusals of the brokers since they last confirmed a message.
+    refused: Option<Refusals>,
     /// Positions that the order had, and since when, as long as the node has not applied them.
     behind: VecDeque<(Instant, u64)>,
+}
+
+/// Messages that brokers did not store.
+#[derive(Debug)]
+struct Refusals {
+    first: Instant,
+    last: Instant,
+    /// Why the last one was not stored.
+    reason: String,
 }
 
 /// Figures of the order of one log.
@@ -138,14 +147,17 @@ impl LogStatus {
         })
     }
 
-    /// Why the brokers do not store what this node sends, if the last batch was given up for it. Subscribers stay: other nodes have the
-    /// same brokers.
+    /// Why the brokers do not store what this node sends, if they have refused it for a while and until now. It is no reason to close
+    /// subscribers: other nodes have the same brokers.
     pub fn unstored(&self) -> Option<String> {
         let state = self.state.lock();
-        let (at, reason) = state.refused.as_ref()?;
-        let is_recent =
-            at.elapsed() < REFUSAL_COUNTS || self.commands_in_flight.load(Ordering::Relaxed) > 0;
-        is_recent.then(|| format!("the brokers do not store what this node sends: {reason}"))
+        let Refusals {
+            first,
+            last,
+            reason,
+        } = state.refused.as_ref()?;
+        let counts = first.elapsed() >= REFUSED_FOR && last.elapsed() < REFUSAL_COUNTS;
+        counts.then(|| format!("the brokers do not store what this node sends: {reason}"))
     }
 
     /// The order of the log.
@@ -205,11 +217,20 @@ impl LogStatus {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A batch was not confirmed. `refusal`: why a broker does not store it.
-    pub(crate) fn gave_up(&self, refusal: Option<String>) {
+    pub(crate) fn gave_up(&self) {
         self.given_up.fetch_add(1, Ordering::Relaxed);
-        let refused = refusal.map(|reason| (Instant::now(), reason));
-        self.state.lock().refused = refused;
+    }
+
+    /// A broker does not store a message of this node.
+    pub(crate) fn refused(&self, reason: String) {
+        let mut state = self.state.lock();
+        let last = Instant::now();
+        let first = state.refused.as_ref().map_or(last, |refused| refused.first);
+        state.refused = Some(Refusals {
+            first,
+            last,
+            reason,
+        });
     }
 
     /// A broker has confirmed a message of this node.
@@ -264,8 +285,11 @@ impl State {
     }
 }
 
-/// How long a refusal counts while nothing is sent: then a probe of health shows whether the brokers store again.
-const REFUSAL_COUNTS: Duration = Duration::from_secs(10);
+/// A message that is refused for a shorter time, such as while the brokers elect a leader, is sent again and stored.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
+/// How long a refusal counts while nothing is sent. Questions for readiness let something be sent more often.
+const REFUSAL_COUNTS: Duration = Duration::from_secs(60);
 
 /// Positions are noted at most this often, so that a node that is far behind notes few.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);

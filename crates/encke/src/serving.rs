@@ -286,17 +286,20 @@ fn start(
     let (probed, looked_back, kept) = (health.clone(), health.clone(), health.clone());
     let looked_at = status.clone();
     // What is known by itself, without a probe.
-    let obstacle = Arc::new(move || {
-        unready(&watched)
-            .or_else(|| looked_at.unready())
-            .or_else(|| looked_at.unstored())
-    });
+    let obstacle = Arc::new(move || unready(&watched).or_else(|| looked_at.unready()));
     let known = Arc::clone(&obstacle);
+    let (brokers, shown_brokers) = (status.clone(), status.clone());
     let probes = Probes {
         // What is known by itself comes first, because a probe would only wait.
         readiness: Arc::new(move || match known() {
             Some(why) => ReadyState::NotReady(why),
-            None => probed.readiness(),
+            // The record of a probe shows whether the brokers store again.
+            None => match (probed.readiness(), brokers.unstored()) {
+                (ReadyState::Ready | ReadyState::NotReady(_), Some(why)) => {
+                    ReadyState::NotReady(why)
+                }
+                (state, _) => state,
+            },
         }),
         metrics: Arc::new(move || {
             shown.show();
@@ -318,7 +321,12 @@ fn start(
     let shown_configuration = Arc::clone(&configuration);
     let (of_doctor, of_fleet) = (config.clone(), config.fleet.clone());
     let sources = InspectionSources {
-        unready: Box::new(move || obstacle().or_else(|| looked_back.stalled())),
+        unready: Box::new(move || {
+            let unstored = || shown_brokers.unstored();
+            obstacle()
+                .or_else(unstored)
+                .or_else(|| looked_back.stalled())
+        }),
         configuration: Box::new(move || shown_configuration.lock().clone()),
         doctor: Box::new(move || {
             doctor::of_running_server(&of_doctor).map_err(|error| error.to_string())
