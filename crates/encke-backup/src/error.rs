@@ -58,6 +58,14 @@ pub enum BackupError {
     /// Something stored is missing, or is not what it was.
     #[error("the backup is damaged: {0}")]
     Damaged(String),
+    /// The list of files of a backup has a format of another version.
+    #[error("the list of files of the backup has format {format}, and this version knows {known}")]
+    OtherFormat {
+        /// Its format.
+        format: u32,
+        /// The one of this version.
+        known: u32,
+    },
     /// There is no such backup.
     #[error("{0}")]
     NoBackup(String),

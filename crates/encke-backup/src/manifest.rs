@@ -87,10 +87,10 @@ impl Manifest {
         let manifest: Manifest =
             serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         if manifest.format != FORMAT {
-            let (format, known) = (manifest.format, FORMAT);
-            return Err(damaged(format!(
-                "format {format}, this version knows {known}"
-            )));
+            return Err(BackupError::OtherFormat {
+                format: manifest.format,
+                known: FORMAT,
+            });
         }
         if !(1..=LOGS_MAX).contains(&manifest.logs.len()) {
             let logs = manifest.logs.len();
@@ -180,19 +180,27 @@ impl BackupName {
         BackupName(Timestamp::from_millisecond(ms).unwrap_or(now))
     }
 
-    /// Sorts names, the oldest first. `made` has the order in which backups were made, whatever the clock was. Names that it lacks come behind
-    /// it; but those that are ahead of the clock, by more than clocks of machines differ, come before: that they were made later than others
-    /// is not known.
+    /// Sorts names, the oldest first. `made` has the order in which backups were made, whatever the clock was. Of the names that it lacks, those
+    /// that are later than all of it come behind it. The others come before it, as do those that are ahead of the clock by more than clocks
+    /// of machines differ.
     pub(crate) fn sort(
         names: &mut [BackupName],
         made: impl Iterator<Item = BackupName>,
         now: Timestamp,
     ) {
-        let places: BTreeMap<BackupName, usize> = made.zip(1..).collect();
-        names.sort_by_key(|name| match places.get(name) {
-            Some(place) => (*place, *name),
-            None if name.is_ahead(now) => (0, *name),
-            None => (usize::MAX, *name),
+        let places: BTreeMap<BackupName, usize> = made.zip(0..).collect();
+        let last = places
+            .keys()
+            .filter(|name| !name.is_ahead(now))
+            .max()
+            .copied();
+        names.sort_by_key(|name| {
+            let is_later = last.is_none_or(|last| *name > last) && !name.is_ahead(now);
+            match places.get(name) {
+                Some(place) => (Part::Known, *place, *name),
+                None if is_later => (Part::Later, 0, *name),
+                None => (Part::Earlier, 0, *name),
+            }
         });
     }
 
@@ -226,6 +234,14 @@ impl FromStr for BackupName {
         let time = Timestamp::from_millisecond(ms);
         time.map(BackupName).map_err(|_| NotRfc3339)
     }
+}
+
+/// The parts of a sorted list of backups.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Earlier,
+    Known,
+    Later,
 }
 
 /// How far the clock of a machine that makes backups may be ahead of another one's.
@@ -294,9 +310,10 @@ mod tests {
         let now = first.time();
         BackupName::sort(&mut names, std::iter::empty(), now);
         assert_eq!(names, [ahead, first, second]);
-        let made = [second, ahead].into_iter();
-        BackupName::sort(&mut names, made, now);
-        assert_eq!(names, [second, ahead, first]);
+        BackupName::sort(&mut names, [second, ahead].into_iter(), now);
+        assert_eq!(names, [first, second, ahead]);
+        BackupName::sort(&mut names, [ahead, first].into_iter(), now);
+        assert_eq!(names, [ahead, first, second]);
         let next = BackupName::behind(&names, now);
         assert_eq!(next.to_string(), "2026-11-26T16:15:49.001Z");
     }

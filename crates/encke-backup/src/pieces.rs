@@ -38,6 +38,20 @@ pub(crate) enum PieceState {
     Damaged,
 }
 
+/// The choice of the backups that stay.
+#[derive(Debug, Default)]
+struct KeptBackups {
+    /// All backups, in the order in which they were made, also the old ones.
+    names: Vec<BackupName>,
+    /// Those to remove.
+    old: Vec<BackupName>,
+    /// The pieces of the others.
+    used: BTreeSet<Hash>,
+    /// How many of the others do not count because they are damaged.
+    damaged: usize,
+    obstacle: Option<RemovalObstacle>,
+}
+
 /// Counts of a removal of old backups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
@@ -210,51 +224,19 @@ impl<'r> StoredPieces<'r> {
             self.save()?;
             return Ok(removed);
         }
-        let log_ids = self.repository.manifest(newest)?.log_ids();
-        let (mut used, mut whole) = (BTreeSet::new(), 0);
-        let (mut kept_names, mut old) = (Vec::new(), Vec::new());
-        for name in names.into_iter().rev() {
-            let has_enough = whole >= kept.max(1);
-            let manifest = match self.repository.manifest(name) {
-                Ok(manifest) => manifest,
-                // It was removed before: the list is late.
-                Err(BackupError::NoBackup(_)) => continue,
-                Err(BackupError::Damaged(_)) if has_enough => {
-                    old.push(name);
-                    continue;
-                }
-                Err(BackupError::Damaged(_)) => {
-                    removed.obstacle = Some(RemovalObstacle::Damage);
-                    kept_names.push(name);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let is_of_server = manifest.is_of_server(&log_ids);
-            if is_of_server && has_enough {
-                old.push(name);
-                continue;
-            }
-            kept_names.push(name);
-            if is_of_server {
-                match self.has_all_of(&manifest)? {
-                    true => whole += 1,
-                    false => removed.damaged += 1,
-                }
-            }
-            used.extend(manifest.files().flat_map(|file| file.pieces.clone()));
-        }
-        kept_names.reverse();
-        self.catalog.set_backups(&kept_names);
-        let listed = self.listed.keys().filter(|hash| !used.contains(hash));
+        let kept = self.choose(names, newest, kept.max(1))?;
+        removed.damaged = kept.damaged;
+        removed.obstacle = kept.obstacle;
+        self.catalog.set_backups(&kept.names);
+        let listed = self.listed.keys().filter(|hash| !kept.used.contains(hash));
         let unused: BTreeSet<Hash> = match removed.obstacle {
             None => listed.copied().collect(),
             Some(_) => BTreeSet::new(),
         };
-        // A catalog that names a piece must not outlive it.
+        // A catalog that names a piece must not outlive it. The names of removed backups stay until the next removal: a list may be late.
         self.catalog.pieces.retain(|hash, _| !unused.contains(hash));
         self.save()?;
-        for name in old {
+        for name in kept.old {
             removed.backups += usize::from(self.repository.remove_manifest(name)?);
         }
         for hash in unused {
@@ -262,6 +244,51 @@ impl<'r> StoredPieces<'r> {
             removed.pieces += 1;
         }
         Ok(removed)
+    }
+
+    /// Chooses the backups that stay: the last `whole_max` ones that are whole of the server that has made `newest`, those between them, and those of
+    /// other servers and versions.
+    fn choose(
+        &mut self,
+        names: Vec<BackupName>,
+        newest: BackupName,
+        whole_max: u32,
+    ) -> Result<KeptBackups, BackupError> {
+        let log_ids = self.repository.manifest(newest)?.log_ids();
+        let mut kept = KeptBackups::default();
+        let mut whole = 0;
+        for name in names.into_iter().rev() {
+            let manifest = match self.repository.manifest(name) {
+                // It was removed before: the list is late.
+                Err(BackupError::NoBackup(_)) => continue,
+                Err(BackupError::Damaged(_)) if whole >= whole_max => None,
+                Err(BackupError::Damaged(_) | BackupError::OtherFormat { .. }) => {
+                    kept.obstacle = Some(RemovalObstacle::Damage);
+                    kept.names.push(name);
+                    continue;
+                }
+                manifest => Some(manifest?),
+            };
+            kept.names.push(name);
+            let is_of_server = manifest
+                .as_ref()
+                .is_none_or(|manifest| manifest.is_of_server(&log_ids));
+            match manifest {
+                Some(manifest) if whole < whole_max || !is_of_server => {
+                    if is_of_server {
+                        match self.has_all_of(&manifest)? {
+                            true => whole += 1,
+                            false => kept.damaged += 1,
+                        }
+                    }
+                    let pieces = manifest.files().flat_map(|file| file.pieces.clone());
+                    kept.used.extend(pieces);
+                }
+                _ => kept.old.push(name),
+            }
+        }
+        kept.names.reverse();
+        Ok(kept)
     }
 
     fn save(&mut self) -> Result<(), BackupError> {

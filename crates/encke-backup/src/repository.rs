@@ -118,21 +118,17 @@ impl Repository {
         &self,
         names: &[BackupName],
     ) -> Result<(Option<Manifest>, usize), BackupError> {
-        for (damaged, name) in names.iter().rev().enumerate() {
-            if let Some(manifest) = self.whole_manifest(*name)? {
-                return Ok((Some(manifest), damaged));
+        let mut damaged = 0;
+        for name in names.iter().rev() {
+            match self.manifest(*name) {
+                Ok(manifest) => return Ok((Some(manifest), damaged)),
+                Err(BackupError::Damaged(_) | BackupError::OtherFormat { .. }) => damaged += 1,
+                // It was removed before: the list is late.
+                Err(BackupError::NoBackup(_)) => {}
+                Err(error) => return Err(error),
             }
         }
-        Ok((None, names.len()))
-    }
-
-    /// What a backup consists of; `None` if its list of files can't be read by this version.
-    fn whole_manifest(&self, name: BackupName) -> Result<Option<Manifest>, BackupError> {
-        match self.manifest(name) {
-            Ok(manifest) => Ok(Some(manifest)),
-            Err(BackupError::Damaged(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok((None, damaged))
     }
 
     /// Keeps readers out from now on, without waiting. False: some read now.

@@ -84,8 +84,8 @@ impl Bucket {
         format!("{}{key}", self.prefix)
     }
 
-    /// Makes a request until there is an answer that another attempt would not change. Of a body that is longer than `bytes_max`, no more than
-    /// that and one byte.
+    /// Makes a request until there is an answer that another attempt would not change. Its body is read up to one byte beyond `bytes_max`, or beyond the
+    /// size of an error.
     fn ask(
         &self,
         (action, key): (&'static str, &str),
@@ -295,7 +295,7 @@ const WAITS: [Duration; 4] = [
 ];
 /// The longest page of a list, of 1,000 objects.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
-/// What is read of an answer that only says why a request failed.
+/// Bytes that are read of the answer to a failed request.
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 /// What is repeated of an error.
 const SAID_CHARS_MAX: usize = 300;

@@ -20,7 +20,7 @@ pub(crate) trait Storage: Debug + Send {
     fn put(&self, key: &str, content: &[u8]) -> Result<(), BackupError>;
     /// Makes all objects durable that were put.
     fn settle(&self) -> Result<(), BackupError>;
-    /// An object; `None` if there is none of that key. Of one that is longer than `bytes_max`, no more than that and one byte.
+    /// An object; `None` if there is none of that key. One that is longer than `bytes_max` is not read to its end, and the result is longer, too.
     fn get(&self, key: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, BackupError>;
     /// Describes an object; `None` if there is none of that key.
     fn look(&self, key: &str) -> Result<Option<StoredObject>, BackupError>;
