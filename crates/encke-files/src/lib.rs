@@ -1,7 +1,7 @@
 //! Files that operators name: configurations, keys, backups, logs.
 //!
 //! An ordinary `open` of a FIFO waits for the process at its other end, for ever if there is none, and a thread that waits there is
-//! lost. These functions wait for nobody, or for a bounded time: a FIFO can be read that another process fills, as in
+//! lost. These functions do not wait, or for a bounded time: a FIFO can be read that another process fills, as in
 //! `--config <(...)`.
 
 use std::fs::{File, OpenOptions};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
-/// Reads a file. Of one that is longer than `bytes_max`, no more than that and one byte, so that the caller can tell.
+/// Reads a file, up to one byte beyond `bytes_max`: that byte shows that the file is longer.
 ///
 /// # Errors
 /// It can't be read, or no process has written all of a FIFO within [`FIFO_TIMEOUT`].
@@ -86,11 +86,12 @@ fn await_input(file: &File, until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     let left = Timespec::try_from(left).map_err(io::Error::other)?;
     match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&left)) {
+        Err(rustix::io::Errno::INTR) => await_input(file, until),
         Ok(0) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
             "it is no regular file, and no process has written all of it in time",
         )),
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
@@ -100,7 +101,7 @@ fn without_wait(options: &mut OpenOptions) -> &mut OpenOptions {
 }
 
 /// How long another process may take to fill a FIFO.
-pub const FIFO_TIMEOUT: Duration = Duration::from_secs(10);
+const FIFO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest text that is read.
 pub const TEXT_BYTES_MAX: u64 = 64 << 20;
@@ -141,7 +142,6 @@ mod tests {
             move || {
                 let mut file = File::options().write(true).open(path).unwrap();
                 file.write_all(b"first ").unwrap();
-                std::thread::sleep(SHORT);
                 file.write_all(b"last").unwrap();
             }
         });
@@ -173,13 +173,10 @@ mod tests {
     fn a_writer_that_stalls_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = fifo(&folder);
-        let reader = std::thread::spawn({
-            let path = path.clone();
-            move || read_within(&path, 100, SHORT)
-        });
-        let mut file = File::options().write(true).open(path).unwrap();
+        // Opened for both, it waits for no reader.
+        let mut file = File::options().read(true).write(true).open(&path).unwrap();
         file.write_all(b"begun").unwrap();
-        let read = reader.join().unwrap();
+        let read = read_within(&path, 100, SHORT);
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

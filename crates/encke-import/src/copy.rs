@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::append_batch::{AppendBatch, BATCH_BYTES};
 use crate::backoff::Backoff;
-use crate::content_hash::ContentHash;
 use crate::contents::contents;
 use crate::copy_failure::CopyFailure;
 use crate::destination::DestinationStream;
@@ -218,7 +217,11 @@ impl StreamCopy {
         }
         let behind = match self.destination.tail() == self.position.offset {
             true => None,
-            false => Some(self.of_destination(&self.position.offset, media.json, u64::MAX)?),
+            false => {
+                let offset = &self.position.offset;
+                let behind = contents(self.destination(), offset, media.json, u64::MAX);
+                Some(behind.map_err(|error| self.lost(offset, error))?)
+            }
         };
         self.check_copied(media.json)?;
         if let Some(behind) = behind {
@@ -228,35 +231,35 @@ impl StreamCopy {
         Ok(())
     }
 
-    /// The hash of what the destination has behind an offset of the state.
-    fn of_destination(
-        &self,
-        offset: &str,
-        json: bool,
-        units_max: u64,
-    ) -> Result<ContentHash, CopyFailure> {
-        let hash = contents(self.destination(), offset, json, units_max);
-        hash.map_err(|error| match error {
-            CopyFailure::Refused { status: 400 | 404 | 410, .. } => CopyFailure::Differs {
+    /// The error when the destination can't be read behind an offset of the state.
+    fn lost(&self, offset: &str, error: CopyFailure) -> CopyFailure {
+        match error {
+            CopyFailure::Refused {
+                status: 400 | 404 | 410,
+                ..
+            } => CopyFailure::Differs {
                 why: format!(
                     "the destination does not have offset {offset}, to which the state says that it was copied: {error}"
                 ),
             },
             error => error,
-        })
+        }
     }
 
-    /// Checks that the source has what was copied last. Another stream of its name may have the offset at which the copy would go on.
+    /// Checks that the source still has the part that was copied last: another stream of its name may have the same offsets.
     fn check_copied(&self, json: bool) -> Result<(), CopyFailure> {
         let PositionPair { source, offset, .. } = &self.begin;
         let units = self.position.units(json) - self.begin.units(json);
         if units == 0 {
             return Ok(());
         }
-        let there = match contents(&self.source, source, json, units) {
-            // The source keeps it no longer, so that nothing can be compared.
-            Err(CopyFailure::Refused { status: 410, .. }) => return Ok(()),
-            there => there?,
+        let there = contents(&self.source, source, json, units);
+        let copied = contents(self.destination(), offset, json, units);
+        let (there, copied) = match (there, copied) {
+            // One of them keeps it no longer, so that nothing can be compared.
+            (Err(CopyFailure::Refused { status: 410, .. }), _)
+            | (_, Err(CopyFailure::Refused { status: 410, .. })) => return Ok(()),
+            (there, copied) => (there?, copied.map_err(|error| self.lost(offset, error))?),
         };
         let (url, unit) = (&self.source.url, unit(json));
         let lacks = units - there.units();
@@ -265,11 +268,10 @@ impl StreamCopy {
                 why: format!("the source has {lacks} {unit} less than were copied of it"),
             });
         }
-        let copied = self.of_destination(offset, json, units)?;
         if copied.hex() != there.hex() {
             return Err(CopyFailure::Differs {
                 why: format!(
-                    "it does not have the {units} {unit} that {url} has behind offset {source}; was the stream there made anew?"
+                    "it does not have the {units} {unit} that {url} has behind offset {source}; was the stream there made anew, or has its retention removed its beginning?"
                 ),
             });
         }
