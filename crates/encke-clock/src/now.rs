@@ -65,7 +65,7 @@ impl StepDetector {
     }
 }
 
-/// Less is the slow correction of a clock.
+/// Smaller differences are slow corrections of a clock, until they add up to it.
 const STEP_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

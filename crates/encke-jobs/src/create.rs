@@ -373,7 +373,8 @@ impl JobMachine {
         let long = records.max(4 * pool.live() as u64);
         let lacks_key = !pool.key_is_stored && now.steady >= pool.pause_until;
         let is_due = pool.segments.records >= long || lacks_key;
-        let is_due = is_due && !self.stopping || pool.segments.is_stale;
+        let is_stale = pool.segments.is_stale && (self.stopping || now.steady >= pool.pause_until);
+        let is_due = is_due && !self.stopping || is_stale;
         if pool.phase == PoolPhase::Open && is_due {
             pool.phase = PoolPhase::Draining;
         }
@@ -382,7 +383,6 @@ impl JobMachine {
         let begins = pool.phase == PoolPhase::Draining && pool.pending_records == 0;
         if begins {
             pool.phase = PoolPhase::Rotating;
-            pool.segments.is_stale = false;
             let segment = pool.segments.next;
             // A segment that could not be completed is abandoned.
             pool.segments.next += 1;
@@ -493,7 +493,8 @@ impl JobMachine {
                 tracing::warn!(pool = %pool.name, %error, "could not begin a journal segment");
                 // The next attempt comes when half as many records again are written, or after a pause if the pool needs it.
                 pool.segments.records /= 2;
-                if !pool.key_is_stored {
+                pool.segments.is_stale &= !self.stopping;
+                if !pool.key_is_stored || pool.segments.is_stale {
                     pool.pause_until = now.steady.after(RETRY);
                     self.due.insert((pool.pause_until, JobTimer::Pause(no)));
                 }

@@ -254,6 +254,7 @@ impl JournalSegments {
     pub(crate) fn begin(&mut self, number: u32, first: u64) {
         self.list.push((number, first, 0));
         self.records = 0;
+        self.is_stale = false;
     }
 
     fn at(&self, id: JobId) -> usize {

@@ -361,8 +361,9 @@ impl Replay {
                     self.counts.retried += 1;
                 }
             }
-            JournalEntry::Delayed { id, until, .. } => {
-                if let Some((_, held)) = self.jobs.get_mut(&id) {
+            JournalEntry::Delayed { id, attempt, until } => {
+                if let Some((job, held)) = self.jobs.get_mut(&id) {
+                    job.attempts = attempt;
                     // In a snapshot, the job waits already.
                     self.counts.retried += u64::from(held.take().is_some());
                     self.delays.insert(id, until);

@@ -108,7 +108,6 @@ pub use response::{
     ClaimedWake, LinkStatus, SubscriptionResponse, SubscriptionStatus, shown_offset,
 };
 pub use subscribed_streams::SubscribedStreams;
-/// How calls are encrypted, for [`DelivererContext`].
 pub use webhook::addresses::{AllowedAddresses, is_public};
 pub use webhook::caller::{RESPONSE_BYTES_MAX, WebhookCaller};
 pub use webhook::deliverer::{Deliverer, DelivererContext, ReportResult};

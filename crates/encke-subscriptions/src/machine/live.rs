@@ -31,7 +31,7 @@ pub(super) struct LiveState {
     pub(super) failed_until: Option<SteadyTime>,
     /// The stream whose commit has made it pending last.
     pub(super) cause: Option<Arc<str>>,
-    /// What has changed of its links while the server was down is not in the journal yet.
+    /// Its links have changed while the server was down, and the journal does not have that yet.
     pub(super) has_lost_links: bool,
     /// A cursor has moved in this wake.
     pub(super) has_moved: bool,

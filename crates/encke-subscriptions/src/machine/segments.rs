@@ -21,7 +21,9 @@ impl SubscriptionMachine {
             None => !self.decisions.is_empty(),
             Some(_) => {
                 let is_long = self.segments.is_long(self.limits.segment_bytes);
-                is_long && !self.is_stopping || self.segments.is_stale
+                let is_stale =
+                    self.segments.is_stale && (self.is_stopping || now.steady >= self.paused_until);
+                is_long && !self.is_stopping || is_stale
             }
         };
         if is_needed && self.segments.phase == SegmentPhase::Open {
@@ -31,7 +33,6 @@ impl SubscriptionMachine {
             return;
         }
         self.segments.phase = SegmentPhase::Rotating;
-        self.segments.is_stale = false;
         if !self.segments.has_registry {
             self.commit(create(SEGMENTS, Vec::new()), Op::Registry);
         }
@@ -78,6 +79,7 @@ impl SubscriptionMachine {
                 let before = self.segments.current.replace(segment);
                 self.segments.old.extend(before);
                 self.segments.bytes = 0;
+                self.segments.is_stale = false;
                 self.segments.phase = SegmentPhase::Open;
                 self.delete_segments();
             }
@@ -108,6 +110,7 @@ impl SubscriptionMachine {
                 self.segments.delete_at = now.steady.after(DELETE_PAUSE);
                 self.segments.phase = SegmentPhase::Open;
                 self.segments.bytes /= 2;
+                self.segments.is_stale &= !self.is_stopping;
                 self.paused_until = now.steady.after(LOG_PAUSE);
                 if self.segments.current.is_none() {
                     for decision in std::mem::take(&mut self.decisions) {

@@ -212,8 +212,8 @@ impl Run {
             Step::Changes(count) => world.report_changes(count.into()),
             Step::LookUp => world.look_up(),
             Step::Commit(count) => world.commit(count.into()),
-            // What a power cut has lost is written again after a pause. A stream that gets the number of a lost one within it would have the
-            // links of that one after another crash, which the model does not know.
+            // Links to streams that a power cut has lost are removed again after a pause. A stream that gets such a number within it has the
+            // link after another crash, which the model does not know.
             Step::Refuse(_) if model.awaits_comparison => {}
             Step::Refuse(overloaded) => {
                 match overloaded {
