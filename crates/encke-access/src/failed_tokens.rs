@@ -1,4 +1,4 @@
-//! Tokens that were refused once their signatures were verified, by the addresses of their senders.
+//! Tokens that were refused after a verification of their signatures, by the addresses of their senders.
 //!
 //! A verification costs a shard up to 0.2 ms (ES384). An address whose tokens are refused has few verifications a second left; its other
 //! tokens are refused without one. Tokens that are remembered need none.
@@ -59,8 +59,10 @@ impl FailedTokens {
 
     /// Counts a token of an address that was refused.
     pub(crate) fn count(&self, address: Option<IpAddr>, now: SteadyTime) {
+        let Some(address) = address else {
+            return;
+        };
         for row in &self.rows {
-            let Some(address) = address else { return };
             let longer = |lasting_ms| {
                 let lasting = SteadyTime::from_ms(lasting_ms).max(now);
                 Some(lasting.after(FAILED_TOKEN).as_ms())

@@ -53,13 +53,6 @@ pub(crate) struct UsedKey {
     pub(crate) fingerprint: KeyFingerprint,
 }
 
-/// When a token was issued and ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TokenTimes {
-    issued_at: WallSeconds,
-    ends_at: WallSeconds,
-}
-
 /// Where the keys of an issuer come from.
 enum KeySource<'c> {
     Keys(&'c Secret),
@@ -257,13 +250,21 @@ impl Issuer {
         })
     }
 
-    /// When a token was issued and ends, if it is good now.
-    pub(crate) fn times(
+    /// Whether a token says that it has expired.
+    pub(crate) fn has_expired(claims: &Claims<'_>, now: WallTime, leeway_s: u64) -> bool {
+        let expires = claims.time("exp").ok().flatten();
+        expires.is_some_and(|expires| now.as_ms() / 1_000 >= expires.saturating_add(leeway_s))
+    }
+
+    /// The caller of a token whose signature is right, if its claims allow it now.
+    pub(crate) fn caller(
         &self,
         claims: &Claims<'_>,
+        used: &UsedKey,
+        authorities: &Authorities,
         now: WallTime,
         leeway_s: u64,
-    ) -> Result<TokenTimes, AccessDenied> {
+    ) -> Result<Caller, AccessDenied> {
         let now_s = now.as_ms() / 1_000;
         let expires = claims
             .time("exp")?
@@ -277,6 +278,9 @@ impl Issuer {
         if begins > now_s.saturating_add(leeway_s) {
             return Err(AccessDenied::NotYetValid);
         }
+        if !claims.is_for(&self.audience)? {
+            return Err(AccessDenied::Audience);
+        }
         if let Some(most) = self.lifetime_s_max {
             let issued = issued.ok_or_else(|| {
                 wrong(
@@ -288,23 +292,6 @@ impl Issuer {
                 return Err(AccessDenied::Lifetime);
             }
         }
-        Ok(TokenTimes {
-            issued_at: seconds(issued.unwrap_or(0)),
-            ends_at: seconds(ends_at).min(LATEST),
-        })
-    }
-
-    /// The caller of a token whose signature is right.
-    pub(crate) fn caller(
-        &self,
-        claims: &Claims<'_>,
-        used: &UsedKey,
-        authorities: &Authorities,
-        times: TokenTimes,
-    ) -> Result<Caller, AccessDenied> {
-        if !claims.is_for(&self.audience)? {
-            return Err(AccessDenied::Audience);
-        }
         let authority = self.authority(claims, used, authorities)?;
         let values = authority.claims.iter().map(|name| claims.text_of_any(name));
         let values: Vec<_> = values.map(|value| value.map(Into::into)).collect();
@@ -312,8 +299,8 @@ impl Issuer {
             subject: claims.text(SUBJECT)?.map(Into::into),
             claims: (!values.is_empty()).then(|| Box::new(values)),
             token_id: claims.text("jti")?.map(|id| Digest::of(id).short()),
-            ends_at: times.ends_at,
-            issued_at: times.issued_at,
+            ends_at: seconds(ends_at).min(LATEST),
+            issued_at: seconds(issued.unwrap_or(0)),
             authority,
         })
     }

@@ -270,13 +270,16 @@ impl AccessRules {
         let at = issuer.ok_or(AccessDenied::UnknownIssuer)?;
         let issuer = &self.issuers[at];
         // Before the costly part: clients whose tokens have expired are many, and no attackers.
-        let times = issuer.times(&claims, now.wall, self.leeway_s)?;
+        if Issuer::has_expired(&claims, now.wall, self.leeway_s) {
+            return Err(AccessDenied::Expired("token"));
+        }
         self.failed_tokens.check(address, now.steady)?;
         let used = issuer
             .verify(&token, &header)
             .map_err(|denied| self.with_fetch(at, &header, denied, now));
         let caller = used.and_then(|used| {
-            let caller = issuer.caller(&claims, &used, &self.token_authorities, times)?;
+            let authorities = &self.token_authorities;
+            let caller = issuer.caller(&claims, &used, authorities, now.wall, self.leeway_s)?;
             Ok((used, Arc::new(caller)))
         });
         let (used, caller) = caller.inspect_err(|denied| {
