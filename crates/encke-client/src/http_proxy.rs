@@ -14,7 +14,7 @@ pub struct HttpProxy {
 }
 
 impl HttpProxy {
-    /// The proxy as a client uses it.
+    /// The proxy as a client uses it. `None`: the library does not take it, and it was not parsed.
     pub(crate) fn proxy(&self) -> Option<Proxy> {
         let proxy = Proxy::builder(ProxyProtocol::Http)
             .host(&self.host)
@@ -40,11 +40,12 @@ impl FromStr for HttpProxy {
             && uri.query().is_none()
             && !authority.as_str().contains('@')
             && !authority.host().is_empty();
-        anyhow::ensure!(is_plain, ALLOWED);
-        Ok(HttpProxy {
+        let proxy = HttpProxy {
             host: authority.host().to_owned(),
             port: authority.port_u16().unwrap_or(80),
-        })
+        };
+        anyhow::ensure!(is_plain && proxy.proxy().is_some(), ALLOWED);
+        Ok(proxy)
     }
 }
 

@@ -1,10 +1,10 @@
-//! The client of the server's own HTTP requests: keys of issuers, webhooks, traces, imports and backups.
+//! The client of all outgoing HTTP requests: of a server for keys of issuers, webhooks and traces, and of commands.
 //!
 //! # The rules
 //!
 //! They hold for every request, because this crate is the only place that makes clients (`clippy.toml` forbids others):
 //!
-//! - A proxy is used only if the settings name one. Variables of the environment name none, and loopback is never reached through one.
+//! - A proxy is used only if the settings name one. Variables of the environment name none. It is not used for `localhost`, `127.*` and `[::1]`.
 //! - No redirect is followed: it would carry credentials to another server.
 //! - Names are looked up as [`encke_threads`] does, so that no look-up starts a thread that panics.
 //! - A status is no error: each caller says which ones it accepts.

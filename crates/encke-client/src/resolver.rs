@@ -40,5 +40,5 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// The most addresses of a name that are tried; the type of the library holds no more.
+/// Addresses of a name that are tried, at most: the type of the library has room for as many.
 const ADDRESSES_MAX: usize = 16;

@@ -38,6 +38,7 @@ impl ClientRules {
 }
 
 /// A client with a configuration of [`ClientRules::config`].
+#[expect(clippy::disallowed_methods, reason = "it is the one place that may")]
 pub fn client(config: Config) -> Agent {
     Agent::with_parts(
         config,
@@ -47,6 +48,7 @@ pub fn client(config: Config) -> Agent {
 }
 
 /// A client that connects only to addresses that come out of this resolver, also through a proxy.
+#[expect(clippy::disallowed_methods, reason = "it is the one place that may")]
 pub fn checked_client(config: Config, resolver: impl Resolver) -> Agent {
     let connector =
         ().chain(CheckedProxyConnector::default())

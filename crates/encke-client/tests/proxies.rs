@@ -1,6 +1,6 @@
 //! When requests go through a proxy: never because of the environment, and never to an address that was not checked.
 
-#![allow(clippy::unwrap_used)] // What helps a test may panic as the test may.
+#![allow(clippy::unwrap_used)] // A test and its parts may panic.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

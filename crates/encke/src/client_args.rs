@@ -7,12 +7,7 @@ use encke_client::{ClientRules, HttpProxy};
 #[derive(Args, Debug)]
 pub(crate) struct ClientArgs {
     /// HTTP proxy, such as http://proxy.example:3128; servers on loopback are reached directly
-    #[arg(
-        long,
-        env = "ENCKE_HTTP_PROXY",
-        hide_env_values = true,
-        value_name = "URL"
-    )]
+    #[arg(long, value_name = "URL")]
     http_proxy: Option<HttpProxy>,
 }
 

@@ -120,8 +120,6 @@ settings! {
         "trust" "NETWORKS": Text => config.net.trust;
         /// Header fields in which trusted proxies name the client: x-forwarded or forwarded
         "forwarded-by" "FIELDS": Choice(FORWARDED_BY) => config.net.forwarded_by;
-        /// HTTP proxy for requests of the server itself (keys, webhooks, traces), such as http://proxy.example:3128; servers on loopback are reached directly
-        "http-proxy" "URL": Optional(Text) => config.client.proxy, "none";
         /// Expect a PROXY protocol header (version 1 or 2) from a trusted proxy on every connection
         "proxy-protocol" "BOOL": Switch => config.net.proxy_protocol;
         /// Reactor threads
@@ -212,6 +210,8 @@ settings! {
         "stop-delay": Period(Duration::ZERO) => config.stop_delay;
         /// How long each step of an upgrade may take before the server goes on as before
         "upgrade-timeout": PERIOD => config.upgrade.timeout;
+        /// HTTP proxy for requests of the server itself (keys, webhooks, traces), such as http://proxy.example:3128; servers on loopback are reached directly
+        "http-proxy": Optional(Text) => config.client.proxy, "none";
         /// Share of requests that are traced, from 0 to 1, of those without a `traceparent`, which decides by its sampled flag
         "traces-ratio": Share => config.traces.ratio;
         /// File with header fields for the collector of traces, one `Name: value` per line
