@@ -255,6 +255,28 @@ fn what_a_certificate_allows_ends_with_it() {
     assert!(error.contains("CertificateExpired"), "{error}");
 }
 
+#[test]
+fn a_page_of_another_site_embeds_nothing_of_a_client_with_a_certificate() {
+    let authority = Authority::new();
+    let (encke, _data) = with_certificates(&authority);
+    let own = authority.issue_until("worker-7", SystemTime::now() + Duration::from_secs(3_600));
+    let client = authority.client_with(Some(&own));
+    let mut client = TlsClient::try_open(encke.address, &client, "127.0.0.1").expect("a session");
+    let mut ask = |method, fields: &[&str], body: &[u8]| {
+        let (head, _) = client.ask(method, &path("a"), fields, body);
+        head
+    };
+    assert!(ask("PUT", &[JSON], b"[1]").starts_with("HTTP/1.1 201 "));
+    let image = [
+        "Sec-Fetch-Site: same-site",
+        "Sec-Fetch-Mode: no-cors",
+        "Sec-Fetch-Dest: image",
+    ];
+    let head = ask("GET", &image, b"");
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    assert!(ask("GET", &[], b"").starts_with("HTTP/1.1 200 "));
+}
+
 /// Connects with a certificate, in all ways that last. An error, if it has ended meanwhile.
 fn begin(
     connect: impl Fn() -> std::io::Result<TlsClient>,

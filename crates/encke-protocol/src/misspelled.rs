@@ -40,9 +40,12 @@ pub(crate) fn check_fields(headers: Headers<'_>, known: &[&str]) -> Result<(), R
 }
 
 /// Refuses fields that make a request count once however often it is sent, and that are none of `known`.
-pub(crate) fn check_repetition(headers: Headers<'_>, known: &[KnownField]) -> Result<(), Response> {
+pub(crate) fn check_idempotency_fields(
+    headers: Headers<'_>,
+    known: &[KnownField],
+) -> Result<(), Response> {
     let is_known = |name: &str| known.iter().any(|field| field.is_named(name));
-    let mut names = ONCE_FIELDS.iter();
+    let mut names = IDEMPOTENCY_FIELDS.iter();
     match names.find(|name| headers.first(name).is_some() && !is_known(name)) {
         None => Ok(()),
         Some(name) => {
@@ -109,7 +112,7 @@ fn plain(name: &str) -> String {
 }
 
 /// Fields by which clients make a request count once.
-const ONCE_FIELDS: [&str; 5] = [
+const IDEMPOTENCY_FIELDS: [&str; 5] = [
     "Idempotency-Key",
     "Producer-Id",
     "Producer-Epoch",

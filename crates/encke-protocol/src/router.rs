@@ -398,7 +398,7 @@ impl Router {
         misspelled::check_fields(request.headers, self.protocols.own_fields())?;
         // Other methods may be repeated.
         if request.method == "POST" {
-            misspelled::check_repetition(request.headers, destination.request_fields())?;
+            misspelled::check_idempotency_fields(request.headers, destination.request_fields())?;
         }
         let changes = destination.changes(request.method, path);
         gate.check_site(request, changes)?;

@@ -142,7 +142,7 @@ fn a_page_of_another_site_changes_nothing() {
     }
 }
 
-/// What browsers send for `<script>`, `<link>` and `<img>` of a page of a sibling, and of a page of another site.
+/// The fields of browsers for `<script>`, `<link>` and `<img>` of a page of a sibling, and of a page of another site.
 const EMBEDDED: [[&str; 3]; 3] = [
     [
         "Sec-Fetch-Site: same-site",

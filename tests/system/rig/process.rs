@@ -49,12 +49,16 @@ pub(crate) fn data_dir() -> TempDir {
     TempDir::with_prefix("encke-system-").expect("the temporary directory can be written")
 }
 
-/// The binary with these arguments, and no setting from the environment.
+/// The binary with these arguments, and no setting from the environment. The proxies of the environment do not exist: none may be used.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     overdue::bound();
     let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
     command.args(arguments);
     without_settings(&mut command);
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        command.env(name, "http://127.0.0.1:1");
+        command.env(name.to_lowercase(), "http://127.0.0.1:1");
+    }
     command
 }
 

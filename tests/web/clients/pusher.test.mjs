@@ -60,7 +60,7 @@ before(async () => {
     const signed = channel === 'private-forged' ? 'private-other' : channel;
     // The page says who it is; a real endpoint knows its user.
     const user = new URL(request.url, 'http://localhost').searchParams.get('user');
-    // Who has signed in needs no further data.
+    // A client that has signed in needs no further data.
     const needsData = channel.startsWith('presence-') && channel !== 'presence-users';
     const presence = needsData ? { user_id: user, user_info: { name: user.toUpperCase() } } : undefined;
     const auth = server.authorizeChannel(form.get('socket_id'), signed, presence);

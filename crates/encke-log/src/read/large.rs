@@ -1,8 +1,8 @@
 //! Records that are too large to be read whole: their data stays in the file, and the reader takes parts of it.
 //!
 //! A record is verified before anything of it is given, whole, in a buffer of bounded size. The sums of its chunks are kept then, and
-//! each part that is read is compared with them. What the kernel sends is verified again for each reader, unless another one has begun
-//! to since that reader asked.
+//! each part that is read is compared with them. What the kernel sends is verified again for each reader, unless a
+//! verification that is done has begun since that reader asked.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -103,11 +103,13 @@ impl FileRange {
         }
     }
 
-    /// Reads its first bytes, as many as fit into `out`, and compares the chunks that they are in with what was verified.
+    /// Fills `out`, which is no longer than the range, with its first bytes. The sums of their chunks must be those of the verified
+    /// record.
     ///
     /// # Errors
     /// The file cannot be read, has become shorter, or has other content now.
     pub fn read(&self, out: &mut [u8]) -> Result<(), ReadError> {
+        debug_assert!(out.len() as u64 <= self.bytes);
         let frame = &*self.frame;
         let mut chunk = Vec::new();
         let mut done = 0;
@@ -179,6 +181,8 @@ struct Verified {
     records: HashMap<(u64, u32), (Arc<VerifiedFrame>, Instant)>,
     /// Oldest first.
     order: VecDeque<(u64, u32)>,
+    /// Of all records.
+    sums: usize,
 }
 
 impl VerifiedRecords {
@@ -197,12 +201,15 @@ impl VerifiedRecords {
         if verified.records.insert(record, entry).is_some() {
             return;
         }
-        if verified.order.len() == VERIFIED_KEPT
+        verified.order.push_back(record);
+        verified.sums += frame.sums.len();
+        while verified.sums > SUMS_KEPT
+            && verified.order.len() > 1
             && let Some(oldest) = verified.order.pop_front()
         {
-            verified.records.remove(&oldest);
+            let removed = verified.records.remove(&oldest);
+            verified.sums -= removed.map_or(0, |(frame, _)| frame.sums.len());
         }
-        verified.order.push_back(record);
     }
 }
 
@@ -336,8 +343,8 @@ const VERIFIED_AT_ONCE: usize = 256 << 10;
 /// The most bytes of a frame in which its head, and that of its payload, are looked for.
 pub(super) const HEAD_AT_ONCE: usize = 2 << 10;
 
-/// What has a sum of its own: a part that is read costs up to two chunks more.
+/// Bytes of a chunk, each of which has a sum. To read a part costs up to two chunks more.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Large records whose sums are kept.
-const VERIFIED_KEPT: usize = 4096;
+/// Sums that are kept: of 16 GiB of records in 1 MiB, beside what each record takes.
+const SUMS_KEPT: usize = 256 << 10;

@@ -8,15 +8,30 @@ use encke_stream::{
 };
 
 use crate::connection::context::Context;
+use crate::connection::effect::ConnectionEffect;
 use crate::connection::exchange_id::ExchangeId;
 
 impl Context<'_> {
-    /// Counts what a command appends for the caller of an exchange, and what it will store for the accounts that pay for it. Names who
-    /// pays for a stream that it creates.
+    /// Has a command of an exchange submitted. It counts for the quotas of its caller, and of the accounts that pay for what it stores.
     ///
     /// # Errors
     /// The response to a request that would exceed a quota.
-    pub(crate) fn count_appends(
+    pub(crate) fn submit(
+        &mut self,
+        exchange: ExchangeId,
+        mut command: Command,
+    ) -> Result<(), Response> {
+        let holds = self.count_appends(exchange, &mut command)?;
+        self.push(ConnectionEffect::Submit(exchange, command, holds));
+        Ok(())
+    }
+
+    /// Counts the appends of a command for the caller of an exchange, and its storage for the accounts that pay for it. Names the payer of a
+    /// stream that it creates.
+    ///
+    /// # Errors
+    /// The response to a request that would exceed a quota.
+    fn count_appends(
         &self,
         exchange: ExchangeId,
         command: &mut Command,

@@ -16,7 +16,7 @@ use crate::feed::seats::FeedSeat;
 /// Something that a connection wants done. The bytes for its socket come before it.
 #[derive(Debug)]
 pub(crate) enum ConnectionEffect {
-    /// Send a command to the sequencer; its outcome is an event of the exchange.
+    /// Send a command to the sequencer, with the storage that is held for it; its outcome is an event of the exchange.
     Submit(ExchangeId, Command, Vec<StorageHold>),
     /// Hand a message to those who are subscribed to its stream now; that is an event of the exchange. `echoes`: the channel of the
     /// exchange gets it, too.

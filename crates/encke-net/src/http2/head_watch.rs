@@ -56,7 +56,7 @@ struct FrameHead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooManyFound;
 
-/// What a header block says that is not HPACK.
+/// The error of a header block that is not HPACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Malformed;
 
@@ -159,7 +159,7 @@ impl HeadWatch {
         Ok(())
     }
 
-    /// What the parts of a header block whose end has not arrived take in memory.
+    /// Memory for the parts of a header block whose end has not arrived.
     pub(crate) fn bytes(&self) -> usize {
         self.payload.capacity() + self.block.capacity()
     }

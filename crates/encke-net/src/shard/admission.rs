@@ -60,8 +60,8 @@ impl Admission {
             Ok(owner) => return Ok((owner, None)),
             Err(denied) => denied,
         };
-        self.connections.fetch_sub(1, Ordering::Relaxed);
         // Those that are turned away take no place of the others.
+        self.connections.fetch_sub(1, Ordering::Relaxed);
         if denied == Denied::Untrusted {
             return Err(denied);
         }

@@ -288,9 +288,10 @@ impl OnRead for MembersSubscribe {
     }
 }
 
-/// Whether the same message may be served later: the server can't now, or the client has sent more than its rate.
+/// Whether the same message may be served later: the server can't now, or the client has sent more than its rate. A quota that is used up is
+/// no such reason: clients would come back again and again.
 pub(super) fn may_succeed_later(refused: &Response) -> bool {
-    refused.is_unavailable() || problem::retry_after_s(refused).is_some()
+    refused.is_unavailable() || problem::code_and_message(refused).0 == "request_rate"
 }
 
 /// The response that closes the connection with [`PusherCode::OVER_CAPACITY`].

@@ -39,7 +39,7 @@ pub(crate) struct Decided {
     pub(super) revocable: bool,
     /// Bytes that the group added to the log's batch in memory.
     pub(super) log_bytes: usize,
-    /// What its commands will store, until it is visible.
+    /// The storage that its commands will use, until it is visible.
     pub(super) holds: Vec<StorageHold>,
     /// The stages of the commit and when each began, if a record is traced.
     pub(super) stages: Vec<(&'static str, Instant)>,

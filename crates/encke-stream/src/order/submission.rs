@@ -15,7 +15,7 @@ pub struct Submission {
     pub from: Submitter,
     /// The span of the command, if its request is traced.
     pub trace: Option<Arc<CommandTrace>>,
-    /// What it will store, until it is visible.
+    /// The storage that it will use, until it is visible.
     pub holds: Vec<StorageHold>,
 }
 

@@ -29,7 +29,7 @@ impl LargeRecords {
 pub struct PartRead {
     /// Bytes of the first record that were read before.
     pub had: u64,
-    /// What lies in a file may stay there, verified since then: the piece says where.
+    /// Data of a file may stay there, if its verification began since then: the piece names the place.
     pub in_file: Option<Instant>,
     /// A record is large if its frame in the log has at least so many bytes.
     pub large_bytes: u32,

@@ -46,7 +46,7 @@ pub(crate) struct OrderedBatch {
     pub(crate) batch: FollowedBatch,
     /// As many as commands if the batch is this node's own.
     pub(crate) submitters: Vec<Option<Submitter>>,
-    /// What its commands will store, if it is this node's own.
+    /// The storage that its commands will use, if this node has sent it.
     pub(crate) holds: Vec<StorageHold>,
 }
 

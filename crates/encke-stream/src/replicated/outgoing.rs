@@ -79,7 +79,7 @@ pub(super) struct Outstanding {
 #[derive(Debug, Default)]
 struct State {
     batches: BTreeMap<u64, Vec<Option<Submitter>>>,
-    /// What the commands of batches will store. Those of a batch that was given up may still be applied.
+    /// The storage that the commands of batches will use. A batch that was given up may still be applied.
     holds: BTreeMap<u64, Vec<StorageHold>>,
     proposals: Vec<FleetCommand>,
     /// The kinds and streams of those that need not be there twice.
@@ -111,7 +111,7 @@ impl Outstanding {
         (taken, upto.into_values().flatten().flatten().collect())
     }
 
-    /// Takes what the commands of a batch and of those before it will store.
+    /// Takes the storage that the commands of a batch, and of those before it, will use.
     pub(super) fn take_holds(&self, number: u64) -> Vec<StorageHold> {
         let mut state = self.state.lock();
         let later = state.holds.split_off(&(number + 1));

@@ -1,4 +1,4 @@
-//! What commands on their way to the log will store: it counts for their accounts from the moment at which they are allowed.
+//! The storage that commands on their way to the log will use. It counts for their accounts as soon as they are allowed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::account::{AccountId, StorageUse};
 
-/// What the commands of this process that are not visible yet will store.
+/// The storage for commands of this process that are not visible yet.
 #[derive(Debug, Default)]
 pub(crate) struct PendingStorage(Mutex<HashMap<AccountId, StorageUse>>);
 
@@ -20,8 +20,7 @@ pub struct StorageHold {
 }
 
 impl PendingStorage {
-    /// Counts what a command will store, unless `exceeded` has an objection to what the account uses with everything pending. `used`
-    /// is what is visible.
+    /// Counts the storage for a command, unless `exceeded` objects to the sum of `used`, which is visible, and all that is pending.
     pub(crate) fn hold<E>(
         self: &Arc<Self>,
         account: AccountId,

@@ -37,16 +37,10 @@ impl Exchange {
             | Action::Close(_) => {
                 self.fail(CloseReason::Internal, cx);
             }
-            Action::Commit(mut command, then) => {
-                let holds = match cx.count_appends(exchange, &mut command) {
-                    Ok(holds) => holds,
-                    Err(exceeded) => {
-                        return self.respond(&then.not_submitted(exceeded), out, cx);
-                    }
-                };
-                self.task = Task::AwaitingCommit(then);
-                cx.push(ConnectionEffect::Submit(exchange, command, holds));
-            }
+            Action::Commit(command, then) => match cx.submit(exchange, command) {
+                Ok(()) => self.task = Task::AwaitingCommit(then),
+                Err(exceeded) => self.respond(&then.not_submitted(exceeded), out, cx),
+            },
             Action::Broadcast(broadcast) => {
                 let Broadcast {
                     message,
@@ -63,16 +57,10 @@ impl Exchange {
                     echoes,
                 });
             }
-            Action::Change(mut command, then) => {
-                let holds = match cx.count_appends(exchange, &mut command) {
-                    Ok(holds) => holds,
-                    Err(exceeded) => {
-                        return self.respond(&then.not_submitted(exceeded), out, cx);
-                    }
-                };
-                self.task = Task::AwaitingChange(then);
-                cx.push(ConnectionEffect::Submit(exchange, command, holds));
-            }
+            Action::Change(command, then) => match cx.submit(exchange, command) {
+                Ok(()) => self.task = Task::AwaitingChange(then),
+                Err(exceeded) => self.respond(&then.not_submitted(exceeded), out, cx),
+            },
             Action::Read(fetch, then) => self.read(fetch, then, out, cx),
             Action::List(fetch, then) => {
                 self.task = Task::AwaitingList(then);
