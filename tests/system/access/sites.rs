@@ -216,6 +216,26 @@ fn a_page_of_another_site_embeds_nothing_that_the_browser_has_rights_to() {
 }
 
 #[test]
+fn a_page_of_any_allowed_origin_has_no_rights_of_its_visitor() {
+    let guarded = Guarded::start(&["--cors-origins", "*"]);
+    guarded.create("/v1/stream/a", b"[1]");
+    let cookie = format!("Cookie: encke={}", guarded.token_of("ann", "append=/v1/**"));
+    let append = |credential: &str, origin: &str, site: &str| {
+        let fields = [JSON, credential, origin, site];
+        let answer = guarded.encke.ask("POST", "/v1/stream/a", &fields, b"[2]");
+        answer.status
+    };
+    let (evil, cross) = ("Origin: https://evil.example", "Sec-Fetch-Site: cross-site");
+    assert_eq!(append(&cookie, evil, cross), 403);
+    assert_eq!(append(&bearer(API_KEY), evil, cross), 204);
+    let (own, same) = (
+        "Origin: http://encke.localhost",
+        "Sec-Fetch-Site: same-origin",
+    );
+    assert_eq!(append(&cookie, own, same), 204);
+}
+
+#[test]
 fn the_address_for_operators_is_no_address_for_pages() {
     let open = data_dir();
     let flags = ["--open", "--admin-listen", "127.0.0.1:0"];

@@ -314,10 +314,10 @@ impl Gate {
     }
 
     /// Whether a page has sent the request that may not use the credentials that its browser adds to it. If any origin is allowed, it is
-    /// without those: responses say so to the browser, but nothing says it of a channel.
+    /// without those.
     fn is_foreign_with_credentials(&self, request: &Request<'_>) -> bool {
         let named = request.headers.all("Origin");
-        let origin = match request.upgrade && self.origins == Origins::Any {
+        let origin = match self.origins == Origins::Any {
             true => Origins::None.of_request(named, request.host()),
             false => self.origins.of_request(named, request.host()),
         };
