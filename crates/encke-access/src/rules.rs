@@ -45,7 +45,7 @@ pub(crate) struct AccessRules {
     pub(crate) token_authorities: Arc<Authorities>,
     pub(crate) tokens: TokenCache,
     pub(crate) key_requests: KeyRequests,
-    failed_tokens: FailedTokens,
+    failed_tokens: Arc<FailedTokens>,
     pub(crate) quotas: Option<QuotaRules>,
 }
 
@@ -144,7 +144,9 @@ impl AccessRules {
             anonymous,
             issuers,
             key_requests: KeyRequests::new(fetched.len()),
-            failed_tokens: FailedTokens::new(),
+            failed_tokens: before
+                .map(|before| Arc::clone(&before.failed_tokens))
+                .unwrap_or_else(|| Arc::new(FailedTokens::new())),
             fetched,
             api_keys,
             signing_keys,
