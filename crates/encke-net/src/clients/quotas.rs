@@ -3,8 +3,8 @@
 use encke_access::{Access, CallerTag, Quota, QuotaExceeded, QuotaLimits, SubscriberHold};
 use encke_protocol::{Response, problem};
 use encke_stream::{
-    AccountId, Append, Command, Create, Data, Outcome, Payer, Refusal, StorageExceeded,
-    StorageHold, StorageLimit, StorageUse, Target,
+    AccountId, Append, Command, Create, Data, Life, Lookup, Outcome, Payer, Refusal,
+    StorageExceeded, StorageHold, StorageLimit, StorageUse, Target,
 };
 
 use crate::connection::context::Context;
@@ -94,22 +94,34 @@ impl Context<'_> {
         let account = AccountId(account);
         let bytes = stored_bytes(&create.data, create.extras.metadata.as_deref());
         let is_limited = limits.streams > 0 || limits.stored_bytes > 0;
-        let held = is_limited.then(|| {
-            let wanted = StorageUse {
-                streams: 1,
-                bytes: bytes as u64,
-            };
-            let exceeded = |used| exceeded_by(used, bytes, limits);
-            let views = self.router.views();
-            views.hold_storage(account, wanted, exceeded)
-        });
-        let (hold, exceeded) = match held {
-            None => (None, None),
-            Some(Ok(hold)) => (Some(hold), None),
-            Some(Err(exceeded)) => (None, Some(exceeded)),
+        let wanted = StorageUse {
+            streams: 1,
+            bytes: bytes as u64,
+        };
+        let exceeded = |used| exceeded_by(used, bytes, limits);
+        let views = self.router.views();
+        let (hold, exceeded) = match is_limited {
+            false => (None, None),
+            // A PUT that finds its stream stores nothing.
+            true if self.finds(create) => (None, exceeded(views.storage_used(account))),
+            true => match views.hold_storage(account, wanted, exceeded) {
+                Ok(hold) => (Some(hold), None),
+                Err(exceeded) => (None, Some(exceeded)),
+            },
         };
         create.extras.payer = Some(Box::new(Payer { account, exceeded }));
         hold
+    }
+
+    /// Whether the stream of a creation exists.
+    fn finds(&self, create: &Create) -> bool {
+        let now = self.clock.time();
+        let mut streams = create.known.iter().filter_map(Lookup::stream);
+        streams.any(|stream| {
+            *stream.name == *create.name
+                && stream.facts().life == Life::Live
+                && !stream.expired(now)
+        })
     }
 
     /// Counts what appends will store for the accounts of their streams, not of the caller, as far as these are limited.
