@@ -1,9 +1,9 @@
 //! Connections through a proxy to addresses that the client has checked.
 
 use ureq::http::Uri;
-use ureq::unversioned::resolver::Resolver;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
-    ConnectProxyConnector, ConnectionDetails, Connector, Either, Transport,
+    ConnectProxyConnector, ConnectionDetails, Connector, Either, TcpConnector, Transport,
 };
 
 use crate::resolver::SystemResolver;
@@ -32,7 +32,12 @@ impl<In: Transport> Connector<In> for CheckedProxyConnector {
         let found = details
             .resolver
             .resolve(details.uri, details.config, details.timeout)?;
-        let address = found.first().ok_or(ureq::Error::HostNotFound)?;
+        let address = *found.first().ok_or(ureq::Error::HostNotFound)?;
+        if address.ip().to_canonical().is_loopback() {
+            // It would be the loopback of the proxy.
+            let direct = TcpConnector::default().connect(&with(details, found), None::<In>)?;
+            return Ok(direct.map(boxed));
+        }
         let uri = Uri::builder()
             .scheme(details.uri.scheme_str().unwrap_or_default())
             .authority(address.to_string())
@@ -40,17 +45,36 @@ impl<In: Transport> Connector<In> for CheckedProxyConnector {
             .build()?;
         let checked = ConnectionDetails {
             uri: &uri,
-            addrs: self.names.empty(),
-            config: details.config,
-            request_level: details.request_level,
             resolver: &self.names,
-            now: details.now,
-            timeout: details.timeout,
-            current_time: details.current_time.clone(),
-            run_connector: details.run_connector.clone(),
-            register_shutdown: details.register_shutdown.clone(),
+            ..with(details, self.names.empty())
         };
         self.connector.connect(&checked, None)
+    }
+}
+
+/// The details of a connection to these addresses.
+fn with<'a>(
+    details: &ConnectionDetails<'a>,
+    addresses: ResolvedSocketAddrs,
+) -> ConnectionDetails<'a> {
+    ConnectionDetails {
+        uri: details.uri,
+        addrs: addresses,
+        config: details.config,
+        request_level: details.request_level,
+        resolver: details.resolver,
+        now: details.now,
+        timeout: details.timeout,
+        current_time: details.current_time.clone(),
+        run_connector: details.run_connector.clone(),
+        register_shutdown: details.register_shutdown.clone(),
+    }
+}
+
+fn boxed<In, T: Transport + 'static>(transport: Either<In, T>) -> Either<In, Box<dyn Transport>> {
+    match transport {
+        Either::A(before) => Either::A(before),
+        Either::B(own) => Either::B(Box::new(own)),
     }
 }
 

@@ -109,6 +109,19 @@ fn the_proxy_gets_the_checked_address_and_no_name() {
     assert!(lines.try_recv().is_err());
 }
 
+#[test]
+fn a_name_of_loopback_is_not_reached_through_the_proxy() {
+    let (proxy, asked) = server();
+    let (address, lines) = server();
+    let agent = checked_client(rules(proxy).config().build(), Loopback(address));
+    for host in ["hook.example", "[::ffff:127.0.0.1]"] {
+        let response = agent.get(format!("http://{host}/in")).call().unwrap();
+        assert_eq!(response.status(), 204);
+        assert_eq!(lines.recv().unwrap(), "GET /in HTTP/1.1");
+    }
+    assert!(asked.try_recv().is_err());
+}
+
 /// Run by the test below, in a process with proxies in its environment.
 #[test]
 fn requests_without_a_proxy() {
