@@ -229,10 +229,10 @@ fn serve_until_asked(
             ServerEnd::HandOver(successor, asker) => (successor, asker),
             ServerEnd::Stop(reason) => {
                 watch_stop(&reason, asked);
-                let (serving, _) = running.end_asking();
                 if let StopReason::Signal { .. } = reason {
-                    serving.drain(config.stop_delay);
+                    running.serving.drain(config.stop_delay);
                 }
+                let (serving, _) = running.end_asking();
                 watchdog.watch(Watched::Nothing);
                 serving.stop()?;
                 traces::stop(exporter);
