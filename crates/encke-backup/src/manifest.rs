@@ -180,9 +180,9 @@ impl BackupName {
         BackupName(Timestamp::from_millisecond(ms).unwrap_or(now))
     }
 
-    /// Sorts names, the oldest first. `made` has the order in which backups were made, whatever the clock was. Of the names that it lacks, those
-    /// that are later than all of it come behind it. The others come before it, as do those that are ahead of the clock by more than clocks
-    /// of machines differ.
+    /// Sorts names, the oldest first. `made` has the order in which backups were made, whatever the clock was. Later
+    /// names that it lacks come behind it. Earlier ones come before it, as do those that are ahead of the clock by more than clocks of machines
+    /// differ.
     pub(crate) fn sort(
         names: &mut [BackupName],
         made: impl Iterator<Item = BackupName>,

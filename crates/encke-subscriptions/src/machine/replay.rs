@@ -128,7 +128,7 @@ impl SubscriptionMachine {
             let latest = now.steady.after(PAUSE_MAX);
             subscription.retry.at = subscription.retry.at.min(latest);
         }
-        // What has changed while the server was down is written at once, because streams that were lost with the
+        // Changes while the server was down are written at once, because streams that were lost with the
         // power can leave their numbers to others.
         for subscription in self.subscriptions.values_mut() {
             subscription.live.has_lost_links = subscription.links.has_unwritten();
