@@ -1,6 +1,6 @@
 //! What a backup consists of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -97,6 +97,17 @@ impl Manifest {
             return Err(damaged(format!(
                 "{logs} logs, a server has 1 to {LOGS_MAX}"
             )));
+        }
+        let ids: BTreeSet<u64> = manifest.log_ids().into_iter().collect();
+        if ids.len() < manifest.logs.len() {
+            return Err(damaged("a log is there twice".to_owned()));
+        }
+        for log in &manifest.logs {
+            let names: BTreeSet<&str> = log.files.iter().map(|file| &*file.name).collect();
+            if names.is_empty() || names.len() < log.files.len() {
+                let id = log.log_id;
+                return Err(damaged(format!("log {id} has no files, or one twice")));
+            }
         }
         for file in manifest.files() {
             if file.pieces.len() as u64 != file.bytes.div_ceil(PIECE_BYTES) {
@@ -289,6 +300,17 @@ mod tests {
         for (bytes, pieces) in [(0, 1), (1, 0), (PIECE_BYTES + 1, 1)] {
             let text = serde_json::to_vec(&manifest(bytes, pieces)).expect("it is JSON");
             assert!(Manifest::decode(&text).is_err());
+        }
+        let spoil: [fn(&mut Manifest); 3] = [
+            |manifest| manifest.logs[0].files.clear(),
+            |manifest| manifest.logs[0].files = [&manifest.logs[0].files[..]; 2].concat(),
+            |manifest| manifest.logs = [&manifest.logs[..]; 2].concat(),
+        ];
+        for spoil in spoil {
+            let mut spoiled = manifest(1, 1);
+            spoil(&mut spoiled);
+            let text = serde_json::to_vec(&spoiled).expect("it is JSON");
+            assert!(Manifest::decode(&text).is_err(), "{spoiled:?}");
         }
         let mut other = manifest(1, 1);
         other.format = 2;
