@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 /// Reads a file, up to one byte beyond `bytes_max`: that byte shows that the file is longer.
 ///
 /// # Errors
-/// It can't be read, or no process has written all of a FIFO within [`FIFO_TIMEOUT`].
+/// It can't be read, or no process has written all of a FIFO within ten seconds.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_within(path, bytes_max, FIFO_TIMEOUT)
 }
@@ -39,7 +39,7 @@ pub fn read_whole(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 /// Reads a file as text.
 ///
 /// # Errors
-/// Those of [`read_whole`] with [`TEXT_BYTES_MAX`]; the file is no text in UTF-8.
+/// Those of [`read_whole`] with 64 MiB; the file is no text in UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read_whole(path, TEXT_BYTES_MAX)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
@@ -104,7 +104,7 @@ fn without_wait(options: &mut OpenOptions) -> &mut OpenOptions {
 const FIFO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest text that is read.
-pub const TEXT_BYTES_MAX: u64 = 64 << 20;
+const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {

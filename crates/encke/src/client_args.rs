@@ -6,8 +6,12 @@ use encke_client::{ClientRules, HttpProxy};
 /// The arguments of commands that make requests.
 #[derive(Args, Debug)]
 pub(crate) struct ClientArgs {
-    /// HTTP proxy, such as http://proxy.example:3128; servers on loopback are reached directly
-    #[arg(long, value_name = "URL")]
+    /// The proxy for servers that are not on loopback.
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "HTTP proxy, such as http://proxy.example:3128; servers on loopback are reached directly"
+    )]
     http_proxy: Option<HttpProxy>,
 }
 
