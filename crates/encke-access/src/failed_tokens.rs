@@ -12,8 +12,7 @@ use encke_clock::SteadyTime;
 
 use crate::denied::AccessDenied;
 
-/// A fixed amount of memory for all addresses: each has a place in two rows, which it shares with others. It is limited when both places
-/// are used up.
+/// A fixed amount of memory for all addresses: each has a place in two rows, which it shares with others. The smaller debt counts.
 #[derive(Debug)]
 pub(crate) struct FailedTokens {
     rows: [Row; 2],
@@ -22,8 +21,8 @@ pub(crate) struct FailedTokens {
 #[derive(Debug)]
 struct Row {
     hasher: RandomState,
-    /// Up to when the failures of a place last, in milliseconds of the steady clock.
-    lasting_ms: Box<[AtomicU64]>,
+    /// When the debt of each place ends, in milliseconds of the steady clock. Each failure adds [`FAILED_TOKEN`].
+    debt_ends_ms: Box<[AtomicU64]>,
 }
 
 impl FailedTokens {
@@ -33,7 +32,8 @@ impl FailedTokens {
         }
     }
 
-    /// Whether another token of an address may be verified. A client without an address is not limited.
+    /// Refuses further tokens of an address, good ones as well, while its debt is above [`DEBT_MAX`]. A client without an address is not
+    /// limited.
     ///
     /// # Errors
     /// [`AccessDenied::TooManyFailures`].
@@ -45,10 +45,10 @@ impl FailedTokens {
         let Some(address) = address else {
             return Ok(());
         };
-        let lasting = self.rows.iter().map(|row| row.of(address));
-        let lasting = lasting.map(|place| place.load(Ordering::Relaxed)).min();
-        let lasting = SteadyTime::from_ms(lasting.unwrap_or(0)).since(now);
-        let over = lasting.saturating_sub(FAILED_TOKEN * (FAILED_TOKENS_BURST - 1));
+        let places = self.rows.iter().map(|row| row.of(address));
+        let debt_ends_ms = places.map(|place| place.load(Ordering::Relaxed)).min();
+        let debt = SteadyTime::from_ms(debt_ends_ms.unwrap_or(0)).since(now);
+        let over = debt.saturating_sub(DEBT_MAX);
         match over.is_zero() {
             true => Ok(()),
             false => Err(AccessDenied::TooManyFailures {
@@ -57,15 +57,15 @@ impl FailedTokens {
         }
     }
 
-    /// Counts a token of an address that was refused.
+    /// Charges an address for a token that was refused after its verification, by its signature or its claims.
     pub(crate) fn count(&self, address: Option<IpAddr>, now: SteadyTime) {
         let Some(address) = address else {
             return;
         };
         for row in &self.rows {
-            let longer = |lasting_ms| {
-                let lasting = SteadyTime::from_ms(lasting_ms).max(now);
-                Some(lasting.after(FAILED_TOKEN).as_ms())
+            let longer = |debt_ends_ms| {
+                let debt_ends = SteadyTime::from_ms(debt_ends_ms).max(now);
+                Some(debt_ends.after(FAILED_TOKEN).as_ms())
             };
             let place = row.of(address);
             let _ = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, longer);
@@ -77,7 +77,7 @@ impl Row {
     fn new() -> Self {
         Row {
             hasher: RandomState::new(),
-            lasting_ms: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            debt_ends_ms: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -87,14 +87,16 @@ impl Row {
             IpAddr::V4(address) => u128::from(u32::from(address)),
             IpAddr::V6(address) => u128::from(address) >> 64 << 64,
         };
-        &self.lasting_ms[self.hasher.hash_one(network) as usize % PLACES]
+        &self.debt_ends_ms[self.hasher.hash_one(network) as usize % PLACES]
     }
 }
 
-/// How long a refused token counts: 20 verifications a second remain.
+/// The debt of a refused token: at most 20 verifications a second when the burst is used.
 const FAILED_TOKEN: Duration = Duration::from_millis(50);
 /// Tokens of an address that may be refused at once.
 pub(crate) const FAILED_TOKENS_BURST: u32 = 100;
+/// The debt of an address before the last token of a burst.
+const DEBT_MAX: Duration = FAILED_TOKEN.saturating_mul(FAILED_TOKENS_BURST - 1);
 /// Places of a row: 256 KiB for both rows.
 const PLACES: usize = 16_384;
 

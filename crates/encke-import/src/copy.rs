@@ -28,9 +28,9 @@ pub(crate) struct StreamCopy {
     written: PositionPair,
     media: Option<StreamMedia>,
     batch: AppendBatch,
-    /// What the destination has behind the position.
+    /// The records of the destination behind the position.
     surplus: Option<Surplus>,
-    /// What this run has appended.
+    /// The records and bytes that this run has appended.
     appended: Appended,
 }
 
@@ -223,7 +223,7 @@ impl StreamCopy {
                 Some(behind.map_err(|error| self.lost(offset, error))?)
             }
         };
-        self.check_copied(media.json)?;
+        self.check_last_part(media.json)?;
         if let Some(behind) = behind {
             self.surplus = Some(Surplus::new(behind));
             self.end_surplus(&media)?;
@@ -246,8 +246,10 @@ impl StreamCopy {
         }
     }
 
-    /// Checks that the source still has the part that was copied last: another stream of its name may have the same offsets.
-    fn check_copied(&self, json: bool) -> Result<(), CopyFailure> {
+    /// Compares the part that was copied last at both sides: a stream that was made anew can have the same offsets. Passes if one side has
+    /// removed that part (410).
+    fn check_last_part(&self, json: bool) -> Result<(), CopyFailure> {
+        // Always the end of a page. At `-1` a retention gives no 410.
         let PositionPair { source, offset, .. } = &self.begin;
         let units = self.position.units(json) - self.begin.units(json);
         if units == 0 {
@@ -256,26 +258,19 @@ impl StreamCopy {
         let there = contents(&self.source, source, json, units);
         let copied = contents(self.destination(), offset, json, units);
         let (there, copied) = match (there, copied) {
-            // One of them keeps it no longer, so that nothing can be compared.
             (Err(CopyFailure::Refused { status: 410, .. }), _)
             | (_, Err(CopyFailure::Refused { status: 410, .. })) => return Ok(()),
             (there, copied) => (there?, copied.map_err(|error| self.lost(offset, error))?),
         };
+        if there.units() == units && copied.hex() == there.hex() {
+            return Ok(());
+        }
         let (url, unit) = (&self.source.url, unit(json));
-        let lacks = units - there.units();
-        if lacks > 0 {
-            return Err(CopyFailure::Differs {
-                why: format!("the source has {lacks} {unit} less than were copied of it"),
-            });
-        }
-        if copied.hex() != there.hex() {
-            return Err(CopyFailure::Differs {
-                why: format!(
-                    "it does not have the {units} {unit} that {url} has behind offset {source}; was the stream there made anew, or has its retention removed its beginning?"
-                ),
-            });
-        }
-        Ok(())
+        Err(CopyFailure::Differs {
+            why: format!(
+                "the {units} {unit} behind offset {source} of {url} differ from the copied ones; was that stream made anew, or has a retention removed the beginning of the source or the copy?"
+            ),
+        })
     }
 
     /// Takes the messages of a page, but for the first `skip`. How many of these were not there.

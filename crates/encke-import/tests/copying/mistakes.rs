@@ -104,10 +104,7 @@ fn a_source_that_has_less_than_was_copied_is_named() {
     rig.source
         .change("s", |held| held.records[0][0].truncate(1_000_000));
     let failure = rig.failure("s");
-    assert!(
-        failure.contains("has 48576 bytes less than were copied"),
-        "{failure}"
-    );
+    assert!(failure.contains("differ from the copied ones"), "{failure}");
     assert_eq!(rig.destination.held("s"), copied);
 }
 
@@ -120,10 +117,7 @@ fn a_source_that_begins_anew_is_named() {
     rig.source
         .change("s", |held| held.records = vec![vec![b"7".to_vec()]; 3]);
     let failure = rig.failure("s");
-    assert!(
-        failure.contains("was the stream there made anew"),
-        "{failure}"
-    );
+    assert!(failure.contains("was that stream made anew"), "{failure}");
     assert_eq!(rig.destination.held("s"), copied);
 }
 
