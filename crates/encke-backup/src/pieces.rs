@@ -258,34 +258,37 @@ impl<'r> StoredPieces<'r> {
         let mut kept = KeptBackups::default();
         let mut whole = 0;
         for name in names.into_iter().rev() {
+            let are_enough = whole >= whole_max;
             let manifest = match self.repository.manifest(name) {
+                Ok(manifest) => manifest,
                 // It was removed before: the list is late.
                 Err(BackupError::NoBackup(_)) => continue,
-                Err(BackupError::Damaged(_)) if whole >= whole_max => None,
-                Err(BackupError::Damaged(_) | BackupError::OtherFormat { .. }) => {
-                    kept.obstacle = Some(RemovalObstacle::Damage);
+                Err(BackupError::Damaged(_)) if are_enough => {
                     kept.names.push(name);
+                    kept.old.push(name);
                     continue;
                 }
-                manifest => Some(manifest?),
+                Err(BackupError::Damaged(_) | BackupError::OtherFormat { .. }) => {
+                    kept.names.push(name);
+                    kept.obstacle = Some(RemovalObstacle::Damage);
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
             kept.names.push(name);
-            let is_of_server = manifest
-                .as_ref()
-                .is_none_or(|manifest| manifest.is_of_server(&log_ids));
-            match manifest {
-                Some(manifest) if whole < whole_max || !is_of_server => {
-                    if is_of_server {
-                        match self.has_all_of(&manifest)? {
-                            true => whole += 1,
-                            false => kept.damaged += 1,
-                        }
-                    }
-                    let pieces = manifest.files().flat_map(|file| file.pieces.clone());
-                    kept.used.extend(pieces);
-                }
-                _ => kept.old.push(name),
+            let is_of_server = manifest.is_of_server(&log_ids);
+            if is_of_server && are_enough {
+                kept.old.push(name);
+                continue;
             }
+            if is_of_server {
+                match self.has_all_of(&manifest)? {
+                    true => whole += 1,
+                    false => kept.damaged += 1,
+                }
+            }
+            let pieces = manifest.files().flat_map(|file| file.pieces.clone());
+            kept.used.extend(pieces);
         }
         kept.names.reverse();
         Ok(kept)

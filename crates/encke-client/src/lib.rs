@@ -18,4 +18,5 @@ mod resolver;
 mod rules;
 
 pub use http_proxy::HttpProxy;
+pub use resolver::name_of;
 pub use rules::{ClientRules, checked_client, client};

@@ -17,12 +17,7 @@ impl Resolver for SystemResolver {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(ureq::Error::HostNotFound);
-        };
-        let name = DefaultResolver::host_and_port(scheme, authority);
-        let name = name.ok_or(ureq::Error::HostNotFound)?;
-        let found = self.0.resolve(&name, *timeout.after);
+        let found = self.0.resolve(&name_of(uri)?, *timeout.after);
         let found = found.map_err(|error| match error.kind() {
             std::io::ErrorKind::TimedOut => ureq::Error::Timeout(timeout.reason),
             _ => error.into(),
@@ -38,6 +33,17 @@ impl Resolver for SystemResolver {
             false => Ok(addresses),
         }
     }
+}
+
+/// The name and the port of a URL, such as `push.example:443`, as [`ResolveNames`] takes them.
+///
+/// # Errors
+/// The URL has no host.
+pub fn name_of(uri: &Uri) -> Result<String, ureq::Error> {
+    let parts = uri.scheme().zip(uri.authority());
+    parts
+        .and_then(|(scheme, authority)| DefaultResolver::host_and_port(scheme, authority))
+        .ok_or(ureq::Error::HostNotFound)
 }
 
 /// Addresses of a name that are tried, at most: the type of the library has room for as many.

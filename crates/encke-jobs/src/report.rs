@@ -416,28 +416,31 @@ impl AttemptFailure {
     /// The worker has disconnected.
     pub(crate) fn gone() -> Self {
         AttemptFailure {
-            why: "gone",
             needs_sending: true,
-            ..Self::unreadable()
+            ..Self::of_server("gone")
         }
     }
 
     /// The content of the job cannot be read.
     pub(crate) fn unreadable() -> Self {
-        AttemptFailure {
-            why: "unreadable",
-            reason: "".into(),
-            client: None,
-            delay: RetryDelay::None,
-            needs_sending: false,
-        }
+        Self::of_server("unreadable")
     }
 
     fn timeout() -> Self {
         AttemptFailure {
-            why: "timeout",
             delay: RetryDelay::AsAsked(None),
-            ..Self::unreadable()
+            ..Self::of_server("timeout")
+        }
+    }
+
+    /// A failure that the server has found. It counts as an attempt, and the next one follows at once.
+    fn of_server(why: &'static str) -> Self {
+        AttemptFailure {
+            why,
+            reason: "".into(),
+            client: None,
+            delay: RetryDelay::None,
+            needs_sending: false,
         }
     }
 }

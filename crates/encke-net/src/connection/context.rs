@@ -76,12 +76,16 @@ impl Context<'_> {
     ) -> Result<Identified<'f>, Rejection> {
         let now = self.clock.now();
         let mut identified = self.clients.identify(place.exchange, known, fields, now)?;
-        // Only who verifies tokens needs it, and it takes a lock.
-        if self.router.access().is_some() {
-            identified.caller.address = self.clients.limited_address(place);
-        }
+        identified.caller.address = self.limited_address(place);
         self.requests.name_client(place.exchange, identified.named);
         Ok(identified)
+    }
+
+    /// The address by which refused tokens are limited. Without access control nothing verifies tokens, and the look-up would take a lock
+    /// for nothing.
+    pub(crate) fn limited_address(&self, place: ExchangePlace) -> Option<IpAddr> {
+        self.router.access()?;
+        self.clients.limited_address(place)
     }
 
     /// Notes who has sent a request, and until when its credentials are good.

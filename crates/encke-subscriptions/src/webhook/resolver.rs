@@ -4,10 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use encke_client::name_of;
 use encke_threads::ResolveNames;
 use ureq::config::Config;
 use ureq::http::Uri;
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
 use super::addresses::AllowedAddresses;
@@ -26,15 +27,9 @@ impl Resolver for CheckedResolver {
         _: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(ureq::Error::HostNotFound);
-        };
-        let name = DefaultResolver::host_and_port(scheme, authority);
-        let name = name.ok_or(ureq::Error::HostNotFound)?;
-        let found = self
-            .names
-            .resolve(&name, (*timeout.after).min(RESOLVE_TIMEOUT))?;
-        let is_tls = scheme.as_str() == "https";
+        let timeout = (*timeout.after).min(RESOLVE_TIMEOUT);
+        let found = self.names.resolve(&name_of(uri)?, timeout)?;
+        let is_tls = uri.scheme_str() == Some("https");
         let mut addresses = self.empty();
         let allowed = found
             .iter()

@@ -1,5 +1,6 @@
 //! Power cuts: what streams have lost, subscriptions must not take for done.
 
+use encke_stream::StreamNo;
 use encke_subscriptions::{DeliveryResult, ReportKind, SubscriptionConfig, SubscriptionLimits};
 
 use crate::asked::{pull, webhook};
@@ -12,6 +13,29 @@ const ACK: ReportKind = ReportKind::Ack;
 fn name_of_other_log() -> String {
     let mut names = (0..).map(|number| format!("events/{number}"));
     names.find(|name| encke_stream::home(name, 2) == 1).unwrap()
+}
+
+/// Worlds after power cuts that took a stream to which the subscription `s` had a link, each with the number of that stream.
+fn worlds_that_lost_a_linked_stream(name: &str) -> Vec<(World, StreamNo)> {
+    let cut = |seed| {
+        let mut world = World::with_seed(SubscriptionLimits::default(), 2, seed);
+        // Without a stream for its events, no decision follows the restart.
+        world.must_create("s", pull("events/*"));
+        world.write(create_with(name, 1));
+        for _ in 0..seed {
+            world.write(append(name));
+        }
+        let number = world.streams.facts(name).unwrap().0;
+        let world = world.crash(0, true);
+        world
+            .streams
+            .facts(name)
+            .is_none()
+            .then_some((world, number))
+    };
+    let worlds: Vec<_> = (1..20).filter_map(cut).collect();
+    assert!(!worlds.is_empty(), "no power cut took the stream");
+    worlds
 }
 
 #[test]
@@ -47,50 +71,22 @@ fn records_that_were_lost_with_the_power_are_taken_off_the_wake() {
 #[test]
 fn a_stream_that_was_lost_is_not_taken_for_another_one_with_its_number() {
     let name = name_of_other_log();
-    let mut lost = 0;
-    for seed in 1..20 {
-        let mut world = World::with_seed(SubscriptionLimits::default(), 2, seed);
-        // Without a stream for its events, no decision follows the restart.
-        world.must_create("s", pull("events/*"));
-        world.write(create_with(&name, 1));
-        for _ in 0..seed {
-            world.write(append(&name));
-        }
-        let number = world.streams.facts(&name).unwrap().0;
-        let mut world = world.crash(0, true);
+    for (mut world, number) in worlds_that_lost_a_linked_stream(&name) {
         world.settle();
-        if world.streams.facts(&name).is_some() {
-            continue;
-        }
         assert_eq!(world.links("s"), []);
         world.store(create(&name));
         assert_eq!(world.streams.facts(&name).unwrap().0, number);
-        lost += 1;
         // The journal does not name the lost one any more.
         let mut world = world.crash(0, false);
         world.settle();
         assert_eq!(world.links("s"), []);
     }
-    assert!(lost > 0, "nothing was lost in any round");
 }
 
 #[test]
 fn the_removal_of_a_lost_link_is_written_again_after_the_log_has_refused_it() {
     let name = name_of_other_log();
-    let mut lost = 0;
-    for seed in 1..20 {
-        let mut world = World::with_seed(SubscriptionLimits::default(), 2, seed);
-        world.must_create("s", pull("events/*"));
-        world.write(create_with(&name, 1));
-        for _ in 0..seed {
-            world.write(append(&name));
-        }
-        let number = world.streams.facts(&name).unwrap().0;
-        let mut world = world.crash(0, true);
-        if world.streams.facts(&name).is_some() {
-            continue;
-        }
-        lost += 1;
+    for (mut world, number) in worlds_that_lost_a_linked_stream(&name) {
         assert!(!world.queue.is_empty(), "nothing to refuse");
         world.refuse();
         // Longer than the pause of a machine after a refusal.
@@ -102,7 +98,6 @@ fn the_removal_of_a_lost_link_is_written_again_after_the_log_has_refused_it() {
         world.settle();
         assert_eq!(world.links("s"), []);
     }
-    assert!(lost > 0, "nothing was lost in any round");
 }
 
 #[test]

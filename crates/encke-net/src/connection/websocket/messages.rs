@@ -52,11 +52,7 @@ impl WebSocket {
     /// Asks the channel about a message, and performs the action.
     pub(super) fn ask(&mut self, mut waiting: WaitingMessage, cx: &mut Context<'_>) {
         self.regrant(cx);
-        // Only who verifies tokens needs it, and it takes a lock.
-        let address = match cx.router.access() {
-            Some(_) => cx.clients.limited_address(self.place),
-            None => None,
-        };
+        let address = cx.limited_address(self.place);
         let asked = self.channel.message(ChannelMessage {
             text: &waiting.text,
             now: cx.clock.time(),

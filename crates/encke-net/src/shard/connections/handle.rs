@@ -41,22 +41,14 @@ impl Connections {
 
     /// Begins with a connection that may be turned away, and may have to begin with a header of the PROXY protocol.
     pub(crate) fn begin(&mut self, index: u32, turned_away: Option<Denied>, awaits_proxy: bool) {
-        self.enter(index, |id, facts, cx| {
-            let facts = ConnectionFacts {
-                turned_away,
-                ..facts
-            };
+        self.enter(index, turned_away, |id, facts, cx| {
             Connection::new(id, facts, awaits_proxy, cx)
         });
     }
 
     /// A new connection's socket goes to a handshake thread.
     pub(crate) fn begin_handshake(&mut self, index: u32, turned_away: Option<Denied>) {
-        self.enter(index, |id, facts, _| {
-            let facts = ConnectionFacts {
-                turned_away,
-                ..facts
-            };
+        self.enter(index, turned_away, |id, facts, _| {
             Connection::handshaking(id, facts)
         });
     }
@@ -64,10 +56,14 @@ impl Connections {
     fn enter(
         &mut self,
         index: u32,
+        turned_away: Option<Denied>,
         connection: impl FnOnce(ExchangeId, ConnectionFacts, &mut Context<'_>) -> Connection,
     ) {
         let id = ExchangeId::new(index);
-        let facts = rest_of(&self.slots[index]).facts;
+        let facts = ConnectionFacts {
+            turned_away,
+            ..rest_of(&self.slots[index]).facts
+        };
         let mut entered = None;
         self.with_context(index, |cx| entered = Some(connection(id, facts, cx)));
         if let Some(connection) = entered {
@@ -324,7 +320,7 @@ impl Connections {
 
     /// Makes a connection of parts that another process has given away.
     pub(crate) fn arrive(&mut self, index: u32, parts: MovingParts) {
-        self.enter(index, |id, _, cx| Connection::arrive(id, parts, cx));
+        self.enter(index, None, |id, _, cx| Connection::arrive(id, parts, cx));
     }
 
     /// Puts a connection where it belongs: beside its slot, or into it if it only waits.
