@@ -182,7 +182,7 @@ impl<'d> Deserialize<'d> for Hash {
 }
 
 impl BackupName {
-    /// The name of a backup that begins now, behind those that are not ahead of the clock.
+    /// The name of a backup that begins now: later than all names of `all` that are not ahead of the clock.
     pub(crate) fn behind(all: &[BackupName], now: Timestamp) -> BackupName {
         let mut ms = now.as_millisecond();
         if let Some(last) = all.iter().filter(|name| !name.is_ahead(now)).max() {
@@ -191,9 +191,8 @@ impl BackupName {
         BackupName(Timestamp::from_millisecond(ms).unwrap_or(now))
     }
 
-    /// Sorts names, the oldest first. `made` has the order in which backups were made, whatever the clock was. Later
-    /// names that it lacks come behind it. Earlier ones come before it, as do those that are ahead of the clock by more than clocks of machines
-    /// differ.
+    /// Sorts names, the oldest first. `made` has the order in which backups were made, whatever the clock was. It may lack names: those that
+    /// are later than all of it come last. The others come first, also names that are ahead of the clock by more than clocks of machines differ.
     pub(crate) fn sort(
         names: &mut [BackupName],
         made: impl Iterator<Item = BackupName>,

@@ -42,7 +42,7 @@ impl Publisher {
                 let number = batch.batch.at.number;
                 self.order.give_up(number, reason.as_str().into());
                 if let Unconfirmed::Late(_) = unconfirmed {
-                    // What waits behind it would wait as long again.
+                    // The commands behind it would fail after as long a wait.
                     let waiting = outgoing.take_waiting();
                     self.order.refuse(waiting, Refusal::Stalled(reason.into()));
                 }

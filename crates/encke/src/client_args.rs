@@ -6,7 +6,6 @@ use encke_client::{ClientRules, HttpProxy};
 /// The arguments of commands that make requests.
 #[derive(Args, Debug)]
 pub(crate) struct ClientArgs {
-    /// The proxy for servers that are not on loopback.
     #[arg(
         long,
         value_name = "URL",
