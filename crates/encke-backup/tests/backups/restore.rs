@@ -1,7 +1,7 @@
 //! A restore that is killed leaves a directory that nothing takes for a log, and a second one finishes it.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use encke_backup::{BackupError, BackupName, restore};
@@ -16,11 +16,18 @@ fn child() {
         return;
     };
     let to = std::env::var("ENCKE_RESTORE_TO").unwrap();
-    let name: BackupName = std::env::var("ENCKE_RESTORE_NAME")
-        .unwrap()
-        .parse()
-        .unwrap();
-    restore_into(Path::new(&from), name, Path::new(&to)).unwrap();
+    let name = std::env::var("ENCKE_RESTORE_NAME").unwrap();
+    let pieces = std::env::var("ENCKE_RESTORE_PIECES").map(|pieces| pieces.parse().unwrap());
+    let repository = in_directory(Path::new(&from));
+    let manifest = repository.manifest(name.parse().unwrap()).unwrap();
+    let mut written = 0;
+    restore(&repository, &manifest, Path::new(&to), &mut |_, _| {
+        written += 1;
+        if pieces == Ok(written) {
+            std::process::abort();
+        }
+    })
+    .unwrap();
 }
 
 fn restore_into(from: &Path, name: BackupName, to: &Path) -> Result<(), BackupError> {
@@ -29,25 +36,89 @@ fn restore_into(from: &Path, name: BackupName, to: &Path) -> Result<(), BackupEr
     restore(&repository, &manifest, to, &mut |_, _| {}).map(drop)
 }
 
+/// A backup of 300 records.
+struct Saved {
+    place: tempfile::TempDir,
+    name: BackupName,
+    /// Pieces that a restore of it writes.
+    pieces: usize,
+    _source: Source,
+}
+
+impl Saved {
+    fn new() -> Self {
+        let (source, place) = (Source::new(), tempfile::tempdir().unwrap());
+        let repository = in_directory(place.path());
+        let made = source.back_up(&repository, How::default());
+        let name = made.unwrap().report.name;
+        let whole = tempfile::tempdir().unwrap();
+        let mut pieces = 0;
+        let manifest = repository.manifest(name).unwrap();
+        restore(&repository, &manifest, whole.path(), &mut |_, _| {
+            pieces += 1;
+        })
+        .unwrap();
+        Self {
+            place,
+            name,
+            pieces,
+            _source: source,
+        }
+    }
+
+    /// Another process that restores it.
+    fn restore_in_child(&self, to: &Path) -> Command {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child
+            .args(["--exact", "restore::child"])
+            .env("ENCKE_RESTORE_FROM", self.place.path())
+            .env("ENCKE_RESTORE_TO", to)
+            .env("ENCKE_RESTORE_NAME", self.name.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        child
+    }
+
+    fn restore_again(&self, to: &Path) {
+        restore_into(self.place.path(), self.name, to).unwrap();
+        assert_eq!(check_log(to), 300);
+    }
+}
+
 #[test]
-fn a_killed_restore_is_refused_and_can_be_repeated() {
+fn a_restore_that_dies_after_any_piece_is_refused_and_can_be_repeated() {
+    let saved = Saved::new();
+    for pieces in 1..=saved.pieces {
+        let root = tempfile::tempdir().unwrap();
+        let to = root.path().join("data");
+        let mut child = saved.restore_in_child(&to);
+        child.env("ENCKE_RESTORE_PIECES", pieces.to_string());
+        assert!(!child.status().unwrap().success());
+        let Err(LayoutError::Unfinished { command, .. }) = logs_in(&to) else {
+            panic!("a restore with {pieces} pieces is taken for a log");
+        };
+        assert_eq!(command, "log restore");
+        let error = encke_log::check(&to, &mut |_| {}).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                OpenError::Unfinished { .. } | OpenError::NoLog { .. }
+            ),
+            "{pieces} pieces: {error}"
+        );
+        saved.restore_again(&to);
+    }
+}
+
+#[test]
+fn a_restore_that_is_killed_at_any_time_can_be_repeated() {
     let rounds = std::env::var("ENCKE_CRASH_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
-    let (source, place) = (Source::new(), tempfile::tempdir().unwrap());
-    let made = source.back_up(&in_directory(place.path()), How::default());
-    let name = made.unwrap().report.name;
+    let saved = Saved::new();
     let mut random = encke_log::simulated::Random::new(u64::from(std::process::id()));
-    let mut refused = 0;
     for round in 0..rounds {
         let root = tempfile::tempdir().unwrap();
         let to = root.path().join("data");
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "restore::child"])
-            .env("ENCKE_RESTORE_FROM", place.path())
-            .env("ENCKE_RESTORE_TO", &to)
-            .env("ENCKE_RESTORE_NAME", name.to_string())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = saved.restore_in_child(&to).spawn().unwrap();
         // From the marker on; before it there is nothing.
         while !to.join("LOGS").exists() && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
@@ -56,27 +127,14 @@ fn a_killed_restore_is_refused_and_can_be_repeated() {
         child.kill().unwrap();
         child.wait().unwrap();
         match logs_in(&to) {
-            Err(LayoutError::Unfinished { command, .. }) => {
-                assert_eq!(command, "log restore");
-                let error = encke_log::check(&to, &mut |_| {}).unwrap_err();
-                assert!(
-                    matches!(
-                        error,
-                        OpenError::Unfinished { .. } | OpenError::NoLog { .. }
-                    ),
-                    "round {round}: {error}"
-                );
-                refused += 1;
-                restore_into(place.path(), name, &to).unwrap();
+            // Damaged: the marker has no content yet.
+            Err(LayoutError::Unfinished { .. } | LayoutError::Damaged { .. }) => {
+                saved.restore_again(&to);
             }
-            // Its content is not there yet.
-            Err(LayoutError::Damaged { .. }) => restore_into(place.path(), name, &to).unwrap(),
-            Ok(_) => {}
+            Ok(_) => assert_eq!(check_log(&to), 300, "round {round}"),
             Err(error) => panic!("round {round}: {error}"),
         }
-        assert_eq!(check_log(&to), 300, "round {round}");
     }
-    assert!(refused > 0, "no kill met a restore");
 }
 
 #[test]
