@@ -200,11 +200,20 @@ test('operations whose responses are lost have their effect once', TIMEOUT, asyn
 
 test('a refusal is an error of the caller, or of the subscription', TIMEOUT, async () => {
   const errors = [];
-  const { publisher, subscriber } = pubSubOf({ onError: (error) => errors.push(error) });
+  // The subscriber creates its channel again only when another stream has the name.
+  let whenTaken = Promise.resolve();
+  const fetch = async (url, init) => {
+    if (init.method === 'PUT') await whenTaken;
+    return globalThis.fetch(url, init);
+  };
+  const { publisher, subscriber } = pubSubOf({ fetch, onError: (error) => errors.push(error) });
   await assert.rejects(publisher.set('\n', 'x'), { code: 'bad_path' });
   await subscriber.subscribe('no-text', () => {});
+  let noteTaken;
+  whenTaken = new Promise((resolve) => (noteTaken = resolve));
   await server.delete('pubsub/channels/no-text');
   await server.request('PUT', '/v1/stream/pubsub/channels/no-text', { headers: { 'Content-Type': 'text/plain', 'Stream-TTL': '9' } });
+  noteTaken();
   await waitFor('the error', () => errors.length > 0);
   assert.equal(errors[0].code, 'config_differs');
   await new Client({ base: server.url }).close('pubsub/channels/no-text');
