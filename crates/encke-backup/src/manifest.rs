@@ -191,8 +191,8 @@ impl BackupName {
         BackupName(Timestamp::from_millisecond(ms).unwrap_or(now))
     }
 
-    /// Sorts names, the oldest first. `made` has the order in which backups were made, whatever the clock was. It may lack names: those that
-    /// are later than all of it come last. The others come first, also names that are ahead of the clock by more than clocks of machines differ.
+    /// Sorts names, the oldest first. `made` has the order in which backups were made, whatever the clock was. A name that it lacks comes
+    /// last if it is later than all of `made`, and not ahead of the clock by more than clocks of machines differ; otherwise it comes first.
     pub(crate) fn sort(
         names: &mut [BackupName],
         made: impl Iterator<Item = BackupName>,

@@ -17,12 +17,9 @@ fn child() {
     };
     let to = std::env::var("ENCKE_RESTORE_TO").unwrap();
     let name = std::env::var("ENCKE_RESTORE_NAME").unwrap();
+    let name = name.parse().unwrap();
     let pieces = std::env::var("ENCKE_RESTORE_PIECES").map(|pieces| pieces.parse().unwrap());
-    let repository = in_directory(Path::new(&from));
-    let manifest = repository.manifest(name.parse().unwrap()).unwrap();
-    let mut written = 0;
-    restore(&repository, &manifest, Path::new(&to), &mut |_, _| {
-        written += 1;
+    restore_with(Path::new(&from), name, Path::new(&to), |written| {
         if pieces == Ok(written) {
             std::process::abort();
         }
@@ -31,13 +28,28 @@ fn child() {
 }
 
 fn restore_into(from: &Path, name: BackupName, to: &Path) -> Result<(), BackupError> {
+    restore_with(from, name, to, |_| {}).map(drop)
+}
+
+/// Restores a backup. Calls `wrote` after each piece with the number of pieces so far, and returns their number.
+fn restore_with(
+    from: &Path,
+    name: BackupName,
+    to: &Path,
+    wrote: impl Fn(usize),
+) -> Result<usize, BackupError> {
     let repository = in_directory(from);
     let manifest = repository.manifest(name)?;
-    restore(&repository, &manifest, to, &mut |_, _| {}).map(drop)
+    let mut written = 0;
+    restore(&repository, &manifest, to, &mut |_, _| {
+        written += 1;
+        wrote(written);
+    })?;
+    Ok(written)
 }
 
 /// A backup of 300 records.
-struct Saved {
+struct Backup {
     place: tempfile::TempDir,
     name: BackupName,
     /// Pieces that a restore of it writes.
@@ -45,19 +57,14 @@ struct Saved {
     _source: Source,
 }
 
-impl Saved {
+impl Backup {
     fn new() -> Self {
         let (source, place) = (Source::new(), tempfile::tempdir().unwrap());
-        let repository = in_directory(place.path());
-        let made = source.back_up(&repository, How::default());
+        let made = source.back_up(&in_directory(place.path()), How::default());
         let name = made.unwrap().report.name;
         let whole = tempfile::tempdir().unwrap();
-        let mut pieces = 0;
-        let manifest = repository.manifest(name).unwrap();
-        restore(&repository, &manifest, whole.path(), &mut |_, _| {
-            pieces += 1;
-        })
-        .unwrap();
+        let pieces = restore_with(place.path(), name, whole.path(), |_| {}).unwrap();
+        assert!(pieces > 1);
         Self {
             place,
             name,
@@ -66,7 +73,7 @@ impl Saved {
         }
     }
 
-    /// Another process that restores it.
+    /// The command of another process that restores the backup.
     fn restore_in_child(&self, to: &Path) -> Command {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child
@@ -85,40 +92,45 @@ impl Saved {
     }
 }
 
+/// Checks that the error of a directory names the command that finishes it, and that nothing takes it for a log.
+fn check_refusal(directory: &Path, error: &LayoutError) {
+    let LayoutError::Unfinished { command, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(*command, "log restore");
+    let error = encke_log::check(directory, &mut |_| {}).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            OpenError::Unfinished { .. } | OpenError::NoLog { .. }
+        ),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_restore_that_dies_after_any_piece_is_refused_and_can_be_repeated() {
-    let saved = Saved::new();
-    for pieces in 1..=saved.pieces {
+    let backup = Backup::new();
+    for pieces in 1..=backup.pieces {
         let root = tempfile::tempdir().unwrap();
         let to = root.path().join("data");
-        let mut child = saved.restore_in_child(&to);
+        let mut child = backup.restore_in_child(&to);
         child.env("ENCKE_RESTORE_PIECES", pieces.to_string());
         assert!(!child.status().unwrap().success());
-        let Err(LayoutError::Unfinished { command, .. }) = logs_in(&to) else {
-            panic!("a restore with {pieces} pieces is taken for a log");
-        };
-        assert_eq!(command, "log restore");
-        let error = encke_log::check(&to, &mut |_| {}).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                OpenError::Unfinished { .. } | OpenError::NoLog { .. }
-            ),
-            "{pieces} pieces: {error}"
-        );
-        saved.restore_again(&to);
+        check_refusal(&to, &logs_in(&to).unwrap_err());
+        backup.restore_again(&to);
     }
 }
 
 #[test]
 fn a_restore_that_is_killed_at_any_time_can_be_repeated() {
     let rounds = std::env::var("ENCKE_CRASH_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
-    let saved = Saved::new();
+    let backup = Backup::new();
     let mut random = encke_log::simulated::Random::new(u64::from(std::process::id()));
     for round in 0..rounds {
         let root = tempfile::tempdir().unwrap();
         let to = root.path().join("data");
-        let mut child = saved.restore_in_child(&to).spawn().unwrap();
+        let mut child = backup.restore_in_child(&to).spawn().unwrap();
         // From the marker on; before it there is nothing.
         while !to.join("LOGS").exists() && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
@@ -127,10 +139,12 @@ fn a_restore_that_is_killed_at_any_time_can_be_repeated() {
         child.kill().unwrap();
         child.wait().unwrap();
         match logs_in(&to) {
-            // Damaged: the marker has no content yet.
-            Err(LayoutError::Unfinished { .. } | LayoutError::Damaged { .. }) => {
-                saved.restore_again(&to);
+            Err(error @ LayoutError::Unfinished { .. }) => {
+                check_refusal(&to, &error);
+                backup.restore_again(&to);
             }
+            // The marker has no content yet.
+            Err(LayoutError::Damaged { .. }) => backup.restore_again(&to),
             Ok(_) => assert_eq!(check_log(&to), 300, "round {round}"),
             Err(error) => panic!("round {round}: {error}"),
         }
