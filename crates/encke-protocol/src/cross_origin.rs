@@ -67,7 +67,7 @@ mod tests {
              Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, \
              ETag, Location, Retry-After, Encke-Ack, Encke-Retention, Encke-Floor, Encke-Messages, Encke-Owner, Encke-Metadata, \
              Encke-Producer-Timeout, Encke-End-Reason, Encke-Stop-Requested, Encke-Read-URL, Job-Id, Job-Attempt, Job-Deadline, Job-Key, \
-             Job-Token, X-Request-Id\r\n"
+             Job-Token, Date, X-Request-Id\r\n"
         );
     }
 }

@@ -264,7 +264,7 @@ impl Protocols {
     /// The fields of responses that scripts of other origins may read.
     pub(crate) fn response_fields(&self) -> String {
         let fields = self.protocols.iter().flat_map(|one| one.fields().response);
-        joined(fields.copied().chain([REQUEST_ID]))
+        joined(fields.copied().chain(ADDED_BY_REACTOR))
     }
 
     /// The path that is authorised and routed for a request's path: the same, unless it is an alias.
@@ -447,8 +447,8 @@ impl<'p> Destination<'p> {
     }
 }
 
-/// The reactor adds it to responses of all protocols.
-const REQUEST_ID: &str = "X-Request-Id";
+/// Fields that the reactor adds to responses of all protocols.
+const ADDED_BY_REACTOR: [&str; 2] = ["Date", "X-Request-Id"];
 
 #[cfg(test)]
 mod tests {

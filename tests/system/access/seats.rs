@@ -206,7 +206,13 @@ fn subscriptions_belong_to_the_caller_that_a_channel_has() {
     let authenticate =
         |subject: &str| json!({"type": "authenticate", "token": token(subject)}).to_string();
     // The same caller again has the same subscriptions.
-    assert_eq!(channel.ask(&authenticate("ann"))["type"], "authenticated");
+    let authenticated = channel.ask(&authenticate("ann"));
+    assert_eq!(authenticated["type"], "authenticated");
+    let expires_in_ms = authenticated["expiresInMs"].as_u64().unwrap();
+    assert!(
+        (1..=3_600_000).contains(&expires_in_ms),
+        "the token ends an hour after it was made: {authenticated}"
+    );
     guarded.wait_for("chat/1", &["ann"], &[("ann", 2)]);
     assert_eq!(channel.ask(&authenticate("bob"))["type"], "authenticated");
     guarded.wait_for("chat/1", &["bob"], &[("ann", 0), ("bob", 2)]);

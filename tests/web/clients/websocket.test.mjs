@@ -275,8 +275,9 @@ test('a token comes in a message, and nothing is taken before it', TIMEOUT, asyn
   isRefused(await client.ask(4, subscribe('message')), 401, 'no_credentials');
   const token = await sign(600, { read: ['/v1/stream/message'] });
   const { exp } = JSON.parse(Buffer.from(token.split('.')[1], 'base64url'));
-  const authenticated = await client.ask(5, { type: 'authenticate', token });
+  const { expiresInMs, ...authenticated } = await client.ask(5, { type: 'authenticate', token });
   assert.deepEqual(authenticated, { type: 'authenticated', id: 5, until: exp * 1000 });
+  assert.ok(expiresInMs > 0 && expiresInMs <= 600_000, `${expiresInMs} ms`);
   assert.equal((await client.ask(6, subscribe('message'))).type, 'subscribed');
   assert.deepEqual((await client.message({ type: 'records' })).data, [1]);
   isRefused(await client.ask(7, { type: 'append', stream: 'message', data: 2 }), 403, 'forbidden');

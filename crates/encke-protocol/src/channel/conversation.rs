@@ -351,9 +351,13 @@ impl Conversation {
         let ended = self.set_rights(rights);
         let caller = self.rights.caller().cloned();
         let until = caller.as_deref().and_then(Caller::ends_at);
+        let now = message.now.wall;
         let response = tag.reply("authenticated", |message| {
             if let Some(until) = until {
                 message.literal("until", until.as_ms());
+                // A duration, because the client's clock may be wrong.
+                let expires_in = until.since(now);
+                message.literal("expiresInMs", expires_in.as_millis());
             }
         });
         Ok(ChannelAction {
