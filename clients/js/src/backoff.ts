@@ -1,7 +1,13 @@
+import { abortable } from './abortable.js';
+
 const FIRST_MS = 250;
 const LAST_MS = 30_000;
+/** The longest delay that a server can ask for with `Retry-After` or `retry`: 5 minutes. */
+export const SERVER_DELAY_MS_MAX = 300_000;
+/** Timers of a longer time fire at once. */
+export const TIMER_MS_MAX = 2 ** 31 - 1;
 
-/** Waits between attempts: exponential, each between a half and all of its time, so that clients do not come back together. */
+/** Waits between attempts: exponential with jitter, so that clients do not come back together. */
 export class Backoff {
   #failures = 0;
 
@@ -10,25 +16,25 @@ export class Backoff {
     this.#failures = 0;
   }
 
-  /** Waits, for `ms` if the server has said so. Rejects with the signal's reason when it is aborted. */
-  wait(signal: AbortSignal, ms?: number): Promise<void> {
+  /** Waits, as long as the server asked for if it asked for a time. Rejects with the signal's reason when it is aborted. */
+  wait(signal: AbortSignal, serverMs?: number): Promise<void> {
     const full = Math.min(LAST_MS, FIRST_MS * 2 ** this.#failures++);
-    return sleep(ms ?? full * (0.5 + Math.random() / 2), signal);
+    return sleep(serverDelayMs(serverMs) ?? full * (0.5 + Math.random() / 2), signal);
   }
 }
 
+/**
+ * The delay that a server asked for, between its time and one and a half of it, and within `FIRST_MS` and `SERVER_DELAY_MS_MAX`. A time that
+ * is not positive or not finite counts as absent.
+ */
+export function serverDelayMs(ms: number | undefined): number | undefined {
+  if (!ms || ms < 0 || !Number.isFinite(ms)) return undefined;
+  return Math.min(SERVER_DELAY_MS_MAX, Math.max(FIRST_MS, ms * (1 + Math.random() / 2)));
+}
+
 /** Resolves after `ms`, or rejects with the signal's reason. */
-export function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason);
-    const abort = () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    };
-    const timer = setTimeout(() => {
-      signal.removeEventListener('abort', abort);
-      resolve();
-    }, ms);
-    signal.addEventListener('abort', abort, { once: true });
-  });
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  let timer: ReturnType<typeof setTimeout>;
+  const elapsed = new Promise<void>((resolve) => (timer = setTimeout(resolve, Math.min(ms, TIMER_MS_MAX))));
+  return abortable(elapsed, signal).finally(() => clearTimeout(timer));
 }

@@ -1,5 +1,6 @@
 import { EnckeError } from './error.js';
 import { never, Origin, type OriginOptions } from './origin.js';
+import { randomId } from './random-id.js';
 import { Subscription, type SubscribeOptions } from './subscription.js';
 import type { Ack, EndReason } from './types.js';
 
@@ -74,7 +75,7 @@ export class Client {
   constructor(options: ClientOptions = {}) {
     this.#options = options;
     this.#origin = new Origin(options);
-    this.#producerId = options.producerId ?? crypto.randomUUID();
+    this.#producerId = options.producerId ?? randomId();
   }
 
   /** Follows one or many streams, as the function `subscribe` does. */

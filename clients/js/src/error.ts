@@ -39,7 +39,15 @@ export class EnckeError extends Error {
     const { status, headers } = response;
     return new EnckeError(status, error?.code ?? 'http', error?.message ?? `status ${status}`, {
       endReason: (headers.get('Encke-End-Reason') as EndReason | null) ?? undefined,
-      retryAfter: Number(headers.get('Retry-After')) || undefined,
+      retryAfter: retryAfterOf(headers),
     });
   }
+}
+
+/** Seconds, or a date by the clock of the server. Anything else counts as absent, and so does a time that is not in the future. */
+function retryAfterOf(headers: Headers): number | undefined {
+  const text = headers.get('Retry-After') ?? '';
+  const at = Date.parse(text);
+  const seconds = /^\d+$/.test(text) ? Number(text) : (at - (Date.parse(headers.get('Date') ?? '') || Date.now())) / 1_000;
+  return seconds > 0 ? seconds : undefined;
 }

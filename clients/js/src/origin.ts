@@ -86,8 +86,7 @@ export class Origin {
         }
         onState?.('away', error);
       }
-      // Clients that were refused together do not come back together.
-      await backoff.wait(signal, retryAfter && retryAfter * 1000 * (1 + Math.random() / 2));
+      await backoff.wait(signal, retryAfter && retryAfter * 1_000);
     }
   }
 }
