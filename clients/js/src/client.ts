@@ -1,13 +1,19 @@
+import { abortable } from './abortable.js';
+import { encodeBody } from './body.js';
 import { EnckeError } from './error.js';
-import { never, Origin, type OriginOptions } from './origin.js';
-import { randomId } from './random-id.js';
+import type { Expected } from './expected.js';
+import { type Attempts, never, Origin, type OriginOptions } from './origin.js';
+import { Producers, type Producer } from './producer.js';
 import { Subscription, type SubscribeOptions } from './subscription.js';
 import type { Ack, EndReason } from './types.js';
 
 export interface ClientOptions extends OriginOptions {
   /** The name of this writer (`Producer-Id`): a random one by default. */
   producerId?: string;
-  /** A writer that takes over from an earlier one of its name needs a higher epoch; 0 by default. */
+  /**
+   * A writer that takes over from an earlier one of its name needs a higher epoch. By default the clock at its construction gives it one. With
+   * an epoch of its own, a writer whose append may have been stored ends with `uncertain`, because another one may have the next epoch.
+   */
   epoch?: number;
 }
 
@@ -43,7 +49,7 @@ export interface PublishOptions {
   /** `application/json` by default. Data of other types is a string or bytes. */
   contentType?: string;
   ack?: Ack;
-  /** Gives up. Whether the data is in the stream is then unknown. */
+  /** Gives up. Whether the data is in the stream is then unknown, unless the call still waits for earlier ones: then nothing was sent. */
   signal?: AbortSignal;
 }
 
@@ -56,26 +62,23 @@ export interface Published {
   stopRequested: boolean;
 }
 
-/** The numbers of a producer in one stream, and its last append. */
-interface Producer {
-  epoch: number;
-  seq: number;
-  last: Promise<unknown>;
-}
-
 const JSON_TYPE = 'application/json';
+const CREATED: Expected = { statuses: [200, 201], fields: ['Encke-Ack'] };
+const APPENDED: Expected = { statuses: [200, 204], fields: ['Stream-Next-Offset'] };
+/** A caller who may stop and not read learns no offset. */
+const CLOSED: Expected = { statuses: [204], fields: ['Stream-Closed'] };
+const STOP_REQUESTED: Expected = { statuses: [204], fields: ['Encke-Stop-Requested'] };
 
 /** Creates, writes, ends and follows the streams of a server. */
 export class Client {
   readonly #options: ClientOptions;
   readonly #origin: Origin;
-  readonly #producerId: string;
-  readonly #producers = new Map<string, Producer>();
+  readonly #producers: Producers;
 
   constructor(options: ClientOptions = {}) {
     this.#options = options;
     this.#origin = new Origin(options);
-    this.#producerId = options.producerId ?? randomId();
+    this.#producers = new Producers(options.producerId, options.epoch);
   }
 
   /** Follows one or many streams, as the function `subscribe` does. */
@@ -85,7 +88,7 @@ export class Client {
 
   /** Creates a stream. If it is there with the same settings, nothing happens; with others the error is `config_differs`. */
   async create(stream: string, options: CreateOptions = {}): Promise<Created> {
-    const { contentType = JSON_TYPE, data, ttl, expiresAt, ack, retention, metadata, owner, readUrl, producerTimeout, signal } = options;
+    const { contentType = JSON_TYPE, data, ttl, expiresAt, ack, retention, metadata, owner, readUrl, producerTimeout, signal = never() } = options;
     const headers = fields({
       'Content-Type': contentType,
       'Stream-TTL': ttl,
@@ -98,7 +101,7 @@ export class Client {
       'Encke-Producer-Timeout': producerTimeout,
     });
     const body = data === undefined ? undefined : encodeBody(data, contentType);
-    const response = await this.#send(stream, { method: 'PUT', headers, body }, signal);
+    const response = await this.#send(stream, { method: 'PUT', headers, body }, { signal, expected: CREATED });
     return {
       created: response.status === 201,
       nextOffset: response.headers.get('Stream-Next-Offset') ?? '',
@@ -118,63 +121,53 @@ export class Client {
   async close(stream: string, reason?: EndReason, options: PublishOptions & { data?: unknown } = {}): Promise<void> {
     const headers = fields({ 'Stream-Closed': 'true', 'Encke-End-Reason': reason });
     if (options.data !== undefined) return void (await this.#append(stream, options.data, headers, options));
-    // Behind the appends of this client.
-    await this.#producers.get(stream)?.last;
-    await this.#send(stream, { method: 'POST', headers }, options.signal);
+    const { signal = never() } = options;
+    await abortable(this.#producers.idle(stream), signal);
+    await this.#send(stream, { method: 'POST', headers }, { signal, expected: CLOSED });
   }
 
   /** Asks the writer of a stream to stop; `close(stream, 'stopped')` ends the stream there and then. */
-  async stop(stream: string, { signal }: { signal?: AbortSignal } = {}): Promise<void> {
-    await this.#send(stream, { method: 'POST', headers: { 'Encke-Stop': 'true' } }, signal);
+  async stop(stream: string, { signal = never() }: { signal?: AbortSignal } = {}): Promise<void> {
+    await this.#send(stream, { method: 'POST', headers: { 'Encke-Stop': 'true' } }, { signal, expected: STOP_REQUESTED });
   }
 
-  #append(stream: string, data: unknown, further: Record<string, string>, options: PublishOptions): Promise<Published> {
-    const { contentType = JSON_TYPE, ack, signal } = options;
-    // What is appended is the data of now.
+  async #append(stream: string, data: unknown, further: Record<string, string>, options: PublishOptions): Promise<Published> {
+    const { contentType = JSON_TYPE, ack, signal = never() } = options;
+    const headers = { ...fields({ 'Content-Type': contentType, 'Encke-Ack': ack }), ...further };
     const body = encodeBody(data, contentType);
-    let producer = this.#producers.get(stream);
-    if (!producer) this.#producers.set(stream, (producer = { epoch: this.#options.epoch ?? 0, seq: 0, last: Promise.resolve() }));
-    const { last } = producer;
-    const append = last.then(async () => {
-      const headers = fields({
-        'Content-Type': contentType,
-        'Producer-Id': this.#producerId,
-        'Producer-Epoch': producer.epoch,
-        'Producer-Seq': producer.seq,
-        'Encke-Ack': ack,
-      });
-      signal?.throwIfAborted(); // Nothing was sent.
-      try {
-        const response = await this.#send(stream, { method: 'POST', headers: { ...headers, ...further }, body }, signal);
-        producer.seq += 1;
-        return {
-          nextOffset: response.headers.get('Stream-Next-Offset') ?? '',
-          duplicate: response.status === 204,
-          stopRequested: response.headers.get('Encke-Stop-Requested') === 'true',
-        };
-      } catch (error) {
-        // A refusal has changed nothing, and the number is free. Otherwise the request may still arrive: another epoch fences it out.
-        if (!(error instanceof EnckeError)) Object.assign(producer, { epoch: producer.epoch + 1, seq: 0 });
-        throw error;
-      }
-    });
-    producer.last = append.catch(() => {});
-    return append;
+    this.#origin.stream(stream); // A name that no stream can have gets no producer.
+    const producer = this.#producers.of(stream);
+    return producer.enqueue(() => this.#appendNow(stream, { method: 'POST', headers, body }, producer, signal), signal);
   }
 
-  #send(stream: string, init: RequestInit, signal: AbortSignal = never()): Promise<Response> {
-    return this.#origin.persist(this.#origin.stream(stream), init, { signal });
+  async #appendNow(stream: string, init: RequestInit & { headers: Record<string, string> }, producer: Producer, signal: AbortSignal): Promise<Published> {
+    const closes = 'Stream-Closed' in init.headers;
+    for (;;) {
+      const headers = { ...init.headers, ...producer.begin() };
+      const attempts: Attempts = { signal, expected: APPENDED };
+      try {
+        const { status, headers: answer } = await this.#send(stream, { ...init, headers }, attempts);
+        const nextOffset = answer.get('Stream-Next-Offset') ?? '';
+        // A close has this status without being a repetition, and says that the stream is closed.
+        const isRepetition = status === 204 && !(closes && answer.has('Stream-Closed'));
+        if (isRepetition) producer.checkDuplicate(stream, attempts.mayBeDone && !closes, answer.get('Producer-Seq'));
+        producer.acknowledged();
+        return { nextOffset, duplicate: status === 204, stopRequested: answer.get('Encke-Stop-Requested') === 'true' };
+      } catch (error) {
+        if (error instanceof EnckeError) error.mayBeDone ||= attempts.mayBeDone ?? false;
+        if (!producer.failed(error, attempts.mayBeDone)) throw error;
+      }
+    }
+  }
+
+  #send(stream: string, init: RequestInit, attempts: Attempts): Promise<Response> {
+    return this.#origin.persist(this.#origin.stream(stream), init, attempts);
   }
 }
 
 /** The fields that have a value. */
 function fields(values: Record<string, string | number | undefined>): Record<string, string> {
   return Object.fromEntries(Object.entries(values).flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]])));
-}
-
-/** The body of a request, by the content type of its stream. */
-export function encodeBody(data: unknown, contentType: string): BodyInit {
-  return /^application\/json\b/i.test(contentType) ? JSON.stringify(data) : (data as BodyInit);
 }
 
 /** JSON for a field of a request, which holds no other characters. */

@@ -1,8 +1,12 @@
 import type { EndReason } from './types.js';
 
+/** The code of a response that does not come from Encke. */
+export const NOT_ENCKE = 'not_encke';
+
 /**
- * A refusal of the server, which has changed nothing. `status`, `code` and `message` are those of the problem body
- * (docs/reading.md, Errors), or of the message `error` of a WebSocket. Programs decide by `code`, which does not change.
+ * A refusal of the server, which has changed nothing, or an operation that the client itself has ended. `status`, `code` and `message` are
+ * those of the problem body (docs/reading.md, Errors), or of the message `error` of a WebSocket. Programs decide by `code`, which does not
+ * change. Codes of the client are in its README.
  */
 export class EnckeError extends Error {
   override readonly name = 'EnckeError';
@@ -13,13 +17,18 @@ export class EnckeError extends Error {
   readonly endReason?: EndReason;
   /** Seconds after which the client may try again. */
   readonly retryAfter?: number;
+  /** The number that the server expects from a producer, of `sequence_gap`. */
+  readonly expectedSeq?: number;
+  /** Of an append: an earlier attempt, whose response was lost, may have stored the data. */
+  mayBeDone = false;
 
-  constructor(status: number, code: string, message: string, more: { endReason?: EndReason; retryAfter?: number } = {}) {
+  constructor(status: number, code: string, message: string, more: { endReason?: EndReason; retryAfter?: number; expectedSeq?: number } = {}) {
     super(message);
     this.status = status;
     this.code = code;
     this.endReason = more.endReason;
     this.retryAfter = more.retryAfter;
+    this.expectedSeq = more.expectedSeq;
   }
 
   /** Whether the same request may succeed later: the server is busy, stops or fails. 507 says that there is no room. */
@@ -37,9 +46,11 @@ export class EnckeError extends Error {
       // No problem body.
     }
     const { status, headers } = response;
+    const expected = headers.get('Producer-Expected-Seq');
     return new EnckeError(status, error?.code ?? 'http', error?.message ?? `status ${status}`, {
       endReason: (headers.get('Encke-End-Reason') as EndReason | null) ?? undefined,
       retryAfter: retryAfterOf(headers),
+      expectedSeq: expected === null ? undefined : Number(expected),
     });
   }
 }

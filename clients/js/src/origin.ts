@@ -1,5 +1,8 @@
+import { abortable } from './abortable.js';
 import { Backoff } from './backoff.js';
-import { EnckeError } from './error.js';
+import { bytesOf } from './body.js';
+import { EnckeError, NOT_ENCKE } from './error.js';
+import { ANY_SUCCESS, checkResponse, discard, type Expected } from './expected.js';
 import type { ConnectionState } from './types.js';
 
 /**
@@ -23,7 +26,19 @@ export interface Attempts {
   signal: AbortSignal;
   backoff?: Backoff;
   onState?: (state: ConnectionState, error?: unknown) => void;
+  expected?: Expected;
+  /** Set when an attempt failed in a way that does not tell whether the server has carried it out. */
+  mayBeDone?: boolean;
 }
+
+const REDIRECTS_MAX = 5;
+/** Consecutive responses of something else than Encke, such as a portal, after which a request is given up. */
+export const FOREIGN_RESPONSES_MAX = 5;
+/** A smaller body fits into the buffers of a connection, so that its refusal can be read. */
+const UPLOAD_BYTES_MIN = 65_536;
+/** Uploads that fail while the server answers, after which a request is given up. */
+const UPLOADS_MAX = 5;
+const PROBE_MS_MAX = 10_000;
 
 /** A server, and how requests to it are authorised and repeated. */
 export class Origin {
@@ -35,13 +50,16 @@ export class Origin {
     this.#options = options;
   }
 
-  /** The URL of a stream. The segments of its name may have any characters. */
+  /** The URL of a stream. The segments of its name may have any characters, and none is `.` or `..`. */
   stream(name: string): URL {
     return this.path(`/v1/stream/${name.split('/').map(encodeURIComponent).join('/')}`);
   }
 
   path(path: string): URL {
-    return new URL(path, this.base);
+    const url = new URL(path, this.base);
+    // URLs resolve `.` and `..`, however they are encoded: the request would go to another resource.
+    if (url.pathname !== path.split('?', 1)[0]) throw new EnckeError(0, 'bad_path', `no name has "." or ".." as a segment: ${path}`);
+    return url;
   }
 
   /** The token of now. */
@@ -55,39 +73,102 @@ export class Origin {
     return typeof this.#options.token === 'function';
   }
 
-  /** Makes a request, and once more with a new token at 401. A response that is not 2xx is thrown as an `EnckeError`. */
-  async request(url: URL, init: RequestInit): Promise<Response> {
-    for (let renews = this.renewsToken; ; renews = false) {
-      const headers = new Headers(init.headers);
-      const token = await this.token();
-      if (token !== undefined) headers.set('Authorization', `Bearer ${token}`);
-      const { fetch = globalThis.fetch, credentials } = this.#options;
-      const response = await fetch(url, { credentials, ...init, headers });
-      if (response.ok) return response;
-      const error = await EnckeError.fromResponse(response);
-      if (!renews || response.status !== 401) throw error;
-    }
+  /**
+   * Makes a request, and once more with a new token at 401. A response that is not `expected` is thrown as an `EnckeError`. The call settles
+   * as soon as the signal of `init` is aborted, whatever the function for tokens and `fetch` do.
+   */
+  request(url: URL, init: RequestInit, expected?: Expected): Promise<Response> {
+    return abortable(this.#attempt(url, init, expected, () => {}), init.signal ?? undefined);
   }
 
   /**
    * Makes a request until the server has accepted or refused it. Networks fail and servers restart: so does it for what must have no
    * effect twice, and only requests that may be repeated belong here.
    */
-  async persist(url: URL, init: RequestInit, { signal, backoff = new Backoff(), onState }: Attempts): Promise<Response> {
-    for (;;) {
+  async persist(url: URL, init: RequestInit, attempts: Attempts): Promise<Response> {
+    const { signal, backoff = new Backoff(), onState, expected } = attempts;
+    // A field with a character that no field can have throws here, and is not repeated.
+    const headers = new Headers(init.headers);
+    for (let foreign = 0, uploads = 0; ; ) {
       let retryAfter;
+      let isSent = false;
       try {
-        return await this.request(url, { ...init, signal });
+        return await abortable(this.#attempt(url, { ...init, headers, signal }, expected, () => (isSent = true)), signal);
       } catch (error) {
+        const isRefusal = error instanceof EnckeError && (error.status === 429 || (error.code !== NOT_ENCKE && !error.isTransient));
+        if (isSent && !isRefusal) attempts.mayBeDone = true;
         if (signal.aborted) throw signal.reason;
         if (error instanceof EnckeError) {
-          if (!error.isTransient) throw error;
+          if (error.code === NOT_ENCKE ? ++foreign === FOREIGN_RESPONSES_MAX : !error.isTransient) throw error;
           ({ retryAfter } = error);
+        } else if (isSent && bytesOf(init.body) >= UPLOAD_BYTES_MIN && (await this.#isReachable(signal)) && ++uploads === UPLOADS_MAX) {
+          const why = `${bytesOf(init.body)} bytes to ${url} were cut off ${uploads} times, though the server answers: it may refuse bodies of this size`;
+          throw new EnckeError(0, 'upload_failed', why);
         }
         onState?.('away', error);
       }
       await backoff.wait(signal, retryAfter && retryAfter * 1_000);
     }
+  }
+
+  async #attempt(url: URL, init: RequestInit, expected = ANY_SUCCESS, onSend: () => void): Promise<Response> {
+    for (let renews = this.renewsToken; ; renews = false) {
+      const headers = new Headers(init.headers);
+      const token = await this.token();
+      init.signal?.throwIfAborted();
+      if (token !== undefined) setToken(headers, token);
+      onSend();
+      const response = await this.#fetch(url, { credentials: this.#options.credentials, ...init, headers, redirect: 'manual' });
+      if (response.ok) {
+        checkResponse(response, `${init.method ?? 'GET'} ${url}`, expected);
+        return response;
+      }
+      const error = await EnckeError.fromResponse(response);
+      if (!renews || response.status !== 401) throw error;
+    }
+  }
+
+  /**
+   * Follows the redirects that keep method and body, and lead to the same origin or from http to https of the same host. Any other would send
+   * the token to somebody else, or turn a POST into a GET. Browsers do not tell where a redirect leads, so they follow none.
+   */
+  async #fetch(url: URL, init: RequestInit): Promise<Response> {
+    const { fetch = globalThis.fetch } = this.#options;
+    for (let count = 0; ; count += 1) {
+      const response = await fetch(url, init);
+      const { status, headers, type, redirected } = response;
+      if (type !== 'opaqueredirect' && !redirected && ![301, 302, 303, 307, 308].includes(status)) return response;
+      discard(response);
+      const location = redirected ? response.url : headers.get('Location');
+      const target = location === null ? undefined : targetOf(location, url);
+      const isWithin = target && (target.origin === url.origin || (url.protocol === 'http:' && target.protocol === 'https:' && target.hostname === url.hostname));
+      if (!isWithin || ![307, 308].includes(status) || count === REDIRECTS_MAX) {
+        const why = `${init.method ?? 'GET'} ${url} is redirected to ${target ?? 'an address that is not known'}: give the address of Encke itself`;
+        throw new EnckeError(status, 'redirected', why);
+      }
+      url = target;
+    }
+  }
+
+  /** Whether the server answers a request without a body. */
+  async #isReachable(signal: AbortSignal): Promise<boolean> {
+    const { fetch = globalThis.fetch } = this.#options;
+    try {
+      // With `no-cors` a page learns that there is an answer, also if it may not read it.
+      const probe = fetch(this.base, { method: 'HEAD', mode: 'no-cors', cache: 'no-store', signal: AbortSignal.timeout(PROBE_MS_MAX) });
+      return (await abortable(probe, signal)).status < 500;
+    } catch (error) {
+      if (signal.aborted) throw error;
+      return false;
+    }
+  }
+}
+
+function targetOf(location: string, url: URL): URL | undefined {
+  try {
+    return new URL(location, url);
+  } catch {
+    return undefined;
   }
 }
 
@@ -96,3 +177,11 @@ export const never = (): AbortSignal => new AbortController().signal;
 
 /** A query. Servers take `+` for itself, and not for a space as forms do. */
 export const queryOf = (fields: Record<string, string> | string[][]): string => new URLSearchParams(fields).toString().replaceAll('+', '%20');
+
+function setToken(headers: Headers, token: string): void {
+  try {
+    headers.set('Authorization', `Bearer ${token}`);
+  } catch {
+    throw new EnckeError(0, 'bad_token', 'the token has a character that no field of a request can have');
+  }
+}
