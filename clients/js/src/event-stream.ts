@@ -1,3 +1,5 @@
+import { abortable } from './abortable.js';
+
 /** What stands between two empty lines of an event stream. */
 export interface StreamEvent {
   id?: string;
@@ -11,33 +13,38 @@ export class Cut extends Error {}
 
 /**
  * The events of a body of `text/event-stream`, also those without data, which state a position or a time to retry. Comments are
- * left out. A silent body is given up after `silenceMsMax`: then `abort` is called, which makes the read fail.
+ * left out. A body that is silent for `silenceMsMax` is given up: then `cut` is aborted, which ends the connection.
  */
-export async function* eventsOf(body: ReadableStream<Uint8Array>, silenceMsMax: number, abort: (reason: Error) => void): AsyncGenerator<StreamEvent, void> {
+export async function* eventsOf(body: ReadableStream<Uint8Array>, silenceMsMax: number, cut: AbortController): AsyncGenerator<StreamEvent, void> {
   const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
   let event: StreamEvent = {};
   let rest = '';
-  for (;;) {
-    const timer = setTimeout(() => abort(new Error(`nothing came for ${silenceMsMax} ms`)), silenceMsMax);
-    const { done, value } = await reader
-      .read()
-      .catch((cause) => Promise.reject(new Cut('the connection was cut', { cause })))
-      .finally(() => clearTimeout(timer));
-    if (done) return;
-    // A large event has many chunks without a line end: they are joined once.
-    rest += value;
-    if (!value.includes('\n')) continue;
-    const lines = rest.split('\n');
-    rest = lines.pop()!;
-    for (let line of lines) {
-      if (line.endsWith('\r')) line = line.slice(0, -1);
-      if (line) {
-        readField(event, line);
-      } else {
-        yield event;
-        event = {};
+  let endsWithCr = false;
+  try {
+    for (;;) {
+      const timer = setTimeout(() => cut.abort(new Error(`nothing came for ${silenceMsMax} ms`)), silenceMsMax);
+      const { done, value } = await abortable(reader.read(), cut.signal)
+        .catch((cause) => Promise.reject(new Cut('the connection was cut', { cause })))
+        .finally(() => clearTimeout(timer));
+      if (done) return;
+      // A line ends with LF, CR or CRLF, and a chunk may end between CR and LF.
+      rest += endsWithCr && value[0] === '\n' ? value.slice(1) : value;
+      if (value) endsWithCr = value.endsWith('\r');
+      // A large event has many chunks without a line end: they are joined once.
+      if (!/[\r\n]/.test(value)) continue;
+      const lines = rest.split(/\r\n?|\n/);
+      rest = lines.pop()!;
+      for (const line of lines) {
+        if (line) {
+          readField(event, line);
+        } else {
+          yield event;
+          event = {};
+        }
       }
     }
+  } finally {
+    void reader.cancel().catch(() => {});
   }
 }
 

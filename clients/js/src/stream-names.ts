@@ -7,3 +7,6 @@ export const nameOf = (entry: Named): string => (typeof entry === 'string' ? ent
 
 /** Whether a name stands for all streams below a prefix (docs/events.md, Patterns). */
 export const isPattern = (name: string): boolean => /(^|\/)\*\*?$/.test(name);
+
+/** Whether the part behind the last `@` of a name reads as a position, which a parameter `stream` of `/v1/events` then takes it for. */
+export const endsLikePosition = (name: string): boolean => /@(-1|now|[0-9a-f]{16}_[0-9a-f]{16})$/.test(name);

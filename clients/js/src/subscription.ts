@@ -1,15 +1,18 @@
 import { Backoff } from './backoff.js';
-import { EnckeError } from './error.js';
+import { EnckeError, NOT_ENCKE } from './error.js';
 import { Cut, eventsOf, type StreamEvent } from './event-stream.js';
+import type { Expected } from './expected.js';
 import { Following } from './following.js';
-import { Origin, type OriginOptions, queryOf } from './origin.js';
-import { isPattern, nameOf, type Named } from './stream-names.js';
+import { FOREIGN_RESPONSES_MAX, Origin, type OriginOptions, queryOf } from './origin.js';
+import { endsLikePosition, isPattern, nameOf, type Named } from './stream-names.js';
 import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
 
 /** A server sends something every 30 s by default (`heartbeat`). */
 const SILENCE_MS_MAX = 75_000;
 /** A connection that lasted so long was no failure, even if no record came. */
 const STEADY_MS = 5_000;
+const EVENTS: Expected = { statuses: [200, 204], type: 'text/event-stream' };
+const HEAD: Expected = { statuses: [200], fields: ['Stream-Next-Offset'] };
 
 export interface SubscribeOptions<Message = any> extends OriginOptions, SubscriberCallbacks<Message> {
   /** The name of a stream, or a pattern such as `chat/**`. */
@@ -52,9 +55,11 @@ export class Subscription<Message = any> extends Following<Message> {
   #stopRequested = false;
 
   constructor(options: SubscribeOptions<Message>) {
-    const { url, stream, streams = stream === undefined ? [] : [stream], signal, onRecord, after } = options;
+    const { url, stream, streams = stream === undefined ? [] : [stream], signal, onRecord, after, last } = options;
     super(options);
     if ((url === undefined) === (streams.length === 0)) throw new TypeError('name `stream`, `streams` or `url`');
+    const ambiguous = last === undefined ? undefined : streams.find((entry) => typeof entry === 'string' && endsLikePosition(entry));
+    if (ambiguous !== undefined) throw new TypeError(`\`last\` cannot be used with ${ambiguous}, whose name ends like a position: use \`from\``);
     this.#options = options;
     this.#origin = new Origin(url === undefined ? options : { ...options, base: url });
     this.#names = streams.map(nameOf);
@@ -66,7 +71,7 @@ export class Subscription<Message = any> extends Following<Message> {
   }
 
   [Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
-    return this.#records;
+    return this.iterate(this.#records);
   }
 
   close(): void {
@@ -106,21 +111,29 @@ export class Subscription<Message = any> extends Following<Message> {
     const backoff = new Backoff();
     const { signal } = this.#closing;
     const { onState, silenceMsMax = SILENCE_MS_MAX } = this.#options;
+    let foreign = 0;
     while (!this.#isOver()) {
       const cut = new AbortController();
       const abort = () => cut.abort(signal.reason);
       signal.addEventListener('abort', abort);
-      const begun = Date.now();
+      const begun = performance.now();
       let retryMs: number | undefined;
+      let isOpen = false;
       try {
         const response = await this.#open(cut.signal, backoff);
-        if (!response?.body || response.status === 204) return await this.#endRest(!response);
+        isOpen = true;
+        if (!response) return this.#endAll();
+        if (!response.body || response.status === 204) {
+          if (await this.#endRest()) return;
+          throw foreignResponse('streams that have not ended get 204');
+        }
         this.#isBinary = response.headers.get('Stream-SSE-Data-Encoding') === 'base64';
         onState?.('live');
-        for await (const event of eventsOf(response.body, silenceMsMax, (reason) => cut.abort(reason))) {
+        for await (const event of eventsOf(response.body, silenceMsMax, cut)) {
           if (event.retryMs !== undefined) ({ retryMs } = event);
           for (const record of this.#options.url === undefined ? this.#eventOfSeveral(event) : this.#eventOfOne(event)) {
             backoff.reset();
+            foreign = 0;
             if (signal.aborted) return;
             yield record;
           }
@@ -128,13 +141,14 @@ export class Subscription<Message = any> extends Following<Message> {
         }
         onState?.('away');
       } catch (error) {
-        if (signal.aborted || !(error instanceof Cut)) throw error;
+        const isForeign = isOpen && (error as EnckeError).code === NOT_ENCKE && ++foreign < FOREIGN_RESPONSES_MAX;
+        if (signal.aborted || !(isForeign || error instanceof Cut)) throw error;
         onState?.('away', error);
       } finally {
         signal.removeEventListener('abort', abort);
         cut.abort();
       }
-      if (Date.now() - begun > STEADY_MS) backoff.reset();
+      if (performance.now() - begun > STEADY_MS) backoff.reset();
       await backoff.wait(signal, retryMs);
     }
   }
@@ -144,7 +158,7 @@ export class Subscription<Message = any> extends Following<Message> {
     try {
       // With `no-store` browsers do not let a request wait for another one of the same URL.
       const init: RequestInit = { headers: { Accept: 'text/event-stream' }, cache: 'no-store' };
-      return await this.#origin.persist(this.#url(), init, { signal, backoff, onState: this.#options.onState });
+      return await this.#origin.persist(this.#url(), init, { signal, backoff, onState: this.#options.onState, expected: EVENTS });
     } catch (error) {
       if (this.position !== undefined && this.#names.length && (error as EnckeError).code === 'before_start') return;
       throw error;
@@ -175,16 +189,17 @@ export class Subscription<Message = any> extends Following<Message> {
     return this.#origin.path(`/v1/events?${queryOf(query)}`);
   }
 
-  /** An event of docs/events.md. */
+  /** An event of docs/events.md. Those of other names are for later clients. */
   *#eventOfSeveral({ id, name, data }: StreamEvent): Generator<StreamRecord<Message>, void> {
+    const isKnown = name === undefined || ['end', 'stop', 'gap', 'disconnect'].includes(name);
+    const value = data === undefined || !isKnown ? undefined : objectOf(data, name === 'disconnect' ? 'why' : 'stream');
     if (id !== undefined) this.position = id;
-    if (data === undefined) return;
-    const value = JSON.parse(data);
+    if (value === undefined) return;
     if (name === undefined) yield { ...value, id };
     else if (name === 'end') this.#end(value);
     else if (name === 'stop') this.#options.onStop?.(value.stream);
     else if (name === 'gap') this.#options.onGap?.(value.stream);
-    else if (name === 'disconnect') this.#disconnect(value);
+    else this.#disconnect(value);
   }
 
   /** Records that came without an id: the next control event has their position. */
@@ -197,13 +212,13 @@ export class Subscription<Message = any> extends Following<Message> {
     if (data === undefined) return;
     const stream = String(this.#options.url);
     if (name === 'data' || name === 'base64') {
-      const content = name === 'base64' || this.#isBinary ? { base64: data } : this.#options.json === false ? { text: data } : { messages: JSON.parse(data) };
+      const content = name === 'base64' || this.#isBinary ? { base64: data } : this.#options.json === false ? { text: data } : { messages: this.#messagesOf(data) };
       const record: StreamRecord<Message> = { stream, nextOffset: id ?? '', id, ...content };
       if (id === undefined) return void this.#held.push(record);
       this.position = id;
       yield record;
     } else if (name === 'control') {
-      const { streamNextOffset, streamClosed, endReason, stopRequested, disconnect } = JSON.parse(data);
+      const { streamNextOffset, streamClosed, endReason, stopRequested, disconnect } = objectOf(data, 'streamNextOffset');
       this.position = streamNextOffset;
       for (const record of this.#held.splice(0)) yield { ...record, nextOffset: streamNextOffset };
       if (stopRequested && !this.#stopRequested) {
@@ -212,6 +227,14 @@ export class Subscription<Message = any> extends Following<Message> {
       }
       if (streamClosed) this.#end({ stream, why: 'closed', endReason });
       if (disconnect) this.#disconnect(disconnect);
+    }
+  }
+
+  #messagesOf(data: string): Message[] {
+    try {
+      return JSON.parse(data);
+    } catch {
+      throw new EnckeError(0, 'not_json', `a record of ${this.#options.url} is not JSON: a stream of text needs \`json: false\``);
     }
   }
 
@@ -230,22 +253,51 @@ export class Subscription<Message = any> extends Following<Message> {
     return this.#names.every((name) => this.ends.has(name));
   }
 
-  /** The streams have ended while the connection was away, and no event says why. */
-  async #endRest(areDeleted: boolean): Promise<void> {
-    for (const stream of this.#names.filter((name) => !this.ends.has(name))) {
-      this.#end(areDeleted ? { stream, why: 'deleted' } : await this.#lookUpEnd(stream));
-    }
+  /** All streams that the position is of were deleted, and others have their names. */
+  #endAll(): void {
+    for (const stream of this.#unended()) this.#end({ stream, why: 'deleted' });
   }
 
-  async #lookUpEnd(stream: string): Promise<End> {
+  /**
+   * The server says that the streams have ended while the connection was away, and not how each did. Returns whether they have: a server
+   * answers so only to a request with a position, and a portal may answer so to any.
+   */
+  async #endRest(): Promise<boolean> {
+    if (this.position === undefined || this.#names.some(isPattern)) return false;
+    for (const stream of this.#unended()) {
+      const end = await this.#lookUpEnd(stream);
+      if (end) this.#end(end);
+    }
+    return this.#unended().length === 0;
+  }
+
+  #unended(): string[] {
+    return this.#names.filter((name) => !this.ends.has(name));
+  }
+
+  /** How a stream has ended; none of one that is open. */
+  async #lookUpEnd(stream: string): Promise<End | undefined> {
     try {
-      const { headers } = await this.#origin.persist(this.#origin.stream(stream), { method: 'HEAD' }, { signal: this.#closing.signal });
-      // A stream of this name that is open is a later one.
-      const why = headers.get('Stream-Closed') === 'true' ? 'closed' : 'deleted';
-      return { stream, why, endReason: (headers.get('Encke-End-Reason') as EndReason | null) ?? undefined };
+      const { headers } = await this.#origin.persist(this.#origin.stream(stream), { method: 'HEAD' }, { signal: this.#closing.signal, expected: HEAD });
+      if (headers.get('Stream-Closed') !== 'true') return undefined;
+      return { stream, why: 'closed', endReason: (headers.get('Encke-End-Reason') as EndReason | null) ?? undefined };
     } catch (error) {
-      if (error instanceof EnckeError) return { stream, why: 'deleted' };
+      if (error instanceof EnckeError && [404, 410].includes(error.status)) return { stream, why: 'deleted' };
       throw error;
     }
   }
+}
+
+const foreignResponse = (why: string): EnckeError => new EnckeError(200, NOT_ENCKE, `the events are not those of Encke: ${why}`);
+
+/** The object that an event has as JSON, with a member that it always has. */
+function objectOf(data: string, member: string): any {
+  let value;
+  try {
+    value = JSON.parse(data);
+  } catch {
+    // An error like any other value.
+  }
+  if (typeof value?.[member] !== 'string') throw foreignResponse(`no object of JSON with ${member}: ${data.slice(0, 100)}`);
+  return value;
 }

@@ -1,0 +1,223 @@
+// Subscriptions against responses that a test writes: line ends, cuts at every byte, events that are no JSON, ends, and their one consumer.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { Client, subscribe } from '@encke/client';
+import { waitFor } from '../../../tests/web/wait.mjs';
+import { eventsOf } from '../dist/event-stream.js';
+import { ENDS_MAX } from '../dist/following.js';
+import { HTML, NEVER, withScripted } from './scripted.mjs';
+import { numbers, Server } from './server.mjs';
+
+const TIMEOUT = { timeout: 120_000 };
+const EVENTS = { 'Content-Type': 'text/event-stream' };
+const QUIET = { headers: EVENTS, body: ': quiet\n\n', stays: true };
+const record = (number) => `id: ${number}\ndata: {"stream":"s","nextOffset":"${number}","messages":[${number}]}\n\n`;
+const END = 'event: end\ndata: {"stream":"s","why":"closed","endReason":"done"}\n\n';
+
+let server;
+
+before(async () => {
+  server = await Server.start();
+});
+after(() => server?.end());
+
+test('a subscription to something else says so in its state, and ends with the error', TIMEOUT, async () => {
+  const foreign = [HTML, { status: 206, headers: { 'Content-Type': 'text/event-stream' } }, { status: 200 }];
+  await Promise.all(
+    foreign.map((answer) =>
+      withScripted(() => answer, async ({ url, requests }) => {
+        const states = [];
+        const options = { base: url, stream: 's', onRecord() {}, onState: (state, error) => states.push([state, error?.code]) };
+        await assert.rejects(subscribe(options).closed, { code: 'not_encke' });
+        assert.equal(requests.length, 5);
+        assert.deepEqual(states, Array(4).fill(['away', 'not_encke']));
+      }),
+    ),
+  );
+});
+
+/** The events of a body that comes in these chunks. */
+async function eventsIn(chunks) {
+  const body = new ReadableStream({
+    start(controller) {
+      for (const chunk of chunks) controller.enqueue(chunk);
+      controller.close();
+    },
+  });
+  const events = [];
+  for await (const event of eventsOf(body, 60_000, new AbortController())) events.push(event);
+  return events;
+}
+
+for (const [name, lineEnd] of [['LF', '\n'], ['CR', '\r'], ['CRLF', '\r\n']]) {
+  test(`event streams with ${name} have the same events, cut at every byte`, TIMEOUT, async () => {
+    const lines = ['\uFEFFid: 1', 'data: Grüße', 'data', 'data:  zwei', '', ': comment', 'event: end', 'retry: 5', 'data: x', '', 'data: left out'];
+    const bytes = new TextEncoder().encode(lines.join(lineEnd));
+    const cuts = numbers(bytes.length + 1).map((at) => [bytes.slice(0, at), bytes.slice(at)]);
+    cuts.push([...bytes].map((byte) => Uint8Array.of(byte)));
+    for (const chunks of cuts) assert.deepEqual(await eventsIn(chunks), [{ id: '1', data: 'Grüße\n\n zwei' }, { name: 'end', retryMs: 5, data: 'x' }]);
+  });
+}
+
+test('an event that is not one of Encke is asked for again, and is an error if it stays', TIMEOUT, async () => {
+  const bad = ['data: {"stream":\n\n', 'data: null\n\n', 'data: [1]\n\n', 'event: end\ndata: oops\n\n', 'event: stop\ndata: {}\n\n'];
+  await Promise.all(
+    bad.map((event) =>
+      withScripted((_, number) => ({ headers: EVENTS, body: number === 1 ? record(1) + event : event }), async ({ url, requests }) => {
+        const states = [];
+        const options = { base: url, stream: 's', onRecord() {}, onState: (state, error) => states.push(error?.code ?? state) };
+        await assert.rejects(subscribe(options).closed, { name: 'EnckeError', code: 'not_encke', message: /no object of JSON/ });
+        assert.equal(requests.length, 5);
+        assert.deepEqual(states, [...Array(4).fill(['live', 'not_encke']).flat(), 'live']);
+      }),
+    ),
+  );
+});
+
+test('no record is lost behind an event that was not one of Encke', TIMEOUT, async () => {
+  const answers = [`${record(1)}id: 2\ndata: garbled\n\n`, `${record(2)}${END}`];
+  await withScripted((_, number) => ({ headers: EVENTS, body: answers[number - 1] }), async ({ url, requests }) => {
+    const messages = [];
+    await subscribe({ base: url, stream: 's', onRecord: (record) => messages.push(...record.messages) }).closed;
+    assert.deepEqual(messages, [1, 2]);
+    assert.match(requests[1].url, /lastEventId=1$/);
+  });
+});
+
+test('a stream of text that is followed as one of JSON is an error that names the option', TIMEOUT, async () => {
+  await server.request('PUT', '/v1/stream/text', { headers: { 'Content-Type': 'text/plain' }, body: 'no JSON' });
+  const { closed } = subscribe({ url: `${server.url}/v1/stream/text`, from: '-1', onRecord() {} });
+  await assert.rejects(closed, { code: 'not_json', message: /json: false/ });
+});
+
+test('a 204 of a portal ends no stream', TIMEOUT, async () => {
+  for (const after of [undefined, '1']) {
+    const answer = ({ method }) => (method === 'HEAD' ? { headers: { 'Stream-Next-Offset': '1' } } : { status: 204 });
+    await withScripted(answer, async ({ url, requests }) => {
+      const subscription = subscribe({ base: url, stream: 's', after, onRecord() {} });
+      await assert.rejects(subscription.closed, { code: 'not_encke' });
+      assert.equal(subscription.ends.size, 0);
+      assert.equal(requests.filter(({ method }) => method === 'GET').length, 5);
+    });
+  }
+});
+
+test('a stream whose end the caller may not look up is not reported as deleted', TIMEOUT, async () => {
+  const answer = ({ method }) => ({ status: method === 'HEAD' ? 403 : 204 });
+  await withScripted(answer, async ({ url }) => {
+    const subscription = subscribe({ base: url, stream: 's', after: '1', onRecord() {} });
+    await assert.rejects(subscription.closed, { status: 403 });
+    assert.equal(subscription.ends.size, 0);
+  });
+});
+
+test('a stream stays while another one of the list is deleted and created again', TIMEOUT, async () => {
+  const client = new Client({ base: server.url });
+  for (const stream of ['list/a', 'list/b']) await client.create(stream);
+  const { nextOffset } = await client.publish('list/a', 0);
+  const messages = [];
+  const subscription = subscribe({
+    base: server.url,
+    streams: [{ stream: 'list/a', from: nextOffset }, 'list/b'],
+    onRecord: (record) => messages.push(...record.messages),
+  });
+  await client.publish('list/a', 1);
+  await waitFor('the first message', () => messages.length > 0);
+  await server.restart('kill', async () => {
+    await server.delete('list/a');
+    await server.create('list/a');
+  });
+  await client.publish('list/b', 'last');
+  await client.close('list/b', 'done');
+  await subscription.closed;
+  assert.equal(messages.at(-1), 'last');
+  assert.deepEqual([...subscription.ends.values()].map(({ stream, why }) => [stream, why]).sort(), [['list/a', 'deleted'], ['list/b', 'closed']]);
+});
+
+test('an iteration that waits ends with its return, with close() and with its signal', TIMEOUT, async () => {
+  await withScripted(() => QUIET, async ({ url, requests }) => {
+    const ways = {
+      return: (iterator) => iterator.return(),
+      close: (_, subscription) => subscription.close(),
+      signal: (_, __, controller) => controller.abort(),
+    };
+    for (const options of [{}, { token: () => NEVER }, { fetch: () => NEVER }, { fetch: async () => new Response(new ReadableStream(), { headers: EVENTS }) }]) {
+      for (const [name, end] of Object.entries(ways)) {
+        const before = requests.length;
+        const controller = new AbortController();
+        const subscription = subscribe({ base: url, stream: 's', signal: controller.signal, ...options });
+        const iterator = subscription[Symbol.asyncIterator]();
+        const next = iterator.next();
+        if (!options.token && !options.fetch) await waitFor('it is quiet', () => requests.length > before);
+        await end(iterator, subscription, controller);
+        assert.deepEqual(await next, { done: true, value: undefined }, name);
+        await subscription.closed;
+      }
+    }
+  });
+});
+
+test('a subscription has one consumer', TIMEOUT, async () => {
+  await withScripted(() => ({ headers: EVENTS, body: numbers(3).map(record).join('') + END }), async ({ url }) => {
+    const subscription = subscribe({ base: url, stream: 's' });
+    const consume = async () => {
+      const messages = [];
+      for await (const record of subscription) messages.push(...record.messages);
+      return messages;
+    };
+    const [first, ...others] = await Promise.allSettled([consume(), consume(), consume()]);
+    assert.deepEqual(first.value, numbers(3));
+    for (const { reason } of others) assert.match(String(reason), /^TypeError: .*iterated already/);
+    await assert.rejects(consume(), /iterated already/);
+    const called = subscribe({ base: url, stream: 's', onRecord() {} });
+    assert.throws(() => called[Symbol.asyncIterator](), /go to `onRecord`/);
+    await called.closed;
+  });
+});
+
+test('`last` is refused with a name that a server would read as another name and a position', TIMEOUT, async () => {
+  await server.create('user');
+  await server.append('user', 'of another stream');
+  for (const position of ['now', '-1', '0000000000000003_0000000000000000']) {
+    const stream = `user@${position}`;
+    await server.create(stream);
+    await server.append(stream, 'mine');
+    for (const options of [{ stream }, { streams: [stream] }]) assert.throws(() => subscribe({ base: server.url, last: 1, ...options }), /`last` cannot be used with user@/);
+    for await (const { stream: from, messages } of subscribe({ base: server.url, last: 1, streams: [{ stream, from: '-1' }, 'user'] })) {
+      if (from === stream) {
+        assert.deepEqual(messages, ['mine']);
+        break;
+      }
+    }
+  }
+  const stream = 'user@example.com';
+  await server.create(stream);
+  await server.append(stream, 0, 1);
+  for await (const { messages } of subscribe({ base: server.url, last: 1, stream })) {
+    assert.deepEqual(messages, [1]);
+    break;
+  }
+});
+
+test('the ends of the streams of a pattern are bounded', TIMEOUT, async () => {
+  const ends = numbers(ENDS_MAX + 10).map((number) => `event: end\ndata: {"stream":"s/${number}","why":"closed"}\n\n`);
+  await withScripted(() => ({ headers: EVENTS, body: ends.join('') + record(1), stays: true }), async ({ url }) => {
+    let count = 0;
+    const subscription = subscribe({ base: url, stream: 's/**', onEnd: () => (count += 1) });
+    for await (const _ of subscription) break;
+    assert.equal(count, ends.length);
+    assert.deepEqual([subscription.ends.size, subscription.ends.has('s/9'), subscription.ends.has('s/10')], [ENDS_MAX, false, true]);
+  });
+});
+
+test('an error of a callback ends the subscription with that error', TIMEOUT, async () => {
+  await withScripted(() => ({ headers: EVENTS, body: record(1) + END }), async ({ url }) => {
+    for (const name of ['onRecord', 'onEnd', 'onState']) {
+      const mine = () => {
+        throw new Error(`mine of ${name}`);
+      };
+      await assert.rejects(subscribe({ base: url, stream: 's', onRecord() {}, [name]: mine }).closed, new RegExp(`mine of ${name}`));
+    }
+  });
+});
