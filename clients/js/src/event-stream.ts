@@ -1,6 +1,6 @@
 import { abortable } from './abortable.js';
 
-/** What stands between two empty lines of an event stream. */
+/** One event of an event stream: the lines between two empty ones. */
 export interface StreamEvent {
   id?: string;
   name?: string;

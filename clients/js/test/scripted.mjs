@@ -3,7 +3,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 
-/** What Encke answers to an append. */
+/** The response of Encke to an append. */
 export const APPENDED = { status: 200, headers: { 'Stream-Next-Offset': '1', 'Producer-Epoch': '0', 'Producer-Seq': '0' } };
 export const CREATED = { status: 201, headers: { 'Encke-Ack': 'synced', 'Stream-Next-Offset': '0', 'Content-Type': 'application/json' } };
 export const HTML = { status: 200, headers: { 'Content-Type': 'text/html' }, body: '<html>Welcome to the portal</html>' };
