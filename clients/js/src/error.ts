@@ -2,6 +2,7 @@ import type { EndReason } from './types.js';
 
 /** The code of a response that does not come from Encke. */
 export const NOT_ENCKE = 'not_encke';
+const TEXT_CHARS_MAX = 200;
 
 /**
  * A refusal of the server, which has changed nothing, or an operation that the client itself has ended. `status`, `code` and `message` are
@@ -36,7 +37,7 @@ export class EnckeError extends Error {
     return this.status === 408 || this.status === 429 || (this.status >= 500 && ![501, 505, 507].includes(this.status));
   }
 
-  /** Reads the problem body of a response. A proxy may send another body: then `code` is `http`. */
+  /** Reads the problem body of a response. A proxy may send another body: then `code` is `http`, and a short text is part of the message. */
   static async fromResponse(response: Response): Promise<EnckeError> {
     const text = await response.text().catch(() => '');
     let error: { code?: string; message?: string } | undefined;
@@ -47,7 +48,8 @@ export class EnckeError extends Error {
     }
     const { status, headers } = response;
     const expected = headers.get('Producer-Expected-Seq');
-    return new EnckeError(status, error?.code ?? 'http', error?.message ?? `status ${status}`, {
+    const said = headers.get('Content-Type')?.startsWith('text/plain') ? `: ${text.trim().slice(0, TEXT_CHARS_MAX)}` : '';
+    return new EnckeError(status, error?.code ?? 'http', error?.message ?? `status ${status}${said}`, {
       endReason: (headers.get('Encke-End-Reason') as EndReason | null) ?? undefined,
       retryAfter: retryAfterOf(headers),
       expectedSeq: expected === null ? undefined : Number(expected),

@@ -1,4 +1,5 @@
 import { abortable } from './abortable.js';
+import { TIMER_MS_MAX } from './backoff.js';
 
 /** One event of an event stream: the lines between two empty ones. */
 export interface StreamEvent {
@@ -22,7 +23,7 @@ export async function* eventsOf(body: ReadableStream<Uint8Array>, silenceMsMax: 
   let endsWithCr = false;
   try {
     for (;;) {
-      const timer = setTimeout(() => cut.abort(new Error(`nothing came for ${silenceMsMax} ms`)), silenceMsMax);
+      const timer = setTimeout(() => cut.abort(new Error(`nothing came for ${silenceMsMax} ms`)), Math.min(silenceMsMax, TIMER_MS_MAX));
       const { done, value } = await abortable(reader.read(), cut.signal)
         .catch((cause) => Promise.reject(new Cut('the connection was cut', { cause })))
         .finally(() => clearTimeout(timer));

@@ -1,7 +1,7 @@
 // Subscriptions against responses that a test writes: line ends, cuts at every byte, events that are no JSON, ends, and their one consumer.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, before, mock, test } from 'node:test';
 import { Client, subscribe } from '@encke/client';
 import { waitFor } from '../../../tests/web/wait.mjs';
 import { eventsOf } from '../dist/event-stream.js';
@@ -156,6 +156,14 @@ test('an iteration that waits ends with its return, with close() and with its si
       }
     }
   });
+});
+
+test('a silence without an end has a timer of the longest time, and not one that fires at once', async () => {
+  const timers = mock.method(globalThis, 'setTimeout');
+  const body = new ReadableStream({ start: (controller) => controller.close() });
+  for await (const event of eventsOf(body, Infinity, new AbortController())) assert.fail(event);
+  timers.mock.restore();
+  assert.deepEqual(timers.mock.calls.map(({ arguments: [, ms] }) => ms), [2 ** 31 - 1]);
 });
 
 test('a subscription has one consumer', TIMEOUT, async () => {
