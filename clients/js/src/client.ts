@@ -31,7 +31,7 @@ export interface CreateOptions {
   metadata?: Record<string, unknown>;
   /** `self`, or a subject. */
   owner?: string;
-  /** Asks for a signed URL to read the stream, good for so many seconds. */
+  /** Seconds for which the signed URL to read the stream is valid; without it the response has none. */
   readUrl?: number;
   /** Seconds without an append after which the server closes the stream as `abandoned`. */
   producerTimeout?: number;

@@ -163,7 +163,8 @@ test('a silence without an end has a timer of the longest time, and not one that
   const body = new ReadableStream({ start: (controller) => controller.close() });
   for await (const event of eventsOf(body, Infinity, new AbortController())) assert.fail(event);
   timers.mock.restore();
-  assert.deepEqual(timers.mock.calls.map(({ arguments: [, ms] }) => ms), [2 ** 31 - 1]);
+  const times = timers.mock.calls.map(({ arguments: [, ms] }) => ms);
+  assert.ok(times.includes(2 ** 31 - 1) && !times.includes(Infinity), String(times));
 });
 
 test('a subscription has one consumer', TIMEOUT, async () => {

@@ -1,4 +1,4 @@
-// What the real server answers where a client could take it for something else: its redirect to https, and a body that is too large.
+// Refusals of the real server that are not of the usual form: its redirect to https, and a body that is too large.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
