@@ -1,5 +1,7 @@
+import { serverDelayMs, sleep } from './backoff.js';
 import { errorOf } from './channel-subscription.js';
 import type { EnckeError } from './error.js';
+import { randomId } from './random-id.js';
 
 /** The response to an append over a channel. */
 export interface Appended {
@@ -12,106 +14,150 @@ export interface Appended {
   stopRequested?: boolean;
 }
 
-type Message = { type: string; stream: string; producer?: { id: string; epoch: number; seq: number } };
+type Message = { type: string; stream: string };
+
+/**
+ * Unacknowledged appends to one stream. They have consecutive numbers of one epoch, so that the server takes none behind one that it has refused.
+ * The next writer of the stream has another epoch: no number is used for two appends, and nothing is kept of a stream that is quiet.
+ */
+interface Writer {
+  /** Absent for a message without a number. */
+  epoch?: number;
+  nextSeq: number;
+  /** In the order of the calls. */
+  entries: Entry[];
+}
 
 interface Entry {
+  /** The id of the message that was sent last. Responses to earlier ones are ignored. */
+  id: number;
   message: Message;
+  writer: Writer;
+  seq: number;
+  /** The server has refused the message while an earlier one of its writer was under way. */
+  isRefused: boolean;
   resolve: (appended: Appended) => void;
-  reject: (error: EnckeError) => void;
+  reject: (error: unknown) => void;
 }
 
 const RETRY_MS = 1_000;
+/** The server does not know the appends before this one: it has lost them, or the stream was created again. */
+const GAPS = ['sequence_gap', 'epoch_start'];
 
-/**
- * The appends of a channel that are not acknowledged. Invariant: those of one stream have consecutive numbers of the producer, in the order of
- * the map, so that the server takes none behind one that it has refused.
- */
+/** The appends of a channel that are not acknowledged. */
 export class Appends {
-  readonly #producerId = crypto.randomUUID();
-  /** By stream, the next number. */
-  readonly #nextSeq = new Map<string, number>();
-  /** By the id of the message that was sent last, in the order of sending. */
-  #entries = new Map<number, Entry>();
+  readonly #producerId = randomId();
+  #nextEpoch = 0;
+  /** By stream. */
+  readonly #writers = new Map<string, Writer>();
+  readonly #entries = new Map<number, Entry>();
   readonly #newId: () => number;
   readonly #send: (message: object) => void;
+  readonly #signal: AbortSignal;
 
-  /** `send` drops a message while the connection is away. */
-  constructor(newId: () => number, send: (message: object) => void) {
+  /** `send` drops a message while the connection is away. `signal` is aborted when the channel is over. */
+  constructor(newId: () => number, send: (message: object) => void, signal: AbortSignal) {
     this.#newId = newId;
     this.#send = send;
+    this.#signal = signal;
   }
 
   /** Sends a message that is stored once, however often it is sent. */
   append(message: Message): Promise<Appended> {
-    const seq = this.#nextSeq.get(message.stream) ?? 0;
-    this.#nextSeq.set(message.stream, seq + 1);
-    return this.request({ ...message, producer: { id: this.#producerId, epoch: 0, seq } });
+    let writer = this.#writers.get(message.stream);
+    if (!writer) this.#writers.set(message.stream, (writer = { epoch: this.#nextEpoch++, nextSeq: 0, entries: [] }));
+    return this.#enter(message, writer);
   }
 
   /** Sends a message that has no effect twice. */
   request(message: Message): Promise<Appended> {
-    return new Promise((resolve, reject) => this.#enter({ message, resolve, reject }));
+    return this.#enter(message, { nextSeq: 0, entries: [] });
   }
 
-  /** The connection is there again: sends what was not acknowledged. */
+  /** The connection is there again: sends every message that was not acknowledged. */
   resend(): void {
-    for (const [id, { message }] of this.#entries) this.#send({ ...message, id });
+    for (const entry of this.#entries.values()) this.#transmit(entry);
   }
 
-  /** Takes a response. Those to messages that were sent again are over. */
+  /** Takes a response. */
   receive(response: any): void {
     const entry = this.#entries.get(response.id);
     if (!entry) return;
-    if (response.type === 'error') return this.#refused(response.id, entry, errorOf(response));
-    this.#entries.delete(response.id);
-    entry.resolve(response);
+    if (response.type === 'error') this.#refused(entry, errorOf(response));
+    else if (response.type === 'appended') this.#acknowledged(entry, response);
   }
 
   /** The channel is over. */
-  fail(error: EnckeError): void {
+  fail(error: unknown): void {
     for (const { reject } of this.#entries.values()) reject(error);
     this.#entries.clear();
+    this.#writers.clear();
   }
 
-  #enter(entry: Entry): void {
-    const id = this.#newId();
-    this.#entries.set(id, entry);
-    this.#send({ ...entry.message, id });
+  #enter(message: Message, writer: Writer): Promise<Appended> {
+    return new Promise((resolve, reject) => {
+      const entry = { id: this.#newId(), message, writer, seq: writer.nextSeq++, isRefused: false, resolve, reject };
+      writer.entries.push(entry);
+      this.#entries.set(entry.id, entry);
+      this.#transmit(entry);
+    });
   }
 
-  #refused(id: number, refused: Entry, error: EnckeError): void {
+  #transmit(entry: Entry): void {
+    const { id, message, seq, writer: { epoch } } = entry;
+    entry.isRefused = false;
+    this.#send({ ...message, producer: epoch === undefined ? undefined : { id: this.#producerId, epoch, seq }, id });
+  }
+
+  #acknowledged(entry: Entry, response: Appended): void {
+    const { writer } = entry;
+    this.#entries.delete(entry.id);
+    writer.entries.splice(writer.entries.indexOf(entry), 1);
+    const [first] = writer.entries;
+    if (!first) this.#end(entry);
+    else if (first.isRefused) this.#repeat(first);
+    entry.resolve(response);
+  }
+
+  #refused(entry: Entry, error: EnckeError): void {
+    const { id, writer } = entry;
     if (error.isTransient) {
-      // Those behind it are refused because of the gap, and follow it again.
-      setTimeout(() => this.#repeat(id), (error.retryAfter ?? 0) * 1_000 || RETRY_MS);
-      return;
-    }
-    const writer = this.#writerOf(refused);
-    const at = writer.findIndex(([, entry]) => entry === refused);
-    if (error.code === 'sequence_gap' && at > 0) return; // The response to the one before says why.
-    // Nothing behind it is stored: what a writer has written has no holes.
-    for (const [late, entry] of writer.slice(at)) {
-      this.#entries.delete(late);
-      entry.reject(error);
-    }
-    const { stream, producer } = refused.message;
-    if (producer) this.#nextSeq.set(stream, producer.seq);
-  }
-
-  /** Sends an append again, and those of its stream behind it. */
-  #repeat(id: number): void {
-    const refused = this.#entries.get(id);
-    if (!refused) return; // It was sent again already, behind one before it.
-    const writer = this.#writerOf(refused);
-    for (const [old, entry] of writer.slice(writer.findIndex(([, entry]) => entry === refused))) {
-      this.#entries.delete(old);
-      this.#enter(entry);
+      const repeat = () => this.#entries.has(id) && this.#repeat(entry);
+      sleep(serverDelayMs((error.retryAfter ?? 0) * 1_000) ?? RETRY_MS, this.#signal).then(repeat, () => {});
+    } else if (writer.entries[0] !== entry) {
+      // The outcome of those before it decides: it is sent again with them, or behind them.
+      entry.isRefused = true;
+    } else if (GAPS.includes(error.code) && entry.seq > 0) {
+      this.#renumber(writer);
+    } else {
+      // Nothing behind it is stored: a writer leaves no holes.
+      this.#end(entry);
+      for (const { id, reject } of writer.entries) {
+        this.#entries.delete(id);
+        reject(error);
+      }
     }
   }
 
-  /** The unacknowledged appends to a stream, in their order; a message without a number stands alone. */
-  #writerOf(of: Entry): [number, Entry][] {
-    const entries = [...this.#entries];
-    if (!of.message.producer) return entries.filter(([, entry]) => entry === of);
-    return entries.filter(([, { message }]) => message.producer && message.stream === of.message.stream);
+  /** Sends an append again, and those of its writer behind it. */
+  #repeat(entry: Entry): void {
+    for (const late of entry.writer.entries.slice(entry.writer.entries.indexOf(entry))) {
+      this.#entries.delete(late.id);
+      late.id = this.#newId();
+      this.#entries.set(late.id, late);
+      this.#transmit(late);
+    }
+  }
+
+  /** Sends all appends of a writer again, in an epoch that begins with them. */
+  #renumber(writer: Writer): void {
+    writer.epoch = this.#nextEpoch++;
+    writer.nextSeq = 0;
+    for (const entry of writer.entries) entry.seq = writer.nextSeq++;
+    this.#repeat(writer.entries[0]!);
+  }
+
+  #end({ message: { stream }, writer }: Entry): void {
+    if (this.#writers.get(stream) === writer) this.#writers.delete(stream);
   }
 }

@@ -64,7 +64,7 @@ export class Channel {
     this.#options = options;
     this.#origin = new Origin(options);
     const sendIfOpen = (message: object) => this.#isOpen && this.#send(message);
-    this.#appends = new Appends(() => ++this.#lastId, sendIfOpen);
+    this.#appends = new Appends(() => ++this.#lastId, sendIfOpen, this.#closing.signal);
     void this.#connect();
   }
 

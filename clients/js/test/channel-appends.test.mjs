@@ -1,0 +1,135 @@
+// Appends over a channel: an acknowledged append is stored, whatever was refused, lost or created again before it.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { Channel } from '@encke/client/websocket';
+import { WebSocket } from 'ws';
+import { appended, refusal, scripted } from './scripted-socket.mjs';
+import { numbers, Server } from './server.mjs';
+
+const TIMEOUT = { timeout: 120_000 };
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc');
+
+let server;
+const channels = [];
+
+before(async () => {
+  server = await Server.start();
+});
+after(async () => {
+  for (const channel of channels) channel.close();
+  await server?.end();
+});
+
+function open(options) {
+  const channel = new Channel({ base: server.url, WebSocket, ...options });
+  channels.push(channel);
+  return channel;
+}
+
+/** The producer of a message, without its id. */
+const numbersOf = ({ producer: { epoch, seq } }) => `${epoch}/${seq}`;
+
+test('appends are stored after the stream was deleted and created again', TIMEOUT, async () => {
+  const channel = open();
+  for (const round of [0, 1, 2]) {
+    await server.create('again');
+    for (const number of [0, 1, 2]) await channel.append('again', number);
+    await Promise.all([3, 4].map((number) => channel.append('again', number)));
+    assert.deepEqual(await server.read('again'), numbers(5), `round ${round}`);
+    await server.delete('again');
+    await assert.rejects(channel.append('again', 5), { status: 404 });
+  }
+});
+
+test('appends under way go on with another epoch when the stream was created again', TIMEOUT, async () => {
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const outcomes = Promise.all([0, 1, 2].map((number) => channel.append('a', number)));
+  const { messages, say } = bound(await socket(0));
+  const first = await messages('append', 3);
+  assert.deepEqual(first.map(numbersOf), ['0/0', '0/1', '0/2']);
+  say(appended(first[0]));
+  for (const message of first.slice(1)) say(refusal(message, 409, 'sequence_gap'));
+  const again = (await messages('append', 5)).slice(3);
+  assert.deepEqual(again.map(({ data }) => data), [1, 2]);
+  assert.deepEqual(again.map(numbersOf), ['1/0', '1/1']);
+  for (const message of again) say(appended(message));
+  assert.equal((await outcomes).length, 3);
+});
+
+test('a gap in a new epoch is final, and is not sent for ever', TIMEOUT, async () => {
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const outcome = assert.rejects(channel.append('a', 0), { code: 'sequence_gap' });
+  const { messages, say } = bound(await socket(0));
+  say(refusal((await messages('append', 1))[0], 409, 'sequence_gap'));
+  await outcome;
+});
+
+test('the number of a refused append that may be stored is not used again', TIMEOUT, async () => {
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const first = channel.append('a', 'first');
+  const second = assert.rejects(channel.append('a', 'second'), { code: 'too_large' });
+  const lost = await socket(0);
+  // Both are stored, and the responses are lost.
+  await lost.messages('append', 2);
+  lost.cut();
+  const { messages, say } = bound(await socket(1));
+  const [one, two] = await messages('append', 2);
+  say(refusal(one, 429, 'request_rate', { retryAfter: 1 }), refusal(two, 413, 'too_large'));
+  const third = channel.append('a', 'third');
+  const used = new Map();
+  let seen = 0;
+  // The server knows the first two, and takes others by their numbers.
+  const answer = async (count) => {
+    const all = await messages('append', count);
+    for (const message of all.slice(seen)) {
+      const known = used.get(numbersOf(message)) ?? message.data;
+      assert.equal(message.data, known, `${numbersOf(message)} is the number of one append`);
+      used.set(numbersOf(message), message.data);
+      if (message.data === 'second') say(refusal(message, 413, 'too_large'));
+      else if (message !== one) say(appended(message));
+    }
+    seen = all.length;
+  };
+  used.set(numbersOf(one), 'first').set(numbersOf(two), 'second');
+  seen = 2;
+  // Behind the second, which is refused, the third is refused with it or stored with a number of its own.
+  let over = false;
+  const outcomes = Promise.allSettled([first, second, third]).finally(() => (over = true));
+  while (!over) await Promise.race([answer(seen + 1), outcomes]);
+  const [{ status }, , { status: last, reason }] = await outcomes;
+  assert.equal(status, 'fulfilled');
+  assert.ok(last === 'fulfilled' || reason.code === 'too_large');
+  // A later one has a number that no other had.
+  const later = channel.append('a', 'later');
+  await answer(seen + 1);
+  await later;
+});
+
+test('a channel keeps nothing of the streams that it has appended to', TIMEOUT, async () => {
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const { messages, say } = bound(await socket(0));
+  const STREAMS = 8_000;
+  const bytes = [];
+  for (let round = 0; round < 3; round += 1) {
+    const appends = numbers(STREAMS).map((number) => channel.append(`short/${round}/${number}`, 0));
+    for (const message of await messages('append', STREAMS)) say(appended(message));
+    await Promise.all(appends);
+    (await socket(0)).sent.length = 0;
+    await new Promise(setImmediate);
+    collectGarbage();
+    bytes.push(process.memoryUsage().heapUsed);
+  }
+  const perStream = (bytes[2] - bytes[1]) / STREAMS;
+  assert.ok(perStream < 32, `${perStream} bytes for each stream`);
+});
+
+/** The methods of a scripted socket, to be called alone. */
+const bound = (socket) => ({ messages: socket.messages.bind(socket), say: socket.say.bind(socket) });
