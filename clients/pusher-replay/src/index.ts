@@ -32,11 +32,14 @@ export function replay<P extends PusherClient>(pusher: P): P {
   const reached = new Map<string, string>();
   const send = pusher.send_event.bind(pusher);
   const unsubscribe = pusher.unsubscribe.bind(pusher);
+  // While the client is away it sends no `pusher:unsubscribe`.
   pusher.unsubscribe = (name) => {
     reached.delete(name);
     unsubscribe(name);
   };
   pusher.send_event = (name, data, channel) => {
+    // Sent also by `unsubscribe()` of a channel, which then remains in the client's list.
+    if (name === 'pusher:unsubscribe') reached.delete(data.channel);
     if (name !== 'pusher:subscribe') return send(name, data, channel);
     return send(name, { ...data, encke_after: reached.get(data.channel) ?? 'now' }, channel);
   };

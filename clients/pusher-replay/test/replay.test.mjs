@@ -154,6 +154,27 @@ test('who leaves a channel while it is away begins anew', TIMEOUT, async () => {
   assert.deepEqual(one.got, [0, 5]);
 });
 
+for (const isAway of [true, false]) {
+  test(`a channel's own unsubscribe leaves it: it begins anew${isAway ? ' behind an absence' : ''}`, TIMEOUT, async () => {
+    const name = `own-${isAway}`;
+    const one = follow('1', name);
+    await isThere(one);
+    await trigger('1', name, 0, 1);
+    await waitFor('it has the first one', () => one.got.length === 1);
+    if (isAway) one.client.disconnect();
+    one.subscription.unsubscribe();
+    await waitFor('the server knows', async () => (await (await server('1').get({ path: `/channels/${name}` })).json()).occupied === false);
+    await trigger('1', name, 1, 5);
+    // The client subscribes to it again when it connects, because it is still in its list.
+    if (isAway) one.client.connect();
+    else one.subscription.subscribe();
+    await isThere(one);
+    await trigger('1', name, 5, 6);
+    await waitFor('it has the last one', () => one.got.includes(5));
+    assert.deepEqual(one.got, [0, 5]);
+  });
+}
+
 test('who leaves a channel and enters it again begins anew', TIMEOUT, async () => {
   const one = follow('1', 'left');
   await isThere(one);
