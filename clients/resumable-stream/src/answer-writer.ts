@@ -60,7 +60,7 @@ export class AnswerWriter {
 }
 
 /** Whether a request was refused because a reader has ended the stream. */
-export const isStopped = ({ endReason }: EnckeError): boolean => endReason === 'stopped';
+const isStopped = ({ endReason }: EnckeError): boolean => endReason === 'stopped';
 
 /** How many of the chunks have together at most `charsMax` characters; at least one. */
 function countUpTo(chunks: string[], charsMax: number): number {

@@ -40,16 +40,9 @@ export function createResumableStreamContext(options: ResumableStreamContextOpti
   const { waitUntil, keyPrefix = 'resumable-stream', ttl = TTL_S, producerTimeout = PRODUCER_TIMEOUT_S, replaysDone = false, ...server } = options;
   const settings = { contentType: 'application/json', ttl, producerTimeout };
   const nameOf = (streamId: string) => streamName(keyPrefix, streamId);
-  /** Answers whose sources have ended here and whose streams are not closed yet, so that a caller that has read an answer to its end finds it done. */
-  const ending = new Map<string, Promise<void>>();
 
-  function begin(stream: string, writer: ExclusiveWriter, makeStream: () => ReadableStream<string>): ReadableStream<string> {
-    const { readable, written } = writeAnswer(writer, readerOf(makeStream), (ended) => {
-      const settled = ended.catch(() => {}).then(() => {
-        if (ending.get(stream) === settled) ending.delete(stream);
-      });
-      ending.set(stream, settled);
-    });
+  function begin(writer: ExclusiveWriter, makeStream: () => ReadableStream<string>): ReadableStream<string> {
+    const { readable, written } = writeAnswer(writer, readerOf(makeStream));
     written.catch(() => {}); // Readers learn it.
     waitUntil?.(written);
     return readable;
@@ -60,42 +53,36 @@ export function createResumableStreamContext(options: ResumableStreamContextOpti
     return isClosed && !isBroken && !replaysDone ? null : readAnswer(server, stream, skipCharacters);
   }
 
-  async function stateOfAnswer(stream: string): Promise<StreamState | undefined> {
-    await ending.get(stream);
-    return stateOf(server, stream);
-  }
-
   return {
     async resumableStream(streamId, makeStream, skipCharacters) {
       const stream = nameOf(streamId);
-      await ending.get(stream);
       const claim = await ExclusiveWriter.claim(server, stream, settings);
-      return claim instanceof ExclusiveWriter ? begin(stream, claim, makeStream) : resume(stream, claim, skipCharacters);
+      return claim instanceof ExclusiveWriter ? begin(claim, makeStream) : resume(stream, claim, skipCharacters);
     },
 
     async createNewResumableStream(streamId, makeStream) {
       const stream = nameOf(streamId);
       for (;;) {
         const claim = await ExclusiveWriter.claim(server, stream, settings);
-        if (claim instanceof ExclusiveWriter) return begin(stream, claim, makeStream);
+        if (claim instanceof ExclusiveWriter) return begin(claim, makeStream);
         await remove(server, stream);
       }
     },
 
     async resumeExistingStream(streamId, skipCharacters) {
       const stream = nameOf(streamId);
-      const state = await stateOfAnswer(stream);
+      const state = await stateOf(server, stream);
       return state && resume(stream, state, skipCharacters);
     },
 
     async hasExistingStream(streamId) {
-      const state = await stateOfAnswer(nameOf(streamId));
+      const state = await stateOf(server, nameOf(streamId));
       return state ? (state.isClosed ? 'DONE' : true) : null;
     },
 
     async stop(streamId) {
       const stream = nameOf(streamId);
-      const state = await stateOfAnswer(stream);
+      const state = await stateOf(server, stream);
       if (!state || state.isClosed) return false;
       try {
         await new Client(server).close(stream, 'stopped');

@@ -1,16 +1,16 @@
-import { AnswerWriter, isStopped } from './answer-writer.js';
+import { AnswerWriter } from './answer-writer.js';
 import type { ExclusiveWriter } from './claim/exclusive-writer.js';
 
 /** An answer that is being written. */
 export interface WrittenAnswer {
-  /** The chunks as they come from the source. A reader that leaves does not end the answer. */
+  /** The chunks as they come from the source, and the end when the stream is closed. A reader that leaves does not end the answer. */
   readable: ReadableStream<string>;
   /** Resolves when the stream is closed behind all chunks. */
   written: Promise<void>;
 }
 
-/** Writes the chunks of a source to a stream. `onEnd` is called when the source has ended, with what `written` will be. */
-export function writeAnswer(writer: ExclusiveWriter, source: ReadableStreamDefaultReader<string>, onEnd: (written: Promise<void>) => void): WrittenAnswer {
+/** Writes the chunks of a source to a stream. */
+export function writeAnswer(writer: ExclusiveWriter, source: ReadableStreamDefaultReader<string>): WrittenAnswer {
   const answer = new AnswerWriter(writer, () => void source.cancel(answer.refusal).catch(() => {}));
   let written = Promise.resolve();
   let isLeft = false;
@@ -36,11 +36,15 @@ export function writeAnswer(writer: ExclusiveWriter, source: ReadableStreamDefau
     } catch (error) {
       failure = { error };
     }
-    const ended = answer.end(failure ? 'failed' : 'done');
-    onEnd(ended);
-    if (answer.refusal && !isStopped(answer.refusal)) failure ??= { error: answer.refusal };
-    if (failure) controller.error(failure.error);
-    else if (!isLeft) controller.close();
-    await ended;
+    try {
+      await answer.end(failure ? 'failed' : 'done');
+    } catch (error) {
+      failure ??= { error };
+      throw error;
+    } finally {
+      // Behind the end of the response a serverless function may stop, and a stream that is open then has no end.
+      if (failure) controller.error(failure.error);
+      else if (!isLeft) controller.close();
+    }
   }
 }

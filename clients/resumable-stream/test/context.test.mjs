@@ -239,6 +239,48 @@ test('a refusal is an error of the reader, and ends the source', TIMEOUT, async 
   await assert.rejects(contextOf({ keyPrefix: 'a//b' }).resumableStream('x', source.make), { code: 'bad_path' });
 });
 
+test('the reader who began an answer learns that its end is not stored', TIMEOUT, async () => {
+  let isRefused = false;
+  const fetchOrRefuse = async (url, init) => {
+    if (!new Headers(init.headers).has('Stream-Closed')) return fetch(url, init);
+    isRefused = true;
+    return Response.json({ error: { code: 'expired', message: 'the token has ended' } }, { status: 401 });
+  };
+  const source = new Source(CHUNKS);
+  const first = new Reader(await contextOf({ fetch: fetchOrRefuse, producerTimeout: 1 }).resumableStream('no-end', source.make));
+  source.finish();
+  assert.equal((await first.failure()).code, 'expired');
+  assert.equal(isRefused, true);
+  assert.deepEqual(first.chunks, CHUNKS);
+  const other = new Reader(await context.resumeExistingStream('no-end'));
+  assert.equal((await other.failure()).code, 'abandoned');
+});
+
+test('an answer is closed when the reader who began it has its end', TIMEOUT, async () => {
+  let hold;
+  const held = new Promise((resolve) => (hold = resolve));
+  let isClosing = false;
+  const holding = async (url, init) => {
+    if (new Headers(init.headers).has('Stream-Closed')) {
+      isClosing = true;
+      await held;
+    }
+    return fetch(url, init);
+  };
+  const source = new Source(CHUNKS);
+  const first = new Reader(await contextOf({ fetch: holding }).resumableStream('closed-first', source.make));
+  let hasEnded = false;
+  const ended = first.all().then(() => (hasEnded = true));
+  source.finish();
+  await first.has(CHUNKS.length);
+  await waitFor('the stream is being closed', () => isClosing);
+  await new Promise(setImmediate);
+  assert.equal(hasEnded, false);
+  hold();
+  await ended;
+  assert.equal((await stateOf('closed-first'))['stream-closed'], 'true');
+});
+
 test('30 answers at a time, with two readers each, over kill -9', TIMEOUT, async () => {
   const answers = await Promise.all(
     numbers(30).map(async (number) => {
