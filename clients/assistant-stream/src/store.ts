@@ -49,10 +49,11 @@ class Store implements ResumableStreamStore {
   };
 
   append: ResumableStreamStore['append'] = async (streamId, chunk, lease) => {
+    const bytes = new Uint8Array(chunk); // The caller may fill its buffer again.
     const writer = await this.#writerOf(streamId, lease);
-    if (!chunk.byteLength) return;
+    if (!bytes.length) return;
     try {
-      await writer.append(new Uint8Array(chunk));
+      await writer.append(bytes);
     } catch (error) {
       throw storeError(error, streamId);
     }

@@ -166,6 +166,40 @@ test('a reader that is aborted, or whose stream is deleted, ends', TIMEOUT, asyn
   assert.equal(await store.status('ends'), 'missing');
 });
 
+test('an append behind one that may be stored, and was refused, is stored', TIMEOUT, async () => {
+  let posts = 0;
+  const store = storeOf({
+    fetch: async (url, init) => {
+      if (init.method !== 'POST') return fetch(url, init);
+      posts += 1;
+      // The first append is stored, and its response is lost; the token has ended when it is repeated.
+      if (posts === 2) return Response.json({ error: { code: 'expired', message: 'the token has ended' } }, { status: 401 });
+      const response = await fetch(url, init);
+      if (posts === 1) throw new TypeError('the connection is cut');
+      return response;
+    },
+  });
+  await store.acquire('uncertain');
+  await assert.rejects(store.append('uncertain', bytes('one')), { code: 'expired' });
+  await store.append('uncertain', bytes('two'));
+  await store.finalize('uncertain', 'done');
+  assert.deepEqual(await readerOf(storeOf().read('uncertain', '', never)).all(), ['one', 'two']);
+});
+
+test('an append stores the bytes of its call', TIMEOUT, async () => {
+  const store = storeOf();
+  const { lease } = await store.acquireLease('refilled');
+  const buffer = new Uint8Array(8);
+  for (const writer of [store, storeOf()]) {
+    buffer.fill(0x31);
+    const appended = writer.append('refilled', buffer, lease);
+    buffer.fill(0x32);
+    await appended;
+  }
+  await store.finalize('refilled', 'done', undefined, lease);
+  assert.deepEqual(await readerOf(store.read('refilled', '', never)).all(), ['11111111', '11111111']);
+});
+
 test('requests whose responses are lost have their effect once', TIMEOUT, async () => {
   const isPost = ({ method }) => method === 'POST';
   const fetch = losing(({ method }) => method === 'PUT', isPost, isPost, ({ headers }) => headers.has('Stream-Closed'));

@@ -6,6 +6,6 @@
 export { subscribe, Subscription, type SubscribeOptions } from './subscription.js';
 export { Client, type ClientOptions, type CreateOptions, type Created, type PublishOptions, type Published } from './client.js';
 export { EnckeError } from './error.js';
-export type { OriginOptions, Token } from './origin.js';
+export { Origin, type OriginOptions, type Token } from './origin.js';
 export type { Named } from './stream-names.js';
 export type * from './types.js';

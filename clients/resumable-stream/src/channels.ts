@@ -87,10 +87,10 @@ export class Channels {
   }
 
   async #publish(stream: string, writer: ChannelWriter, message: string): Promise<boolean> {
-    const deadline = Date.now() + WAIT_MS_MAX;
+    const deadline = performance.now() + WAIT_MS_MAX;
     for (;;) {
       const isPublished = (await unlessMissing(writer.client.publish(stream, message))) !== undefined;
-      if (isPublished || Date.now() > deadline) writer.waits = false;
+      if (isPublished || performance.now() > deadline) writer.waits = false;
       if (!writer.waits) return isPublished;
       await new Promise((resolve) => setTimeout(resolve, WAIT_MS));
     }

@@ -14,7 +14,8 @@ const INTERVALS_PER_TIMEOUT = 3;
 
 /**
  * The only writer of a stream, which it has created. Each of its requests names the end of the stream (`If-Match`), so that none has an effect on a later
- * stream of the name; and each append has a number, so that it is stored once however often it is sent. Its id is in the metadata of the stream.
+ * stream of the name; and each append has a number, so that it is stored once however often it is sent. No number is used for two appends: one that
+ * is refused may have been stored by an earlier attempt, so the next append begins another epoch. Its id is in the metadata of the stream.
  */
 export class ExclusiveWriter {
   readonly id: string;
@@ -27,6 +28,7 @@ export class ExclusiveWriter {
   readonly #producerId = crypto.randomUUID();
   readonly #timer: ReturnType<typeof setInterval>;
   #nextOffset: string;
+  #epoch = 0;
   #seq = 0;
   #isQuiet = false;
   /** Requests that have no response yet. */
@@ -85,11 +87,17 @@ export class ExclusiveWriter {
 
   async #write(fields: Record<string, string>, body?: BodyInit): Promise<boolean> {
     this.#isQuiet = false;
-    const producer = { 'Producer-Id': this.#producerId, 'Producer-Epoch': '0', 'Producer-Seq': String(this.#seq) };
-    const response = await this.#post({ ...producer, ...fields }, body);
-    this.#seq += 1;
-    this.#nextOffset = response.headers.get('Stream-Next-Offset') ?? this.#nextOffset;
-    return isStopRequested(response);
+    const producer = { 'Producer-Id': this.#producerId, 'Producer-Epoch': String(this.#epoch), 'Producer-Seq': String(this.#seq) };
+    try {
+      const response = await this.#post({ ...producer, ...fields }, body);
+      this.#seq += 1;
+      this.#nextOffset = response.headers.get('Stream-Next-Offset') ?? this.#nextOffset;
+      return isStopRequested(response);
+    } catch (error) {
+      this.#epoch += 1;
+      this.#seq = 0;
+      throw error;
+    }
   }
 
   /** Tells the server that the writer is there, unless something was written in the last interval. */

@@ -1,4 +1,4 @@
-import { EnckeError, type EndReason, type OriginOptions } from '@encke/client';
+import { EnckeError, Origin, type EndReason, type OriginOptions } from '@encke/client';
 
 /** Where the server is, and how requests to it are authorised. */
 export interface ServerOptions extends OriginOptions {
@@ -13,41 +13,17 @@ export interface StreamState {
   metadata: Record<string, unknown>;
 }
 
-const RETRY_MS_FIRST = 250;
-const RETRY_MS_MAX = 30_000;
-
 /**
  * Makes a request for a stream until the server accepts or refuses it. A refusal is thrown as an `EnckeError`. An attempt whose response was lost is
  * repeated, so the request must have no effect twice.
  */
-export async function request(server: ServerOptions, stream: string, init: RequestInit = {}, query = ''): Promise<Response> {
+export function request(server: ServerOptions, stream: string, init: RequestInit = {}, query = ''): Promise<Response> {
   const url = urlOf(server, stream);
   url.search = query;
-  let renewsToken = typeof server.token === 'function';
-  for (let failures = 0; ; failures += 1) {
-    let retryMs = Math.min(RETRY_MS_MAX, RETRY_MS_FIRST * 2 ** failures);
-    try {
-      const response = await send(server, url, init);
-      if (response.ok) return response;
-      throw await EnckeError.fromResponse(response);
-    } catch (error) {
-      if (error instanceof EnckeError) {
-        if (error.status === 401 && renewsToken) {
-          renewsToken = false;
-          continue;
-        }
-        if (!error.isTransient) throw error;
-        if (error.retryAfter) retryMs = error.retryAfter * 1_000 * 2;
-      }
-    }
-    // Clients that fail together do not come back together.
-    await new Promise((resolve) => setTimeout(resolve, retryMs * (0.5 + Math.random() / 2)));
-  }
+  return new Origin(server).persist(url, init, { signal: new AbortController().signal });
 }
 
-export function urlOf({ base }: ServerOptions, stream: string): URL {
-  return new URL(`/v1/stream/${stream.split('/').map(encodeURIComponent).join('/')}`, base);
-}
+export const urlOf = (server: ServerOptions, stream: string): URL => new Origin(server).stream(stream);
 
 /** The state of a stream, or `undefined` if there is none of the name. */
 export async function stateOf(server: ServerOptions, stream: string): Promise<StreamState | undefined> {
@@ -79,10 +55,3 @@ export async function unlessMissing<Result>(result: Promise<Result>): Promise<Re
 
 /** Whether a request was refused because the stream does not exist. */
 export const isMissing = (error: unknown): boolean => error instanceof EnckeError && [404, 410].includes(error.status);
-
-async function send({ token, credentials, fetch = globalThis.fetch }: ServerOptions, url: URL, init: RequestInit): Promise<Response> {
-  const headers = new Headers(init.headers);
-  const bearer = typeof token === 'function' ? await token() : token;
-  if (bearer !== undefined) headers.set('Authorization', `Bearer ${bearer}`);
-  return fetch(url, { credentials, ...init, headers });
-}
