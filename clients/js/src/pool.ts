@@ -1,5 +1,5 @@
 import { Backoff, sleep } from './backoff.js';
-import { encodeContent, type Content } from './content.js';
+import { contentOf, encodeContent, type Content } from './content.js';
 import { EnckeError } from './error.js';
 import { never, Origin, type OriginOptions } from './origin.js';
 import { Worker, type Handler, type WorkerOptions } from './worker.js';
@@ -20,7 +20,7 @@ export interface PoolSettings {
 }
 
 export interface PostOptions {
-  /** By the value by default: JSON, `text/plain` for strings, `application/octet-stream` for bytes. */
+  /** By the value by default: JSON, `text/plain` for strings, `application/octet-stream` for bytes. It decides what readers get. */
   contentType?: string;
   /** Selects the worker in a `hash` pool. */
   key?: string;
@@ -40,7 +40,7 @@ export interface PostedJob {
 export interface JobResult {
   type?: string;
   data?: Content;
-  /** Of data that is neither JSON nor text. */
+  /** Of data that is not UTF-8, and of large texts that are shorter so. */
   encoding?: 'base64';
 }
 
@@ -81,7 +81,7 @@ export class Pool {
    * the job may be there: posting it again may do it twice.
    */
   async post(data: Content, { contentType, key, slot, ifConnected, signal = never() }: PostOptions = {}): Promise<PostedJob> {
-    const { body, type } = encodeContent(data, contentType);
+    const { body, type } = await encodeContent(data, contentType);
     const url = this.#url();
     if (key !== undefined) url.searchParams.set('key', key);
     if (slot !== undefined) url.searchParams.set('slot', String(slot));
@@ -94,7 +94,7 @@ export class Pool {
         // Other failures do not say that the job is not there.
         const isRefused = error instanceof EnckeError && [429, 503].includes(error.status) && error.code !== 'http';
         if (!isRefused || error.code === 'nobody_connected') throw error;
-        await backoff.wait(signal, error.retryAfter && error.retryAfter * 1_000 * (1 + Math.random() / 2));
+        await backoff.wait(signal, error.retryAfter && error.retryAfter * 1_000);
       }
     }
   }
@@ -137,6 +137,3 @@ export class Pool {
     return this.#origin.path(`/v1/pool/${encodeURIComponent(this.#name)}${path}`);
   }
 }
-
-const contentOf = ({ data, encoding }: JobResult): Content =>
-  encoding === 'base64' ? Uint8Array.from(atob(data), (character) => character.charCodeAt(0)) : data;

@@ -1,5 +1,5 @@
 import { sleep } from './backoff.js';
-import { encodeContent, readContent, type Content } from './content.js';
+import { decodeContent, encodeContent, type Content } from './content.js';
 import { EnckeError } from './error.js';
 import { never, type Origin, queryOf } from './origin.js';
 
@@ -47,6 +47,8 @@ const EXTEND_S = 30;
 /** How much longer than asked for a response may take. */
 const LATE_MS = 15_000;
 const EXTEND_MS_MIN = 200;
+/** The time between two polls of which the first had no job, if the server does not wait. */
+const POLL_MS_MIN = 1_000;
 
 /** Takes jobs of a pool by polling, so that it can stop without losing one. */
 export class Worker {
@@ -84,9 +86,13 @@ export class Worker {
         await Promise.race(this.#running);
         continue;
       }
+      const begun = performance.now();
       const response = await this.#poll();
-      if (!response || response.status === 204) continue;
       try {
+        if (!response || response.status === 204) {
+          await sleep(begun + POLL_MS_MIN - performance.now(), signal).catch(() => {}); // It was stopped.
+          continue;
+        }
         const job = await jobOf(response);
         const run = this.#run(job, leftMs(Number(response.headers.get('Job-Deadline')), response)).finally(() => this.#running.delete(run));
         this.#running.add(run);
@@ -124,7 +130,7 @@ export class Worker {
     try {
       let report: () => Promise<unknown>;
       try {
-        const { body, type } = encodeContent(await this.#handler(job), this.#options.contentType);
+        const { body, type } = await encodeContent(await this.#handler(job), this.#options.contentType);
         report = () => this.#report(job, 'ack', {}, body, type);
       } catch (error) {
         const after: Record<string, string> = error instanceof RetryLater ? { after: String(error.seconds) } : {};
@@ -177,12 +183,12 @@ async function jobOf(response: Response): Promise<Job & { abort: (reason: unknow
     abort: (reason: unknown) => controller.abort(reason),
   };
   if (!job.job) throw new EnckeError(0, 'no_job', 'the response has no Job-Id');
-  job.data = await readContent(response);
+  job.data = decodeContent(job.type, new Uint8Array(await response.arrayBuffer()));
   return job;
 }
 
-/** The time that an attempt has, by the clock of the server where it can be read: it has whole seconds. */
+/** The time that an attempt has, by the clock of the server, which has whole seconds. 0 where a page cannot read it: the first extension is then early. */
 function leftMs(deadlineMs: number, response: Response): number {
   const date = Date.parse(response.headers.get('Date') ?? '');
-  return deadlineMs - (Number.isNaN(date) ? Date.now() : date + 999);
+  return Number.isNaN(date) ? 0 : deadlineMs - date - 999;
 }

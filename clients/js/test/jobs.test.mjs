@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { runInNewContext } from 'node:vm';
 import { EnckeError, Pool, RetryLater } from '@encke/client/jobs';
 import { waitFor } from '../../../tests/web/wait.mjs';
 import { numbers, Server } from './server.mjs';
@@ -49,6 +50,77 @@ test('jobs of JSON, text and bytes come back as results', TIMEOUT, async () => {
   await waitFor('nobody is connected', async () => (refused = await refusal()));
   assert.deepEqual([refused.status, refused.code], [503, 'nobody_connected']);
   await assert.rejects(new Pool('missing', { base: server.url }).post(1), { status: 404, code: 'unknown_pool' });
+});
+
+test('the content type decides what a job and a result are', TIMEOUT, async () => {
+  const pool = await create('types');
+  const jobs = [];
+  const worker = work(pool, 'ann', ({ type, data }) => {
+    jobs.push(data);
+    return type === 'image/gif' ? new Blob([data], { type }) : data;
+  });
+  const foreign = (code) => runInNewContext(code);
+  const utf8 = Uint8Array.of(65, 66);
+  for (const [posted, contentType, expected] of [
+    [utf8, undefined, utf8],
+    [Uint8Array.of(255, 254), undefined, Uint8Array.of(255, 254)],
+    [new Uint8Array(0), undefined, new Uint8Array(0)],
+    [utf8, 'text/plain', 'AB'],
+    [utf8, 'Text/HTML; charset=utf-8', 'AB'],
+    ['AB', 'image/gif', utf8],
+    ['\ufeffA', undefined, '\ufeffA'],
+    ['\u0001'.repeat(70_000), undefined, '\u0001'.repeat(70_000)],
+    ['[1]', 'application/json', '[1]'],
+    [new TextEncoder().encode('{"a":[1]}'), 'application/json', { a: [1] }],
+    [new TextEncoder().encode('{no'), 'application/json', '{no'],
+    ['', undefined, ''],
+    [undefined, undefined, null],
+    [foreign('new Uint8Array([65, 66])'), undefined, utf8],
+    [foreign('new DataView(new Uint8Array([64, 65, 66]).buffer, 1)'), undefined, utf8],
+    [foreign('new Uint8Array([65, 66]).buffer'), undefined, utf8],
+    [new Blob(['AB']), undefined, utf8],
+    [new Blob(['AB'], { type: 'text/plain' }), undefined, 'AB'],
+  ]) {
+    assert.deepEqual(await pool.wait(await pool.post(posted, { contentType })), expected);
+    assert.deepEqual(jobs.pop(), expected);
+  }
+  await worker.stop();
+});
+
+test('a job is the data of its call, and what no content can carry is refused', TIMEOUT, async () => {
+  const pool = await create('copies');
+  const buffer = Uint8Array.of(1, 1);
+  const posted = pool.post(buffer);
+  buffer.fill(2);
+  const results = [new Map([[1, 2]]), { deep: [Uint8Array.of(1)] }, () => 1];
+  const worker = work(pool, 'ann', ({ data }) => (data instanceof Uint8Array ? data : results[data]));
+  assert.deepEqual(await pool.wait(await posted), Uint8Array.of(1, 1));
+  const refused = await create('refused-results', { attempts: 1 });
+  const other = work(refused, 'ann', ({ data }) => results[data]);
+  for (const [index, result] of results.entries()) {
+    await assert.rejects(pool.post(result), TypeError);
+    await assert.rejects(refused.wait(await refused.post(index)), /JSON cannot carry a value of the type (Map|Uint8Array|Function)/);
+  }
+  await assert.rejects(pool.post({ a: 1 }, { contentType: 'image/png' }), /image\/png is a string or bytes, and not Object/);
+  await Promise.all([worker, other].map((worker) => worker.stop()));
+});
+
+test('a worker polls at a bounded rate a server that does not wait', TIMEOUT, async () => {
+  const pool = await create('no-wait');
+  const polls = [];
+  const worker = work(pool, 'ann', () => {}, { wait: 0 });
+  const { fetch } = globalThis;
+  globalThis.fetch = (url, init) => {
+    if (String(url).includes('/no-wait/work')) polls.push(performance.now());
+    return fetch(url, init);
+  };
+  try {
+    await waitFor('some polls', () => polls.length >= 3);
+  } finally {
+    globalThis.fetch = fetch;
+  }
+  await worker.stop();
+  assert.ok(polls[2] - polls[0] > 1_900, `3 polls in ${polls[2] - polls[0]} ms`);
 });
 
 test('a handler that throws refuses its attempt, and the last one makes the job dead', TIMEOUT, async () => {
