@@ -123,7 +123,7 @@ export class Appends {
     const { id, writer } = entry;
     if (error.isTransient) {
       const repeat = () => this.#entries.has(id) && this.#repeat(entry);
-      sleep(serverDelayMs((error.retryAfter ?? 0) * 1_000) ?? RETRY_MS, this.#signal).then(repeat, () => {});
+      sleep(serverDelayMs(Number(error.retryAfter) * 1_000) ?? RETRY_MS * (1 + Math.random() / 2), this.#signal).then(repeat, () => {});
     } else if (writer.entries[0] !== entry) {
       // The outcome of those before it decides: it is sent again with them, or behind them.
       entry.isRefused = true;

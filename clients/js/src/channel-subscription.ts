@@ -1,3 +1,4 @@
+import { serverDelayMs } from './backoff.js';
 import { EnckeError } from './error.js';
 import { Following } from './following.js';
 import { Inbox } from './inbox.js';
@@ -27,51 +28,75 @@ export interface ChannelAccess {
 }
 
 const RETRY_MS = 1_000;
+/** The most characters of messages that wait for the consumer, unless a single message has more. */
+export const WAITING_CHARS_MAX = 4 * 2 ** 20;
+/** Awaited instead of the response to `subscribe` while the channel has no subscription of the name. */
+const NO_RESPONSE = -1;
+
+/** A message of the server, with its length in characters. */
+interface Waiting {
+  message: any;
+  chars: number;
+}
 
 /**
- * A subscription of a channel: `onRecord` is called for each record, or iterate over it. A WebSocket of a browser cannot be slowed down, so
- * records that an iteration has not reached wait in memory.
+ * A subscription of a channel: `onRecord` is called for each record, or iterate over it. A page cannot slow down a WebSocket. So a subscription whose
+ * consumer is slower than its streams ends at the server when `WAITING_CHARS_MAX` is reached, and begins again at its position when nothing waits.
  */
 export class ChannelSubscription<Message = any> extends Following<Message> {
   /** The stream, the pattern, or the list joined by commas. */
   readonly name: string;
-  /** Where the subscription began: known when the server has accepted it. */
+  /** Where the subscription began: known when the server has accepted it. Rejects if it ends before. */
   readonly begun: Promise<string>;
 
   readonly #options: ChannelSubscribeOptions<Message>;
   readonly #channel: ChannelAccess;
-  #began!: (position: string) => void;
-  /** The message `subscribe` whose response is awaited. What comes before it belongs to an earlier subscription of the name. */
-  #awaited?: number;
+  readonly #names: string[];
+  #began!: { resolve: (position: string) => void; reject: (error: unknown) => void };
+  /** The message `subscribe` whose response is awaited. Messages before it belong to an earlier subscription of the name. */
+  #awaited?: number = NO_RESPONSE;
+  /** Begins again when no message waits. */
+  #isPaused = false;
   #isOver = false;
   #stopRequested = false;
-  readonly #inbox = new Inbox<StreamRecord<Message>>();
+  #waitingChars = 0;
+  #retry?: ReturnType<typeof setTimeout>;
+  readonly #inbox = new Inbox<Waiting, StreamRecord<Message>>({
+    open: (waiting) => this.#open(waiting),
+    onEmpty: () => this.#isPaused && this.begin(),
+    onLeave: () => this.close(),
+    onError: (error) => this.#leave(error),
+  });
 
   constructor(options: ChannelSubscribeOptions<Message>, channel: ChannelAccess) {
     super(options);
-    const { stream, streams, after } = options;
+    const { stream, streams, after, onRecord } = options;
     if ((stream === undefined) === !streams?.length) throw new TypeError('name `stream` or `streams`');
-    this.name = stream ?? streams!.map(nameOf).join(',');
+    this.#names = streams?.map(nameOf) ?? [stream!];
+    this.name = this.#names.join(',');
     this.position = after;
     this.#options = options;
     this.#channel = channel;
-    this.begun = new Promise((resolve) => (this.#began = resolve));
+    this.begun = new Promise((resolve, reject) => (this.#began = { resolve, reject }));
+    this.begun.catch(() => {}); // `closed` has it.
+    if (onRecord) void this.#inbox.deliver(onRecord);
   }
 
+  /** For one consumer. */
   [Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
-    return this.#inbox.iterate(() => this.close());
+    return this.#inbox.iterate();
   }
 
   close(): void {
-    if (this.#isOver) return;
-    const { stream, streams } = this.#options;
-    this.#channel.send({ type: 'unsubscribe', stream, streams: streams?.map(nameOf) });
-    this.#inbox.clear();
-    this.finish();
+    this.#leave();
   }
 
-  /** The connection is open: begins, or goes on behind the last record. */
+  /** The connection is open: begins, or continues behind the last record, when those that wait are handled. */
   begin(): void {
+    clearTimeout(this.#retry);
+    this.#isPaused = !this.#inbox.isEmpty;
+    this.#awaited = NO_RESPONSE;
+    if (this.#isPaused) return;
     const { stream, streams, from, last, times } = this.#options;
     const entries = streams?.map((entry) => (typeof entry === 'string' ? entry : { stream: entry.stream, offset: entry.from }));
     const isOne = stream !== undefined && !isPattern(stream);
@@ -83,73 +108,101 @@ export class ChannelSubscription<Message = any> extends Following<Message> {
   finish(error?: unknown): void {
     if (this.#isOver) return;
     this.#isOver = true;
+    clearTimeout(this.#retry);
     this.#channel.remove(this);
     this.settle(error);
+    this.#began.reject(error ?? new EnckeError(0, 'subscription_closed', `the subscription to ${this.name} was closed before it began`));
     this.#inbox.end(error);
   }
 
-  /** A message that names this subscription. */
-  receive(message: any): void {
+  /** Takes a message that names this subscription, and has a length in characters. */
+  receive(message: any, chars: number): void {
     const { type, id } = message;
-    if (type === 'error') {
-      if (id === undefined || id === this.#awaited) this.#refused(message);
-      return;
-    }
     if (this.#awaited !== undefined) {
+      if (this.#awaited === NO_RESPONSE) return;
+      if (type === 'error' && (id === undefined || id === this.#awaited)) return this.#refused(message);
       if (type !== 'subscribed' || id !== this.#awaited) return;
       this.#awaited = undefined;
       this.#move(message);
-      this.#began(this.position!);
-      for (const { stream, reason } of message.ended ?? []) this.#end({ stream, why: reason });
+      this.#began.resolve(this.position!);
+      for (const { stream, reason } of message.ended ?? []) this.#push({ type: 'ended', stream, reason }, 0);
+    } else if (type !== 'error' || id === undefined) {
+      this.#push(message, chars);
+      // The end comes behind the record.
+      if (message.ended && this.#awaited === undefined) this.#push({ ...message, type: 'ended', reason: message.ended }, 0);
+    }
+  }
+
+  #push(message: any, chars: number): void {
+    if (this.#waitingChars + chars > WAITING_CHARS_MAX && !this.#inbox.isEmpty) {
+      this.#isPaused = true;
+      this.#awaited = NO_RESPONSE;
+      this.#unsubscribe();
       return;
     }
-    if (type === 'disconnected') return this.#disconnected(message);
+    this.#waitingChars += chars;
+    this.#inbox.push({ message, chars });
+  }
+
+  /** Handles a message in its turn, and returns its record. */
+  #open({ message, chars }: Waiting): StreamRecord<Message> | undefined {
+    const { type, stream, endReason } = message;
+    this.#waitingChars -= chars;
+    if (type === 'error') return this.#refused(message);
+    if (type === 'disconnected') {
+      if (message.resumable) return this.#later();
+      throw new EnckeError(410, 'no_longer_kept', message.reason);
+    }
     this.#move(message);
-    if (type === 'records') this.#record(message);
     if (type === 'stop' || (message.stopRequested && !this.#stopRequested)) {
       this.#stopRequested = type !== 'stop';
-      this.#options.onStop?.(message.stream);
+      this.#options.onStop?.(stream);
     }
-    if (type === 'gap') this.#options.onGap?.(message.stream);
-    const why = type === 'ended' ? message.reason : message.ended;
-    if (why) this.#end({ stream: message.stream, why, ...(message.endReason && { endReason: message.endReason }) });
+    if (type === 'gap') this.#options.onGap?.(stream);
+    if (type === 'ended') return this.#end({ stream, why: message.reason, ...(endReason && { endReason }) });
+    return type === 'records' ? this.#recordOf(message) : undefined;
   }
 
   #move({ subscription, position, offset }: any): void {
     this.position = (subscription === undefined ? offset : position) ?? this.position;
   }
 
-  #record({ stream, offset: nextOffset, data: messages, text, base64, timeMs }: any): void {
+  #recordOf({ stream, offset: nextOffset, data: messages, text, base64, timeMs }: any): StreamRecord<Message> {
     const record: StreamRecord<Message> = { stream, nextOffset, id: this.position };
-    Object.assign(record, messages && { messages }, text !== undefined && { text }, base64 !== undefined && { base64 }, timeMs && { timeMs });
-    if (this.#options.onRecord) return void this.#options.onRecord(record);
-    this.#inbox.push(record);
+    return Object.assign(record, messages && { messages }, text !== undefined && { text }, base64 !== undefined && { base64 }, timeMs && { timeMs });
   }
 
-  #end(end: End): void {
-    this.noteEnd(end);
-    const { stream, streams = [stream!] } = this.#options;
-    if (streams.every((entry) => this.ends.has(nameOf(entry)))) this.finish();
+  #end(end: End): undefined {
+    // A pattern may have any number of streams, so nothing is kept of those that it alone names.
+    if (this.#names.includes(end.stream)) this.noteEnd(end);
+    else this.#options.onEnd?.(end);
+    if (this.#names.every((name) => this.ends.has(name))) this.finish();
   }
 
-  #disconnected({ resumable, reason }: any): void {
-    if (resumable) this.#later();
-    else this.finish(new EnckeError(410, 'no_longer_kept', reason));
-  }
-
-  #refused(message: any): void {
+  #refused(message: any): undefined {
     const error = errorOf(message);
-    if (error.isTransient) this.#later(error.retryAfter && error.retryAfter * 1_000);
+    if (error.isTransient) this.#later(Number(error.retryAfter) * 1_000);
     else this.finish(error);
   }
 
-  /** Subscribes again. If the connection was cut meanwhile, the next one has done so. */
-  #later(ms = RETRY_MS): void {
-    const awaited = (this.#awaited = -1);
-    setTimeout(() => !this.#isOver && this.#awaited === awaited && this.begin(), ms * (1 + Math.random() / 2));
+  /** Subscribes again after a time. If the connection is cut meanwhile, the next one does so. */
+  #later(ms?: number): undefined {
+    this.#awaited = NO_RESPONSE;
+    this.#retry = setTimeout(() => this.begin(), serverDelayMs(ms) ?? RETRY_MS * (1 + Math.random() / 2));
+  }
+
+  #leave(error?: unknown): void {
+    if (this.#isOver) return;
+    this.#unsubscribe();
+    this.finish(error);
+  }
+
+  #unsubscribe(): void {
+    const { stream, streams } = this.#options;
+    this.#channel.send({ type: 'unsubscribe', stream, streams: streams && this.#names });
   }
 }
 
-/** The error that a message says. */
-export const errorOf = ({ status, code, message, endReason, retryAfter }: any): EnckeError =>
-  new EnckeError(status, code, message, { endReason, retryAfter });
+/** The error of a message `error`. */
+export const errorOf = ({ status = 0, code = 'error', message, endReason, retryAfter }: any): EnckeError =>
+  new EnckeError(status, code, message ?? code, { endReason, retryAfter });

@@ -1,6 +1,7 @@
-import { Backoff } from './backoff.js';
+import { Backoff, TIMER_MS_MAX } from './backoff.js';
 import { Appends, type Appended } from './channel-appends.js';
 import { ChannelSubscription, errorOf, type ChannelSubscribeOptions } from './channel-subscription.js';
+import { bytesOf, jsonOf } from './content.js';
 import { EnckeError } from './error.js';
 import { Origin, type OriginOptions } from './origin.js';
 import type { Ack, ConnectionState, EndReason } from './types.js';
@@ -33,10 +34,16 @@ export interface AppendOptions {
 /** Close codes at which the client has a fault, or no rights: it does not come back. */
 const FINAL_CODES = [1002, 1003, 1007, 1008, 1009, 4403];
 const TOKEN_ENDED = 4401;
-/** A quiet connection is asked for a response: nobody says that a network is gone. */
+/** A quiet connection is asked for a response: a network that is gone sends no message. */
 const PROBE_MS = 30_000;
-/** The largest time of a timer. */
-const TIMER_MS_MAX = 2 ** 31 - 1;
+/** A connection that was open for so long was no failure, even if no record came. */
+const STEADY_MS = 5_000;
+/** A token is renewed at this share of the time that it has left. */
+const RENEWAL_SHARE = 0.8;
+/** The shortest time between two renewals. */
+const RENEWAL_MS_MIN = 1_000;
+/** The same with a server that says only `until`: by a clock of the client that is ahead, a new token may have ended already. */
+const RENEWAL_BY_CLOCK_MS_MIN = 30_000;
 
 /**
  * One WebSocket (docs/websocket.md) for subscriptions that come and go, and for appends with acknowledgements. After a cut it connects
@@ -53,6 +60,8 @@ export class Channel {
   #socket?: Socket;
   /** The server takes messages. */
   #isOpen = false;
+  /** When it was opened, on the monotonic clock. */
+  #openedAt = Infinity;
   #lastId = 0;
   #authenticateId?: number;
   #refusedTokens = 0;
@@ -60,7 +69,9 @@ export class Channel {
   #renewal?: ReturnType<typeof setTimeout>;
   #probe?: ReturnType<typeof setInterval>;
 
+  /** Throws `no_websocket` where there is no WebSocket, as in Node 20, and none is given. */
   constructor(options: ChannelOptions = {}) {
+    if (!(options.WebSocket ?? globalThis.WebSocket)) throw new EnckeError(0, 'no_websocket', 'there is no global WebSocket: give the option `WebSocket`, such as that of the package `ws`');
     this.#options = options;
     this.#origin = new Origin(options);
     const sendIfOpen = (message: object) => this.#isOpen && this.#send(message);
@@ -88,9 +99,10 @@ export class Channel {
    * each of its elements; bytes are sent as they are.
    */
   append(stream: string, data: unknown, { text, ...further }: AppendOptions = {}): Promise<Appended> {
-    const content = data instanceof Uint8Array ? { base64: base64(data) } : text ? { text: data } : { data };
-    // What is appended is the data of now.
-    const message = JSON.parse(JSON.stringify({ type: 'append', stream, ...content, ...further }));
+    const bytes = bytesOf(data);
+    const content = bytes ? { base64: base64(bytes) } : text ? { text: data } : { data };
+    // A copy, because the caller may change the data before it is sent.
+    const message = JSON.parse(jsonOf({ type: 'append', stream, ...content, ...further }));
     return this.#whileOpen(() => this.#appends.append(message));
   }
 
@@ -120,27 +132,37 @@ export class Channel {
       return this.#reconnect(error);
     }
     if (this.#closing.signal.aborted) return;
-    const socket: Socket = new WebSocket(url.href, ['encke.v1']);
+    let socket: Socket;
+    try {
+      socket = new WebSocket!(url.href, ['encke.v1']);
+    } catch (error) {
+      return this.#fail(error); // The URL, or its protocol on this page, is not allowed.
+    }
     this.#socket = socket;
     socket.onopen = () => {
+      if (socket !== this.#socket) return;
       if (token === undefined) this.#opened();
       else this.#authenticate(token);
     };
     socket.onmessage = ({ data }) => {
+      if (socket !== this.#socket) return;
       this.#hasHeard = true;
-      this.#receive(JSON.parse(data));
+      const message = parse(data);
+      if (message) return this.#receive(message, data.length);
+      socket.close();
+      this.#closed(socket, new EnckeError(0, 'bad_message', 'the server sent a message that is no object of JSON'));
     };
     socket.onerror = () => {}; // `onclose` follows.
-    socket.onclose = ({ code, reason }) => this.#closed(socket, code, reason);
+    socket.onclose = ({ code, reason }) => this.#closed(socket, new EnckeError(0, `close_${code}`, reason || `the connection was closed with ${code}`), code);
     this.#hasHeard = true;
     this.#probe = setInterval(() => this.#checkSilence(socket), PROBE_MS);
   }
 
-  /** A socket that says nothing for two intervals, though it was asked, is given up. Responses to a name of nobody are errors. */
+  /** Gives up a socket that sends nothing for two intervals, though it was asked. The response to the probe is an error, and belongs to no subscription. */
   #checkSilence(socket: Socket): void {
     if (!this.#hasHeard) {
       socket.close();
-      return this.#closed(socket, 1006, 'the connection is silent');
+      return this.#closed(socket, new EnckeError(0, 'close_1006', 'the connection is silent'));
     }
     this.#hasHeard = false;
     if (this.#isOpen) this.#send({ type: 'unsubscribe', stream: 'encke/probe' });
@@ -153,16 +175,16 @@ export class Channel {
 
   #opened(): void {
     this.#isOpen = true;
-    this.#backoff.reset();
+    this.#openedAt = performance.now();
     this.#options.onState?.('live');
     for (const subscription of this.#subscriptions.values()) subscription.begin();
     this.#appends.resend();
   }
 
-  #closed(socket: Socket, code: number, reason: string): void {
+  #closed(socket: Socket, error: EnckeError, code = 0): void {
     if (socket !== this.#socket || this.#closing.signal.aborted) return;
+    if (performance.now() - this.#openedAt > STEADY_MS) this.#backoff.reset();
     this.#leaveSocket();
-    const error = new EnckeError(0, `close_${code}`, reason || `the connection was closed with ${code}`);
     if (FINAL_CODES.includes(code) || (code === TOKEN_ENDED && !this.#origin.renewsToken)) return this.#fail(error);
     this.#reconnect(error);
   }
@@ -177,7 +199,7 @@ export class Channel {
   }
 
   /** Ends everything. */
-  #fail(error: EnckeError, isWanted = false): void {
+  #fail(error: unknown, isWanted = false): void {
     this.#closing.abort(error);
     const socket = this.#socket;
     this.#leaveSocket();
@@ -189,17 +211,20 @@ export class Channel {
   #leaveSocket(): void {
     this.#socket = undefined;
     this.#isOpen = false;
+    this.#openedAt = Infinity;
     clearTimeout(this.#renewal);
     clearInterval(this.#probe);
   }
 
-  #receive(message: any): void {
-    const { id } = message;
+  #receive(message: any, chars: number): void {
+    const { id, type } = message;
     if (id !== undefined && id === this.#authenticateId) return this.#authenticated(message);
+    // A server that closes each connection after it has opened it is asked less and less often.
+    if (type === 'records' || type === 'appended') this.#backoff.reset();
     this.#appends.receive(message);
     // An acknowledgement has an offset, and is no position of a subscription: the records before it may still come.
-    if (message.type === 'appended') return;
-    this.#subscriptions.get(message.subscription ?? message.stream)?.receive(message);
+    if (type === 'appended') return;
+    this.#subscriptions.get(message.subscription ?? message.stream)?.receive(message, chars);
   }
 
   #authenticated(message: any): void {
@@ -212,9 +237,11 @@ export class Channel {
     }
     this.#refusedTokens = 0;
     if (!this.#isOpen) this.#opened();
-    if (!message.until || !this.#origin.renewsToken) return;
-    const leftMs = message.until - Date.now();
-    this.#renewal = setTimeout(() => void this.#renew(), Math.min(TIMER_MS_MAX, Math.max(1_000, leftMs * 0.8)));
+    const { until, expiresInMs } = message;
+    if ((!until && expiresInMs === undefined) || !this.#origin.renewsToken) return;
+    const ms = expiresInMs === undefined ? Math.max(RENEWAL_BY_CLOCK_MS_MIN, (until - Date.now()) * RENEWAL_SHARE) : Math.max(RENEWAL_MS_MIN, expiresInMs * RENEWAL_SHARE);
+    clearTimeout(this.#renewal);
+    this.#renewal = setTimeout(() => void this.#renew(), Math.min(TIMER_MS_MAX, ms));
   }
 
   /** Gets a new token before the old one ends. If that fails, the connection ends with the token, and the next one asks again. */
@@ -232,6 +259,16 @@ export class Channel {
 
   #send(message: Record<string, any>): void {
     this.#socket?.send(JSON.stringify(message));
+  }
+}
+
+/** An object of JSON, or `undefined`. */
+function parse(data: unknown): any {
+  try {
+    const value = JSON.parse(data as string);
+    return typeof value === 'object' ? (value ?? undefined) : undefined;
+  } catch {
+    return undefined;
   }
 }
 

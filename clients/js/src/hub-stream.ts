@@ -22,9 +22,10 @@ export class HubStream {
   /** Subscriptions of tabs are admitted one after the other. */
   #admission: Promise<void> = Promise.resolve();
   #subscription?: ChannelSubscription;
-  /** Everything between `#start` and the position of the subscription. */
+  /** Everything between `#start` and `#position`, which is known when the subscription has begun. */
   #recent: StreamRecord[] = [];
   #start = '';
+  #position?: string;
   #end?: End;
 
   constructor(stream: string, options: HubStreamOptions) {
@@ -35,7 +36,7 @@ export class HubStream {
   add(key: string, want: Want): void {
     if (this.#wants.has(key)) return;
     this.#wants.add(key);
-    this.#admission = this.#admission.then(() => this.#admit(key, want)).catch(() => {}); // `#subscribe` has said why.
+    this.#admission = this.#admission.then(() => this.#admit(key, want)).catch((error) => this.#refuse(error));
   }
 
   /** Removes subscriptions of tabs; true if none is left. */
@@ -53,23 +54,26 @@ export class HubStream {
     if (!this.#wants.has(key)) return;
     const to = { tab, id };
     const start = offset ?? (last === undefined ? (from ?? 'now') : undefined);
-    const begin = this.#subscription && this.#recentFrom(start, last);
+    const begin = this.#recentFrom(start, last);
     if (begin) {
       this.#options.post({ type: 'begin', to, offset: begin.offset });
       for (const record of begin.records) this.#options.post({ type: 'record', to, record });
       if (this.#end) this.#options.post({ type: 'end', to, end: this.#end });
       return;
     }
-    const before = this.#subscription?.position;
+    const before = this.#position;
     const begun = await this.#subscribe(start === undefined ? { last } : { from: start });
     this.#options.post({ type: 'begin', to, offset: begun });
+    // It may have been broadcast before the tab was admitted.
+    if (this.#end) this.#options.post({ type: 'end', to, end: this.#end });
     // The other tabs are further back than this one.
     if (before !== undefined && begun > before) await this.#subscribe({ from: before });
   }
 
   /** Where a subscription begins by what is here, and the records behind it; nothing if they must be read. */
   #recentFrom(start: string | undefined, last = 0): { offset: string; records: StreamRecord[] } | undefined {
-    const position = this.#subscription!.position!;
+    const position = this.#position;
+    if (position === undefined) return;
     const hasAll = this.#start === '-1';
     if (start === 'now') return { offset: position, records: [] };
     if (start === '-1') return hasAll ? { offset: start, records: this.#recent } : undefined;
@@ -92,6 +96,7 @@ export class HubStream {
   /** Begins the subscription anew, and returns where. All tabs get what follows, and take what they have not had. */
   async #subscribe(start: Pick<ChannelSubscribeOptions, 'from' | 'last'>): Promise<string> {
     this.#subscription?.close();
+    this.#position = undefined;
     this.#recent = [];
     this.#end = undefined;
     const subscription = this.#options.channel().subscribe({
@@ -106,18 +111,23 @@ export class HubStream {
       },
     });
     this.#subscription = subscription;
-    subscription.closed.catch((error: EnckeError) => {
-      if (this.#subscription !== subscription) return;
-      const { status, code, message } = error;
-      this.#options.post({ type: 'refused', stream: this.#stream, status, code, message });
-      this.#options.onRefused();
-    });
-    const begun = await Promise.race([subscription.begun, subscription.closed.then(() => subscription.position ?? '')]);
+    subscription.closed.catch((error) => this.#subscription === subscription && this.#refuse(error));
+    const begun = await subscription.begun;
+    this.#position ??= begun;
     this.#start = start.from === '-1' ? '-1' : begun;
-    return start.from === '-1' ? '-1' : begun;
+    return this.#start;
+  }
+
+  /** The subscription has failed: all tabs learn it, once. */
+  #refuse({ status = 0, code = 'error', message }: EnckeError): void {
+    if (!this.#wants.size) return;
+    this.#wants.clear();
+    this.#options.post({ type: 'refused', stream: this.#stream, status, code, message });
+    this.#options.onRefused();
   }
 
   #record(record: StreamRecord): void {
+    this.#position = record.nextOffset;
     this.#recent.push(record);
     if (this.#recent.length > RECENT_RECORDS_MAX) this.#start = this.#recent.shift()!.nextOffset;
     this.#options.post({ type: 'record', record });

@@ -1,5 +1,6 @@
 import { Channel } from './channel.js';
 import { HubStream } from './hub-stream.js';
+import { randomId } from './random-id.js';
 import { holdLock, namesOf, type HubMessage, type TabMessage, type Want } from './tab-messages.js';
 import type { ConnectionState } from './types.js';
 
@@ -93,7 +94,7 @@ class Hub {
 
   /** The token of the tab that answers first; `undefined` if that tab has none. */
   #ask(): Promise<string | undefined> {
-    const ask = crypto.randomUUID();
+    const ask = randomId();
     return new Promise<string | undefined>((resolve, reject) => {
       const timer = setTimeout(() => reject(new Error('no tab has said a token')), TOKEN_MS_MAX);
       this.#asks.set(ask, (token) => {

@@ -1,38 +1,105 @@
-/** What came and was not iterated over, and how it ends. */
-export class Inbox<T> {
-  #items: T[] = [];
-  #ended = false;
+import { EnckeError } from './error.js';
+
+export interface InboxOptions<Item, Entry> {
+  /** Takes an item out, and returns the entry for the consumer if the item has one. If it throws, the inbox ends with the error. */
+  open: (item: Item) => Entry | undefined;
+  /** The consumer waits, and there is no item. */
+  onEmpty?: () => void;
+  /** The consumer is at the end, or has left. */
+  onLeave: () => void;
+  /** An item, or the handler of an entry, has failed. */
+  onError: (error: unknown) => void;
+}
+
+/** Items that wait for their one consumer, and how they end. */
+export class Inbox<Item, Entry = Item> {
+  readonly #options: InboxOptions<Item, Entry>;
+  readonly #items: Item[] = [];
+  /** The index of the first item that waits: to remove the first element of a long array is slow. */
+  #first = 0;
+  #isTaken = false;
+  #isOver = false;
   #error?: unknown;
   #wake = () => {};
 
-  push(item: T): void {
-    if (this.#ended) return;
+  constructor(options: InboxOptions<Item, Entry>) {
+    this.#options = options;
+  }
+
+  get isEmpty(): boolean {
+    return this.#first === this.#items.length;
+  }
+
+  push(item: Item): void {
+    if (this.#isOver) return;
     this.#items.push(item);
     this.#wake();
   }
 
-  /** Nothing follows what is there. */
+  /** Removes the items that wait. The consumer gets the end, or the error. */
   end(error?: unknown): void {
-    this.#ended = true;
+    this.#isOver = true;
     this.#error = error;
+    this.#clear();
     this.#wake();
   }
 
-  clear(): void {
-    this.#items = [];
+  /** The entries in their order. Two consumers would each miss entries of the other one, so a second one is refused. */
+  iterate(): AsyncGenerator<Entry, void> {
+    if (this.#isTaken) throw new EnckeError(0, 'already_consumed', 'a subscription has one consumer: one iteration, or `onRecord`');
+    this.#isTaken = true;
+    const entries = this.#entries();
+    // A generator returns when it yields, which a quiet stream may never do: the end of the inbox wakes it.
+    const finish = entries.return.bind(entries);
+    entries.return = (value) => {
+      this.#options.onLeave();
+      return finish(value);
+    };
+    return entries;
   }
 
-  /** Everything in its order. `leave` is called when the iteration is over, or left. */
-  async *iterate(leave: () => void): AsyncGenerator<T, void> {
+  /** Calls a handler with each entry, and waits for it before the next one. */
+  async deliver(handle: (entry: Entry) => unknown): Promise<void> {
+    try {
+      for await (const entry of this.iterate()) {
+        if (this.#isOver) return;
+        try {
+          await handle(entry);
+        } catch (error) {
+          return this.#options.onError(error);
+        }
+      }
+    } catch {
+      // `onError` has it.
+    }
+  }
+
+  async *#entries(): AsyncGenerator<Entry, void> {
+    const { open, onEmpty, onLeave, onError } = this.#options;
     try {
       for (;;) {
-        while (this.#items.length) yield this.#items.shift()!;
-        if (this.#error) throw this.#error;
-        if (this.#ended) return;
-        await new Promise<void>((resolve) => (this.#wake = resolve));
+        if (this.isEmpty) {
+          if (this.#error) throw this.#error;
+          if (this.#isOver) return;
+          const woken = new Promise<void>((resolve) => (this.#wake = resolve));
+          onEmpty?.();
+          await woken;
+          continue;
+        }
+        const item = this.#items[this.#first++]!;
+        if (this.isEmpty) this.#clear();
+        const entry = open(item);
+        if (entry !== undefined) yield entry;
       }
+    } catch (error) {
+      onError(error);
+      throw error;
     } finally {
-      leave();
+      onLeave();
     }
+  }
+
+  #clear(): void {
+    this.#items.length = this.#first = 0;
   }
 }

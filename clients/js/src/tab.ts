@@ -2,6 +2,7 @@ import { EnckeError } from './error.js';
 import { lead } from './hub.js';
 import { Inbox } from './inbox.js';
 import type { Token } from './origin.js';
+import { randomId } from './random-id.js';
 import { holdLock, namesOf, type HubMessage, type TabMessage, type Want } from './tab-messages.js';
 import type { End, EndReason, From, StreamRecord, SubscriberCallbacks } from './types.js';
 
@@ -30,9 +31,14 @@ export interface SharedSubscription<Message = any> extends AsyncIterable<StreamR
   close(): void;
 }
 
-/** What this tab follows, by the hub of its group. */
+/** The most records that wait for the consumer of a tab. */
+export const WAITING_RECORDS_MAX = 10_000;
+/** A worker that does not lead after this time is not there, or waits behind a tab that leads. */
+const WORKER_MS_MAX = 10_000;
+
+/** The subscriptions of this tab, which the hub of its group serves. */
 export class Tab {
-  readonly #id = crypto.randomUUID();
+  readonly #id = randomId();
   readonly #subscriptions = new Map<number, TabSubscription>();
   readonly #broadcast: BroadcastChannel;
   /** The hub can learn of the end of this tab. */
@@ -53,11 +59,15 @@ export class Tab {
   subscribe<Message>(options: SharedSubscribeOptions<Message>): SharedSubscription<Message> {
     const id = ++this.#lastId;
     const { stream } = options;
-    const subscription = new TabSubscription<Message>(id, options, () => {
-      if (this.#subscriptions.delete(id) && this.#isReady) this.#post({ type: 'leave', tab: this.#id, id, stream });
+    const leave = () => this.#isReady && this.#post({ type: 'leave', tab: this.#id, id, stream });
+    const subscription = new TabSubscription<Message>(id, options, {
+      join: () => this.#isReady && this.#post(subscription.want(this.#id)),
+      leave,
+      remove: () => this.#subscriptions.delete(id) && leave(),
     });
     this.#subscriptions.set(id, subscription);
     if (this.#isReady) this.#post(subscription.want(this.#id));
+    if (options.signal?.aborted) subscription.close();
     return subscription;
   }
 
@@ -85,70 +95,126 @@ export class Tab {
   }
 }
 
-/** Where the worker cannot be loaded, as in a bundle without it, one of the tabs is the hub. */
+/**
+ * The worker leads first, if it can be loaded, and the tabs wait for its lock. So one of them leads when the worker ends, as with the first tab
+ * in some browsers, and another one when that tab ends.
+ */
 function startHub(group: string, base: string, isWanted = true): void {
-  if (!isWanted || !globalThis.SharedWorker) return void lead(group, base);
+  let isWaiting = false;
+  const wait = () => {
+    if (isWaiting) return;
+    isWaiting = true;
+    void lead(group, base);
+  };
+  if (!isWanted || !globalThis.SharedWorker) return wait();
   const url = new URL('./shared-worker.js', import.meta.url);
   const worker = new SharedWorker(url, { type: 'module', name: JSON.stringify({ group, base }) });
-  worker.onerror = () => void lead(group, base);
+  worker.onerror = wait;
+  worker.port.onmessage = wait; // It leads.
+  setTimeout(wait, WORKER_MS_MAX);
 }
 
-/** A subscription of this tab. Its position goes with it from one hub to the next. */
+interface TabAccess {
+  join: () => void;
+  leave: () => void;
+  remove: () => void;
+}
+
+/** A subscription of this tab, which one hub after the other serves. */
 class TabSubscription<Message = any> implements SharedSubscription<Message> {
   readonly closed: Promise<void>;
   endReason?: EndReason;
 
   readonly #id: number;
   readonly #options: SharedSubscribeOptions<Message>;
-  readonly #leave: () => void;
-  readonly #inbox = new Inbox<StreamRecord<Message>>();
+  readonly #tab: TabAccess;
+  readonly #abort = () => this.close();
   #settle!: (error?: unknown) => void;
-  #offset?: string;
+  /** The offset behind the last record that was received. */
+  #received?: string;
+  /** The offset behind the last record that the consumer has. */
+  #handled?: string;
+  /** The hub has begun to send everything behind `#received`. Broadcasts before that are for other tabs. */
+  #isAdmitted = false;
+  /** The subscription has left the hub until no record waits. */
+  #isPaused = false;
+  #waiting = 0;
   #isOver = false;
+  readonly #inbox = new Inbox<StreamRecord<Message> | End, StreamRecord<Message>>({
+    open: (item) => ('why' in item ? this.#end(item) : this.#open(item)),
+    onEmpty: () => this.#isPaused && this.#resume(),
+    onLeave: () => this.close(),
+    onError: (error) => this.#finish(error),
+  });
 
-  constructor(id: number, options: SharedSubscribeOptions<Message>, leave: () => void) {
+  constructor(id: number, options: SharedSubscribeOptions<Message>, tab: TabAccess) {
+    const { onRecord, signal } = options;
     this.#id = id;
     this.#options = options;
-    this.#leave = leave;
+    this.#tab = tab;
     this.closed = new Promise((resolve, reject) => (this.#settle = (error) => (error ? reject(error) : resolve())));
-    if (!options.onRecord) this.closed.catch(() => {}); // The iteration throws it.
-    options.signal?.addEventListener('abort', () => this.close(), { once: true });
+    if (onRecord) void this.#inbox.deliver(onRecord);
+    else this.closed.catch(() => {}); // The iteration throws it.
+    signal?.addEventListener('abort', this.#abort);
   }
 
+  /** For one consumer. */
   [Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
-    return this.#inbox.iterate(() => this.close());
+    return this.#inbox.iterate();
   }
 
   close(): void {
-    this.#inbox.clear();
     this.#finish();
   }
 
   want(tab: string): Want {
+    this.#isAdmitted = false;
     const { stream, from, last } = this.#options;
-    return { type: 'want', tab, id: this.#id, stream, from, last, offset: this.#offset };
+    return { type: 'want', tab, id: this.#id, stream, from, last, offset: this.#received };
   }
 
   receive(message: Exclude<HubMessage, { type: 'hello' | 'ask' }>): void {
     const { type } = message;
     if (type === 'state') return this.#options.onState?.(message.state);
-    if (type === 'begin') return void (this.#offset ??= message.offset);
+    if (this.#isPaused) return;
+    if (type === 'begin') {
+      this.#isAdmitted = true;
+      this.#received ??= message.offset;
+      this.#handled ??= message.offset;
+      return;
+    }
     if (streamOf(message) !== this.#options.stream) return;
     if (type === 'refused') return this.#finish(new EnckeError(message.status, message.code, message.message));
-    if (this.#offset === undefined) return; // What is broadcast before it begins is for others.
+    if (!this.#isAdmitted) return;
     if (type === 'record') this.#record(message.record);
     else if (type === 'stop') this.#options.onStop?.(message.stream);
-    else this.#end(message.end);
+    else if (type === 'end') this.#inbox.push(message.end); // Messages of other tabs come here, too.
   }
 
   #record(record: StreamRecord<Message>): void {
-    if (record.nextOffset <= this.#offset!) return;
-    this.#offset = record.nextOffset;
-    if (this.#options.onRecord) this.#options.onRecord(record);
-    else this.#inbox.push(record);
+    if (record.nextOffset <= this.#received!) return;
+    if (this.#waiting === WAITING_RECORDS_MAX) {
+      this.#isPaused = true;
+      return this.#tab.leave();
+    }
+    this.#received = record.nextOffset;
+    this.#waiting += 1;
+    this.#inbox.push(record);
   }
 
-  #end(end: End): void {
+  #open(record: StreamRecord<Message>): StreamRecord<Message> {
+    this.#waiting -= 1;
+    this.#handled = record.nextOffset;
+    return record;
+  }
+
+  #resume(): void {
+    this.#isPaused = false;
+    this.#received = this.#handled;
+    this.#tab.join();
+  }
+
+  #end(end: End): undefined {
     this.endReason = end.endReason;
     this.#options.onEnd?.(end);
     this.#finish();
@@ -157,7 +223,8 @@ class TabSubscription<Message = any> implements SharedSubscription<Message> {
   #finish(error?: unknown): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#leave();
+    this.#options.signal?.removeEventListener('abort', this.#abort);
+    this.#tab.remove();
     this.#settle(error);
     this.#inbox.end(error);
   }

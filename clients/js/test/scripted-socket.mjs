@@ -8,11 +8,16 @@ export function scripted() {
   class ScriptedSocket {
     /** The messages of the client. */
     sent = [];
+    isOpen = false;
     isClosed = false;
 
     constructor() {
       sockets.push(this);
-      setImmediate(() => this.onopen());
+      setImmediate(() => {
+        if (this.isClosed) return;
+        this.isOpen = true;
+        this.onopen();
+      });
     }
 
     send(text) {
