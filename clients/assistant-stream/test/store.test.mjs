@@ -1,8 +1,10 @@
 // Streams of `assistant-stream` in Encke: each reader has each chunk once, over cuts, restarts of the server and ends of processes.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
-import { Client } from '@encke/client';
+import { Client, EnckeError } from '@encke/client';
 import { createEnckeResumableStreamStore } from '@encke/assistant-stream';
 import { createResumableStreamContext } from 'assistant-stream/resumable';
 import { waitFor } from '../../../tests/web/wait.mjs';
@@ -198,6 +200,28 @@ test('an append stores the bytes of its call', TIMEOUT, async () => {
   }
   await store.finalize('refilled', 'done', undefined, lease);
   assert.deepEqual(await readerOf(store.read('refilled', '', never)).all(), ['11111111', '11111111']);
+});
+
+test('a redirect and a page of a portal are no acknowledgements', TIMEOUT, async () => {
+  const portal = createServer((request, response) => {
+    if (request.url === '/redirect') response.writeHead(302, { Location: '/page' }).end();
+    else response.writeHead(200, { 'Content-Type': 'text/html' }).end('<title>Log in</title>');
+  });
+  await once(portal.listen(0, '127.0.0.1'), 'listening');
+  try {
+    for (const path of ['redirect', 'page']) {
+      const url = `http://127.0.0.1:${portal.address().port}/${path}`;
+      const store = storeOf({ fetch: (own, init) => fetch(init.method === 'POST' ? url : own, init) });
+      await store.acquire(path);
+      const offset = async () => (await server.request('HEAD', `/v1/stream/assistant-stream/${path}`)).headers['stream-next-offset'];
+      const before = await offset();
+      await assert.rejects(store.append(path, bytes('lost')), EnckeError);
+      assert.equal(await offset(), before);
+    }
+  } finally {
+    portal.closeAllConnections();
+    portal.close();
+  }
 });
 
 test('requests whose responses are lost have their effect once', TIMEOUT, async () => {

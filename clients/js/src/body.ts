@@ -1,31 +1,43 @@
-export const isJson = (type: string): boolean => /^application\/json\b/i.test(type);
+export const isJson = (type: string): boolean => /^\s*application\/json\b/i.test(type);
 
 /**
- * The body of a request, by its content type: JSON of any value; otherwise a string, bytes or a `Blob`. Bytes are copied, because the caller
+ * The body of a request, by its content type: a value of JSON, or a string. Bytes and blobs are sent as they are. Bytes are copied, because the caller
  * may fill its buffer again while the request waits or is repeated.
  */
 export function encodeBody(data: unknown, type: string): BodyInit {
-  if (isJson(type)) {
-    const json = JSON.stringify(data);
-    if (json !== undefined) return json;
-  } else if (typeof data === 'string') {
-    return data;
-  } else if (ArrayBuffer.isView(data)) {
-    // Of its own `slice` a Buffer of Node returns a view.
-    return new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice() as Uint8Array<ArrayBuffer>;
-  } else if (/\[object (Shared)?ArrayBuffer\]/.test(tagOf(data))) {
-    return new Uint8Array(data as ArrayBuffer).slice();
-  } else if (/\[object (Blob|File)\]/.test(tagOf(data))) {
-    return data as Blob;
-  }
-  throw new TypeError(`data of the type ${type} is ${isJson(type) ? 'a value of JSON' : 'a string, bytes or a Blob'}, not ${tagOf(data)}`);
+  const body = isBlob(data) ? data : copyOfBytes(data);
+  if (body) return body;
+  if (isJson(type)) return jsonOf(data);
+  if (typeof data === 'string') return data;
+  throw new TypeError(`data of the type ${type} is a string, bytes or a Blob, not ${tagOf(data)}`);
 }
 
-/** Its length; of a string the least that it has in UTF-8. */
+/** The bytes of a buffer or of a view of one, or `undefined` for other values. */
+export function copyOfBytes(value: unknown): Uint8Array<ArrayBuffer> | undefined {
+  // Of its own `slice` a Buffer of Node returns a view.
+  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength).slice();
+  return /^(Shared)?ArrayBuffer$/.test(tagOf(value)) ? new Uint8Array(value as ArrayBuffer).slice() : undefined;
+}
+
+/** The JSON of a value. `JSON.stringify` returns `undefined` for functions, and writes bytes, blobs, maps and sets as objects that lack their content. */
+export function jsonOf(value: unknown): string {
+  const text = JSON.stringify(value, (_, part: unknown) => {
+    if (ArrayBuffer.isView(part) || /^((Shared)?ArrayBuffer|Blob|File|(Weak)?(Map|Set)|Promise)$/.test(tagOf(part))) throw notJson(part);
+    return part;
+  }) as string | undefined;
+  if (text === undefined) throw notJson(value);
+  return text;
+}
+
+export const isBlob = (value: unknown): value is Blob => /^(Blob|File)$/.test(tagOf(value));
+
+/** The length of a body; of a string the least that it has in UTF-8. */
 export const bytesOf = (body: BodyInit | null | undefined): number => {
   const { length, byteLength, size } = (body ?? '') as { length?: number; byteLength?: number; size?: number };
   return byteLength ?? size ?? length ?? 0;
 };
 
-/** Its kind, also of an object of another realm, such as one of a test's DOM. */
-const tagOf = (data: unknown): string => Object.prototype.toString.call(data);
+/** The kind of a value, also of an object of another realm, such as one of a test's DOM. */
+const tagOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
+
+const notJson = (value: unknown) => new TypeError(`data is a value of JSON, and JSON has no ${tagOf(value)}`);

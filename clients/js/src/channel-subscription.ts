@@ -82,9 +82,8 @@ export class ChannelSubscription<Message = any> extends Following<Message> {
     if (onRecord) void this.#inbox.deliver(onRecord);
   }
 
-  /** For one consumer. */
   [Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
-    return this.#inbox.iterate();
+    return this.iterate(this.#inbox.entries());
   }
 
   close(): void {
@@ -173,9 +172,7 @@ export class ChannelSubscription<Message = any> extends Following<Message> {
   }
 
   #end(end: End): undefined {
-    // A pattern may have any number of streams, so nothing is kept of those that it alone names.
-    if (this.#names.includes(end.stream)) this.noteEnd(end);
-    else this.#options.onEnd?.(end);
+    this.noteEnd(end);
     if (this.#names.every((name) => this.ends.has(name))) this.finish();
   }
 

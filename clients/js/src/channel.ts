@@ -1,9 +1,9 @@
 import { Backoff, TIMER_MS_MAX } from './backoff.js';
+import { copyOfBytes, jsonOf } from './body.js';
 import { Appends, type Appended } from './channel-appends.js';
 import { ChannelSubscription, errorOf, type ChannelSubscribeOptions } from './channel-subscription.js';
-import { bytesOf, jsonOf } from './content.js';
 import { EnckeError } from './error.js';
-import { Origin, type OriginOptions } from './origin.js';
+import type { OriginOptions } from './origin.js';
 import type { Ack, ConnectionState, EndReason } from './types.js';
 
 /** The part of the standard's WebSocket that a channel uses. */
@@ -51,7 +51,7 @@ const RENEWAL_BY_CLOCK_MS_MIN = 30_000;
  */
 export class Channel {
   readonly #options: ChannelOptions;
-  readonly #origin: Origin;
+  readonly #url: string;
   readonly #backoff = new Backoff();
   readonly #closing = new AbortController();
   /** By name, which the server has once. */
@@ -73,7 +73,7 @@ export class Channel {
   constructor(options: ChannelOptions = {}) {
     if (!(options.WebSocket ?? globalThis.WebSocket)) throw new EnckeError(0, 'no_websocket', 'there is no global WebSocket: give the option `WebSocket`, such as that of the package `ws`');
     this.#options = options;
-    this.#origin = new Origin(options);
+    this.#url = new URL('/v1/events', options.base ?? globalThis.location?.href).href.replace('http', 'ws');
     const sendIfOpen = (message: object) => this.#isOpen && this.#send(message);
     this.#appends = new Appends(() => ++this.#lastId, sendIfOpen, this.#closing.signal);
     void this.#connect();
@@ -99,7 +99,7 @@ export class Channel {
    * each of its elements; bytes are sent as they are.
    */
   append(stream: string, data: unknown, { text, ...further }: AppendOptions = {}): Promise<Appended> {
-    const bytes = bytesOf(data);
+    const bytes = copyOfBytes(data);
     const content = bytes ? { base64: base64(bytes) } : text ? { text: data } : { data };
     // A copy, because the caller may change the data before it is sent.
     const message = JSON.parse(jsonOf({ type: 'append', stream, ...content, ...further }));
@@ -122,19 +122,17 @@ export class Channel {
   }
 
   async #connect(): Promise<void> {
-    const url = this.#origin.path('/v1/events');
-    url.protocol = url.protocol.replace('http', 'ws');
     const { WebSocket = globalThis.WebSocket } = this.#options;
     let token: string | undefined;
     try {
-      token = await this.#origin.token();
+      token = await this.#token();
     } catch (error) {
       return this.#reconnect(error);
     }
     if (this.#closing.signal.aborted) return;
     let socket: Socket;
     try {
-      socket = new WebSocket!(url.href, ['encke.v1']);
+      socket = new WebSocket!(this.#url, ['encke.v1']);
     } catch (error) {
       return this.#fail(error); // The URL, or its protocol on this page, is not allowed.
     }
@@ -168,6 +166,15 @@ export class Channel {
     if (this.#isOpen) this.#send({ type: 'unsubscribe', stream: 'encke/probe' });
   }
 
+  async #token(): Promise<string | undefined> {
+    const { token } = this.#options;
+    return typeof token === 'function' ? token() : token;
+  }
+
+  get #renewsToken(): boolean {
+    return typeof this.#options.token === 'function';
+  }
+
   #authenticate(token: string): void {
     this.#authenticateId = ++this.#lastId;
     this.#send({ type: 'authenticate', id: this.#authenticateId, token });
@@ -185,7 +192,7 @@ export class Channel {
     if (socket !== this.#socket || this.#closing.signal.aborted) return;
     if (performance.now() - this.#openedAt > STEADY_MS) this.#backoff.reset();
     this.#leaveSocket();
-    if (FINAL_CODES.includes(code) || (code === TOKEN_ENDED && !this.#origin.renewsToken)) return this.#fail(error);
+    if (FINAL_CODES.includes(code) || (code === TOKEN_ENDED && !this.#renewsToken)) return this.#fail(error);
     this.#reconnect(error);
   }
 
@@ -231,14 +238,14 @@ export class Channel {
     if (message.type === 'error') {
       const error = errorOf(message);
       // A token that is refused once may have ended on its way.
-      if ((error.status === 401 && this.#origin.renewsToken && !this.#refusedTokens++) || error.isTransient) this.#socket?.close(1000);
+      if ((error.status === 401 && this.#renewsToken && !this.#refusedTokens++) || error.isTransient) this.#socket?.close(1000);
       else this.#fail(error);
       return;
     }
     this.#refusedTokens = 0;
     if (!this.#isOpen) this.#opened();
     const { until, expiresInMs } = message;
-    if ((!until && expiresInMs === undefined) || !this.#origin.renewsToken) return;
+    if ((!until && expiresInMs === undefined) || !this.#renewsToken) return;
     const ms = expiresInMs === undefined ? Math.max(RENEWAL_BY_CLOCK_MS_MIN, (until - Date.now()) * RENEWAL_SHARE) : Math.max(RENEWAL_MS_MIN, expiresInMs * RENEWAL_SHARE);
     clearTimeout(this.#renewal);
     this.#renewal = setTimeout(() => void this.#renew(), Math.min(TIMER_MS_MAX, ms));
@@ -247,7 +254,7 @@ export class Channel {
   /** Gets a new token before the old one ends. If that fails, the connection ends with the token, and the next one asks again. */
   async #renew(): Promise<void> {
     const socket = this.#socket;
-    const token = await this.#origin.token().catch(() => undefined);
+    const token = await this.#token().catch(() => undefined);
     if (token !== undefined && socket && socket === this.#socket) this.#authenticate(token);
   }
 

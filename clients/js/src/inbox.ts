@@ -1,5 +1,3 @@
-import { EnckeError } from './error.js';
-
 export interface InboxOptions<Item, Entry> {
   /** Takes an item out, and returns the entry for the consumer if the item has one. If it throws, the inbox ends with the error. */
   open: (item: Item) => Entry | undefined;
@@ -17,7 +15,6 @@ export class Inbox<Item, Entry = Item> {
   readonly #items: Item[] = [];
   /** The index of the first item that waits: to remove the first element of a long array is slow. */
   #first = 0;
-  #isTaken = false;
   #isOver = false;
   #error?: unknown;
   #wake = () => {};
@@ -44,24 +41,10 @@ export class Inbox<Item, Entry = Item> {
     this.#wake();
   }
 
-  /** The entries in their order. Two consumers would each miss entries of the other one, so a second one is refused. */
-  iterate(): AsyncGenerator<Entry, void> {
-    if (this.#isTaken) throw new EnckeError(0, 'already_consumed', 'a subscription has one consumer: one iteration, or `onRecord`');
-    this.#isTaken = true;
-    const entries = this.#entries();
-    // A generator returns when it yields, which a quiet stream may never do: the end of the inbox wakes it.
-    const finish = entries.return.bind(entries);
-    entries.return = (value) => {
-      this.#options.onLeave();
-      return finish(value);
-    };
-    return entries;
-  }
-
   /** Calls a handler with each entry, and waits for it before the next one. */
   async deliver(handle: (entry: Entry) => unknown): Promise<void> {
     try {
-      for await (const entry of this.iterate()) {
+      for await (const entry of this.entries()) {
         if (this.#isOver) return;
         try {
           await handle(entry);
@@ -74,7 +57,8 @@ export class Inbox<Item, Entry = Item> {
     }
   }
 
-  async *#entries(): AsyncGenerator<Entry, void> {
+  /** The entries in their order. A generator returns between two of them, so end the inbox before `return()`. */
+  async *entries(): AsyncGenerator<Entry, void> {
     const { open, onEmpty, onLeave, onError } = this.#options;
     try {
       for (;;) {

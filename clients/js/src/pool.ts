@@ -1,6 +1,7 @@
 import { Backoff, sleep } from './backoff.js';
 import { contentOf, encodeContent, type Content } from './content.js';
 import { EnckeError } from './error.js';
+import type { Expected } from './expected.js';
 import { never, Origin, type OriginOptions } from './origin.js';
 import { Worker, type Handler, type WorkerOptions } from './worker.js';
 
@@ -60,6 +61,10 @@ const RESULTS_READ_MAX = 10_000;
 const POLL_FIRST_MS = 100;
 const POLL_LAST_MS = 2_000;
 
+const CREATED: Expected = { statuses: [200, 201], type: 'application/json' };
+const POSTED: Expected = { statuses: [202], fields: ['Job-Id'] };
+const STATE: Expected = { statuses: [200], type: 'application/json' };
+
 /** A pool of a server. */
 export class Pool {
   readonly #name: string;
@@ -72,7 +77,7 @@ export class Pool {
 
   /** Creates the pool; false if it is there with the same settings. With others the error is `config_differs`. */
   async create(settings: PoolSettings, { signal = never() }: WaitOptions = {}): Promise<boolean> {
-    const response = await this.#origin.persist(this.#url(), { method: 'PUT', body: JSON.stringify(settings) }, { signal });
+    const response = await this.#origin.persist(this.#url(), { method: 'PUT', body: JSON.stringify(settings) }, { signal, expected: CREATED });
     return response.status === 201;
   }
 
@@ -88,7 +93,7 @@ export class Pool {
     if (ifConnected) url.searchParams.set('if', 'connected');
     for (const backoff = new Backoff(); ; ) {
       try {
-        const response = await this.#origin.request(url, { method: 'POST', headers: { 'Content-Type': type }, body, signal });
+        const response = await this.#origin.request(url, { method: 'POST', headers: { 'Content-Type': type }, body, signal }, POSTED);
         return await response.json();
       } catch (error) {
         // Other failures do not say that the job is not there.
@@ -101,7 +106,7 @@ export class Pool {
 
   /** The state of a job. The server forgets finished jobs after a while (`unknown_job`); their results stay in `pool/NAME/results`. */
   async result({ job, token }: PostedJob, { signal = never() }: WaitOptions = {}): Promise<JobState> {
-    const response = await this.#origin.persist(this.#url(`/job/${job}`), { headers: { 'Job-Token': token } }, { signal });
+    const response = await this.#origin.persist(this.#url(`/job/${job}`), { headers: { 'Job-Token': token } }, { signal, expected: STATE });
     return response.json();
   }
 
@@ -126,7 +131,7 @@ export class Pool {
   async #storedResult(job: number, signal: AbortSignal): Promise<Content> {
     const url = this.#origin.stream(`pool/${this.#name}/results`);
     url.search = `last=${RESULTS_READ_MAX}`;
-    const response = await this.#origin.persist(url, {}, { signal });
+    const response = await this.#origin.persist(url, {}, { signal, expected: STATE });
     const results: (JobResult & { job: number })[] = await response.json();
     const result = results.findLast((result) => result.job === job);
     if (!result) throw new EnckeError(410, 'no_result', `job ${job} is done, and its result is not among the last ${RESULTS_READ_MAX}`);

@@ -1,4 +1,5 @@
 import { EnckeError } from './error.js';
+import { Following } from './following.js';
 import { lead } from './hub.js';
 import { Inbox } from './inbox.js';
 import type { Token } from './origin.js';
@@ -121,19 +122,13 @@ interface TabAccess {
 }
 
 /** A subscription of this tab, which one hub after the other serves. */
-class TabSubscription<Message = any> implements SharedSubscription<Message> {
-  readonly closed: Promise<void>;
-  endReason?: EndReason;
-
+class TabSubscription<Message = any> extends Following<Message> implements SharedSubscription<Message> {
   readonly #id: number;
   readonly #options: SharedSubscribeOptions<Message>;
   readonly #tab: TabAccess;
   readonly #abort = () => this.close();
-  #settle!: (error?: unknown) => void;
   /** The offset behind the last record that was received. */
   #received?: string;
-  /** The offset behind the last record that the consumer has. */
-  #handled?: string;
   /** The hub has begun to send everything behind `#received`. Broadcasts before that are for other tabs. */
   #isAdmitted = false;
   /** The subscription has left the hub until no record waits. */
@@ -149,18 +144,16 @@ class TabSubscription<Message = any> implements SharedSubscription<Message> {
 
   constructor(id: number, options: SharedSubscribeOptions<Message>, tab: TabAccess) {
     const { onRecord, signal } = options;
+    super(options);
     this.#id = id;
     this.#options = options;
     this.#tab = tab;
-    this.closed = new Promise((resolve, reject) => (this.#settle = (error) => (error ? reject(error) : resolve())));
     if (onRecord) void this.#inbox.deliver(onRecord);
-    else this.closed.catch(() => {}); // The iteration throws it.
     signal?.addEventListener('abort', this.#abort);
   }
 
-  /** For one consumer. */
   [Symbol.asyncIterator](): AsyncGenerator<StreamRecord<Message>, void> {
-    return this.#inbox.iterate();
+    return this.iterate(this.#inbox.entries());
   }
 
   close(): void {
@@ -180,7 +173,7 @@ class TabSubscription<Message = any> implements SharedSubscription<Message> {
     if (type === 'begin') {
       this.#isAdmitted = true;
       this.#received ??= message.offset;
-      this.#handled ??= message.offset;
+      this.position ??= message.offset;
       return;
     }
     if (streamOf(message) !== this.#options.stream) return;
@@ -204,19 +197,18 @@ class TabSubscription<Message = any> implements SharedSubscription<Message> {
 
   #open(record: StreamRecord<Message>): StreamRecord<Message> {
     this.#waiting -= 1;
-    this.#handled = record.nextOffset;
+    this.position = record.nextOffset;
     return record;
   }
 
   #resume(): void {
     this.#isPaused = false;
-    this.#received = this.#handled;
+    this.#received = this.position;
     this.#tab.join();
   }
 
   #end(end: End): undefined {
-    this.endReason = end.endReason;
-    this.#options.onEnd?.(end);
+    this.noteEnd(end);
     this.#finish();
   }
 
@@ -225,7 +217,7 @@ class TabSubscription<Message = any> implements SharedSubscription<Message> {
     this.#isOver = true;
     this.#options.signal?.removeEventListener('abort', this.#abort);
     this.#tab.remove();
-    this.#settle(error);
+    this.settle(error);
     this.#inbox.end(error);
   }
 }

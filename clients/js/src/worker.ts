@@ -1,6 +1,7 @@
 import { sleep } from './backoff.js';
 import { decodeContent, encodeContent, type Content } from './content.js';
-import { EnckeError } from './error.js';
+import { EnckeError, NOT_ENCKE } from './error.js';
+import type { Expected } from './expected.js';
 import { never, type Origin, queryOf } from './origin.js';
 
 /** An attempt at a job. */
@@ -50,6 +51,10 @@ const EXTEND_MS_MIN = 200;
 /** The time between two polls of which the first had no job, if the server does not wait. */
 const POLL_MS_MIN = 1_000;
 
+const JOB_OR_NONE: Expected = { statuses: [200, 204] };
+const REPORTED: Expected = { statuses: [204] };
+const EXTENDED: Expected = { statuses: [200], type: 'application/json' };
+
 /** Takes jobs of a pool by polling, so that it can stop without losing one. */
 export class Worker {
   /** Resolves when `stop()` has let the last job end; rejects if the server refuses the worker, as when another has its name. */
@@ -80,25 +85,29 @@ export class Worker {
 
   async #work(): Promise<void> {
     const { signal } = this.#stopping;
-    const { concurrency = 1, onError } = this.#options;
+    const { concurrency = 1 } = this.#options;
     while (!signal.aborted) {
       if (this.#running.size >= concurrency) {
         await Promise.race(this.#running);
         continue;
       }
       const begun = performance.now();
-      const response = await this.#poll();
-      try {
-        if (!response || response.status === 204) {
-          await sleep(begun + POLL_MS_MIN - performance.now(), signal).catch(() => {}); // It was stopped.
-          continue;
-        }
-        const job = await jobOf(response);
-        const run = this.#run(job, leftMs(Number(response.headers.get('Job-Deadline')), response)).finally(() => this.#running.delete(run));
-        this.#running.add(run);
-      } catch (error) {
-        onError?.(error); // The response was cut: the server gives the job to another worker, or to this one again.
-      }
+      if (await this.#take(await this.#poll())) continue;
+      await sleep(begun + POLL_MS_MIN - performance.now(), signal).catch(() => {}); // It was stopped.
+    }
+  }
+
+  /** Runs the job of a response. Returns false if there is none. */
+  async #take(response?: Response): Promise<boolean> {
+    if (response?.status !== 200) return false;
+    try {
+      const job = await jobOf(response);
+      const run = this.#run(job, leftMs(Number(response.headers.get('Job-Deadline')), response)).finally(() => this.#running.delete(run));
+      this.#running.add(run);
+      return true;
+    } catch (error) {
+      this.#options.onError?.(error); // The response was cut: the server gives the job to another worker, or to this one again.
+      return false;
     }
   }
 
@@ -114,7 +123,7 @@ export class Worker {
     url.searchParams.set('worker', this.#name);
     url.searchParams.set('wait', String(wait));
     try {
-      return await this.#origin.persist(url, { method: 'POST' }, { signal: poll.signal, onState: (_, error) => onError?.(error) });
+      return await this.#origin.persist(url, { method: 'POST' }, { signal: poll.signal, expected: JOB_OR_NONE, onState: (_, error) => onError?.(error) });
     } catch (error) {
       if (!poll.signal.aborted) throw error;
     } finally {
@@ -165,7 +174,7 @@ export class Worker {
   #report(job: Job, what: 'ack' | 'refuse' | 'extend', query: Record<string, string>, body?: BodyInit, type = 'text/plain', signal = never()): Promise<Response> {
     const url = new URL(`${this.#pool}/job/${job.job}/${what}?${queryOf({ attempt: String(job.attempt), ...query })}`);
     const headers = { 'Job-Token': job.token, 'Content-Type': type };
-    return this.#origin.persist(url, { method: 'POST', headers, body }, { signal });
+    return this.#origin.persist(url, { method: 'POST', headers, body }, { signal, expected: what === 'extend' ? EXTENDED : REPORTED });
   }
 }
 
@@ -182,7 +191,7 @@ async function jobOf(response: Response): Promise<Job & { abort: (reason: unknow
     signal: controller.signal,
     abort: (reason: unknown) => controller.abort(reason),
   };
-  if (!job.job) throw new EnckeError(0, 'no_job', 'the response has no Job-Id');
+  if (!job.job) throw new EnckeError(response.status, NOT_ENCKE, 'the response to a poll has no Job-Id');
   job.data = decodeContent(job.type, new Uint8Array(await response.arrayBuffer()));
   return job;
 }

@@ -5,6 +5,7 @@ import { after, test } from 'node:test';
 import { Channel } from '@encke/client/websocket';
 import { waitFor } from '../../../tests/web/wait.mjs';
 import { WAITING_CHARS_MAX } from '../dist/channel-subscription.js';
+import { ENDS_MAX } from '../dist/following.js';
 import { bytesPerStream } from './memory.mjs';
 import { refusal, scripted } from './scripted-socket.mjs';
 import { numbers } from './server.mjs';
@@ -84,7 +85,7 @@ test('an error of a handler or of another callback ends the subscription with it
 test('a subscription has one consumer, which can leave a quiet stream', TIMEOUT, async () => {
   const { subscription, first } = await begin();
   const iterator = subscription[Symbol.asyncIterator]();
-  assert.throws(() => subscription[Symbol.asyncIterator](), { code: 'already_consumed' });
+  assert.throws(() => subscription[Symbol.asyncIterator](), /iterated already/);
   first.say(recordOf(1));
   assert.equal((await iterator.next()).value.nextOffset, '1');
   const next = iterator.next();
@@ -93,7 +94,7 @@ test('a subscription has one consumer, which can leave a quiet stream', TIMEOUT,
   await subscription.closed;
   await first.messages('unsubscribe', 1);
   const { subscription: handled } = await begin({ onRecord() {} });
-  assert.throws(() => handled[Symbol.asyncIterator](), { code: 'already_consumed' });
+  assert.throws(() => handled[Symbol.asyncIterator](), /go to `onRecord`/);
 });
 
 test('nothing is delivered behind close()', TIMEOUT, async () => {
@@ -177,7 +178,7 @@ test('a subscription that ends before it has begun settles', TIMEOUT, async () =
   await assert.rejects(closed.begun, { code: 'subscription_closed' });
 });
 
-test('a pattern keeps nothing of the streams that have ended', TIMEOUT, async () => {
+test('a pattern keeps a bounded number of the streams that have ended', TIMEOUT, async () => {
   let ends = 0;
   const { subscription, first } = await begin({ stream: 'short/**', onRecord() {}, onEnd: () => (ends += 1) });
   const ended = (stream, position) => ({ type: 'ended', subscription: 'short/**', position: String(position), stream, reason: 'closed' });
@@ -186,6 +187,6 @@ test('a pattern keeps nothing of the streams that have ended', TIMEOUT, async ()
     first.say(...streams.map(ended));
     await waitFor('the ends', () => ends === before + streams.length);
   });
-  assert.equal(subscription.ends.size, 0);
+  assert.equal(subscription.ends.size, ENDS_MAX);
   assert.ok(bytes < 32, `${bytes} bytes for each stream`);
 });

@@ -20,7 +20,8 @@ export interface StreamState {
 export function request(server: ServerOptions, stream: string, init: RequestInit = {}, query = ''): Promise<Response> {
   const url = urlOf(server, stream);
   url.search = query;
-  return new Origin(server).persist(url, init, { signal: new AbortController().signal });
+  const expected = init.method === 'DELETE' ? { statuses: [204] } : { statuses: [200, 204], fields: ['Stream-Next-Offset'] };
+  return new Origin(server).persist(url, init, { signal: new AbortController().signal, expected });
 }
 
 export const urlOf = (server: ServerOptions, stream: string): URL => new Origin(server).stream(stream);
