@@ -26,6 +26,7 @@ QUAKES := examples/quakes/node_modules/.package-lock.json
 THUMBNAILS := examples/thumbnails/node_modules/.package-lock.json
 CHAT_AI := examples/chat-ai/node_modules/.package-lock.json
 CLIENT_JS := clients/js/node_modules/.package-lock.json
+RUNTIMES := clients/js/test/runtimes/node_modules/.package-lock.json
 # Adapters of other packages, over the client.
 ADAPTERS := clients/resumable-stream clients/assistant-stream clients/pusher-replay
 
@@ -48,7 +49,7 @@ export NATS_SERVER ?= $(or $(shell command -v nats-server),$(PYTHON)/bin/nats-se
 # What `make test` downloads before its first step, and what `make test-all` downloads besides.
 DOWNLOADS := fetch $(LIBFAKETIME) $(WEB) $(CLIENT_JS) $(PYTHON)/installed
 DOWNLOADS_ALL := $(PROMLINT) $(PROMRULES) $(PUSHER_GO) $(NGINX) $(CADDY) $(HAPROXY) $(LOGROTATE) $(H2SPEC) $(S3_SERVER) $(QUAKES) $(THUMBNAILS) $(CHAT_AI) \
-	$(CLIENT_PYTHON)/installed $(ADAPTERS:%=%/node_modules/.package-lock.json)
+	$(CLIENT_PYTHON)/installed $(ADAPTERS:%=%/node_modules/.package-lock.json) $(RUNTIMES)
 
 # A test that has failed may leave connections open, which its process would wait for.
 NODE_TESTS := node --test --test-force-exit --test-timeout=600000 --test-reporter=spec
@@ -130,7 +131,7 @@ test-all: prerequisites-all ## runs the checks and tests that `make test` leaves
 .PHONY: test-all-steps
 test-all-steps: test-build
 	@scripts/beside.sh $(TARGET)/beside.log '$(MAKE) conformance-all browser' $(MAKE) unit-long
-	@$(MAKE) reference-check metrics h2spec contrib docs-commands python go clients-python clients-js-browser clients-adapters crates doc instruments-check
+	@$(MAKE) reference-check metrics h2spec contrib docs-commands python go clients-python clients-js-browser clients-js-runtimes clients-adapters crates doc instruments-check
 
 .PHONY: fetch
 fetch: # Quietly, so that later steps print only what they do themselves.
@@ -155,7 +156,7 @@ CHECKED := env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings CARG
 # `make test` tests the features of `make run`; `make test-all` and its parts test those of packages.
 FEATURES := --no-default-features
 TESTS = --locked --workspace $(FEATURES)
-LONG := unit-long conformance-all reference-check metrics h2spec browser contrib clients-js-browser clients-adapters docs-commands python go clients-python instruments-check
+LONG := unit-long conformance-all reference-check metrics h2spec browser contrib clients-js-browser clients-js-runtimes clients-adapters docs-commands python go clients-python instruments-check
 test-all-steps $(LONG): FEATURES :=
 
 .PHONY: test-build
@@ -350,6 +351,10 @@ clients-js: prerequisites server $(WEB) clients-js-build ## builds the JavaScrip
 .PHONY: clients-js-browser
 clients-js-browser: prerequisites-all server $(WEB) clients-js-build ## tests the JavaScript client in headless Chromium
 	$(call step,JavaScript client in Chromium) npm run test:browser --silent --prefix clients/js
+
+.PHONY: clients-js-runtimes
+clients-js-runtimes: prerequisites-all server $(WEB) clients-js-build $(RUNTIMES) ## tests the JavaScript client in the runtimes, bundlers and compilers of its README
+	$(call step,runtimes of the JavaScript client) $(NODE_TESTS) clients/js/test/runtimes/*.test.mjs
 
 .PHONY: clients-adapters
 clients-adapters: prerequisites server clients-js-build $(ADAPTERS:%=%/node_modules/.package-lock.json) ## builds and tests the adapters of other packages

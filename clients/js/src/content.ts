@@ -1,7 +1,5 @@
 import { copyOfBytes, encodeBody, isBlob, isJson } from './body.js';
-
-/** The content of a job or a result: a value of JSON, a string of any `text/*` type, or bytes. */
-export type Content = any;
+import type { Content } from './types.js';
 
 const isText = (type: string): boolean => /^\s*text\//i.test(type);
 

@@ -17,7 +17,7 @@ export interface OriginOptions {
   /** Sent as `Authorization: Bearer`. */
   token?: Token;
   /** Cookies and client certificates for another origin: `include`. */
-  credentials?: RequestCredentials;
+  credentials?: RequestInit['credentials'];
   /** In place of the global function. */
   fetch?: typeof fetch;
 }

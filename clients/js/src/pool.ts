@@ -1,8 +1,9 @@
 import { Backoff, sleep } from './backoff.js';
-import { contentOf, encodeContent, type Content } from './content.js';
+import { contentOf, encodeContent } from './content.js';
 import { EnckeError } from './error.js';
 import type { Expected } from './expected.js';
 import { never, Origin, type OriginOptions } from './origin.js';
+import type { Content } from './types.js';
 import { Worker, type Handler, type WorkerOptions } from './worker.js';
 
 /** Settings of a pool (docs/pools.md, Creating a pool). */

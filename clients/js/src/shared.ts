@@ -12,9 +12,12 @@ export type * from './types.js';
 
 const tabs = new Map<string, Tab>();
 
-/** Follows a stream. Without Web Locks, as on pages of plain http from another machine, each tab has a connection of its own. */
+/**
+ * Follows a stream. Without Web Locks, as on pages of plain http from another machine, each tab has a connection of its own; so has each process outside
+ * of browsers, of which some have Web Locks, too.
+ */
 export function subscribe<Message = any>(options: SharedSubscribeOptions<Message>): SharedSubscription<Message> {
-  if (!globalThis.navigator?.locks || !globalThis.BroadcastChannel) return subscribeAlone(options);
+  if (!globalThis.location || !globalThis.navigator?.locks || !globalThis.BroadcastChannel || !globalThis.WebSocket) return subscribeAlone(options);
   const base = new URL('/', options.base ?? location.href).href;
   const group = `${options.group ?? ''} ${base}`;
   let tab = tabs.get(group);

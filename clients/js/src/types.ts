@@ -47,3 +47,6 @@ export interface SubscriberCallbacks<Message = any> {
   /** The connection is there, or is away and will be opened again. */
   onState?: (state: ConnectionState, error?: unknown) => void;
 }
+
+/** The content of a job or a result: a value of JSON, a string of any `text/*` type, or bytes. */
+export type Content = any;

@@ -1,8 +1,9 @@
 import { sleep } from './backoff.js';
-import { decodeContent, encodeContent, type Content } from './content.js';
+import { decodeContent, encodeContent } from './content.js';
 import { EnckeError, NOT_ENCKE } from './error.js';
 import type { Expected } from './expected.js';
 import { never, type Origin, queryOf } from './origin.js';
+import type { Content } from './types.js';
 
 /** An attempt at a job. */
 export interface Job {
