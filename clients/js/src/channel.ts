@@ -1,3 +1,4 @@
+import { abortable } from './abortable.js';
 import { Backoff, TIMER_MS_MAX } from './backoff.js';
 import { copyOfBytes, jsonOf } from './body.js';
 import { Appends, type Appended } from './channel-appends.js';
@@ -29,6 +30,8 @@ export interface AppendOptions {
   /** Closes the stream behind the data. */
   close?: boolean;
   endReason?: EndReason;
+  /** Ends the wait for the acknowledgement. The data may be stored, also later. */
+  signal?: AbortSignal;
 }
 
 /** Close codes at which the client has a fault, or no rights: it does not come back. */
@@ -98,17 +101,17 @@ export class Channel {
    * Appends to a stream, exactly once. Several may be under way, and keep their order. Of a stream of JSON an array is one message for
    * each of its elements; bytes are sent as they are.
    */
-  append(stream: string, data: unknown, { text, ...further }: AppendOptions = {}): Promise<Appended> {
+  append(stream: string, data: unknown, { text, signal, ...further }: AppendOptions = {}): Promise<Appended> {
     const bytes = copyOfBytes(data);
     const content = bytes ? { base64: base64(bytes) } : text ? { text: data } : { data };
     // A copy, because the caller may change the data before it is sent.
     const message = JSON.parse(jsonOf({ type: 'append', stream, ...content, ...further }));
-    return this.#whileOpen(() => this.#appends.append(message));
+    return this.#whileOpen(() => this.#appends.append(message), signal);
   }
 
   /** Asks the writer of a stream to stop. */
-  async stop(stream: string): Promise<void> {
-    await this.#whileOpen(() => this.#appends.request({ type: 'stop', stream }));
+  async stop(stream: string, { signal }: { signal?: AbortSignal } = {}): Promise<void> {
+    await this.#whileOpen(() => this.#appends.request({ type: 'stop', stream }), signal);
   }
 
   /** Ends the connection and all that uses it. */
@@ -116,9 +119,10 @@ export class Channel {
     this.#fail(new EnckeError(0, 'channel_closed', 'the channel was closed'), true);
   }
 
-  async #whileOpen<T>(operation: () => T): Promise<Awaited<T>> {
+  async #whileOpen<T>(operation: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     this.#closing.signal.throwIfAborted();
-    return await operation();
+    signal?.throwIfAborted();
+    return await abortable(operation(), signal);
   }
 
   async #connect(): Promise<void> {

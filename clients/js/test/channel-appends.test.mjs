@@ -110,6 +110,25 @@ test('the number of a refused append that may be stored is not used again', TIME
   await later;
 });
 
+test('a call that waits for an acknowledgement ends with its signal, and those behind it go on', TIMEOUT, async () => {
+  const { WebSocket, socket } = scripted();
+  const channel = open({ WebSocket });
+  const { messages, say } = bound(await socket(0));
+  const controller = new AbortController();
+  const { signal } = controller;
+  const waiting = [channel.append('a', 0, { signal }), channel.stop('a', { signal })];
+  const last = channel.append('a', 1);
+  const sent = await messages('append', 2);
+  controller.abort();
+  for (const call of waiting) await assert.rejects(call, { name: 'AbortError' });
+  await assert.rejects(channel.append('a', 2, { signal }), { name: 'AbortError' });
+  await assert.rejects(channel.stop('a', { signal }), { name: 'AbortError' });
+  for (const message of sent) say(appended(message));
+  await last;
+  assert.equal((await messages('append', 2)).length, 2);
+  assert.equal(sent[0].signal, undefined);
+});
+
 test('a channel keeps nothing of the streams that it has appended to', TIMEOUT, async () => {
   const { WebSocket, socket } = scripted();
   const channel = open({ WebSocket });
