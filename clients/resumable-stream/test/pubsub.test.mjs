@@ -1,7 +1,7 @@
 // The package `resumable-stream` over `createPubSub`, and the operations of Redis that it needs.
 
 import assert from 'node:assert/strict';
-import { after, before, mock, test } from 'node:test';
+import { after, before, test } from 'node:test';
 import { Client } from '@encke/client';
 import { createPubSub } from '@encke/resumable-stream/pubsub';
 import generic from 'resumable-stream/generic';
@@ -140,8 +140,9 @@ test('messages reach their channel once and in order, over lost responses', TIME
   assert.equal(await publisher.publish('a', 'x'), 0);
 });
 
-test('a message waits for the first subscriber of its channel, and not for ever', TIMEOUT, async () => {
-  mock.timers.enable({ apis: ['Date'] });
+test('a message waits for the first subscriber of its channel, and not for ever', TIMEOUT, async (t) => {
+  let nowMs = 0;
+  const clock = t.mock.method(performance, 'now', () => nowMs);
   try {
     let missed = 0;
     const fetch = async (url, init) => {
@@ -160,12 +161,24 @@ test('a message waits for the first subscriber of its channel, and not for ever'
     missed = 0;
     const unheard = publisher.publish('unheard', 'x');
     await waitFor('the channel is missed', () => missed > 0);
-    mock.timers.tick(1_000);
+    nowMs = 1_000;
     assert.equal(await unheard, 0);
     // It has waited once.
     assert.equal(await publisher.publish('unheard', 'x'), 0);
   } finally {
-    mock.timers.reset();
+    clock.mock.restore();
+  }
+});
+
+test('messages reach a channel that was ended and is subscribed to again', TIMEOUT, async () => {
+  const { publisher, subscriber } = pubSubOf();
+  for (const round of [0, 1, 2]) {
+    const got = [];
+    await subscriber.subscribe('again', (message) => got.push(message));
+    for (const number of numbers(3)) assert.equal(await publisher.publish('again', `${round}/${number}`), 1);
+    await waitFor('the messages', () => got.length === 3);
+    assert.deepEqual(got, numbers(3).map((number) => `${round}/${number}`));
+    await subscriber.unsubscribe('again');
   }
 });
 
