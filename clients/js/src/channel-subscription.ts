@@ -90,7 +90,7 @@ export class ChannelSubscription<Message = any> extends Following<Message> {
     this.#leave();
   }
 
-  /** The connection is open: begins, or continues behind the last record, when those that wait are handled. */
+  /** The connection is open: begins, or continues behind the last record. If messages wait, the subscription is paused until they are handled. */
   begin(): void {
     clearTimeout(this.#retry);
     this.#isPaused = !this.#inbox.isEmpty;

@@ -13,7 +13,7 @@ export interface InboxOptions<Item, Entry> {
 export class Inbox<Item, Entry = Item> {
   readonly #options: InboxOptions<Item, Entry>;
   readonly #items: Item[] = [];
-  /** The index of the first item that waits: to remove the first element of a long array is slow. */
+  /** The index of the first item that waits. Items before it are removed together, because to remove the first one of a long array is slow. */
   #first = 0;
   #isOver = false;
   #error?: unknown;
@@ -37,7 +37,7 @@ export class Inbox<Item, Entry = Item> {
   end(error?: unknown): void {
     this.#isOver = true;
     this.#error = error;
-    this.#clear();
+    this.#items.length = this.#first = 0;
     this.#wake();
   }
 
@@ -71,7 +71,10 @@ export class Inbox<Item, Entry = Item> {
           continue;
         }
         const item = this.#items[this.#first++]!;
-        if (this.isEmpty) this.#clear();
+        if (this.#first * 2 >= this.#items.length) {
+          this.#items.splice(0, this.#first);
+          this.#first = 0;
+        }
         const entry = open(item);
         if (entry !== undefined) yield entry;
       }
@@ -81,9 +84,5 @@ export class Inbox<Item, Entry = Item> {
     } finally {
       onLeave();
     }
-  }
-
-  #clear(): void {
-    this.#items.length = this.#first = 0;
   }
 }

@@ -178,6 +178,29 @@ test('a subscription that ends before it has begun settles', TIMEOUT, async () =
   await assert.rejects(closed.begun, { code: 'subscription_closed' });
 });
 
+test('a consumer that is always behind keeps nothing of the records that it has handled', TIMEOUT, async () => {
+  let handled = 0;
+  let release;
+  const onRecord = () => new Promise((resolve) => {
+    handled += 1;
+    release = resolve;
+  });
+  const { first } = await begin({ onRecord });
+  let said = 0;
+  const bytes = await bytesPerStream(async (streams) => {
+    for (const text of streams) {
+      first.say(recordOf((said += 1), { text }));
+      // One record is at the handler, and another one waits.
+      if (said < 3) continue;
+      const before = handled;
+      release?.();
+      while (handled === before) await new Promise(setImmediate);
+    }
+  });
+  assert.ok(handled > 10_000 && handled < said);
+  assert.ok(bytes < 32, `${bytes} bytes for each record`);
+});
+
 test('a pattern keeps a bounded number of the streams that have ended', TIMEOUT, async () => {
   let ends = 0;
   const { subscription, first } = await begin({ stream: 'short/**', onRecord() {}, onEnd: () => (ends += 1) });

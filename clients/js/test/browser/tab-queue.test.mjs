@@ -45,7 +45,7 @@ async function openHub(context, group) {
     channel.onmessage = ({ data }) => heard.push(data);
   }, group);
   const post = (...messages) => page.evaluate((messages) => messages.forEach((message) => channel.postMessage(message)), messages);
-  /** The messages of a type, when there are so many. */
+  /** The messages of a type, when there are at least `count`. */
   const heard = async (type, count) => {
     const some = () => page.evaluate((type) => heard.filter((message) => message.type === type), type);
     await waitFor(`${count} messages ${type}`, async () => (await some()).length >= count);

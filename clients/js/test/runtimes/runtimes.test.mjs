@@ -54,7 +54,7 @@ const bun = () => fileOf('@oven/bun-linux-x64/bin/bun', '@oven/bun-linux-aarch64
 const deno = () => fileOf('@deno/linux-x64-glibc/deno', '@deno/linux-arm64-glibc/deno');
 let streams = 0;
 
-/** What a program prints, which is JSON. */
+/** Runs a program, and parses the JSON that it prints. */
 async function run(command, ...args) {
   streams += 1;
   const { stdout } = await runFile(command, [...args, server.url, `stream-${streams}`], { cwd: folder, timeout: 120_000 });
